@@ -1,0 +1,587 @@
+//! Actions: the pieces of a transaction that run where the data is.
+//!
+//! An [`Action`] says which table, which key or range, and what to do there (its [`Operation`]). The same action runs as a
+//! direct call when the transaction's home owns the data, and as a message to the owner when it does not. It is plain
+//! data and a closure, so it can travel; its result is returned by value.
+//!
+//! A write to a table with indexes or enforced foreign keys has *followers*: further actions, computed where the row is
+//! and run by the transaction in the same phase.
+
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use atrapos_storage::lock::{LockMode, LockTarget};
+use atrapos_storage::{DisplayKey, InsertError, Key, KeyBuf, Position, Row};
+
+use crate::abort::{Abort, AbortReason};
+use crate::branch::UndoLog;
+use crate::partition::{Partition, Place};
+use crate::range::KeyRange;
+use crate::schema::{Catalog, CatalogTag, Table, TableId, TableRef, TreeKind, decode_key, decode_row};
+
+/// What to do at the data. Implemented by the operations of this crate only.
+pub trait Operation: Send + 'static {
+    /// What the transaction gets back.
+    type Output: Send + 'static;
+    /// Runs where the data is.
+    #[doc(hidden)]
+    fn apply(self, at: &mut Apply<'_>) -> Result<Self::Output, Abort>;
+}
+
+/// A piece of a transaction, to be run by [`Tx::run`](crate::Tx::run), [`Tx::join`](crate::Tx::join) or
+/// [`Tx::join_all`](crate::Tx::join_all).
+#[derive(Debug)]
+#[must_use = "an action does nothing until the transaction runs it"]
+pub struct Action<O: Operation> {
+    pub(crate) table: TableId,
+    pub(crate) tag: CatalogTag,
+    pub(crate) mode: LockMode,
+    pub(crate) target: LockTarget,
+    pub(crate) operation: O,
+}
+
+impl<O: Operation> Action<O> {
+    #[inline]
+    fn on_key(table: TableId, tag: CatalogTag, mode: LockMode, key: KeyBuf, operation: O) -> Action<O> {
+        Action { table, tag, mode, target: LockTarget::Key(key), operation }
+    }
+
+    /// The first key it touches: the owner of this key runs it.
+    #[inline]
+    pub(crate) fn key(&self) -> &KeyBuf {
+        match &self.target {
+            LockTarget::Key(key) => key,
+            LockTarget::Range { lower, .. } => lower,
+        }
+    }
+}
+
+/// What an operation works on: one partition, held by nobody else while the operation runs.
+pub struct Apply<'a> {
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) place: Place,
+    pub(crate) partition: &'a mut Partition,
+    pub(crate) target: &'a mut LockTarget,
+    /// Where an interleaved look-up found the key, if one was made.
+    pub(crate) position: Option<Position>,
+    pub(crate) undo: &'a mut UndoLog,
+    pub(crate) scratch: &'a mut Vec<u8>,
+    pub(crate) followers: &'a mut Vec<Follower>,
+    /// Whether the target may still shrink to what was really visited (it is not entered in the lock table yet).
+    pub(crate) may_narrow: bool,
+}
+
+/// An action that must follow a write for the database to stay consistent.
+#[derive(Debug)]
+pub(crate) enum Follower {
+    /// Add `entry` (leading to `key`) to an index.
+    AddEntry { index: TableId, entry: KeyBuf, key: KeyBuf },
+    /// Remove `entry` from an index.
+    RemoveEntry { index: TableId, entry: KeyBuf },
+    /// A row with this key must exist.
+    RequireParent { parent: TableId, key: KeyBuf },
+    /// No key may begin with this prefix.
+    RequireNoChild { through: TableId, prefix: KeyBuf },
+}
+
+/// Runs a closure of the user in the middle of engine code: its panic is the transaction's, not the engine's.
+#[inline]
+pub(crate) fn guarded<R>(closure: impl FnOnce() -> R) -> Result<R, Abort> {
+    catch_unwind(AssertUnwindSafe(closure)).map_err(|panic| panicked(panic.as_ref()))
+}
+
+#[cold]
+pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Abort {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(|message| (*message).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "with a value that is not text".to_owned());
+    Abort::explained(AbortReason::Panic, format!("the procedure panicked: {message}"))
+}
+
+impl Apply<'_> {
+    #[inline]
+    fn key(&self) -> &KeyBuf {
+        match &*self.target {
+            LockTarget::Key(key) => key,
+            LockTarget::Range { lower, .. } => lower,
+        }
+    }
+
+    #[inline]
+    fn row(&self) -> Option<(u64, &[u8])> {
+        let found = match self.position {
+            Some(position) => self.partition.tree.row_at(position, self.key()),
+            None => self.partition.tree.get(self.key()),
+        };
+        found.map(|row| (row.version, row.bytes))
+    }
+
+    #[cold]
+    fn refuse_duplicate(&self) -> Abort {
+        let meta = &self.catalog.tables[self.place.table.at()];
+        let what = if meta.kind == TreeKind::Rows { "table" } else { "unique index" };
+        Abort::explained(
+            AbortReason::DuplicateKey,
+            format!("{what} '{}' already has a row with key {}; use another key, or update the row", meta.name, DisplayKey(self.key())),
+        )
+    }
+
+    #[cold]
+    fn refuse(&self, error: &InsertError) -> Abort {
+        let table = self.catalog.tables[self.place.table.at()].name;
+        let reason = match error {
+            InsertError::Duplicate(_) => return self.refuse_duplicate(),
+            InsertError::KeyTooLarge { .. } => AbortReason::KeyTooLarge,
+            InsertError::RowTooLarge { .. } => AbortReason::RowTooLarge,
+            InsertError::OutOfMemory(_) | InsertError::TreeFull(_) => AbortReason::OutOfMemory,
+        };
+        Abort::explained(reason, format!("table '{table}': {error}"))
+    }
+
+    /// Inserts the encoded row in `scratch`; false when the key is taken.
+    fn insert_scratch(&mut self) -> Result<bool, Abort> {
+        let version = self.partition.next_version();
+        let LockTarget::Key(key) = &*self.target else { unreachable!("insertions lock a key") };
+        match self.partition.tree.insert(key, self.scratch, version) {
+            Ok(()) => {
+                self.undo.to_absent(self.place, key);
+                Ok(true)
+            }
+            Err(InsertError::Duplicate(_)) => Ok(false),
+            Err(error) => Err(self.refuse(&error)),
+        }
+    }
+
+    /// What must follow a change of the row from `before` to `after` (`None`: no row).
+    fn follow(&mut self, before: Option<&[u8]>, after: Option<&[u8]>) -> Result<(), Abort> {
+        let meta = &self.catalog.tables[self.place.table.at()];
+        let LockTarget::Key(key) = &*self.target else { return Ok(()) };
+        for index in &meta.indexes {
+            let old = before.map(|row| (index.extract)(key, row)).transpose()?;
+            let new = after.map(|row| (index.extract)(key, row)).transpose()?;
+            if old == new {
+                continue;
+            }
+            let entry = |mut index_key: KeyBuf| {
+                if !index.unique {
+                    index_key.extend_from_slice(key);
+                }
+                index_key
+            };
+            if let Some(old) = old {
+                self.followers.push(Follower::RemoveEntry { index: index.id, entry: entry(old) });
+            }
+            if let Some(new) = new {
+                self.followers.push(Follower::AddEntry { index: index.id, entry: entry(new), key: key.clone() });
+            }
+        }
+        if let Some(after) = after {
+            for parent in &meta.parents {
+                let new = (parent.extract)(key, after)?;
+                let unchanged = match before {
+                    Some(before) => (parent.extract)(key, before)? == new,
+                    None => false,
+                };
+                if !unchanged {
+                    self.followers.push(Follower::RequireParent { parent: parent.parent, key: new });
+                }
+            }
+        } else {
+            for child in &meta.children {
+                self.followers.push(Follower::RequireNoChild { through: child.through, prefix: key.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn has_followers(&self) -> bool {
+        self.catalog.tables[self.place.table.at()].has_followers
+    }
+}
+
+/// Reads one row. See [`TableRef::get`].
+#[derive(Debug)]
+pub struct Get<T: Table>(std::marker::PhantomData<fn() -> T>);
+
+impl<T: Table> Operation for Get<T> {
+    type Output = Option<T::Row>;
+
+    #[inline]
+    fn apply(self, at: &mut Apply<'_>) -> Result<Option<T::Row>, Abort> {
+        match at.row() {
+            Some((_, row)) => decode_row::<T::Row>(row).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Inserts one row. See [`TableRef::insert`].
+#[derive(Debug)]
+pub struct Insert<T: Table> {
+    row: T::Row,
+    /// Whether a taken key aborts the transaction, or is only reported.
+    strict: bool,
+}
+
+impl<T: Table> Operation for Insert<T> {
+    type Output = bool;
+
+    fn apply(self, at: &mut Apply<'_>) -> Result<bool, Abort> {
+        at.scratch.clear();
+        self.row.encode(at.scratch);
+        if !at.insert_scratch()? {
+            return if self.strict { Err(at.refuse_duplicate()) } else { Ok(false) };
+        }
+        if at.has_followers() {
+            let row = std::mem::take(at.scratch);
+            let followed = at.follow(None, Some(&row));
+            *at.scratch = row;
+            followed?;
+        }
+        Ok(true)
+    }
+}
+
+/// Changes one row in place. See [`TableRef::update`].
+#[derive(Debug)]
+pub struct Update<T: Table, F> {
+    change: F,
+    table: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T, F, R> Operation for Update<T, F>
+where
+    T: Table,
+    F: FnOnce(&mut T::Row) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    type Output = Option<R>;
+
+    fn apply(self, at: &mut Apply<'_>) -> Result<Option<R>, Abort> {
+        let Some((old_version, old)) = at.row() else { return Ok(None) };
+        let mut row = decode_row::<T::Row>(old)?;
+        let result = guarded(|| (self.change)(&mut row))?;
+        let mut encoded = std::mem::take(at.scratch);
+        encoded.clear();
+        row.encode(&mut encoded);
+        let written = at.replace(old_version, &encoded);
+        *at.scratch = encoded;
+        written?;
+        Ok(Some(result))
+    }
+}
+
+impl Apply<'_> {
+    /// Replaces the row, known to be there in `old_version`, by `new`.
+    fn replace(&mut self, old_version: u64, new: &[u8]) -> Result<(), Abort> {
+        let version = self.partition.next_version();
+        if self.has_followers() {
+            let old = self.row().map(|(_, bytes)| bytes.to_vec()).unwrap_or_default();
+            self.follow(Some(&old), Some(new))?;
+        }
+        let LockTarget::Key(key) = &*self.target else { unreachable!("updates lock a key") };
+        let tree = &mut self.partition.tree;
+        let found = match self.position {
+            Some(position) => tree.row_at_mut(position, key),
+            None => tree.get_mut(key),
+        };
+        let Some(mut row) = found else { unreachable!("the row was just read") };
+        if row.bytes().len() == new.len() {
+            self.undo.to_row(self.place, key, old_version, row.bytes());
+            row.bytes_mut().copy_from_slice(new);
+            row.set_version(version);
+            return Ok(());
+        }
+        let old = row.bytes().to_vec();
+        match tree.update(key, new, version) {
+            Ok(_) => {
+                self.undo.to_row(self.place, key, old_version, &old);
+                Ok(())
+            }
+            Err(error) => Err(self.refuse(&error)),
+        }
+    }
+}
+
+/// Deletes one row. See [`TableRef::delete`].
+#[derive(Debug)]
+pub struct Delete<T: Table>(std::marker::PhantomData<fn() -> T>);
+
+impl<T: Table> Operation for Delete<T> {
+    type Output = Option<T::Row>;
+
+    fn apply(self, at: &mut Apply<'_>) -> Result<Option<T::Row>, Abort> {
+        if !at.remove_to_scratch() {
+            return Ok(None);
+        }
+        let row = decode_row::<T::Row>(at.scratch)?;
+        if at.has_followers() {
+            let old = std::mem::take(at.scratch);
+            let followed = at.follow(Some(&old), None);
+            *at.scratch = old;
+            followed?;
+        }
+        Ok(Some(row))
+    }
+}
+
+impl Apply<'_> {
+    /// Removes the row, leaving its bytes in `scratch`; false when there is none.
+    fn remove_to_scratch(&mut self) -> bool {
+        let LockTarget::Key(key) = &*self.target else { unreachable!("deletions lock a key") };
+        self.scratch.clear();
+        let scratch = &mut *self.scratch;
+        let removed = self.partition.tree.remove_with(key, |row| {
+            scratch.extend_from_slice(row.bytes);
+            row.version
+        });
+        let Some(version) = removed else { return false };
+        self.undo.to_row(self.place, key, version, self.scratch);
+        // The deletion takes a version too: what is inserted here later is newer than the deletion.
+        self.partition.next_version();
+        true
+    }
+}
+
+/// Walks the part of a range that lies in one partition. See [`Tx::fold`](crate::Tx::fold).
+#[derive(Debug)]
+pub struct Fold<T: Table, A, F> {
+    pub(crate) accumulator: A,
+    pub(crate) step: F,
+    pub(crate) backward: bool,
+    pub(crate) table: std::marker::PhantomData<fn() -> T>,
+}
+
+/// What a walk brings back: the accumulator, the closure to go on with, and whether it asked to stop.
+#[derive(Debug)]
+pub struct Folded<A, F> {
+    pub(crate) accumulator: A,
+    pub(crate) step: F,
+    pub(crate) stopped: bool,
+}
+
+impl<T, A, F> Operation for Fold<T, A, F>
+where
+    T: Table,
+    A: Send + 'static,
+    F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
+{
+    type Output = Folded<A, F>;
+
+    fn apply(self, at: &mut Apply<'_>) -> Result<Folded<A, F>, Abort> {
+        let Fold { mut accumulator, mut step, backward, .. } = self;
+        let stopped = at.walk(backward, |key, row| {
+            let key = decode_key::<T::Key>(key)?;
+            let row = decode_row::<T::Row>(row)?;
+            guarded(|| step(&mut accumulator, key, row))
+        })?;
+        Ok(Folded { accumulator, step, stopped })
+    }
+}
+
+impl Apply<'_> {
+    /// Visits the rows of the target range in this partition until `visit` breaks; narrows the target to what was
+    /// visited when that is still allowed. Returns whether it broke off.
+    fn walk(
+        &mut self,
+        backward: bool,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Abort>,
+    ) -> Result<bool, Abort> {
+        use std::ops::Bound;
+        let LockTarget::Range { lower, upper } = &*self.target else {
+            unreachable!("scans lock a range");
+        };
+        let bound = match upper {
+            Some(upper) => Bound::Excluded(&**upper),
+            None => Bound::Unbounded,
+        };
+        let mut range = self.partition.tree.range(Bound::Included(&**lower), bound);
+        let mut key = KeyBuf::new();
+        let mut stopped = false;
+        while let Some(entry) = if backward { range.next_back() } else { range.next() } {
+            entry.key_into(&mut key);
+            if visit(&key, entry.bytes())?.is_break() {
+                stopped = true;
+                break;
+            }
+        }
+        if stopped && self.may_narrow {
+            let LockTarget::Range { lower, upper } = self.target else { unreachable!("just matched") };
+            if backward {
+                *lower = key;
+            } else {
+                // The smallest key after the last one visited.
+                key.push(0);
+                *upper = Some(key);
+            }
+        }
+        Ok(stopped)
+    }
+}
+
+/// Collects the primary keys that an index leads to. See [`Tx::lookup_all`](crate::Tx::lookup_all).
+#[derive(Debug)]
+pub struct CollectKeys {
+    pub(crate) found: Vec<KeyBuf>,
+    pub(crate) limit: usize,
+}
+
+impl Operation for CollectKeys {
+    type Output = Vec<KeyBuf>;
+
+    fn apply(self, at: &mut Apply<'_>) -> Result<Vec<KeyBuf>, Abort> {
+        let CollectKeys { mut found, limit } = self;
+        at.walk(false, |_, primary_key| {
+            found.push(KeyBuf::from(primary_key));
+            Ok(if found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(found)
+    }
+}
+
+/// Reads one entry of a unique index. See [`IndexRef::lookup`](crate::IndexRef::lookup).
+#[derive(Debug)]
+pub struct Lookup<K>(pub(crate) std::marker::PhantomData<fn() -> K>);
+
+impl<K: Key> Operation for Lookup<K> {
+    type Output = Option<K>;
+
+    #[inline]
+    fn apply(self, at: &mut Apply<'_>) -> Result<Option<K>, Abort> {
+        match at.row() {
+            Some((_, primary_key)) => decode_key::<K>(primary_key).map(Some),
+            None => Ok(None),
+        }
+    }
+}
+
+/// The operation of a [`Follower`].
+#[derive(Debug)]
+pub(crate) enum Follow {
+    AddEntry(KeyBuf),
+    RemoveEntry,
+    RequireParent,
+    RequireNoChild,
+}
+
+impl Operation for Follow {
+    type Output = ();
+
+    fn apply(self, at: &mut Apply<'_>) -> Result<(), Abort> {
+        match self {
+            Follow::AddEntry(primary_key) => {
+                at.scratch.clear();
+                at.scratch.extend_from_slice(&primary_key);
+                if at.insert_scratch()? { Ok(()) } else { Err(at.refuse_duplicate()) }
+            }
+            Follow::RemoveEntry => {
+                if at.remove_to_scratch() {
+                    return Ok(());
+                }
+                Err(Abort::because(
+                    AbortReason::Corruption,
+                    "a secondary index has no entry for a row that is there; restore the database from a backup",
+                ))
+            }
+            Follow::RequireParent => match at.row() {
+                Some(_) => Ok(()),
+                None => Err(Abort::explained(
+                    AbortReason::ForeignKey,
+                    format!(
+                        "table '{}' has no row that the new row refers to; insert that one first",
+                        at.catalog.tables[at.place.table.at()].name
+                    ),
+                )),
+            },
+            Follow::RequireNoChild => {
+                let found = at.walk(false, |_, _| Ok(ControlFlow::Break(())))?;
+                if !found {
+                    return Ok(());
+                }
+                let tables = &at.catalog.tables;
+                let child = match &tables[at.place.table.at()].kind {
+                    TreeKind::Rows => at.place.table,
+                    TreeKind::Entries { of, .. } => *of,
+                };
+                Err(Abort::explained(
+                    AbortReason::ForeignKey,
+                    format!("table '{}' still has rows that refer to the row; delete them first", tables[child.at()].name),
+                ))
+            }
+        }
+    }
+}
+
+impl Follower {
+    pub(crate) fn into_action(self, tag: CatalogTag) -> Action<Follow> {
+        match self {
+            Follower::AddEntry { index, entry, key } => {
+                Action::on_key(index, tag, LockMode::Exclusive, entry, Follow::AddEntry(key))
+            }
+            Follower::RemoveEntry { index, entry } => {
+                Action::on_key(index, tag, LockMode::Exclusive, entry, Follow::RemoveEntry)
+            }
+            Follower::RequireParent { parent, key } => {
+                Action::on_key(parent, tag, LockMode::Shared, key, Follow::RequireParent)
+            }
+            Follower::RequireNoChild { through, prefix } => {
+                let KeyRange { lower, upper } = KeyRange::of_prefix_bytes(&prefix);
+                Action {
+                    table: through,
+                    tag,
+                    mode: LockMode::Shared,
+                    target: LockTarget::Range { lower, upper },
+                    operation: Follow::RequireNoChild,
+                }
+            }
+        }
+    }
+}
+
+impl<T: Table> TableRef<T> {
+    /// Reads the row of `key`, if there is one.
+    #[inline]
+    pub fn get(self, key: T::Key) -> Action<Get<T>> {
+        Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), Get(std::marker::PhantomData))
+    }
+
+    /// Inserts a row; a key that is taken aborts the transaction ([`AbortReason::DuplicateKey`]).
+    pub fn insert(self, key: T::Key, row: T::Row) -> Action<Insert<T>> {
+        let insert = Insert { row, strict: true };
+        Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), insert)
+    }
+
+    /// Inserts a row unless the key is taken; returns whether it did.
+    pub fn insert_if_absent(self, key: T::Key, row: T::Row) -> Action<Insert<T>> {
+        let insert = Insert { row, strict: false };
+        Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), insert)
+    }
+
+    /// Changes the row of `key` in place and returns what the closure returns, or `None` when there is no row.
+    #[inline]
+    pub fn update<F, R>(self, key: T::Key, change: F) -> Action<Update<T, F>>
+    where
+        F: FnOnce(&mut T::Row) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let update = Update { change, table: std::marker::PhantomData };
+        Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), update)
+    }
+
+    /// Deletes the row of `key` and returns it, if there was one.
+    pub fn delete(self, key: T::Key) -> Action<Delete<T>> {
+        Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), Delete(std::marker::PhantomData))
+    }
+}
+
+impl<I: crate::schema::Index> crate::schema::IndexRef<I> {
+    /// The primary key of the row with this index key. Only for unique indexes; for the others see
+    /// [`Tx::lookup_all`](crate::Tx::lookup_all).
+    #[inline]
+    pub fn lookup(self, key: I::Key) -> Action<Lookup<<I::Table as Table>::Key>> {
+        const { assert!(I::UNIQUE, "lookup is for unique indexes; use Tx::lookup_all for the others") };
+        Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), Lookup(std::marker::PhantomData))
+    }
+}

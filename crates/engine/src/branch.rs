@@ -1,0 +1,159 @@
+//! What one transaction has done on one worker: the locks it holds there (or would hold, had it suspended) and how to
+//! undo its changes there.
+//!
+//! The home branch of a transaction that never suspends enters no locks: its footprint is only a list, which is entered
+//! in the lock tables when the transaction suspends for the first time ([`Branch::enter_locks`]). A branch on another
+//! worker belongs to a transaction that is suspended already: it holds what is in its list.
+//!
+//! A branch keeps its memory from one transaction to the next: a worker reuses its branches, so that a transaction
+//! allocates nothing in the steady state.
+
+use std::cell::RefCell;
+use std::ops::Range;
+
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::{LockMode, LockOwner, LockTarget, LockTicket};
+
+use crate::partition::{Place, Tables};
+
+/// One access: what is locked, or would be.
+#[derive(Debug)]
+pub(crate) struct Held {
+    pub(crate) place: Place,
+    pub(crate) mode: LockMode,
+    pub(crate) target: LockTarget,
+}
+
+/// One key before the transaction changed it.
+#[derive(Debug)]
+struct Undo {
+    place: Place,
+    key: KeyBuf,
+    /// `None`: there was no row. Otherwise its version and where its bytes are in [`UndoLog::rows`].
+    row: Option<(u64, Range<usize>)>,
+}
+
+/// How to put back what the transaction changed on this worker.
+#[derive(Debug, Default)]
+pub(crate) struct UndoLog {
+    changes: Vec<Undo>,
+    rows: Vec<u8>,
+}
+
+impl UndoLog {
+    /// Remembers that `key` had no row.
+    #[inline]
+    pub(crate) fn to_absent(&mut self, place: Place, key: &KeyBuf) {
+        self.changes.push(Undo { place, key: key.clone(), row: None });
+    }
+
+    /// Remembers the row that `key` had.
+    #[inline]
+    pub(crate) fn to_row(&mut self, place: Place, key: &KeyBuf, version: u64, row: &[u8]) {
+        let start = self.rows.len();
+        self.rows.extend_from_slice(row);
+        self.changes.push(Undo { place, key: key.clone(), row: Some((version, start..self.rows.len())) });
+    }
+
+    /// Puts every changed key back to what it was, last change first.
+    fn apply(&mut self, tables: &mut Tables) {
+        while let Some(undo) = self.changes.pop() {
+            let tree = &mut tables.partition_mut(undo.place).tree;
+            match undo.row {
+                None => {
+                    let removed = tree.remove(&undo.key);
+                    assert!(removed, "undo found no row where the transaction had inserted one");
+                }
+                Some((version, row)) => {
+                    let row = &self.rows[row];
+                    let put_back = match tree.update(&undo.key, row, version) {
+                        Ok(true) => Ok(()),
+                        Ok(false) => tree.insert(&undo.key, row, version),
+                        Err(error) => Err(error),
+                    };
+                    assert!(put_back.is_ok(), "undo could not put a row back: {put_back:?}");
+                }
+            }
+        }
+        self.rows.clear();
+    }
+
+    #[inline]
+    fn clear(&mut self) {
+        if !self.changes.is_empty() {
+            self.changes.clear();
+            self.rows.clear();
+        }
+    }
+}
+
+/// See the module's introduction.
+#[derive(Debug, Default)]
+pub(crate) struct Branch {
+    /// Accesses so far, in order.
+    pub(crate) held: Vec<Held>,
+    /// Whether `held` is entered in the lock tables.
+    pub(crate) entered: bool,
+    pub(crate) undo: UndoLog,
+    /// The transaction is over: an action that comes too late must do nothing.
+    pub(crate) closed: bool,
+    /// Scratch space in which rows are encoded.
+    pub(crate) scratch: Vec<u8>,
+}
+
+impl Branch {
+    /// Nothing was read or changed yet: suspending now needs no lock.
+    #[inline]
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Enters the footprint in the lock tables: the transaction suspends for the first time. Nothing can conflict,
+    /// because nothing else ran on this worker since the accesses. Returns the number of locks entered.
+    pub(crate) fn enter_locks(&mut self, owner: LockOwner, tables: &mut Tables) -> u64 {
+        debug_assert!(!self.entered, "the footprint is entered once");
+        self.entered = true;
+        let mut entered = 0;
+        for held in &self.held {
+            let partition = tables.partition_mut(held.place);
+            entered += u64::from(partition.locks.enter(owner, &held.target, held.mode));
+        }
+        entered
+    }
+
+    /// Ends the branch of a transaction that entered no locks.
+    #[inline]
+    pub(crate) fn finish_unseen(&mut self, commit: bool, tables: &RefCell<Tables>) {
+        debug_assert!(!self.entered, "locks are released by `finish`");
+        if !commit && !self.undo.changes.is_empty() {
+            self.undo.apply(&mut tables.borrow_mut());
+        }
+        self.held.clear();
+        self.undo.clear();
+    }
+
+    /// Ends the branch: undoes its changes when the transaction aborts, releases its locks and forgets the rest.
+    /// Tickets that could be granted are added to `granted`.
+    pub(crate) fn finish(
+        &mut self,
+        commit: bool,
+        owner: LockOwner,
+        tables: &mut Tables,
+        granted: &mut Vec<LockTicket>,
+    ) {
+        if !commit {
+            self.undo.apply(tables);
+        }
+        if self.entered {
+            // Locks of one partition are released together: nobody is granted one of them while the next is still held.
+            self.held.sort_by_key(|held| held.place);
+            for run in self.held.chunk_by(|a, b| a.place == b.place) {
+                let locks = &mut tables.partition_mut(run[0].place).locks;
+                locks.release(owner, run.iter().map(|held| &held.target), granted);
+            }
+        }
+        self.held.clear();
+        self.entered = false;
+        self.undo.clear();
+    }
+}

@@ -1,0 +1,578 @@
+//! The database as its users see it: opened from a schema, asked to run procedures, closed.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::RwLock;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use atrapos_runtime::affinity;
+use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
+use atrapos_runtime::oneshot::{Receiver, oneshot};
+use atrapos_runtime::{Clock, Handle, Runtime, RuntimeBuilder, WorkerId, WorkerSnapshot};
+use atrapos_storage::{Column, Memory, Tree, TreeConfig};
+use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
+
+use crate::abort::{Abort, AbortReason};
+use crate::memory::WorkerMemory;
+use crate::partition::{Partition, TableShard, Tables};
+use crate::procedure::{Procedure, Session, run_here, run_traced};
+use crate::routing::{Route, Scheme};
+use crate::schema::{Catalog, Dependency, Index, IndexRef, Schema, SchemaError, Table, TableId, TableRef};
+use crate::shard::{EngineWorker, Shard, ShardOptions};
+use crate::stats::{EngineStats, Statistics};
+use crate::trace::TraceEvent;
+
+/// Why a database could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The schema contradicts itself.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// A setting makes no sense.
+    #[error("{0}")]
+    Setting(String),
+    /// The workers could not be started.
+    #[error("the workers could not be started: {0}")]
+    Start(String),
+}
+
+/// Collects the settings of a database before it is opened.
+#[derive(Debug)]
+pub struct Builder {
+    schema: Schema,
+    workers: Option<usize>,
+    machine: Option<Machine>,
+    pin: bool,
+    place_memory: bool,
+    huge_pages: bool,
+    inbox_slots: usize,
+}
+
+impl Builder {
+    /// How many workers own the data. By default one per usable core of the machine.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Builder {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// The machine to place the workers on. By default the one this process runs on, as the kernel describes it.
+    #[must_use]
+    pub fn machine(mut self, machine: Machine) -> Builder {
+        self.machine = Some(machine);
+        self
+    }
+
+    /// Whether workers are pinned to cores (on by default, best effort: a refusal is a warning).
+    #[must_use]
+    pub fn pin(mut self, pin: bool) -> Builder {
+        self.pin = pin;
+        self
+    }
+
+    /// Whether a worker's memory is placed on its own node (on by default, best effort).
+    #[must_use]
+    pub fn place_memory(mut self, place: bool) -> Builder {
+        self.place_memory = place;
+        self
+    }
+
+    /// Whether huge pages are asked for (on by default, best effort).
+    #[must_use]
+    pub fn huge_pages(mut self, huge: bool) -> Builder {
+        self.huge_pages = huge;
+        self
+    }
+
+    /// Requests from outside threads that may wait at one worker before the next has to (1,024 by default).
+    #[must_use]
+    pub fn inbox_slots(mut self, slots: usize) -> Builder {
+        self.inbox_slots = slots;
+        self
+    }
+
+    /// Opens a new, empty database.
+    ///
+    /// # Errors
+    /// A contradictory schema or setting, or threads that cannot be started; each in one sentence.
+    pub fn open(self) -> Result<Database, OpenError> {
+        let catalog = Arc::new(Catalog::new(self.schema)?);
+        let machine = self.machine.unwrap_or_else(live_machine);
+        let workers = self.workers.unwrap_or_else(|| machine.default_workers());
+        check_workers(workers)?;
+        if self.inbox_slots == 0 {
+            return Err(OpenError::Setting("an inbox of zero slots takes no request; use at least 1".to_owned()));
+        }
+        let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
+        let stats: Vec<Arc<EngineStats>> = (0..workers).map(|_| Arc::default()).collect();
+        let placement = machine.placement(workers);
+        let cpus: Vec<Option<usize>> = placement.iter().map(|cpu| Some(cpu.0 as usize)).collect();
+        let nodes: Vec<Option<usize>> = placement
+            .iter()
+            .map(|cpu| {
+                let several = self.place_memory && machine.nodes().len() > 1;
+                several.then(|| machine.cpu(*cpu).map(|cpu| cpu.node.0 as usize)).flatten()
+            })
+            .collect();
+        let chunks = Arc::new(HugeChunks::new(MemoryOptions {
+            huge_pages: self.huge_pages,
+            bind_to_node: self.place_memory,
+        }));
+        let factory = {
+            let (catalog, scheme, stats) = (Arc::clone(&catalog), Arc::clone(&scheme), stats.clone());
+            let chunks = Arc::clone(&chunks);
+            let clock = Clock::real();
+            move |worker: WorkerId| {
+                let memory = Arc::new(WorkerMemory::new(Arc::clone(&chunks), nodes[worker.index()]));
+                let stats = Arc::clone(&stats[worker.index()]);
+                new_shard(worker, Arc::clone(&catalog), Arc::clone(&scheme), memory, stats, &clock)
+            }
+        };
+        let mut runtime = RuntimeBuilder::new(workers);
+        runtime.cpus = Some(cpus.clone());
+        runtime.pin = self.pin;
+        runtime.inbox_slots = self.inbox_slots.next_power_of_two();
+        let runtime = runtime
+            .start(factory)
+            .map_err(|error| OpenError::Start(error.to_string()))?;
+        Ok(Database {
+            handle: runtime.handle(),
+            runtime: Some(runtime),
+            catalog,
+            scheme: RwLock::new(scheme),
+            stats,
+            cpus,
+            chunks,
+            pinned: self.pin,
+        })
+    }
+}
+
+fn live_machine() -> Machine {
+    // Without an affinity mask every online core is taken for usable; pinning then refuses what is not.
+    let affinity = affinity::current_thread_cpus().ok();
+    let affinity = affinity.map(|cpus| cpus.into_iter().map(|cpu| CpuId(cpu as u32)).collect::<CpuSet>());
+    Machine::live(&LiveOptions::new(affinity))
+}
+
+/// Workers beyond this number are surely a mistake.
+const WORKERS_MAX: usize = 4096;
+
+fn check_workers(workers: usize) -> Result<(), OpenError> {
+    match workers {
+        0 => Err(OpenError::Setting("zero workers cannot own data; use at least 1".to_owned())),
+        1..=WORKERS_MAX => Ok(()),
+        _ => Err(OpenError::Setting(format!(
+            "{workers} workers are more than any machine has cores; use at most {WORKERS_MAX}"
+        ))),
+    }
+}
+
+/// How long a lock request waits before its transaction looks for a deadlock.
+const DEADLOCK_CHECK_AFTER: Duration = Duration::from_millis(1);
+
+pub(crate) fn new_shard(
+    worker: WorkerId,
+    catalog: Arc<Catalog>,
+    scheme: Arc<Scheme>,
+    memory: Arc<dyn Memory>,
+    stats: Arc<EngineStats>,
+    clock: &Clock,
+) -> Shard {
+    let shards = catalog.tables.iter().enumerate().map(|(at, meta)| {
+        let family = Arc::clone(&scheme.families[scheme.family_of[at]]);
+        let config = TreeConfig::for_rows_of(meta.expected_row_bytes);
+        let partitions = (0..family.partitions()).map(|index| {
+            let tree = || Box::new(Partition::new(Tree::new(config, Arc::clone(&memory)), 0));
+            (family.owner(index) == worker).then(tree)
+        });
+        TableShard { partitions: partitions.collect(), scheme: family }
+    });
+    let tables = Tables { shards: shards.collect() };
+    let options = ShardOptions { deadlock_check_after: clock.ticks(DEADLOCK_CHECK_AFTER) };
+    Shard::new(catalog, tables, memory, stats, options)
+}
+
+/// An open database. Closing it, or dropping it, completes what is under way and stops the workers.
+///
+/// ```
+/// use atrapos::{Abort, Database, Schema, Table, row};
+///
+/// row! { #[derive(Clone, Debug)] pub struct Account { pub balance: i64 } }
+/// struct Accounts;
+/// impl Table for Accounts {
+///     type Key = u64;
+///     type Row = Account;
+///     const NAME: &'static str = "accounts";
+/// }
+///
+/// let db = Database::builder(Schema::new().table::<Accounts>()).workers(1).open()?;
+/// let accounts = db.table::<Accounts>()?;
+/// db.run(accounts.at(&1), async move |tx| tx.insert(accounts, 1, Account { balance: 100 }).await)?;
+/// let balance = db.run(accounts.at(&1), async move |tx| {
+///     tx.update(accounts, 1, |account| { account.balance -= 30; account.balance }).await
+/// })?;
+/// assert_eq!(balance, Some(70));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct Database {
+    handle: Handle<Shard>,
+    runtime: Option<Runtime<Shard>>,
+    catalog: Arc<Catalog>,
+    scheme: RwLock<Arc<Scheme>>,
+    stats: Vec<Arc<EngineStats>>,
+    cpus: Vec<Option<usize>>,
+    chunks: Arc<HugeChunks>,
+    pinned: bool,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tables: Vec<_> = self.table_names().map(|(_, name)| name).collect();
+        f.debug_struct("Database").field("workers", &self.workers()).field("tables", &tables).finish_non_exhaustive()
+    }
+}
+
+/// What one worker did since the database was opened.
+#[derive(Clone, Debug)]
+pub struct WorkerReport {
+    /// The core it was placed on, if it was placed.
+    pub core: Option<usize>,
+    /// Its transactions.
+    pub transactions: Statistics,
+    /// Its steps, messages and busy time.
+    pub runtime: WorkerSnapshot,
+}
+
+/// What was left when a database was closed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CloseReport {
+    /// Transactions and sessions that had not ended by the deadline and were aborted.
+    pub dropped: usize,
+}
+
+impl Database {
+    /// Starts collecting the settings of a database with this schema.
+    #[must_use]
+    pub fn builder(schema: Schema) -> Builder {
+        Builder {
+            schema,
+            workers: None,
+            machine: None,
+            pin: true,
+            place_memory: true,
+            huge_pages: true,
+            inbox_slots: 1024,
+        }
+    }
+
+    /// The handle of table `T`.
+    ///
+    /// # Errors
+    /// When the database has no such table.
+    pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
+        self.catalog.table()
+    }
+
+    /// The handle of index `I`.
+    ///
+    /// # Errors
+    /// When the database has no such index.
+    pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
+        self.catalog.index()
+    }
+
+    /// Names of all tables and indexes, in the order of their numbers.
+    pub fn table_names(&self) -> impl Iterator<Item = (TableId, &'static str)> + '_ {
+        self.catalog.tables.iter().enumerate().map(|(at, meta)| (TableId(at as u16), meta.name))
+    }
+
+    /// The columns of a table's rows; none for an index or a number that names no table.
+    #[must_use]
+    pub fn columns(&self, table: TableId) -> &'static [Column] {
+        self.catalog.tables.get(table.at()).map_or(&[], |meta| meta.columns)
+    }
+
+    /// The declared dependencies between tables.
+    #[must_use]
+    pub fn dependencies(&self) -> &[Dependency] {
+        &self.catalog.dependencies
+    }
+
+    /// Number of workers.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.stats.len()
+    }
+
+    /// Today's partitioning and placement.
+    #[must_use]
+    pub fn scheme(&self) -> Arc<Scheme> {
+        let scheme = self.scheme.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        Arc::clone(&scheme)
+    }
+
+    /// What did not go as asked without stopping anything: a core that could not be pinned to, memory that could not be
+    /// placed. One sentence each.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let pinning = self.runtime.iter().flat_map(|runtime| runtime.warnings().iter().cloned());
+        pinning.chain(self.chunks.warnings().iter().map(ToString::to_string)).collect()
+    }
+
+    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    fn home(&self, route: &Route) -> WorkerId {
+        self.scheme().home(route, self.workers())
+    }
+
+    /// Runs a procedure as a transaction at the home its route names, and waits for the outcome. When the worker is
+    /// overloaded the caller waits its turn.
+    ///
+    /// # Errors
+    /// The reason for which the transaction aborted.
+    pub fn run<R: Send + 'static>(&self, route: Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
+        self.submit(route, procedure)?.wait()
+    }
+
+    /// Hands a procedure to its home and returns a future of the outcome. When the worker is overloaded the caller
+    /// waits its turn (it does not spin).
+    ///
+    /// # Errors
+    /// When the database is shutting down.
+    pub fn submit<R: Send + 'static>(
+        &self,
+        route: Route,
+        procedure: impl Procedure<R>,
+    ) -> Result<Submitted<R>, Abort> {
+        let (sender, receiver) = oneshot();
+        let request = move |worker: &Rc<EngineWorker>| {
+            let own = Rc::clone(worker);
+            worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
+        };
+        self.handle.submit(self.home(&route), request).map_err(|_| Abort::shutting_down())?;
+        Ok(Submitted { receiver })
+    }
+
+    /// Like [`submit`](Database::submit), but refuses at once when the worker is overloaded.
+    ///
+    /// # Errors
+    /// [`AbortReason::Overloaded`]: try again later. [`AbortReason::ShuttingDown`]: open the database again.
+    pub fn try_submit<R: Send + 'static>(
+        &self,
+        route: Route,
+        procedure: impl Procedure<R>,
+    ) -> Result<Submitted<R>, Abort> {
+        let (sender, receiver) = oneshot();
+        let request = move |worker: &Rc<EngineWorker>| {
+            let own = Rc::clone(worker);
+            worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
+        };
+        let home = self.home(&route);
+        match self.handle.try_submit(home, request) {
+            Ok(()) => Ok(Submitted { receiver }),
+            Err(error) if !error.is_full() => Err(Abort::shutting_down()),
+            Err(_) => Err(Abort::explained(
+                AbortReason::Overloaded,
+                format!("worker {} has as many requests as it takes; try again later", home.0),
+            )),
+        }
+    }
+
+    /// Runs a procedure like [`run`](Database::run) and also returns what happened to it, stage by stage. For people who
+    /// want to look; it is slower, and a deadlock is not retried.
+    ///
+    /// # Errors
+    /// When the database is shutting down.
+    pub fn run_traced<R: Send + 'static>(
+        &self,
+        route: Route,
+        procedure: impl Procedure<R>,
+    ) -> Result<(Result<R, Abort>, Vec<TraceEvent>), Abort> {
+        self.on_worker_async(self.home(&route), async move |worker: Rc<EngineWorker>| {
+            run_traced(&worker, &procedure).await
+        })
+    }
+
+    /// Starts a session on a worker: a client that lives there and runs transactions one after the other. The result of
+    /// `body` is the session's result.
+    ///
+    /// # Errors
+    /// When the database is shutting down.
+    pub fn spawn_session<R: Send + 'static>(
+        &self,
+        worker: WorkerId,
+        body: impl AsyncFnOnce(Session) -> R + Send + 'static,
+    ) -> Result<SessionHandle<R>, Abort> {
+        let (sender, receiver) = oneshot();
+        let start = move |worker: &Rc<EngineWorker>| {
+            let session = Session::new(Rc::clone(worker));
+            worker.spawn(async move { sender.send(body(session).await) });
+        };
+        let worker = WorkerId(worker.0 % self.workers() as u16);
+        self.handle.submit(worker, start).map_err(|_| Abort::shutting_down())?;
+        Ok(SessionHandle { receiver })
+    }
+
+    /// Runs `job` on a worker's thread between transactions and waits for its result.
+    pub(crate) fn on_worker<R: Send + 'static>(
+        &self,
+        worker: WorkerId,
+        job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
+    ) -> Result<R, Abort> {
+        self.start_on_worker(worker, job)?.wait().map_err(|_| Abort::shutting_down())
+    }
+
+    /// Starts `job` on a worker's thread between transactions.
+    pub(crate) fn start_on_worker<R: Send + 'static>(
+        &self,
+        worker: WorkerId,
+        job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
+    ) -> Result<Receiver<R>, Abort> {
+        let (sender, receiver) = oneshot();
+        let job = move |worker: &Rc<EngineWorker>| sender.send(job(worker));
+        self.handle.submit(worker, job).map_err(|_| Abort::shutting_down())?;
+        Ok(receiver)
+    }
+
+    fn on_worker_async<R: Send + 'static>(
+        &self,
+        worker: WorkerId,
+        job: impl AsyncFnOnce(Rc<EngineWorker>) -> R + Send + 'static,
+    ) -> Result<R, Abort> {
+        let (sender, receiver) = oneshot();
+        let start = move |worker: &Rc<EngineWorker>| {
+            let own = Rc::clone(worker);
+            worker.spawn(async move { sender.send(job(own).await) });
+        };
+        self.handle.submit(worker, start).map_err(|_| Abort::shutting_down())?;
+        receiver.wait().map_err(|_| Abort::shutting_down())
+    }
+
+    /// What happened since the database was opened, over all workers.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.stats.iter().fold(Statistics::default(), |sum, stats| sum.plus(&stats.read()))
+    }
+
+    /// What each worker did since the database was opened.
+    #[must_use]
+    pub fn worker_reports(&self) -> Vec<WorkerReport> {
+        let snapshots = self.handle.stats();
+        snapshots
+            .into_iter()
+            .zip(&self.stats)
+            .zip(&self.cpus)
+            .map(|((runtime, stats), cpu)| WorkerReport {
+                core: if self.pinned { *cpu } else { None },
+                transactions: stats.read(),
+                runtime,
+            })
+            .collect()
+    }
+
+    /// Number of rows of a table, or of entries of an index.
+    ///
+    /// # Errors
+    /// When the database is shutting down.
+    pub fn len(&self, table: TableId) -> Result<u64, Abort> {
+        let count = move |worker: &Rc<EngineWorker>| {
+            let tables = worker.shard().tables.borrow();
+            tables.owned().filter(|(place, _)| place.table == table).map(|(_, part)| part.tree.len()).sum::<u64>()
+        };
+        self.on_all_workers(count).map(|counts| counts.into_iter().sum())
+    }
+
+    /// Memory the trees have taken from the operating system, in bytes.
+    ///
+    /// # Errors
+    /// When the database is shutting down.
+    pub fn memory_bytes(&self) -> Result<usize, Abort> {
+        let bytes = |worker: &Rc<EngineWorker>| {
+            let tables = worker.shard().tables.borrow();
+            tables.owned().map(|(_, part)| part.tree.bytes()).map(|bytes| bytes.page_bytes + bytes.spare).sum::<usize>()
+        };
+        self.on_all_workers(bytes).map(|bytes| bytes.into_iter().sum())
+    }
+
+    /// Runs `job` on every worker at once and collects the results in order of the workers.
+    pub(crate) fn on_all_workers<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Rc<EngineWorker>) -> R + Clone + Send + 'static,
+    ) -> Result<Vec<R>, Abort> {
+        let started: Vec<Receiver<R>> = (0..self.workers())
+            .map(|worker| self.start_on_worker(WorkerId(worker as u16), job.clone()))
+            .collect::<Result<_, _>>()?;
+        started.into_iter().map(|result| result.wait().map_err(|_| Abort::shutting_down())).collect()
+    }
+
+    /// Closes the database: refuses new work, completes what is under way, stops the workers. What has not ended after
+    /// `deadline` (a session that goes on for ever, for example) is aborted.
+    pub fn close(mut self, deadline: Duration) -> CloseReport {
+        self.shut_down(deadline)
+    }
+
+    fn shut_down(&mut self, deadline: Duration) -> CloseReport {
+        match self.runtime.take() {
+            Some(runtime) => CloseReport { dropped: runtime.shutdown(deadline).tasks_dropped },
+            None => CloseReport::default(),
+        }
+    }
+}
+
+/// How long a database that is dropped without being closed completes what is under way.
+const DROP_DEADLINE: Duration = Duration::from_secs(5);
+
+impl Drop for Database {
+    fn drop(&mut self) {
+        self.shut_down(DROP_DEADLINE);
+    }
+}
+
+/// The outcome of a transaction that was handed over: a future, or to be waited for.
+#[derive(Debug)]
+#[must_use = "the outcome is known only to who asks for it"]
+pub struct Submitted<R: Send> {
+    receiver: Receiver<Result<R, Abort>>,
+}
+
+impl<R: Send> Submitted<R> {
+    /// Waits for the outcome.
+    ///
+    /// # Errors
+    /// The reason for which the transaction aborted.
+    pub fn wait(self) -> Result<R, Abort> {
+        self.receiver.wait().unwrap_or_else(|_| Err(Abort::shutting_down()))
+    }
+}
+
+impl<R: Send> Future for Submitted<R> {
+    type Output = Result<R, Abort>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R, Abort>> {
+        Pin::new(&mut self.receiver)
+            .poll(context)
+            .map(|outcome| outcome.unwrap_or_else(|_| Err(Abort::shutting_down())))
+    }
+}
+
+/// A running session.
+#[derive(Debug)]
+pub struct SessionHandle<R: Send> {
+    receiver: Receiver<R>,
+}
+
+impl<R: Send> SessionHandle<R> {
+    /// Waits until the session ends and returns its result.
+    ///
+    /// # Errors
+    /// When the database was closed before the session ended by itself.
+    pub fn join(self) -> Result<R, Abort> {
+        self.receiver.wait().map_err(|_| Abort::shutting_down())
+    }
+}

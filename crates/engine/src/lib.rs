@@ -1,0 +1,47 @@
+//! `atrapos`: an in-memory, serializable transaction engine that owns data by thread and adapts itself to *hardware
+//! islands*, the groups of cores that talk to each other fast.
+//!
+//! A database is opened from a [`Schema`]; a stored procedure is an `async` closure over [`Tx`], handed to
+//! [`Database::run`] with the [`Route`] to the data it touches first. See [`Database`] for an example, and `ARCHITECTURE.md`
+//! for where a transaction goes.
+//!
+//! Owns: transactions, their isolation and undo, the schema, routing, loading, and the [`Database`] facade. Never: touches a
+//! thread, a clock or memory other than through the runtime and the storage.
+
+#![deny(unsafe_code)]
+
+mod abort;
+mod action;
+mod branch;
+mod database;
+mod deadlock;
+mod load;
+mod lookups;
+mod memory;
+mod partition;
+mod procedure;
+mod range;
+mod routing;
+mod schema;
+mod section;
+mod shard;
+pub mod sim;
+mod stats;
+mod trace;
+mod tx;
+mod verify;
+
+pub use abort::{Abort, AbortReason, Advice};
+pub use action::{Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operation, Update};
+pub use atrapos_runtime::{Ticks, WorkerId};
+pub use atrapos_storage::{Column, ColumnType, Field, FixedStr, Key, KeyBuf, Row, row};
+pub use database::{Builder, CloseReport, Database, OpenError, SessionHandle, Submitted, WorkerReport};
+pub use load::{LoadError, Loader, LoadProgress};
+pub use procedure::{Procedure, Session};
+pub use range::KeyRange;
+pub use routing::{FamilyScheme, Route, Scheme};
+pub use schema::{Dependency, Index, IndexRef, Schema, SchemaError, Table, TableId, TableRef};
+pub use stats::Statistics;
+pub use trace::{Stage, TraceEvent};
+pub use tx::{Phase, Tx};
+pub use verify::{Verification, VerifyError};

@@ -1,0 +1,422 @@
+//! Loading many rows at once, by all workers in parallel, without transactions.
+//!
+//! A load has phases. First every worker runs the caller's closure, which adds rows; rows of the worker's own partitions go
+//! into their trees at once (packed bottom-up as long as they come in order of their keys into an empty tree), with the
+//! index entries they need; rows and entries of other workers' partitions are set aside. Then these are handed to
+//! their owners; then enforced foreign keys are checked.
+//!
+//! Invariant: a load is all or nothing. Until it ends each worker remembers what it added, and when any worker fails, all
+//! take it back.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use atrapos_runtime::WorkerId;
+use atrapos_storage::{BulkError, BulkLoader, DisplayKey, InsertError, Key, KeyBuf, Row, TreeConfig};
+
+use crate::abort::Abort;
+use crate::action::guarded;
+use crate::database::Database;
+use crate::partition::{Partition, Place};
+use crate::schema::{Table, TableId, TableRef};
+use crate::shard::EngineWorker;
+
+/// Why a load failed. Nothing of it remains in the database.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// A key came twice, or was there already.
+    #[error("table '{table}' has key {key} twice, in the rows to load or from before; load each key once")]
+    Duplicate {
+        /// The table or index.
+        table: &'static str,
+        /// The encoded key, readable.
+        key: String,
+    },
+    /// A row or key does not fit.
+    #[error("table '{table}': {why}")]
+    DoesNotFit {
+        /// The table.
+        table: &'static str,
+        /// What does not fit, and the limit.
+        why: String,
+    },
+    /// A row refers to one that is not there.
+    #[error("a row of table '{child}' refers to key {key} of table '{parent}', which has no such row; load that one too")]
+    NoParent {
+        /// The table of the row.
+        child: &'static str,
+        /// The table referred to.
+        parent: &'static str,
+        /// The missing key, readable.
+        key: String,
+    },
+    /// Transactions were using the table.
+    #[error("table '{table}' is in use by transactions; load it before they start")]
+    Busy {
+        /// The table.
+        table: &'static str,
+    },
+    /// The caller's closure failed or panicked, or the database is closing.
+    #[error(transparent)]
+    Aborted(#[from] Abort),
+    /// The caller's closure gave up.
+    #[error("{0}")]
+    Source(String),
+}
+
+/// How far a load is: shared with whoever shows it.
+#[derive(Clone, Debug, Default)]
+pub struct LoadProgress {
+    rows: Arc<AtomicU64>,
+}
+
+impl LoadProgress {
+    /// Rows added so far (index entries not counted), up to a few thousand behind.
+    #[must_use]
+    pub fn rows(&self) -> u64 {
+        self.rows.load(Ordering::Relaxed)
+    }
+}
+
+/// A row or index entry on its way to the tree it belongs to.
+type RawRow = (TableId, KeyBuf, Box<[u8]>);
+
+/// What a load has added on one worker, until it ends.
+#[derive(Debug, Default)]
+pub(crate) struct LoadJournal {
+    /// Partitions that were empty: emptied again by taking back.
+    filled: Vec<Place>,
+    inserted: Vec<(Place, KeyBuf)>,
+    /// Tables that got rows.
+    tables: Vec<TableId>,
+}
+
+/// Adds rows on one worker. See [`Database::load`].
+pub struct Loader<'a> {
+    worker: &'a Rc<EngineWorker>,
+    bulk: BTreeMap<Place, BulkLoader>,
+    journal: LoadJournal,
+    elsewhere: BTreeMap<WorkerId, Vec<RawRow>>,
+    row: Vec<u8>,
+    rows: u64,
+    progress: &'a LoadProgress,
+}
+
+/// Rows between two reports of progress.
+const REPORT_EVERY: u64 = 4096;
+
+impl<'a> Loader<'a> {
+    fn new(worker: &'a Rc<EngineWorker>, progress: &'a LoadProgress) -> Loader<'a> {
+        Loader {
+            worker,
+            bulk: BTreeMap::new(),
+            journal: LoadJournal::default(),
+            elsewhere: BTreeMap::new(),
+            row: Vec::new(),
+            rows: 0,
+            progress,
+        }
+    }
+
+    /// The worker on which this part of the load runs.
+    #[must_use]
+    pub fn worker(&self) -> WorkerId {
+        self.worker.id()
+    }
+
+    /// Number of workers that load.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.worker.workers()
+    }
+
+    /// Whether this worker owns `key`: the natural way to divide the work is for each worker to add the rows it owns.
+    #[must_use]
+    pub fn owns<T: Table>(&self, table: TableRef<T>, key: &T::Key) -> bool {
+        let key = key.encode();
+        self.worker.shard().tables.borrow().locate(table.id, &key).1 == self.worker.id()
+    }
+
+    /// Of the integers from `first` to `last`, as leading parts of keys of `table`, the ranges this worker owns, ascending.
+    #[must_use]
+    pub fn share_of<T: Table>(&self, table: TableRef<T>, first: u64, last: u64) -> Vec<std::ops::RangeInclusive<u64>> {
+        let tables = self.worker.shard().tables.borrow();
+        let scheme = &tables.shards[table.id.at()].scheme;
+        let cut = |key: &[u8]| crate::routing::head_of(key);
+        let mut shares = Vec::new();
+        for index in 0..scheme.partitions() {
+            if scheme.owner(index) != self.worker.id() {
+                continue;
+            }
+            let from = scheme.lower(index).map_or(0, cut).max(first);
+            let to = match scheme.upper(index).map(cut) {
+                Some(0) => continue,
+                Some(upper) => (upper - 1).min(last),
+                None => last,
+            };
+            if from <= to {
+                shares.push(from..=to);
+            }
+        }
+        shares
+    }
+
+    /// Adds a row. Fastest when this worker owns it and rows of a table come in ascending order of their keys.
+    ///
+    /// # Errors
+    /// A key that is there already, a row or key too large, or a table in use.
+    pub fn add<T: Table>(&mut self, table: TableRef<T>, key: &T::Key, row: &T::Row) -> Result<(), LoadError> {
+        let shard = self.worker.shard();
+        shard.catalog.check(table.id, table.tag)?;
+        let key = key.encode();
+        let mut bytes = std::mem::take(&mut self.row);
+        bytes.clear();
+        row.encode(&mut bytes);
+        let catalog = Arc::clone(&shard.catalog);
+        let meta = &catalog.tables[table.id.at()];
+        let added = (|| {
+            self.add_raw(table.id, &key, &bytes)?;
+            for index in &meta.indexes {
+                let mut entry = (index.extract)(&key, &bytes)?;
+                if !index.unique {
+                    entry.extend_from_slice(&key);
+                }
+                self.add_raw(index.id, &entry, &key)?;
+            }
+            Ok(())
+        })();
+        self.row = bytes;
+        self.rows += 1;
+        if self.rows.is_multiple_of(REPORT_EVERY) {
+            self.progress.rows.fetch_add(REPORT_EVERY, Ordering::Relaxed);
+        }
+        added
+    }
+
+    /// Adds a row or index entry to the tree it belongs to, or sets it aside for its owner.
+    fn add_raw(&mut self, table: TableId, key: &KeyBuf, row: &[u8]) -> Result<(), LoadError> {
+        let shard = self.worker.shard();
+        let mut tables = shard.tables.borrow_mut();
+        let (place, owner) = tables.locate(table, key);
+        if owner != self.worker.id() {
+            self.elsewhere.entry(owner).or_default().push((table, key.clone(), row.into()));
+            return Ok(());
+        }
+        let meta = &shard.catalog.tables[table.at()];
+        if let Some(bulk) = self.bulk.get_mut(&place) {
+            let version = tables.partition_mut(place).next_version();
+            match bulk.push(key, row, version) {
+                Err(BulkError::OutOfOrder { .. }) => {
+                    // What is packed so far becomes the tree; the rest is inserted.
+                    let bulk = self.bulk.remove(&place).expect("it was just there");
+                    tables.partition_mut(place).tree = bulk.finish().map_err(|error| refuse_bulk(meta.name, &error))?;
+                }
+                pushed => return pushed.map_err(|error| refuse_bulk(meta.name, &error)),
+            }
+        }
+        let partition = tables.partition_mut(place);
+        if !self.journal.filled.contains(&place) {
+            if !partition.locks.is_empty() {
+                return Err(LoadError::Busy { table: meta.name });
+            }
+            if !self.journal.tables.contains(&table) {
+                self.journal.tables.push(table);
+            }
+            if partition.tree.is_empty() {
+                self.journal.filled.push(place);
+                let config = TreeConfig::for_rows_of(meta.expected_row_bytes);
+                let mut bulk = BulkLoader::new(config, Arc::clone(&shard.memory), FILL);
+                let version = partition.next_version();
+                bulk.push(key, row, version).map_err(|error| refuse_bulk(meta.name, &error))?;
+                self.bulk.insert(place, bulk);
+                return Ok(());
+            }
+        }
+        let version = partition.next_version();
+        partition.tree.insert(key, row, version).map_err(|error| refuse(meta.name, key, &error))?;
+        if !self.journal.filled.contains(&place) {
+            self.journal.inserted.push((place, key.clone()));
+        }
+        Ok(())
+    }
+
+    /// Ends this worker's part: everything added is in the trees, and remembered in the shard's journal.
+    fn finish(mut self) -> Result<BTreeMap<WorkerId, Vec<RawRow>>, LoadError> {
+        let shard = self.worker.shard();
+        let mut tables = shard.tables.borrow_mut();
+        let mut finished = Ok(());
+        for (place, bulk) in std::mem::take(&mut self.bulk) {
+            match bulk.finish() {
+                Ok(tree) => tables.partition_mut(place).tree = tree,
+                Err(error) => finished = Err(refuse_bulk(shard.catalog.tables[place.table.at()].name, &error)),
+            }
+        }
+        self.progress.rows.fetch_add(self.rows % REPORT_EVERY, Ordering::Relaxed);
+        let mut journal = shard.loading.borrow_mut();
+        journal.filled.append(&mut self.journal.filled);
+        journal.inserted.append(&mut self.journal.inserted);
+        journal.tables.append(&mut self.journal.tables);
+        journal.tables.sort_unstable();
+        journal.tables.dedup();
+        finished.map(|()| self.elsewhere)
+    }
+}
+
+/// How full pages are packed: a little room for rows that grow and for insertions.
+const FILL: f64 = 0.97;
+
+fn refuse_bulk(table: &'static str, error: &BulkError) -> LoadError {
+    match error {
+        BulkError::Duplicate(key) => LoadError::Duplicate { table, key: DisplayKey(key).to_string() },
+        error => LoadError::DoesNotFit { table, why: error.to_string() },
+    }
+}
+
+fn refuse(table: &'static str, key: &[u8], error: &InsertError) -> LoadError {
+    match error {
+        InsertError::Duplicate(_) => LoadError::Duplicate { table, key: DisplayKey(key).to_string() },
+        error => LoadError::DoesNotFit { table, why: error.to_string() },
+    }
+}
+
+impl Database {
+    /// Loads rows, by all workers in parallel: `add_rows` runs once on each worker and adds rows through its [`Loader`].
+    /// Returns the number of rows added. No transaction should be using the tables meanwhile.
+    ///
+    /// # Errors
+    /// When any worker fails; then nothing of the load remains.
+    pub fn load(
+        &self,
+        progress: &LoadProgress,
+        add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
+    ) -> Result<u64, LoadError> {
+        let before = progress.rows();
+        match self.load_in_phases(progress, add_rows) {
+            Ok(()) => {
+                self.on_all_workers(|worker| drop(worker.shard().loading.take()))?;
+                Ok(progress.rows() - before)
+            }
+            Err(error) => {
+                self.on_all_workers(take_back)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn load_in_phases(
+        &self,
+        progress: &LoadProgress,
+        add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
+    ) -> Result<(), LoadError> {
+        let progress = progress.clone();
+        let added = self.on_all_workers(move |worker| {
+            let mut loader = Loader::new(worker, &progress);
+            let done = guarded(|| add_rows(&mut loader));
+            // What was added is in the journal in any case, so that it can be taken back.
+            let elsewhere = loader.finish();
+            done.map_err(LoadError::from).and_then(|done| done).and(elsewhere)
+        })?;
+        for part in added {
+            for (owner, rows) in part? {
+                self.on_worker(owner, move |worker| insert_all(worker, rows))??;
+            }
+        }
+        self.check_parents_of_loaded()
+    }
+
+    fn check_parents_of_loaded(&self) -> Result<(), LoadError> {
+        for part in self.on_all_workers(check_own_parents)? {
+            for (owner, wanted) in part? {
+                self.on_worker(owner, move |worker| {
+                    let tables = worker.shard().tables.borrow();
+                    wanted.into_iter().try_for_each(|wanted| wanted.check(worker, &tables))
+                })??;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Inserts rows of other workers' closures into this worker's trees.
+fn insert_all(worker: &Rc<EngineWorker>, rows: Vec<RawRow>) -> Result<(), LoadError> {
+    let progress = LoadProgress::default();
+    let mut loader = Loader::new(worker, &progress);
+    let done = rows.iter().try_for_each(|(table, key, row)| loader.add_raw(*table, key, row));
+    let elsewhere = loader.finish();
+    done.and(elsewhere).map(|elsewhere| debug_assert!(elsewhere.is_empty(), "rows were handed to their owner"))
+}
+
+/// Takes back what an unfinished load has added on this worker.
+fn take_back(worker: &Rc<EngineWorker>) {
+    let shard = worker.shard();
+    let journal = shard.loading.take();
+    let mut tables = shard.tables.borrow_mut();
+    for (place, key) in journal.inserted {
+        tables.partition_mut(place).tree.remove(&key);
+    }
+    for place in journal.filled {
+        let meta = &shard.catalog.tables[place.table.at()];
+        let partition = tables.partition_mut(place);
+        let version = partition.next_version();
+        *partition = Partition::new(
+            atrapos_storage::Tree::new(TreeConfig::for_rows_of(meta.expected_row_bytes), Arc::clone(&shard.memory)),
+            version,
+        );
+    }
+}
+
+/// A parent row that has to be there.
+struct WantedParent {
+    child: TableId,
+    parent: TableId,
+    key: KeyBuf,
+}
+
+impl WantedParent {
+    fn check(&self, worker: &Rc<EngineWorker>, tables: &crate::partition::Tables) -> Result<(), LoadError> {
+        let (place, _) = tables.locate(self.parent, &self.key);
+        if tables.partition(place).tree.get(&self.key).is_some() {
+            return Ok(());
+        }
+        let names = &worker.shard().catalog.tables;
+        Err(LoadError::NoParent {
+            child: names[self.child.at()].name,
+            parent: names[self.parent.at()].name,
+            key: DisplayKey(&self.key).to_string(),
+        })
+    }
+}
+
+/// Checks the enforced foreign keys of the tables just loaded, as far as the parents are here; returns those that others
+/// have to check.
+fn check_own_parents(worker: &Rc<EngineWorker>) -> Result<BTreeMap<WorkerId, Vec<WantedParent>>, LoadError> {
+    let shard = worker.shard();
+    let tables = shard.tables.borrow();
+    let loaded = shard.loading.borrow().tables.clone();
+    let mut elsewhere: BTreeMap<WorkerId, Vec<WantedParent>> = BTreeMap::new();
+    let mut key = KeyBuf::new();
+    for (place, partition) in tables.owned().filter(|(place, _)| loaded.contains(&place.table)) {
+        for parent in &shard.catalog.tables[place.table.at()].parents {
+            let mut last: Option<KeyBuf> = None;
+            for entry in partition.tree.range(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded) {
+                entry.key_into(&mut key);
+                let wanted = (parent.extract)(&key, entry.bytes())?;
+                // Children of one parent mostly stand together.
+                if last.as_ref() == Some(&wanted) {
+                    continue;
+                }
+                last = Some(wanted.clone());
+                let wanted = WantedParent { child: place.table, parent: parent.parent, key: wanted };
+                let owner = tables.locate(wanted.parent, &wanted.key).1;
+                if owner == worker.id() {
+                    wanted.check(worker, &tables)?;
+                } else {
+                    elsewhere.entry(owner).or_default().push(wanted);
+                }
+            }
+        }
+    }
+    Ok(elsewhere)
+}

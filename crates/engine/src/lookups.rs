@@ -1,0 +1,106 @@
+//! Interleaved look-ups: the first accesses of independent transactions, made together so that their cache misses overlap.
+//!
+//! A transaction that has touched nothing yet may be put off without any isolation being lost. So the first look-up of a
+//! transaction, when others are ready to run, only notes its key here; when [`BATCH`] keys are there, or nothing else is
+//! ready, all are looked up level by level with prefetching, and their transactions go on with the places found. What
+//! a data-oriented engine can do and a thread-per-transaction engine cannot.
+//!
+//! Invariant: a place that was found is a hint. The tree checks it and looks again when something has moved in between.
+
+use std::cell::RefCell;
+
+use arrayvec::ArrayVec;
+use atrapos_runtime::TaskId;
+use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
+
+use crate::partition::Place;
+use crate::shard::EngineWorker;
+
+/// Look-ups made together. Enough to cover the latency of memory with the misses a core can have in flight.
+pub(crate) const BATCH: usize = 16;
+
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    key: KeyBuf,
+    task: TaskId,
+}
+
+/// The result for a task.
+#[derive(Clone, Copy, Debug)]
+struct Hint {
+    task: TaskId,
+    place: Place,
+    position: Position,
+}
+
+/// The look-ups that wait on one worker.
+#[derive(Debug, Default)]
+pub(crate) struct Lookups {
+    waiting: RefCell<ArrayVec<Entry, BATCH>>,
+    /// By index of the task.
+    hints: RefCell<Vec<Option<Hint>>>,
+}
+
+impl Lookups {
+    /// Whether putting off a look-up can pay: something else can run meanwhile, or wait with it.
+    #[inline]
+    pub(crate) fn pays(&self, worker: &EngineWorker) -> bool {
+        worker.ready_len() > 0 || !self.waiting.borrow().is_empty()
+    }
+
+    /// Puts off the look-up of `key` for the current task, which will be woken.
+    #[inline]
+    pub(crate) fn put_off(&self, worker: &EngineWorker, place: Place, key: &KeyBuf) {
+        let full = {
+            let mut waiting = self.waiting.borrow_mut();
+            waiting.push(Entry { place, key: key.clone(), task: worker.current_task() });
+            waiting.is_full()
+        };
+        if full {
+            self.flush(worker);
+        }
+    }
+
+    /// Takes the result for the current task; `None` while it is still waiting.
+    #[inline]
+    pub(crate) fn take(&self, task: TaskId) -> Option<(Place, Position)> {
+        let mut hints = self.hints.borrow_mut();
+        let hint = hints.get_mut(task.index())?;
+        match hint {
+            Some(found) if found.task == task => {
+                let result = (found.place, found.position);
+                *hint = None;
+                Some(result)
+            }
+            _ => None,
+        }
+    }
+
+    /// Makes the waiting look-ups and wakes their tasks. Returns whether there were any.
+    pub(crate) fn flush(&self, worker: &EngineWorker) -> bool {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.is_empty() {
+            return false;
+        }
+        let tables = worker.shard().tables.borrow();
+        let mut probes: ArrayVec<Probe<'_>, BATCH> = waiting
+            .iter()
+            .map(|entry| Probe::new(&tables.partition(entry.place).tree, &entry.key))
+            .collect();
+        locate_batch(&mut probes);
+        let mut hints = self.hints.borrow_mut();
+        for (entry, probe) in waiting.iter().zip(&probes) {
+            let at = entry.task.index();
+            if at >= hints.len() {
+                hints.resize(at + 1, None);
+            }
+            hints[at] = Some(Hint { task: entry.task, place: entry.place, position: probe.position });
+            worker.wake(entry.task);
+        }
+        worker.shard().stats.interleaved.add(probes.len() as u64);
+        drop(probes);
+        waiting.clear();
+        true
+    }
+}

@@ -1,0 +1,245 @@
+//! Running procedures: on the worker at hand, on the home worker from elsewhere, again after a deadlock.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use atrapos_runtime::{Reply, WorkerId};
+use atrapos_storage::Key;
+
+use crate::abort::{Abort, AbortReason, Advice};
+use crate::action::panicked;
+use crate::routing::{Destination, Route};
+use crate::schema::{Index, IndexRef, SchemaError, Table, TableRef};
+use crate::shard::EngineWorker;
+use crate::trace::{Stage, TraceEvent};
+use crate::tx::{Scope, Tx};
+
+/// How often a transaction that had to give way in a deadlock is run again before its caller hears of it.
+const ATTEMPTS: u32 = 64;
+
+/// A stored procedure: an async closure over a transaction. It may run more than once (after a deadlock) and, from
+/// another thread, travels to the transaction's home: so it owns what it captures.
+pub trait Procedure<R>: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static {}
+
+impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static> Procedure<R> for P {}
+
+/// Runs a procedure as a transaction with its home on this worker, again when it had to give way in a deadlock.
+#[inline]
+pub(crate) async fn run_here<R>(
+    worker: &Rc<EngineWorker>,
+    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+) -> Result<R, Abort> {
+    let (outcome, age) = attempt(worker, procedure, 0).await;
+    match outcome {
+        Err(abort) if abort.reason().advice() == Advice::Retry => {
+            run_again(worker, procedure, abort, age).await
+        }
+        outcome => outcome,
+    }
+}
+
+#[cold]
+async fn run_again<R>(
+    worker: &Rc<EngineWorker>,
+    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+    mut abort: Abort,
+    mut age: u64,
+) -> Result<R, Abort> {
+    for _ in 1..ATTEMPTS {
+        if worker.is_stopping() {
+            break;
+        }
+        worker.shard().stats.retried.add(1);
+        // Those it gave way to go first.
+        yield_once(worker).await;
+        let (outcome, same_age) = attempt(worker, procedure, age).await;
+        age = same_age;
+        match outcome {
+            Err(again) if again.reason().advice() == Advice::Retry => abort = again,
+            outcome => return outcome,
+        }
+    }
+    Err(abort)
+}
+
+/// Lets other ready tasks run.
+async fn yield_once(worker: &EngineWorker) {
+    let mut yielded = false;
+    poll_fn(|_| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        worker.wake(worker.current_task());
+        Poll::Pending
+    })
+    .await;
+}
+
+/// One attempt; returns its outcome and the age it had.
+#[inline]
+async fn attempt<R>(
+    worker: &Rc<EngineWorker>,
+    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+    age: u64,
+) -> (Result<R, Abort>, u64) {
+    let scope = Scope::begin(worker);
+    scope.core().age.set(age);
+    let outcome = poll_to_end(worker, &scope, procedure).await;
+    let age = scope.core().age.get();
+    (scope.finish(outcome), age)
+}
+
+#[inline]
+async fn poll_to_end<R>(
+    worker: &Rc<EngineWorker>,
+    scope: &Scope<'_>,
+    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+) -> Result<R, Abort> {
+    let core = scope.core();
+    let mut tx = Tx::new(worker, core);
+    let mut running = pin!(procedure(&mut tx));
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
+        Ok(Poll::Ready(outcome)) => Poll::Ready(outcome),
+        Ok(Poll::Pending) => match core.on_suspend(worker) {
+            Ok(()) => Poll::Pending,
+            Err(misuse) => Poll::Ready(Err(misuse)),
+        },
+        Err(panic) => Poll::Ready(Err(panicked(panic.as_ref()))),
+    })
+    .await
+}
+
+/// Runs a procedure here with its trace.
+pub(crate) async fn run_traced<R>(
+    worker: &Rc<EngineWorker>,
+    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+) -> (Result<R, Abort>, Vec<TraceEvent>) {
+    let scope = Scope::begin(worker);
+    let core = Rc::clone(scope.core());
+    core.trace.open();
+    core.trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
+    let outcome = poll_to_end(worker, &scope, procedure).await;
+    let outcome = scope.finish(outcome);
+    let events = core.trace.close();
+    (outcome, events)
+}
+
+/// Runs a procedure here, as a task of its own, for a caller on another worker.
+pub(crate) fn run_for<R: Send + 'static>(
+    worker: &Rc<EngineWorker>,
+    procedure: impl Procedure<R>,
+    reply: Reply<Result<R, Abort>>,
+) {
+    let own = Rc::clone(worker);
+    worker.spawn(async move {
+        let outcome = run_here(&own, &procedure).await;
+        reply.send(&own, outcome);
+    });
+}
+
+/// A long-lived client that lives on a worker: it runs one transaction after the other without leaving the worker's
+/// thread, except for those whose home is elsewhere. Get one with [`Database::spawn_session`](crate::Database::spawn_session).
+pub struct Session {
+    worker: Rc<EngineWorker>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("worker", &self.worker.id()).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    pub(crate) fn new(worker: Rc<EngineWorker>) -> Session {
+        Session { worker }
+    }
+
+    /// The worker the session lives on.
+    #[must_use]
+    pub fn worker(&self) -> WorkerId {
+        self.worker.id()
+    }
+
+    /// Number of workers of the database.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.worker.workers()
+    }
+
+    /// Whether the database is being closed: a session should end then.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.worker.is_stopping()
+    }
+
+    /// The time on the worker's clock, in ticks.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> atrapos_runtime::Ticks {
+        self.worker.now()
+    }
+
+    /// The handle of table `T`.
+    ///
+    /// # Errors
+    /// When the database has no such table.
+    pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
+        self.worker.shard().catalog.table()
+    }
+
+    /// The handle of index `I`.
+    ///
+    /// # Errors
+    /// When the database has no such index.
+    pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
+        self.worker.shard().catalog.index()
+    }
+
+    /// The keys this worker owns in a table: the bounds of its partitions, as encoded keys.
+    #[must_use]
+    pub fn owns<T: Table>(&self, table: TableRef<T>, key: &T::Key) -> bool {
+        let key = key.encode();
+        self.worker.shard().tables.borrow().locate(table.id, &key).1 == self.worker.id()
+    }
+
+    /// Runs a procedure as a transaction: here when the route leads to this worker, otherwise at its home.
+    ///
+    /// A transaction that had to give way in a deadlock is run again.
+    ///
+    /// # Errors
+    /// The reason for which the transaction aborted.
+    #[inline]
+    pub async fn run<R: Send + 'static>(&self, route: &Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
+        let worker = &self.worker;
+        let home = match &route.to {
+            Destination::Owner(table, key) => {
+                let tables = worker.shard().tables.borrow();
+                if table.at() >= tables.shards.len() { worker.id() } else { tables.locate(*table, key).1 }
+            }
+            Destination::Worker(home) => WorkerId(home.0 % worker.workers() as u16),
+        };
+        if home == worker.id() {
+            return run_here(worker, &procedure).await;
+        }
+        worker.shard().stats.forwarded.add(1);
+        let call = worker.call(home, move |worker, reply| run_for(worker, procedure, reply));
+        match call.await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone")),
+        }
+    }
+
+    /// Waits until `ticks` on the worker's clock.
+    pub async fn sleep_until(&self, ticks: atrapos_runtime::Ticks) {
+        self.worker.sleep_until(ticks).await;
+    }
+
+    /// Lets other sessions of this worker run.
+    pub async fn yield_now(&self) {
+        yield_once(&self.worker).await;
+    }
+}

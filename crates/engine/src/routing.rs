@@ -1,0 +1,211 @@
+//! Which partition holds a key, and which worker owns the partition: the *scheme*.
+//!
+//! Every worker keeps its own copy of the scheme; nobody reads another's. A scheme has a version; it changes only as
+//! a whole, so a worker sees one scheme or the next and never a mixture.
+//!
+//! Invariants: the cuts of a family ascend strictly; a family of `n` cuts has `n + 1` partitions, of which partition 0
+//! begins at the smallest key; every partition has exactly one owner.
+
+use std::sync::Arc;
+
+use atrapos_runtime::WorkerId;
+use atrapos_storage::{Key, KeyBuf};
+
+use crate::schema::{Catalog, SchemaError, Splits, TableId};
+
+/// Where a transaction should have its home: at the owner of a key, which its procedure will probably access first.
+#[derive(Clone, Debug)]
+pub struct Route {
+    pub(crate) to: Destination,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Destination {
+    Owner(TableId, KeyBuf),
+    Worker(WorkerId),
+}
+
+impl Route {
+    #[inline]
+    pub(crate) fn to(table: TableId, key: KeyBuf) -> Route {
+        Route { to: Destination::Owner(table, key) }
+    }
+
+    /// Routes to a worker by its number, whatever it owns. A number that is too large wraps around.
+    #[must_use]
+    pub fn worker(worker: WorkerId) -> Route {
+        Route { to: Destination::Worker(worker) }
+    }
+}
+
+/// The partitions of one family of tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilyScheme {
+    /// First eight bytes of each cut as a big-endian integer: most look-ups compare nothing else.
+    heads: Vec<u64>,
+    cuts: Vec<KeyBuf>,
+    owners: Vec<WorkerId>,
+}
+
+/// First eight bytes of a key, padded with zeros, as an integer that orders as the bytes do.
+#[inline]
+pub(crate) fn head_of(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => {
+            let mut head = [0; 8];
+            head[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(head)
+        }
+    }
+}
+
+impl FamilyScheme {
+    /// Partitions that begin at `cuts` (ascending), with their owners; one more owner than cuts.
+    pub(crate) fn new(cuts: Vec<KeyBuf>, owners: Vec<WorkerId>) -> FamilyScheme {
+        assert_eq!(cuts.len() + 1, owners.len(), "every partition has one owner");
+        assert!(cuts.is_sorted_by(|a, b| a < b), "cuts ascend strictly");
+        FamilyScheme { heads: cuts.iter().map(|cut| head_of(cut)).collect(), cuts, owners }
+    }
+
+    /// The index of the partition that holds `key`.
+    #[inline]
+    #[must_use]
+    pub fn partition_of(&self, key: &[u8]) -> usize {
+        let head = head_of(key);
+        let mut at = match self.heads.as_slice() {
+            [] => return 0,
+            [one] => usize::from(*one < head),
+            heads => heads.partition_point(|cut| *cut < head),
+        };
+        // Cuts with the same head as the key are told apart by their other bytes.
+        while at < self.cuts.len() && self.heads[at] == head && *self.cuts[at] <= *key {
+            at += 1;
+        }
+        at
+    }
+
+    /// The owner of partition `index`.
+    #[inline]
+    #[must_use]
+    pub fn owner(&self, index: usize) -> WorkerId {
+        self.owners[index]
+    }
+
+    /// Number of partitions.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.owners.len()
+    }
+
+    /// First key of partition `index`; `None` for partition 0, which begins at the smallest key.
+    #[must_use]
+    pub fn lower(&self, index: usize) -> Option<&[u8]> {
+        index.checked_sub(1).map(|cut| &*self.cuts[cut])
+    }
+
+    /// First key after partition `index`; `None` for the last one.
+    #[must_use]
+    pub fn upper(&self, index: usize) -> Option<&[u8]> {
+        self.cuts.get(index).map(|cut| &**cut)
+    }
+}
+
+/// Partitioning and placement of all families.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    /// Grows by one with every change.
+    pub version: u64,
+    pub(crate) families: Vec<Arc<FamilyScheme>>,
+    /// Family of each table and index.
+    pub(crate) family_of: Vec<usize>,
+}
+
+impl Scheme {
+    /// The naive scheme a new database starts with: the declared cuts, partition `i` on worker `i mod workers`; a
+    /// family without declared cuts is one partition, families taking turns among the workers.
+    pub(crate) fn naive(catalog: &Catalog, workers: usize) -> Result<Scheme, SchemaError> {
+        let families = catalog.families.iter().enumerate().map(|(at, (name, splits))| {
+            let cuts = match splits {
+                None => Vec::new(),
+                Some(Splits::At(cuts)) => cuts.clone(),
+                Some(Splits::By(cuts)) => (cuts.0)(workers),
+                Some(Splits::Even { first, last }) => {
+                    if first > last {
+                        return Err(SchemaError(format!(
+                            "family '{name}' is to be split evenly from {first} to {last}; the first must not be larger than the last"
+                        )));
+                    }
+                    even_cuts(*first, *last, workers)
+                }
+            };
+            let first = if cuts.is_empty() { at } else { 0 };
+            let owners = (0..=cuts.len()).map(|i| WorkerId(((first + i) % workers) as u16)).collect();
+            Ok(Arc::new(FamilyScheme::new(cuts, owners)))
+        });
+        Ok(Scheme {
+            version: 1,
+            families: families.collect::<Result<_, _>>()?,
+            family_of: catalog.tables.iter().map(|table| table.family).collect(),
+        })
+    }
+
+    /// The partitions of the family of `table`.
+    #[must_use]
+    pub fn family(&self, table: TableId) -> &FamilyScheme {
+        &self.families[self.family_of[table.at()]]
+    }
+
+    /// The worker a transaction with this route has its home at.
+    pub(crate) fn home(&self, route: &Route, workers: usize) -> WorkerId {
+        match &route.to {
+            Destination::Owner(table, key) => match self.family_of.get(table.at()) {
+                Some(family) => {
+                    let family = &self.families[*family];
+                    family.owner(family.partition_of(key))
+                }
+                // A handle of another database: any worker will say so.
+                None => WorkerId(0),
+            },
+            Destination::Worker(worker) => WorkerId(worker.0 % workers as u16),
+        }
+    }
+}
+
+fn even_cuts(first: u64, last: u64, parts: usize) -> Vec<KeyBuf> {
+    let size = u128::from(last - first) + 1;
+    let mut cuts: Vec<u64> =
+        (1..parts as u128).map(|i| first + (size * i / parts as u128) as u64).filter(|cut| *cut > first).collect();
+    cuts.dedup();
+    cuts.iter().map(Key::encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scheme(cuts: &[&[u8]]) -> FamilyScheme {
+        let owners = (0..=cuts.len()).map(|i| WorkerId(i as u16)).collect();
+        FamilyScheme::new(cuts.iter().map(|cut| KeyBuf::from(*cut)).collect(), owners)
+    }
+
+    #[test]
+    fn a_key_is_in_the_partition_whose_bounds_hold_it() {
+        let cuts: [&[u8]; 4] = [b"b", b"long-prefix-1", b"long-prefix-2", b"z\0"];
+        let scheme = scheme(&cuts);
+        for key in [&b""[..], b"a", b"b", b"b\0", b"long-prefix-", b"long-prefix-1", b"long-prefix-11", b"long-prefix-2", b"z", b"z\0", b"zz"] {
+            let expected = cuts.iter().filter(|cut| **cut <= key).count();
+            assert_eq!(scheme.partition_of(key), expected, "{key:?}");
+            let (lower, upper) = (scheme.lower(expected), scheme.upper(expected));
+            assert!(lower.is_none_or(|lower| lower <= key) && upper.is_none_or(|upper| key < upper));
+        }
+    }
+
+    #[test]
+    fn even_cuts_cover_the_range_and_survive_tiny_ones() {
+        assert_eq!(even_cuts(1, 100, 2), vec![51u64.encode()]);
+        assert_eq!(even_cuts(0, u64::MAX, 4).len(), 3);
+        assert_eq!(even_cuts(5, 5, 8).len(), 0);
+        assert_eq!(even_cuts(5, 6, 8), vec![6u64.encode()]);
+    }
+}

@@ -1,0 +1,574 @@
+//! What a database holds: tables, their secondary indexes, foreign keys, and which tables share partition boundaries.
+//!
+//! A table is a type that implements [`Table`]; an index is a type that implements [`Index`]. A [`Schema`] lists them; a
+//! database turns the list into its [`Catalog`], in which every table *and every index* has a [`TableId`]: the entries
+//! of an index are rows of a tree of their own, partitioned by their own key.
+//!
+//! Invariants: ids are dense and in order of declaration; names are unique; an index and a foreign key name
+//! tables declared before them.
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use atrapos_storage::{Column, Key, KeyBuf, Row};
+
+use crate::abort::{Abort, AbortReason};
+use crate::routing::Route;
+
+/// A table: the type of its primary key, the type of its rows, and its name.
+///
+/// The rows are clustered by key; a row does not repeat its key. The leading part of the key is the *routing prefix*:
+/// tables of one [`FAMILY`](Table::FAMILY) begin their keys with the same routing prefix and share their partition
+/// boundaries, so that (say) all rows of one subscriber, in all tables of the family, are on one worker.
+pub trait Table: 'static {
+    /// The primary key.
+    type Key: Key;
+    /// The rows.
+    type Row: Row;
+    /// The name, unique in the schema.
+    const NAME: &'static str;
+    /// The family whose partition boundaries the table shares; by default one of its own.
+    const FAMILY: &'static str = Self::NAME;
+}
+
+/// A secondary index over a table. Its entries are partitioned by their own key and changed in the same transaction
+/// as the rows.
+pub trait Index: 'static {
+    /// The table whose rows are found.
+    type Table: Table;
+    /// The key under which they are found.
+    type Key: Key;
+    /// The name, unique in the schema (among tables too).
+    const NAME: &'static str;
+    /// The family whose partition boundaries the entries share; by default one of its own.
+    const FAMILY: &'static str = Self::NAME;
+    /// Whether two rows may not have the same index key.
+    const UNIQUE: bool;
+    /// The index key of a row.
+    fn key(key: &<Self::Table as Table>::Key, row: &<Self::Table as Table>::Row) -> Self::Key;
+}
+
+/// Number of a table or index in its catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TableId(pub u16);
+
+impl TableId {
+    pub(crate) fn at(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// Tells the catalog of one open database from that of another in the same process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CatalogTag(u32);
+
+/// A handle of table `T` in one open database; copy it into procedures. Get it from
+/// [`Database::table`](crate::Database::table).
+pub struct TableRef<T: Table> {
+    pub(crate) id: TableId,
+    pub(crate) tag: CatalogTag,
+    marker: PhantomData<fn() -> T>,
+}
+
+/// A handle of index `I` in one open database; copy it into procedures. Get it from
+/// [`Database::index`](crate::Database::index).
+pub struct IndexRef<I: Index> {
+    pub(crate) id: TableId,
+    pub(crate) tag: CatalogTag,
+    marker: PhantomData<fn() -> I>,
+}
+
+impl<T: Table> Clone for TableRef<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<T: Table> Copy for TableRef<T> {}
+impl<I: Index> Clone for IndexRef<I> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+impl<I: Index> Copy for IndexRef<I> {}
+
+impl<T: Table> std::fmt::Debug for TableRef<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TableRef({})", T::NAME)
+    }
+}
+impl<I: Index> std::fmt::Debug for IndexRef<I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "IndexRef({})", I::NAME)
+    }
+}
+
+impl<T: Table> TableRef<T> {
+    /// Routes a transaction to the worker that owns `key` (the transaction's home).
+    #[must_use]
+    pub fn at(self, key: &T::Key) -> Route {
+        Route::to(self.id, key.encode())
+    }
+
+    /// Routes a transaction to the worker that owns the first key beginning with `prefix`.
+    #[must_use]
+    pub fn at_prefix(self, prefix: &impl Key) -> Route {
+        Route::to(self.id, prefix.encode())
+    }
+
+    /// The table's number.
+    #[must_use]
+    pub fn id(self) -> TableId {
+        self.id
+    }
+}
+
+impl<I: Index> IndexRef<I> {
+    /// Routes a transaction to the worker that owns the index entries of `key`.
+    #[must_use]
+    pub fn at(self, key: &I::Key) -> Route {
+        Route::to(self.id, key.encode())
+    }
+
+    /// The index's number among tables and indexes.
+    #[must_use]
+    pub fn id(self) -> TableId {
+        self.id
+    }
+}
+
+/// Where the partitions of a family begin when the database is new.
+#[derive(Clone, Debug)]
+pub(crate) enum Splits {
+    /// `workers` equal slices of this range of leading unsigned 64-bit integers.
+    Even { first: u64, last: u64 },
+    /// Exactly at these routing prefixes (ascending); partition `i` goes to worker `i mod workers`.
+    At(Vec<KeyBuf>),
+    /// From the number of workers to the routing prefixes at which partitions begin, ascending.
+    By(SplitFn),
+}
+
+#[derive(Clone)]
+pub(crate) struct SplitFn(pub(crate) Arc<dyn Fn(usize) -> Vec<KeyBuf> + Send + Sync>);
+
+impl std::fmt::Debug for SplitFn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SplitFn")
+    }
+}
+
+/// From the stored bytes of key and row to a key of another tree.
+pub(crate) type Extract = Arc<dyn Fn(&[u8], &[u8]) -> Result<KeyBuf, Abort> + Send + Sync>;
+
+/// How the children of a parent row are found, to refuse its deletion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ChildLookup {
+    /// The child's primary key begins with the parent's key.
+    ByKeyPrefix,
+    /// The keys of this index begin with the parent's key.
+    ByIndex(&'static str),
+}
+
+pub(crate) struct TableDecl {
+    pub(crate) name: &'static str,
+    family: &'static str,
+    type_id: TypeId,
+    expected_row_bytes: usize,
+    columns: &'static [Column],
+}
+
+struct IndexDecl {
+    name: &'static str,
+    family: &'static str,
+    type_id: TypeId,
+    table: &'static str,
+    unique: bool,
+    extract: Extract,
+}
+
+struct ForeignKeyDecl {
+    child: &'static str,
+    parent: &'static str,
+    extract: Extract,
+    enforced: bool,
+    lookup: ChildLookup,
+}
+
+/// The list of tables, indexes and foreign keys a database is opened with.
+///
+/// Declarations are checked together when the database is opened; each mistake is one sentence.
+#[derive(Default)]
+pub struct Schema {
+    tables: Vec<TableDecl>,
+    indexes: Vec<IndexDecl>,
+    foreign_keys: Vec<ForeignKeyDecl>,
+    splits: Vec<(&'static str, Splits)>,
+}
+
+impl std::fmt::Debug for Schema {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tables: Vec<_> = self.tables.iter().map(|table| table.name).collect();
+        let indexes: Vec<_> = self.indexes.iter().map(|index| index.name).collect();
+        f.debug_struct("Schema").field("tables", &tables).field("indexes", &indexes).finish_non_exhaustive()
+    }
+}
+
+/// A mistake in a schema.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SchemaError(pub(crate) String);
+
+impl Schema {
+    /// An empty schema.
+    #[must_use]
+    pub fn new() -> Schema {
+        Schema::default()
+    }
+
+    /// Declares table `T`.
+    #[must_use]
+    pub fn table<T: Table>(self) -> Schema {
+        self.table_with_row_bytes::<T>(0)
+    }
+
+    /// Declares table `T` whose rows with variable-size fields are about `bytes` long; pages are sized by it.
+    #[must_use]
+    pub fn table_with_row_bytes<T: Table>(mut self, bytes: usize) -> Schema {
+        self.tables.push(TableDecl {
+            name: T::NAME,
+            family: T::FAMILY,
+            type_id: TypeId::of::<T>(),
+            expected_row_bytes: bytes.max(T::Row::FIXED_BYTES),
+            columns: T::Row::COLUMNS,
+        });
+        self
+    }
+
+    /// Declares index `I`; its table must be declared too.
+    #[must_use]
+    pub fn index<I: Index>(mut self) -> Schema {
+        self.indexes.push(IndexDecl {
+            name: I::NAME,
+            family: I::FAMILY,
+            type_id: TypeId::of::<I>(),
+            table: I::Table::NAME,
+            unique: I::UNIQUE,
+            extract: Arc::new(|key, row| {
+                let key = decode_key::<<I::Table as Table>::Key>(key)?;
+                let row = decode_row::<<I::Table as Table>::Row>(row)?;
+                Ok(I::key(&key, &row).encode())
+            }),
+        });
+        self
+    }
+
+    /// Declares that rows of `Child` refer to rows of `Parent`, the parent's key being the first part of the child's
+    /// own key. With `enforced`, a child cannot be inserted without its parent, nor a parent deleted before its
+    /// children; otherwise the dependency is only known to partitioning.
+    #[must_use]
+    pub fn foreign_key_by_prefix<Child: Table, Parent: Table>(
+        mut self,
+        parent_key: fn(&Child::Key) -> Parent::Key,
+        enforced: bool,
+    ) -> Schema {
+        self.foreign_keys.push(ForeignKeyDecl {
+            child: Child::NAME,
+            parent: Parent::NAME,
+            extract: Arc::new(move |key, _| Ok(parent_key(&decode_key::<Child::Key>(key)?).encode())),
+            enforced,
+            lookup: ChildLookup::ByKeyPrefix,
+        });
+        self
+    }
+
+    /// Declares that rows of index `ByParent`'s table refer to rows of `Parent`, the parent's key being the first
+    /// part of the index key (the index finds the children of a parent). See
+    /// [`foreign_key_by_prefix`](Schema::foreign_key_by_prefix) for `enforced`.
+    #[must_use]
+    pub fn foreign_key_by_index<ByParent: Index, Parent: Table>(
+        mut self,
+        parent_key: fn(&<ByParent::Table as Table>::Key, &<ByParent::Table as Table>::Row) -> Parent::Key,
+        enforced: bool,
+    ) -> Schema {
+        self.foreign_keys.push(ForeignKeyDecl {
+            child: ByParent::Table::NAME,
+            parent: Parent::NAME,
+            extract: Arc::new(move |key, row| {
+                let key = decode_key::<<ByParent::Table as Table>::Key>(key)?;
+                let row = decode_row::<<ByParent::Table as Table>::Row>(row)?;
+                Ok(parent_key(&key, &row).encode())
+            }),
+            enforced,
+            lookup: ChildLookup::ByIndex(ByParent::NAME),
+        });
+        self
+    }
+
+    /// The family's routing prefix begins with a `u64` (or is one) between `first` and `last`: a new database cuts that
+    /// range into one equal partition per worker.
+    #[must_use]
+    pub fn split_evenly(mut self, family: &'static str, first: u64, last: u64) -> Schema {
+        self.splits.push((family, Splits::Even { first, last }));
+        self
+    }
+
+    /// The partitions of a new database begin exactly at these routing prefixes (the first partition begins at the
+    /// smallest key). Partition `i` goes to worker `i mod workers`.
+    #[must_use]
+    pub fn split_at<K: Key>(mut self, family: &'static str, prefixes: &[K]) -> Schema {
+        let mut cuts: Vec<KeyBuf> = prefixes.iter().map(Key::encode).collect();
+        cuts.sort();
+        cuts.dedup();
+        self.splits.push((family, Splits::At(cuts)));
+        self
+    }
+
+    /// Like [`split_at`](Schema::split_at), with the prefixes computed from the number of workers.
+    #[must_use]
+    pub fn split_by<K: Key>(
+        mut self,
+        family: &'static str,
+        cuts: impl Fn(usize) -> Vec<K> + Send + Sync + 'static,
+    ) -> Schema {
+        let cuts = move |workers| {
+            let mut cuts: Vec<KeyBuf> = cuts(workers).iter().map(Key::encode).collect();
+            cuts.sort();
+            cuts.dedup();
+            cuts
+        };
+        self.splits.push((family, Splits::By(SplitFn(Arc::new(cuts)))));
+        self
+    }
+}
+
+#[cold]
+fn corrupt(what: &str, error: &dyn std::fmt::Display) -> Abort {
+    Abort::explained(
+        AbortReason::Corruption,
+        format!("a stored {what} does not fit the declared type ({error}); open the database with the schema it was written with"),
+    )
+}
+
+#[inline]
+pub(crate) fn decode_key<K: Key>(bytes: &[u8]) -> Result<K, Abort> {
+    K::decode(bytes).map_err(|error| corrupt("key", &error))
+}
+
+#[inline]
+pub(crate) fn decode_row<R: Row>(bytes: &[u8]) -> Result<R, Abort> {
+    R::decode(bytes).map_err(|error| corrupt("row", &error))
+}
+
+/// What a tree holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TreeKind {
+    /// Rows of a table.
+    Rows,
+    /// Entries of an index: index key (and, when not unique, the primary key after it) to primary key.
+    Entries { of: TableId, unique: bool },
+}
+
+/// An index as seen from its table.
+pub(crate) struct IndexMeta {
+    pub(crate) id: TableId,
+    pub(crate) unique: bool,
+    pub(crate) extract: Extract,
+}
+
+/// A foreign key as seen from the child.
+pub(crate) struct ParentMeta {
+    pub(crate) parent: TableId,
+    pub(crate) extract: Extract,
+}
+
+/// A foreign key as seen from the parent: a row of the tree `through` whose key begins with the parent's key is a child.
+pub(crate) struct ChildMeta {
+    pub(crate) through: TableId,
+}
+
+/// A static dependency between tables, for the planner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dependency {
+    /// The table whose rows refer to the other.
+    pub child: TableId,
+    /// The table referred to.
+    pub parent: TableId,
+    /// Whether the engine refuses violations.
+    pub enforced: bool,
+}
+
+/// Everything the engine knows of one tree.
+pub(crate) struct TableMeta {
+    pub(crate) name: &'static str,
+    type_id: TypeId,
+    pub(crate) kind: TreeKind,
+    pub(crate) family: usize,
+    pub(crate) expected_row_bytes: usize,
+    pub(crate) columns: &'static [Column],
+    pub(crate) indexes: Vec<IndexMeta>,
+    pub(crate) parents: Vec<ParentMeta>,
+    pub(crate) children: Vec<ChildMeta>,
+    /// Whether a write to the table has to look beyond its own row.
+    pub(crate) has_followers: bool,
+}
+
+/// The checked schema of an open database: immutable, shared by all workers.
+pub(crate) struct Catalog {
+    pub(crate) tag: CatalogTag,
+    pub(crate) tables: Vec<TableMeta>,
+    pub(crate) families: Vec<(&'static str, Option<Splits>)>,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+impl Catalog {
+    pub(crate) fn new(schema: Schema) -> Result<Catalog, SchemaError> {
+        static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
+        let mut catalog = Catalog {
+            tag: CatalogTag(NEXT_TAG.fetch_add(1, Ordering::Relaxed)),
+            tables: Vec::new(),
+            families: Vec::new(),
+            dependencies: Vec::new(),
+        };
+        let mut names: HashMap<&'static str, TableId> = HashMap::new();
+        let trees = schema.tables.len() + schema.indexes.len();
+        if trees > usize::from(u16::MAX) {
+            return Err(SchemaError(format!("the schema has {trees} tables and indexes; at most 65535 fit")));
+        }
+        for table in schema.tables {
+            let id = TableId(catalog.tables.len() as u16);
+            if names.insert(table.name, id).is_some() {
+                return Err(SchemaError(format!(
+                    "the schema declares two tables named '{}'; give one of them another name",
+                    table.name
+                )));
+            }
+            let family = catalog.family(table.family);
+            catalog.tables.push(TableMeta {
+                name: table.name,
+                type_id: table.type_id,
+                kind: TreeKind::Rows,
+                family,
+                expected_row_bytes: table.expected_row_bytes,
+                columns: table.columns,
+                indexes: Vec::new(),
+                parents: Vec::new(),
+                children: Vec::new(),
+                has_followers: false,
+            });
+        }
+        for index in schema.indexes {
+            let id = TableId(catalog.tables.len() as u16);
+            let Some(&table) = names.get(index.table) else {
+                return Err(SchemaError(format!(
+                    "index '{}' is over table '{}', which the schema does not declare; declare the table",
+                    index.name, index.table
+                )));
+            };
+            if names.insert(index.name, id).is_some() {
+                return Err(SchemaError(format!(
+                    "the schema uses the name '{}' twice; give the index another name",
+                    index.name
+                )));
+            }
+            let family = catalog.family(index.family);
+            catalog.tables[table.at()].indexes.push(IndexMeta {
+                id,
+                unique: index.unique,
+                extract: index.extract,
+            });
+            catalog.tables[table.at()].has_followers = true;
+            catalog.tables.push(TableMeta {
+                name: index.name,
+                type_id: index.type_id,
+                kind: TreeKind::Entries { of: table, unique: index.unique },
+                family,
+                expected_row_bytes: 16,
+                columns: &[],
+                indexes: Vec::new(),
+                parents: Vec::new(),
+                children: Vec::new(),
+                has_followers: false,
+            });
+        }
+        for key in schema.foreign_keys {
+            let find = |name: &'static str| {
+                names.get(name).copied().ok_or_else(|| {
+                    SchemaError(format!(
+                        "the foreign key from '{}' to '{}' needs '{name}', which the schema does not declare; declare it",
+                        key.child, key.parent
+                    ))
+                })
+            };
+            let (child, parent) = (find(key.child)?, find(key.parent)?);
+            catalog.dependencies.push(Dependency { child, parent, enforced: key.enforced });
+            if key.enforced {
+                let through = match key.lookup {
+                    ChildLookup::ByKeyPrefix => child,
+                    ChildLookup::ByIndex(index) => find(index)?,
+                };
+                catalog.tables[child.at()].parents.push(ParentMeta { parent, extract: key.extract });
+                catalog.tables[child.at()].has_followers = true;
+                catalog.tables[parent.at()].children.push(ChildMeta { through });
+                catalog.tables[parent.at()].has_followers = true;
+            }
+        }
+        for (family, splits) in schema.splits {
+            let Some(entry) = catalog.families.iter_mut().find(|(name, _)| *name == family) else {
+                return Err(SchemaError(format!(
+                    "partition boundaries are given for family '{family}', to which no table or index belongs"
+                )));
+            };
+            entry.1 = Some(splits);
+        }
+        Ok(catalog)
+    }
+
+    fn family(&mut self, name: &'static str) -> usize {
+        if let Some(at) = self.families.iter().position(|(known, _)| *known == name) {
+            return at;
+        }
+        self.families.push((name, None));
+        self.families.len() - 1
+    }
+
+    pub(crate) fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
+        let id = self.find(TypeId::of::<T>(), "table", T::NAME)?;
+        Ok(TableRef { id, tag: self.tag, marker: PhantomData })
+    }
+
+    pub(crate) fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
+        let id = self.find(TypeId::of::<I>(), "index", I::NAME)?;
+        Ok(IndexRef { id, tag: self.tag, marker: PhantomData })
+    }
+
+    fn find(&self, type_id: TypeId, what: &str, name: &str) -> Result<TableId, SchemaError> {
+        match self.tables.iter().position(|table| table.type_id == type_id) {
+            Some(at) => Ok(TableId(at as u16)),
+            None => Err(SchemaError(format!(
+                "this database has no {what} '{name}' of that type; declare it in the schema it is opened with"
+            ))),
+        }
+    }
+
+    /// Refuses a handle that belongs to another database.
+    #[inline]
+    pub(crate) fn check(&self, id: TableId, tag: CatalogTag) -> Result<(), Abort> {
+        if tag == self.tag {
+            return Ok(());
+        }
+        Err(unknown_table(id))
+    }
+}
+
+#[cold]
+fn unknown_table(id: TableId) -> Abort {
+    Abort::explained(
+        AbortReason::UnknownTable,
+        format!(
+            "the procedure uses a handle (number {}) of a table or index of another database; take handles from the database it runs on",
+            id.0
+        ),
+    )
+}

@@ -1,0 +1,243 @@
+//! The state one worker keeps: its partitions, the transactions it hosts, the branches of transactions hosted elsewhere,
+//! who waits for which lock, and its statistics.
+//!
+//! Only the worker's own thread touches it, except for the statistics, which others may read. Nothing here waits.
+//!
+//! Invariant: a shard's cells are borrowed only within one call of this crate, never across a point where a task may be
+//! suspended or a closure of the user runs that could call back in.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use atrapos_runtime::{Shard as RuntimeShard, TaskId, Ticks, Worker, WorkerId};
+use atrapos_storage::Memory;
+use atrapos_storage::lock::{LockOwner, LockTarget, LockTicket};
+use rustc_hash::FxBuildHasher;
+
+use crate::abort::AbortReason;
+use crate::branch::Branch;
+use crate::deadlock;
+use crate::load::LoadJournal;
+use crate::lookups::Lookups;
+use crate::partition::{Place, Tables};
+use crate::schema::Catalog;
+use crate::stats::EngineStats;
+use crate::tx::TxCore;
+
+/// A worker of the engine.
+pub(crate) type EngineWorker = Worker<Shard>;
+
+/// What became of a queued lock request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WaitState {
+    Queued,
+    Granted,
+    /// Taken out of the queue: the transaction is to abort for this reason.
+    Refused(AbortReason),
+}
+
+/// A queued lock request of a task on this worker.
+#[derive(Debug)]
+pub(crate) struct Wait {
+    pub(crate) owner: LockOwner,
+    pub(crate) place: Place,
+    pub(crate) target: LockTarget,
+    pub(crate) task: TaskId,
+    pub(crate) state: WaitState,
+    pub(crate) since: Ticks,
+}
+
+pub(crate) type FastMap<K, V> = HashMap<K, V, FxBuildHasher>;
+
+/// See the module's introduction.
+pub(crate) struct Shard {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) tables: RefCell<Tables>,
+    /// Recycled transaction states.
+    cores: RefCell<Vec<Rc<TxCore>>>,
+    /// Transactions with their home here that others know of: they were suspended at least once.
+    pub(crate) active: RefCell<FastMap<LockOwner, Rc<TxCore>>>,
+    /// Branches of transactions with their home elsewhere.
+    pub(crate) visitors: RefCell<FastMap<LockOwner, Rc<RefCell<Branch>>>>,
+    branches: RefCell<Vec<Rc<RefCell<Branch>>>>,
+    pub(crate) waits: RefCell<FastMap<u64, Wait>>,
+    granted: RefCell<Vec<LockTicket>>,
+    next_ticket: Cell<u64>,
+    next_owner: Cell<u64>,
+    pub(crate) lookups: Lookups,
+    pub(crate) probes: RefCell<deadlock::Probes>,
+    /// Where new trees take their memory from.
+    pub(crate) memory: Arc<dyn Memory>,
+    /// What an unfinished load has added.
+    pub(crate) loading: RefCell<LoadJournal>,
+    pub(crate) stats: Arc<EngineStats>,
+    pub(crate) options: ShardOptions,
+}
+
+/// Settings every worker gets.
+#[derive(Clone, Debug)]
+pub(crate) struct ShardOptions {
+    /// How long a lock request waits before its transaction looks for a deadlock.
+    pub(crate) deadlock_check_after: Ticks,
+}
+
+/// Recycled states kept per worker; more in flight than this only costs allocations.
+const POOL: usize = 4096;
+
+impl Shard {
+    pub(crate) fn new(
+        catalog: Arc<Catalog>,
+        tables: Tables,
+        memory: Arc<dyn Memory>,
+        stats: Arc<EngineStats>,
+        options: ShardOptions,
+    ) -> Shard {
+        Shard {
+            catalog,
+            tables: RefCell::new(tables),
+            cores: RefCell::default(),
+            active: RefCell::default(),
+            visitors: RefCell::default(),
+            branches: RefCell::default(),
+            waits: RefCell::default(),
+            granted: RefCell::default(),
+            next_ticket: Cell::new(1),
+            next_owner: Cell::new(1),
+            lookups: Lookups::default(),
+            probes: RefCell::default(),
+            memory,
+            loading: RefCell::default(),
+            stats,
+            options,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn take_core(&self) -> Rc<TxCore> {
+        self.cores.borrow_mut().pop().unwrap_or_default()
+    }
+
+    #[inline]
+    pub(crate) fn put_core(&self, core: Rc<TxCore>) {
+        let mut cores = self.cores.borrow_mut();
+        if cores.len() < POOL {
+            cores.push(core);
+        }
+    }
+
+    /// The branch that a transaction of another worker has here, made when it is the first action.
+    pub(crate) fn visitor(&self, owner: LockOwner) -> Rc<RefCell<Branch>> {
+        let mut visitors = self.visitors.borrow_mut();
+        let branch = visitors.entry(owner).or_insert_with(|| {
+            let branch = self.branches.borrow_mut().pop().unwrap_or_default();
+            // Its transaction is suspended by definition: what it touches is locked at once.
+            {
+                let mut branch = branch.borrow_mut();
+                branch.entered = true;
+                branch.closed = false;
+            }
+            branch
+        });
+        Rc::clone(branch)
+    }
+
+    /// A number for a transaction with its home here, unique in the database and growing with time on each worker.
+    pub(crate) fn new_owner(&self, home: WorkerId) -> LockOwner {
+        let next = self.next_owner.get();
+        self.next_owner.set(next + 1);
+        LockOwner(next << 16 | u64::from(home.0))
+    }
+
+    pub(crate) fn new_ticket(&self) -> LockTicket {
+        let ticket = self.next_ticket.get();
+        self.next_ticket.set(ticket + 1);
+        LockTicket(ticket)
+    }
+
+    /// Ends a branch on this worker and wakes those who can go on because of it.
+    pub(crate) fn finish_branch(
+        &self,
+        worker: &EngineWorker,
+        branch: &mut Branch,
+        owner: LockOwner,
+        commit: bool,
+    ) {
+        let mut granted = self.granted.take();
+        branch.finish(commit, owner, &mut self.tables.borrow_mut(), &mut granted);
+        self.wake_granted(worker, &mut granted);
+        self.granted.replace(granted);
+    }
+
+    /// Ends the branch of a transaction of another worker.
+    pub(crate) fn finish_visitor(&self, worker: &EngineWorker, owner: LockOwner, commit: bool) {
+        if !commit {
+            self.refuse_waits(worker, owner, AbortReason::User);
+        }
+        let Some(branch) = self.visitors.borrow_mut().remove(&owner) else { return };
+        branch.borrow_mut().closed = true;
+        self.finish_branch(worker, &mut branch.borrow_mut(), owner, commit);
+        let mut branches = self.branches.borrow_mut();
+        if branches.len() < POOL && Rc::strong_count(&branch) == 1 {
+            branches.push(branch);
+        }
+    }
+
+    fn wake_granted(&self, worker: &EngineWorker, granted: &mut Vec<LockTicket>) {
+        if granted.is_empty() {
+            return;
+        }
+        let mut waits = self.waits.borrow_mut();
+        for ticket in granted.drain(..) {
+            let wait = waits.get_mut(&ticket.0).expect("a granted ticket belongs to a wait");
+            wait.state = WaitState::Granted;
+            worker.wake(wait.task);
+        }
+    }
+
+    /// Refuses the lock requests of a transaction, those as well that were granted and have not been used: their tasks go
+    /// on with an abort.
+    pub(crate) fn refuse_waits(&self, worker: &EngineWorker, owner: LockOwner, reason: AbortReason) {
+        let tickets: Vec<u64> = {
+            let waits = self.waits.borrow();
+            let its_own = waits.iter().filter(|(_, wait)| wait.owner == owner);
+            its_own.map(|(ticket, _)| *ticket).collect()
+        };
+        for ticket in tickets {
+            self.refuse_wait(worker, LockTicket(ticket), reason);
+        }
+    }
+
+    /// Takes one request out of its queue. One that was granted is released with the branch, which has noted it.
+    pub(crate) fn refuse_wait(&self, worker: &EngineWorker, ticket: LockTicket, reason: AbortReason) {
+        let mut granted = self.granted.take();
+        {
+            let mut waits = self.waits.borrow_mut();
+            let Some(wait) = waits.get_mut(&ticket.0) else { return };
+            let before = std::mem::replace(&mut wait.state, WaitState::Refused(reason));
+            if before == WaitState::Queued {
+                let locks = &mut self.tables.borrow_mut();
+                let locks = &mut locks.partition_mut(wait.place).locks;
+                locks.cancel(wait.owner, &wait.target, ticket, &mut granted);
+                worker.wake(wait.task);
+            }
+        }
+        self.wake_granted(worker, &mut granted);
+        self.granted.replace(granted);
+    }
+}
+
+impl RuntimeShard for Shard {
+    fn background(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
+        deadlock::check_waits(worker, now)
+    }
+
+    fn on_ready_drained(worker: &Rc<EngineWorker>) -> bool {
+        worker.shard().lookups.flush(worker)
+    }
+
+    fn next_deadline(worker: &Rc<EngineWorker>) -> Option<Ticks> {
+        deadlock::next_check(worker)
+    }
+}

@@ -1,0 +1,1030 @@
+//! A running transaction: what a procedure sees ([`Tx`]), and what the engine keeps for it ([`TxCore`]).
+//!
+//! # Life of a transaction, from here
+//!
+//! - **route** and the hand-over to the home worker: [`crate::procedure`].
+//! - **execute**: [`Tx::run`]. An action on the home's own data is a direct call ([`attempt`]): no message, no lock, no
+//!   atomic, no allocation. Any other action is sent to its owner ([`on_action`]) and the transaction suspends.
+//! - **lock**: a transaction that has not suspended only checks that nothing is in its way. When it suspends for the first
+//!   time its footprint is entered in the lock tables ([`TxCore::enter_locks`]). Actions from another worker lock at once.
+//! - **log**: the redo record of the transaction is made when it commits (there is none without a WAL).
+//! - **release**: [`Scope::finish`] drops the undo, or applies it, and releases the locks, here and at the participants.
+//!
+//! # Why this is serializable
+//!
+//! Strict two-phase locking on keys and key ranges: a transaction that suspends holds a lock on everything it has read,
+//! written or found absent until its outcome is decided. One that never suspends runs while nothing else does on that
+//! worker and touches only that worker's data, so it needs no locks of its own; it waits for (and thereby becomes one of
+//! those who hold) the locks of others that are in its way.
+//!
+//! # Why nothing waits for ever
+//!
+//! Queues are fair, and cycles of waiting transactions are found and broken by [`crate::deadlock`].
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::task::Poll;
+
+use atrapos_runtime::{Call, Reply, WorkerId};
+use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTicket};
+use atrapos_storage::{KeyBuf, Position};
+
+use crate::abort::{Abort, AbortReason};
+use crate::action::{
+    Action, Apply, CollectKeys, Fold, Folded, Follower, Insert, Operation, Update,
+};
+use crate::branch::{Branch, Held};
+use crate::partition::Place;
+use crate::range::KeyRange;
+use crate::schema::{Index, IndexRef, Table, TableRef, decode_key};
+use crate::section::EngineSection;
+use crate::shard::{EngineWorker, Shard, Wait, WaitState};
+use crate::trace::{Stage, Trace};
+
+/// What the engine keeps for a transaction at its home worker. Recycled.
+#[derive(Debug, Default)]
+pub(crate) struct TxCore {
+    /// Its number as an owner of locks; zero as long as nobody needs one.
+    owner: Cell<u64>,
+    /// The number of its first attempt: attempts made after a deadlock keep their seniority.
+    pub(crate) age: Cell<u64>,
+    pub(crate) home: RefCell<Branch>,
+    /// Other workers on which it has run actions.
+    pub(crate) participants: RefCell<Vec<WorkerId>>,
+    /// Set when an action failed: the transaction can only abort, for this reason.
+    doomed: RefCell<Option<Abort>>,
+    is_doomed: Cell<bool>,
+    /// Actions sent whose results have not been taken.
+    outstanding: Cell<u32>,
+    /// How many of its own operations it is suspended in; a procedure that suspends in anything else would never go on.
+    suspended_in: Cell<u32>,
+    pub(crate) trace: Trace,
+}
+
+impl TxCore {
+    #[inline]
+    pub(crate) fn owner(&self) -> LockOwner {
+        LockOwner(self.owner.get())
+    }
+
+    /// Gives the transaction a number and makes it known to this worker: others are about to hear of it.
+    fn ensure_known(self: &Rc<Self>, worker: &EngineWorker) -> LockOwner {
+        if self.owner.get() == 0 {
+            let owner = worker.shard().new_owner(worker.id());
+            self.owner.set(owner.0);
+            if self.age.get() == 0 {
+                self.age.set(owner.0);
+            }
+            worker.shard().active.borrow_mut().insert(owner, Rc::clone(self));
+        }
+        self.owner()
+    }
+
+    /// The transaction suspends: enters its footprint in the lock tables unless that was done before.
+    pub(crate) fn enter_locks(self: &Rc<Self>, worker: &EngineWorker) {
+        if self.home.borrow().entered || self.home.borrow().is_untouched() {
+            return;
+        }
+        let owner = self.ensure_known(worker);
+        let shard = worker.shard();
+        let entered = self.home.borrow_mut().enter_locks(owner, &mut shard.tables.borrow_mut());
+        shard.stats.locks_entered.add(entered);
+        self.trace.event(worker, Stage::Lock, || format!("suspends: {entered} locks entered"));
+    }
+
+    /// Called when the procedure returns to the worker without being finished. An error means that nothing would ever
+    /// wake it again.
+    #[inline]
+    pub(crate) fn on_suspend(self: &Rc<Self>, worker: &EngineWorker) -> Result<(), Abort> {
+        if self.suspended_in.get() == 0 {
+            return Err(Abort::because(
+                AbortReason::Misuse,
+                "the procedure awaits something other than its own actions; do that before or after the transaction",
+            ));
+        }
+        self.enter_locks(worker);
+        Ok(())
+    }
+
+    #[cold]
+    fn doom(&self, abort: &Abort) {
+        if !self.is_doomed.replace(true) {
+            self.doomed.replace(Some(abort.clone()));
+        }
+    }
+}
+
+/// The right to end a transaction, exactly once: dropped without being asked, it aborts.
+pub(crate) struct Scope<'w> {
+    worker: &'w Rc<EngineWorker>,
+    core: Option<Rc<TxCore>>,
+}
+
+impl<'w> Scope<'w> {
+    #[inline]
+    pub(crate) fn begin(worker: &'w Rc<EngineWorker>) -> Scope<'w> {
+        Scope { worker, core: Some(worker.shard().take_core()) }
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Rc<TxCore> {
+        self.core.as_ref().expect("a scope has its core until it is finished")
+    }
+
+    /// Commits or aborts by the procedure's outcome and returns what became of it.
+    #[inline]
+    pub(crate) fn finish<R>(mut self, outcome: Result<R, Abort>) -> Result<R, Abort> {
+        let core = self.core.take().expect("a scope is finished once");
+        let outcome = if core.is_doomed.get() {
+            match (outcome, core.doomed.take()) {
+                (Err(abort), _) => Err(abort),
+                (Ok(_), Some(doomed)) => Err(doomed),
+                (Ok(result), None) => Ok(result),
+            }
+        } else {
+            outcome
+        };
+        let outcome = match outcome {
+            Ok(_) if core.outstanding.get() > 0 => Err(Abort::because(
+                AbortReason::Misuse,
+                "the procedure ended while one of its actions was still under way; await every action",
+            )),
+            outcome => outcome,
+        };
+        let stats = &self.worker.shard().stats;
+        match &outcome {
+            Ok(_) => stats.committed.add(1),
+            Err(abort) => stats.aborted[abort.reason() as usize].add(1),
+        }
+        end(self.worker, core, outcome.is_ok());
+        outcome
+    }
+}
+
+impl Drop for Scope<'_> {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.take() {
+            self.worker.shard().stats.aborted[AbortReason::ShuttingDown as usize].add(1);
+            end(self.worker, core, false);
+        }
+    }
+}
+
+/// Releases the transaction everywhere and recycles its state.
+#[inline]
+fn end(worker: &EngineWorker, core: Rc<TxCore>, commit: bool) {
+    let shard = worker.shard();
+    core.trace.event(worker, Stage::Release, || if commit { "commits" } else { "aborts" }.to_owned());
+    if core.owner.get() == 0 && !core.is_doomed.get() {
+        core.home.borrow_mut().finish_unseen(commit, &shard.tables);
+        core.suspended_in.set(0);
+    } else {
+        end_known(worker, &core, commit);
+    }
+    core.age.set(0);
+    shard.put_core(core);
+}
+
+#[cold]
+#[inline(never)]
+fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, commit: bool) {
+    let shard = worker.shard();
+    let owner = core.owner();
+    for participant in core.participants.borrow_mut().drain(..) {
+        worker.send(participant, move |worker| worker.shard().finish_visitor(worker, owner, commit));
+    }
+    shard.active.borrow_mut().remove(&owner);
+    shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, commit);
+    core.owner.set(0);
+    core.outstanding.set(0);
+    core.suspended_in.set(0);
+    core.is_doomed.set(false);
+    core.doomed.take();
+}
+
+/// What an attempt to run an action as a direct call came to.
+pub(crate) enum Attempt<O: Operation> {
+    Done(Result<O::Output, Abort>),
+    /// A lock of somebody else is in the way.
+    Blocked(Action<O>),
+}
+
+/// Runs an action on a partition of this worker unless a lock is in its way.
+#[inline]
+fn attempt<O: Operation>(
+    shard: &Shard,
+    owner: LockOwner,
+    branch: &mut Branch,
+    place: Place,
+    action: Action<O>,
+    position: Option<Position>,
+    followers: &mut Vec<Follower>,
+) -> Attempt<O> {
+    let section = EngineSection::enter();
+    let mut tables = shard.tables.borrow_mut();
+    let partition = tables.partition_mut(place);
+    let locks = &mut partition.locks;
+    if !locks.is_empty() && locks.is_in_the_way(owner, &action.target, action.mode) {
+        section.leave();
+        return Attempt::Blocked(action);
+    }
+    if branch.entered {
+        shard.stats.locks_entered.add(u64::from(locks.enter(owner, &action.target, action.mode)));
+    }
+    let Action { mode, target, operation, .. } = action;
+    branch.held.push(Held { place, mode, target });
+    let held = branch.held.last_mut().expect("the access was just noted");
+    let mut at = Apply {
+        catalog: &shard.catalog,
+        place,
+        partition,
+        target: &mut held.target,
+        position,
+        undo: &mut branch.undo,
+        scratch: &mut branch.scratch,
+        followers,
+        may_narrow: !branch.entered,
+    };
+    let done = operation.apply(&mut at);
+    section.leave();
+    Attempt::Done(done)
+}
+
+/// Runs an action whose lock was queued and has been granted. `held` is where the branch noted it.
+fn run_granted<O: Operation>(
+    shard: &Shard,
+    branch: &mut Branch,
+    held: usize,
+    operation: O,
+    followers: &mut Vec<Follower>,
+) -> Result<O::Output, Abort> {
+    let section = EngineSection::enter();
+    let mut tables = shard.tables.borrow_mut();
+    let held = &mut branch.held[held];
+    let place = held.place;
+    let mut at = Apply {
+        catalog: &shard.catalog,
+        place,
+        partition: tables.partition_mut(place),
+        target: &mut held.target,
+        position: None,
+        undo: &mut branch.undo,
+        scratch: &mut branch.scratch,
+        followers,
+        may_narrow: false,
+    };
+    let done = operation.apply(&mut at);
+    section.leave();
+    done
+}
+
+/// Queues for a lock and waits until it is granted or refused. The branch notes the lock at once, so that whatever
+/// happens it is released with the others.
+struct LockWait<'a> {
+    worker: &'a Rc<EngineWorker>,
+    ticket: LockTicket,
+}
+
+impl LockWait<'_> {
+    async fn wait(
+        worker: &Rc<EngineWorker>,
+        owner: LockOwner,
+        place: Place,
+        mode: LockMode,
+        target: &LockTarget,
+    ) -> Result<(), Abort> {
+        let shard = worker.shard();
+        let ticket = shard.new_ticket();
+        let outcome =
+            shard.tables.borrow_mut().partition_mut(place).locks.request(owner, target, mode, ticket);
+        shard.stats.locks_entered.add(1);
+        if outcome == LockOutcome::Granted {
+            return Ok(());
+        }
+        shard.stats.lock_waits.add(1);
+        let wait = Wait {
+            owner,
+            place,
+            target: target.clone(),
+            task: worker.current_task(),
+            state: WaitState::Queued,
+            since: worker.now(),
+        };
+        shard.waits.borrow_mut().insert(ticket.0, wait);
+        let wait = LockWait { worker, ticket };
+        poll_fn(|_| match wait.state() {
+            WaitState::Queued => Poll::Pending,
+            WaitState::Granted => Poll::Ready(Ok(())),
+            WaitState::Refused(reason) => Poll::Ready(Err(refused(reason))),
+        })
+        .await
+    }
+
+    fn state(&self) -> WaitState {
+        let waits = self.worker.shard().waits.borrow();
+        waits.get(&self.ticket.0).expect("a wait is there until it is over").state
+    }
+}
+
+impl Drop for LockWait<'_> {
+    fn drop(&mut self) {
+        let shard = self.worker.shard();
+        shard.refuse_wait(self.worker, self.ticket, AbortReason::Misuse);
+        shard.waits.borrow_mut().remove(&self.ticket.0);
+    }
+}
+
+#[cold]
+fn refused(reason: AbortReason) -> Abort {
+    match reason {
+        AbortReason::Deadlock => Abort::because(
+            reason,
+            "the transaction was one of several that waited for each other, and gave way; run it again",
+        ),
+        reason => Abort::because(reason, "the transaction was aborted while one of its actions waited"),
+    }
+}
+
+/// What an action brings back from its owner: its result and what must follow.
+type Returned<O> = (Result<<O as Operation>::Output, Abort>, Vec<Follower>);
+
+/// Runs, at the owner, an action of a transaction that has its home on another worker, and replies.
+fn on_action<O: Operation>(
+    worker: &Rc<EngineWorker>,
+    owner: LockOwner,
+    action: Action<O>,
+    reply: Reply<Returned<O>>,
+) {
+    let shard = worker.shard();
+    let (place, holder) = shard.tables.borrow().locate(action.table, action.key());
+    debug_assert_eq!(holder, worker.id(), "all workers have the same scheme");
+    let branch = shard.visitor(owner);
+    let mut followers = Vec::new();
+    let attempted = attempt(shard, owner, &mut branch.borrow_mut(), place, action, None, &mut followers);
+    match attempted {
+        Attempt::Done(done) => reply.send(worker, (done, followers)),
+        Attempt::Blocked(action) => {
+            let own = Rc::clone(worker);
+            worker.spawn(async move {
+                let mut followers = Vec::new();
+                let done = queue_and_run(&own, owner, &branch, place, action, &mut followers).await;
+                drop(branch);
+                reply.send(&own, (done, followers));
+            });
+        }
+    }
+}
+
+/// Runs several actions at their common owner, in order, and replies when the last is done.
+fn on_actions<O: Operation>(
+    worker: &Rc<EngineWorker>,
+    owner: LockOwner,
+    actions: Vec<Action<O>>,
+    reply: Reply<(Result<Vec<O::Output>, Abort>, Vec<Follower>)>,
+) {
+    let shard = worker.shard();
+    let branch = shard.visitor(owner);
+    let mut followers = Vec::new();
+    let mut results = Vec::with_capacity(actions.len());
+    let mut actions = actions.into_iter();
+    while let Some(action) = actions.next() {
+        let (place, _) = shard.tables.borrow().locate(action.table, action.key());
+        let attempted = attempt(shard, owner, &mut branch.borrow_mut(), place, action, None, &mut followers);
+        match attempted {
+            Attempt::Done(Ok(result)) => results.push(result),
+            Attempt::Done(Err(abort)) => return reply.send(worker, (Err(abort), followers)),
+            Attempt::Blocked(action) => {
+                let own = Rc::clone(worker);
+                worker.spawn(async move {
+                    let mut next = Some((place, action));
+                    while let Some((place, action)) = next {
+                        match queue_and_run(&own, owner, &branch, place, action, &mut followers).await {
+                            Ok(result) => results.push(result),
+                            Err(abort) => {
+                                drop(branch);
+                                return reply.send(&own, (Err(abort), followers));
+                            }
+                        }
+                        next = actions.next().map(|action| {
+                            let (place, _) = own.shard().tables.borrow().locate(action.table, action.key());
+                            (place, action)
+                        });
+                    }
+                    drop(branch);
+                    reply.send(&own, (Ok(results), followers));
+                });
+                return;
+            }
+        }
+    }
+    reply.send(worker, (Ok(results), followers));
+}
+
+/// Takes the lock of an action, waiting for it if need be, and runs the action. The transaction must be known and, at its
+/// home, its footprint entered.
+async fn queue_and_run<O: Operation>(
+    worker: &Rc<EngineWorker>,
+    owner: LockOwner,
+    branch: &RefCell<Branch>,
+    place: Place,
+    action: Action<O>,
+    followers: &mut Vec<Follower>,
+) -> Result<O::Output, Abort> {
+    let Action { mode, target, operation, .. } = action;
+    let held = {
+        let mut branch = branch.borrow_mut();
+        if branch.closed {
+            return Err(refused(AbortReason::User));
+        }
+        branch.held.push(Held { place, mode, target: target.clone() });
+        branch.held.len() - 1
+    };
+    LockWait::wait(worker, owner, place, mode, &target).await?;
+    run_granted(worker.shard(), &mut branch.borrow_mut(), held, operation, followers)
+}
+
+/// An action of a phase, under way.
+enum Started<O: Operation> {
+    Done(Result<O::Output, Abort>),
+    Sent(Call<Returned<O>>),
+    Blocked(Place, Action<O>),
+}
+
+/// A transaction, as its procedure sees it.
+///
+/// A procedure is an `async fn` over `&mut Tx`. It awaits only the transaction's own operations; each may suspend it
+/// while other transactions run. An operation that fails dooms the transaction: whatever the procedure does after it, the
+/// transaction aborts and nothing of it remains.
+pub struct Tx<'w> {
+    worker: &'w Rc<EngineWorker>,
+    core: &'w Rc<TxCore>,
+}
+
+impl std::fmt::Debug for Tx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tx").field("home", &self.worker.id()).finish_non_exhaustive()
+    }
+}
+
+impl<'w> Tx<'w> {
+    #[inline]
+    pub(crate) fn new(worker: &'w Rc<EngineWorker>, core: &'w Rc<TxCore>) -> Tx<'w> {
+        Tx { worker, core }
+    }
+
+    /// The worker that is the transaction's home.
+    #[must_use]
+    pub fn home(&self) -> WorkerId {
+        self.worker.id()
+    }
+
+    /// Runs one action and returns its result.
+    ///
+    /// # Errors
+    /// The reason for which the transaction now has to abort.
+    #[inline]
+    pub async fn run<O: Operation>(&mut self, action: Action<O>) -> Result<O::Output, Abort> {
+        let mut followers = Vec::new();
+        let result = self.run_bare(action, &mut followers).await;
+        if followers.is_empty() {
+            return result;
+        }
+        let result = result?;
+        self.follow(followers).await?;
+        Ok(result)
+    }
+
+    #[inline]
+    async fn run_bare<O: Operation>(
+        &mut self,
+        action: Action<O>,
+        followers: &mut Vec<Follower>,
+    ) -> Result<O::Output, Abort> {
+        let shard = self.worker.shard();
+        self.admit(&action)?;
+        let (place, owner) = shard.tables.borrow().locate(action.table, action.key());
+        if owner != self.worker.id() {
+            let call = self.send(owner, action);
+            return self.receive(call, followers).await;
+        }
+        let mut position = None;
+        if self.core.home.borrow().is_untouched() && shard.lookups.pays(self.worker) {
+            shard.lookups.put_off(self.worker, place, action.key());
+            position = self.looked_up(place).await;
+        }
+        shard.stats.local_actions.add(1);
+        self.core.trace.event(self.worker, Stage::Execute, || self.describe(&action, "runs a direct call on"));
+        let attempted =
+            attempt(shard, self.core.owner(), &mut self.core.home.borrow_mut(), place, action, position, followers);
+        match attempted {
+            Attempt::Done(Ok(result)) => Ok(result),
+            Attempt::Done(Err(abort)) => {
+                self.core.doom(&abort);
+                Err(abort)
+            }
+            Attempt::Blocked(action) => self.wait_and_run(place, action, followers).await,
+        }
+    }
+
+    /// Waits for the result of an interleaved look-up.
+    #[inline]
+    async fn looked_up(&self, place: Place) -> Option<Position> {
+        let (worker, core) = (self.worker, self.core);
+        core.suspended_in.set(core.suspended_in.get() + 1);
+        let found = poll_fn(|_| match worker.shard().lookups.take(worker.current_task()) {
+            Some(found) => Poll::Ready(found),
+            None => Poll::Pending,
+        })
+        .await;
+        core.suspended_in.set(core.suspended_in.get() - 1);
+        (found.0 == place).then_some(found.1)
+    }
+
+    /// Refuses an action before anything is done.
+    #[inline]
+    fn admit<O: Operation>(&self, action: &Action<O>) -> Result<(), Abort> {
+        if self.core.is_doomed.get() {
+            let doomed = self.core.doomed.borrow().clone();
+            return Err(doomed.expect("a doomed transaction knows why"));
+        }
+        self.worker.shard().catalog.check(action.table, action.tag).inspect_err(|abort| self.core.doom(abort))
+    }
+
+    /// Sends an action to its owner. What the transaction holds here is entered in the lock tables when it suspends.
+    fn send<O: Operation>(&self, to: WorkerId, action: Action<O>) -> Call<Returned<O>> {
+        let owner = self.prepare_remote(to, 1);
+        self.core.trace.event(self.worker, Stage::Execute, || {
+            format!("{} worker {}", self.describe(&action, "sends an action on"), to.0)
+        });
+        self.worker.call(to, move |worker, reply| on_action(worker, owner, action, reply))
+    }
+
+    fn prepare_remote(&self, to: WorkerId, actions: u64) -> LockOwner {
+        let owner = self.core.ensure_known(self.worker);
+        let mut participants = self.core.participants.borrow_mut();
+        if !participants.contains(&to) {
+            participants.push(to);
+        }
+        self.core.outstanding.set(self.core.outstanding.get() + 1);
+        self.worker.shard().stats.remote_actions.add(actions);
+        owner
+    }
+
+    /// Suspends until `future`, one of the transaction's own, is ready.
+    async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
+        let core = self.core;
+        core.suspended_in.set(core.suspended_in.get() + 1);
+        let result = future.await;
+        core.suspended_in.set(core.suspended_in.get() - 1);
+        result
+    }
+
+    async fn receive<T: Send + 'static>(
+        &self,
+        call: Call<(Result<T, Abort>, Vec<Follower>)>,
+        followers: &mut Vec<Follower>,
+    ) -> Result<T, Abort> {
+        let returned = self.suspend(call).await;
+        self.core.outstanding.set(self.core.outstanding.get() - 1);
+        let result = match returned {
+            Ok((result, returned)) => {
+                followers.extend(returned);
+                result
+            }
+            Err(_) => Err(Abort::shutting_down()),
+        };
+        self.core.trace.event(self.worker, Stage::Execute, || "has the result of an action from its owner".to_owned());
+        result.inspect_err(|abort| self.core.doom(abort))
+    }
+
+    /// Runs a local action that has to queue for its lock.
+    async fn wait_and_run<O: Operation>(
+        &self,
+        place: Place,
+        action: Action<O>,
+        followers: &mut Vec<Follower>,
+    ) -> Result<O::Output, Abort> {
+        let owner = self.core.ensure_known(self.worker);
+        self.core.enter_locks(self.worker);
+        self.core.home.borrow_mut().entered = true;
+        self.core.trace.event(self.worker, Stage::Lock, || self.describe(&action, "waits for a lock on"));
+        let run = queue_and_run(self.worker, owner, &self.core.home, place, action, followers);
+        self.suspend(run).await.inspect_err(|abort| self.core.doom(abort))
+    }
+
+    /// Runs what must follow writes.
+    #[cold]
+    async fn follow(&mut self, followers: Vec<Follower>) -> Result<(), Abort> {
+        let tag = self.worker.shard().catalog.tag;
+        let actions: Vec<_> = followers.into_iter().map(|follower| follower.into_action(tag)).collect();
+        self.join_all(actions).await.map(drop)
+    }
+
+    /// Runs the actions of a phase at once, a synchronization point: those of other owners are sent first, then
+    /// the home's own run, then the results are awaited.
+    ///
+    /// # Errors
+    /// The reason of the first action that failed; the transaction has to abort.
+    pub async fn join<P: Phase>(&mut self, phase: P) -> Result<P::Output, Abort> {
+        phase.run(self).await
+    }
+
+    /// Runs any number of actions of one kind as one phase; results are in order of the actions. Actions for the same
+    /// owner travel in one message and are queued there in order.
+    ///
+    /// # Errors
+    /// The reason of the first action that failed; the transaction has to abort.
+    pub async fn join_all<O: Operation>(
+        &mut self,
+        actions: impl IntoIterator<Item = Action<O>>,
+    ) -> Result<Vec<O::Output>, Abort> {
+        let mut followers = Vec::new();
+        let results = self.join_all_bare(actions, &mut followers).await?;
+        if !followers.is_empty() {
+            Box::pin(self.follow(followers)).await?;
+        }
+        Ok(results)
+    }
+
+    async fn join_all_bare<O: Operation>(
+        &mut self,
+        actions: impl IntoIterator<Item = Action<O>>,
+        followers: &mut Vec<Follower>,
+    ) -> Result<Vec<O::Output>, Abort> {
+        let shard = self.worker.shard();
+        let me = self.worker.id();
+        let actions = actions.into_iter();
+        let mut results: Vec<Option<O::Output>> = Vec::with_capacity(actions.size_hint().0);
+        let mut local = Vec::new();
+        let mut remote: Vec<(WorkerId, Vec<usize>, Vec<Action<O>>)> = Vec::new();
+        for (at, action) in actions.enumerate() {
+            self.admit(&action)?;
+            let (place, owner) = shard.tables.borrow().locate(action.table, action.key());
+            results.push(None);
+            if owner == me {
+                local.push((at, place, action));
+            } else if let Some((_, places, group)) = remote.iter_mut().find(|(to, ..)| *to == owner) {
+                places.push(at);
+                group.push(action);
+            } else {
+                remote.push((owner, vec![at], vec![action]));
+            }
+        }
+        let mut calls = Vec::with_capacity(remote.len());
+        for (to, places, group) in remote {
+            let owner = self.prepare_remote(to, group.len() as u64);
+            self.core.trace.event(self.worker, Stage::Execute, || {
+                format!("sends {} actions to worker {}", group.len(), to.0)
+            });
+            calls.push((places, self.worker.call(to, move |worker, reply| on_actions(worker, owner, group, reply))));
+        }
+        for (at, place, action) in local {
+            shard.stats.local_actions.add(1);
+            self.core
+                .trace
+                .event(self.worker, Stage::Execute, || self.describe(&action, "runs a direct call on"));
+            let owner = self.core.owner();
+            let attempted =
+                attempt(shard, owner, &mut self.core.home.borrow_mut(), place, action, None, followers);
+            let result = match attempted {
+                Attempt::Done(done) => done.inspect_err(|abort| self.core.doom(abort))?,
+                Attempt::Blocked(action) => self.wait_and_run(place, action, followers).await?,
+            };
+            results[at] = Some(result);
+        }
+        for (places, call) in calls {
+            let returned = self.receive(call, followers).await?;
+            for (at, result) in places.into_iter().zip(returned) {
+                results[at] = Some(result);
+            }
+        }
+        Ok(results.into_iter().map(|result| result.expect("every action returned")).collect())
+    }
+
+    /// Starts an action of a phase that belongs to another worker; hands back one that is the home's own.
+    fn start_remote<O: Operation>(&self, action: Action<O>) -> Result<Result<Started<O>, (Place, Action<O>)>, Abort> {
+        self.admit(&action)?;
+        let (place, owner) = self.worker.shard().tables.borrow().locate(action.table, action.key());
+        if owner == self.worker.id() {
+            return Ok(Err((place, action)));
+        }
+        Ok(Ok(Started::Sent(self.send(owner, action))))
+    }
+
+    fn start_local<O: Operation>(
+        &self,
+        started: Result<Started<O>, (Place, Action<O>)>,
+        followers: &mut Vec<Follower>,
+    ) -> Started<O> {
+        let (place, action) = match started {
+            Ok(sent) => return sent,
+            Err(own) => own,
+        };
+        let shard = self.worker.shard();
+        shard.stats.local_actions.add(1);
+        self.core.trace.event(self.worker, Stage::Execute, || self.describe(&action, "runs a direct call on"));
+        let owner = self.core.owner();
+        match attempt(shard, owner, &mut self.core.home.borrow_mut(), place, action, None, followers) {
+            Attempt::Done(done) => Started::Done(done.inspect_err(|abort| self.core.doom(abort))),
+            Attempt::Blocked(action) => Started::Blocked(place, action),
+        }
+    }
+
+    async fn finish<O: Operation>(
+        &self,
+        started: Started<O>,
+        followers: &mut Vec<Follower>,
+    ) -> Result<O::Output, Abort> {
+        match started {
+            Started::Done(done) => done,
+            Started::Sent(call) => self.receive(call, followers).await,
+            Started::Blocked(place, action) => self.wait_and_run(place, action, followers).await,
+        }
+    }
+
+    fn describe<O: Operation>(&self, action: &Action<O>, verb: &str) -> String {
+        format!("{verb} '{}'", self.worker.shard().catalog.tables[action.table.at()].name)
+    }
+
+    /// Reads a row.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    #[inline]
+    pub async fn get<T: Table>(&mut self, table: TableRef<T>, key: T::Key) -> Result<Option<T::Row>, Abort> {
+        self.run_bare(table.get(key), &mut Vec::new()).await
+    }
+
+    /// Inserts a row; a key that is taken aborts the transaction.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn insert<T: Table>(&mut self, table: TableRef<T>, key: T::Key, row: T::Row) -> Result<(), Abort> {
+        let insert: Action<Insert<T>> = table.insert(key, row);
+        self.run(insert).await.map(drop)
+    }
+
+    /// Changes a row in place; `None` when there is none.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    #[inline]
+    pub async fn update<T, F, R>(&mut self, table: TableRef<T>, key: T::Key, change: F) -> Result<Option<R>, Abort>
+    where
+        T: Table,
+        F: FnOnce(&mut T::Row) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let update: Action<Update<T, F>> = table.update(key, change);
+        self.run(update).await
+    }
+
+    /// Deletes a row and returns it, if there was one.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn delete<T: Table>(&mut self, table: TableRef<T>, key: T::Key) -> Result<Option<T::Row>, Abort> {
+        self.run(table.delete(key)).await
+    }
+
+    /// Reads the row that a unique index leads to, with its primary key.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn get_by<I: Index>(
+        &mut self,
+        index: IndexRef<I>,
+        table: TableRef<I::Table>,
+        key: I::Key,
+    ) -> Result<Option<(<I::Table as Table>::Key, <I::Table as Table>::Row)>, Abort> {
+        match self.run_bare(index.lookup(key), &mut Vec::new()).await? {
+            Some(key) => Ok(self.get(table, key.clone()).await?.map(|row| (key, row))),
+            None => Ok(None),
+        }
+    }
+
+    /// The primary keys of the rows whose index keys lie in `range`, in order of the index, at most `limit`.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn lookup_all<I: Index>(
+        &mut self,
+        index: IndexRef<I>,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<Vec<<I::Table as Table>::Key>, Abort> {
+        let mut found: Vec<KeyBuf> = Vec::new();
+        let mut rest = Some(range);
+        while let Some(range) = rest {
+            let (part, next) = self.part_of(index.id, range, false);
+            rest = next;
+            let action = Action {
+                table: index.id,
+                tag: index.tag,
+                mode: LockMode::Shared,
+                target: LockTarget::Range { lower: part.lower, upper: part.upper },
+                operation: CollectKeys { found, limit },
+            };
+            found = self.run_bare(action, &mut Vec::new()).await?;
+            if found.len() >= limit {
+                break;
+            }
+        }
+        found.iter().map(|key| decode_key(key)).collect()
+    }
+
+    /// Walks the rows of a range in order of their keys, feeding each to `step` until it breaks, and returns the
+    /// accumulator. The closure runs where the rows are. The range, as far as it was walked, is protected from insertions
+    /// by others until the transaction ends.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    #[inline]
+    pub async fn fold<T, A, F>(
+        &mut self,
+        table: TableRef<T>,
+        range: KeyRange,
+        accumulator: A,
+        step: F,
+    ) -> Result<A, Abort>
+    where
+        T: Table,
+        A: Send + 'static,
+        F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
+    {
+        self.walk(table, range, false, accumulator, step).await
+    }
+
+    /// Like [`fold`](Tx::fold), from the last key to the first.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn fold_backward<T, A, F>(
+        &mut self,
+        table: TableRef<T>,
+        range: KeyRange,
+        accumulator: A,
+        step: F,
+    ) -> Result<A, Abort>
+    where
+        T: Table,
+        A: Send + 'static,
+        F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
+    {
+        self.walk(table, range, true, accumulator, step).await
+    }
+
+    #[inline]
+    async fn walk<T, A, F>(
+        &mut self,
+        table: TableRef<T>,
+        range: KeyRange,
+        backward: bool,
+        mut accumulator: A,
+        mut step: F,
+    ) -> Result<A, Abort>
+    where
+        T: Table,
+        A: Send + 'static,
+        F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
+    {
+        let mut rest = Some(range);
+        while let Some(range) = rest {
+            if self.core.is_doomed.get() {
+                let doomed = self.core.doomed.borrow().clone();
+                return Err(doomed.expect("a doomed transaction knows why"));
+            }
+            self.worker.shard().catalog.check(table.id, table.tag)?;
+            let (part, next) = self.part_of(table.id, range, backward);
+            rest = next;
+            let action = Action {
+                table: table.id,
+                tag: table.tag,
+                mode: LockMode::Shared,
+                target: LockTarget::Range { lower: part.lower, upper: part.upper },
+                operation: Fold::<T, A, F> { accumulator, step, backward, table: std::marker::PhantomData },
+            };
+            let folded: Folded<A, F> = self.run_bare(action, &mut Vec::new()).await?;
+            (accumulator, step) = (folded.accumulator, folded.step);
+            if folded.stopped {
+                break;
+            }
+        }
+        Ok(accumulator)
+    }
+
+    /// The rows of a range in order of their keys, at most `limit`. See [`fold`](Tx::fold) for scans that need no list.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn scan<T: Table>(
+        &mut self,
+        table: TableRef<T>,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<Vec<(T::Key, T::Row)>, Abort> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        self.fold(table, range, Vec::new(), collect_up_to(limit)).await
+    }
+
+    /// Like [`scan`](Tx::scan), from the last key to the first.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn scan_backward<T: Table>(
+        &mut self,
+        table: TableRef<T>,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<Vec<(T::Key, T::Row)>, Abort> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        self.fold_backward(table, range, Vec::new(), collect_up_to(limit)).await
+    }
+
+    /// Cuts off the part of `range` that lies in one partition: the first one, or the last when going backward.
+    #[inline]
+    fn part_of(&self, table: crate::schema::TableId, range: KeyRange, backward: bool) -> (KeyRange, Option<KeyRange>) {
+        let tables = self.worker.shard().tables.borrow();
+        let scheme = &tables.shards[table.at()].scheme;
+        if backward {
+            // The partition of the last key below the upper end.
+            let index = match &range.upper {
+                None => scheme.partitions() - 1,
+                Some(upper) => {
+                    let index = scheme.partition_of(upper);
+                    if index > 0 && scheme.lower(index) == Some(&**upper) { index - 1 } else { index }
+                }
+            };
+            match scheme.lower(index) {
+                Some(cut) if *cut > *range.lower => {
+                    let cut = KeyBuf::from(cut);
+                    let rest = KeyRange { lower: range.lower, upper: Some(cut.clone()) };
+                    (KeyRange { lower: cut, upper: range.upper }, Some(rest))
+                }
+                _ => (range, None),
+            }
+        } else {
+            let index = scheme.partition_of(&range.lower);
+            match scheme.upper(index) {
+                Some(cut) if range.upper.as_deref().is_none_or(|upper| cut < upper) => {
+                    let cut = KeyBuf::from(cut);
+                    let rest = KeyRange { lower: cut.clone(), upper: range.upper };
+                    (KeyRange { lower: range.lower, upper: Some(cut) }, Some(rest))
+                }
+                _ => (range, None),
+            }
+        }
+    }
+}
+
+fn collect_up_to<K: Send, R: Send>(limit: usize) -> impl FnMut(&mut Vec<(K, R)>, K, R) -> ControlFlow<()> + Send {
+    move |rows, key, row| {
+        rows.push((key, row));
+        if rows.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// A tuple of actions to be run at once by [`Tx::join`].
+pub trait Phase {
+    /// The tuple of their results.
+    type Output;
+    #[doc(hidden)]
+    fn run(self, tx: &mut Tx<'_>) -> impl Future<Output = Result<Self::Output, Abort>>;
+}
+
+macro_rules! phases {
+    ($(($($operation:ident $action:ident),+))+) => {$(
+        impl<$($operation: Operation),+> Phase for ($(Action<$operation>,)+) {
+            type Output = ($($operation::Output,)+);
+
+            async fn run(self, tx: &mut Tx<'_>) -> Result<Self::Output, Abort> {
+                let mut followers = Vec::new();
+                let ($($action,)+) = self;
+                $(let $action = tx.start_remote($action)?;)+
+                $(let $action = tx.start_local($action, &mut followers);)+
+                $(let $action = tx.finish($action, &mut followers).await?;)+
+                if !followers.is_empty() {
+                    tx.follow(followers).await?;
+                }
+                Ok(($($action,)+))
+            }
+        }
+    )+};
+}
+
+phases! {
+    (A a)
+    (A a, B b)
+    (A a, B b, C c)
+    (A a, B b, C c, D d)
+    (A a, B b, C c, D d, E e)
+    (A a, B b, C c, D d, E e, F f)
+    (A a, B b, C c, D d, E e, F f, G g)
+    (A a, B b, C c, D d, E e, F f, G g, H h)
+}

@@ -1,0 +1,2 @@
+//! Message costs.
+fn main() {}

@@ -1,0 +1,428 @@
+//! Requests between workers: the caller's future and the handler's promise to answer.
+//!
+//! Owns: one table of open calls per worker, and the values of answers from their arrival until the caller takes them
+//! (the futures of `Virtual domains §5.2`, without a shared cache line: the answer travels back over the ring).
+//! Never: touches an atomic. A [`Call`] belongs to the worker that made it.
+//!
+//! # Invariants
+//! - Each [`Reply`] completes its call exactly once: with a value, or as lost when it is dropped. A call that is
+//!   dropped early keeps its entry until that completion has come, so an entry is never reused under a reply that is
+//!   still on its way, and no generation counter can wrap.
+//!
+//! # Why the unsafe code is sound
+//! - An entry's bytes hold an `R` (or a `Box<R>`) exactly while its state is `Answered`. The types agree, because the
+//!   entry's index is only held by the one `Call<R>` and the one `Reply<R>` that were made together, and completions
+//!   are applied only on the worker (same runtime, same id) that holds the entry.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use crate::shared::RuntimeId;
+use crate::task::TaskId;
+use crate::worker::{Core, Shard, Worker};
+use crate::{WorkerId, current};
+
+/// The handler dropped its [`Reply`] (or, outside the runtime, its oneshot sender) without an answer: it was stopped,
+/// or it gave up. Whether its effects took place is not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Lost;
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the request was dropped without an answer, as happens when the runtime stops: ask again once it runs")
+    }
+}
+
+impl std::error::Error for Lost {}
+
+/// An answer of up to this size (and alignment of at most 16) lies in the table; a larger one is boxed on arrival.
+const INLINE_ANSWER_BYTES: usize = 112;
+
+#[repr(C, align(16))]
+struct Answer(MaybeUninit<[u8; INLINE_ANSWER_BYTES]>);
+
+impl Answer {
+    const fn fits<R>() -> bool {
+        size_of::<R>() <= INLINE_ANSWER_BYTES && align_of::<R>() <= 16
+    }
+
+    #[inline]
+    fn write<R>(&mut self, value: R) {
+        let bytes = self.0.as_mut_ptr();
+        if const { Self::fits::<R>() } {
+            // SAFETY: the answer is large and aligned enough for an `R`; it is `MaybeUninit`, so nothing is dropped.
+            unsafe { bytes.cast::<R>().write(value) };
+        } else {
+            // SAFETY: a box fits.
+            unsafe { bytes.cast::<Box<R>>().write(Box::new(value)) };
+        }
+    }
+
+    /// # Safety
+    /// `write::<R>` was called since the last `take`.
+    #[inline]
+    unsafe fn take<R>(&self) -> R {
+        let bytes = self.0.as_ptr();
+        if const { Self::fits::<R>() } {
+            // SAFETY: written as an `R`, and taken once.
+            unsafe { bytes.cast::<R>().read() }
+        } else {
+            // SAFETY: written as a `Box<R>`, and taken once.
+            *unsafe { bytes.cast::<Box<R>>().read() }
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// In the free list; the next entry of it is in `next_free`.
+    Free,
+    /// The answer has not come; the call is alive.
+    Waiting,
+    /// The answer has not come; the call was dropped.
+    Abandoned,
+    /// The answer is in the entry.
+    Answered,
+    /// The reply was dropped without an answer.
+    Lost,
+}
+
+struct Entry {
+    waiter: TaskId,
+    next_free: u32,
+    state: State,
+    answer: Answer,
+}
+
+const NO_ENTRY: u32 = u32::MAX;
+
+/// The open calls of one worker.
+pub(crate) struct Calls {
+    table: RefCell<Table>,
+}
+
+struct Table {
+    entries: Vec<Entry>,
+    free: u32,
+}
+
+impl Calls {
+    pub(crate) fn new() -> Self {
+        Self { table: RefCell::new(Table { entries: Vec::new(), free: NO_ENTRY }) }
+    }
+
+    #[inline]
+    fn open(&self) -> u32 {
+        let table = &mut *self.table.borrow_mut();
+        if table.free == NO_ENTRY {
+            table.grow();
+        }
+        let index = table.free;
+        let entry = &mut table.entries[index as usize];
+        table.free = entry.next_free;
+        entry.state = State::Waiting;
+        entry.waiter = TaskId::NONE;
+        index
+    }
+
+    /// Puts an answer into its entry and returns the task that waits for it.
+    #[inline]
+    fn complete<R>(&self, index: u32, value: R) -> TaskId {
+        let table = &mut *self.table.borrow_mut();
+        let entry = &mut table.entries[index as usize];
+        if entry.state == State::Waiting {
+            entry.answer.write(value);
+            entry.state = State::Answered;
+            return entry.waiter;
+        }
+        debug_assert_eq!(entry.state, State::Abandoned);
+        table.close(index);
+        TaskId::NONE
+        // `value` is dropped only now, after the borrow: its destructor may come back here.
+    }
+
+    fn lose(&self, index: u32) -> TaskId {
+        let table = &mut *self.table.borrow_mut();
+        let entry = &mut table.entries[index as usize];
+        if entry.state == State::Waiting {
+            entry.state = State::Lost;
+            return entry.waiter;
+        }
+        debug_assert_eq!(entry.state, State::Abandoned);
+        table.close(index);
+        TaskId::NONE
+    }
+
+    /// Calls whose answer has not come, or was not taken.
+    #[cfg(test)]
+    pub(crate) fn open_len(&self) -> usize {
+        self.table.borrow().entries.iter().filter(|entry| entry.state != State::Free).count()
+    }
+}
+
+impl Table {
+    #[cold]
+    fn grow(&mut self) {
+        let first = self.entries.len();
+        let length = (first * 2).max(64);
+        self.entries.resize_with(length, || Entry {
+            waiter: TaskId::NONE,
+            next_free: NO_ENTRY,
+            state: State::Free,
+            answer: Answer(MaybeUninit::uninit()),
+        });
+        for index in (first..length).rev() {
+            self.close(u32::try_from(index).expect("a worker has fewer than 2^32 open calls"));
+        }
+    }
+
+    #[inline]
+    fn close(&mut self, index: u32) {
+        let entry = &mut self.entries[index as usize];
+        entry.state = State::Free;
+        entry.next_free = self.free;
+        self.free = index;
+    }
+}
+
+/// The answer to a request that was sent to another worker: a future for the tasks of the worker that sent it.
+///
+/// It wakes the task that polled it last. Dropping it early is safe: the answer is discarded when it comes.
+#[must_use = "the answer to a call is only known by awaiting it"]
+pub struct Call<R> {
+    core: Rc<Core>,
+    index: u32,
+    taken: bool,
+    answer: PhantomData<R>,
+}
+
+impl<R> Unpin for Call<R> {}
+
+impl<R: Send + 'static> Future for Call<R> {
+    type Output = Result<R, Lost>;
+
+    /// # Panics
+    /// If polled again after it was ready.
+    #[inline]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
+        assert!(!self.taken, "a call must not be polled after its answer was taken");
+        let index = self.index;
+        let result = {
+            let table = &mut *self.core.calls.table.borrow_mut();
+            let entry = &mut table.entries[index as usize];
+            match entry.state {
+                State::Waiting => {
+                    entry.waiter = self.core.tasks.current();
+                    return Poll::Pending;
+                }
+                // SAFETY: the entry is this call's, is answered, and is closed at once.
+                State::Answered => Ok(unsafe { entry.answer.take::<R>() }),
+                State::Lost => Err(Lost),
+                State::Free | State::Abandoned => unreachable!("an entry outlives its call's interest in it"),
+            }
+        };
+        self.core.calls.table.borrow_mut().close(index);
+        self.taken = true;
+        Poll::Ready(result)
+    }
+}
+
+impl<R> Drop for Call<R> {
+    fn drop(&mut self) {
+        if self.taken {
+            return;
+        }
+        let answer = {
+            let table = &mut *self.core.calls.table.borrow_mut();
+            let entry = &mut table.entries[self.index as usize];
+            if entry.state == State::Waiting {
+                entry.state = State::Abandoned;
+                return;
+            }
+            // SAFETY: the entry is this call's, is answered, and is closed at once.
+            let answer = (entry.state == State::Answered).then(|| unsafe { entry.answer.take::<R>() });
+            table.close(self.index);
+            answer
+        };
+        // Only after the borrow: the answer's destructor may make or drop calls.
+        drop(answer);
+    }
+}
+
+/// The promise to answer one [`Call`]. Dropped without an answer, it makes the call resolve to [`Lost`].
+#[must_use = "a reply that is dropped makes its call resolve to `Lost`"]
+pub struct Reply<R> {
+    runtime: RuntimeId,
+    index: u32,
+    home: WorkerId,
+    answer: PhantomData<fn(R)>,
+}
+
+impl<R: Send + 'static> Reply<R> {
+    /// Sends the answer to the worker that asked, from the worker that this runs on.
+    ///
+    /// # Panics
+    /// If `worker` belongs to another runtime than the call.
+    #[inline]
+    pub fn send<S: Shard>(self, worker: &Worker<S>, value: R) {
+        assert!(worker.runtime() == self.runtime, "a reply must be sent within the runtime of its call");
+        let index = self.index;
+        let home = self.home;
+        // The answer is the completion now; the destructor would report a loss.
+        std::mem::forget(self);
+        worker.send(home, move |home| {
+            let waiter = home.core().calls.complete(index, value);
+            home.core().tasks.wake(waiter);
+        });
+    }
+}
+
+impl<R> Reply<R> {
+    /// The worker that waits for the answer.
+    #[must_use]
+    pub fn home(&self) -> WorkerId {
+        self.home
+    }
+}
+
+impl<R> Drop for Reply<R> {
+    fn drop(&mut self) {
+        current::lose(self.runtime, self.home, self.index);
+    }
+}
+
+/// Marks the call at `index` of this worker as lost and wakes whoever waits for it.
+pub(crate) fn on_lost<S: Shard>(home: &Worker<S>, index: u32) {
+    let waiter = home.core().calls.lose(index);
+    home.core().tasks.wake(waiter);
+}
+
+/// Opens a call on its home worker.
+#[inline]
+pub(crate) fn open<R>(core: &Rc<Core>, runtime: RuntimeId, home: WorkerId) -> (Call<R>, Reply<R>) {
+    let index = core.calls.open();
+    let call = Call { core: Rc::clone(core), index, taken: false, answer: PhantomData };
+    (call, Reply { runtime, index, home, answer: PhantomData })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::RefCell;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{Pump, rng::Seed};
+
+    struct Nothing;
+    impl Shard for Nothing {}
+
+    fn pump() -> Pump<Nothing> {
+        Pump::new(2, Seed(1), |_| Nothing).expect("two workers are fine")
+    }
+
+    /// Runs one call from worker 0 to worker 1 and returns what it resolved to.
+    fn ask<R: Send + 'static>(
+        pump: &mut Pump<Nothing>,
+        handler: impl FnOnce(&Rc<Worker<Nothing>>, Reply<R>) + Send + 'static,
+    ) -> Option<Result<R, Lost>> {
+        let home = Rc::clone(pump.worker(WorkerId(0)));
+        let call = home.call(WorkerId(1), handler);
+        let answer = Rc::new(RefCell::new(None));
+        let place = Rc::clone(&answer);
+        home.spawn(async move { *place.borrow_mut() = Some(call.await) });
+        assert!(pump.run_until_idle(10_000));
+        answer.take()
+    }
+
+    #[test]
+    fn answers_of_all_sizes_come_back() {
+        #[derive(Debug, PartialEq)]
+        #[repr(align(64))]
+        struct Aligned(u8);
+        let mut pump = pump();
+        assert_eq!(ask(&mut pump, |worker, reply| reply.send(worker, ())), Some(Ok(())));
+        assert_eq!(ask(&mut pump, |worker, reply| reply.send(worker, worker.id())), Some(Ok(WorkerId(1))));
+        assert_eq!(ask(&mut pump, |worker, reply| reply.send(worker, [7u64; 100])), Some(Ok([7; 100])));
+        assert_eq!(ask(&mut pump, |worker, reply| reply.send(worker, Aligned(3))), Some(Ok(Aligned(3))));
+        assert_eq!(pump.worker(WorkerId(0)).core().calls.open_len(), 0);
+    }
+
+    #[test]
+    fn an_answer_may_come_much_later() {
+        let mut pump = pump();
+        let answer = ask(&mut pump, |worker, reply| {
+            let inner = Rc::clone(worker);
+            worker.spawn(async move {
+                for _ in 0..5 {
+                    inner.yield_now().await;
+                }
+                reply.send(&inner, 7);
+            });
+        });
+        assert_eq!(answer, Some(Ok(7)));
+    }
+
+    #[test]
+    fn a_dropped_reply_is_a_loss() {
+        let mut pump = pump();
+        assert_eq!(ask::<u32>(&mut pump, |_, reply| drop(reply)), Some(Err(Lost)));
+        // Dropped on a thread that runs no worker.
+        let answer = ask::<u32>(&mut pump, |_, reply| {
+            std::thread::spawn(move || drop(reply)).join().expect("dropping does not fail");
+        });
+        assert_eq!(answer, Some(Err(Lost)));
+        assert_eq!(pump.worker(WorkerId(0)).core().calls.open_len(), 0);
+    }
+
+    #[test]
+    fn calls_dropped_early_discard_their_answers() {
+        let mut pump = pump();
+        let home = Rc::clone(pump.worker(WorkerId(0)));
+        let held = Arc::new(());
+        for answered in [false, true] {
+            let value = Arc::clone(&held);
+            let call = home
+                .call(WorkerId(1), move |worker, reply| reply.send(worker, [const { None }, Some(value)]));
+            if answered {
+                assert!(pump.run_until_idle(10_000));
+            }
+            drop::<Call<[Option<Arc<()>>; 2]>>(call);
+            assert!(pump.run_until_idle(10_000));
+            assert_eq!(Arc::strong_count(&held), 1);
+            assert_eq!(home.core().calls.open_len(), 0);
+        }
+        drop(home.call::<u32>(WorkerId(1), |_, reply| drop(reply)));
+        assert!(pump.run_until_idle(10_000));
+        assert_eq!(home.core().calls.open_len(), 0);
+    }
+
+    #[test]
+    fn a_reply_outlives_its_runtime_harmlessly() {
+        let kept: Arc<std::sync::Mutex<Option<Reply<u32>>>> = Arc::default();
+        let place = Arc::clone(&kept);
+        let mut pump = pump();
+        let answer = ask(&mut pump, move |_, reply| *place.lock().expect("nobody panics") = Some(reply));
+        assert_eq!(answer, None);
+        drop(pump);
+        let reply = kept.lock().expect("nobody panics").take();
+        assert_eq!(reply.as_ref().map(Reply::home), Some(WorkerId(0)));
+        drop(reply);
+    }
+
+    #[test]
+    #[should_panic(expected = "within the runtime of its call")]
+    fn a_reply_stays_in_its_runtime() {
+        let (mut one, other) = (pump(), pump());
+        let stranger: Arc<std::sync::Mutex<Option<Reply<u32>>>> = Arc::default();
+        let place = Arc::clone(&stranger);
+        ask(&mut one, move |_, reply| *place.lock().expect("nobody panics") = Some(reply));
+        let reply = stranger.lock().expect("nobody panics").take().expect("the handler ran");
+        reply.send(other.worker(WorkerId(0)), 7);
+    }
+}

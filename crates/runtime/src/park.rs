@@ -1,0 +1,165 @@
+//! How an idle worker goes to sleep without missing what arrives meanwhile, and how long it spins before.
+//!
+//! Owns: the sleep flag of each worker and the adaptive spin budget. Never: polls periodically; a parked worker is woken
+//! by whoever publishes something for it, or by its own earliest deadline. No unsafe code.
+//!
+//! # Protocol
+//! The sleeper sets its flag, fences, looks for work once more, and only then parks. A publisher publishes, fences, and
+//! reads the flag. Both fences are sequentially consistent, so of the two, at least one sees what the other wrote: the
+//! sleeper finds the work, or the publisher finds the flag. (loom: `park_*`.)
+
+use std::sync::OnceLock;
+use std::thread::yield_now;
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+
+use crate::clock::Ticks;
+use crate::planted::{Bug, planted};
+use crate::sync::{AtomicBool, Ordering, fence, thread};
+
+/// The place where one thread sleeps.
+pub(crate) struct Parker {
+    /// Set by the sleeper, reset by the sleeper or by whoever wakes it. Alone on its cache line: publishers read it.
+    sleeping: CachePadded<AtomicBool>,
+    thread: OnceLock<thread::Thread>,
+}
+
+impl Parker {
+    pub(crate) fn new() -> Self {
+        Self { sleeping: CachePadded::new(AtomicBool::new(false)), thread: OnceLock::new() }
+    }
+
+    /// Declares the calling thread the one that sleeps here. Has effect once.
+    pub(crate) fn adopt_current_thread(&self) {
+        self.thread.get_or_init(thread::current);
+    }
+
+    /// Sleeps until woken or until the timeout, unless `has_work` finds something once the flag is up. Returns whether
+    /// it slept. May return early without a reason.
+    pub(crate) fn park(&self, has_work: impl FnOnce() -> bool, timeout: Option<Duration>) -> bool {
+        self.sleeping.store(true, Ordering::Relaxed);
+        if !planted(Bug::ParkSleeperFence) {
+            fence(Ordering::SeqCst);
+        }
+        let sleep = planted(Bug::ParkRecheck) || !has_work();
+        if sleep {
+            park_thread(timeout);
+        }
+        self.sleeping.store(false, Ordering::Relaxed);
+        sleep
+    }
+
+    /// Wakes the sleeper if it sleeps. Whatever it is to find has been published before.
+    pub(crate) fn wake(&self) {
+        if !planted(Bug::ParkWakerFence) {
+            fence(Ordering::SeqCst);
+        }
+        self.wake_after_fence();
+    }
+
+    /// Like [`wake`](Self::wake), for a caller that has fenced since it published.
+    #[inline]
+    pub(crate) fn wake_after_fence(&self) {
+        if self.sleeping.load(Ordering::Relaxed) {
+            self.unpark();
+        }
+    }
+
+    #[cold]
+    fn unpark(&self) {
+        // Later publishers need not pay for the system call as well. If the sleeper sets its flag again meanwhile, it
+        // looks for work after that, and this wake-up comes as a spurious one.
+        self.sleeping.store(false, Ordering::Relaxed);
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+#[cfg(not(loom))]
+fn park_thread(timeout: Option<Duration>) {
+    match timeout {
+        Some(timeout) => thread::park_timeout(timeout),
+        None => thread::park(),
+    }
+}
+
+#[cfg(loom)]
+fn park_thread(_timeout: Option<Duration>) {
+    thread::park();
+}
+
+/// How long an idle worker goes on looking before it sleeps: longer where short waits are common, shorter where they
+/// are not.
+pub(crate) struct SpinBudget {
+    now: Ticks,
+    max: Ticks,
+    /// More workers than processing units: let others run instead of waiting busily.
+    oversubscribed: bool,
+}
+
+impl SpinBudget {
+    pub(crate) fn new(max: Ticks, oversubscribed: bool) -> Self {
+        Self { now: Ticks(max.0 / 4), max, oversubscribed }
+    }
+
+    /// Whether somebody who has been idle for this long should still spin.
+    pub(crate) fn allows(&self, idle: Ticks) -> bool {
+        idle < self.now
+    }
+
+    /// Waits for a moment within the budget.
+    pub(crate) fn pause(&self) {
+        if self.oversubscribed {
+            yield_now();
+        } else {
+            for _ in 0..8 {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// Learns from how long a sleep took: one that spinning a little longer would have saved was a mistake.
+    pub(crate) fn learn(&mut self, slept: Ticks) {
+        let now = if slept < self.max { self.now.0.saturating_mul(2) } else { self.now.0 / 2 };
+        self.now = Ticks(now.clamp(self.max.0 / 16, self.max.0));
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spin_budget_follows_what_sleeps_cost() {
+        let mut budget = SpinBudget::new(Ticks(1600), false);
+        for _ in 0..10 {
+            budget.learn(Ticks(10));
+        }
+        assert!(
+            budget.allows(Ticks(1599)) && !budget.allows(Ticks(1600)),
+            "short sleeps raise it to its bound"
+        );
+        for _ in 0..10 {
+            budget.learn(Ticks(1_000_000));
+        }
+        assert!(budget.allows(Ticks(99)) && !budget.allows(Ticks(100)), "long ones lower it to a sixteenth");
+    }
+
+    #[test]
+    fn nobody_sleeps_on_work() {
+        let parker = Parker::new();
+        parker.adopt_current_thread();
+        assert!(!parker.park(|| true, None));
+        assert!(parker.park(|| false, Some(Duration::from_millis(1))));
+        // A wake between raising the flag and parking is kept.
+        assert!(parker.park(
+            || {
+                parker.wake();
+                false
+            },
+            None
+        ));
+    }
+}

@@ -1,0 +1,597 @@
+//! A single-producer single-consumer byte ring that carries closures.
+//!
+//! Owns: the ring's memory, the two indices, and every closure between `push` and its run. One ring lies between each
+//! ordered pair of workers (the inbox of `Virtual domains §5.2`, split by sender so that no two senders meet).
+//! Never: blocks, allocates after construction, or uses an atomic read-modify-write.
+//!
+//! # Layout
+//! Records lie back to back at multiples of 16 bytes: a 16-byte header (function, record length) and the closure
+//! inline. A record never wraps: what is left before the end of the memory becomes a pad record without a function.
+//! Indices count bytes from the ring's beginning and are never reduced; their low bits are the position.
+//!
+//! # Protocol
+//! The producer writes records privately and makes them visible with one release store in [`Producer::publish`]. The
+//! consumer reads that index with acquire once per batch, runs the closures in place, and hands the space back with
+//! one release store per batch. Each side keeps a private copy of the other's index and looks at the shared one only
+//! when the copy says that nothing is left.
+//!
+//! # Why the unsafe code is sound
+//! - `Producer` and `Consumer` are neither `Sync` nor `Clone`, so each side has one thread at a time.
+//! - The producer writes only bytes in `[tail, head + capacity)`, the consumer reads only bytes in `[head, tail)`; the
+//!   release/acquire pairs on `tail` and `head` order the writes and reads of the same bytes. (loom: `ring_*`.)
+//! - A header's function was made for the type of the closure behind it, in the same `write_record` call. It moves the
+//!   closure out; the consumer advances its index before it calls, so no closure is moved out twice, even if a
+//!   closure unwinds or drains the same ring again.
+//! - Closures are `Send + 'static`, so they may run and be dropped on whichever thread holds the consumer.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crossbeam_utils::CachePadded;
+
+use crate::planted::{Bug, ordering, planted};
+use crate::sync::{Arc, AtomicUsize, Ordering, Shadow};
+
+/// Every record starts at a multiple of this many bytes, and so does the closure in it.
+const GRANULE: usize = 16;
+/// The smallest ring: an eighth of it holds a header and a closure of a few words.
+pub const RING_BYTES_MIN: usize = 1 << 10;
+/// The largest ring: record lengths are 32 bits wide.
+pub const RING_BYTES_MAX: usize = 1 << 30;
+/// A record may take at most this share of a ring; larger closures are boxed.
+const RECORD_SHARE: usize = 8;
+
+/// Runs the closure at the second argument with the context at the first, or only drops it if the context is null.
+pub(crate) type Invoke<C> = unsafe fn(*const C, *mut u8);
+
+/// Moves a closure of type `F` out of `closure`; runs it on `context`, or drops it when `context` is null.
+///
+/// # Safety
+/// `closure` points to a valid `F` that nobody uses afterwards; `context` is null or points to a live `C`.
+pub(crate) unsafe fn invoke<C, F: FnOnce(&C)>(context: *const C, closure: *mut u8) {
+    // SAFETY: the caller hands over a valid `F` at `closure`, for good.
+    let closure = unsafe { closure.cast::<F>().read() };
+    // SAFETY: the caller vouches that a context that is not null is live.
+    match unsafe { context.as_ref() } {
+        Some(context) => closure(context),
+        None => drop(closure),
+    }
+}
+
+/// The head of a record.
+#[repr(C, align(16))]
+struct Header<C> {
+    /// How to run the closure behind the header; `None` marks a pad record.
+    invoke: Option<Invoke<C>>,
+    /// Bytes from this header to the next.
+    bytes: u32,
+}
+
+const _: () = assert!(size_of::<Header<u8>>() == GRANULE);
+
+/// How many bytes a record with an `F` inline takes.
+const fn record_bytes<F>() -> usize {
+    GRANULE + size_of::<F>().next_multiple_of(GRANULE)
+}
+
+struct Ring<C> {
+    /// Written by the producer: everything below is published.
+    tail: CachePadded<AtomicUsize>,
+    /// Written by the consumer: everything below has been moved out.
+    head: CachePadded<AtomicUsize>,
+    buffer: NonNull<u8>,
+    capacity: usize,
+    shadow: Shadow,
+    context: PhantomData<fn(&C)>,
+}
+
+// SAFETY: the memory behind `buffer` is shared by exactly one producer and one consumer under the protocol above, and
+// what lies in it is `Send`.
+unsafe impl<C> Send for Ring<C> {}
+// SAFETY: as above; the indices are atomics and the memory is only reached through the two ends.
+unsafe impl<C> Sync for Ring<C> {}
+
+impl<C> Ring<C> {
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, 128).expect("a ring's capacity is a power of two below 2^30")
+    }
+
+    /// Moves out the record at `at`, which must lie in published space, and advances `head` behind it before its
+    /// closure runs. Returns whether it was a closure (and not a pad).
+    ///
+    /// # Safety
+    /// `at` is the start of a record that is published and not yet moved out, and the caller is the only consumer.
+    #[inline]
+    unsafe fn take(&self, at: usize, head: &Cell<usize>, context: *const C) -> bool {
+        let offset = at & (self.capacity - 1);
+        self.shadow.access(offset / GRANULE, 1);
+        // SAFETY: offsets below the capacity stay inside the buffer.
+        let record = unsafe { self.buffer.as_ptr().add(offset) };
+        // SAFETY: a published record starts with an initialized header.
+        let Header { invoke, bytes } = unsafe { record.cast::<Header<C>>().read() };
+        head.set(at + bytes as usize);
+        let Some(invoke) = invoke else { return false };
+        self.shadow.access(offset / GRANULE, bytes as usize / GRANULE);
+        // SAFETY: the closure behind the header is the one its function was made for, and `head` has passed it.
+        unsafe { invoke(context, record.add(GRANULE)) };
+        true
+    }
+}
+
+impl<C> Drop for Ring<C> {
+    fn drop(&mut self) {
+        let head = Cell::new(self.head.load(Ordering::Acquire));
+        let tail = self.tail.load(Ordering::Acquire);
+        while head.get() != tail {
+            // SAFETY: both ends are gone, so `[head, tail)` is ours; a null context drops the closure.
+            unsafe { self.take(head.get(), &head, std::ptr::null()) };
+        }
+        // SAFETY: allocated in `ring` with the same layout.
+        unsafe { dealloc(self.buffer.as_ptr(), Self::layout(self.capacity)) };
+    }
+}
+
+/// The sending end of a ring. It belongs to one thread at a time.
+pub struct Producer<C> {
+    /// Bytes written so far, published or not.
+    tail: Cell<usize>,
+    /// A record may be written up to here without another look: the end of the free space or of the memory.
+    limit: Cell<usize>,
+    /// What `tail` was at the last publication.
+    published: Cell<usize>,
+    /// The consumer's index as last seen.
+    head_seen: Cell<usize>,
+    buffer: NonNull<u8>,
+    mask: usize,
+    record_bytes_max: usize,
+    ring: Arc<Ring<C>>,
+}
+
+// SAFETY: a producer is the only writer of its ring wherever it is; what it writes is `Send`. It is not `Sync`.
+unsafe impl<C> Send for Producer<C> {}
+
+/// The receiving end of a ring. It belongs to one thread at a time.
+pub struct Consumer<C> {
+    /// Bytes moved out so far, handed back or not.
+    head: Cell<usize>,
+    /// The producer's index as last seen.
+    tail_seen: Cell<usize>,
+    /// What `head` was when space was last handed back.
+    released: Cell<usize>,
+    ring: Arc<Ring<C>>,
+}
+
+// SAFETY: a consumer is the only reader of its ring wherever it is; what it reads is `Send`. It is not `Sync`.
+unsafe impl<C> Send for Consumer<C> {}
+
+/// Makes a ring of `bytes` bytes of memory, whose closures run on a context of type `C`.
+///
+/// The calling thread touches the memory first, so a kernel with a first-touch policy places it on the caller's
+/// memory node; that should be the receiver's.
+///
+/// # Panics
+/// If `bytes` is not a power of two between [`RING_BYTES_MIN`] and [`RING_BYTES_MAX`]; see [`ring_bytes_valid`].
+#[must_use]
+pub fn ring<C>(bytes: usize) -> (Producer<C>, Consumer<C>) {
+    assert!(
+        ring_bytes_valid(bytes),
+        "a ring takes a power of two from {RING_BYTES_MIN} to {RING_BYTES_MAX} bytes"
+    );
+    let layout = Ring::<C>::layout(bytes);
+    // SAFETY: the layout's size is not zero.
+    let Some(buffer) = NonNull::new(unsafe { alloc(layout) }) else { handle_alloc_error(layout) };
+    // SAFETY: the allocation has `bytes` bytes. Writing them all is the first touch that places the pages.
+    unsafe { buffer.as_ptr().write_bytes(0, bytes) };
+    let ring = Arc::new(Ring {
+        tail: CachePadded::new(AtomicUsize::new(0)),
+        head: CachePadded::new(AtomicUsize::new(0)),
+        buffer,
+        capacity: bytes,
+        shadow: Shadow::new(bytes / GRANULE),
+        context: PhantomData,
+    });
+    let producer = Producer {
+        tail: Cell::new(0),
+        limit: Cell::new(bytes),
+        published: Cell::new(0),
+        head_seen: Cell::new(0),
+        buffer,
+        mask: bytes - 1,
+        record_bytes_max: bytes / RECORD_SHARE,
+        ring: Arc::clone(&ring),
+    };
+    let consumer = Consumer { head: Cell::new(0), tail_seen: Cell::new(0), released: Cell::new(0), ring };
+    (producer, consumer)
+}
+
+/// Whether [`ring`] accepts this size.
+#[must_use]
+pub const fn ring_bytes_valid(bytes: usize) -> bool {
+    bytes.is_power_of_two() && bytes >= RING_BYTES_MIN && bytes <= RING_BYTES_MAX
+}
+
+impl<C> Producer<C> {
+    /// Writes a closure into the ring, to be seen by the consumer after the next [`publish`](Self::publish). A closure
+    /// larger than an eighth of the ring, or aligned to more than 16 bytes, is boxed.
+    ///
+    /// # Errors
+    /// Gives the closure back when the ring is full.
+    #[inline]
+    pub fn push<F: FnOnce(&C) + Send + 'static>(&self, closure: F) -> Result<(), F> {
+        if !self.fits_inline::<F>() {
+            return self.push_boxed(closure);
+        }
+        match self.reserve(record_bytes::<F>()) {
+            Some(record) => {
+                // SAFETY: `record` has room for exactly this record, and `F` fits inline.
+                unsafe { self.write_record(record, closure) };
+                Ok(())
+            }
+            None => Err(closure),
+        }
+    }
+
+    /// Whether an `F` may lie in the ring itself. Small closures decide at compile time.
+    #[inline(always)]
+    fn fits_inline<F>(&self) -> bool {
+        align_of::<F>() <= GRANULE
+            && (record_bytes::<F>() <= RING_BYTES_MIN / RECORD_SHARE
+                || record_bytes::<F>() <= self.record_bytes_max)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_boxed<F: FnOnce(&C) + Send + 'static>(&self, closure: F) -> Result<(), F> {
+        // Room first: a boxed closure that does not fit could not be given back as an `F` without a second copy.
+        let boxed_bytes = record_bytes::<Box<F>>();
+        let Some(record) = self.reserve(boxed_bytes) else { return Err(closure) };
+        let boxed = Box::new(closure);
+        let run = move |context: &C| (*boxed)(context);
+        // SAFETY: a closure that captures one box has a box's size and alignment, for which room was reserved.
+        unsafe { self.write_record(record, run) };
+        Ok(())
+    }
+
+    /// Finds room for a record of `bytes` bytes at `tail`.
+    #[inline(always)]
+    fn reserve(&self, bytes: usize) -> Option<NonNull<u8>> {
+        if self.tail.get() + bytes > self.limit.get() && !self.make_room(bytes) {
+            return None;
+        }
+        // SAFETY: a masked index is below the capacity.
+        Some(unsafe { self.buffer.add(self.tail.get() & self.mask) })
+    }
+
+    /// Writes header and closure at `record` and moves `tail` behind them.
+    ///
+    /// # Safety
+    /// `record` came from `reserve(record_bytes::<F>())` with nothing written since, and `F` is aligned to at most 16.
+    #[inline(always)]
+    unsafe fn write_record<F: FnOnce(&C) + Send + 'static>(&self, record: NonNull<u8>, closure: F) {
+        let bytes = const { record_bytes::<F>() };
+        self.ring.shadow.access((self.tail.get() & self.mask) / GRANULE, bytes / GRANULE);
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a record is smaller than a ring, whose size fits 30 bits"
+        )]
+        let header = Header::<C> { invoke: Some(invoke::<C, F>), bytes: bytes as u32 };
+        // SAFETY: the record's bytes are free and hold the header.
+        unsafe { record.cast::<Header<C>>().write(header) };
+        // SAFETY: the closure's bytes follow the header, at a multiple of 16.
+        unsafe { record.add(GRANULE).cast::<F>().write(closure) };
+        self.tail.set(self.tail.get() + bytes);
+    }
+
+    /// Looks at the consumer's index again and, at the end of the memory, pads and wraps. Returns whether `bytes` bytes
+    /// may now be written at `tail`.
+    #[cold]
+    #[inline(never)]
+    fn make_room(&self, bytes: usize) -> bool {
+        let capacity = self.mask + 1;
+        let tail = self.tail.get();
+        let contiguous = capacity - (tail & self.mask);
+        let pad = if contiguous < bytes { contiguous } else { 0 };
+        if tail + pad + bytes > self.head_seen.get() + capacity {
+            self.head_seen.set(self.ring.head.load(Ordering::Acquire));
+            if tail + pad + bytes > self.head_seen.get() + capacity {
+                return false;
+            }
+        }
+        if pad > 0 {
+            let offset = tail & self.mask;
+            self.ring.shadow.access(offset / GRANULE, 1);
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "a pad is smaller than a ring, whose size fits 30 bits"
+            )]
+            let header = Header::<C> { invoke: None, bytes: pad as u32 };
+            // SAFETY: the memory up to its end is free, and holds at least one granule as all records are multiples.
+            unsafe { self.buffer.add(offset).cast::<Header<C>>().write(header) };
+            self.tail.set(tail + pad);
+        }
+        let tail = self.tail.get();
+        self.limit.set((self.head_seen.get() + capacity).min((tail | self.mask) + 1));
+        true
+    }
+
+    /// Whether nothing was written since the last publication.
+    #[inline]
+    #[must_use]
+    pub fn is_published(&self) -> bool {
+        self.tail.get() == self.published.get()
+    }
+
+    /// Makes everything written so far visible to the consumer. Returns whether there was anything.
+    #[inline]
+    pub fn publish(&self) -> bool {
+        let tail = self.tail.get();
+        let fresh = tail != self.published.get();
+        if fresh {
+            self.published.set(tail);
+            self.ring.tail.store(tail, ordering(Bug::RingPublish, Ordering::Release));
+        }
+        fresh
+    }
+}
+
+impl<C> Drop for Producer<C> {
+    fn drop(&mut self) {
+        if !planted(Bug::RingDrop) {
+            self.publish();
+        }
+    }
+}
+
+impl<C> Consumer<C> {
+    /// Runs up to `records_max` published closures on `context`, in the order they were pushed, and hands their space
+    /// back. Returns how many ran.
+    #[inline]
+    pub fn drain(&self, context: &C, records_max: usize) -> usize {
+        if self.head.get() == self.tail_seen.get() {
+            let tail = self.ring.tail.load(Ordering::Acquire);
+            if tail == self.tail_seen.get() {
+                return 0;
+            }
+            self.tail_seen.set(tail);
+        }
+        let mut ran = 0;
+        while ran < records_max && self.head.get() != self.tail_seen.get() {
+            // SAFETY: `head` is below the published `tail`, at a record's start; only this consumer moves records out.
+            // The indices are read anew each time, because a closure may itself drain this ring.
+            ran += usize::from(unsafe { self.ring.take(self.head.get(), &self.head, context) });
+        }
+        self.release();
+        ran
+    }
+
+    /// Whether a published closure is waiting, by a fresh look at the producer's index.
+    #[inline]
+    #[must_use]
+    pub fn has_published(&self) -> bool {
+        self.ring.tail.load(Ordering::Acquire) != self.head.get()
+    }
+
+    /// Hands the space of moved-out records back to the producer.
+    #[inline]
+    fn release(&self) {
+        let head = self.head.get();
+        if head != self.released.get() {
+            self.released.set(head);
+            self.ring.head.store(head, ordering(Bug::RingRelease, Ordering::Release));
+        }
+    }
+}
+
+impl<C> Drop for Consumer<C> {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::VecDeque;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Log = RefCell<Vec<u64>>;
+
+    fn push_sized(producer: &Producer<Log>, value: u64, words: usize) -> bool {
+        fn sized<const WORDS: usize>(producer: &Producer<Log>, value: u64) -> bool {
+            let payload = [value; WORDS];
+            producer
+                .push(move |log: &Log| {
+                    assert!(payload.iter().all(|&word| word == payload[0]));
+                    log.borrow_mut().push(payload[0]);
+                })
+                .is_ok()
+        }
+        match words {
+            0 => producer.push(move |log: &Log| log.borrow_mut().push(value)).is_ok(),
+            1 => sized::<2>(producer, value),
+            2 => sized::<5>(producer, value),
+            3 => sized::<13>(producer, value),
+            // Larger than an eighth of the smallest ring: boxed.
+            _ => sized::<40>(producer, value),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, ..ProptestConfig::default() })]
+
+        /// The ring does what a queue does, whatever is pushed, published and drained in whichever order.
+        #[test]
+        fn behaves_like_a_queue(steps in proptest::collection::vec((0..4u8, 0..5usize, 1..9usize), 1..200)) {
+            let (producer, consumer) = ring::<Log>(RING_BYTES_MIN);
+            let (mut unpublished, mut published) = (VecDeque::new(), VecDeque::new());
+            let log = Log::default();
+            let mut next = 0;
+            for (kind, words, count) in steps {
+                match kind {
+                    0 | 1 => for _ in 0..count {
+                        if push_sized(&producer, next, words) {
+                            unpublished.push_back(next);
+                            next += 1;
+                        } else {
+                            // A ring refuses only when it is nearly full.
+                            prop_assert!(unpublished.len() + published.len() >= 3);
+                        }
+                    },
+                    2 => {
+                        prop_assert_eq!(producer.is_published(), unpublished.is_empty());
+                        prop_assert_eq!(producer.publish(), !unpublished.is_empty());
+                        published.append(&mut unpublished);
+                    }
+                    _ => {
+                        let ran = consumer.drain(&log, count);
+                        // A drain may stop at what it saw before; then nothing is left of that.
+                        prop_assert!(ran <= count.min(published.len()));
+                        let expected: Vec<u64> = published.drain(..ran).collect();
+                        prop_assert_eq!(&*log.borrow(), &expected);
+                        log.borrow_mut().clear();
+                    }
+                }
+                prop_assert_eq!(consumer.has_published(), !published.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn unpublished_records_are_invisible() {
+        let (producer, consumer) = ring::<Log>(RING_BYTES_MIN);
+        let log = Log::default();
+        assert!(push_sized(&producer, 1, 0));
+        assert_eq!(consumer.drain(&log, 8), 0);
+        producer.publish();
+        assert_eq!(consumer.drain(&log, 8), 1);
+    }
+
+    #[test]
+    fn a_full_ring_gives_the_closure_back() {
+        let (producer, consumer) = ring::<Log>(RING_BYTES_MIN);
+        let mut pushed = 0;
+        while push_sized(&producer, pushed, 2) {
+            pushed += 1;
+        }
+        // 16 bytes of header and 40 of payload, in multiples of 16.
+        assert_eq!(pushed, (RING_BYTES_MIN / 64) as u64);
+        producer.publish();
+        let log = Log::default();
+        assert_eq!(consumer.drain(&log, usize::MAX) as u64, pushed);
+        assert!(push_sized(&producer, pushed, 2));
+    }
+
+    #[test]
+    fn undelivered_closures_are_dropped_once() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        struct Counted(Arc<AtomicUsize>);
+        impl Drop for Counted {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        let (producer, consumer) = ring::<()>(RING_BYTES_MIN);
+        for index in 0..6 {
+            let counted = Counted(Arc::clone(&drops));
+            let ballast = [0u64; 30];
+            let pushed = if index % 2 == 0 {
+                producer.push(move |(): &()| drop(counted)).is_ok()
+            } else {
+                producer.push(move |(): &()| drop((counted, ballast))).is_ok()
+            };
+            assert!(pushed);
+            if index == 2 {
+                producer.publish();
+            }
+        }
+        assert_eq!(consumer.drain(&(), 1), 1);
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+        drop(consumer);
+        drop(producer);
+        assert_eq!(drops.load(Ordering::Relaxed), 6);
+    }
+
+    #[test]
+    fn over_aligned_closures_are_boxed() {
+        #[repr(align(64))]
+        struct Aligned(u64);
+        let (producer, consumer) = ring::<Log>(RING_BYTES_MIN);
+        let aligned = Aligned(7);
+        let run = move |log: &Log| {
+            let aligned = aligned;
+            assert_eq!((&raw const aligned).addr() % 64, 0);
+            log.borrow_mut().push(aligned.0);
+        };
+        assert!(producer.push(run).is_ok());
+        producer.publish();
+        let log = Log::default();
+        assert_eq!(consumer.drain(&log, 8), 1);
+        assert_eq!(*log.borrow(), [7]);
+    }
+
+    #[test]
+    fn a_closure_may_drain_its_own_ring() {
+        struct Context {
+            consumer: Consumer<Self>,
+            log: Log,
+        }
+        let (producer, consumer) = ring::<Context>(RING_BYTES_MIN);
+        for value in 0..4u64 {
+            let run = move |context: &Context| {
+                context.log.borrow_mut().push(value);
+                if value == 1 {
+                    context.consumer.drain(context, 1);
+                }
+            };
+            assert!(producer.push(run).is_ok());
+        }
+        producer.publish();
+        let context = Context { consumer, log: Log::default() };
+        context.consumer.drain(&context, 8);
+        assert_eq!(*context.log.borrow(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn two_threads_lose_nothing() {
+        let messages: u64 = if cfg!(miri) { 200 } else { 200_000 };
+        let (producer, consumer) = ring::<Cell<u64>>(RING_BYTES_MIN);
+        let sender = std::thread::spawn(move || {
+            for value in 0..messages {
+                let mut run = move |expected: &Cell<u64>| {
+                    assert_eq!(expected.get(), value);
+                    expected.set(value + 1);
+                };
+                while let Err(back) = producer.push(run) {
+                    run = back;
+                    producer.publish();
+                    std::thread::yield_now();
+                }
+                if value % 7 == 0 {
+                    producer.publish();
+                }
+            }
+        });
+        let received = Cell::new(0);
+        while received.get() < messages {
+            if consumer.drain(&received, 16) == 0 {
+                std::thread::yield_now();
+            }
+        }
+        sender.join().expect("the sender does not fail");
+    }
+
+    #[test]
+    fn sizes_are_checked() {
+        for bytes in [0, 1, RING_BYTES_MIN / 2, RING_BYTES_MIN + 16, RING_BYTES_MAX * 2] {
+            assert!(!ring_bytes_valid(bytes), "{bytes}");
+        }
+        assert!(ring_bytes_valid(RING_BYTES_MIN) && ring_bytes_valid(RING_BYTES_MAX));
+    }
+}

@@ -1,0 +1,269 @@
+//! What the workers of one runtime and its handles share: the ports of all workers and the phase of the shutdown.
+//!
+//! Owns: per worker a port (inbox, control lane, sleep flag, counters), the phase, and the registry by which a reply that
+//! is dropped outside the runtime still finds its way home. Never: is written by a running transaction. No unsafe code.
+//!
+//! Invariant: the phase only advances.
+
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use crossbeam_utils::CachePadded;
+
+use crate::clock::Clock;
+use crate::inbox::{InboxReceiver, InboxSender, inbox};
+use crate::park::Parker;
+use crate::stats::WorkerStats;
+use crate::worker::{Shard, Worker};
+use crate::{WorkerId, call};
+
+/// Tells runtimes of one process apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RuntimeId(u32);
+
+impl RuntimeId {
+    fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let next = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1));
+        Self(next.expect("a process starts fewer than 2^32 runtimes"))
+    }
+}
+
+/// Where the runtime is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    /// Everything is admitted.
+    Running = 0,
+    /// Nothing new is admitted from outside; what is in flight completes.
+    Draining = 1,
+    /// Workers end.
+    Stopped = 2,
+}
+
+/// What a message between workers runs on.
+pub(crate) type Host<S> = Rc<Worker<S>>;
+/// A message that did not fit where it should have been.
+pub(crate) type BoxedMessage<S> = Box<dyn FnOnce(&Host<S>) + Send>;
+
+/// How others reach one worker.
+pub(crate) struct Port<S: Shard> {
+    pub(crate) inbox: InboxSender<Host<S>>,
+    pub(crate) parker: Parker,
+    pub(crate) stats: Arc<WorkerStats>,
+    control: Control<S>,
+}
+
+/// The lane for the runtime's own notices. It is unbounded, and bounded by the number of calls in flight.
+struct Control<S: Shard> {
+    /// Whether the queue may have something; read once per step.
+    pending: CachePadded<AtomicBool>,
+    /// `None` once the worker has ended.
+    queue: Mutex<Option<Vec<BoxedMessage<S>>>>,
+    accepted: AtomicUsize,
+    handled: AtomicUsize,
+}
+
+/// See the heading.
+pub(crate) struct Shared<S: Shard> {
+    pub(crate) runtime: RuntimeId,
+    pub(crate) clock: Clock,
+    phase: CachePadded<AtomicU8>,
+    ports: Box<[Port<S>]>,
+}
+
+/// Locks a mutex of this crate; see [`crate::sync::lock`] for why poison does not matter.
+pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<S: Shard> Shared<S> {
+    /// The shared part of a runtime, and the receiving ends of its workers' inboxes.
+    pub(crate) fn new(
+        workers: usize,
+        inbox_slots: usize,
+        clock: Clock,
+    ) -> (Arc<Self>, Vec<InboxReceiver<Host<S>>>) {
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| inbox(inbox_slots)).unzip();
+        let ports = senders.into_iter().map(|inbox| Port {
+            inbox,
+            parker: Parker::new(),
+            stats: Arc::new(WorkerStats::default()),
+            control: Control {
+                pending: CachePadded::new(AtomicBool::new(false)),
+                queue: Mutex::new(Some(Vec::new())),
+                accepted: AtomicUsize::new(0),
+                handled: AtomicUsize::new(0),
+            },
+        });
+        let shared = Arc::new(Self {
+            runtime: RuntimeId::new(),
+            clock,
+            phase: CachePadded::new(AtomicU8::new(Phase::Running as u8)),
+            ports: ports.collect(),
+        });
+        let registered: Weak<dyn LossDesk> = Arc::downgrade(&shared) as Weak<dyn LossDesk>;
+        lock(&REGISTRY).push((shared.runtime, registered));
+        (shared, receivers)
+    }
+
+    pub(crate) fn workers(&self) -> usize {
+        self.ports.len()
+    }
+
+    #[inline]
+    pub(crate) fn port(&self, worker: WorkerId) -> &Port<S> {
+        &self.ports[worker.index()]
+    }
+
+    pub(crate) fn ports(&self) -> impl Iterator<Item = (WorkerId, &Port<S>)> {
+        self.ports.iter().enumerate().map(|(index, port)| (worker_id(index), port))
+    }
+
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Running,
+            1 => Phase::Draining,
+            _ => Phase::Stopped,
+        }
+    }
+
+    /// Advances the phase, closes the inboxes, and wakes all workers.
+    pub(crate) fn advance(&self, phase: Phase) {
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
+        for port in &self.ports {
+            port.inbox.close();
+        }
+        self.wake_all();
+    }
+
+    fn wake_all(&self) {
+        fence(Ordering::SeqCst);
+        for port in &self.ports {
+            port.parker.wake_after_fence();
+        }
+    }
+
+    /// Puts a notice into a worker's control lane and wakes it. Once the worker has ended, the notice is dropped.
+    fn notify(&self, worker: WorkerId, notice: BoxedMessage<S>) {
+        let port = self.port(worker);
+        {
+            let mut queue = lock(&port.control.queue);
+            let Some(queue) = queue.as_mut() else { return };
+            queue.push(notice);
+            port.control.accepted.fetch_add(1, Ordering::Release);
+        }
+        port.control.pending.store(true, Ordering::Release);
+        port.parker.wake();
+    }
+
+    /// What keeps the runtime from being quiet. Two equal readings in a row that say "nothing" prove that it is: each
+    /// worker was passive from the first to the second, for it received nothing in between, and no message was on its
+    /// way at the moment between the two, for all that had been sent by then had been received before.
+    ///
+    /// What is received is read first, and workers show what they received last (release), after the tasks it became
+    /// and the messages these sent: nothing can look received while its consequences are not yet visible.
+    pub(crate) fn activity(&self) -> Activity {
+        let mut activity = Activity::default();
+        for port in &self.ports {
+            activity.received += port.stats.messages_received.get_acquire();
+            activity.control_handled += port.control.handled.load(Ordering::Acquire);
+        }
+        for port in &self.ports {
+            let (accepted, handled) = port.inbox.accepted_after_handled();
+            activity.inbox_pending += accepted - handled;
+            activity.inbox_handled += handled;
+            activity.control_accepted += port.control.accepted.load(Ordering::Acquire);
+        }
+        for port in &self.ports {
+            activity.unfinished += port.stats.unfinished.get_acquire();
+            activity.sent += port.stats.messages_sent.get_acquire();
+        }
+        activity
+    }
+}
+
+/// One reading of everything that can keep a runtime from being quiet.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Activity {
+    unfinished: u64,
+    sent: u64,
+    received: u64,
+    inbox_pending: usize,
+    inbox_handled: usize,
+    control_accepted: usize,
+    control_handled: usize,
+}
+
+impl Activity {
+    pub(crate) fn is_none(&self) -> bool {
+        self.unfinished == 0
+            && self.sent == self.received
+            && self.inbox_pending == 0
+            && self.control_accepted == self.control_handled
+    }
+}
+
+impl<S: Shard> Port<S> {
+    /// Whether the control lane may have something.
+    #[inline]
+    pub(crate) fn has_notices(&self) -> bool {
+        self.control.pending.load(Ordering::Acquire)
+    }
+
+    /// Takes everything out of the control lane.
+    #[cold]
+    pub(crate) fn take_notices(&self) -> Vec<BoxedMessage<S>> {
+        self.control.pending.store(false, Ordering::Relaxed);
+        // The flag goes down before the lock is taken: a notice pushed afterwards raises it again.
+        lock(&self.control.queue).as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Counts notices as handled, consequences included.
+    pub(crate) fn show_notices_handled(&self, notices: usize) {
+        self.control.handled.fetch_add(notices, Ordering::Release);
+    }
+
+    /// Ends the control lane; what comes later is dropped.
+    pub(crate) fn close_control(&self) {
+        let rest = lock(&self.control.queue).take();
+        // Outside the lock: dropping a notice may come back here.
+        drop(rest);
+    }
+}
+
+impl<S: Shard> Drop for Shared<S> {
+    fn drop(&mut self) {
+        lock(&REGISTRY).retain(|(runtime, _)| *runtime != self.runtime);
+    }
+}
+
+/// The id of the worker at `index` of a list of all workers.
+pub(crate) fn worker_id(index: usize) -> WorkerId {
+    WorkerId(u16::try_from(index).expect("a runtime has at most 65,535 workers"))
+}
+
+/// Takes the news that a call will not be answered, from a thread that runs no worker of its runtime.
+trait LossDesk: Send + Sync {
+    fn report_loss(&self, home: WorkerId, index: u32);
+}
+
+impl<S: Shard> LossDesk for Shared<S> {
+    fn report_loss(&self, home: WorkerId, index: u32) {
+        self.notify(home, Box::new(move |home| call::on_lost(home, index)));
+    }
+}
+
+/// All live runtimes of this process.
+static REGISTRY: Mutex<Vec<(RuntimeId, Weak<dyn LossDesk>)>> = Mutex::new(Vec::new());
+
+/// Tells worker `home` of `runtime`, if that still exists, that its call at `index` will not be answered.
+pub(crate) fn lose_from_outside(runtime: RuntimeId, home: WorkerId, index: u32) {
+    let desk = lock(&REGISTRY).iter().find(|(id, _)| *id == runtime).and_then(|(_, desk)| desk.upgrade());
+    // The registry is unlocked again: dropping the last reference to a runtime locks it.
+    if let Some(desk) = desk {
+        desk.report_loss(home, index);
+    }
+}

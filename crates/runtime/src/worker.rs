@@ -1,0 +1,591 @@
+//! The worker: a state machine that hosts one shard, and whose `step` is all that a thread or a pump ever calls.
+//!
+//! Owns: its shard, its tasks, open calls and timers, its ends of the rings to and from all workers, its inbox, and the
+//! local queues behind full rings. Never: blocks, reads the time (a step is told it), or shares anything of the above.
+//! No unsafe code.
+//!
+//! # Invariants
+//! - Messages from one worker to another arrive in the order they were sent, spilled or not.
+//! - While anything is spilled, nothing new is admitted; so the local queues are bounded by what is in flight.
+//! - Counters that tell how far a worker is are shown in the order that [`Shared::activity`] relies on: what is
+//!   unfinished and what was sent before what was received, and what was sent before it is published.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+use crate::WorkerId;
+use crate::call::{self, Call, Calls, Reply};
+use crate::clock::{Clock, Ticks};
+use crate::current::{self, Bearer};
+use crate::handle::Handle;
+use crate::inbox::InboxReceiver;
+use crate::ring::{Consumer, Producer};
+use crate::rng::Seed;
+use crate::shared::{BoxedMessage, Host, Phase, RuntimeId, Shared};
+use crate::stats::WorkerStats;
+use crate::task::{TaskId, Tasks, YieldNow};
+use crate::timer::{Sleep, Timers};
+
+/// The state of the layer above that one worker hosts, and what that layer does besides its tasks.
+pub trait Shard: Sized + 'static {
+    /// One bounded slice of the shard's own background work; called once per step. Returns whether it found work: a
+    /// worker whose shard says no may go to sleep, and a shutdown waits until it says no.
+    fn background(worker: &Rc<Worker<Self>>, now: Ticks) -> bool {
+        let _ = (worker, now);
+        false
+    }
+
+    /// Called when no task is ready, at least once per step. Returns whether it made any ready, in which case these are
+    /// polled in the same step (within its limits) and it is called again.
+    fn on_ready_drained(worker: &Rc<Worker<Self>>) -> bool {
+        let _ = worker;
+        false
+    }
+
+    /// When [`background`](Self::background) wants to be called at the latest, on the worker's clock. Asked before the
+    /// worker goes to sleep; `None` lets it sleep until something arrives.
+    fn next_deadline(worker: &Rc<Worker<Self>>) -> Option<Ticks> {
+        let _ = worker;
+        None
+    }
+}
+
+/// How much one step does of each kind at most. Smaller limits bound the time between two looks at a ring; larger ones
+/// amortize more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Messages run per incoming ring and step.
+    pub messages_per_ring: usize,
+    /// Closures from outside run per step.
+    pub inbox_per_step: usize,
+    /// Tasks polled per step.
+    pub tasks_per_step: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { messages_per_ring: 128, inbox_per_step: 32, tasks_per_step: 256 }
+    }
+}
+
+/// The part of a worker that does not depend on its shard's type, shared with the futures that wait on the worker.
+pub(crate) struct Core {
+    pub(crate) tasks: Tasks,
+    pub(crate) calls: Calls,
+    pub(crate) timers: Timers,
+    /// The time of the current step.
+    pub(crate) step_time: Cell<Ticks>,
+    pub(crate) stopping: Cell<bool>,
+}
+
+/// One worker. It lives on its thread and is reached there through `Rc`; nothing of it is `Send`.
+///
+/// Tasks and message handlers get it as `&Rc<Worker<S>>`. A shard must not keep such an `Rc`, or neither is ever freed.
+pub struct Worker<S: Shard> {
+    core: Rc<Core>,
+    outgoing: Box<[Producer<Host<S>>]>,
+    /// Messages not yet in a ring, over all destinations.
+    spilled: Cell<usize>,
+    /// Messages sent so far; shown in `stats` once per publication.
+    sent: Cell<u64>,
+    /// The destinations with unpublished messages; the first `dirty_len` entries count.
+    dirty: Box<[Cell<WorkerId>]>,
+    dirty_len: Cell<usize>,
+    id: WorkerId,
+    runtime: RuntimeId,
+    limits: Cell<Limits>,
+    /// Whether steps publish what they sent. The pump delays it to try other orders of events.
+    publishing: Cell<bool>,
+    received: Cell<u64>,
+    incoming: Box<[Consumer<Host<S>>]>,
+    inbox: InboxReceiver<Host<S>>,
+    spill: Box<[RefCell<VecDeque<BoxedMessage<S>>>]>,
+    stats: Arc<WorkerStats>,
+    shared: Arc<Shared<S>>,
+    seed: Seed,
+    shard: S,
+}
+
+/// What a worker is made of besides its shard.
+pub(crate) struct Parts<S: Shard> {
+    pub(crate) id: WorkerId,
+    pub(crate) shared: Arc<Shared<S>>,
+    /// One per worker, by destination.
+    pub(crate) outgoing: Vec<Producer<Host<S>>>,
+    /// One per worker, by origin.
+    pub(crate) incoming: Vec<Consumer<Host<S>>>,
+    pub(crate) inbox: InboxReceiver<Host<S>>,
+    pub(crate) limits: Limits,
+    pub(crate) seed: Seed,
+}
+
+/// The state of one step's end, as its caller needs it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stepped {
+    /// Whether the step found anything to do.
+    pub(crate) found: bool,
+    /// How many messages, closures and polls it did.
+    pub(crate) events: usize,
+}
+
+impl<S: Shard> Worker<S> {
+    pub(crate) fn new(parts: Parts<S>, shard: S) -> Rc<Self> {
+        let Parts { id, shared, outgoing, incoming, inbox, limits, seed } = parts;
+        let workers = shared.workers();
+        assert!(
+            outgoing.len() == workers && incoming.len() == workers,
+            "a worker has one ring to and from each worker"
+        );
+        Rc::new(Self {
+            core: Rc::new(Core {
+                tasks: Tasks::new(),
+                calls: Calls::new(),
+                timers: Timers::new(),
+                step_time: Cell::new(shared.clock.now()),
+                stopping: Cell::new(false),
+            }),
+            outgoing: outgoing.into_boxed_slice(),
+            spilled: Cell::new(0),
+            sent: Cell::new(0),
+            dirty: (0..workers).map(|_| Cell::new(id)).collect(),
+            dirty_len: Cell::new(0),
+            id,
+            runtime: shared.runtime,
+            limits: Cell::new(limits),
+            publishing: Cell::new(true),
+            received: Cell::new(0),
+            incoming: incoming.into_boxed_slice(),
+            inbox,
+            spill: (0..workers).map(|_| RefCell::new(VecDeque::new())).collect(),
+            stats: Arc::clone(&shared.port(id).stats),
+            shared,
+            seed: seed.derive(id.index() as u64),
+            shard,
+        })
+    }
+
+    /// This worker's id.
+    #[inline]
+    #[must_use]
+    pub fn id(&self) -> WorkerId {
+        self.id
+    }
+
+    /// How many workers the runtime has; their ids are `0..workers`.
+    #[inline]
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.outgoing.len()
+    }
+
+    /// The state this worker hosts.
+    #[inline]
+    #[must_use]
+    pub fn shard(&self) -> &S {
+        &self.shard
+    }
+
+    /// A seed of this worker's own, derived from the runtime's.
+    #[must_use]
+    pub fn seed(&self) -> Seed {
+        self.seed
+    }
+
+    /// A handle by which threads outside the runtime reach it.
+    #[must_use]
+    pub fn handle(&self) -> Handle<S> {
+        Handle::new(Arc::clone(&self.shared))
+    }
+
+    // --- Tasks -----------------------------------------------------------------------------------------------------
+
+    /// Starts a task: a future that this worker polls until it is ready. It is polled for the first time after what is
+    /// ready already. It may be polled without having been woken.
+    ///
+    /// A future up to [`INLINE_TASK_BYTES`](crate::INLINE_TASK_BYTES) lies in a recycled slot, without allocation; a larger one is boxed. Its
+    /// `std` waker does nothing: it waits on this worker's [`Call`]s, [`Sleep`]s, or whoever calls [`wake`](Self::wake).
+    /// Once the runtime has stopped, the future is dropped at once and the id names no task.
+    #[inline]
+    pub fn spawn(self: &Rc<Self>, future: impl Future<Output = ()> + 'static) -> TaskId {
+        self.core.tasks.spawn(future)
+    }
+
+    /// The task that is being polled, or [`TaskId::NONE`] outside polls.
+    #[inline]
+    #[must_use]
+    pub fn current_task(&self) -> TaskId {
+        self.core.tasks.current()
+    }
+
+    /// Makes a task of this worker ready to be polled. Does nothing if it is already, or has finished.
+    #[inline]
+    pub fn wake(&self, task: TaskId) {
+        self.core.tasks.wake(task);
+    }
+
+    /// Tasks that wait to be polled.
+    #[inline]
+    #[must_use]
+    pub fn ready_len(&self) -> usize {
+        self.core.tasks.ready_len()
+    }
+
+    /// Tasks that have not finished.
+    #[inline]
+    #[must_use]
+    pub fn tasks_len(&self) -> usize {
+        self.core.tasks.live()
+    }
+
+    /// A future that lets the other ready tasks run once.
+    pub fn yield_now(&self) -> YieldNow {
+        YieldNow::new(Rc::clone(&self.core))
+    }
+
+    /// A future that is ready once a step begins at `at` or later on this worker's clock, or when the runtime begins to
+    /// stop.
+    pub fn sleep_until(&self, at: Ticks) -> Sleep {
+        Sleep::new(Rc::clone(&self.core), at)
+    }
+
+    // --- Messages --------------------------------------------------------------------------------------------------
+
+    /// Sends a closure to be run by worker `to` (which may be this one), after all that was sent to it before. It is
+    /// visible to the receiver at the latest when this step ends.
+    ///
+    /// The closure lies inline in the ring up to an eighth of the ring's size. If the ring is full it waits in a local
+    /// queue; see [`outgoing_backlog`](Self::outgoing_backlog).
+    ///
+    /// # Panics
+    /// If there is no such worker.
+    #[inline]
+    pub fn send(&self, to: WorkerId, message: impl FnOnce(&Rc<Self>) + Send + 'static) {
+        let ring = &self.outgoing[to.index()];
+        self.sent.set(self.sent.get() + 1);
+        if self.spilled.get() != 0 {
+            return self.send_behind_spilled(to, message);
+        }
+        if ring.is_published() {
+            self.mark_dirty(to);
+        }
+        if let Err(message) = ring.push(message) {
+            self.spill(to, message);
+        }
+    }
+
+    /// Asks worker `to` (which may be this one) to run `handler`, and returns a future of the answer that the handler
+    /// gives through its [`Reply`], at once or later.
+    ///
+    /// # Panics
+    /// If there is no such worker.
+    #[inline]
+    pub fn call<R: Send + 'static>(
+        &self,
+        to: WorkerId,
+        handler: impl FnOnce(&Rc<Self>, Reply<R>) + Send + 'static,
+    ) -> Call<R> {
+        let (call, reply) = call::open(&self.core, self.runtime, self.id);
+        self.send(to, move |worker| handler(worker, reply));
+        call
+    }
+
+    /// Messages that wait behind a full ring. While there are any, nothing is taken from the inbox.
+    #[inline]
+    #[must_use]
+    pub fn outgoing_backlog(&self) -> usize {
+        self.spilled.get()
+    }
+
+    /// Whether sources of new work that live on this worker (hosted sessions, say) may start more: the rings keep up
+    /// and the runtime is not stopping.
+    #[inline]
+    #[must_use]
+    pub fn may_admit(&self) -> bool {
+        self.spilled.get() == 0 && !self.core.stopping.get()
+    }
+
+    /// Whether the runtime is stopping: what is in flight completes, nothing new should begin.
+    #[inline]
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.core.stopping.get()
+    }
+
+    /// Makes what was sent so far visible to its receivers now rather than at the end of the step.
+    pub fn publish(&self) {
+        self.publish_outgoing();
+    }
+
+    #[inline]
+    fn mark_dirty(&self, to: WorkerId) {
+        let length = self.dirty_len.get();
+        self.dirty[length].set(to);
+        self.dirty_len.set(length + 1);
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn send_behind_spilled(&self, to: WorkerId, message: impl FnOnce(&Rc<Self>) + Send + 'static) {
+        if !self.spill[to.index()].borrow().is_empty() {
+            return self.spill(to, message);
+        }
+        let ring = &self.outgoing[to.index()];
+        let was_published = ring.is_published();
+        match ring.push(message) {
+            Ok(()) if was_published => self.mark_dirty(to),
+            Ok(()) => {}
+            Err(message) => self.spill(to, message),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn spill(&self, to: WorkerId, message: impl FnOnce(&Rc<Self>) + Send + 'static) {
+        self.spill[to.index()].borrow_mut().push_back(Box::new(message));
+        self.spilled.set(self.spilled.get() + 1);
+        self.stats.spills.add(1);
+    }
+
+    // --- Time and numbers ------------------------------------------------------------------------------------------
+
+    /// The time now on this worker's clock. See [`step_time`](Self::step_time) for a cheaper and coarser one.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> Ticks {
+        self.shared.clock.now()
+    }
+
+    /// The time at which the current step began.
+    #[inline]
+    #[must_use]
+    pub fn step_time(&self) -> Ticks {
+        self.core.step_time.get()
+    }
+
+    /// The clock of this runtime.
+    #[inline]
+    #[must_use]
+    pub fn clock(&self) -> &Clock {
+        &self.shared.clock
+    }
+
+    /// This worker's counters. Those of a step are shown at its end.
+    #[inline]
+    #[must_use]
+    pub fn stats(&self) -> &WorkerStats {
+        &self.stats
+    }
+
+    /// How much one step does at most.
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        self.limits.get()
+    }
+
+    /// Changes how much one step does at most, from the next step on. Zero counts as one.
+    pub fn set_limits(&self, limits: Limits) {
+        self.limits.set(limits);
+    }
+
+    // --- Steps -----------------------------------------------------------------------------------------------------
+
+    pub(crate) fn core(&self) -> &Rc<Core> {
+        &self.core
+    }
+
+    #[inline]
+    pub(crate) fn runtime(&self) -> RuntimeId {
+        self.runtime
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared<S>> {
+        &self.shared
+    }
+
+    /// Makes the next steps keep or publish what they send.
+    pub(crate) fn set_publishing(&self, publishing: bool) {
+        self.publishing.set(publishing);
+    }
+
+    /// Does a bounded amount of everything there is to do at the time `now`.
+    pub(crate) fn step(self: &Rc<Self>, now: Ticks) -> Stepped {
+        let entered = current::enter(&**self);
+        let limits = self.limits.get();
+        self.core.step_time.set(now);
+        self.observe_phase();
+
+        let received = self.run_messages(limits.messages_per_ring.max(1));
+        let notices = self.run_notices();
+        let mut found = self.publish_if_publishing();
+        // ATraPos §V-A keeps transactions of one partition on one thread; what is in flight goes before what is new.
+        let admitted =
+            if self.spilled.get() == 0 { self.inbox.drain(self, limits.inbox_per_step.max(1)) } else { 0 };
+        found |= self.core.timers.fire(now, |task| self.core.tasks.wake(task));
+        let polled = self.poll_tasks(limits.tasks_per_step.max(1));
+        let background = S::background(self, now);
+        found |= self.publish_if_publishing();
+        if self.spilled.get() > 0 && self.publishing.get() {
+            self.unspill();
+            found = true;
+        }
+        self.show_progress(background, admitted, notices);
+        drop(entered);
+
+        let events = received + notices + admitted + polled;
+        let found = found || background || events > 0 || self.core.tasks.ready_len() > 0;
+        Stepped { found, events }
+    }
+
+    /// Notices that the runtime has begun to stop: sleeping tasks are woken once, to see it too.
+    #[inline]
+    fn observe_phase(&self) {
+        if self.shared.phase() != Phase::Running && !self.core.stopping.get() {
+            self.core.stopping.set(true);
+            self.core.timers.fire_all(|task| self.core.tasks.wake(task));
+        }
+    }
+
+    #[inline]
+    fn run_messages(self: &Rc<Self>, messages_per_ring: usize) -> usize {
+        let mut ran = 0;
+        for ring in &self.incoming {
+            ran += ring.drain(self, messages_per_ring);
+        }
+        self.received.set(self.received.get() + ran as u64);
+        ran
+    }
+
+    #[inline]
+    fn run_notices(self: &Rc<Self>) -> usize {
+        let port = self.shared.port(self.id);
+        if !port.has_notices() {
+            return 0;
+        }
+        let notices = port.take_notices();
+        let ran = notices.len();
+        for notice in notices {
+            notice(self);
+        }
+        ran
+    }
+
+    #[inline]
+    fn poll_tasks(self: &Rc<Self>, tasks_per_step: usize) -> usize {
+        let mut polled = 0;
+        loop {
+            polled += self.core.tasks.poll_ready(tasks_per_step - polled);
+            // The second look keeps a shard that says "woken" without having woken anything from holding the step.
+            if polled == tasks_per_step || !S::on_ready_drained(self) || self.core.tasks.ready_len() == 0 {
+                return polled;
+            }
+        }
+    }
+
+    #[inline]
+    fn publish_if_publishing(&self) -> bool {
+        self.publishing.get() && self.publish_outgoing()
+    }
+
+    /// Publishes what was sent and wakes those receivers that sleep. Returns whether there was anything.
+    #[inline]
+    fn publish_outgoing(&self) -> bool {
+        let length = self.dirty_len.get();
+        if length == 0 {
+            return false;
+        }
+        self.stats.messages_sent.show(self.sent.get());
+        for to in &self.dirty[..length] {
+            self.outgoing[to.get().index()].publish();
+        }
+        self.dirty_len.set(0);
+        // One fence for all receivers; see `park`.
+        fence(Ordering::SeqCst);
+        for to in &self.dirty[..length] {
+            self.shared.port(to.get()).parker.wake_after_fence();
+        }
+        true
+    }
+
+    /// Moves spilled messages into their rings as far as there is room.
+    #[cold]
+    #[inline(never)]
+    fn unspill(&self) {
+        self.stats.messages_sent.show(self.sent.get());
+        for (ring, spill) in self.outgoing.iter().zip(&self.spill) {
+            let mut spill = spill.borrow_mut();
+            while let Some(message) = spill.pop_front() {
+                if let Err(message) = ring.push(message) {
+                    spill.push_front(message);
+                    break;
+                }
+                self.spilled.set(self.spilled.get() - 1);
+            }
+            ring.publish();
+        }
+        self.dirty_len.set(0);
+        fence(Ordering::SeqCst);
+        for (_, port) in self.shared.ports() {
+            port.parker.wake_after_fence();
+        }
+    }
+
+    /// Shows the counters of this step, in the order that [`Shared::activity`] relies on.
+    #[inline]
+    fn show_progress(&self, background: bool, admitted: usize, notices: usize) {
+        let stats = &self.stats;
+        stats.steps.add(1);
+        let unfinished = self.core.tasks.live() + self.spilled.get() + usize::from(background);
+        stats.unfinished.show(unfinished as u64);
+        stats.messages_sent.show(self.sent.get());
+        stats.messages_received.show_release(self.received.get());
+        if admitted > 0 {
+            stats.inbox_received.add(admitted as u64);
+            self.inbox.show_handled();
+        }
+        if notices > 0 {
+            self.shared.port(self.id).show_notices_handled(notices);
+        }
+    }
+
+    /// Whether anything has arrived that a step would find. Asked between raising the sleep flag and sleeping.
+    pub(crate) fn has_arrivals(&self) -> bool {
+        self.incoming.iter().any(Consumer::has_published)
+            || self.inbox.has_ready()
+            || self.shared.port(self.id).has_notices()
+            || (self.shared.phase() != Phase::Running && !self.core.stopping.get())
+            || self.shared.phase() == Phase::Stopped
+    }
+
+    /// When this worker must be stepped again at the latest, if nothing arrives; [`Ticks::MAX`] for never.
+    pub(crate) fn next_deadline(self: &Rc<Self>) -> Ticks {
+        self.core.timers.next().min(S::next_deadline(self).unwrap_or(Ticks::MAX))
+    }
+
+    /// Drops all tasks and refuses all that has not been handled. Returns how many tasks there were.
+    pub(crate) fn end(self: &Rc<Self>) -> usize {
+        let entered = current::enter(&**self);
+        self.core.stopping.set(true);
+        let dropped = self.core.tasks.clear();
+        self.inbox.drop_rest();
+        let port = self.shared.port(self.id);
+        port.close_control();
+        self.publish_outgoing();
+        self.stats.unfinished.show(0);
+        drop(entered);
+        dropped
+    }
+}
+
+impl<S: Shard> Bearer for Worker<S> {
+    fn runtime(&self) -> RuntimeId {
+        self.runtime
+    }
+
+    fn bear_loss(&self, home: WorkerId, index: u32) {
+        self.send(home, move |home| call::on_lost(home, index));
+    }
+}

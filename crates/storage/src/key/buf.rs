@@ -1,0 +1,259 @@
+//! [`KeyBuf`]: the owned byte string every key is encoded into.
+//!
+//! Owns the choice between inline bytes and the heap. It never interprets the bytes.
+//! Invariant: two buffers with the same bytes are equal, hash alike and compare alike, wherever the bytes are.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ops::Deref;
+
+/// Bytes a [`KeyBuf`] holds without going to the heap. Chosen so that the whole structure is 48 bytes, which
+/// covers a composite of five 8-byte columns and a flag.
+pub const INLINE_KEY_BYTES: usize = 46;
+
+/// An encoded key: a byte string of which the first [`INLINE_KEY_BYTES`] bytes live inline.
+///
+/// Dereferences to `[u8]`. Equality, order and hash are those of the bytes.
+#[derive(Clone)]
+pub struct KeyBuf(Repr);
+
+#[derive(Clone)]
+enum Repr {
+    Inline { len: u8, bytes: [u8; INLINE_KEY_BYTES] },
+    Heap(Vec<u8>),
+}
+
+impl KeyBuf {
+    /// An empty key.
+    #[inline]
+    #[must_use]
+    pub const fn new() -> KeyBuf {
+        KeyBuf(Repr::Inline { len: 0, bytes: [0; INLINE_KEY_BYTES] })
+    }
+
+    /// A copy of `bytes`.
+    #[inline]
+    #[must_use]
+    pub fn from_slice(bytes: &[u8]) -> KeyBuf {
+        let mut key = KeyBuf::new();
+        key.extend_from_slice(bytes);
+        key
+    }
+
+    /// The bytes of the key.
+    #[inline]
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        match &self.0 {
+            // `min` tells the compiler what the invariant says, so that no bounds check can panic here.
+            Repr::Inline { len, bytes } => &bytes[..usize::from(*len).min(INLINE_KEY_BYTES)],
+            Repr::Heap(bytes) => bytes,
+        }
+    }
+
+    /// Appends `more` bytes at the end.
+    #[inline]
+    pub fn extend_from_slice(&mut self, more: &[u8]) {
+        if let Repr::Inline { len, bytes } = &mut self.0 {
+            let start = usize::from(*len);
+            let end = start + more.len();
+            if end <= INLINE_KEY_BYTES {
+                bytes[start..end].copy_from_slice(more);
+                *len = end as u8;
+                return;
+            }
+        }
+        self.extend_on_heap(more);
+    }
+
+    /// Appends one byte at the end.
+    #[inline]
+    pub fn push(&mut self, byte: u8) {
+        self.extend_from_slice(&[byte]);
+    }
+
+    /// Makes the key empty; heap space that was acquired is kept for the next use.
+    #[inline]
+    pub fn clear(&mut self) {
+        match &mut self.0 {
+            Repr::Inline { len, .. } => *len = 0,
+            Repr::Heap(bytes) => bytes.clear(),
+        }
+    }
+
+    /// Cuts the key to its first `len` bytes; does nothing when it is no longer than that.
+    #[inline]
+    pub fn truncate(&mut self, len: usize) {
+        match &mut self.0 {
+            Repr::Inline { len: current, .. } => *current = (*current).min(len.min(INLINE_KEY_BYTES) as u8),
+            Repr::Heap(bytes) => bytes.truncate(len),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn extend_on_heap(&mut self, more: &[u8]) {
+        match &mut self.0 {
+            Repr::Heap(bytes) => bytes.extend_from_slice(more),
+            Repr::Inline { len, bytes } => {
+                let inline = &bytes[..usize::from(*len)];
+                let mut heap = Vec::with_capacity((inline.len() + more.len()).next_power_of_two());
+                heap.extend_from_slice(inline);
+                heap.extend_from_slice(more);
+                self.0 = Repr::Heap(heap);
+            }
+        }
+    }
+}
+
+impl Default for KeyBuf {
+    fn default() -> KeyBuf {
+        KeyBuf::new()
+    }
+}
+
+impl Deref for KeyBuf {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl AsRef<[u8]> for KeyBuf {
+    #[inline]
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Borrow<[u8]> for KeyBuf {
+    #[inline]
+    fn borrow(&self) -> &[u8] {
+        self
+    }
+}
+
+impl From<&[u8]> for KeyBuf {
+    fn from(bytes: &[u8]) -> KeyBuf {
+        KeyBuf::from_slice(bytes)
+    }
+}
+
+impl PartialEq for KeyBuf {
+    #[inline]
+    fn eq(&self, other: &KeyBuf) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for KeyBuf {}
+
+impl PartialOrd for KeyBuf {
+    #[inline]
+    fn partial_cmp(&self, other: &KeyBuf) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for KeyBuf {
+    #[inline]
+    fn cmp(&self, other: &KeyBuf) -> Ordering {
+        self.as_slice().cmp(other.as_slice())
+    }
+}
+
+impl Hash for KeyBuf {
+    #[inline]
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.as_slice().hash(state);
+    }
+}
+
+impl fmt::Debug for KeyBuf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&DisplayKey(self), f)
+    }
+}
+
+/// Shows key bytes in hexadecimal, shortened in the middle when they are long; for messages.
+#[derive(Clone, Copy)]
+pub struct DisplayKey<'a>(pub &'a [u8]);
+
+impl fmt::Display for DisplayKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const SHOWN: usize = 24;
+        f.write_str("0x")?;
+        for byte in self.0.iter().take(SHOWN) {
+            write!(f, "{byte:02x}")?;
+        }
+        if self.0.len() > SHOWN {
+            write!(f, "... ({} bytes)", self.0.len())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for DisplayKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::hash_map::DefaultHasher;
+
+    fn hash(key: &KeyBuf) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        hasher.finish()
+    }
+
+    #[test]
+    fn the_whole_buffer_is_48_bytes() {
+        assert_eq!(size_of::<KeyBuf>(), 48);
+    }
+
+    #[test]
+    fn growing_across_the_inline_border_keeps_the_bytes() {
+        let mut key = KeyBuf::new();
+        let mut model = Vec::new();
+        for i in 0..200u8 {
+            key.push(i);
+            model.push(i);
+            assert_eq!(&key[..], &model[..]);
+        }
+    }
+
+    #[test]
+    fn heap_and_inline_bytes_are_the_same_key() {
+        let mut heap = KeyBuf::from_slice(&[7; 100]);
+        heap.truncate(5);
+        let inline = KeyBuf::from_slice(&[7; 5]);
+        assert_eq!(heap, inline);
+        assert_eq!(heap.cmp(&inline), Ordering::Equal);
+        assert_eq!(hash(&heap), hash(&inline));
+        heap.clear();
+        assert!(heap.is_empty());
+    }
+
+    #[test]
+    fn truncate_never_grows() {
+        let mut key = KeyBuf::from_slice(b"abc");
+        key.truncate(60);
+        assert_eq!(&key[..], b"abc");
+        key.truncate(1);
+        assert_eq!(&key[..], b"a");
+    }
+
+    #[test]
+    fn display_shortens_long_keys() {
+        assert_eq!(format!("{:?}", KeyBuf::from_slice(&[0xab, 1])), "0xab01");
+        assert!(format!("{}", DisplayKey(&[0; 30])).ends_with("... (30 bytes)"));
+    }
+}

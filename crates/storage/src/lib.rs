@@ -1,0 +1,24 @@
+//! Keys, rows and the multi-rooted B+-tree of the `atrapos` transaction engine.
+//!
+//! A table is a set of partitions, and each partition is one [`Tree`] with exactly one owner: there are no latches
+//! (ATraPos §V-A). Splitting a partition in two and joining two neighbours cost a few nodes per level, which is what
+//! makes repartitioning cheap (thesis §4.3).
+//!
+//! This crate knows bytes and order. It names no thread, no clock and no file: `clippy.toml` beside it makes that a
+//! build failure.
+
+mod key;
+pub mod lock;
+mod memory;
+mod node;
+mod prefetch;
+mod row;
+mod tree;
+
+pub use key::{DisplayKey, INLINE_KEY_BYTES, Key, KeyBuf, KeyError, MAX_KEY_BYTES, prefix_successor};
+pub use memory::{HeapMemory, Memory, OutOfMemory};
+pub use row::{Column, ColumnType, Field, FixedStr, FixedStrError, Row, RowError};
+pub use tree::{
+    AppendError, AppendRefusal, BulkError, BulkLoader, CheckError, Entry, InsertError, Position, Probe, Range,
+    RowMut, RowRef, Tree, TreeBytes, TreeConfig, TreeSummary, locate_batch,
+};

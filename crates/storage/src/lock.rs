@@ -1,0 +1,532 @@
+//! The lock table of one partition: who may read or change which keys while transactions are suspended.
+//!
+//! It owns the set of locks held on one partition and the queues of those who wait for one. It is a plain data
+//! structure: it never blocks, never wakes anybody and knows nothing of threads. A request that cannot be granted is
+//! queued under a *ticket* of the caller's choosing, and the call that makes room for it reports the ticket.
+//!
+//! Two kinds of things are locked: a *key*, present or absent, and a *range* of keys (shared only), which covers the
+//! keys that are not there as well, so that a scan cannot be surprised by an insertion (no phantoms).
+//!
+//! Invariants:
+//! - Two locks of different owners on overlapping things are never held together unless both are shared.
+//! - Queues are fair: a request waits behind every earlier waiter that it conflicts with, so shared requests cannot
+//!   starve an exclusive one. The one exception is an owner that upgrades a key it holds already: nobody who
+//!   waits for that key can be granted before it, so it waits only for the other holders.
+//! - An entry without holders and without waiters is removed: an empty table costs its reader one comparison.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
+
+use arrayvec::ArrayVec;
+use rustc_hash::FxHasher;
+
+use crate::key::KeyBuf;
+
+/// Who holds or wants a lock: the number of a transaction, unique among those alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LockOwner(pub u64);
+
+/// What the caller gets back when a queued request is granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LockTicket(pub u64);
+
+/// What may be done under a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockMode {
+    /// Reading; compatible with other readers.
+    Shared,
+    /// Changing, inserting or deleting; compatible with nothing.
+    Exclusive,
+}
+
+impl LockMode {
+    fn conflicts(self, other: LockMode) -> bool {
+        self == LockMode::Exclusive || other == LockMode::Exclusive
+    }
+}
+
+/// The thing that is locked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LockTarget {
+    /// One key, whether or not a row is there.
+    Key(KeyBuf),
+    /// Every key from `lower` (included) to `upper` (excluded; `None` means the end of the partition).
+    /// Ranges are locked in [`LockMode::Shared`] only.
+    Range {
+        /// First key covered.
+        lower: KeyBuf,
+        /// First key not covered.
+        upper: Option<KeyBuf>,
+    },
+}
+
+fn contains(lower: &[u8], upper: Option<&[u8]>, key: &[u8]) -> bool {
+    lower <= key && upper.is_none_or(|upper| key < upper)
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockOutcome {
+    /// The owner holds the lock now.
+    Granted,
+    /// The request waits; the ticket will be reported when it is granted.
+    Queued,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    owner: LockOwner,
+    mode: LockMode,
+    ticket: LockTicket,
+    /// Order of arrival over the whole partition.
+    arrival: u64,
+}
+
+/// Holders kept inline; more spill to the heap (many readers of one hot key).
+#[derive(Debug, Default)]
+struct Holders {
+    inline: ArrayVec<(LockOwner, LockMode), 2>,
+    spilled: Vec<(LockOwner, LockMode)>,
+}
+
+impl Holders {
+    fn iter(&self) -> impl Iterator<Item = (LockOwner, LockMode)> + '_ {
+        self.inline.iter().chain(self.spilled.iter()).copied()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.inline.is_empty() && self.spilled.is_empty()
+    }
+
+    fn mode_of(&self, owner: LockOwner) -> Option<LockMode> {
+        self.iter().find(|(holder, _)| *holder == owner).map(|(_, mode)| mode)
+    }
+
+    /// Enters `owner`, or raises the mode it has. Returns whether it was not a holder before.
+    fn enter(&mut self, owner: LockOwner, mode: LockMode) -> bool {
+        if let Some(held) = self.inline.iter_mut().chain(self.spilled.iter_mut()).find(|held| held.0 == owner) {
+            if mode == LockMode::Exclusive {
+                held.1 = mode;
+            }
+            return false;
+        }
+        if self.inline.try_push((owner, mode)).is_err() {
+            self.spilled.push((owner, mode));
+        }
+        true
+    }
+
+    fn remove(&mut self, owner: LockOwner) -> bool {
+        if let Some(at) = self.inline.iter().position(|(holder, _)| *holder == owner) {
+            self.inline.swap_remove(at);
+            if let Some(moved) = self.spilled.pop() {
+                self.inline.push(moved);
+            }
+            true
+        } else if let Some(at) = self.spilled.iter().position(|(holder, _)| *holder == owner) {
+            self.spilled.swap_remove(at);
+            true
+        } else {
+            false
+        }
+    }
+
+    fn conflict(&self, owner: LockOwner, mode: LockMode) -> bool {
+        self.iter().any(|(holder, held)| holder != owner && held.conflicts(mode))
+    }
+}
+
+#[derive(Debug, Default)]
+struct KeyLock {
+    holders: Holders,
+    queue: VecDeque<Waiter>,
+}
+
+impl KeyLock {
+    fn is_unused(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty()
+    }
+}
+
+#[derive(Debug)]
+struct RangeHolder {
+    owner: LockOwner,
+    lower: KeyBuf,
+    upper: Option<KeyBuf>,
+}
+
+#[derive(Debug)]
+struct RangeWaiter {
+    waiter: Waiter,
+    lower: KeyBuf,
+    upper: Option<KeyBuf>,
+}
+
+/// The locks of one partition. See the module's introduction.
+#[derive(Debug, Default)]
+pub struct LockTable {
+    keys: HashMap<KeyBuf, KeyLock, BuildHasherDefault<FxHasher>>,
+    ranges: Vec<RangeHolder>,
+    range_waiters: Vec<RangeWaiter>,
+    arrivals: u64,
+}
+
+impl LockTable {
+    /// An empty table.
+    #[must_use]
+    pub fn new() -> LockTable {
+        LockTable::default()
+    }
+
+    /// Whether nothing is held and nobody waits: then nothing can be in anybody's way.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty() && self.ranges.is_empty() && self.range_waiters.is_empty()
+    }
+
+    /// Whether anything held or waited for conflicts with `owner` doing `mode` to `target` right now. A transaction
+    /// that never suspends asks only this and enters nothing.
+    #[must_use]
+    pub fn is_in_the_way(&self, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
+        match target {
+            LockTarget::Key(key) => self.key_blocked(owner, key, mode, u64::MAX),
+            LockTarget::Range { lower, upper } => {
+                self.range_blocked(owner, lower, upper.as_deref(), u64::MAX)
+            }
+        }
+    }
+
+    /// Enters a lock that cannot conflict: that of a transaction which did the access while nothing was in its way
+    /// and nothing else ran since. Returns whether this is a new entry.
+    ///
+    /// # Panics
+    /// In builds with debug assertions, when another owner holds a conflicting lock: the caller broke the rule.
+    pub fn enter(&mut self, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
+        match target {
+            LockTarget::Key(key) => {
+                let lock = self.keys.entry(key.clone()).or_default();
+                debug_assert!(!lock.holders.conflict(owner, mode), "entered lock conflicts with a holder");
+                lock.holders.enter(owner, mode)
+            }
+            LockTarget::Range { lower, upper } => {
+                debug_assert!(mode == LockMode::Shared, "ranges are locked shared");
+                if self.ranges.iter().any(|held| {
+                    held.owner == owner && held.lower == *lower && held.upper == *upper
+                }) {
+                    return false;
+                }
+                self.ranges.push(RangeHolder { owner, lower: lower.clone(), upper: upper.clone() });
+                true
+            }
+        }
+    }
+
+    /// Asks for a lock: granted at once when nothing is in the way, queued under `ticket` otherwise.
+    pub fn request(
+        &mut self,
+        owner: LockOwner,
+        target: &LockTarget,
+        mode: LockMode,
+        ticket: LockTicket,
+    ) -> LockOutcome {
+        if !self.is_in_the_way(owner, target, mode) {
+            self.enter(owner, target, mode);
+            return LockOutcome::Granted;
+        }
+        self.arrivals += 1;
+        let waiter = Waiter { owner, mode, ticket, arrival: self.arrivals };
+        match target {
+            LockTarget::Key(key) => {
+                let lock = self.keys.entry(key.clone()).or_default();
+                if lock.holders.mode_of(owner).is_some() {
+                    // An upgrade: nobody in this queue can be granted before it, so it may as well be first.
+                    lock.queue.push_front(waiter);
+                } else {
+                    lock.queue.push_back(waiter);
+                }
+            }
+            LockTarget::Range { lower, upper } => {
+                self.range_waiters.push(RangeWaiter { waiter, lower: lower.clone(), upper: upper.clone() });
+            }
+        }
+        LockOutcome::Queued
+    }
+
+    /// Whether `owner` holds `target` in at least `mode`.
+    #[must_use]
+    pub fn holds(&self, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
+        match target {
+            LockTarget::Key(key) => self
+                .keys
+                .get(key)
+                .and_then(|lock| lock.holders.mode_of(owner))
+                .is_some_and(|held| held == LockMode::Exclusive || mode == LockMode::Shared),
+            LockTarget::Range { lower, upper } => self
+                .ranges
+                .iter()
+                .any(|held| held.owner == owner && held.lower == *lower && held.upper == *upper),
+        }
+    }
+
+    /// Gives up everything in `targets` that `owner` holds here, and reports in `granted` the tickets of the
+    /// requests that could be granted because of it, in the order in which they were granted.
+    pub fn release<'a>(
+        &mut self,
+        owner: LockOwner,
+        targets: impl Iterator<Item = &'a LockTarget> + Clone,
+        granted: &mut Vec<LockTicket>,
+    ) {
+        // Two passes: everything is given up before anything is granted, so that nobody is granted a key only to
+        // find the next one of the same owner still held.
+        let mut anybody_waits = !self.range_waiters.is_empty();
+        for target in targets.clone() {
+            match target {
+                LockTarget::Key(key) => {
+                    if let Some(lock) = self.keys.get_mut(key) {
+                        lock.holders.remove(owner);
+                        if lock.is_unused() {
+                            self.keys.remove(key);
+                        } else {
+                            anybody_waits |= !lock.queue.is_empty();
+                        }
+                    }
+                }
+                LockTarget::Range { lower, upper } => {
+                    self.ranges.retain(|held| {
+                        !(held.owner == owner && held.lower == *lower && held.upper == *upper)
+                    });
+                    anybody_waits = anybody_waits || !self.keys.is_empty();
+                }
+            }
+        }
+        if anybody_waits {
+            for target in targets {
+                self.grant_around(target, granted);
+            }
+        }
+    }
+
+    /// Takes back a request that is still waiting. Returns whether it was there; tickets that could be granted
+    /// because it is gone are reported in `granted`.
+    pub fn cancel(
+        &mut self,
+        owner: LockOwner,
+        target: &LockTarget,
+        ticket: LockTicket,
+        granted: &mut Vec<LockTicket>,
+    ) -> bool {
+        let found = match target {
+            LockTarget::Key(key) => match self.keys.get_mut(key) {
+                Some(lock) => {
+                    let before = lock.queue.len();
+                    lock.queue.retain(|waiter| !(waiter.owner == owner && waiter.ticket == ticket));
+                    let found = lock.queue.len() < before;
+                    if lock.is_unused() {
+                        self.keys.remove(key);
+                    }
+                    found
+                }
+                None => false,
+            },
+            LockTarget::Range { .. } => {
+                let before = self.range_waiters.len();
+                self.range_waiters
+                    .retain(|range| !(range.waiter.owner == owner && range.waiter.ticket == ticket));
+                self.range_waiters.len() < before
+            }
+        };
+        if found {
+            self.grant_around(target, granted);
+        }
+        found
+    }
+
+    /// The owners that the request `ticket` of `owner` waits for: conflicting holders and earlier conflicting
+    /// waiters. Empty when no such request waits. These are the edges of the waits-for graph.
+    pub fn blockers(
+        &self,
+        owner: LockOwner,
+        target: &LockTarget,
+        ticket: LockTicket,
+        blockers: &mut Vec<LockOwner>,
+    ) {
+        match target {
+            LockTarget::Key(key) => {
+                let Some(lock) = self.keys.get(key) else { return };
+                let Some(at) =
+                    lock.queue.iter().position(|waiter| waiter.owner == owner && waiter.ticket == ticket)
+                else {
+                    return;
+                };
+                let (mode, arrival) = (lock.queue[at].mode, lock.queue[at].arrival);
+                let ahead = lock.queue.iter().take(at).map(|waiter| (waiter.owner, waiter.mode));
+                blockers.extend(
+                    lock.holders
+                        .iter()
+                        .chain(ahead)
+                        .filter(|(other, held)| *other != owner && held.conflicts(mode))
+                        .map(|(other, _)| other),
+                );
+                if mode == LockMode::Exclusive {
+                    blockers.extend(self.ranges_around(owner, key, arrival));
+                }
+            }
+            LockTarget::Range { lower, upper } => {
+                let Some(me) = self
+                    .range_waiters
+                    .iter()
+                    .find(|range| range.waiter.owner == owner && range.waiter.ticket == ticket)
+                else {
+                    return;
+                };
+                blockers.extend(self.exclusives_within(
+                    owner,
+                    lower,
+                    upper.as_deref(),
+                    me.waiter.arrival,
+                ));
+            }
+        }
+    }
+
+    /// Number of locks held, for statistics and tests.
+    #[must_use]
+    pub fn held_len(&self) -> usize {
+        self.ranges.len() + self.keys.values().map(|lock| lock.holders.iter().count()).sum::<usize>()
+    }
+
+    /// Number of requests that wait, for statistics and tests.
+    #[must_use]
+    pub fn waiting_len(&self) -> usize {
+        self.range_waiters.len() + self.keys.values().map(|lock| lock.queue.len()).sum::<usize>()
+    }
+
+    /// Owners of ranges around `key`, held or waited for since before `arrival`.
+    fn ranges_around<'a>(
+        &'a self,
+        owner: LockOwner,
+        key: &'a [u8],
+        arrival: u64,
+    ) -> impl Iterator<Item = LockOwner> + 'a {
+        let held = self
+            .ranges
+            .iter()
+            .filter(move |held| contains(&held.lower, held.upper.as_deref(), key))
+            .map(|held| held.owner);
+        let waiting = self
+            .range_waiters
+            .iter()
+            .filter(move |range| range.waiter.arrival < arrival)
+            .filter(move |range| contains(&range.lower, range.upper.as_deref(), key))
+            .map(|range| range.waiter.owner);
+        held.chain(waiting).filter(move |other| *other != owner)
+    }
+
+    /// Owners that hold, or have waited since before `arrival` for, an exclusive lock on a key in the range.
+    fn exclusives_within<'a>(
+        &'a self,
+        owner: LockOwner,
+        lower: &'a [u8],
+        upper: Option<&'a [u8]>,
+        arrival: u64,
+    ) -> impl Iterator<Item = LockOwner> + 'a {
+        self.keys
+            .iter()
+            .filter(move |(key, _)| contains(lower, upper, key))
+            .flat_map(move |(_, lock)| {
+                let ahead = lock
+                    .queue
+                    .iter()
+                    .filter(move |waiter| waiter.arrival < arrival)
+                    .map(|waiter| (waiter.owner, waiter.mode));
+                lock.holders.iter().chain(ahead)
+            })
+            .filter(move |(other, mode)| *other != owner && *mode == LockMode::Exclusive)
+            .map(|(other, _)| other)
+    }
+
+    /// Whether `owner` may not do `mode` to `key` because of a holder or of a waiter that came before `arrival`.
+    fn key_blocked(&self, owner: LockOwner, key: &[u8], mode: LockMode, arrival: u64) -> bool {
+        if let Some(lock) = self.keys.get(key) {
+            if lock.holders.conflict(owner, mode) {
+                return true;
+            }
+            let upgrades = match lock.holders.mode_of(owner) {
+                // What it wants it has.
+                Some(held) if held == LockMode::Exclusive || mode == LockMode::Shared => return false,
+                held => held.is_some(),
+            };
+            if !upgrades
+                && lock
+                    .queue
+                    .iter()
+                    .take_while(|waiter| waiter.arrival < arrival)
+                    .any(|waiter| waiter.owner != owner && waiter.mode.conflicts(mode))
+            {
+                return true;
+            }
+        }
+        mode == LockMode::Exclusive
+            && (!self.ranges.is_empty() || !self.range_waiters.is_empty())
+            && self.ranges_around(owner, key, arrival).next().is_some()
+    }
+
+    fn range_blocked(&self, owner: LockOwner, lower: &[u8], upper: Option<&[u8]>, arrival: u64) -> bool {
+        self.exclusives_within(owner, lower, upper, arrival).next().is_some()
+    }
+
+    /// Grants what can be granted now that something around `target` was given up.
+    fn grant_around(&mut self, target: &LockTarget, granted: &mut Vec<LockTicket>) {
+        match target {
+            LockTarget::Key(key) => self.grant_key(key, granted),
+            LockTarget::Range { lower, upper } => {
+                // Writers that waited for the range, oldest first. Rare: a linear search over the waiting keys.
+                let mut waiting: Vec<(u64, KeyBuf)> = self
+                    .keys
+                    .iter()
+                    .filter(|(key, _)| contains(lower, upper.as_deref(), key))
+                    .filter_map(|(key, lock)| lock.queue.front().map(|first| (first.arrival, key.clone())))
+                    .collect();
+                waiting.sort_unstable_by_key(|(arrival, _)| *arrival);
+                for (_, key) in waiting {
+                    self.grant_key(&key, granted);
+                }
+            }
+        }
+        self.grant_ranges(granted);
+    }
+
+    fn grant_key(&mut self, key: &KeyBuf, granted: &mut Vec<LockTicket>) {
+        loop {
+            let Some(lock) = self.keys.get(key) else { return };
+            let Some(first) = lock.queue.front() else { return };
+            if self.key_blocked(first.owner, key, first.mode, first.arrival) {
+                return;
+            }
+            let lock = self.keys.get_mut(key).expect("the lock was just read");
+            let first = lock.queue.pop_front().expect("the queue was just read");
+            lock.holders.enter(first.owner, first.mode);
+            granted.push(first.ticket);
+        }
+    }
+
+    fn grant_ranges(&mut self, granted: &mut Vec<LockTicket>) {
+        let mut at = 0;
+        while at < self.range_waiters.len() {
+            let range = &self.range_waiters[at];
+            let (owner, arrival) = (range.waiter.owner, range.waiter.arrival);
+            if self.range_blocked(owner, &range.lower, range.upper.as_deref(), arrival) {
+                at += 1;
+                continue;
+            }
+            let RangeWaiter { waiter, lower, upper } = self.range_waiters.remove(at);
+            granted.push(waiter.ticket);
+            self.ranges.push(RangeHolder { owner, lower, upper });
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "lock_tests.rs"]
+mod tests;

@@ -1,0 +1,251 @@
+//! Tests of the lock table: small scenarios by hand, and every step of long random runs against the rules.
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn key(byte: u8) -> LockTarget {
+    LockTarget::Key(KeyBuf::from_slice(&[byte]))
+}
+
+fn range(lower: u8, upper: u8) -> LockTarget {
+    LockTarget::Range { lower: KeyBuf::from_slice(&[lower]), upper: Some(KeyBuf::from_slice(&[upper])) }
+}
+
+fn release(table: &mut LockTable, owner: u64, targets: &[LockTarget]) -> Vec<u64> {
+    let mut granted = Vec::new();
+    table.release(LockOwner(owner), targets.iter(), &mut granted);
+    granted.into_iter().map(|ticket| ticket.0).collect()
+}
+
+use LockMode::{Exclusive, Shared};
+use LockOutcome::{Granted, Queued};
+
+#[test]
+fn readers_share_and_a_writer_waits_for_all_of_them() {
+    let mut table = LockTable::new();
+    for owner in 1..=5 {
+        assert_eq!(table.request(LockOwner(owner), &key(7), Shared, LockTicket(owner)), Granted);
+    }
+    assert_eq!(table.request(LockOwner(9), &key(7), Exclusive, LockTicket(9)), Queued);
+    for owner in 1..=4 {
+        assert_eq!(release(&mut table, owner, &[key(7)]), Vec::<u64>::new());
+    }
+    assert_eq!(release(&mut table, 5, &[key(7)]), vec![9]);
+    assert_eq!(release(&mut table, 9, &[key(7)]), Vec::<u64>::new());
+    assert!(table.is_empty());
+}
+
+#[test]
+fn a_reader_does_not_pass_a_waiting_writer() {
+    let mut table = LockTable::new();
+    assert_eq!(table.request(LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
+    assert_eq!(table.request(LockOwner(2), &key(7), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(table.request(LockOwner(3), &key(7), Shared, LockTicket(3)), Queued);
+    assert!(table.is_in_the_way(LockOwner(4), &key(7), Shared));
+    assert_eq!(release(&mut table, 1, &[key(7)]), vec![2]);
+    assert_eq!(release(&mut table, 2, &[key(7)]), vec![3]);
+}
+
+#[test]
+fn an_upgrade_goes_first_and_waits_only_for_the_other_readers() {
+    let mut table = LockTable::new();
+    assert_eq!(table.request(LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
+    assert_eq!(table.request(LockOwner(2), &key(7), Shared, LockTicket(2)), Granted);
+    assert_eq!(table.request(LockOwner(3), &key(7), Exclusive, LockTicket(3)), Queued);
+    assert_eq!(table.request(LockOwner(1), &key(7), Exclusive, LockTicket(4)), Queued);
+    assert_eq!(release(&mut table, 2, &[key(7)]), vec![4]);
+    assert!(table.holds(LockOwner(1), &key(7), Exclusive));
+    // Asking again for what it holds is granted although others wait.
+    assert_eq!(table.request(LockOwner(1), &key(7), Shared, LockTicket(5)), Granted);
+    assert_eq!(release(&mut table, 1, &[key(7)]), vec![3]);
+}
+
+#[test]
+fn a_range_keeps_writers_out_of_gaps_too() {
+    let mut table = LockTable::new();
+    assert_eq!(table.request(LockOwner(1), &range(3, 6), Shared, LockTicket(1)), Granted);
+    assert_eq!(table.request(LockOwner(2), &key(2), Exclusive, LockTicket(2)), Granted);
+    assert_eq!(table.request(LockOwner(2), &key(6), Exclusive, LockTicket(3)), Granted);
+    assert_eq!(table.request(LockOwner(2), &key(4), Shared, LockTicket(4)), Granted);
+    assert_eq!(table.request(LockOwner(3), &key(5), Exclusive, LockTicket(5)), Queued);
+    assert_eq!(release(&mut table, 1, &[range(3, 6)]), vec![5]);
+}
+
+#[test]
+fn a_waiting_range_is_fair_to_and_against_writers() {
+    let mut table = LockTable::new();
+    assert_eq!(table.request(LockOwner(1), &key(4), Exclusive, LockTicket(1)), Granted);
+    assert_eq!(table.request(LockOwner(2), &range(3, 6), Shared, LockTicket(2)), Queued);
+    // A later writer inside the waiting range waits behind it.
+    assert_eq!(table.request(LockOwner(3), &key(5), Exclusive, LockTicket(3)), Queued);
+    assert_eq!(release(&mut table, 1, &[key(4)]), vec![2]);
+    assert_eq!(release(&mut table, 2, &[range(3, 6)]), vec![3]);
+}
+
+#[test]
+fn taking_a_request_back_lets_those_behind_it_go_on() {
+    let mut table = LockTable::new();
+    assert_eq!(table.request(LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
+    assert_eq!(table.request(LockOwner(2), &key(7), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(table.request(LockOwner(3), &key(7), Shared, LockTicket(3)), Queued);
+    let mut granted = Vec::new();
+    assert!(table.cancel(LockOwner(2), &key(7), LockTicket(2), &mut granted));
+    assert_eq!(granted, vec![LockTicket(3)]);
+    assert!(!table.cancel(LockOwner(2), &key(7), LockTicket(2), &mut granted));
+}
+
+#[test]
+fn blockers_are_the_holders_and_those_ahead() {
+    let mut table = LockTable::new();
+    table.request(LockOwner(1), &key(7), Shared, LockTicket(1));
+    table.request(LockOwner(2), &key(7), Exclusive, LockTicket(2));
+    table.request(LockOwner(3), &key(7), Shared, LockTicket(3));
+    let mut blockers = Vec::new();
+    table.blockers(LockOwner(3), &key(7), LockTicket(3), &mut blockers);
+    assert_eq!(blockers, vec![LockOwner(2)]);
+    blockers.clear();
+    table.blockers(LockOwner(2), &key(7), LockTicket(2), &mut blockers);
+    assert_eq!(blockers, vec![LockOwner(1)]);
+}
+
+/// What a random run keeps about each owner, to check the table against.
+#[derive(Default)]
+struct Model {
+    held: Vec<(LockOwner, LockTarget, LockMode)>,
+    waiting: Vec<(LockOwner, LockTarget, LockMode, LockTicket)>,
+}
+
+fn overlap(a: &LockTarget, b: &LockTarget) -> bool {
+    match (a, b) {
+        (LockTarget::Key(a), LockTarget::Key(b)) => a == b,
+        (LockTarget::Key(key), LockTarget::Range { lower, upper })
+        | (LockTarget::Range { lower, upper }, LockTarget::Key(key)) => contains(lower, upper.as_deref(), key),
+        (LockTarget::Range { .. }, LockTarget::Range { .. }) => true,
+    }
+}
+
+impl Model {
+    fn grant(&mut self, tickets: &[LockTicket]) {
+        for ticket in tickets {
+            let at = self.waiting.iter().position(|waiting| waiting.3 == *ticket).expect("granted a ticket that waits");
+            let (owner, target, mode, _) = self.waiting.remove(at);
+            self.held.push((owner, target, mode));
+        }
+    }
+
+    /// No two conflicting locks are held; and whoever waits is blocked by a holder or by somebody who also waits.
+    fn check(&self, table: &LockTable) -> Result<(), TestCaseError> {
+        for (at, (owner, target, mode)) in self.held.iter().enumerate() {
+            for (other, other_target, other_mode) in &self.held[..at] {
+                prop_assert!(
+                    owner == other || !mode.conflicts(*other_mode) || !overlap(target, other_target),
+                    "{owner:?} and {other:?} both hold {target:?} and {other_target:?}"
+                );
+            }
+            prop_assert!(table.holds(*owner, target, *mode));
+        }
+        for (owner, target, mode, ticket) in &self.waiting {
+            let mut blockers = Vec::new();
+            table.blockers(*owner, target, *ticket, &mut blockers);
+            prop_assert!(!blockers.is_empty(), "{owner:?} waits for {target:?} {mode:?} and nobody is in its way");
+            for blocker in &blockers {
+                let holds = self.held.iter().any(|(holder, held, held_mode)| {
+                    holder == blocker && held_mode.conflicts(*mode) && overlap(held, target)
+                });
+                let waits = self.waiting.iter().any(|(waiter, ..)| waiter == blocker);
+                prop_assert!(holds || waits, "{blocker:?} is said to block {owner:?} but neither holds nor waits");
+            }
+        }
+        prop_assert_eq!(table.waiting_len(), self.waiting.len());
+        Ok(())
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Ask { owner: u64, low: u8, high: u8, ranged: bool, exclusive: bool },
+    End { owner: u64 },
+    GiveUp { which: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => (1..6_u64, 0..6_u8, 0..6_u8, prop::bool::weighted(0.25), any::<bool>())
+            .prop_map(|(owner, low, high, ranged, exclusive)| Step::Ask { owner, low, high, ranged, exclusive }),
+        3 => (1..6_u64).prop_map(|owner| Step::End { owner }),
+        1 => (0..8_usize).prop_map(|which| Step::GiveUp { which }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 2000 }, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_runs_keep_the_rules(steps in prop::collection::vec(step(), 1..80)) {
+        let mut table = LockTable::new();
+        let mut model = Model::default();
+        for (number, step) in steps.into_iter().enumerate() {
+            let mut granted = Vec::new();
+            match step {
+                Step::Ask { owner, low, high, ranged, exclusive } => {
+                    let owner = LockOwner(owner);
+                    let (target, mode) = if ranged {
+                        (range(low.min(high), low.max(high) + 1), Shared)
+                    } else {
+                        (key(low), if exclusive { Exclusive } else { Shared })
+                    };
+                    let ticket = LockTicket(number as u64);
+                    // A transaction that waits asks for nothing else at the same place.
+                    if model.waiting.iter().any(|waiting| waiting.0 == owner && waiting.1 == target) {
+                        continue;
+                    }
+                    match table.request(owner, &target, mode, ticket) {
+                        Granted => model.held.push((owner, target, mode)),
+                        Queued => model.waiting.push((owner, target, mode, ticket)),
+                    }
+                }
+                Step::End { owner } => {
+                    let owner = LockOwner(owner);
+                    let waits: Vec<_> = model.waiting.iter().filter(|waiting| waiting.0 == owner).cloned().collect();
+                    for (owner, target, _, ticket) in waits {
+                        model.waiting.retain(|waiting| waiting.3 != ticket);
+                        prop_assert!(table.cancel(owner, &target, ticket, &mut granted));
+                        model.grant(&granted);
+                        granted.clear();
+                    }
+                    let targets: Vec<_> =
+                        model.held.iter().filter(|held| held.0 == owner).map(|held| held.1.clone()).collect();
+                    model.held.retain(|held| held.0 != owner);
+                    table.release(owner, targets.iter(), &mut granted);
+                    model.grant(&granted);
+                }
+                Step::GiveUp { which } => {
+                    if model.waiting.is_empty() {
+                        continue;
+                    }
+                    let (owner, target, _, ticket) = model.waiting.remove(which % model.waiting.len());
+                    prop_assert!(table.cancel(owner, &target, ticket, &mut granted));
+                    model.grant(&granted);
+                }
+            }
+            model.check(&table)?;
+        }
+        // When everybody ends, nobody is left waiting and nothing is left behind.
+        for owner in 1..6 {
+            let owner = LockOwner(owner);
+            let mut granted = Vec::new();
+            let waits: Vec<_> = model.waiting.iter().filter(|waiting| waiting.0 == owner).cloned().collect();
+            for (owner, target, _, ticket) in waits {
+                model.waiting.retain(|waiting| waiting.3 != ticket);
+                table.cancel(owner, &target, ticket, &mut granted);
+            }
+            let targets: Vec<_> = model.held.iter().filter(|held| held.0 == owner).map(|held| held.1.clone()).collect();
+            model.held.retain(|held| held.0 != owner);
+            table.release(owner, targets.iter(), &mut granted);
+            model.grant(&granted);
+            model.check(&table)?;
+        }
+        prop_assert!(table.is_empty());
+    }
+}

@@ -1,0 +1,483 @@
+//! Rows: typed rows of a fixed schema over bytes.
+//!
+//! Owns the [`Row`] and [`Field`] traits, the [`row!`](crate::row!) macro and the encoding. It never touches trees.
+//!
+//! The encoding of a row:
+//!
+//! ```text
+//! +---------------------------+-------------------------------------------+
+//! | fixed-size fields,        | variable fields, in declaration order,    |
+//! | in declaration order,     | each: u16 length, bytes                   |
+//! | little endian, no padding |                                           |
+//! +---------------------------+-------------------------------------------+
+//! ```
+//!
+//! Invariants: a fixed-size field is at the same offset in every row of its type; decoding what was encoded gives
+//! the same row; bytes of another schema give an error or a row, never a panic.
+
+mod fixed_str;
+
+pub use fixed_str::{FixedStr, FixedStrError};
+
+use thiserror::Error;
+
+/// The type of a column, as a persisted schema describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ColumnType {
+    /// Unsigned integer of the given number of bytes.
+    Unsigned(u8),
+    /// Signed integer of the given number of bytes.
+    Signed(u8),
+    /// IEEE 754 binary64.
+    F64,
+    /// One byte, 0 or 1.
+    Bool,
+    /// Exactly this many bytes.
+    Bytes(usize),
+    /// UTF-8 of at most this many bytes, padded with zeros.
+    FixedStr(usize),
+    /// UTF-8 of any length the row has room for.
+    String,
+    /// Bytes of any length the row has room for.
+    VarBytes,
+}
+
+/// One column of a row type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Column {
+    /// The name of the field.
+    pub name: &'static str,
+    /// The type of the field.
+    pub ty: ColumnType,
+}
+
+/// Why bytes are not a row of the wanted type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum RowError {
+    /// The number of bytes is wrong.
+    #[error("a row of {row} has {got} bytes where {expected} are expected; it was written with another row type")]
+    WrongLength {
+        /// The row type.
+        row: &'static str,
+        /// Bytes the type needs (at least, when it has variable fields).
+        expected: usize,
+        /// Bytes there are.
+        got: usize,
+    },
+    /// A field holds bytes its type never writes.
+    #[error("field {column} of {row} holds bytes that are not of its type; it was written with another row type")]
+    Malformed {
+        /// The row type.
+        row: &'static str,
+        /// The field.
+        column: &'static str,
+    },
+}
+
+/// A value that can be a field of a [`Row`].
+///
+/// A fixed-size field has a constant width and is read and written at a constant offset; a variable field has width
+/// 0 and follows the fixed ones.
+pub trait Field: Sized + Clone + Send + 'static {
+    /// The type as a schema describes it.
+    const TYPE: ColumnType;
+    /// Bytes in the fixed part of a row; 0 for variable fields.
+    const WIDTH: usize;
+    /// Whether the field lives in the variable part.
+    const VARIABLE: bool;
+
+    /// Bytes this value takes in the variable part, its length prefix included; 0 for fixed-size fields.
+    #[inline]
+    fn variable_bytes(&self) -> usize {
+        0
+    }
+
+    /// Writes the value at `offset` of the fixed part, or to the front of `variable`, which moves behind it.
+    fn write(&self, fixed: &mut [u8], offset: usize, variable: &mut &mut [u8]);
+
+    /// Reads a value from `offset` of the fixed part, or from the front of `variable`, which moves behind it.
+    /// `None` when the bytes are not a value of this type.
+    fn read(fixed: &[u8], offset: usize, variable: &mut &[u8]) -> Option<Self>;
+}
+
+/// A row type: a fixed list of typed columns over bytes. Implemented by the [`row!`](crate::row!) macro.
+pub trait Row: Sized + Clone + Send + 'static {
+    /// The name of the row type.
+    const NAME: &'static str;
+    /// The columns in declaration order.
+    const COLUMNS: &'static [Column];
+    /// Bytes of the fixed-size fields together.
+    const FIXED_BYTES: usize;
+    /// Whether there are variable fields; without them every row has exactly `FIXED_BYTES` bytes.
+    const VARIABLE: bool;
+
+    /// Bytes that [`write`](Row::write) writes for this row.
+    fn encoded_len(&self) -> usize;
+
+    /// Writes the row over `out`.
+    ///
+    /// # Panics
+    /// When `out` is not [`encoded_len`](Row::encoded_len) bytes long, which is an error of the caller. The bytes of
+    /// a field longer than 65,535 bytes are meaningless; no tree accepts a row of that size.
+    fn write(&self, out: &mut [u8]);
+
+    /// The row that `bytes` encode.
+    ///
+    /// # Errors
+    /// When the bytes are not a row of this type.
+    fn decode(bytes: &[u8]) -> Result<Self, RowError>;
+
+    /// Appends the encoding to `out`.
+    #[inline]
+    fn encode(&self, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.resize(start + self.encoded_len(), 0);
+        self.write(&mut out[start..]);
+    }
+
+    /// Overwrites `out` with the encoding when the lengths agree; tells whether they did. This is how a row whose
+    /// length does not change is updated in place.
+    #[inline]
+    fn overwrite(&self, out: &mut [u8]) -> bool {
+        let fits = out.len() == self.encoded_len();
+        if fits {
+            self.write(out);
+        }
+        fits
+    }
+}
+
+macro_rules! number_fields {
+    ($($ty:ty => $column:expr),* $(,)?) => {$(
+        impl Field for $ty {
+            const TYPE: ColumnType = $column;
+            const WIDTH: usize = size_of::<$ty>();
+            const VARIABLE: bool = false;
+
+            #[inline]
+            fn write(&self, fixed: &mut [u8], offset: usize, _: &mut &mut [u8]) {
+                fixed[offset..offset + Self::WIDTH].copy_from_slice(&self.to_le_bytes());
+            }
+
+            #[inline]
+            fn read(fixed: &[u8], offset: usize, _: &mut &[u8]) -> Option<Self> {
+                fixed.get(offset..)?.first_chunk().map(|bytes| <$ty>::from_le_bytes(*bytes))
+            }
+        }
+    )*};
+}
+
+number_fields! {
+    u8 => ColumnType::Unsigned(1),
+    u16 => ColumnType::Unsigned(2),
+    u32 => ColumnType::Unsigned(4),
+    u64 => ColumnType::Unsigned(8),
+    i8 => ColumnType::Signed(1),
+    i16 => ColumnType::Signed(2),
+    i32 => ColumnType::Signed(4),
+    i64 => ColumnType::Signed(8),
+    f64 => ColumnType::F64,
+}
+
+impl Field for bool {
+    const TYPE: ColumnType = ColumnType::Bool;
+    const WIDTH: usize = 1;
+    const VARIABLE: bool = false;
+
+    #[inline]
+    fn write(&self, fixed: &mut [u8], offset: usize, _: &mut &mut [u8]) {
+        fixed[offset] = u8::from(*self);
+    }
+
+    #[inline]
+    fn read(fixed: &[u8], offset: usize, _: &mut &[u8]) -> Option<Self> {
+        match fixed.get(offset)? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+}
+
+impl<const N: usize> Field for [u8; N] {
+    const TYPE: ColumnType = ColumnType::Bytes(N);
+    const WIDTH: usize = N;
+    const VARIABLE: bool = false;
+
+    #[inline]
+    fn write(&self, fixed: &mut [u8], offset: usize, _: &mut &mut [u8]) {
+        fixed[offset..offset + N].copy_from_slice(self);
+    }
+
+    #[inline]
+    fn read(fixed: &[u8], offset: usize, _: &mut &[u8]) -> Option<Self> {
+        fixed.get(offset..)?.first_chunk().copied()
+    }
+}
+
+impl<const N: usize> Field for FixedStr<N> {
+    const TYPE: ColumnType = ColumnType::FixedStr(N);
+    const WIDTH: usize = N;
+    const VARIABLE: bool = false;
+
+    #[inline]
+    fn write(&self, fixed: &mut [u8], offset: usize, _: &mut &mut [u8]) {
+        fixed[offset..offset + N].copy_from_slice(self.padded());
+    }
+
+    #[inline]
+    fn read(fixed: &[u8], offset: usize, _: &mut &[u8]) -> Option<Self> {
+        FixedStr::from_padded(*fixed.get(offset..)?.first_chunk()?)
+    }
+}
+
+/// Writes `bytes` behind their length to the front of `variable`.
+#[inline]
+fn write_variable(bytes: &[u8], variable: &mut &mut [u8]) {
+    let (field, rest) = std::mem::take(variable).split_at_mut(2 + bytes.len());
+    field[..2].copy_from_slice(&(bytes.len() as u16).to_le_bytes());
+    field[2..].copy_from_slice(bytes);
+    *variable = rest;
+}
+
+/// Reads bytes behind their length from the front of `variable`.
+#[inline]
+fn read_variable<'a>(variable: &mut &'a [u8]) -> Option<&'a [u8]> {
+    let (len, rest) = variable.split_first_chunk::<2>()?;
+    let (bytes, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
+    *variable = rest;
+    Some(bytes)
+}
+
+impl Field for String {
+    const TYPE: ColumnType = ColumnType::String;
+    const WIDTH: usize = 0;
+    const VARIABLE: bool = true;
+
+    #[inline]
+    fn variable_bytes(&self) -> usize {
+        2 + self.len()
+    }
+
+    #[inline]
+    fn write(&self, _: &mut [u8], _: usize, variable: &mut &mut [u8]) {
+        write_variable(self.as_bytes(), variable);
+    }
+
+    #[inline]
+    fn read(_: &[u8], _: usize, variable: &mut &[u8]) -> Option<Self> {
+        std::str::from_utf8(read_variable(variable)?).ok().map(str::to_owned)
+    }
+}
+
+impl Field for Vec<u8> {
+    const TYPE: ColumnType = ColumnType::VarBytes;
+    const WIDTH: usize = 0;
+    const VARIABLE: bool = true;
+
+    #[inline]
+    fn variable_bytes(&self) -> usize {
+        2 + self.len()
+    }
+
+    #[inline]
+    fn write(&self, _: &mut [u8], _: usize, variable: &mut &mut [u8]) {
+        write_variable(self, variable);
+    }
+
+    #[inline]
+    fn read(_: &[u8], _: usize, variable: &mut &[u8]) -> Option<Self> {
+        read_variable(variable).map(<[u8]>::to_vec)
+    }
+}
+
+/// Defines a struct and implements [`Row`](crate::Row) for it. Attributes, derives, documentation and visibilities
+/// are kept; the struct must be `Clone`. Field types are those that implement [`Field`](crate::Field).
+///
+/// ```
+/// use atrapos_storage::{FixedStr, Row, row};
+///
+/// row! {
+///     /// A subscriber of the phone network.
+///     #[derive(Clone, Debug, PartialEq)]
+///     pub struct Subscriber {
+///         /// The identifier.
+///         pub id: u64,
+///         name: String,
+///         pub number: FixedStr<15>,
+///     }
+/// }
+///
+/// let row = Subscriber { id: 7, name: "Ada".to_owned(), number: FixedStr::new("000000000000007").unwrap() };
+/// let mut bytes = Vec::new();
+/// row.encode(&mut bytes);
+/// assert_eq!(bytes.len(), 8 + 15 + 2 + 3);
+/// assert_eq!(Subscriber::decode(&bytes), Ok(row));
+/// ```
+#[macro_export]
+macro_rules! row {
+    (
+        $(#[$attribute:meta])*
+        $visibility:vis struct $name:ident {
+            $( $(#[$field_attribute:meta])* $field_visibility:vis $field:ident : $ty:ty ),* $(,)?
+        }
+    ) => {
+        $(#[$attribute])*
+        $visibility struct $name {
+            $( $(#[$field_attribute])* $field_visibility $field: $ty, )*
+        }
+
+        impl $crate::Row for $name {
+            const NAME: &'static str = ::core::stringify!($name);
+            const COLUMNS: &'static [$crate::Column] = &[
+                $( $crate::Column { name: ::core::stringify!($field), ty: <$ty as $crate::Field>::TYPE }, )*
+            ];
+            const FIXED_BYTES: usize = 0 $( + <$ty as $crate::Field>::WIDTH )*;
+            const VARIABLE: bool = false $( || <$ty as $crate::Field>::VARIABLE )*;
+
+            #[inline]
+            fn encoded_len(&self) -> usize {
+                Self::FIXED_BYTES $( + <$ty as $crate::Field>::variable_bytes(&self.$field) )*
+            }
+
+            #[inline]
+            #[allow(unused_assignments, unused_mut, unused_variables, reason = "depends on which fields there are")]
+            fn write(&self, out: &mut [u8]) {
+                ::core::assert_eq!(
+                    out.len(), self.encoded_len(), "the buffer for a row must have the length of the row"
+                );
+                let (fixed, mut variable) = out.split_at_mut(Self::FIXED_BYTES);
+                let mut offset = 0;
+                $(
+                    <$ty as $crate::Field>::write(&self.$field, fixed, offset, &mut variable);
+                    offset += <$ty as $crate::Field>::WIDTH;
+                )*
+            }
+
+            #[inline]
+            #[allow(unused_assignments, unused_mut, unused_variables, reason = "depends on which fields there are")]
+            fn decode(bytes: &[u8]) -> ::core::result::Result<Self, $crate::RowError> {
+                let wrong_length = || $crate::RowError::WrongLength {
+                    row: Self::NAME,
+                    expected: Self::FIXED_BYTES,
+                    got: bytes.len(),
+                };
+                // The one length check: all loads of fixed-size fields below are in bounds by constants.
+                let ::core::option::Option::Some((fixed, mut variable)) =
+                    bytes.split_first_chunk::<{ <$name as $crate::Row>::FIXED_BYTES }>()
+                else {
+                    return ::core::result::Result::Err(wrong_length());
+                };
+                if !Self::VARIABLE && !variable.is_empty() {
+                    return ::core::result::Result::Err(wrong_length());
+                }
+                let mut offset = 0;
+                $(
+                    let ::core::option::Option::Some($field) =
+                        <$ty as $crate::Field>::read(fixed, offset, &mut variable)
+                    else {
+                        return ::core::result::Result::Err($crate::RowError::Malformed {
+                            row: Self::NAME,
+                            column: ::core::stringify!($field),
+                        });
+                    };
+                    offset += <$ty as $crate::Field>::WIDTH;
+                )*
+                if !variable.is_empty() {
+                    return ::core::result::Result::Err(wrong_length());
+                }
+                ::core::result::Result::Ok(Self { $( $field ),* })
+            }
+        }
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    row! {
+        /// Every field type, variable ones in the middle.
+        #[derive(Clone, Debug, PartialEq)]
+        struct Wide {
+            a: u8, b: u16, text: String, c: u32, d: u64, e: i8, f: i16, bytes: Vec<u8>, g: i32, h: i64,
+            i: f64, j: bool, k: [u8; 5], l: FixedStr<7>,
+        }
+    }
+
+    row! {
+        #[derive(Clone, Debug, PartialEq)]
+        struct Counter { id: u32, value: i64 }
+    }
+
+    row! {
+        #[derive(Clone, Debug, PartialEq)]
+        struct Nothing {}
+    }
+
+    fn wide() -> impl Strategy<Value = Wide> {
+        let numbers = (any::<u8>(), any::<u16>(), any::<u32>(), any::<u64>(), any::<i8>(), any::<i16>(), any::<i32>());
+        let rest = (any::<i64>(), -1e9..1e9f64, any::<bool>(), any::<[u8; 5]>(), "[a-z]{0,7}");
+        (numbers, rest, ".{0,9}", proptest::collection::vec(any::<u8>(), 0..9)).prop_map(
+            |((a, b, c, d, e, f, g), (h, i, j, k, l), text, bytes)| {
+                let l = FixedStr::new(&l).expect("at most seven letters");
+                Wide { a, b, text, c, d, e, f, bytes, g, h, i, j, k, l }
+            },
+        )
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn rows_come_back(row in wide(), cut in 0usize..200) {
+            let mut bytes = vec![1, 2, 3];
+            row.encode(&mut bytes);
+            prop_assert_eq!(bytes.len(), 3 + row.encoded_len());
+            prop_assert_eq!(Wide::decode(&bytes[3..]), Ok(row.clone()));
+            let cut = 3 + cut % row.encoded_len();
+            prop_assert!(Wide::decode(&bytes[3..cut]).is_err());
+            bytes.push(0);
+            prop_assert!(Wide::decode(&bytes[3..]).is_err());
+        }
+
+        #[test]
+        fn any_bytes_give_a_row_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..90)) {
+            if let Ok(row) = Wide::decode(&bytes) {
+                let mut again = Vec::new();
+                row.encode(&mut again);
+                prop_assert_eq!(again, bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn the_schema_is_described() {
+        assert_eq!(Wide::NAME, "Wide");
+        assert_eq!(Wide::FIXED_BYTES, 1 + 2 + 4 + 8 + 1 + 2 + 4 + 8 + 8 + 1 + 5 + 7);
+        assert_eq!(Wide::COLUMNS[2], Column { name: "text", ty: ColumnType::String });
+        assert_eq!(Wide::COLUMNS[13], Column { name: "l", ty: ColumnType::FixedStr(7) });
+        assert!(Wide::VARIABLE && !Counter::VARIABLE);
+    }
+
+    #[test]
+    fn fixed_fields_come_first_at_constant_offsets() {
+        let mut bytes = Vec::new();
+        Counter { id: 1, value: -2 }.encode(&mut bytes);
+        assert_eq!(bytes, [1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        assert!(Counter { id: 9, value: 9 }.overwrite(&mut bytes));
+        assert_eq!(Counter::decode(&bytes), Ok(Counter { id: 9, value: 9 }));
+        assert!(!Counter { id: 9, value: 9 }.overwrite(&mut bytes[1..]));
+    }
+
+    #[test]
+    fn errors_name_row_and_field() {
+        let error = Counter::decode(&[0; 11]).unwrap_err();
+        assert_eq!(error, RowError::WrongLength { row: "Counter", expected: 12, got: 11 });
+        assert!(error.to_string().contains("Counter has 11 bytes where 12"));
+        assert_eq!(Nothing::decode(&[]), Ok(Nothing {}));
+        assert!(Nothing::decode(&[1]).is_err());
+    }
+}

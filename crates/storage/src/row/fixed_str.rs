@@ -1,0 +1,163 @@
+//! [`FixedStr`]: a short string of bounded length without a heap allocation.
+//!
+//! Owns the padding rule. It never allocates.
+//! Invariants: the bytes hold no zero before the end of the string and only zeros behind it, so the zero-padded
+//! bytes sort exactly as the strings do and need no length; the string part is UTF-8.
+
+use std::cmp::Ordering;
+use std::fmt;
+use thiserror::Error;
+
+/// A string of at most `N` bytes, stored inline in exactly `N` bytes. It may not contain the character `\0`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct FixedStr<const N: usize>([u8; N]);
+
+/// Why a string does not fit a [`FixedStr`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+pub enum FixedStrError {
+    /// The string is longer than the type.
+    #[error("the string has {bytes} bytes but its column holds at most {max}; shorten it or widen the column")]
+    TooLong {
+        /// Bytes of the string.
+        bytes: usize,
+        /// Bytes the type holds.
+        max: usize,
+    },
+    /// The string contains the character that pads shorter strings.
+    #[error("the string has a zero character at byte {0}, which a fixed-length column cannot hold; remove it")]
+    ZeroCharacter(usize),
+}
+
+impl<const N: usize> FixedStr<N> {
+    /// The string `text`.
+    ///
+    /// # Errors
+    /// When it is longer than `N` bytes or contains `\0`.
+    #[inline]
+    pub fn new(text: &str) -> Result<FixedStr<N>, FixedStrError> {
+        if text.len() > N {
+            return Err(FixedStrError::TooLong { bytes: text.len(), max: N });
+        }
+        if let Some(at) = text.bytes().position(|byte| byte == 0) {
+            return Err(FixedStrError::ZeroCharacter(at));
+        }
+        let mut bytes = [0; N];
+        bytes[..text.len()].copy_from_slice(text.as_bytes());
+        Ok(FixedStr(bytes))
+    }
+
+    /// The string in `bytes`, which are padded with zeros; `None` when they break the invariants of the type.
+    #[inline]
+    #[must_use]
+    pub fn from_padded(bytes: [u8; N]) -> Option<FixedStr<N>> {
+        let string = FixedStr(bytes);
+        let len = string.len();
+        // Checking for ASCII first keeps the usual case free of branches per byte.
+        let valid = bytes.is_ascii() || std::str::from_utf8(&bytes[..len]).is_ok();
+        (valid && bytes[len..].iter().all(|&byte| byte == 0)).then_some(string)
+    }
+
+    /// The string with the zeros behind its end: always `N` bytes.
+    #[inline]
+    #[must_use]
+    pub fn padded(&self) -> &[u8; N] {
+        &self.0
+    }
+
+    /// The string.
+    #[inline]
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        // The invariant makes the error case impossible, and an empty string is the harmless answer to it.
+        std::str::from_utf8(&self.0[..self.len()]).unwrap_or_default()
+    }
+
+    /// Bytes in the string.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.iter().position(|&byte| byte == 0).unwrap_or(N)
+    }
+
+    /// Whether the string is empty.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        N == 0 || self.0[0] == 0
+    }
+}
+
+impl<const N: usize> Default for FixedStr<N> {
+    fn default() -> Self {
+        FixedStr([0; N])
+    }
+}
+
+impl<const N: usize> PartialOrd for FixedStr<N> {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<const N: usize> Ord for FixedStr<N> {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.cmp(&other.0)
+    }
+}
+
+impl<const N: usize> AsRef<str> for FixedStr<N> {
+    fn as_ref(&self) -> &str {
+        self.as_str()
+    }
+}
+
+impl<const N: usize> PartialEq<str> for FixedStr<N> {
+    fn eq(&self, other: &str) -> bool {
+        self.as_str() == other
+    }
+}
+
+impl<const N: usize> TryFrom<&str> for FixedStr<N> {
+    type Error = FixedStrError;
+
+    fn try_from(text: &str) -> Result<Self, FixedStrError> {
+        FixedStr::new(text)
+    }
+}
+
+impl<const N: usize> fmt::Display for FixedStr<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl<const N: usize> fmt::Debug for FixedStr<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_up_to_the_width_fit() {
+        let full = FixedStr::<3>::new("abc").unwrap();
+        assert_eq!((full.as_str(), full.len(), full.is_empty()), ("abc", 3, false));
+        assert!(FixedStr::<3>::default().is_empty());
+        assert_eq!(format!("[{full:>5}] {full:?}"), "[  abc] \"abc\"");
+        assert_eq!(FixedStr::<3>::new("abcd"), Err(FixedStrError::TooLong { bytes: 4, max: 3 }));
+        assert_eq!(FixedStr::<3>::new("a\0"), Err(FixedStrError::ZeroCharacter(1)));
+    }
+
+    #[test]
+    fn padded_bytes_are_checked() {
+        assert!(FixedStr::from_padded(*b"ab\0").is_some());
+        assert!(FixedStr::from_padded(*b"a\0b").is_none());
+        assert!(FixedStr::from_padded([0xff, 0, 0]).is_none());
+        assert_eq!(FixedStr::from_padded([0xc3, 0xa9, 0]).unwrap().as_str(), "é");
+    }
+}

@@ -1,0 +1,464 @@
+//! The B+-tree of one partition.
+//!
+//! Owns the handle [`Tree`], its configuration, and point access; the modules below own one kind of operation each.
+//! A tree has a single owner: readers borrow it shared, writers exclusively, and nothing is latched (ATraPos §V-A).
+//!
+//! Invariants, proved by [`Tree::check`]: all leaves are at the same depth and are linked in key order; every key below
+//! a child is at least the separator before it and less than the one behind it; an inner node knows the rows below each
+//! child; only the root may be without rows, and then it is the shared empty leaf. How full nodes are is *not* an
+//! invariant: splitting a tree leaves thin nodes along the cut, and appending or removing merges what fits together.
+
+mod batch;
+mod bulk;
+mod check;
+mod insert;
+mod pack;
+mod position;
+mod remove;
+mod scan;
+mod split_append;
+
+pub use batch::{Probe, locate_batch};
+pub use bulk::{BulkError, BulkLoader};
+pub use check::{CheckError, TreeSummary};
+pub use insert::InsertError;
+pub use position::Position;
+pub use scan::{Entry, Range};
+pub use split_append::{AppendError, AppendRefusal};
+
+use crate::key::KeyBuf;
+use crate::memory::{Memory, OutOfMemory, Pages};
+use crate::node::{HEADER_BYTES, LEAF_SLOT_BYTES, NodePtr, RECORD_BYTES, SearchKey};
+use crate::prefetch::{LINE_BYTES, prefetch_lines};
+use pack::Scratch;
+use position::Stamp;
+use std::sync::Arc;
+
+/// Levels a tree can have; more than any tree of 2^32 rows needs, whatever its keys.
+const MAX_HEIGHT: usize = 40;
+
+/// How a tree is laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeConfig {
+    page_bytes: usize,
+    /// Lines of a leaf asked for at once on the way down: header and heads of a well-filled one.
+    leaf_lines: usize,
+}
+
+impl TreeConfig {
+    /// The layout for rows of about `expected_row_bytes`: pages of 4 KiB, of 8 or 16 KiB when the rows are large.
+    /// Rows of any other length up to [`Tree::max_row_bytes`] are still accepted.
+    #[must_use]
+    pub fn for_rows_of(expected_row_bytes: usize) -> TreeConfig {
+        // A dozen rows per page keep the share of the page that no row fits into small.
+        let page_bytes = match expected_row_bytes {
+            0..=320 => 4096,
+            321..=640 => 8192,
+            _ => 16384,
+        };
+        let entry_bytes = LEAF_SLOT_BYTES + RECORD_BYTES + expected_row_bytes;
+        let entries = (page_bytes - HEADER_BYTES) / entry_bytes;
+        let leaf_lines = (HEADER_BYTES + entries * LEAF_SLOT_BYTES).div_ceil(LINE_BYTES).clamp(2, 6);
+        TreeConfig { page_bytes, leaf_lines }
+    }
+
+    /// Bytes of every page: 4096, 8192 or 16384.
+    #[must_use]
+    pub fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    /// The longest row that a tree of this layout accepts, in bytes: more than a third of a page.
+    #[must_use]
+    pub fn max_row_bytes(&self) -> usize {
+        // With this, any page of entries and one entry more can be cut into two pages: an entry is at most half of
+        // what a page has left after its header, the longest prefix, and the rounding of its arrays.
+        (self.page_bytes - 1220) / 2
+    }
+}
+
+impl Default for TreeConfig {
+    fn default() -> TreeConfig {
+        TreeConfig::for_rows_of(100)
+    }
+}
+
+/// A row as it is in a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowRef<'a> {
+    /// The version its writer gave it.
+    pub version: u64,
+    /// The encoded row.
+    pub bytes: &'a [u8],
+}
+
+/// A row in a tree, to be changed in place.
+pub struct RowMut<'a> {
+    leaf: NodePtr,
+    index: usize,
+    tree: std::marker::PhantomData<&'a mut Tree>,
+}
+
+impl RowMut<'_> {
+    /// The version.
+    #[inline]
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.leaf.version(self.index)
+    }
+
+    /// Sets the version.
+    #[inline]
+    pub fn set_version(&mut self, version: u64) {
+        self.leaf.set_version(self.index, version);
+    }
+
+    /// The encoded row.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.leaf.row(self.index)
+    }
+
+    /// The encoded row, for writing; its length stays.
+    #[inline]
+    #[must_use]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.leaf.row_mut(self.index)
+    }
+}
+
+/// What a tree takes in memory. All figures are in bytes unless their name says otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TreeBytes {
+    /// Pages in use.
+    pub pages: usize,
+    /// Bytes of the pages in use.
+    pub page_bytes: usize,
+    /// Bytes of those pages that hold something: rows, keys, and what it takes to find them.
+    pub used: usize,
+    /// Bytes of acquired pages that are not in use.
+    pub spare: usize,
+    /// Bytes of all chunks the tree keeps alive; chunks shared with trees it was split from count in each.
+    pub chunks: usize,
+}
+
+/// The B+-tree of one partition: byte-string keys to rows with versions.
+///
+/// A tree holds at most 2^32 - 1 rows.
+pub struct Tree {
+    config: TreeConfig,
+    root: NodePtr,
+    /// Levels of inner nodes above the leaves.
+    inner_levels: usize,
+    rows: u64,
+    stamp: Stamp,
+    pages: Pages,
+    scratch: Option<Box<Scratch>>,
+}
+
+// SAFETY: a tree exclusively owns its pages, wherever it is; chunks it shares with other trees are only kept alive.
+unsafe impl Send for Tree {}
+// SAFETY: a shared tree is only read; there is no interior mutability.
+unsafe impl Sync for Tree {}
+
+/// The way down to a leaf: per inner level, from the bottom up, the node and the index of the child taken.
+struct Path {
+    steps: [(NodePtr, usize); MAX_HEIGHT],
+    len: usize,
+}
+
+impl Path {
+    fn steps(&self) -> &[(NodePtr, usize)] {
+        &self.steps[..self.len]
+    }
+}
+
+impl Tree {
+    /// An empty tree that takes its pages from `memory`. It takes none before the first row.
+    #[must_use]
+    pub fn new(config: TreeConfig, memory: Arc<dyn Memory>) -> Tree {
+        Tree::of_pages(config, Pages::new(config.page_bytes, memory))
+    }
+
+    fn of_pages(config: TreeConfig, pages: Pages) -> Tree {
+        Tree {
+            config,
+            root: NodePtr::empty_leaf(),
+            inner_levels: 0,
+            rows: 0,
+            stamp: Stamp::new(),
+            pages,
+            scratch: None,
+        }
+    }
+
+    /// The layout.
+    #[must_use]
+    pub fn config(&self) -> TreeConfig {
+        self.config
+    }
+
+    /// The longest row that is accepted, in bytes.
+    #[must_use]
+    pub fn max_row_bytes(&self) -> usize {
+        self.config.max_row_bytes()
+    }
+
+    /// The number of rows.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.rows
+    }
+
+    /// Whether there are no rows.
+    #[inline]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows == 0
+    }
+
+    /// The number of levels: 1 when there is only a leaf.
+    #[must_use]
+    pub fn height(&self) -> usize {
+        self.inner_levels + 1
+    }
+
+    /// What the tree takes in memory. Visits every node.
+    #[must_use]
+    pub fn bytes(&self) -> TreeBytes {
+        let page_bytes = self.config.page_bytes;
+        let mut bytes = TreeBytes {
+            spare: self.pages.available() * page_bytes,
+            chunks: self.pages.chunk_bytes(),
+            ..TreeBytes::default()
+        };
+        if !self.root.is_empty_leaf() {
+            self.add_bytes(self.root, &mut bytes);
+        }
+        bytes.page_bytes = bytes.pages * page_bytes;
+        bytes
+    }
+
+    fn add_bytes(&self, node: NodePtr, bytes: &mut TreeBytes) {
+        bytes.pages += 1;
+        bytes.used += node.live_bytes(self.config.page_bytes);
+        if !node.is_leaf() {
+            for index in 0..=node.count() {
+                self.add_bytes(node.child(index), bytes);
+            }
+        }
+    }
+
+    /// Takes further pages from `memory`, for a partition that moves to another memory node. What is stored stays where
+    /// it is until it is written anew.
+    pub fn allocate_from(&mut self, memory: Arc<dyn Memory>) {
+        self.pages.allocate_from(memory);
+    }
+
+    // ---- descent ----
+
+    /// Asks for the lines of `node`, a child of a node at `level`, that a search reads first.
+    #[inline(always)]
+    fn prefetch_node(&self, node: NodePtr) {
+        prefetch_lines(node.address().as_ptr(), self.config.leaf_lines);
+    }
+
+    /// The leaf where `key` belongs.
+    #[inline(always)]
+    fn leaf_of(&self, key: &SearchKey<'_>) -> NodePtr {
+        let mut node = self.root;
+        for _ in 0..self.inner_levels {
+            node = node.child(node.child_index(key));
+            self.prefetch_node(node);
+        }
+        node
+    }
+
+    /// The leaf where `key` belongs, and the way there.
+    #[inline]
+    fn path_of(&self, key: &SearchKey<'_>) -> (NodePtr, Path) {
+        let mut path = Path { steps: [(NodePtr::empty_leaf(), 0); MAX_HEIGHT], len: self.inner_levels };
+        let mut node = self.root;
+        for level in (0..self.inner_levels).rev() {
+            let index = node.child_index(key);
+            path.steps[level] = (node, index);
+            node = node.child(index);
+            self.prefetch_node(node);
+        }
+        (node, path)
+    }
+
+    fn first_leaf(&self) -> NodePtr {
+        (0..self.inner_levels).fold(self.root, |node, _| node.child(0))
+    }
+
+    fn last_leaf(&self) -> NodePtr {
+        (0..self.inner_levels).fold(self.root, |node, _| node.child(node.count()))
+    }
+
+    // ---- point access ----
+
+    /// The row with `key`.
+    #[inline]
+    #[must_use]
+    pub fn get(&self, key: &[u8]) -> Option<RowRef<'_>> {
+        let key = SearchKey::new(key);
+        let leaf = self.leaf_of(&key);
+        let slot = leaf.find(&key);
+        slot.found.then(|| row_ref(leaf, slot.index))
+    }
+
+    /// Whether there is a row with `key`.
+    #[inline]
+    #[must_use]
+    pub fn contains(&self, key: &[u8]) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// The row with `key`, to be changed in place.
+    #[inline]
+    #[must_use]
+    pub fn get_mut(&mut self, key: &[u8]) -> Option<RowMut<'_>> {
+        let position = self.locate(key);
+        self.row_at_mut(position, key)
+    }
+
+    /// Where `key` is, or would be.
+    #[inline]
+    #[must_use]
+    pub fn locate(&self, key: &[u8]) -> Position {
+        let key = SearchKey::new(key);
+        let leaf = self.leaf_of(&key);
+        self.position_in(leaf, &key)
+    }
+
+    #[inline(always)]
+    fn position_in(&self, leaf: NodePtr, key: &SearchKey<'_>) -> Position {
+        let slot = leaf.find(key);
+        Position { leaf, stamp: self.stamp.get(), index: slot.index as u16, found: slot.found }
+    }
+
+    /// `position` if it is good, otherwise where `key` is now.
+    #[inline(always)]
+    fn fresh(&self, position: Position, key: &[u8]) -> Position {
+        if position.stamp == self.stamp.get() { position } else { self.locate(key) }
+    }
+
+    /// The row at `position`, which was located for `key` in this tree: without another descent while the position is
+    /// good, with one when it is not.
+    #[inline]
+    #[must_use]
+    pub fn row_at(&self, position: Position, key: &[u8]) -> Option<RowRef<'_>> {
+        let position = self.fresh(position, key);
+        position.found.then(|| row_ref(position.leaf, usize::from(position.index)))
+    }
+
+    /// The row at `position`, which was located for `key` in this tree, to be changed in place.
+    #[inline]
+    #[must_use]
+    pub fn row_at_mut(&mut self, position: Position, key: &[u8]) -> Option<RowMut<'_>> {
+        let position = self.fresh(position, key);
+        position.found.then(|| RowMut {
+            leaf: position.leaf,
+            index: usize::from(position.index),
+            tree: std::marker::PhantomData,
+        })
+    }
+
+    // ---- order ----
+
+    /// The smallest key.
+    #[must_use]
+    pub fn first_key(&self) -> Option<KeyBuf> {
+        (!self.is_empty()).then(|| self.first_leaf().key(0))
+    }
+
+    /// The greatest key.
+    #[must_use]
+    pub fn last_key(&self) -> Option<KeyBuf> {
+        let leaf = self.last_leaf();
+        (!self.is_empty()).then(|| leaf.key(leaf.count() - 1))
+    }
+
+    /// The number of rows with keys less than `key`. Visits one node per level.
+    #[must_use]
+    pub fn rank(&self, key: &[u8]) -> u64 {
+        let key = SearchKey::new(key);
+        let (leaf, path) = self.path_of(&key);
+        let before = |&(node, index): &(NodePtr, usize)| (0..index).map(|i| u64::from(node.rows(i))).sum::<u64>();
+        path.steps().iter().map(before).sum::<u64>() + leaf.find(&key).index as u64
+    }
+
+    /// The key with exactly `rank` smaller ones; `None` when there are no more than `rank` rows. Visits one node per
+    /// level, so that a partition can be cut into parts of equally many rows.
+    #[must_use]
+    pub fn key_at(&self, rank: u64) -> Option<KeyBuf> {
+        if rank >= self.rows {
+            return None;
+        }
+        let (mut node, mut rest) = (self.root, rank);
+        for _ in 0..self.inner_levels {
+            let mut index = 0;
+            while rest >= u64::from(node.rows(index)) {
+                rest -= u64::from(node.rows(index));
+                index += 1;
+            }
+            node = node.child(index);
+        }
+        Some(node.key(rest as usize))
+    }
+
+    // ---- pages ----
+
+    /// A new, empty node at `level` of a page that was reserved.
+    fn take_node(&mut self, level: u8) -> NodePtr {
+        let page = self.pages.take();
+        // SAFETY: the page was just taken out of the allocator, which aligns pages and keeps their chunk alive.
+        unsafe { NodePtr::init(page, self.config.page_bytes, level) }
+    }
+
+    fn take_scratch(&mut self) -> Box<Scratch> {
+        self.scratch.take().unwrap_or_default()
+    }
+
+    fn put_scratch(&mut self, mut scratch: Box<Scratch>) {
+        scratch.leaf.clear();
+        scratch.children.clear();
+        self.scratch = Some(scratch);
+    }
+
+    /// Drops roots that have a single child.
+    fn lower_root(&mut self) {
+        self.root = self.lowered(self.root);
+        self.inner_levels = usize::from(self.root.level());
+    }
+
+    /// The node to which `node` leads without a choice; the pages on the way are given back.
+    fn lowered(&mut self, node: NodePtr) -> NodePtr {
+        let mut node = node;
+        while !node.is_leaf() && node.count() == 0 {
+            let child = node.child(0);
+            self.pages.give(node);
+            node = child;
+        }
+        node
+    }
+
+    /// Makes sure of `pages` pages before a change that must not fail half-way.
+    fn reserve(&mut self, pages: usize) -> Result<(), OutOfMemory> {
+        self.pages.reserve(pages)
+    }
+}
+
+#[inline(always)]
+fn row_ref<'a>(leaf: NodePtr, index: usize) -> RowRef<'a> {
+    RowRef { version: leaf.version(index), bytes: leaf.row(index) }
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("rows", &self.rows).field("height", &self.height()).finish_non_exhaustive()
+    }
+}

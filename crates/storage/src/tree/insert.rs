@@ -1,0 +1,272 @@
+//! Inserting and updating rows.
+//!
+//! Owns the splitting of nodes that are full. A change either happens whole or, with an error, not at all: pages are
+//! reserved before anything is touched.
+
+use super::pack::{Scratch, shortest_separator};
+use super::{MAX_HEIGHT, Path, Tree};
+use crate::key::{DisplayKey, KeyBuf, MAX_KEY_BYTES, prefix_successor};
+use crate::memory::OutOfMemory;
+use crate::node::{NodePtr, Prefix, SearchKey};
+use thiserror::Error;
+
+/// Inserts in a row, each directly behind the one before, after which a full leaf is cut at the insert rather than in
+/// the middle: rows arrive in key order there, and the left part gets no more of them.
+const ASCENDING_RUN: u8 = 8;
+
+/// Why a row was not stored. The tree is as it was before.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum InsertError {
+    /// There is a row with this key already.
+    #[error("a row with key {} exists already; update it instead", DisplayKey(.0))]
+    Duplicate(KeyBuf),
+    /// The encoded key is too long.
+    #[error("the key has {bytes} bytes but at most {max} are supported; shorten its strings")]
+    KeyTooLarge {
+        /// Bytes of the key.
+        bytes: usize,
+        /// Bytes supported.
+        max: usize,
+    },
+    /// The encoded row is too long.
+    #[error("the row has {bytes} bytes but its table holds rows of at most {max}; shorten it or split it over tables")]
+    RowTooLarge {
+        /// Bytes of the row.
+        bytes: usize,
+        /// Bytes supported by this tree.
+        max: usize,
+    },
+    /// The tree holds as many rows as it can count.
+    #[error("the partition holds {0} rows, as many as one can; split it")]
+    TreeFull(u64),
+    /// No memory for further pages.
+    #[error(transparent)]
+    OutOfMemory(#[from] OutOfMemory),
+}
+
+impl Tree {
+    /// Stores a new row.
+    ///
+    /// # Errors
+    /// When the key exists, key or row are too large, or memory is out; nothing was changed then.
+    #[inline]
+    pub fn insert(&mut self, key: &[u8], row: &[u8], version: u64) -> Result<(), InsertError> {
+        if key.len() > MAX_KEY_BYTES || row.len() > self.max_row_bytes() || self.rows >= u64::from(u32::MAX) {
+            return Err(self.refusal(key, row));
+        }
+        let search = SearchKey::new(key);
+        let (leaf, path) = self.path_of(&search);
+        let slot = leaf.find(&search);
+        if slot.found {
+            return Err(InsertError::Duplicate(KeyBuf::from_slice(key)));
+        }
+        let in_place = leaf.compare_prefix(&search) == Prefix::Same
+            && leaf.insert_entry(slot.index, &key[leaf.prefix_len()..], row, version);
+        if in_place {
+            for &(node, index) in path.steps() {
+                node.set_rows(index, node.rows(index) + 1);
+            }
+        } else {
+            self.insert_slowly(leaf, &path, slot.index, key, row, version)?;
+        }
+        self.rows += 1;
+        self.stamp.advance();
+        Ok(())
+    }
+
+    /// Gives the row with `key` other bytes, of any permitted length; `false` when there is no such key.
+    ///
+    /// # Errors
+    /// When the row is too large, or memory is out; nothing was changed then.
+    #[inline]
+    pub fn update(&mut self, key: &[u8], row: &[u8], version: u64) -> Result<bool, InsertError> {
+        if row.len() > self.max_row_bytes() {
+            return Err(self.refusal(&[], row));
+        }
+        let search = SearchKey::new(key);
+        let leaf = self.leaf_of(&search);
+        let slot = leaf.find(&search);
+        if !slot.found {
+            return Ok(false);
+        }
+        if !leaf.replace_row(slot.index, row, version) {
+            self.update_slowly(leaf, slot.index, key, row, version)?;
+        }
+        Ok(true)
+    }
+
+    #[cold]
+    fn refusal(&self, key: &[u8], row: &[u8]) -> InsertError {
+        if key.len() > MAX_KEY_BYTES {
+            InsertError::KeyTooLarge { bytes: key.len(), max: MAX_KEY_BYTES }
+        } else if row.len() > self.max_row_bytes() {
+            InsertError::RowTooLarge { bytes: row.len(), max: self.max_row_bytes() }
+        } else {
+            InsertError::TreeFull(self.rows)
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn insert_slowly(
+        &mut self,
+        leaf: NodePtr,
+        path: &Path,
+        index: usize,
+        key: &[u8],
+        row: &[u8],
+        version: u64,
+    ) -> Result<(), InsertError> {
+        let leaf = if leaf.is_empty_leaf() {
+            self.reserve(1)?;
+            self.root = self.take_node(0);
+            self.root
+        } else {
+            leaf
+        };
+        let wish = self.cut_wish(leaf, index);
+        let mut scratch = self.take_scratch();
+        scratch.leaf.unpack(leaf);
+        scratch.leaf.insert(index, key, row, version);
+        let stored = self.store_leaf(leaf, path, &mut scratch, wish);
+        self.put_scratch(scratch);
+        stored
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn update_slowly(
+        &mut self,
+        leaf: NodePtr,
+        index: usize,
+        key: &[u8],
+        row: &[u8],
+        version: u64,
+    ) -> Result<(), InsertError> {
+        let (_, path) = self.path_of(&SearchKey::new(key));
+        let mut scratch = self.take_scratch();
+        scratch.leaf.unpack(leaf);
+        scratch.leaf.replace(index, row, version);
+        let stored = self.store_leaf(leaf, &path, &mut scratch, None);
+        self.put_scratch(scratch);
+        if stored.is_ok() {
+            self.stamp.advance();
+        }
+        stored
+    }
+
+    /// Where to cut `leaf` if an insert at `index` makes it too full, when there is reason to prefer a place.
+    fn cut_wish(&self, leaf: NodePtr, index: usize) -> Option<usize> {
+        let (ascending, last) = leaf.insert_pattern();
+        let at_the_end_of_the_tree = index == leaf.count() && leaf.next().is_none();
+        let in_order = ascending >= ASCENDING_RUN && index == last + 1;
+        (at_the_end_of_the_tree || in_order).then_some(index)
+    }
+
+    /// Writes the list of the scratch over `leaf`, into a second leaf as well if one does not hold it.
+    fn store_leaf(
+        &mut self,
+        leaf: NodePtr,
+        path: &Path,
+        scratch: &mut Scratch,
+        wish: Option<usize>,
+    ) -> Result<(), InsertError> {
+        let (list, page_bytes) = (&scratch.leaf, self.config.page_bytes);
+        let entries = list.len();
+        if list.fits(0..entries, page_bytes) {
+            list.pack(0..entries, leaf, page_bytes);
+            recount(path.steps());
+            return Ok(());
+        }
+        if self.height() == MAX_HEIGHT {
+            return Err(InsertError::TreeFull(self.rows));
+        }
+        self.reserve(self.height() + 1)?;
+        let cut = list.cut(page_bytes, wish);
+        let right = self.take_node(0);
+        list.pack(0..cut, leaf, page_bytes);
+        list.pack(cut..entries, right, page_bytes);
+        right.link(leaf.next());
+        leaf.link(Some(right));
+        let separator = separator_of_cut(leaf, right);
+        self.insert_into_parents(path.steps(), &separator, leaf, right, scratch);
+        Ok(())
+    }
+
+    /// Adds `right` behind its sibling `left`, the child that the first step took, and counts rows anew all the way up.
+    /// Pages for a split of every step and a new root were reserved.
+    pub(super) fn insert_into_parents(
+        &mut self,
+        steps: &[(NodePtr, usize)],
+        separator: &[u8],
+        left: NodePtr,
+        right: NodePtr,
+        scratch: &mut Scratch,
+    ) {
+        let page_bytes = self.config.page_bytes;
+        let mut separator = KeyBuf::from_slice(separator);
+        let (mut left, mut right) = (left, right);
+        for (done, &(node, index)) in steps.iter().enumerate() {
+            node.set_rows(index, left.total_rows() as u32);
+            let key = SearchKey::new(&separator);
+            let in_place = node.compare_prefix(&key) == Prefix::Same
+                && node.insert_child(index, &separator[node.prefix_len()..], right, right.total_rows() as u32);
+            if in_place {
+                recount(&steps[done + 1..]);
+                return;
+            }
+            let list = &mut scratch.children;
+            list.clear();
+            list.unpack(node, &[]);
+            list.insert(index + 1, &separator, right, right.total_rows() as u32);
+            let children = list.len();
+            if list.fits(0..children, page_bytes) {
+                list.pack(0..children, node, page_bytes);
+                recount(&steps[done + 1..]);
+                return;
+            }
+            // At the right edge of the tree nodes are left full, as rows arriving in key order like it.
+            let at_the_edge = index + 2 == children && steps[done..].iter().all(|&(node, index)| index == node.count());
+            let cut = list.cut(page_bytes, if at_the_edge { children - 1 } else { children / 2 });
+            separator = KeyBuf::from_slice(list.separator(cut));
+            right = self.take_node(node.level());
+            list.pack(0..cut, node, page_bytes);
+            list.pack(cut..children, right, page_bytes);
+            left = node;
+        }
+        self.grow_root(&separator, left, right);
+    }
+
+    /// Makes a root with the children `left` and `right`. Its page was reserved.
+    pub(super) fn grow_root(&mut self, separator: &[u8], left: NodePtr, right: NodePtr) {
+        let root = self.take_node(left.level() + 1);
+        root.reset(self.config.page_bytes, separator, 1);
+        root.set_first_child(left, left.total_rows() as u32);
+        let fits = root.insert_child(0, &[], right, right.total_rows() as u32);
+        assert!(fits, "an empty page holds one separator");
+        self.root = root;
+        self.inner_levels = usize::from(root.level());
+    }
+}
+
+/// Counts the rows below each step anew, from the bottom up.
+pub(super) fn recount(steps: &[(NodePtr, usize)]) {
+    for &(node, index) in steps {
+        node.set_rows(index, node.child(index).total_rows() as u32);
+    }
+}
+
+/// The separator between two leaves that were one.
+fn separator_of_cut(left: NodePtr, right: NodePtr) -> KeyBuf {
+    let (last, first) = (left.key(left.count() - 1), right.key(0));
+    if right.count() == 1 {
+        // A key that had to go alone because it shares no prefix with the rest. The smallest key outside that prefix
+        // separates them as well, and sends there whatever else does not have it; else each such key would go alone.
+        let mut prefix = KeyBuf::new();
+        left.append_prefix(&mut prefix);
+        if let Some(end) = prefix_successor(&prefix).filter(|end| end[..] <= first[..] && left.count() > 1) {
+            return end;
+        }
+    }
+    shortest_separator(&last, &first)
+}

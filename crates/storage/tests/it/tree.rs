@@ -1,0 +1,134 @@
+//! Limits, errors and positions.
+
+use atrapos_storage::{
+    BulkError, BulkLoader, HeapMemory, InsertError, Key, KeyBuf, MAX_KEY_BYTES, Position, Tree, TreeConfig,
+};
+use std::sync::Arc;
+
+fn tree() -> Tree {
+    Tree::new(TreeConfig::default(), Arc::new(HeapMemory))
+}
+
+#[test]
+fn an_empty_tree_answers_everything() {
+    let mut tree = tree();
+    assert_eq!((tree.len(), tree.height(), tree.is_empty()), (0, 1, true));
+    assert_eq!(tree.get(b"a"), None);
+    assert!(!tree.remove(b"a"));
+    assert_eq!(tree.update(b"a", b"", 1), Ok(false));
+    assert!(tree.get_mut(b"a").is_none());
+    assert_eq!((tree.first_key(), tree.last_key(), tree.key_at(0), tree.rank(b"a")), (None, None, None, 0));
+    assert_eq!(tree.iter().count() + tree.iter().rev().count(), 0);
+    assert_eq!(tree.bytes().pages + tree.bytes().chunks, 0);
+    let (right, _) = tree.split_off(b"a").unwrap();
+    assert!(right.is_empty());
+    tree.append(right).unwrap();
+    assert_eq!(tree.check().unwrap().rows, 0);
+}
+
+#[test]
+fn limits_are_errors_that_change_nothing() {
+    let mut tree = tree();
+    tree.insert(b"a", b"1", 1).unwrap();
+    let max = tree.max_row_bytes();
+    assert!(max * 3 >= tree.config().page_bytes());
+    assert_eq!(tree.insert(b"a", b"2", 2), Err(InsertError::Duplicate(KeyBuf::from_slice(b"a"))));
+    let too_large = Err(InsertError::RowTooLarge { bytes: max + 1, max });
+    assert_eq!(tree.insert(b"b", &vec![0; max + 1], 2), too_large);
+    assert_eq!(tree.update(b"a", &vec![0; max + 1], 2).err(), too_large.err());
+    let bytes = MAX_KEY_BYTES + 1;
+    let too_large = Err(InsertError::KeyTooLarge { bytes, max: MAX_KEY_BYTES });
+    assert_eq!(tree.insert(&vec![0; bytes], b"", 2), too_large);
+    assert_eq!(tree.get(&vec![0; bytes]), None);
+    assert_eq!(tree.len(), 1);
+    assert_eq!(tree.get(b"a").map(|row| row.bytes), Some(&b"1"[..]));
+    tree.insert(&[0xff; MAX_KEY_BYTES], &vec![0; max], 2).unwrap();
+    tree.insert(&[0; MAX_KEY_BYTES], &vec![0; max], 2).unwrap();
+    tree.check().unwrap();
+}
+
+#[test]
+fn every_page_size_takes_a_third_of_a_page_with_the_longest_keys() {
+    for expected in [10, 400, 5_000] {
+        let config = TreeConfig::for_rows_of(expected);
+        let mut tree = Tree::new(config, Arc::new(HeapMemory));
+        let max = tree.max_row_bytes();
+        assert!(max * 3 >= config.page_bytes());
+        let count = if cfg!(miri) { 12u32 } else { 200 };
+        for i in 0..count {
+            // Long keys that share little or nearly all, full rows and empty ones, in no order.
+            let mut key = vec![(i % 3) as u8; MAX_KEY_BYTES - 4];
+            key.extend((i * 7919 % 1000).to_be_bytes());
+            let row = vec![i as u8; if i % 4 == 0 { 0 } else { max - (i as usize % 2) }];
+            tree.insert(&key, &row, u64::from(i)).unwrap();
+            tree.check().unwrap();
+        }
+        assert_eq!(tree.len(), u64::from(count));
+    }
+}
+
+#[test]
+fn keys_outside_the_prefix_do_not_scatter() {
+    // A leaf full of keys with a long common beginning, and then keys without it, in the order that hurts.
+    let mut tree = tree();
+    let count = if cfg!(miri) { 20u64 } else { 300 };
+    for i in 0..count {
+        let mut key = vec![b'p'; 400];
+        key.extend(i.encode().iter());
+        tree.insert(&key, &[0; 40], i).unwrap();
+    }
+    for i in (0..count).rev() {
+        tree.insert(&[b"z", &i.encode()[..]].concat(), &[0; 40], i).unwrap();
+    }
+    let summary = tree.check().unwrap();
+    assert!(summary.leaves as u64 <= count / 8 + 3, "{summary:?}");
+}
+
+#[test]
+fn positions_serve_until_something_moves() {
+    let mut tree = tree();
+    for id in 0u64..100 {
+        tree.insert(&id.encode(), &id.to_le_bytes(), id).unwrap();
+    }
+    let key = 50u64.encode();
+    let position = tree.locate(&key);
+    assert!(position.is_found());
+    tree.row_at_mut(position, &key).unwrap().bytes_mut()[0] = 99;
+    assert_eq!(tree.row_at(position, &key).unwrap().bytes[0], 99);
+    // A longer row in the same place does not move the entry, a removed neighbour does.
+    tree.update(&key, &[1; 12], 7).unwrap();
+    assert_eq!(tree.row_at(position, &key).unwrap().bytes, &[1; 12]);
+    tree.remove(&49u64.encode());
+    assert_eq!(tree.row_at(position, &key).unwrap().bytes, &[1; 12]);
+    let absent = tree.locate(&1_000u64.encode());
+    assert!(!absent.is_found());
+    tree.insert(&1_000u64.encode(), b"now", 1).unwrap();
+    assert_eq!(tree.row_at(absent, &1_000u64.encode()).unwrap().bytes, b"now");
+    assert_eq!(tree.row_at(Position::unknown(), &1_000u64.encode()).unwrap().bytes, b"now");
+}
+
+#[test]
+fn loading_names_the_row_that_is_wrong() {
+    let mut loader = BulkLoader::new(TreeConfig::default(), Arc::new(HeapMemory), 1.0);
+    for id in [1u64, 5, 9] {
+        loader.push(&id.encode(), b"row", id).unwrap();
+    }
+    let error = loader.push(&7u64.encode(), b"row", 7).unwrap_err();
+    assert_eq!(error, BulkError::OutOfOrder { key: 7u64.encode(), previous: 9u64.encode() });
+    assert!(error.to_string().contains("0x0000000000000007 follows 0x0000000000000009"), "{error}");
+    assert_eq!(loader.push(&9u64.encode(), b"row", 7), Err(BulkError::Duplicate(9u64.encode())));
+    assert!(matches!(loader.push(&10u64.encode(), &[0; 9_999], 7), Err(BulkError::RowTooLarge { bytes: 9_999, .. })));
+    assert!(matches!(loader.push(&[0xff; 513], b"", 7), Err(BulkError::KeyTooLarge { bytes: 513, .. })));
+    loader.push(&10u64.encode(), b"row", 10).unwrap();
+    let tree = loader.finish().unwrap();
+    assert_eq!(tree.iter().map(|entry| entry.version()).collect::<Vec<_>>(), [1, 5, 9, 10]);
+}
+
+#[test]
+fn a_tree_may_move_to_another_thread() {
+    fn movable<T: Send + Sync>() {}
+    movable::<Tree>();
+    movable::<Position>();
+    movable::<atrapos_storage::Probe<'static>>();
+    movable::<atrapos_storage::Range<'static>>();
+}
