@@ -133,6 +133,10 @@ impl Abort {
         Abort::because(AbortReason::User, why)
     }
 
+    /// Stands for the outcome of a procedure that has not ended; nobody ever sees it.
+    pub(crate) const UNFINISHED: Abort =
+        Abort { reason: AbortReason::Misuse, detail: Detail::Static("the procedure did not end") };
+
     pub(crate) fn because(reason: AbortReason, why: &'static str) -> Abort {
         Abort { reason, detail: Detail::Static(why) }
     }

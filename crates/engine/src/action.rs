@@ -109,7 +109,7 @@ impl Apply<'_> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn row(&self) -> Option<(u64, &[u8])> {
         let found = match self.position {
             Some(position) => self.partition.tree.row_at(position, self.key()),
@@ -208,7 +208,7 @@ pub struct Get<T: Table>(std::marker::PhantomData<fn() -> T>);
 impl<T: Table> Operation for Get<T> {
     type Output = Option<T::Row>;
 
-    #[inline]
+    #[inline(always)]
     fn apply(self, at: &mut Apply<'_>) -> Result<Option<T::Row>, Abort> {
         match at.row() {
             Some((_, row)) => decode_row::<T::Row>(row).map(Some),
@@ -515,6 +515,20 @@ impl Operation for Follow {
 }
 
 impl Follower {
+    /// The follower that an action was made of, to be run later.
+    pub(crate) fn from_action(action: Action<Follow>) -> Follower {
+        let Action { table, target, operation, .. } = action;
+        match (operation, target) {
+            (Follow::AddEntry(key), LockTarget::Key(entry)) => Follower::AddEntry { index: table, entry, key },
+            (Follow::RemoveEntry, LockTarget::Key(entry)) => Follower::RemoveEntry { index: table, entry },
+            (Follow::RequireParent, LockTarget::Key(key)) => Follower::RequireParent { parent: table, key },
+            (Follow::RequireNoChild, LockTarget::Range { lower, .. }) => {
+                Follower::RequireNoChild { through: table, prefix: lower }
+            }
+            _ => unreachable!("only an absence is looked for in a range"),
+        }
+    }
+
     pub(crate) fn into_action(self, tag: CatalogTag) -> Action<Follow> {
         match self {
             Follower::AddEntry { index, entry, key } => {

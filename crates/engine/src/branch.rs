@@ -122,7 +122,7 @@ impl Branch {
     }
 
     /// Ends the branch of a transaction that entered no locks.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish_unseen(&mut self, commit: bool, tables: &RefCell<Tables>) {
         debug_assert!(!self.entered, "locks are released by `finish`");
         if !commit && !self.undo.changes.is_empty() {

@@ -2,10 +2,11 @@
 //!
 //! A transaction that has touched nothing yet may be put off without any isolation being lost. So the first look-up of a
 //! transaction, when others are ready to run, only notes its key here; when [`BATCH`] keys are there, or nothing else is
-//! ready, all are looked up level by level with prefetching, and their transactions go on with the places found. What
+//! ready, all are looked up level by level with prefetching, and their transactions go on with the positions found. What
 //! a data-oriented engine can do and a thread-per-transaction engine cannot.
 //!
-//! Invariant: a place that was found is a hint. The tree checks it and looks again when something has moved in between.
+//! Invariant: a position that was found is a hint. The tree checks it (no two trees, and no two states of one, have the
+//! same stamp) and looks again when something has moved in between.
 
 use std::cell::RefCell;
 
@@ -30,7 +31,6 @@ struct Entry {
 #[derive(Clone, Copy, Debug)]
 struct Hint {
     task: TaskId,
-    place: Place,
     position: Position,
 }
 
@@ -39,7 +39,7 @@ struct Hint {
 pub(crate) struct Lookups {
     waiting: RefCell<ArrayVec<Entry, BATCH>>,
     /// By index of the task.
-    hints: RefCell<Vec<Option<Hint>>>,
+    hints: RefCell<Vec<Hint>>,
 }
 
 impl Lookups {
@@ -50,7 +50,7 @@ impl Lookups {
     }
 
     /// Puts off the look-up of `key` for the current task, which will be woken.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put_off(&self, worker: &EngineWorker, place: Place, key: &KeyBuf) {
         let full = {
             let mut waiting = self.waiting.borrow_mut();
@@ -63,21 +63,19 @@ impl Lookups {
     }
 
     /// Takes the result for the current task; `None` while it is still waiting.
-    #[inline]
-    pub(crate) fn take(&self, task: TaskId) -> Option<(Place, Position)> {
+    #[inline(always)]
+    pub(crate) fn take(&self, task: TaskId) -> Option<Position> {
         let mut hints = self.hints.borrow_mut();
         let hint = hints.get_mut(task.index())?;
-        match hint {
-            Some(found) if found.task == task => {
-                let result = (found.place, found.position);
-                *hint = None;
-                Some(result)
-            }
-            _ => None,
+        if hint.task != task {
+            return None;
         }
+        hint.task = TaskId::NONE;
+        Some(hint.position)
     }
 
     /// Makes the waiting look-ups and wakes their tasks. Returns whether there were any.
+    #[inline(never)]
     pub(crate) fn flush(&self, worker: &EngineWorker) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.is_empty() {
@@ -93,9 +91,9 @@ impl Lookups {
         for (entry, probe) in waiting.iter().zip(&probes) {
             let at = entry.task.index();
             if at >= hints.len() {
-                hints.resize(at + 1, None);
+                hints.resize(at + 1, Hint { task: TaskId::NONE, position: Position::unknown() });
             }
-            hints[at] = Some(Hint { task: entry.task, place: entry.place, position: probe.position });
+            hints[at] = Hint { task: entry.task, position: probe.position };
             worker.wake(entry.task);
         }
         worker.shard().stats.interleaved.add(probes.len() as u64);

@@ -57,7 +57,7 @@ pub(crate) struct Tables {
 
 impl Tables {
     /// Where `key` is: its partition and the owner.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn locate(&self, table: TableId, key: &[u8]) -> (Place, WorkerId) {
         let shard = &self.shards[table.at()];
         let partition = shard.scheme.partition_of(key);

@@ -32,12 +32,16 @@ pub(crate) async fn run_here<R>(
     worker: &Rc<EngineWorker>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
 ) -> Result<R, Abort> {
-    let (outcome, age) = attempt(worker, procedure, 0).await;
-    match outcome {
+    let scope = Scope::begin(worker);
+    let mut outcome = Err(Abort::UNFINISHED);
+    poll_to_end(worker, &scope, procedure, &mut outcome).await;
+    let age = scope.core().age.get();
+    scope.finish(&mut outcome);
+    match &outcome {
         Err(abort) if abort.reason().advice() == Advice::Retry => {
-            run_again(worker, procedure, abort, age).await
+            Box::pin(run_again(worker, procedure, abort.clone(), age)).await
         }
-        outcome => outcome,
+        _ => outcome,
     }
 }
 
@@ -55,8 +59,12 @@ async fn run_again<R>(
         worker.shard().stats.retried.add(1);
         // Those it gave way to go first.
         yield_once(worker).await;
-        let (outcome, same_age) = attempt(worker, procedure, age).await;
-        age = same_age;
+        let scope = Scope::begin(worker);
+        scope.core().age.set(age);
+        let mut outcome = Err(Abort::UNFINISHED);
+        poll_to_end(worker, &scope, procedure, &mut outcome).await;
+        age = scope.core().age.get();
+        scope.finish(&mut outcome);
         match outcome {
             Err(again) if again.reason().advice() == Advice::Retry => abort = again,
             outcome => return outcome,
@@ -79,38 +87,36 @@ async fn yield_once(worker: &EngineWorker) {
     .await;
 }
 
-/// One attempt; returns its outcome and the age it had.
-#[inline]
-async fn attempt<R>(
-    worker: &Rc<EngineWorker>,
-    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
-    age: u64,
-) -> (Result<R, Abort>, u64) {
-    let scope = Scope::begin(worker);
-    scope.core().age.set(age);
-    let outcome = poll_to_end(worker, &scope, procedure).await;
-    let age = scope.core().age.get();
-    (scope.finish(outcome), age)
-}
-
+/// Polls a procedure until it ends. Its outcome goes where the caller wants it: results are copied often enough.
 #[inline]
 async fn poll_to_end<R>(
     worker: &Rc<EngineWorker>,
     scope: &Scope<'_>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
-) -> Result<R, Abort> {
+    outcome: &mut Result<R, Abort>,
+) {
     let core = scope.core();
     let mut tx = Tx::new(worker, core);
     let mut running = pin!(procedure(&mut tx));
-    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(context))) {
-        Ok(Poll::Ready(outcome)) => Poll::Ready(outcome),
-        Ok(Poll::Pending) => match core.on_suspend(worker) {
-            Ok(()) => Poll::Pending,
-            Err(misuse) => Poll::Ready(Err(misuse)),
-        },
-        Err(panic) => Poll::Ready(Err(panicked(panic.as_ref()))),
+    poll_fn(|context| {
+        let poll = || match running.as_mut().poll(context) {
+            Poll::Ready(ended) => {
+                *outcome = ended;
+                true
+            }
+            Poll::Pending => false,
+        };
+        match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(true) => return Poll::Ready(()),
+            Ok(false) => match core.on_suspend(worker) {
+                Ok(()) => return Poll::Pending,
+                Err(misuse) => *outcome = Err(misuse),
+            },
+            Err(panic) => *outcome = Err(panicked(panic.as_ref())),
+        }
+        Poll::Ready(())
     })
-    .await
+    .await;
 }
 
 /// Runs a procedure here with its trace.
@@ -122,8 +128,9 @@ pub(crate) async fn run_traced<R>(
     let core = Rc::clone(scope.core());
     core.trace.open();
     core.trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
-    let outcome = poll_to_end(worker, &scope, procedure).await;
-    let outcome = scope.finish(outcome);
+    let mut outcome = Err(Abort::UNFINISHED);
+    poll_to_end(worker, &scope, procedure, &mut outcome).await;
+    scope.finish(&mut outcome);
     let events = core.trace.close();
     (outcome, events)
 }

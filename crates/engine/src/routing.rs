@@ -48,7 +48,7 @@ pub struct FamilyScheme {
 }
 
 /// First eight bytes of a key, padded with zeros, as an integer that orders as the bytes do.
-#[inline]
+#[inline(always)]
 pub(crate) fn head_of(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
         Some(head) => u64::from_be_bytes(*head),
@@ -69,13 +69,12 @@ impl FamilyScheme {
     }
 
     /// The index of the partition that holds `key`.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub fn partition_of(&self, key: &[u8]) -> usize {
         let head = head_of(key);
         let mut at = match self.heads.as_slice() {
             [] => return 0,
-            [one] => usize::from(*one < head),
             heads => heads.partition_point(|cut| *cut < head),
         };
         // Cuts with the same head as the key are told apart by their other bytes.

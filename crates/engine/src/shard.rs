@@ -114,12 +114,12 @@ impl Shard {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_core(&self) -> Rc<TxCore> {
         self.cores.borrow_mut().pop().unwrap_or_default()
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn put_core(&self, core: Rc<TxCore>) {
         let mut cores = self.cores.borrow_mut();
         if cores.len() < POOL {

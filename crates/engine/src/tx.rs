@@ -24,20 +24,22 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::ops::ControlFlow;
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use atrapos_runtime::{Call, Reply, WorkerId};
+use atrapos_runtime::{Call, Lost, Reply, WorkerId};
 use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTicket};
 use atrapos_storage::{KeyBuf, Position};
 
 use crate::abort::{Abort, AbortReason};
 use crate::action::{
-    Action, Apply, CollectKeys, Fold, Folded, Follower, Insert, Operation, Update,
+    Action, Apply, CollectKeys, Delete, Fold, Folded, Follower, Get, Operation, Update,
 };
 use crate::branch::{Branch, Held};
 use crate::partition::Place;
 use crate::range::KeyRange;
+use crate::run::Run;
 use crate::schema::{Index, IndexRef, Table, TableRef, decode_key};
 use crate::section::EngineSection;
 use crate::shard::{EngineWorker, Shard, Wait, WaitState};
@@ -58,8 +60,11 @@ pub(crate) struct TxCore {
     is_doomed: Cell<bool>,
     /// Actions sent whose results have not been taken.
     outstanding: Cell<u32>,
-    /// How many of its own operations it is suspended in; a procedure that suspends in anything else would never go on.
-    suspended_in: Cell<u32>,
+    /// Set by an operation of its own that is about to suspend it: a procedure that suspends in anything else would never
+    /// go on.
+    suspends: Cell<bool>,
+    /// What must follow the writes made so far; empty between actions.
+    pub(crate) followers: RefCell<Vec<Follower>>,
     pub(crate) trace: Trace,
 }
 
@@ -96,20 +101,49 @@ impl TxCore {
 
     /// Called when the procedure returns to the worker without being finished. An error means that nothing would ever
     /// wake it again.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn on_suspend(self: &Rc<Self>, worker: &EngineWorker) -> Result<(), Abort> {
-        if self.suspended_in.get() == 0 {
+        if !self.suspends.replace(false) {
             return Err(Abort::because(
                 AbortReason::Misuse,
                 "the procedure awaits something other than its own actions; do that before or after the transaction",
             ));
         }
-        self.enter_locks(worker);
+        if !self.home.borrow().is_untouched() {
+            self.enter_locks(worker);
+        }
         Ok(())
     }
 
+    /// Why a doomed transaction is doomed.
     #[cold]
-    fn doom(&self, abort: &Abort) {
+    fn doomed_for(&self) -> Abort {
+        self.doomed.borrow().clone().expect("a doomed transaction knows why")
+    }
+
+    /// Why the transaction must not commit although its procedure ended well.
+    #[cold]
+    fn cannot_commit(&self) -> Option<Abort> {
+        if self.is_doomed.get() {
+            return Some(self.doomed_for());
+        }
+        (self.outstanding.get() > 0).then(|| {
+            Abort::because(
+                AbortReason::Misuse,
+                "the procedure ended while one of its actions was still under way; await every action",
+            )
+        })
+    }
+
+    /// An operation of the transaction is about to suspend it.
+    #[inline]
+    pub(crate) fn suspending(&self) {
+        self.suspends.set(true);
+    }
+
+    /// An action failed: whatever the procedure does now, the transaction aborts.
+    #[cold]
+    pub(crate) fn doom(&self, abort: &Abort) {
         if !self.is_doomed.replace(true) {
             self.doomed.replace(Some(abort.clone()));
         }
@@ -123,7 +157,7 @@ pub(crate) struct Scope<'w> {
 }
 
 impl<'w> Scope<'w> {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(worker: &'w Rc<EngineWorker>) -> Scope<'w> {
         Scope { worker, core: Some(worker.shard().take_core()) }
     }
@@ -133,33 +167,24 @@ impl<'w> Scope<'w> {
         self.core.as_ref().expect("a scope has its core until it is finished")
     }
 
-    /// Commits or aborts by the procedure's outcome and returns what became of it.
-    #[inline]
-    pub(crate) fn finish<R>(mut self, outcome: Result<R, Abort>) -> Result<R, Abort> {
+    /// Commits or aborts by the procedure's outcome, which becomes an abort when the transaction cannot commit.
+    #[inline(always)]
+    pub(crate) fn finish<R>(mut self, outcome: &mut Result<R, Abort>) {
         let core = self.core.take().expect("a scope is finished once");
-        let outcome = if core.is_doomed.get() {
-            match (outcome, core.doomed.take()) {
-                (Err(abort), _) => Err(abort),
-                (Ok(_), Some(doomed)) => Err(doomed),
-                (Ok(result), None) => Ok(result),
-            }
-        } else {
-            outcome
-        };
-        let outcome = match outcome {
-            Ok(_) if core.outstanding.get() > 0 => Err(Abort::because(
-                AbortReason::Misuse,
-                "the procedure ended while one of its actions was still under way; await every action",
-            )),
-            outcome => outcome,
-        };
+        if outcome.is_ok()
+            && (core.is_doomed.get() || core.outstanding.get() > 0)
+            && let Some(abort) = core.cannot_commit()
+        {
+            *outcome = Err(abort);
+        }
         let stats = &self.worker.shard().stats;
         match &outcome {
             Ok(_) => stats.committed.add(1),
             Err(abort) => stats.aborted[abort.reason() as usize].add(1),
         }
         end(self.worker, core, outcome.is_ok());
-        outcome
+        // The scope is over: its destructor has nothing to do.
+        std::mem::forget(self);
     }
 }
 
@@ -173,13 +198,12 @@ impl Drop for Scope<'_> {
 }
 
 /// Releases the transaction everywhere and recycles its state.
-#[inline]
+#[inline(always)]
 fn end(worker: &EngineWorker, core: Rc<TxCore>, commit: bool) {
     let shard = worker.shard();
     core.trace.event(worker, Stage::Release, || if commit { "commits" } else { "aborts" }.to_owned());
     if core.owner.get() == 0 && !core.is_doomed.get() {
         core.home.borrow_mut().finish_unseen(commit, &shard.tables);
-        core.suspended_in.set(0);
     } else {
         end_known(worker, &core, commit);
     }
@@ -199,41 +223,37 @@ fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, commit: bool) {
     shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, commit);
     core.owner.set(0);
     core.outstanding.set(0);
-    core.suspended_in.set(0);
+    core.suspends.set(false);
+    core.followers.borrow_mut().clear();
     core.is_doomed.set(false);
     core.doomed.take();
 }
 
-/// What an attempt to run an action as a direct call came to.
-pub(crate) enum Attempt<O: Operation> {
-    Done(Result<O::Output, Abort>),
-    /// A lock of somebody else is in the way.
-    Blocked(Action<O>),
-}
-
-/// Runs an action on a partition of this worker unless a lock is in its way.
-#[inline]
+/// Runs an action on a partition of this worker, taking it out of `action`; or leaves it there and returns `None` when a
+/// lock of somebody else is in its way.
+#[inline(always)]
 fn attempt<O: Operation>(
     shard: &Shard,
     owner: LockOwner,
     branch: &mut Branch,
     place: Place,
-    action: Action<O>,
+    action: &mut Option<Action<O>>,
     position: Option<Position>,
     followers: &mut Vec<Follower>,
-) -> Attempt<O> {
+) -> Option<Result<O::Output, Abort>> {
+    let asked = action.as_ref().expect("an action is attempted once");
     let section = EngineSection::enter();
     let mut tables = shard.tables.borrow_mut();
     let partition = tables.partition_mut(place);
     let locks = &mut partition.locks;
-    if !locks.is_empty() && locks.is_in_the_way(owner, &action.target, action.mode) {
+    if !locks.is_empty() && locks.is_in_the_way(owner, &asked.target, asked.mode) {
         section.leave();
-        return Attempt::Blocked(action);
+        return None;
     }
     if branch.entered {
-        shard.stats.locks_entered.add(u64::from(locks.enter(owner, &action.target, action.mode)));
+        shard.stats.locks_entered.add(u64::from(locks.enter(owner, &asked.target, asked.mode)));
     }
-    let Action { mode, target, operation, .. } = action;
+    let Some(Action { mode, target, operation, .. }) = action.take() else { unreachable!("it was just looked at") };
     branch.held.push(Held { place, mode, target });
     let held = branch.held.last_mut().expect("the access was just noted");
     let mut at = Apply {
@@ -249,7 +269,7 @@ fn attempt<O: Operation>(
     };
     let done = operation.apply(&mut at);
     section.leave();
-    Attempt::Done(done)
+    Some(done)
 }
 
 /// Runs an action whose lock was queued and has been granted. `held` is where the branch noted it.
@@ -348,7 +368,7 @@ fn refused(reason: AbortReason) -> Abort {
 }
 
 /// What an action brings back from its owner: its result and what must follow.
-type Returned<O> = (Result<<O as Operation>::Output, Abort>, Vec<Follower>);
+pub(crate) type Returned<O> = (Result<<O as Operation>::Output, Abort>, Vec<Follower>);
 
 /// Runs, at the owner, an action of a transaction that has its home on another worker, and replies.
 fn on_action<O: Operation>(
@@ -362,16 +382,18 @@ fn on_action<O: Operation>(
     debug_assert_eq!(holder, worker.id(), "all workers have the same scheme");
     let branch = shard.visitor(owner);
     let mut followers = Vec::new();
-    let attempted = attempt(shard, owner, &mut branch.borrow_mut(), place, action, None, &mut followers);
-    match attempted {
-        Attempt::Done(done) => reply.send(worker, (done, followers)),
-        Attempt::Blocked(action) => {
+    let mut action = Some(action);
+    let attempted = attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut followers);
+    match (attempted, action) {
+        (Some(done), _) => reply.send(worker, (done, followers)),
+        (None, None) => unreachable!("an action that is blocked is still there"),
+        (None, Some(action)) => {
             let own = Rc::clone(worker);
             worker.spawn(async move {
-                let mut followers = Vec::new();
-                let done = queue_and_run(&own, owner, &branch, place, action, &mut followers).await;
+                let followers = RefCell::new(followers);
+                let done = queue_and_run(&own, owner, &branch, place, action, &followers).await;
                 drop(branch);
-                reply.send(&own, (done, followers));
+                reply.send(&own, (done, followers.take()));
             });
         }
     }
@@ -391,20 +413,23 @@ fn on_actions<O: Operation>(
     let mut actions = actions.into_iter();
     while let Some(action) = actions.next() {
         let (place, _) = shard.tables.borrow().locate(action.table, action.key());
-        let attempted = attempt(shard, owner, &mut branch.borrow_mut(), place, action, None, &mut followers);
-        match attempted {
-            Attempt::Done(Ok(result)) => results.push(result),
-            Attempt::Done(Err(abort)) => return reply.send(worker, (Err(abort), followers)),
-            Attempt::Blocked(action) => {
+        let mut action = Some(action);
+        let attempted = attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut followers);
+        match (attempted, action) {
+            (Some(Ok(result)), _) => results.push(result),
+            (Some(Err(abort)), _) => return reply.send(worker, (Err(abort), followers)),
+            (None, None) => unreachable!("an action that is blocked is still there"),
+            (None, Some(action)) => {
                 let own = Rc::clone(worker);
+                let followers = RefCell::new(followers);
                 worker.spawn(async move {
                     let mut next = Some((place, action));
                     while let Some((place, action)) = next {
-                        match queue_and_run(&own, owner, &branch, place, action, &mut followers).await {
+                        match queue_and_run(&own, owner, &branch, place, action, &followers).await {
                             Ok(result) => results.push(result),
                             Err(abort) => {
                                 drop(branch);
-                                return reply.send(&own, (Err(abort), followers));
+                                return reply.send(&own, (Err(abort), followers.take()));
                             }
                         }
                         next = actions.next().map(|action| {
@@ -413,7 +438,7 @@ fn on_actions<O: Operation>(
                         });
                     }
                     drop(branch);
-                    reply.send(&own, (Ok(results), followers));
+                    reply.send(&own, (Ok(results), followers.take()));
                 });
                 return;
             }
@@ -430,7 +455,7 @@ async fn queue_and_run<O: Operation>(
     branch: &RefCell<Branch>,
     place: Place,
     action: Action<O>,
-    followers: &mut Vec<Follower>,
+    followers: &RefCell<Vec<Follower>>,
 ) -> Result<O::Output, Abort> {
     let Action { mode, target, operation, .. } = action;
     let held = {
@@ -442,7 +467,7 @@ async fn queue_and_run<O: Operation>(
         branch.held.len() - 1
     };
     LockWait::wait(worker, owner, place, mode, &target).await?;
-    run_granted(worker.shard(), &mut branch.borrow_mut(), held, operation, followers)
+    run_granted(worker.shard(), &mut branch.borrow_mut(), held, operation, &mut followers.borrow_mut())
 }
 
 /// An action of a phase, under way.
@@ -485,78 +510,34 @@ impl<'w> Tx<'w> {
     /// # Errors
     /// The reason for which the transaction now has to abort.
     #[inline]
-    pub async fn run<O: Operation>(&mut self, action: Action<O>) -> Result<O::Output, Abort> {
-        let mut followers = Vec::new();
-        let result = self.run_bare(action, &mut followers).await;
-        if followers.is_empty() {
-            return result;
-        }
-        let result = result?;
-        self.follow(followers).await?;
-        Ok(result)
+    pub fn run<O: Operation>(&mut self, action: Action<O>) -> Run<'_, 'w, O> {
+        Run::new(self, action)
     }
 
     #[inline]
-    async fn run_bare<O: Operation>(
-        &mut self,
-        action: Action<O>,
-        followers: &mut Vec<Follower>,
-    ) -> Result<O::Output, Abort> {
-        let shard = self.worker.shard();
-        self.admit(&action)?;
-        let (place, owner) = shard.tables.borrow().locate(action.table, action.key());
-        if owner != self.worker.id() {
-            let call = self.send(owner, action);
-            return self.receive(call, followers).await;
-        }
-        let mut position = None;
-        if self.core.home.borrow().is_untouched() && shard.lookups.pays(self.worker) {
-            shard.lookups.put_off(self.worker, place, action.key());
-            position = self.looked_up(place).await;
-        }
-        shard.stats.local_actions.add(1);
-        self.core.trace.event(self.worker, Stage::Execute, || self.describe(&action, "runs a direct call on"));
-        let attempted =
-            attempt(shard, self.core.owner(), &mut self.core.home.borrow_mut(), place, action, position, followers);
-        match attempted {
-            Attempt::Done(Ok(result)) => Ok(result),
-            Attempt::Done(Err(abort)) => {
-                self.core.doom(&abort);
-                Err(abort)
-            }
-            Attempt::Blocked(action) => self.wait_and_run(place, action, followers).await,
-        }
+    pub(crate) fn worker(&self) -> &'w Rc<EngineWorker> {
+        self.worker
     }
 
-    /// Waits for the result of an interleaved look-up.
     #[inline]
-    async fn looked_up(&self, place: Place) -> Option<Position> {
-        let (worker, core) = (self.worker, self.core);
-        core.suspended_in.set(core.suspended_in.get() + 1);
-        let found = poll_fn(|_| match worker.shard().lookups.take(worker.current_task()) {
-            Some(found) => Poll::Ready(found),
-            None => Poll::Pending,
-        })
-        .await;
-        core.suspended_in.set(core.suspended_in.get() - 1);
-        (found.0 == place).then_some(found.1)
+    pub(crate) fn core(&self) -> &'w Rc<TxCore> {
+        self.core
     }
 
     /// Refuses an action before anything is done.
-    #[inline]
-    fn admit<O: Operation>(&self, action: &Action<O>) -> Result<(), Abort> {
+    #[inline(always)]
+    pub(crate) fn admit<O: Operation>(&self, action: &Action<O>) -> Result<(), Abort> {
         if self.core.is_doomed.get() {
-            let doomed = self.core.doomed.borrow().clone();
-            return Err(doomed.expect("a doomed transaction knows why"));
+            return Err(self.core.doomed_for());
         }
         self.worker.shard().catalog.check(action.table, action.tag).inspect_err(|abort| self.core.doom(abort))
     }
 
     /// Sends an action to its owner. What the transaction holds here is entered in the lock tables when it suspends.
-    fn send<O: Operation>(&self, to: WorkerId, action: Action<O>) -> Call<Returned<O>> {
+    pub(crate) fn send<O: Operation>(&self, to: WorkerId, action: Action<O>) -> Call<Returned<O>> {
         let owner = self.prepare_remote(to, 1);
         self.core.trace.event(self.worker, Stage::Execute, || {
-            format!("{} worker {}", self.describe(&action, "sends an action on"), to.0)
+            format!("{} to worker {}", self.name_of("sends an action on", action.table), to.0)
         });
         self.worker.call(to, move |worker, reply| on_action(worker, owner, action, reply))
     }
@@ -572,54 +553,119 @@ impl<'w> Tx<'w> {
         owner
     }
 
-    /// Suspends until `future`, one of the transaction's own, is ready.
+    /// Waits for `future`, one of the transaction's own operations.
     async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
-        let core = self.core;
-        core.suspended_in.set(core.suspended_in.get() + 1);
-        let result = future.await;
-        core.suspended_in.set(core.suspended_in.get() - 1);
-        result
+        let mut future = pin!(future);
+        poll_fn(|context| {
+            let polled = future.as_mut().poll(context);
+            if polled.is_pending() {
+                self.core.suspending();
+            }
+            polled
+        })
+        .await
     }
 
     async fn receive<T: Send + 'static>(
         &self,
         call: Call<(Result<T, Abort>, Vec<Follower>)>,
-        followers: &mut Vec<Follower>,
     ) -> Result<T, Abort> {
         let returned = self.suspend(call).await;
+        self.received(returned)
+    }
+
+    /// Takes in what an action brought back from its owner.
+    pub(crate) fn received<T>(&self, returned: Result<(Result<T, Abort>, Vec<Follower>), Lost>) -> Result<T, Abort> {
         self.core.outstanding.set(self.core.outstanding.get() - 1);
         let result = match returned {
-            Ok((result, returned)) => {
-                followers.extend(returned);
+            Ok((result, followers)) => {
+                self.core.followers.borrow_mut().extend(followers);
                 result
             }
-            Err(_) => Err(Abort::shutting_down()),
+            Err(Lost) => Err(Abort::shutting_down()),
         };
         self.core.trace.event(self.worker, Stage::Execute, || "has the result of an action from its owner".to_owned());
         result.inspect_err(|abort| self.core.doom(abort))
     }
 
     /// Runs a local action that has to queue for its lock.
-    async fn wait_and_run<O: Operation>(
+    pub(crate) async fn wait_and_run<O: Operation>(
         &self,
         place: Place,
         action: Action<O>,
-        followers: &mut Vec<Follower>,
     ) -> Result<O::Output, Abort> {
         let owner = self.core.ensure_known(self.worker);
         self.core.enter_locks(self.worker);
         self.core.home.borrow_mut().entered = true;
-        self.core.trace.event(self.worker, Stage::Lock, || self.describe(&action, "waits for a lock on"));
-        let run = queue_and_run(self.worker, owner, &self.core.home, place, action, followers);
+        self.core.trace.event(self.worker, Stage::Lock, || self.name_of("waits for a lock on", action.table));
+        let run = queue_and_run(self.worker, owner, &self.core.home, place, action, &self.core.followers);
         self.suspend(run).await.inspect_err(|abort| self.core.doom(abort))
     }
 
-    /// Runs what must follow writes.
+    /// Runs the followers that can run here and now. Returns whether others are left, for [`follow_rest`](Tx::follow_rest).
+    #[inline(always)]
+    pub(crate) fn follow_now(&self) -> Result<bool, Abort> {
+        if self.core.followers.borrow().is_empty() {
+            return Ok(false);
+        }
+        self.follow_local()
+    }
+
+    #[inline(never)]
+    fn follow_local(&self) -> Result<bool, Abort> {
+        let shard = self.worker.shard();
+        let mut left = 0;
+        loop {
+            let follower = {
+                let mut followers = self.core.followers.borrow_mut();
+                if followers.len() == left {
+                    return Ok(left > 0);
+                }
+                followers.remove(left)
+            };
+            let action = follower.into_action(shard.catalog.tag);
+            let (place, owner) = shard.tables.borrow().locate(action.table, action.key());
+            let mut action = Some(action);
+            if owner == self.worker.id()
+                && let Some(done) = self.attempt_here(place, &mut action, None)
+            {
+                done?;
+            } else {
+                let kept = action.expect("an action that was not run is still there");
+                self.core.followers.borrow_mut().insert(left, Follower::from_action(kept));
+                left += 1;
+            }
+        }
+    }
+
+    /// Runs the followers that must wait, or that belong to other workers.
     #[cold]
-    async fn follow(&mut self, followers: Vec<Follower>) -> Result<(), Abort> {
+    pub(crate) async fn follow_rest(&self) -> Result<(), Abort> {
         let tag = self.worker.shard().catalog.tag;
-        let actions: Vec<_> = followers.into_iter().map(|follower| follower.into_action(tag)).collect();
-        self.join_all(actions).await.map(drop)
+        let followers = self.core.followers.take();
+        let actions = followers.into_iter().map(|follower| follower.into_action(tag));
+        self.join_all_bare(actions).await.map(drop)
+    }
+
+    /// Runs an action of the home's own as a direct call, or leaves it in `action` and returns `None` when a lock is in its
+    /// way.
+    #[inline(always)]
+    pub(crate) fn attempt_here<O: Operation>(
+        &self,
+        place: Place,
+        action: &mut Option<Action<O>>,
+        position: Option<Position>,
+    ) -> Option<Result<O::Output, Abort>> {
+        let shard = self.worker.shard();
+        shard.stats.local_actions.add(1);
+        self.core.trace.event(self.worker, Stage::Execute, || self.describe(action, "runs a direct call on"));
+        let mut home = self.core.home.borrow_mut();
+        let mut followers = self.core.followers.borrow_mut();
+        let attempted = attempt(shard, self.core.owner(), &mut home, place, action, position, &mut followers);
+        if let Some(Err(abort)) = &attempted {
+            self.core.doom(abort);
+        }
+        attempted
     }
 
     /// Runs the actions of a phase at once, a synchronization point: those of other owners are sent first, then
@@ -640,18 +686,16 @@ impl<'w> Tx<'w> {
         &mut self,
         actions: impl IntoIterator<Item = Action<O>>,
     ) -> Result<Vec<O::Output>, Abort> {
-        let mut followers = Vec::new();
-        let results = self.join_all_bare(actions, &mut followers).await?;
-        if !followers.is_empty() {
-            Box::pin(self.follow(followers)).await?;
+        let results = self.join_all_bare(actions).await?;
+        if self.follow_now()? {
+            Box::pin(self.follow_rest()).await?;
         }
         Ok(results)
     }
 
     async fn join_all_bare<O: Operation>(
-        &mut self,
+        &self,
         actions: impl IntoIterator<Item = Action<O>>,
-        followers: &mut Vec<Follower>,
     ) -> Result<Vec<O::Output>, Abort> {
         let shard = self.worker.shard();
         let me = self.worker.id();
@@ -681,21 +725,16 @@ impl<'w> Tx<'w> {
             calls.push((places, self.worker.call(to, move |worker, reply| on_actions(worker, owner, group, reply))));
         }
         for (at, place, action) in local {
-            shard.stats.local_actions.add(1);
-            self.core
-                .trace
-                .event(self.worker, Stage::Execute, || self.describe(&action, "runs a direct call on"));
-            let owner = self.core.owner();
-            let attempted =
-                attempt(shard, owner, &mut self.core.home.borrow_mut(), place, action, None, followers);
-            let result = match attempted {
-                Attempt::Done(done) => done.inspect_err(|abort| self.core.doom(abort))?,
-                Attempt::Blocked(action) => self.wait_and_run(place, action, followers).await?,
+            let mut action = Some(action);
+            let result = match (self.attempt_here(place, &mut action, None), action) {
+                (Some(done), _) => done?,
+                (None, None) => unreachable!("an action that is blocked is still there"),
+                (None, Some(action)) => self.wait_and_run(place, action).await?,
             };
             results[at] = Some(result);
         }
         for (places, call) in calls {
-            let returned = self.receive(call, followers).await?;
+            let returned = self.receive(call).await?;
             for (at, result) in places.into_iter().zip(returned) {
                 results[at] = Some(result);
             }
@@ -713,39 +752,35 @@ impl<'w> Tx<'w> {
         Ok(Ok(Started::Sent(self.send(owner, action))))
     }
 
-    fn start_local<O: Operation>(
-        &self,
-        started: Result<Started<O>, (Place, Action<O>)>,
-        followers: &mut Vec<Follower>,
-    ) -> Started<O> {
+    fn start_local<O: Operation>(&self, started: Result<Started<O>, (Place, Action<O>)>) -> Started<O> {
         let (place, action) = match started {
             Ok(sent) => return sent,
             Err(own) => own,
         };
-        let shard = self.worker.shard();
-        shard.stats.local_actions.add(1);
-        self.core.trace.event(self.worker, Stage::Execute, || self.describe(&action, "runs a direct call on"));
-        let owner = self.core.owner();
-        match attempt(shard, owner, &mut self.core.home.borrow_mut(), place, action, None, followers) {
-            Attempt::Done(done) => Started::Done(done.inspect_err(|abort| self.core.doom(abort))),
-            Attempt::Blocked(action) => Started::Blocked(place, action),
+        let mut action = Some(action);
+        match (self.attempt_here(place, &mut action, None), action) {
+            (Some(done), _) => Started::Done(done),
+            (None, None) => unreachable!("an action that is blocked is still there"),
+            (None, Some(action)) => Started::Blocked(place, action),
         }
     }
 
-    async fn finish<O: Operation>(
-        &self,
-        started: Started<O>,
-        followers: &mut Vec<Follower>,
-    ) -> Result<O::Output, Abort> {
+    async fn finish<O: Operation>(&self, started: Started<O>) -> Result<O::Output, Abort> {
         match started {
             Started::Done(done) => done,
-            Started::Sent(call) => self.receive(call, followers).await,
-            Started::Blocked(place, action) => self.wait_and_run(place, action, followers).await,
+            Started::Sent(call) => self.receive(call).await,
+            Started::Blocked(place, action) => self.wait_and_run(place, action).await,
         }
     }
 
-    fn describe<O: Operation>(&self, action: &Action<O>, verb: &str) -> String {
-        format!("{verb} '{}'", self.worker.shard().catalog.tables[action.table.at()].name)
+    #[cold]
+    fn describe<O: Operation>(&self, action: &Option<Action<O>>, verb: &str) -> String {
+        action.as_ref().map(|action| self.name_of(verb, action.table)).unwrap_or_default()
+    }
+
+    #[cold]
+    fn name_of(&self, verb: &str, table: crate::schema::TableId) -> String {
+        format!("{verb} '{}'", self.worker.shard().catalog.tables[table.at()].name)
     }
 
     /// Reads a row.
@@ -753,8 +788,8 @@ impl<'w> Tx<'w> {
     /// # Errors
     /// As [`run`](Tx::run).
     #[inline]
-    pub async fn get<T: Table>(&mut self, table: TableRef<T>, key: T::Key) -> Result<Option<T::Row>, Abort> {
-        self.run_bare(table.get(key), &mut Vec::new()).await
+    pub fn get<T: Table>(&mut self, table: TableRef<T>, key: T::Key) -> Run<'_, 'w, Get<T>> {
+        self.run(table.get(key))
     }
 
     /// Inserts a row; a key that is taken aborts the transaction.
@@ -762,8 +797,7 @@ impl<'w> Tx<'w> {
     /// # Errors
     /// As [`run`](Tx::run).
     pub async fn insert<T: Table>(&mut self, table: TableRef<T>, key: T::Key, row: T::Row) -> Result<(), Abort> {
-        let insert: Action<Insert<T>> = table.insert(key, row);
-        self.run(insert).await.map(drop)
+        self.run(table.insert(key, row)).await.map(drop)
     }
 
     /// Changes a row in place; `None` when there is none.
@@ -771,22 +805,21 @@ impl<'w> Tx<'w> {
     /// # Errors
     /// As [`run`](Tx::run).
     #[inline]
-    pub async fn update<T, F, R>(&mut self, table: TableRef<T>, key: T::Key, change: F) -> Result<Option<R>, Abort>
+    pub fn update<T, F, R>(&mut self, table: TableRef<T>, key: T::Key, change: F) -> Run<'_, 'w, Update<T, F>>
     where
         T: Table,
         F: FnOnce(&mut T::Row) -> R + Send + 'static,
         R: Send + 'static,
     {
-        let update: Action<Update<T, F>> = table.update(key, change);
-        self.run(update).await
+        self.run(table.update(key, change))
     }
 
     /// Deletes a row and returns it, if there was one.
     ///
     /// # Errors
     /// As [`run`](Tx::run).
-    pub async fn delete<T: Table>(&mut self, table: TableRef<T>, key: T::Key) -> Result<Option<T::Row>, Abort> {
-        self.run(table.delete(key)).await
+    pub fn delete<T: Table>(&mut self, table: TableRef<T>, key: T::Key) -> Run<'_, 'w, Delete<T>> {
+        self.run(table.delete(key))
     }
 
     /// Reads the row that a unique index leads to, with its primary key.
@@ -799,7 +832,7 @@ impl<'w> Tx<'w> {
         table: TableRef<I::Table>,
         key: I::Key,
     ) -> Result<Option<(<I::Table as Table>::Key, <I::Table as Table>::Row)>, Abort> {
-        match self.run_bare(index.lookup(key), &mut Vec::new()).await? {
+        match self.run(index.lookup(key)).await? {
             Some(key) => Ok(self.get(table, key.clone()).await?.map(|row| (key, row))),
             None => Ok(None),
         }
@@ -827,7 +860,7 @@ impl<'w> Tx<'w> {
                 target: LockTarget::Range { lower: part.lower, upper: part.upper },
                 operation: CollectKeys { found, limit },
             };
-            found = self.run_bare(action, &mut Vec::new()).await?;
+            found = self.run(action).await?;
             if found.len() >= limit {
                 break;
             }
@@ -892,11 +925,7 @@ impl<'w> Tx<'w> {
     {
         let mut rest = Some(range);
         while let Some(range) = rest {
-            if self.core.is_doomed.get() {
-                let doomed = self.core.doomed.borrow().clone();
-                return Err(doomed.expect("a doomed transaction knows why"));
-            }
-            self.worker.shard().catalog.check(table.id, table.tag)?;
+            self.worker.shard().catalog.check(table.id, table.tag).inspect_err(|abort| self.core.doom(abort))?;
             let (part, next) = self.part_of(table.id, range, backward);
             rest = next;
             let action = Action {
@@ -906,7 +935,7 @@ impl<'w> Tx<'w> {
                 target: LockTarget::Range { lower: part.lower, upper: part.upper },
                 operation: Fold::<T, A, F> { accumulator, step, backward, table: std::marker::PhantomData },
             };
-            let folded: Folded<A, F> = self.run_bare(action, &mut Vec::new()).await?;
+            let folded: Folded<A, F> = self.run(action).await?;
             (accumulator, step) = (folded.accumulator, folded.step);
             if folded.stopped {
                 break;
@@ -1004,13 +1033,12 @@ macro_rules! phases {
             type Output = ($($operation::Output,)+);
 
             async fn run(self, tx: &mut Tx<'_>) -> Result<Self::Output, Abort> {
-                let mut followers = Vec::new();
                 let ($($action,)+) = self;
                 $(let $action = tx.start_remote($action)?;)+
-                $(let $action = tx.start_local($action, &mut followers);)+
-                $(let $action = tx.finish($action, &mut followers).await?;)+
-                if !followers.is_empty() {
-                    tx.follow(followers).await?;
+                $(let $action = tx.start_local($action);)+
+                $(let $action = tx.finish($action).await?;)+
+                if tx.follow_now()? {
+                    Box::pin(tx.follow_rest()).await?;
                 }
                 Ok(($($action,)+))
             }

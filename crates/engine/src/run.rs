@@ -1,0 +1,176 @@
+//! One action of a transaction, under way: a future written by hand, because it is the path that every access takes.
+//!
+//! A local action is made in its first poll, as a direct call. Or, when the transaction has touched nothing yet and others
+//! are ready to run, its look-up is put off to be made together with theirs ([`crate::lookups`]), and the action is
+//! made in its second poll. Only what has to wait for a lock, or has followers elsewhere, goes through a boxed future.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use atrapos_runtime::{Call, WorkerId};
+use atrapos_storage::Position;
+
+use crate::abort::Abort;
+use crate::action::{Action, Operation};
+use crate::partition::Place;
+use crate::trace::Stage;
+use crate::tx::{Returned, Tx};
+
+/// An action that a transaction runs: await it. See [`Tx::run`].
+#[must_use = "an action does nothing until it is awaited"]
+pub struct Run<'t, 'w, O: Operation> {
+    tx: &'t Tx<'w>,
+    /// Until it is made or sent. It stays in one place: moving it from state to state would cost more than the look-up.
+    action: Option<Action<O>>,
+    step: Step<'t, O>,
+}
+
+enum Step<'t, O: Operation> {
+    Start,
+    LookingUp(Place),
+    Sent(Call<Returned<O>>),
+    Waiting(Pin<Box<dyn Future<Output = Result<O::Output, Abort>> + 't>>),
+    Following(Option<O::Output>, Pin<Box<dyn Future<Output = Result<(), Abort>> + 't>>),
+}
+
+/// Nothing in it is ever pinned: what needs a fixed address is boxed.
+impl<O: Operation> Unpin for Run<'_, '_, O> {}
+
+impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
+    #[inline(always)]
+    pub(crate) fn new(tx: &'t Tx<'w>, action: Action<O>) -> Run<'t, 'w, O> {
+        Run { tx, action: Some(action), step: Step::Start }
+    }
+
+    /// The first poll: where is the data?
+    #[inline(always)]
+    fn start(&mut self) -> Poll<Result<O::Output, Abort>> {
+        let (worker, core) = (self.tx.worker(), self.tx.core());
+        let shard = worker.shard();
+        let action = self.action.as_ref().expect("an action is started once");
+        if let Err(refused) = self.tx.admit(action) {
+            return Poll::Ready(Err(refused));
+        }
+        let (place, owner) = shard.tables.borrow().locate(action.table, action.key());
+        if owner != worker.id() {
+            return self.send(owner);
+        }
+        if core.home.borrow().is_untouched() && shard.lookups.pays(worker) {
+            shard.lookups.put_off(worker, place, action.key());
+            self.step = Step::LookingUp(place);
+            core.suspending();
+            return Poll::Pending;
+        }
+        self.attempt(place, None)
+    }
+
+    /// Sends the action to the worker that owns the data.
+    #[inline(never)]
+    fn send(&mut self, owner: WorkerId) -> Poll<Result<O::Output, Abort>> {
+        let action = self.action.take().expect("an action is sent once");
+        self.step = Step::Sent(self.tx.send(owner, action));
+        self.poll_step()
+    }
+
+    /// The second poll of an action whose look-up was put off.
+    #[inline(always)]
+    fn looked_up(&mut self, place: Place) -> Poll<Result<O::Output, Abort>> {
+        let worker = self.tx.worker();
+        let shard = worker.shard();
+        let Some(position) = shard.lookups.take(worker.current_task()) else {
+            self.tx.core().suspending();
+            return Poll::Pending;
+        };
+        self.attempt(place, Some(position))
+    }
+
+    #[inline(always)]
+    fn attempt(&mut self, place: Place, position: Option<Position>) -> Poll<Result<O::Output, Abort>> {
+        match self.tx.attempt_here(place, &mut self.action, position) {
+            Some(Ok(result)) => self.follow(result),
+            Some(Err(abort)) => Poll::Ready(Err(abort)),
+            None => self.wait(place),
+        }
+    }
+
+    #[cold]
+    fn wait(&mut self, place: Place) -> Poll<Result<O::Output, Abort>> {
+        let tx = self.tx;
+        let action = self.action.take().expect("an action that is blocked is still there");
+        self.step = Step::Waiting(Box::pin(async move { tx.wait_and_run(place, action).await }));
+        self.poll_step()
+    }
+
+    /// The action is done; what must follow it?
+    #[inline(always)]
+    fn follow(&mut self, result: O::Output) -> Poll<Result<O::Output, Abort>> {
+        match self.tx.follow_now() {
+            Ok(false) => Poll::Ready(Ok(result)),
+            Ok(true) => {
+                let tx = self.tx;
+                self.step = Step::Following(Some(result), Box::pin(async move { tx.follow_rest().await }));
+                self.poll_step()
+            }
+            Err(abort) => Poll::Ready(Err(abort)),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn poll_step(&mut self) -> Poll<Result<O::Output, Abort>> {
+        let context = &mut Context::from_waker(std::task::Waker::noop());
+        match &mut self.step {
+            Step::Sent(call) => match Pin::new(call).poll(context) {
+                Poll::Pending => {
+                    self.tx.core().suspending();
+                    Poll::Pending
+                }
+                Poll::Ready(returned) => match self.tx.received(returned) {
+                    Ok(result) => self.follow(result),
+                    Err(abort) => Poll::Ready(Err(abort)),
+                },
+            },
+            Step::Waiting(waiting) => match waiting.as_mut().poll(context) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Ok(result)) => self.follow(result),
+                Poll::Ready(Err(abort)) => Poll::Ready(Err(abort)),
+            },
+            Step::Following(result, following) => match following.as_mut().poll(context) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Ok(())) => Poll::Ready(Ok(result.take().expect("the result is handed out once"))),
+                Poll::Ready(Err(abort)) => Poll::Ready(Err(abort)),
+            },
+            Step::Start | Step::LookingUp(_) => unreachable!("`poll` makes these steps itself"),
+        }
+    }
+}
+
+impl<O: Operation> Future for Run<'_, '_, O> {
+    type Output = Result<O::Output, Abort>;
+
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<O::Output, Abort>> {
+        match &self.step {
+            Step::Start => self.start(),
+            Step::LookingUp(place) => {
+                let place = *place;
+                self.looked_up(place)
+            }
+            _ => self.poll_step(),
+        }
+    }
+}
+
+impl<O: Operation> std::fmt::Debug for Run<'_, '_, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let step = match &self.step {
+            Step::Start => "start",
+            Step::LookingUp(_) => Stage::Execute.name(),
+            Step::Sent(_) => "sent",
+            Step::Waiting(_) => Stage::Lock.name(),
+            Step::Following(..) => "following",
+        };
+        f.debug_struct("Run").field("step", &step).finish_non_exhaustive()
+    }
+}
