@@ -353,7 +353,7 @@ impl Database {
         let (sender, receiver) = oneshot();
         let request = move |worker: &Rc<EngineWorker>| {
             let own = Rc::clone(worker);
-            worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
+            worker.spawn(async move { sender.send(run_here(&own, &procedure, None).await) });
         };
         self.handle.submit(self.home(&route), request).map_err(|_| Abort::shutting_down())?;
         Ok(Submitted { receiver })
@@ -371,7 +371,7 @@ impl Database {
         let (sender, receiver) = oneshot();
         let request = move |worker: &Rc<EngineWorker>| {
             let own = Rc::clone(worker);
-            worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
+            worker.spawn(async move { sender.send(run_here(&own, &procedure, None).await) });
         };
         let home = self.home(&route);
         match self.handle.try_submit(home, request) {

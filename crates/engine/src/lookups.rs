@@ -1,7 +1,7 @@
 //! Interleaved look-ups: the first accesses of independent transactions, made together so that their cache misses overlap.
 //!
-//! A transaction that has touched nothing yet may be put off without any isolation being lost. So the first look-up of a
-//! transaction, when others are ready to run, only notes its key here; when [`BATCH`] keys are there, or nothing else is
+//! A transaction that has touched nothing yet may be put off without any isolation being lost. So before a transaction
+//! begins (for the key its route names), or at its first access, when others are ready to run, it only notes its key here; when [`BATCH`] keys are there, or nothing else is
 //! ready, all are looked up level by level with prefetching, and their transactions go on with the positions found. What
 //! a data-oriented engine can do and a thread-per-transaction engine cannot.
 //!
@@ -9,6 +9,8 @@
 //! same stamp) and looks again when something has moved in between.
 
 use std::cell::RefCell;
+use std::future::poll_fn;
+use std::task::Poll;
 
 use arrayvec::ArrayVec;
 use atrapos_runtime::TaskId;
@@ -32,6 +34,14 @@ struct Entry {
 struct Hint {
     task: TaskId,
     position: Position,
+}
+
+/// A look-up that was made before the transaction began, for the key its route names: the key it will probably ask for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Routed<'a> {
+    pub(crate) place: Place,
+    pub(crate) key: &'a KeyBuf,
+    pub(crate) position: Position,
 }
 
 /// The look-ups that wait on one worker.
@@ -60,6 +70,23 @@ impl Lookups {
         if full {
             self.flush(worker);
         }
+    }
+
+    /// Waits for the result of the look-up that was put off for the current task.
+    #[inline(always)]
+    pub(crate) async fn result(&self, worker: &EngineWorker) -> Position {
+        // The task is woken when its result is there; looking before that would mostly be in vain.
+        let mut asked = false;
+        poll_fn(|_| {
+            if !std::mem::replace(&mut asked, true) {
+                return Poll::Pending;
+            }
+            match self.take(worker.current_task()) {
+                Some(position) => Poll::Ready(position),
+                None => Poll::Pending,
+            }
+        })
+        .await
     }
 
     /// Takes the result for the current task; `None` while it is still waiting.

@@ -64,6 +64,12 @@ impl Tables {
         (Place { table, partition: partition as u32 }, shard.scheme.owner(partition))
     }
 
+    /// Like [`locate`](Tables::locate); `None` for a table that is not there.
+    #[inline(always)]
+    pub(crate) fn locate_checked(&self, table: TableId, key: &[u8]) -> Option<(Place, WorkerId)> {
+        (table.at() < self.shards.len()).then(|| self.locate(table, key))
+    }
+
     #[inline]
     pub(crate) fn partition(&self, place: Place) -> &Partition {
         self.shards[place.table.at()].partitions[place.partition as usize]

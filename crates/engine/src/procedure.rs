@@ -11,6 +11,7 @@ use atrapos_storage::Key;
 
 use crate::abort::{Abort, AbortReason, Advice};
 use crate::action::panicked;
+use crate::lookups::Routed;
 use crate::routing::{Destination, Route};
 use crate::schema::{Index, IndexRef, SchemaError, Table, TableRef};
 use crate::shard::EngineWorker;
@@ -31,10 +32,11 @@ impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static> Procedure<
 pub(crate) async fn run_here<R>(
     worker: &Rc<EngineWorker>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+    routed: Option<Routed<'_>>,
 ) -> Result<R, Abort> {
     let scope = Scope::begin(worker);
     let mut outcome = Err(Abort::UNFINISHED);
-    poll_to_end(worker, &scope, procedure, &mut outcome).await;
+    poll_to_end(worker, &scope, procedure, routed, &mut outcome).await;
     let age = scope.core().age.get();
     scope.finish(&mut outcome);
     match &outcome {
@@ -62,7 +64,7 @@ async fn run_again<R>(
         let scope = Scope::begin(worker);
         scope.core().age.set(age);
         let mut outcome = Err(Abort::UNFINISHED);
-        poll_to_end(worker, &scope, procedure, &mut outcome).await;
+        poll_to_end(worker, &scope, procedure, None, &mut outcome).await;
         age = scope.core().age.get();
         scope.finish(&mut outcome);
         match outcome {
@@ -93,10 +95,11 @@ async fn poll_to_end<R>(
     worker: &Rc<EngineWorker>,
     scope: &Scope<'_>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+    routed: Option<Routed<'_>>,
     outcome: &mut Result<R, Abort>,
 ) {
     let core = scope.core();
-    let mut tx = Tx::new(worker, core);
+    let mut tx = Tx::new(worker, core, routed);
     let mut running = pin!(procedure(&mut tx));
     poll_fn(|context| {
         let poll = || match running.as_mut().poll(context) {
@@ -129,7 +132,7 @@ pub(crate) async fn run_traced<R>(
     core.trace.open();
     core.trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
     let mut outcome = Err(Abort::UNFINISHED);
-    poll_to_end(worker, &scope, procedure, &mut outcome).await;
+    poll_to_end(worker, &scope, procedure, None, &mut outcome).await;
     scope.finish(&mut outcome);
     let events = core.trace.close();
     (outcome, events)
@@ -143,7 +146,7 @@ pub(crate) fn run_for<R: Send + 'static>(
 ) {
     let own = Rc::clone(worker);
     worker.spawn(async move {
-        let outcome = run_here(&own, &procedure).await;
+        let outcome = run_here(&own, &procedure, None).await;
         reply.send(&own, outcome);
     });
 }
@@ -222,17 +225,30 @@ impl Session {
     #[inline]
     pub async fn run<R: Send + 'static>(&self, route: &Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
         let worker = &self.worker;
+        let shard = worker.shard();
+        let mut routed = None;
         let home = match &route.to {
             Destination::Owner(table, key) => {
-                let tables = worker.shard().tables.borrow();
-                if table.at() >= tables.shards.len() { worker.id() } else { tables.locate(*table, key).1 }
+                let located = shard.tables.borrow().locate_checked(*table, key);
+                match located {
+                    Some((place, home)) => {
+                        if home == worker.id() && shard.lookups.pays(worker) {
+                            shard.lookups.put_off(worker, place, key);
+                            let position = shard.lookups.result(worker).await;
+                            routed = Some(Routed { place, key, position });
+                        }
+                        home
+                    }
+                    // A handle of another database: the procedure will be told so.
+                    None => worker.id(),
+                }
             }
             Destination::Worker(home) => WorkerId(home.0 % worker.workers() as u16),
         };
         if home == worker.id() {
-            return run_here(worker, &procedure).await;
+            return run_here(worker, &procedure, routed).await;
         }
-        worker.shard().stats.forwarded.add(1);
+        shard.stats.forwarded.add(1);
         let call = worker.call(home, move |worker, reply| run_for(worker, procedure, reply));
         match call.await {
             Ok(outcome) => outcome,

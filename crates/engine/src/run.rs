@@ -1,8 +1,8 @@
 //! One action of a transaction, under way: a future written by hand, because it is the path that every access takes.
 //!
-//! A local action is made in its first poll, as a direct call. Or, when the transaction has touched nothing yet and others
-//! are ready to run, its look-up is put off to be made together with theirs ([`crate::lookups`]), and the action is
-//! made in its second poll. Only what has to wait for a lock, or has followers elsewhere, goes through a boxed future.
+//! A local action is made in its first poll, as a direct call. Or, when the transaction has touched nothing yet, others
+//! are ready to run, and the key was not looked up on the way here already, its look-up is put off to be made together with
+//! theirs ([`crate::lookups`]), and the action is made in its second poll. Only what has to wait for a lock, or has followers elsewhere, goes through a boxed future.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -51,6 +51,9 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
         let action = self.action.as_ref().expect("an action is started once");
         if let Err(refused) = self.tx.admit(action) {
             return Poll::Ready(Err(refused));
+        }
+        if let Some((place, position)) = self.tx.routed_to(action.table, action.key()) {
+            return self.attempt(place, Some(position));
         }
         let (place, owner) = shard.tables.borrow().locate(action.table, action.key());
         if owner != worker.id() {

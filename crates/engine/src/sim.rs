@@ -78,7 +78,7 @@ impl Simulation {
         let slot = Rc::clone(&outcome.0);
         let worker = Rc::clone(self.pump.worker(home));
         self.pump.worker(home).spawn(async move {
-            let result = run_here(&worker, &procedure).await;
+            let result = run_here(&worker, &procedure, None).await;
             slot.replace(Some(result));
         });
         outcome

@@ -37,10 +37,12 @@ use crate::action::{
     Action, Apply, CollectKeys, Delete, Fold, Folded, Follower, Get, Operation, Update,
 };
 use crate::branch::{Branch, Held};
+use crate::lookups::Routed;
 use crate::partition::Place;
 use crate::range::KeyRange;
+use crate::routing::head_of;
 use crate::run::Run;
-use crate::schema::{Index, IndexRef, Table, TableRef, decode_key};
+use crate::schema::{Index, IndexRef, Table, TableId, TableRef, decode_key};
 use crate::section::EngineSection;
 use crate::shard::{EngineWorker, Shard, Wait, WaitState};
 use crate::trace::{Stage, Trace};
@@ -485,6 +487,7 @@ enum Started<O: Operation> {
 pub struct Tx<'w> {
     worker: &'w Rc<EngineWorker>,
     core: &'w Rc<TxCore>,
+    routed: Option<Routed<'w>>,
 }
 
 impl std::fmt::Debug for Tx<'_> {
@@ -495,8 +498,23 @@ impl std::fmt::Debug for Tx<'_> {
 
 impl<'w> Tx<'w> {
     #[inline]
-    pub(crate) fn new(worker: &'w Rc<EngineWorker>, core: &'w Rc<TxCore>) -> Tx<'w> {
-        Tx { worker, core }
+    pub(crate) fn new(
+        worker: &'w Rc<EngineWorker>,
+        core: &'w Rc<TxCore>,
+        routed: Option<Routed<'w>>,
+    ) -> Tx<'w> {
+        Tx { worker, core, routed }
+    }
+
+    /// Where `key` is, if it is the one that was looked up on the way here.
+    #[inline(always)]
+    pub(crate) fn routed_to(&self, table: TableId, key: &KeyBuf) -> Option<(Place, Position)> {
+        match &self.routed {
+            Some(routed) if routed.place.table == table && same_bytes(routed.key, key) => {
+                Some((routed.place, routed.position))
+            }
+            _ => None,
+        }
     }
 
     /// The worker that is the transaction's home.
@@ -779,7 +797,7 @@ impl<'w> Tx<'w> {
     }
 
     #[cold]
-    fn name_of(&self, verb: &str, table: crate::schema::TableId) -> String {
+    fn name_of(&self, verb: &str, table: TableId) -> String {
         format!("{verb} '{}'", self.worker.shard().catalog.tables[table.at()].name)
     }
 
@@ -978,7 +996,7 @@ impl<'w> Tx<'w> {
 
     /// Cuts off the part of `range` that lies in one partition: the first one, or the last when going backward.
     #[inline]
-    fn part_of(&self, table: crate::schema::TableId, range: KeyRange, backward: bool) -> (KeyRange, Option<KeyRange>) {
+    fn part_of(&self, table: TableId, range: KeyRange, backward: bool) -> (KeyRange, Option<KeyRange>) {
         let tables = self.worker.shard().tables.borrow();
         let scheme = &tables.shards[table.at()].scheme;
         if backward {
@@ -1010,6 +1028,12 @@ impl<'w> Tx<'w> {
             }
         }
     }
+}
+
+/// Whether two keys are the same. Most are short: the common case needs no call.
+#[inline(always)]
+fn same_bytes(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && head_of(a) == head_of(b) && (a.len() <= 8 || a[8..] == b[8..])
 }
 
 fn collect_up_to<K: Send, R: Send>(limit: usize) -> impl FnMut(&mut Vec<(K, R)>, K, R) -> ControlFlow<()> + Send {

@@ -271,7 +271,7 @@ mod tests {
     macro_rules! pairs {
         ($($name:ident: $strategy:expr;)*) => {
             proptest! {
-                #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 512 }, failure_persistence: None, ..ProptestConfig::default() })]
+                #![proptest_config(crate::testing::config(512, 8))]
                 $(#[test]
                 fn $name(a in $strategy, b in $strategy) {
                     ordered_and_back(&a, &b)?;
@@ -305,7 +305,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 16 } else { 1024 }, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(crate::testing::config(1024, 16))]
 
         #[test]
         fn successor_is_the_end_of_the_prefix_range(prefix in proptest::collection::vec(0xfdu8.., 0..4), key in proptest::collection::vec(0xfcu8.., 0..6)) {

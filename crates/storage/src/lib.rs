@@ -13,6 +13,8 @@ mod memory;
 mod node;
 mod prefetch;
 mod row;
+#[cfg(test)]
+mod testing;
 mod tree;
 
 pub use key::{DisplayKey, INLINE_KEY_BYTES, Key, KeyBuf, KeyError, MAX_KEY_BYTES, prefix_successor};

@@ -4,10 +4,10 @@
 //! allocates nothing.
 //!
 //! ```text
-//!  0        40          +4*cap                                                      heap_at        page end
+//!  0        48          +4*cap                                                      heap_at        page end
 //!  +--------+-----------+------------------------------------------+----------------+-------------------+
 //!  | header | heads     | leaf:  offsets u16*cap                   | free           | heap: records,    |
-//!  |        | u32 * cap | inner: children ptr*(cap+1),             |                | the prefix when   |
+//!  |        | i32 * cap | inner: children ptr*(cap+1),             |                | the prefix when   |
 //!  |        |           |        rows u32*(cap+1), suffixes u16*cap|                | it exceeds 8 bytes|
 //!  +--------+-----------+------------------------------------------+----------------+-------------------+
 //!
@@ -16,12 +16,13 @@
 //! ```
 //!
 //! All keys of a node begin with its *prefix*, which is not repeated. What follows is the *suffix*; its first four
-//! bytes, filled up with zeros, are the *head*, as a big-endian integer, so that a search compares integers in one
-//! dense array. Bytes after the head are stored in the heap, and a key whose suffix fits the head stores none.
+//! bytes, filled up with zeros, are the *head*, as an integer of the same order, so that a search compares integers in
+//! one dense array. Heads are signed, with the sign bit flipped, because that is what vector units compare; unused ones
+//! are the greatest integer, so that a search may look at whole vectors. Bytes after the head are stored in the heap, and a key whose suffix fits the head stores none.
 //! Short suffixes and small integers as keys make the prefix decide a lot: the first bytes of big-endian numbers are
 //! the same almost everywhere, and so every node, inner ones too, has the prefix its own keys have in common.
 //!
-//! Invariants: `heads` is sorted, and keys are strictly ascending; `cap` is a multiple of 8 and at least `count`; the
+//! Invariants: `heads` is sorted up to `cap`, and keys are strictly ascending; `cap` is a multiple of 8 and at least `count`; the
 //! arrays end at or before `heap_at`; the bytes in the heap are those of live records, of the prefix, and `dead`.
 //!
 //! # Safety
@@ -36,10 +37,10 @@ use std::hint::select_unpredictable;
 use std::ptr::NonNull;
 
 /// Bytes before the first head.
-pub(crate) const HEADER_BYTES: usize = 40;
+pub(crate) const HEADER_BYTES: usize = 48;
 /// Bytes of a leaf record that are neither key nor row.
 pub(crate) const RECORD_BYTES: usize = 12;
-/// Slots by which the arrays of a node grow.
+/// Slots by which the arrays of a node grow: the block a search compares at once.
 pub(crate) const CAP_STEP: usize = 8;
 /// Bytes a leaf needs for one more slot.
 pub(crate) const LEAF_SLOT_BYTES: usize = 6;
@@ -54,8 +55,10 @@ pub(crate) const HEADER_PREFIX_BYTES: usize = 8;
 
 #[repr(C)]
 pub(crate) struct Header {
-    /// The first eight bytes of the prefix, big-endian, zeros behind a shorter one.
+    /// The first eight bytes of the prefix as a big-endian integer, zeros behind a shorter one.
     prefix8: u64,
+    /// All ones for those bytes of `prefix8` that are part of the prefix.
+    prefix_mask: u64,
     /// The leaf before this one in the tree; unused in inner nodes.
     prev: Option<NodePtr>,
     /// The leaf behind this one in the tree; in a free page, the next free page.
@@ -64,7 +67,7 @@ pub(crate) struct Header {
     count: u16,
     cap: u16,
     prefix_len: u16,
-    /// Where the whole prefix is, when it has more than eight bytes.
+    /// Where the whole prefix is, when it has more than eight bytes; otherwise 0.
     prefix_at: u16,
     heap_at: u16,
     /// Bytes in the heap that belong to nothing any more.
@@ -87,6 +90,7 @@ unsafe impl Sync for EmptyLeaf {}
 
 static EMPTY_LEAF: EmptyLeaf = EmptyLeaf(Header {
     prefix8: 0,
+    prefix_mask: 0,
     prev: None,
     next: None,
     count: 0,
@@ -110,18 +114,28 @@ pub(crate) const fn arrays_end(leaf: bool, cap: usize) -> usize {
     }
 }
 
+/// The head in slots without an entry: no head is greater.
+pub(crate) const NO_HEAD: i32 = i32::MAX;
+
+/// The head of which these are the bytes.
+#[inline(always)]
+fn head_from(bytes: [u8; HEAD_BYTES]) -> i32 {
+    i32::from_be_bytes(bytes) ^ i32::MIN
+}
+
 /// The head of a suffix.
 #[inline]
-pub(crate) fn head_of(suffix: &[u8]) -> u32 {
+pub(crate) fn head_of(suffix: &[u8]) -> i32 {
     if let Some(head) = suffix.first_chunk::<HEAD_BYTES>() {
-        return u32::from_be_bytes(*head);
+        return head_from(*head);
     }
     let mut padded = [0; HEAD_BYTES];
     padded[..suffix.len()].copy_from_slice(suffix);
-    u32::from_be_bytes(padded)
+    head_from(padded)
 }
 
-/// A key being looked for, with its first sixteen bytes as integers so that nodes compare without loops.
+/// A key being looked for, with its first sixteen bytes as two integers (zeros behind a shorter one), so that nodes are
+/// compared in registers.
 #[derive(Clone, Copy)]
 pub(crate) struct SearchKey<'a> {
     pub(crate) bytes: &'a [u8],
@@ -129,40 +143,49 @@ pub(crate) struct SearchKey<'a> {
     second: u64,
 }
 
-#[inline(always)]
-fn load_be(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |chunk| u64::from_be_bytes(*chunk))
-}
-
 impl<'a> SearchKey<'a> {
     #[inline(always)]
     pub(crate) fn new(bytes: &'a [u8]) -> SearchKey<'a> {
         let len = bytes.len();
-        let (first, second) = if len >= 16 {
-            (load_be(bytes, 0), load_be(bytes, 8))
-        } else if len == 8 {
-            (load_be(bytes, 0), 0)
-        } else if len > 8 {
+        let (first, second) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+            (Some(first), Some(_)) if len == 8 => (u64::from_be_bytes(*first), 0),
             // The last eight bytes overlap the first eight; what they share is shifted out.
-            (load_be(bytes, 0), load_be(bytes, len - 8) << (8 * (16 - len)))
-        } else {
-            let mut padded = [0; 8];
-            padded[..len].copy_from_slice(bytes);
-            (u64::from_be_bytes(padded), 0)
+            (Some(first), Some(last)) if len < 16 => {
+                (u64::from_be_bytes(*first), u64::from_be_bytes(*last) << (8 * (16 - len)))
+            }
+            (Some(first), Some(_)) => {
+                let second = bytes[8..].first_chunk().map_or(0, |second| u64::from_be_bytes(*second));
+                (u64::from_be_bytes(*first), second)
+            }
+            _ => (short_prefix(bytes), 0),
         };
         SearchKey { bytes, first, second }
     }
 
     /// The head of what follows the first `prefix_len` bytes, which the key has.
     #[inline(always)]
-    fn head_after(&self, prefix_len: usize) -> u32 {
-        if prefix_len <= 12 {
-            let wide = u128::from(self.first) << 64 | u128::from(self.second);
-            ((wide << (8 * prefix_len)) >> 96) as u32
-        } else {
-            head_of(&self.bytes[prefix_len..])
+    fn head_after(&self, prefix_len: usize) -> i32 {
+        if prefix_len > 8 {
+            return head_of(&self.bytes[prefix_len..]);
         }
+        // In two steps, as one shift by a whole register is not defined.
+        let half = 4 * prefix_len;
+        let mut wide = self.first << half << half;
+        if self.bytes.len() > 8 {
+            wide |= self.second >> (32 - half) >> (32 - half);
+        }
+        (wide >> 32) as i32 ^ i32::MIN
     }
+}
+
+/// The bytes of a key of less than eight, with zeros behind, as an integer.
+#[inline(always)]
+fn short_prefix(bytes: &[u8]) -> u64 {
+    let mut padded = [0; 8];
+    for (to, from) in padded.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    u64::from_be_bytes(padded)
 }
 
 /// The result of looking for a key in a leaf.
@@ -171,6 +194,15 @@ pub(crate) struct Slot {
     /// The entry with the key, or where it would be inserted.
     pub(crate) index: usize,
     pub(crate) found: bool,
+}
+
+/// The entry of a leaf that a key may be at, as far as the heads tell.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Candidate {
+    /// The first entry whose head is not smaller.
+    pub(crate) index: usize,
+    /// Whether its head is the same.
+    pub(crate) possible: bool,
 }
 
 /// How a key compares with the prefix of a node.
@@ -189,26 +221,57 @@ pub(crate) enum Prefix {
 #[repr(transparent)]
 pub(crate) struct NodePtr(NonNull<Header>);
 
-/// The number of heads smaller than `head` among the `count` at `heads`.
+/// Heads that are compared at once.
+const VECTOR: usize = 2 * CAP_STEP;
+
+/// The number of heads smaller than `head` among the sixteen at `heads`, which ascend.
 #[inline(always)]
-fn heads_below(heads: *const u32, count: usize, head: u32) -> usize {
-    if count == 0 {
-        return 0;
+fn below_in_vector(heads: &[i32; VECTOR], head: i32) -> usize {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{
+            __m128i, _mm_cmpgt_epi32, _mm_loadu_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32, _mm_set1_epi32,
+        };
+        // SAFETY: these instructions are part of every x86-64, and the four loads are inside the array.
+        let greater = unsafe {
+            let wanted = _mm_set1_epi32(head);
+            let compare = |quarter: usize| {
+                _mm_cmpgt_epi32(wanted, _mm_loadu_si128(heads.as_ptr().add(4 * quarter).cast::<__m128i>()))
+            };
+            let low = _mm_packs_epi32(compare(0), compare(1));
+            let high = _mm_packs_epi32(compare(2), compare(3));
+            _mm_movemask_epi8(_mm_packs_epi16(low, high)) as u32
+        };
+        greater.trailing_ones() as usize
     }
-    // Without branches on data: which half is taken is as good as random, and a wrong guess costs more than a step.
-    let mut base = heads;
-    let mut left = count;
-    while left > 1 {
-        let half = left / 2;
-        // SAFETY: `base` and the `left` heads from there on are inside the array, and `half` is less than `left`.
-        unsafe {
-            let below = *base.add(half - 1) < head;
-            base = select_unpredictable(below, base.add(half), base);
-        }
-        left -= half;
+    #[cfg(any(miri, not(target_arch = "x86_64")))]
+    {
+        heads.iter().map(|&other| i32::from(other < head)).sum::<i32>() as usize
     }
-    // SAFETY: `base` is one of the heads.
-    unsafe { base.offset_from(heads) as usize + usize::from(*base < head) }
+}
+
+/// The number of heads smaller than `head` among the `cap` at `heads`.
+#[inline(always)]
+fn heads_below(heads: *const i32, cap: usize, head: i32) -> usize {
+    let blocks = cap / CAP_STEP;
+    if blocks < 2 {
+        // SAFETY: all slots have heads.
+        return (0..cap).filter(|&index| unsafe { *heads.add(index) } < head).count();
+    }
+    // SAFETY: the last head of a block before the last one.
+    let below = |block: usize| unsafe { *heads.add(block * CAP_STEP - 1) } < head;
+    // Find the two neighbouring blocks between which it is decided, by halves, and compare these at once. Without
+    // branches on data: which half it is is as good as random, and a wrong guess costs more than a step. The first step
+    // makes a power of two of the blocks: the first so many, or the last so many.
+    let mut window = 1 << blocks.ilog2();
+    let mut first = select_unpredictable(below(window.min(blocks - 1)), blocks - window, 0);
+    while window > 2 {
+        window /= 2;
+        first = select_unpredictable(below(first + window), first + window, first);
+    }
+    // SAFETY: the block and the one behind it are inside the array.
+    let vector = unsafe { &*heads.add(first * CAP_STEP).cast::<[i32; VECTOR]>() };
+    first * CAP_STEP + below_in_vector(vector, head)
 }
 
 impl NodePtr {
@@ -233,6 +296,7 @@ impl NodePtr {
         unsafe {
             node.0.write(Header {
                 prefix8: 0,
+                prefix_mask: 0,
                 prev: None,
                 next: None,
                 count: 0,
@@ -256,6 +320,9 @@ impl NodePtr {
         let inline = prefix.len().min(HEADER_PREFIX_BYTES);
         prefix8[..inline].copy_from_slice(&prefix[..inline]);
         header.prefix8 = u64::from_be_bytes(prefix8);
+        let mut mask = [0; HEADER_PREFIX_BYTES];
+        mask[..inline].fill(0xff);
+        header.prefix_mask = u64::from_be_bytes(mask);
         header.prefix_len = prefix.len() as u16;
         header.count = 0;
         header.cap = count.next_multiple_of(CAP_STEP) as u16;
@@ -264,6 +331,7 @@ impl NodePtr {
         header.prefix_at = 0;
         header.ascending = 0;
         header.last_insert = 0;
+        self.clear_heads(0);
         if prefix.len() > HEADER_PREFIX_BYTES {
             header.prefix_at = self.push_heap(prefix.len());
             self.write_bytes(usize::from(self.header().prefix_at), prefix);
@@ -382,8 +450,16 @@ impl NodePtr {
 
     // ---- arrays ----
 
+    /// Marks the heads from `first` on as unused.
+    fn clear_heads(self, first: usize) {
+        for index in first..self.cap() {
+            // SAFETY: the index is inside the array of heads.
+            unsafe { *self.heads().add(index) = NO_HEAD };
+        }
+    }
+
     #[inline(always)]
-    pub(crate) fn heads(self) -> *mut u32 {
+    pub(crate) fn heads(self) -> *mut i32 {
         // SAFETY: the page is longer than its header.
         unsafe { self.base().add(HEADER_BYTES).cast() }
     }
@@ -413,9 +489,9 @@ impl NodePtr {
     }
 
     #[inline(always)]
-    pub(crate) fn head(self, index: usize) -> u32 {
-        debug_assert!(index < self.count());
-        // SAFETY: the index is that of an entry.
+    pub(crate) fn head(self, index: usize) -> i32 {
+        debug_assert!(index < self.cap());
+        // SAFETY: the index is that of a slot.
         unsafe { *self.heads().add(index) }
     }
 
@@ -505,10 +581,9 @@ impl NodePtr {
     #[inline(always)]
     pub(crate) fn compare_prefix(self, key: &SearchKey<'_>) -> Prefix {
         let header = self.header();
-        let len = usize::from(header.prefix_len);
-        let differing = key.first ^ header.prefix8;
-        let same_bits = if differing == 0 { 64 } else { differing.leading_zeros() as usize };
-        if same_bits >= 8 * len && key.bytes.len() >= len {
+        let differing = (key.first ^ header.prefix8) & header.prefix_mask;
+        // A prefix beyond the header makes the second operand differ from zero.
+        if differing | u64::from(header.prefix_at) == 0 && key.bytes.len() >= usize::from(header.prefix_len) {
             Prefix::Same
         } else {
             self.compare_prefix_slowly(key)
@@ -537,42 +612,44 @@ impl NodePtr {
         self.find_at(self.candidate(key), key)
     }
 
-    /// The first entry of a leaf that `key` may be at: the first whose head, below the same prefix, is not smaller.
-    /// Reads no record.
+    /// The entry of a leaf that `key` may be at: the first whose head, below the same prefix, is not smaller. Reads no
+    /// record.
     #[inline(always)]
-    pub(crate) fn candidate(self, key: &SearchKey<'_>) -> usize {
+    pub(crate) fn candidate(self, key: &SearchKey<'_>) -> Candidate {
         match self.compare_prefix(key) {
-            Prefix::Same => heads_below(self.heads(), self.count(), key.head_after(self.prefix_len())),
-            Prefix::Before => 0,
-            Prefix::Behind => self.count(),
+            Prefix::Same => {
+                let head = key.head_after(self.prefix_len());
+                let index = heads_below(self.heads(), self.cap(), head);
+                let possible = index < self.count() && self.head(index) == head;
+                Candidate { index, possible }
+            }
+            Prefix::Before => Candidate { index: 0, possible: false },
+            Prefix::Behind => Candidate { index: self.count(), possible: false },
         }
     }
 
     /// Where `key`, of which `candidate` is the candidate, is in a leaf.
     #[inline(always)]
-    pub(crate) fn find_at(self, candidate: usize, key: &SearchKey<'_>) -> Slot {
-        let absent = Slot { index: candidate, found: false };
-        if candidate == self.count() || self.compare_prefix(key) != Prefix::Same {
-            return absent;
+    pub(crate) fn find_at(self, candidate: Candidate, key: &SearchKey<'_>) -> Slot {
+        let Candidate { index, possible } = candidate;
+        if !possible {
+            return Slot { index, found: false };
         }
-        let head = key.head_after(self.prefix_len());
-        if self.head(candidate) != head {
-            return absent;
-        }
-        match self.compare_suffix(candidate, key) {
-            Ordering::Equal => Slot { index: candidate, found: true },
-            Ordering::Greater => absent,
-            Ordering::Less => self.find_among_equal_heads(candidate + 1, head, key),
+        match self.compare_suffix::<true>(index, key) {
+            Ordering::Equal => Slot { index, found: true },
+            Ordering::Greater => Slot { index, found: false },
+            Ordering::Less => self.find_among_equal_heads(index + 1, key),
         }
     }
 
-    /// The search among the entries from `from` on that have this head: the rare case that four bytes do not decide.
+    /// The search among the entries from `from` on that have the head of `key`: the rare case that four bytes do not
+    /// decide.
     #[inline(never)]
-    fn find_among_equal_heads(self, from: usize, head: u32, key: &SearchKey<'_>) -> Slot {
-        let (mut low, mut high) = (from, self.end_of_head(from, head));
+    fn find_among_equal_heads(self, from: usize, key: &SearchKey<'_>) -> Slot {
+        let (mut low, mut high) = (from, self.end_of_head(from, key));
         while low < high {
             let middle = usize::midpoint(low, high);
-            match self.compare_suffix(middle, key) {
+            match self.compare_suffix::<true>(middle, key) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Equal => return Slot { index: middle, found: true },
                 Ordering::Greater => high = middle,
@@ -581,15 +658,19 @@ impl NodePtr {
         Slot { index: low, found: false }
     }
 
-    /// Behind the last entry, from `from` on, with this head.
-    fn end_of_head(self, from: usize, head: u32) -> usize {
-        if head == u32::MAX { self.count() } else { heads_below(self.heads(), self.count(), head + 1).max(from) }
+    /// Behind the last entry, from `from` on, with the head of `key`.
+    fn end_of_head(self, from: usize, key: &SearchKey<'_>) -> usize {
+        match key.head_after(self.prefix_len()) {
+            // Unused heads look the same.
+            NO_HEAD => self.count(),
+            head => heads_below(self.heads(), self.cap(), head + 1).max(from),
+        }
     }
 
     /// Compares the suffix of entry `index`, whose head equals that of `key`, with the suffix of `key`.
     #[inline(always)]
-    fn compare_suffix(self, index: usize, key: &SearchKey<'_>) -> Ordering {
-        let (len, rest_at) = self.suffix_location(index);
+    fn compare_suffix<const LEAF: bool>(self, index: usize, key: &SearchKey<'_>) -> Ordering {
+        let (len, rest_at) = self.suffix_location::<LEAF>(index);
         let key_len = key.bytes.len() - self.prefix_len();
         if len <= HEAD_BYTES && key_len <= HEAD_BYTES {
             // Equal heads: the shorter one ends where the other has zeros.
@@ -602,15 +683,20 @@ impl NodePtr {
 
     /// Length of the suffix of entry `index`, and where its bytes after the head are.
     #[inline(always)]
-    fn suffix_location(self, index: usize) -> (usize, usize) {
-        debug_assert!(index < self.count());
-        if self.is_leaf() {
+    fn suffix_location<const LEAF: bool>(self, index: usize) -> (usize, usize) {
+        debug_assert!(index < self.count() && LEAF == self.is_leaf());
+        if LEAF {
             let record = self.record_at(index);
             (self.read_u16(record + 8), record + RECORD_BYTES)
         } else {
             let suffix = self.stored_suffix(index);
             if suffix <= HEAD_BYTES { (suffix, HEADER_BYTES) } else { (self.read_u16(suffix), suffix + 2) }
         }
+    }
+
+    #[inline]
+    fn any_suffix_location(self, index: usize) -> (usize, usize) {
+        if self.is_leaf() { self.suffix_location::<true>(index) } else { self.suffix_location::<false>(index) }
     }
 
     /// What an inner node stores for the suffix of separator `index`: its length when at most [`HEAD_BYTES`], otherwise
@@ -631,20 +717,19 @@ impl NodePtr {
             Prefix::Behind => return self.count(),
         }
         let head = key.head_after(self.prefix_len());
-        let count = self.count();
-        let index = heads_below(self.heads(), count, head);
-        if index == count || self.head(index) != head {
+        let index = heads_below(self.heads(), self.cap(), head);
+        if index == self.cap() || self.head(index) != head {
             return index;
         }
-        self.child_index_among_equal_heads(index, head, key)
+        self.child_index_among_equal_heads(index, key)
     }
 
     #[inline(never)]
-    fn child_index_among_equal_heads(self, from: usize, head: u32, key: &SearchKey<'_>) -> usize {
-        let (mut low, mut high) = (from, self.end_of_head(from, head));
+    fn child_index_among_equal_heads(self, from: usize, key: &SearchKey<'_>) -> usize {
+        let (mut low, mut high) = (from, self.end_of_head(from, key));
         while low < high {
             let middle = usize::midpoint(low, high);
-            if self.compare_suffix(middle, key) == Ordering::Greater {
+            if self.compare_suffix::<false>(middle, key) == Ordering::Greater {
                 high = middle;
             } else {
                 low = middle + 1;
@@ -659,8 +744,8 @@ impl NodePtr {
     #[inline]
     pub(crate) fn append_key(self, index: usize, key: &mut KeyBuf) {
         self.append_prefix(key);
-        let (len, rest_at) = self.suffix_location(index);
-        let head = self.head(index).to_be_bytes();
+        let (len, rest_at) = self.any_suffix_location(index);
+        let head = (self.head(index) ^ i32::MIN).to_be_bytes();
         key.extend_from_slice(&head[..len.min(HEAD_BYTES)]);
         if len > HEAD_BYTES {
             key.extend_from_slice(self.bytes(rest_at, len - HEAD_BYTES));
@@ -728,7 +813,7 @@ impl NodePtr {
 
     /// Length of the suffix of entry `index`.
     pub(crate) fn suffix_len(self, index: usize) -> usize {
-        self.suffix_location(index).0
+        self.any_suffix_location(index).0
     }
 
     /// Bytes of the record of leaf entry `index`.
@@ -739,7 +824,7 @@ impl NodePtr {
 
     /// Where the heap bytes of the suffix of separator `index` are, and how many: none when it fits the head.
     pub(crate) fn separator_heap(self, index: usize) -> Option<(usize, usize)> {
-        let (len, rest_at) = self.suffix_location(index);
+        let (len, rest_at) = self.suffix_location::<false>(index);
         (len > HEAD_BYTES).then(|| (rest_at - 2, len - HEAD_BYTES + 2))
     }
 
@@ -782,6 +867,7 @@ impl NodePtr {
             self.header_mut().cap += CAP_STEP as u16;
             // SAFETY: the arrays grow into bytes that were found free; the moved offsets are initialised.
             unsafe { std::ptr::copy(old, self.leaf_offsets(), count) };
+            self.clear_heads(count);
         }
         let offset = self.write_record(suffix, row, version);
         // SAFETY: there is room for one entry more in both arrays, and `index` is at most the count.
@@ -843,6 +929,7 @@ impl NodePtr {
         unsafe {
             let head = self.heads().add(index);
             std::ptr::copy(head.add(1), head, count - index - 1);
+            *self.heads().add(count - 1) = NO_HEAD;
             let slot = self.leaf_offsets().add(index);
             std::ptr::copy(slot.add(1), slot, count - index - 1);
         }
@@ -878,6 +965,7 @@ impl NodePtr {
                 std::ptr::copy(rows, self.child_rows(), count + 1);
                 std::ptr::copy(children, self.children(), count + 1);
             }
+            self.clear_heads(count);
         }
         let location = if heap == 0 {
             suffix.len() as u16
@@ -918,6 +1006,7 @@ impl NodePtr {
         unsafe {
             let head = self.heads().add(separator);
             std::ptr::copy(head.add(1), head, count - separator - 1);
+            *self.heads().add(count - 1) = NO_HEAD;
             let slot = self.suffixes().add(separator);
             std::ptr::copy(slot.add(1), slot, count - separator - 1);
             let slot = self.children().add(index);

@@ -28,10 +28,10 @@ pub(crate) fn prefetch<T>(address: *const T) {
     }
 }
 
-/// Asks for `lines` lines, beginning with the one that holds `address`.
+/// Asks for `LINES` lines, beginning with the one that holds `address`.
 #[inline(always)]
-pub(crate) fn prefetch_lines<T>(address: *const T, lines: usize) {
-    for line in 0..lines {
+pub(crate) fn prefetch_lines<const LINES: usize, T>(address: *const T) {
+    for line in 0..LINES {
         prefetch(address.cast::<u8>().wrapping_add(line * LINE_BYTES));
     }
 }

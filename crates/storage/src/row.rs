@@ -429,7 +429,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 8 } else { 256 }, failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(crate::testing::config(256, 8))]
 
         #[test]
         fn rows_come_back(row in wide(), cut in 0usize..200) {

@@ -37,12 +37,17 @@ use std::sync::Arc;
 /// Levels a tree can have; more than any tree of 2^32 rows needs, whatever its keys.
 const MAX_HEIGHT: usize = 40;
 
+/// Lines of a node asked for at once on the way down: header, heads and offsets of a leaf of medium rows.
+const FEW_LINES: usize = 5;
+/// Lines asked for besides when rows are short and a leaf has many.
+const MORE_LINES: usize = 5;
+
 /// How a tree is laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeConfig {
     page_bytes: usize,
-    /// Lines of a leaf asked for at once on the way down: header and heads of a well-filled one.
-    leaf_lines: usize,
+    /// Whether the heads of a well-filled leaf take many lines.
+    many_heads: bool,
 }
 
 impl TreeConfig {
@@ -56,10 +61,9 @@ impl TreeConfig {
             321..=640 => 8192,
             _ => 16384,
         };
-        let entry_bytes = LEAF_SLOT_BYTES + RECORD_BYTES + expected_row_bytes;
-        let entries = (page_bytes - HEADER_BYTES) / entry_bytes;
-        let leaf_lines = (HEADER_BYTES + entries * LEAF_SLOT_BYTES).div_ceil(LINE_BYTES).clamp(2, 6);
-        TreeConfig { page_bytes, leaf_lines }
+        let entries = (page_bytes - HEADER_BYTES) / (LEAF_SLOT_BYTES + RECORD_BYTES + expected_row_bytes);
+        let many_heads = HEADER_BYTES + entries * LEAF_SLOT_BYTES > (FEW_LINES + 1) * LINE_BYTES;
+        TreeConfig { page_bytes, many_heads }
     }
 
     /// Bytes of every page: 4096, 8192 or 16384.
@@ -262,7 +266,10 @@ impl Tree {
     /// Asks for the lines of `node`, a child of a node at `level`, that a search reads first.
     #[inline(always)]
     fn prefetch_node(&self, node: NodePtr) {
-        prefetch_lines(node.address().as_ptr(), self.config.leaf_lines);
+        prefetch_lines::<FEW_LINES, _>(node.address().as_ptr());
+        if self.config.many_heads {
+            prefetch_lines::<MORE_LINES, _>(node.address().as_ptr().wrapping_add(FEW_LINES * LINE_BYTES));
+        }
     }
 
     /// The leaf where `key` belongs.

@@ -5,7 +5,7 @@
 //! node to know the next. No allocation.
 
 use super::{Position, RowRef, Tree};
-use crate::node::{NodePtr, SearchKey};
+use crate::node::{Candidate, NodePtr, SearchKey};
 use std::array;
 
 /// Keys that are in flight together. More find no free place among the outstanding misses of a core; fewer leave some
@@ -66,11 +66,11 @@ fn locate_group(group: &mut [Probe<'_>]) {
         }
     }
     // The heads decide where the record would be; its lines are on their way while the others are searched.
-    let mut candidates = [0usize; IN_FLIGHT];
+    let mut candidates = [Candidate::default(); IN_FLIGHT];
     for ((node, key), candidate) in nodes.iter().zip(&keys).zip(&mut candidates).take(group.len()) {
         *candidate = node.candidate(key);
-        if *candidate < node.count() {
-            node.prefetch_record(*candidate);
+        if candidate.possible {
+            node.prefetch_record(candidate.index);
         }
     }
     for (((probe, node), key), candidate) in group.iter_mut().zip(&nodes).zip(&keys).zip(&candidates) {

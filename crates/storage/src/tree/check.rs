@@ -5,7 +5,7 @@
 
 use super::Tree;
 use crate::key::{DisplayKey, KeyBuf};
-use crate::node::{HEAD_BYTES, HEADER_PREFIX_BYTES, NodePtr, RECORD_BYTES, arrays_end};
+use crate::node::{HEAD_BYTES, HEADER_PREFIX_BYTES, NO_HEAD, NodePtr, RECORD_BYTES, arrays_end};
 use thiserror::Error;
 
 /// What [`Tree::check`] found in a sound tree.
@@ -139,6 +139,9 @@ impl Walk<'_> {
 
     /// Heads agree with suffixes, keys ascend and are inside the bounds.
     fn keys(&mut self, node: NodePtr, level: usize, bounds: &Bounds) -> Result<(), CheckError> {
+        if (node.count()..node.cap()).any(|index| node.head(index) != NO_HEAD) {
+            return Err(CheckError { level, near: bounds.lower.clone(), what: "an unused head is not marked" });
+        }
         let mut previous: Option<KeyBuf> = None;
         let mut key = KeyBuf::new();
         for index in 0..node.count() {
@@ -146,7 +149,8 @@ impl Walk<'_> {
             node.append_key(index, &mut key);
             let fail = |what| Err(CheckError { level, near: key.clone(), what });
             let short = node.suffix_len(index).min(HEAD_BYTES);
-            if short < HEAD_BYTES && node.head(index) << (8 * short) != 0 {
+            let head = (node.head(index) ^ i32::MIN) as u32;
+            if short < HEAD_BYTES && head << (8 * short) != 0 {
                 return fail("a head has bytes behind its key");
             }
             if key < bounds.lower || bounds.upper.as_ref().is_some_and(|upper| key >= *upper) {

@@ -184,7 +184,7 @@ impl<'a> Range<'a> {
             self.front = Cursor { leaf: next, index: 0 };
             self.front_end = if next == self.back.leaf { self.back.index } else { next.count() };
             if let Some(after) = next.next() {
-                crate::prefetch::prefetch_lines(after.address().as_ptr(), 4);
+                crate::prefetch::prefetch_lines::<4, _>(after.address().as_ptr());
             }
         }
         true
@@ -200,7 +200,7 @@ impl<'a> Range<'a> {
             let Some(previous) = self.back.leaf.prev() else { return false };
             self.back = Cursor { leaf: previous, index: previous.count() };
             if let Some(before) = previous.prev() {
-                crate::prefetch::prefetch_lines(before.address().as_ptr(), 4);
+                crate::prefetch::prefetch_lines::<4, _>(before.address().as_ptr());
             }
         }
         true

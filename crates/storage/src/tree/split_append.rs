@@ -234,6 +234,11 @@ impl Tree {
         let mut kept = None;
         for (level, &node) in right_edge.iter().enumerate() {
             touched += 1;
+            let left = left_edge.get(level).copied();
+            if let Some(left) = left.filter(|left| !left.is_leaf()) {
+                // The last child may have taken rows over one level below.
+                recount_last(left);
+            }
             if child_gone {
                 if node.count() == 0 {
                     self.pages.give(node);
@@ -241,9 +246,12 @@ impl Tree {
                 }
                 separator = node.key(0);
                 node.remove_child(0);
+            } else if let Some(below) = level.checked_sub(1) {
+                // The first child is still there, but may have lost a child of its own.
+                node.set_rows(0, right_edge[below].total_rows() as u32);
             }
             child_gone = false;
-            if let Some(&left) = left_edge.get(level) {
+            if let Some(left) = left {
                 touched += 1;
                 child_gone = self.merge_edges(left, node, &separator, &mut scratch);
                 if child_gone {
@@ -252,13 +260,13 @@ impl Tree {
             }
             kept = if child_gone { None } else { Some(node) };
         }
-        for &node in &left_edge[1..] {
+        for &node in left_edge.iter().skip(right_edge.len()) {
             touched += 1;
             recount_last(node);
         }
         match kept {
             None => {}
-            Some(root) => self.join_roots(root, &left_edge, &separator, &mut scratch, &mut touched),
+            Some(root) => self.join_roots(root, &separator, &mut scratch, &mut touched),
         }
         self.rows = rows;
         self.put_scratch(scratch);
@@ -273,7 +281,6 @@ impl Tree {
         if left.is_leaf() {
             merge_leaves(left, right, page_bytes, page_bytes, scratch)
         } else {
-            recount_last(left);
             merge_inner(left, right, separator, page_bytes, page_bytes, scratch)
         }
     }
@@ -282,7 +289,6 @@ impl Tree {
     fn join_roots(
         &mut self,
         right: NodePtr,
-        left_edge: &[NodePtr],
         separator: &[u8],
         scratch: &mut Scratch,
         touched: &mut usize,
@@ -294,6 +300,8 @@ impl Tree {
             *touched += 1;
             self.grow_root(separator, left, right);
         } else if left_level > right_level {
+            // The edge as it is now: nodes of it may have taken over others.
+            let left_edge = edge(left, left_level, NodePtr::count);
             let steps: Vec<_> = left_edge[right_level + 1..].iter().map(|&node| (node, node.count())).collect();
             *touched += steps.len();
             self.insert_into_parents(&steps, separator, left_edge[right_level], right, scratch);

@@ -4,3 +4,6 @@ mod memory;
 mod model;
 mod split_append;
 mod tree;
+
+#[path = "../../src/testing.rs"]
+mod testing;

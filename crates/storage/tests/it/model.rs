@@ -329,13 +329,8 @@ fn same_range(
     Ok(())
 }
 
-/// Failures print the seed and the smallest sequence of operations that fails.
-fn config(cases: u32) -> ProptestConfig {
-    ProptestConfig { cases: if cfg!(miri) { 3 } else { cases }, failure_persistence: None, ..ProptestConfig::default() }
-}
-
 proptest! {
-    #![proptest_config(config(256))]
+    #![proptest_config(crate::testing::config(256, 3))]
 
     #[test]
     fn any_operations_agree_with_the_model(ops in proptest::collection::vec(op(), 1..if cfg!(miri) { 25 } else { 120 })) {
