@@ -124,7 +124,11 @@ impl Apply<'_> {
         let what = if meta.kind == TreeKind::Rows { "table" } else { "unique index" };
         Abort::explained(
             AbortReason::DuplicateKey,
-            format!("{what} '{}' already has a row with key {}; use another key, or update the row", meta.name, DisplayKey(self.key())),
+            format!(
+                "{what} '{}' already has a row with key {}; use another key, or update the row",
+                meta.name,
+                DisplayKey(self.key())
+            ),
         )
     }
 
@@ -174,7 +178,11 @@ impl Apply<'_> {
                 self.followers.push(Follower::RemoveEntry { index: index.id, entry: entry(old) });
             }
             if let Some(new) = new {
-                self.followers.push(Follower::AddEntry { index: index.id, entry: entry(new), key: key.clone() });
+                self.followers.push(Follower::AddEntry {
+                    index: index.id,
+                    entry: entry(new),
+                    key: key.clone(),
+                });
             }
         }
         if let Some(after) = after {
@@ -507,7 +515,10 @@ impl Operation for Follow {
                 };
                 Err(Abort::explained(
                     AbortReason::ForeignKey,
-                    format!("table '{}' still has rows that refer to the row; delete them first", tables[child.at()].name),
+                    format!(
+                        "table '{}' still has rows that refer to the row; delete them first",
+                        tables[child.at()].name
+                    ),
                 ))
             }
         }
@@ -519,7 +530,9 @@ impl Follower {
     pub(crate) fn from_action(action: Action<Follow>) -> Follower {
         let Action { table, target, operation, .. } = action;
         match (operation, target) {
-            (Follow::AddEntry(key), LockTarget::Key(entry)) => Follower::AddEntry { index: table, entry, key },
+            (Follow::AddEntry(key), LockTarget::Key(entry)) => {
+                Follower::AddEntry { index: table, entry, key }
+            }
             (Follow::RemoveEntry, LockTarget::Key(entry)) => Follower::RemoveEntry { index: table, entry },
             (Follow::RequireParent, LockTarget::Key(key)) => Follower::RequireParent { parent: table, key },
             (Follow::RequireNoChild, LockTarget::Range { lower, .. }) => {

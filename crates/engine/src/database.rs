@@ -104,7 +104,9 @@ impl Builder {
         let workers = self.workers.unwrap_or_else(|| machine.default_workers());
         check_workers(workers)?;
         if self.inbox_slots == 0 {
-            return Err(OpenError::Setting("an inbox of zero slots takes no request; use at least 1".to_owned()));
+            return Err(OpenError::Setting(
+                "an inbox of zero slots takes no request; use at least 1".to_owned(),
+            ));
         }
         let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
         let stats: Vec<Arc<EngineStats>> = (0..workers).map(|_| Arc::default()).collect();
@@ -135,9 +137,7 @@ impl Builder {
         runtime.cpus = Some(cpus.clone());
         runtime.pin = self.pin;
         runtime.inbox_slots = self.inbox_slots.next_power_of_two();
-        let runtime = runtime
-            .start(factory)
-            .map_err(|error| OpenError::Start(error.to_string()))?;
+        let runtime = runtime.start(factory).map_err(|error| OpenError::Start(error.to_string()))?;
         Ok(Database {
             handle: runtime.handle(),
             runtime: Some(runtime),
@@ -232,7 +232,10 @@ pub struct Database {
 impl std::fmt::Debug for Database {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let tables: Vec<_> = self.table_names().map(|(_, name)| name).collect();
-        f.debug_struct("Database").field("workers", &self.workers()).field("tables", &tables).finish_non_exhaustive()
+        f.debug_struct("Database")
+            .field("workers", &self.workers())
+            .field("tables", &tables)
+            .finish_non_exhaustive()
     }
 }
 
@@ -353,7 +356,7 @@ impl Database {
         let (sender, receiver) = oneshot();
         let request = move |worker: &Rc<EngineWorker>| {
             let own = Rc::clone(worker);
-            worker.spawn(async move { sender.send(run_here(&own, &procedure, None).await) });
+            worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
         };
         self.handle.submit(self.home(&route), request).map_err(|_| Abort::shutting_down())?;
         Ok(Submitted { receiver })
@@ -371,7 +374,7 @@ impl Database {
         let (sender, receiver) = oneshot();
         let request = move |worker: &Rc<EngineWorker>| {
             let own = Rc::clone(worker);
-            worker.spawn(async move { sender.send(run_here(&own, &procedure, None).await) });
+            worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
         };
         let home = self.home(&route);
         match self.handle.try_submit(home, request) {
@@ -483,7 +486,11 @@ impl Database {
     pub fn len(&self, table: TableId) -> Result<u64, Abort> {
         let count = move |worker: &Rc<EngineWorker>| {
             let tables = worker.shard().tables.borrow();
-            tables.owned().filter(|(place, _)| place.table == table).map(|(_, part)| part.tree.len()).sum::<u64>()
+            tables
+                .owned()
+                .filter(|(place, _)| place.table == table)
+                .map(|(_, part)| part.tree.len())
+                .sum::<u64>()
         };
         self.on_all_workers(count).map(|counts| counts.into_iter().sum())
     }
@@ -495,7 +502,11 @@ impl Database {
     pub fn memory_bytes(&self) -> Result<usize, Abort> {
         let bytes = |worker: &Rc<EngineWorker>| {
             let tables = worker.shard().tables.borrow();
-            tables.owned().map(|(_, part)| part.tree.bytes()).map(|bytes| bytes.page_bytes + bytes.spare).sum::<usize>()
+            tables
+                .owned()
+                .map(|(_, part)| part.tree.bytes())
+                .map(|bytes| bytes.page_bytes + bytes.spare)
+                .sum::<usize>()
         };
         self.on_all_workers(bytes).map(|bytes| bytes.into_iter().sum())
     }

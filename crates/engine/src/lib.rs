@@ -37,7 +37,7 @@ pub use action::{Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operati
 pub use atrapos_runtime::{Ticks, WorkerId};
 pub use atrapos_storage::{Column, ColumnType, Field, FixedStr, Key, KeyBuf, Row, row};
 pub use database::{Builder, CloseReport, Database, OpenError, SessionHandle, Submitted, WorkerReport};
-pub use load::{LoadError, Loader, LoadProgress};
+pub use load::{LoadError, LoadProgress, Loader};
 pub use procedure::{Procedure, Session};
 pub use range::KeyRange;
 pub use routing::{FamilyScheme, Route, Scheme};
@@ -47,3 +47,8 @@ pub use stats::Statistics;
 pub use trace::{Stage, TraceEvent};
 pub use tx::{Phase, Tx};
 pub use verify::{Verification, VerifyError};
+
+/// The example in the project's readme, compiled and run with the tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

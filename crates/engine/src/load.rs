@@ -43,7 +43,9 @@ pub enum LoadError {
         why: String,
     },
     /// A row refers to one that is not there.
-    #[error("a row of table '{child}' refers to key {key} of table '{parent}', which has no such row; load that one too")]
+    #[error(
+        "a row of table '{child}' refers to key {key} of table '{parent}', which has no such row; load that one too"
+    )]
     NoParent {
         /// The table of the row.
         child: &'static str,
@@ -141,7 +143,12 @@ impl<'a> Loader<'a> {
 
     /// Of the integers from `first` to `last`, as leading parts of keys of `table`, the ranges this worker owns, ascending.
     #[must_use]
-    pub fn share_of<T: Table>(&self, table: TableRef<T>, first: u64, last: u64) -> Vec<std::ops::RangeInclusive<u64>> {
+    pub fn share_of<T: Table>(
+        &self,
+        table: TableRef<T>,
+        first: u64,
+        last: u64,
+    ) -> Vec<std::ops::RangeInclusive<u64>> {
         let tables = self.worker.shard().tables.borrow();
         let scheme = &tables.shards[table.id.at()].scheme;
         let cut = |key: &[u8]| crate::routing::head_of(key);
@@ -211,7 +218,8 @@ impl<'a> Loader<'a> {
                 Err(BulkError::OutOfOrder { .. }) => {
                     // What is packed so far becomes the tree; the rest is inserted.
                     let bulk = self.bulk.remove(&place).expect("it was just there");
-                    tables.partition_mut(place).tree = bulk.finish().map_err(|error| refuse_bulk(meta.name, &error))?;
+                    tables.partition_mut(place).tree =
+                        bulk.finish().map_err(|error| refuse_bulk(meta.name, &error))?;
                 }
                 pushed => return pushed.map_err(|error| refuse_bulk(meta.name, &error)),
             }
@@ -250,7 +258,9 @@ impl<'a> Loader<'a> {
         for (place, bulk) in std::mem::take(&mut self.bulk) {
             match bulk.finish() {
                 Ok(tree) => tables.partition_mut(place).tree = tree,
-                Err(error) => finished = Err(refuse_bulk(shard.catalog.tables[place.table.at()].name, &error)),
+                Err(error) => {
+                    finished = Err(refuse_bulk(shard.catalog.tables[place.table.at()].name, &error))
+                }
             }
         }
         self.progress.rows.fetch_add(self.rows % REPORT_EVERY, Ordering::Relaxed);
@@ -345,7 +355,8 @@ fn insert_all(worker: &Rc<EngineWorker>, rows: Vec<RawRow>) -> Result<(), LoadEr
     let mut loader = Loader::new(worker, &progress);
     let done = rows.iter().try_for_each(|(table, key, row)| loader.add_raw(*table, key, row));
     let elsewhere = loader.finish();
-    done.and(elsewhere).map(|elsewhere| debug_assert!(elsewhere.is_empty(), "rows were handed to their owner"))
+    done.and(elsewhere)
+        .map(|elsewhere| debug_assert!(elsewhere.is_empty(), "rows were handed to their owner"))
 }
 
 /// Takes back what an unfinished load has added on this worker.
@@ -361,7 +372,10 @@ fn take_back(worker: &Rc<EngineWorker>) {
         let partition = tables.partition_mut(place);
         let version = partition.next_version();
         *partition = Partition::new(
-            atrapos_storage::Tree::new(TreeConfig::for_rows_of(meta.expected_row_bytes), Arc::clone(&shard.memory)),
+            atrapos_storage::Tree::new(
+                TreeConfig::for_rows_of(meta.expected_row_bytes),
+                Arc::clone(&shard.memory),
+            ),
             version,
         );
     }

@@ -36,7 +36,8 @@ struct Hint {
     position: Position,
 }
 
-/// A look-up that was made before the transaction began, for the key its route names: the key it will probably ask for.
+/// What was found out before the transaction began about the key its route names, which it will probably ask for: its
+/// place, and its position unless that is unknown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Routed<'a> {
     pub(crate) place: Place,
@@ -109,10 +110,8 @@ impl Lookups {
             return false;
         }
         let tables = worker.shard().tables.borrow();
-        let mut probes: ArrayVec<Probe<'_>, BATCH> = waiting
-            .iter()
-            .map(|entry| Probe::new(&tables.partition(entry.place).tree, &entry.key))
-            .collect();
+        let mut probes: ArrayVec<Probe<'_>, BATCH> =
+            waiting.iter().map(|entry| Probe::new(&tables.partition(entry.place).tree, &entry.key)).collect();
         locate_batch(&mut probes);
         let mut hints = self.hints.borrow_mut();
         for (entry, probe) in waiting.iter().zip(&probes) {

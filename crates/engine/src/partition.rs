@@ -6,8 +6,8 @@
 use std::sync::Arc;
 
 use atrapos_runtime::WorkerId;
-use atrapos_storage::lock::LockTable;
 use atrapos_storage::Tree;
+use atrapos_storage::lock::LockTable;
 
 use crate::routing::FamilyScheme;
 use crate::schema::TableId;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use atrapos_runtime::{Reply, WorkerId};
-use atrapos_storage::Key;
+use atrapos_storage::{Key, Position};
 
 use crate::abort::{Abort, AbortReason, Advice};
 use crate::action::panicked;
@@ -28,32 +28,26 @@ pub trait Procedure<R>: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'stati
 impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static> Procedure<R> for P {}
 
 /// Runs a procedure as a transaction with its home on this worker, again when it had to give way in a deadlock.
-#[inline]
 pub(crate) async fn run_here<R>(
     worker: &Rc<EngineWorker>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
-    routed: Option<Routed<'_>>,
 ) -> Result<R, Abort> {
-    let scope = Scope::begin(worker);
-    let mut outcome = Err(Abort::UNFINISHED);
-    poll_to_end(worker, &scope, procedure, routed, &mut outcome).await;
-    let age = scope.core().age.get();
-    scope.finish(&mut outcome);
-    match &outcome {
-        Err(abort) if abort.reason().advice() == Advice::Retry => {
-            Box::pin(run_again(worker, procedure, abort.clone(), age)).await
-        }
-        _ => outcome,
+    match attempt(Scope::begin(worker), procedure, None).await {
+        Err(abort) if abort.reason().advice() == Advice::Retry => run_again(worker, procedure, abort).await,
+        outcome => outcome,
     }
 }
 
+/// Runs again a procedure whose first attempt has just ended with `abort`, until it ends otherwise or has been tried often
+/// enough.
 #[cold]
 async fn run_again<R>(
     worker: &Rc<EngineWorker>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
     mut abort: Abort,
-    mut age: u64,
 ) -> Result<R, Abort> {
+    // Read before anybody else can abort: it keeps its seniority through all attempts.
+    let age = worker.shard().aborted_age.get();
     for _ in 1..ATTEMPTS {
         if worker.is_stopping() {
             break;
@@ -63,11 +57,7 @@ async fn run_again<R>(
         yield_once(worker).await;
         let scope = Scope::begin(worker);
         scope.core().age.set(age);
-        let mut outcome = Err(Abort::UNFINISHED);
-        poll_to_end(worker, &scope, procedure, None, &mut outcome).await;
-        age = scope.core().age.get();
-        scope.finish(&mut outcome);
-        match outcome {
+        match attempt(scope, procedure, None).await {
             Err(again) if again.reason().advice() == Advice::Retry => abort = again,
             outcome => return outcome,
         }
@@ -89,37 +79,41 @@ async fn yield_once(worker: &EngineWorker) {
     .await;
 }
 
-/// Polls a procedure until it ends. Its outcome goes where the caller wants it: results are copied often enough.
+/// Polls a procedure until it ends, and ends its transaction accordingly.
 #[inline]
-async fn poll_to_end<R>(
-    worker: &Rc<EngineWorker>,
-    scope: &Scope<'_>,
+async fn attempt<R>(
+    scope: Scope<'_>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
-    routed: Option<Routed<'_>>,
-    outcome: &mut Result<R, Abort>,
-) {
-    let core = scope.core();
-    let mut tx = Tx::new(worker, core, routed);
-    let mut running = pin!(procedure(&mut tx));
-    poll_fn(|context| {
-        let poll = || match running.as_mut().poll(context) {
-            Poll::Ready(ended) => {
-                *outcome = ended;
-                true
+    routed: Option<&Routed<'_>>,
+) -> Result<R, Abort> {
+    let mut outcome = Err(Abort::UNFINISHED);
+    {
+        let (worker, core) = (scope.worker(), scope.core());
+        let mut tx = Tx::new(worker, core, routed);
+        let mut running = pin!(procedure(&mut tx));
+        poll_fn(|context| {
+            // The outcome leaves through a variable of the caller: as the result of each closure it would be copied again.
+            let poll = || match running.as_mut().poll(context) {
+                Poll::Ready(ended) => {
+                    outcome = ended;
+                    true
+                }
+                Poll::Pending => false,
+            };
+            match catch_unwind(AssertUnwindSafe(poll)) {
+                Ok(true) => return Poll::Ready(()),
+                Ok(false) => match core.on_suspend(worker) {
+                    Ok(()) => return Poll::Pending,
+                    Err(misuse) => outcome = Err(misuse),
+                },
+                Err(panic) => outcome = Err(panicked(panic.as_ref())),
             }
-            Poll::Pending => false,
-        };
-        match catch_unwind(AssertUnwindSafe(poll)) {
-            Ok(true) => return Poll::Ready(()),
-            Ok(false) => match core.on_suspend(worker) {
-                Ok(()) => return Poll::Pending,
-                Err(misuse) => *outcome = Err(misuse),
-            },
-            Err(panic) => *outcome = Err(panicked(panic.as_ref())),
-        }
-        Poll::Ready(())
-    })
-    .await;
+            Poll::Ready(())
+        })
+        .await;
+    }
+    scope.finish(&mut outcome);
+    outcome
 }
 
 /// Runs a procedure here with its trace.
@@ -131,9 +125,7 @@ pub(crate) async fn run_traced<R>(
     let core = Rc::clone(scope.core());
     core.trace.open();
     core.trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
-    let mut outcome = Err(Abort::UNFINISHED);
-    poll_to_end(worker, &scope, procedure, None, &mut outcome).await;
-    scope.finish(&mut outcome);
+    let outcome = attempt(scope, procedure, None).await;
     let events = core.trace.close();
     (outcome, events)
 }
@@ -146,7 +138,7 @@ pub(crate) fn run_for<R: Send + 'static>(
 ) {
     let own = Rc::clone(worker);
     worker.spawn(async move {
-        let outcome = run_here(&own, &procedure, None).await;
+        let outcome = run_here(&own, &procedure).await;
         reply.send(&own, outcome);
     });
 }
@@ -223,7 +215,11 @@ impl Session {
     /// # Errors
     /// The reason for which the transaction aborted.
     #[inline]
-    pub async fn run<R: Send + 'static>(&self, route: &Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
+    pub async fn run<R: Send + 'static>(
+        &self,
+        route: &Route,
+        procedure: impl Procedure<R>,
+    ) -> Result<R, Abort> {
         let worker = &self.worker;
         let shard = worker.shard();
         let mut routed = None;
@@ -232,9 +228,12 @@ impl Session {
                 let located = shard.tables.borrow().locate_checked(*table, key);
                 match located {
                     Some((place, home)) => {
-                        if home == worker.id() && shard.lookups.pays(worker) {
-                            shard.lookups.put_off(worker, place, key);
-                            let position = shard.lookups.result(worker).await;
+                        if home == worker.id() {
+                            let mut position = Position::unknown();
+                            if shard.lookups.pays(worker) {
+                                shard.lookups.put_off(worker, place, key);
+                                position = shard.lookups.result(worker).await;
+                            }
                             routed = Some(Routed { place, key, position });
                         }
                         home
@@ -246,13 +245,20 @@ impl Session {
             Destination::Worker(home) => WorkerId(home.0 % worker.workers() as u16),
         };
         if home == worker.id() {
-            return run_here(worker, &procedure, routed).await;
+            return match attempt(Scope::begin(worker), &procedure, routed.as_ref()).await {
+                Err(abort) if abort.reason().advice() == Advice::Retry => {
+                    Box::pin(run_again(worker, &procedure, abort)).await
+                }
+                outcome => outcome,
+            };
         }
         shard.stats.forwarded.add(1);
         let call = worker.call(home, move |worker, reply| run_for(worker, procedure, reply));
         match call.await {
             Ok(outcome) => outcome,
-            Err(_) => Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone")),
+            Err(_) => {
+                Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone"))
+            }
         }
     }
 

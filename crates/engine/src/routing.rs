@@ -173,8 +173,10 @@ impl Scheme {
 
 fn even_cuts(first: u64, last: u64, parts: usize) -> Vec<KeyBuf> {
     let size = u128::from(last - first) + 1;
-    let mut cuts: Vec<u64> =
-        (1..parts as u128).map(|i| first + (size * i / parts as u128) as u64).filter(|cut| *cut > first).collect();
+    let mut cuts: Vec<u64> = (1..parts as u128)
+        .map(|i| first + (size * i / parts as u128) as u64)
+        .filter(|cut| *cut > first)
+        .collect();
     cuts.dedup();
     cuts.iter().map(Key::encode).collect()
 }
@@ -192,7 +194,19 @@ mod tests {
     fn a_key_is_in_the_partition_whose_bounds_hold_it() {
         let cuts: [&[u8]; 4] = [b"b", b"long-prefix-1", b"long-prefix-2", b"z\0"];
         let scheme = scheme(&cuts);
-        for key in [&b""[..], b"a", b"b", b"b\0", b"long-prefix-", b"long-prefix-1", b"long-prefix-11", b"long-prefix-2", b"z", b"z\0", b"zz"] {
+        for key in [
+            &b""[..],
+            b"a",
+            b"b",
+            b"b\0",
+            b"long-prefix-",
+            b"long-prefix-1",
+            b"long-prefix-11",
+            b"long-prefix-2",
+            b"z",
+            b"z\0",
+            b"zz",
+        ] {
             let expected = cuts.iter().filter(|cut| **cut <= key).count();
             assert_eq!(scheme.partition_of(key), expected, "{key:?}");
             let (lower, upper) = (scheme.lower(expected), scheme.upper(expected));

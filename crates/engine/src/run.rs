@@ -49,8 +49,8 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
         let (worker, core) = (self.tx.worker(), self.tx.core());
         let shard = worker.shard();
         let action = self.action.as_ref().expect("an action is started once");
-        if let Err(refused) = self.tx.admit(action) {
-            return Poll::Ready(Err(refused));
+        if !self.tx.admits(action) {
+            return Poll::Ready(Err(self.tx.refusal(action)));
         }
         if let Some((place, position)) = self.tx.routed_to(action.table, action.key()) {
             return self.attempt(place, Some(position));

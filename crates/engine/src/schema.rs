@@ -347,7 +347,9 @@ impl Schema {
 fn corrupt(what: &str, error: &dyn std::fmt::Display) -> Abort {
     Abort::explained(
         AbortReason::Corruption,
-        format!("a stored {what} does not fit the declared type ({error}); open the database with the schema it was written with"),
+        format!(
+            "a stored {what} does not fit the declared type ({error}); open the database with the schema it was written with"
+        ),
     )
 }
 

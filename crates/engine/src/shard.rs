@@ -64,6 +64,8 @@ pub(crate) struct Shard {
     branches: RefCell<Vec<Rc<RefCell<Branch>>>>,
     pub(crate) waits: RefCell<FastMap<u64, Wait>>,
     granted: RefCell<Vec<LockTicket>>,
+    /// Age of the transaction that aborted last: for whoever runs it again at once.
+    pub(crate) aborted_age: Cell<u64>,
     next_ticket: Cell<u64>,
     next_owner: Cell<u64>,
     pub(crate) lookups: Lookups,
@@ -103,6 +105,7 @@ impl Shard {
             branches: RefCell::default(),
             waits: RefCell::default(),
             granted: RefCell::default(),
+            aborted_age: Cell::new(0),
             next_ticket: Cell::new(1),
             next_owner: Cell::new(1),
             lookups: Lookups::default(),

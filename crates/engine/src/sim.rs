@@ -72,13 +72,17 @@ impl Simulation {
     }
 
     /// Hands a procedure to its home. It runs while the simulation is stepped.
-    pub fn submit<R: 'static + Send>(&self, route: &Route, procedure: impl Procedure<R>) -> Outcome<Result<R, Abort>> {
+    pub fn submit<R: 'static + Send>(
+        &self,
+        route: &Route,
+        procedure: impl Procedure<R>,
+    ) -> Outcome<Result<R, Abort>> {
         let home = self.scheme.home(route, self.stats.len());
         let outcome = Outcome(Rc::default());
         let slot = Rc::clone(&outcome.0);
         let worker = Rc::clone(self.pump.worker(home));
         self.pump.worker(home).spawn(async move {
-            let result = run_here(&worker, &procedure, None).await;
+            let result = run_here(&worker, &procedure).await;
             slot.replace(Some(result));
         });
         outcome

@@ -33,9 +33,7 @@ use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTi
 use atrapos_storage::{KeyBuf, Position};
 
 use crate::abort::{Abort, AbortReason};
-use crate::action::{
-    Action, Apply, CollectKeys, Delete, Fold, Folded, Follower, Get, Operation, Update,
-};
+use crate::action::{Action, Apply, CollectKeys, Delete, Fold, Folded, Follower, Get, Operation, Update};
 use crate::branch::{Branch, Held};
 use crate::lookups::Routed;
 use crate::partition::Place;
@@ -165,6 +163,11 @@ impl<'w> Scope<'w> {
     }
 
     #[inline]
+    pub(crate) fn worker(&self) -> &'w Rc<EngineWorker> {
+        self.worker
+    }
+
+    #[inline]
     pub(crate) fn core(&self) -> &Rc<TxCore> {
         self.core.as_ref().expect("a scope has its core until it is finished")
     }
@@ -182,7 +185,10 @@ impl<'w> Scope<'w> {
         let stats = &self.worker.shard().stats;
         match &outcome {
             Ok(_) => stats.committed.add(1),
-            Err(abort) => stats.aborted[abort.reason() as usize].add(1),
+            Err(abort) => {
+                stats.aborted[abort.reason() as usize].add(1);
+                self.worker.shard().aborted_age.set(core.age.get());
+            }
         }
         end(self.worker, core, outcome.is_ok());
         // The scope is over: its destructor has nothing to do.
@@ -255,7 +261,9 @@ fn attempt<O: Operation>(
     if branch.entered {
         shard.stats.locks_entered.add(u64::from(locks.enter(owner, &asked.target, asked.mode)));
     }
-    let Some(Action { mode, target, operation, .. }) = action.take() else { unreachable!("it was just looked at") };
+    let Some(Action { mode, target, operation, .. }) = action.take() else {
+        unreachable!("it was just looked at")
+    };
     branch.held.push(Held { place, mode, target });
     let held = branch.held.last_mut().expect("the access was just noted");
     let mut at = Apply {
@@ -416,7 +424,8 @@ fn on_actions<O: Operation>(
     while let Some(action) = actions.next() {
         let (place, _) = shard.tables.borrow().locate(action.table, action.key());
         let mut action = Some(action);
-        let attempted = attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut followers);
+        let attempted =
+            attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut followers);
         match (attempted, action) {
             (Some(Ok(result)), _) => results.push(result),
             (Some(Err(abort)), _) => return reply.send(worker, (Err(abort), followers)),
@@ -487,7 +496,7 @@ enum Started<O: Operation> {
 pub struct Tx<'w> {
     worker: &'w Rc<EngineWorker>,
     core: &'w Rc<TxCore>,
-    routed: Option<Routed<'w>>,
+    routed: Option<&'w Routed<'w>>,
 }
 
 impl std::fmt::Debug for Tx<'_> {
@@ -501,7 +510,7 @@ impl<'w> Tx<'w> {
     pub(crate) fn new(
         worker: &'w Rc<EngineWorker>,
         core: &'w Rc<TxCore>,
-        routed: Option<Routed<'w>>,
+        routed: Option<&'w Routed<'w>>,
     ) -> Tx<'w> {
         Tx { worker, core, routed }
     }
@@ -509,7 +518,7 @@ impl<'w> Tx<'w> {
     /// Where `key` is, if it is the one that was looked up on the way here.
     #[inline(always)]
     pub(crate) fn routed_to(&self, table: TableId, key: &KeyBuf) -> Option<(Place, Position)> {
-        match &self.routed {
+        match self.routed {
             Some(routed) if routed.place.table == table && same_bytes(routed.key, key) => {
                 Some((routed.place, routed.position))
             }
@@ -542,13 +551,19 @@ impl<'w> Tx<'w> {
         self.core
     }
 
-    /// Refuses an action before anything is done.
+    /// Whether an action may be run at all: the transaction is not doomed and the table is one of this database.
     #[inline(always)]
-    pub(crate) fn admit<O: Operation>(&self, action: &Action<O>) -> Result<(), Abort> {
-        if self.core.is_doomed.get() {
-            return Err(self.core.doomed_for());
+    pub(crate) fn admits<O: Operation>(&self, action: &Action<O>) -> bool {
+        !self.core.is_doomed.get() && self.worker.shard().catalog.tag == action.tag
+    }
+
+    /// Why an action is not admitted.
+    #[cold]
+    pub(crate) fn refusal<O: Operation>(&self, action: &Action<O>) -> Abort {
+        if let Err(unknown) = self.worker.shard().catalog.check(action.table, action.tag) {
+            self.core.doom(&unknown);
         }
-        self.worker.shard().catalog.check(action.table, action.tag).inspect_err(|abort| self.core.doom(abort))
+        self.core.doomed_for()
     }
 
     /// Sends an action to its owner. What the transaction holds here is entered in the lock tables when it suspends.
@@ -593,7 +608,10 @@ impl<'w> Tx<'w> {
     }
 
     /// Takes in what an action brought back from its owner.
-    pub(crate) fn received<T>(&self, returned: Result<(Result<T, Abort>, Vec<Follower>), Lost>) -> Result<T, Abort> {
+    pub(crate) fn received<T>(
+        &self,
+        returned: Result<(Result<T, Abort>, Vec<Follower>), Lost>,
+    ) -> Result<T, Abort> {
         self.core.outstanding.set(self.core.outstanding.get() - 1);
         let result = match returned {
             Ok((result, followers)) => {
@@ -602,7 +620,9 @@ impl<'w> Tx<'w> {
             }
             Err(Lost) => Err(Abort::shutting_down()),
         };
-        self.core.trace.event(self.worker, Stage::Execute, || "has the result of an action from its owner".to_owned());
+        self.core
+            .trace
+            .event(self.worker, Stage::Execute, || "has the result of an action from its owner".to_owned());
         result.inspect_err(|abort| self.core.doom(abort))
     }
 
@@ -722,7 +742,9 @@ impl<'w> Tx<'w> {
         let mut local = Vec::new();
         let mut remote: Vec<(WorkerId, Vec<usize>, Vec<Action<O>>)> = Vec::new();
         for (at, action) in actions.enumerate() {
-            self.admit(&action)?;
+            if !self.admits(&action) {
+                return Err(self.refusal(&action));
+            }
             let (place, owner) = shard.tables.borrow().locate(action.table, action.key());
             results.push(None);
             if owner == me {
@@ -740,7 +762,10 @@ impl<'w> Tx<'w> {
             self.core.trace.event(self.worker, Stage::Execute, || {
                 format!("sends {} actions to worker {}", group.len(), to.0)
             });
-            calls.push((places, self.worker.call(to, move |worker, reply| on_actions(worker, owner, group, reply))));
+            calls.push((
+                places,
+                self.worker.call(to, move |worker, reply| on_actions(worker, owner, group, reply)),
+            ));
         }
         for (at, place, action) in local {
             let mut action = Some(action);
@@ -761,8 +786,13 @@ impl<'w> Tx<'w> {
     }
 
     /// Starts an action of a phase that belongs to another worker; hands back one that is the home's own.
-    fn start_remote<O: Operation>(&self, action: Action<O>) -> Result<Result<Started<O>, (Place, Action<O>)>, Abort> {
-        self.admit(&action)?;
+    fn start_remote<O: Operation>(
+        &self,
+        action: Action<O>,
+    ) -> Result<Result<Started<O>, (Place, Action<O>)>, Abort> {
+        if !self.admits(&action) {
+            return Err(self.refusal(&action));
+        }
         let (place, owner) = self.worker.shard().tables.borrow().locate(action.table, action.key());
         if owner == self.worker.id() {
             return Ok(Err((place, action)));
@@ -814,7 +844,12 @@ impl<'w> Tx<'w> {
     ///
     /// # Errors
     /// As [`run`](Tx::run).
-    pub async fn insert<T: Table>(&mut self, table: TableRef<T>, key: T::Key, row: T::Row) -> Result<(), Abort> {
+    pub async fn insert<T: Table>(
+        &mut self,
+        table: TableRef<T>,
+        key: T::Key,
+        row: T::Row,
+    ) -> Result<(), Abort> {
         self.run(table.insert(key, row)).await.map(drop)
     }
 
@@ -943,7 +978,11 @@ impl<'w> Tx<'w> {
     {
         let mut rest = Some(range);
         while let Some(range) = rest {
-            self.worker.shard().catalog.check(table.id, table.tag).inspect_err(|abort| self.core.doom(abort))?;
+            self.worker
+                .shard()
+                .catalog
+                .check(table.id, table.tag)
+                .inspect_err(|abort| self.core.doom(abort))?;
             let (part, next) = self.part_of(table.id, range, backward);
             rest = next;
             let action = Action {
@@ -1036,7 +1075,9 @@ fn same_bytes(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && head_of(a) == head_of(b) && (a.len() <= 8 || a[8..] == b[8..])
 }
 
-fn collect_up_to<K: Send, R: Send>(limit: usize) -> impl FnMut(&mut Vec<(K, R)>, K, R) -> ControlFlow<()> + Send {
+fn collect_up_to<K: Send, R: Send>(
+    limit: usize,
+) -> impl FnMut(&mut Vec<(K, R)>, K, R) -> ControlFlow<()> + Send {
     move |rows, key, row| {
         rows.push((key, row));
         if rows.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

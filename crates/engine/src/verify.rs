@@ -200,8 +200,7 @@ fn verify_slice(worker: &Rc<EngineWorker>, place: Place, from: &KeyBuf) -> Resul
     let shard = worker.shard();
     let meta = &shard.catalog.tables[place.table.at()];
     let tables = shard.tables.borrow();
-    let mut slice =
-        Slice { next: None, entries: BTreeMap::new(), references: 0, elsewhere: BTreeMap::new() };
+    let mut slice = Slice { next: None, entries: BTreeMap::new(), references: 0, elsewhere: BTreeMap::new() };
     let tree = &tables.partition(place).tree;
     let mut key = KeyBuf::new();
     for (seen, row) in tree.range(Bound::Included(&**from), Bound::Unbounded).enumerate() {

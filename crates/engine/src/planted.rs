@@ -1,0 +1,155 @@
+//! The planted bugs by which the tests show that they can fail.
+//!
+//! Owns: the list of deliberate mistakes, the switch that turns one of them on for the current thread (so only a
+//! [`Simulation`](crate::sim::Simulation), which runs on its caller's thread, ever sees one), and ways to damage a database at rest.
+//! Never: changes anything in a build without the feature `planted`, where [`planted`] is a constant and folds away.
+//!
+//! Invariant: each bug and each kind of damage has a test that is shown to notice it (`tests/it/planted.rs`).
+
+/// One deliberate mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(feature = "planted"),
+    expect(unreachable_pub, reason = "the module is public only in builds that can switch a mistake on")
+)]
+pub enum Bug {
+    /// A transaction that suspends does not enter what it has touched at home in the lock tables.
+    FootprintNotEntered,
+    /// Scans take no locks on their ranges.
+    ScanNotLocked,
+    /// An abort does not put back the rows of the second table.
+    UndoSkipsSecondTable,
+    /// An abort releases its locks first and puts the rows back some time later.
+    LocksReleasedBeforeUndo,
+    /// A shared request waits for those who hold a lock, but not for those who waited before it.
+    SharedPassesWaiter,
+    /// Nobody looks for cycles of waiting transactions.
+    NoDeadlockProbe,
+    /// A deletion leaves the row's index entries behind.
+    EntryLeftBehind,
+}
+
+/// Whether the mistake is to be made.
+#[cfg(not(feature = "planted"))]
+#[inline(always)]
+pub(crate) const fn planted(_bug: Bug) -> bool {
+    false
+}
+
+#[cfg(feature = "planted")]
+pub(crate) use switched::planted;
+#[cfg(feature = "planted")]
+pub use switched::{Damage, damage, with};
+
+#[cfg(feature = "planted")]
+mod switched {
+    use std::cell::Cell;
+
+    use atrapos_runtime::WorkerId;
+    use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTable, LockTarget, LockTicket};
+    use atrapos_storage::KeyBuf;
+
+    use super::Bug;
+    use crate::abort::Abort;
+    use crate::database::Database;
+    use crate::partition::Place;
+    use crate::schema::TableId;
+
+    thread_local! {
+        static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+    }
+
+    /// Whether this thread makes the mistake now.
+    #[inline]
+    pub(crate) fn planted(bug: Bug) -> bool {
+        PLANTED.get() == Some(bug)
+    }
+
+    /// Runs `run` with the mistake made by everything that happens on this thread.
+    pub fn with<R>(bug: Bug, run: impl FnOnce() -> R) -> R {
+        struct Reset;
+        impl Drop for Reset {
+            fn drop(&mut self) {
+                PLANTED.set(None);
+            }
+        }
+        PLANTED.set(Some(bug));
+        let _reset = Reset;
+        run()
+    }
+
+    impl Bug {
+        /// Whether a shared request is let through although others wait: nobody holds the target exclusively.
+        pub(crate) fn lets_pass(locks: &mut LockTable, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
+            if mode == LockMode::Exclusive || !planted(Bug::SharedPassesWaiter) {
+                return false;
+            }
+            let ticket = LockTicket(u64::MAX);
+            if locks.request(owner, target, mode, ticket) == LockOutcome::Granted {
+                return true;
+            }
+            let mut blockers = Vec::new();
+            locks.blockers(owner, target, ticket, &mut blockers);
+            locks.cancel(owner, target, ticket, &mut Vec::new());
+            !blockers.into_iter().any(|blocker| locks.holds(blocker, target, LockMode::Exclusive))
+        }
+    }
+
+    /// One way for a database at rest to be wrong.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Damage {
+        /// The first row (or index entry) of the worker's part of a tree is gone.
+        FirstGone,
+        /// The first index entry leads to a key that it should not lead to.
+        FirstAstray,
+        /// There is an index entry (or row) that nobody asked for, behind the last one.
+        OneTooMany,
+        /// A row lies at the end of a partition to which its key does not belong.
+        Misplaced,
+        /// A lock is held by a transaction that does not exist.
+        LockLeft,
+    }
+
+    /// Damages the part of a table or index that a worker owns. Returns whether there was anything to damage.
+    ///
+    /// # Errors
+    /// When the database is shutting down.
+    pub fn damage(db: &Database, table: TableId, worker: WorkerId, damage: Damage) -> Result<bool, Abort> {
+        db.on_worker(worker, move |worker| {
+            let mut tables = worker.shard().tables.borrow_mut();
+            let filled = tables.owned().find(|(place, part)| place.table == table && !part.tree.is_empty());
+            let Some(place) = filled.map(|(place, _)| place) else { return false };
+            damage_partition(&mut tables, place, damage)
+        })
+    }
+
+    fn damage_partition(tables: &mut crate::partition::Tables, place: Place, damage: Damage) -> bool {
+        let partition = tables.partition_mut(place);
+        let version = partition.next_version();
+        let (Some(first), Some(last)) = (partition.tree.first_key(), partition.tree.last_key()) else { return false };
+        let row = partition.tree.get(&first).map(|row| row.bytes.to_vec()).unwrap_or_default();
+        match damage {
+            Damage::FirstGone => partition.tree.remove(&first),
+            Damage::FirstAstray => {
+                let mut other = row;
+                if let Some(byte) = other.last_mut() {
+                    *byte ^= 1;
+                }
+                partition.tree.update(&first, &other, version).unwrap_or(false)
+            }
+            Damage::OneTooMany => {
+                let mut key = last;
+                let bumped = key.last().copied().unwrap_or(0).wrapping_add(1);
+                key.truncate(key.len().saturating_sub(1));
+                key.push(bumped);
+                partition.tree.insert(&key, &row, version).is_ok()
+            }
+            Damage::Misplaced => {
+                partition.tree.insert(&KeyBuf::from_slice(&[0xff; 8]), &row, version).is_ok()
+            }
+            Damage::LockLeft => {
+                partition.locks.enter(LockOwner(u64::MAX), &LockTarget::Key(first), LockMode::Exclusive)
+            }
+        }
+    }
+}
