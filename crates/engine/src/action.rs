@@ -16,6 +16,7 @@ use atrapos_storage::{DisplayKey, InsertError, Key, KeyBuf, Position, Row};
 use crate::abort::{Abort, AbortReason};
 use crate::branch::UndoLog;
 use crate::partition::{Partition, Place};
+use crate::planted::{Bug, planted};
 use crate::range::KeyRange;
 use crate::schema::{Catalog, CatalogTag, Table, TableId, TableRef, TreeKind, decode_key, decode_row};
 
@@ -174,7 +175,9 @@ impl Apply<'_> {
                 }
                 index_key
             };
-            if let Some(old) = old {
+            if let Some(old) = old
+                && !(planted(Bug::EntryLeftBehind) && after.is_none())
+            {
                 self.followers.push(Follower::RemoveEntry { index: index.id, entry: entry(old) });
             }
             if let Some(new) = new {

@@ -15,6 +15,8 @@ use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockOwner, LockTarget, LockTicket};
 
 use crate::partition::{Place, Tables};
+use crate::planted::{Bug, planted};
+use crate::schema::TableId;
 
 /// One access: what is locked, or would be.
 #[derive(Debug)]
@@ -56,8 +58,11 @@ impl UndoLog {
     }
 
     /// Puts every changed key back to what it was, last change first.
-    fn apply(&mut self, tables: &mut Tables) {
+    pub(crate) fn apply(&mut self, tables: &mut Tables) {
         while let Some(undo) = self.changes.pop() {
+            if planted(Bug::UndoSkipsSecondTable) && undo.place.table == TableId(1) {
+                continue;
+            }
             let tree = &mut tables.partition_mut(undo.place).tree;
             match undo.row {
                 None => {
@@ -113,8 +118,14 @@ impl Branch {
     pub(crate) fn enter_locks(&mut self, owner: LockOwner, tables: &mut Tables) -> u64 {
         debug_assert!(!self.entered, "the footprint is entered once");
         self.entered = true;
+        if planted(Bug::FootprintNotEntered) {
+            return 0;
+        }
         let mut entered = 0;
         for held in &self.held {
+            if planted(Bug::ScanNotLocked) && matches!(held.target, LockTarget::Range { .. }) {
+                continue;
+            }
             let partition = tables.partition_mut(held.place);
             entered += u64::from(partition.locks.enter(owner, &held.target, held.mode));
         }

@@ -66,7 +66,8 @@ impl Builder {
         self
     }
 
-    /// Whether workers are pinned to cores (on by default, best effort: a refusal is a warning).
+    /// Whether workers are pinned to cores (on by default, best effort: a refusal is a warning). On a machine that is only
+    /// described, or with more workers than usable cores, nothing is pinned.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Builder {
         self.pin = pin;
@@ -111,11 +112,13 @@ impl Builder {
         let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
         let stats: Vec<Arc<EngineStats>> = (0..workers).map(|_| Arc::default()).collect();
         let placement = machine.placement(workers);
+        // A described machine's cores are not this one's; and several workers on one core are better moved about.
+        let pin = self.pin && machine.is_live() && workers <= machine.usable_cpus().len();
         let cpus: Vec<Option<usize>> = placement.iter().map(|cpu| Some(cpu.0 as usize)).collect();
         let nodes: Vec<Option<usize>> = placement
             .iter()
             .map(|cpu| {
-                let several = self.place_memory && machine.nodes().len() > 1;
+                let several = pin && self.place_memory && machine.nodes().len() > 1;
                 several.then(|| machine.cpu(*cpu).map(|cpu| cpu.node.0 as usize)).flatten()
             })
             .collect();
@@ -135,7 +138,7 @@ impl Builder {
         };
         let mut runtime = RuntimeBuilder::new(workers);
         runtime.cpus = Some(cpus.clone());
-        runtime.pin = self.pin;
+        runtime.pin = pin;
         runtime.inbox_slots = self.inbox_slots.next_power_of_two();
         let runtime = runtime.start(factory).map_err(|error| OpenError::Start(error.to_string()))?;
         Ok(Database {
@@ -146,7 +149,7 @@ impl Builder {
             stats,
             cpus,
             chunks,
-            pinned: self.pin,
+            pinned: pin,
         })
     }
 }

@@ -21,6 +21,7 @@ use atrapos_runtime::{Ticks, WorkerId};
 use atrapos_storage::lock::{LockOwner, LockTicket};
 
 use crate::abort::AbortReason;
+use crate::planted::{Bug, planted};
 use crate::shard::{EngineWorker, WaitState};
 
 /// Probes this worker has seen, and when it looks again.
@@ -67,7 +68,7 @@ pub(crate) fn next_check(worker: &Rc<EngineWorker>) -> Option<Ticks> {
 /// Starts probes for the requests that have waited long enough. Returns whether it did anything.
 pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
     let shard = worker.shard();
-    if shard.waits.borrow().is_empty() {
+    if shard.waits.borrow().is_empty() || planted(Bug::NoDeadlockProbe) {
         return false;
     }
     let after = shard.options.deadlock_check_after;

@@ -19,6 +19,10 @@ mod load;
 mod lookups;
 mod memory;
 mod partition;
+#[cfg(feature = "planted")]
+pub mod planted;
+#[cfg(not(feature = "planted"))]
+mod planted;
 mod procedure;
 mod range;
 mod routing;

