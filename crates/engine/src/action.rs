@@ -93,12 +93,17 @@ pub(crate) fn guarded<R>(closure: impl FnOnce() -> R) -> Result<R, Abort> {
 
 #[cold]
 pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Abort {
+    panicked_in("procedure", panic)
+}
+
+#[cold]
+pub(crate) fn panicked_in(what: &str, panic: &(dyn std::any::Any + Send)) -> Abort {
     let message = panic
         .downcast_ref::<&str>()
         .map(|message| (*message).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "with a value that is not text".to_owned());
-    Abort::explained(AbortReason::Panic, format!("the procedure panicked: {message}"))
+    Abort::explained(AbortReason::Panic, format!("the {what} panicked: {message}"))
 }
 
 impl Apply<'_> {

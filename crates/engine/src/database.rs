@@ -1,7 +1,9 @@
 //! The database as its users see it: opened from a schema, asked to run procedures, closed.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::cell::Cell;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::RwLock;
@@ -16,6 +18,7 @@ use atrapos_storage::{Column, Memory, Tree, TreeConfig};
 use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
 
 use crate::abort::{Abort, AbortReason};
+use crate::action::panicked_in;
 use crate::memory::WorkerMemory;
 use crate::partition::{Partition, TableShard, Tables};
 use crate::procedure::{Procedure, Session, run_here, run_traced};
@@ -131,6 +134,7 @@ impl Builder {
             let chunks = Arc::clone(&chunks);
             let clock = Clock::real();
             move |worker: WorkerId| {
+                ON_WORKER.set(true);
                 let memory = Arc::new(WorkerMemory::new(Arc::clone(&chunks), nodes[worker.index()]));
                 let stats = Arc::clone(&stats[worker.index()]);
                 new_shard(worker, Arc::clone(&catalog), Arc::clone(&scheme), memory, stats, &clock)
@@ -343,6 +347,7 @@ impl Database {
     /// # Errors
     /// The reason for which the transaction aborted.
     pub fn run<R: Send + 'static>(&self, route: Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
+        refuse_on_worker()?;
         self.submit(route, procedure)?.wait()
     }
 
@@ -418,7 +423,7 @@ impl Database {
         let (sender, receiver) = oneshot();
         let start = move |worker: &Rc<EngineWorker>| {
             let session = Session::new(Rc::clone(worker));
-            worker.spawn(async move { sender.send(body(session).await) });
+            worker.spawn(async move { sender.send(to_its_end(body(session)).await) });
         };
         let worker = WorkerId(worker.0 % self.workers() as u16);
         self.handle.submit(worker, start).map_err(|_| Abort::shutting_down())?;
@@ -431,6 +436,7 @@ impl Database {
         worker: WorkerId,
         job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
     ) -> Result<R, Abort> {
+        refuse_on_worker()?;
         self.start_on_worker(worker, job)?.wait().map_err(|_| Abort::shutting_down())
     }
 
@@ -457,6 +463,7 @@ impl Database {
             worker.spawn(async move { sender.send(job(own).await) });
         };
         self.handle.submit(worker, start).map_err(|_| Abort::shutting_down())?;
+        refuse_on_worker()?;
         receiver.wait().map_err(|_| Abort::shutting_down())
     }
 
@@ -487,6 +494,7 @@ impl Database {
     /// # Errors
     /// When the database is shutting down.
     pub fn len(&self, table: TableId) -> Result<u64, Abort> {
+        self.settle()?;
         let count = move |worker: &Rc<EngineWorker>| {
             let tables = worker.shard().tables.borrow();
             tables
@@ -519,10 +527,27 @@ impl Database {
         &self,
         job: impl FnOnce(&Rc<EngineWorker>) -> R + Clone + Send + 'static,
     ) -> Result<Vec<R>, Abort> {
+        refuse_on_worker()?;
         let started: Vec<Receiver<R>> = (0..self.workers())
             .map(|worker| self.start_on_worker(WorkerId(worker as u16), job.clone()))
             .collect::<Result<_, _>>()?;
         started.into_iter().map(|result| result.wait().map_err(|_| Abort::shutting_down())).collect()
+    }
+
+    /// Waits until every message that one worker has sent to another so far has arrived: the ends of transactions
+    /// that were reported, above all.
+    pub(crate) fn settle(&self) -> Result<(), Abort> {
+        let workers = (0..self.workers()).map(|worker| WorkerId(worker as u16));
+        workers.clone().try_for_each(|from| {
+            let others: Vec<WorkerId> = workers.clone().filter(|to| *to != from).collect();
+            self.on_worker_async(from, async move |worker: Rc<EngineWorker>| {
+                for to in others {
+                    // Messages between two workers arrive in order, so the answer comes after everything sent before. A
+                    // lost answer means that the worker is gone, and what was sent to it as well.
+                    let _ = worker.call(to, |worker, reply| reply.send(worker, ())).await;
+                }
+            })
+        })
     }
 
     /// Closes the database: refuses new work, completes what is under way, stops the workers. What has not ended after
@@ -537,6 +562,32 @@ impl Database {
             None => CloseReport::default(),
         }
     }
+}
+
+thread_local! {
+    /// Whether this thread is a worker of a database. One that waited for a database would keep it, or another, waiting.
+    static ON_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Refuses to block a worker's thread.
+fn refuse_on_worker() -> Result<(), Abort> {
+    if !ON_WORKER.get() {
+        return Ok(());
+    }
+    Err(Abort::because(
+        AbortReason::Misuse,
+        "a worker's thread cannot wait for a database; use the transaction or session at hand, or another thread",
+    ))
+}
+
+/// Polls a session's body to its end. Its panic is the session's, not the worker's.
+async fn to_its_end<R>(body: impl Future<Output = R>) -> Result<R, Abort> {
+    let mut body = pin!(body);
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(context))) {
+        Ok(polled) => polled.map(Ok),
+        Err(panic) => Poll::Ready(Err(panicked_in("session", panic.as_ref()))),
+    })
+    .await
 }
 
 /// How long a database that is dropped without being closed completes what is under way.
@@ -561,6 +612,7 @@ impl<R: Send> Submitted<R> {
     /// # Errors
     /// The reason for which the transaction aborted.
     pub fn wait(self) -> Result<R, Abort> {
+        refuse_on_worker()?;
         self.receiver.wait().unwrap_or_else(|_| Err(Abort::shutting_down()))
     }
 }
@@ -578,15 +630,16 @@ impl<R: Send> Future for Submitted<R> {
 /// A running session.
 #[derive(Debug)]
 pub struct SessionHandle<R: Send> {
-    receiver: Receiver<R>,
+    receiver: Receiver<Result<R, Abort>>,
 }
 
 impl<R: Send> SessionHandle<R> {
     /// Waits until the session ends and returns its result.
     ///
     /// # Errors
-    /// When the database was closed before the session ended by itself.
+    /// When the session panicked, or the database was closed before it ended by itself.
     pub fn join(self) -> Result<R, Abort> {
-        self.receiver.wait().map_err(|_| Abort::shutting_down())
+        refuse_on_worker()?;
+        self.receiver.wait().unwrap_or_else(|_| Err(Abort::shutting_down()))
     }
 }

@@ -103,6 +103,8 @@ pub struct Loader<'a> {
     elsewhere: BTreeMap<WorkerId, Vec<RawRow>>,
     row: Vec<u8>,
     rows: u64,
+    /// The first row that could not be added. The load fails even if the caller's closure takes no notice.
+    failed: Option<LoadError>,
     progress: &'a LoadProgress,
 }
 
@@ -118,6 +120,7 @@ impl<'a> Loader<'a> {
             elsewhere: BTreeMap::new(),
             row: Vec::new(),
             rows: 0,
+            failed: None,
             progress,
         }
     }
@@ -195,6 +198,9 @@ impl<'a> Loader<'a> {
             Ok(())
         })();
         self.row = bytes;
+        if let Err(error) = &added {
+            self.failed.get_or_insert_with(|| error.clone());
+        }
         self.rows += 1;
         if self.rows.is_multiple_of(REPORT_EVERY) {
             self.progress.rows.fetch_add(REPORT_EVERY, Ordering::Relaxed);
@@ -270,7 +276,10 @@ impl<'a> Loader<'a> {
         journal.tables.append(&mut self.journal.tables);
         journal.tables.sort_unstable();
         journal.tables.dedup();
-        finished.map(|()| self.elsewhere)
+        match self.failed {
+            Some(failed) => Err(failed),
+            None => finished.map(|()| self.elsewhere),
+        }
     }
 }
 

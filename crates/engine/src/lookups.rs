@@ -8,7 +8,7 @@
 //! Invariant: a position that was found is a hint. The tree checks it (no two trees, and no two states of one, have the
 //! same stamp) and looks again when something has moved in between.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::task::Poll;
 
@@ -27,12 +27,21 @@ struct Entry {
     place: Place,
     key: KeyBuf,
     task: TaskId,
+    ticket: LookupTicket,
 }
 
-/// The result for a task.
+/// Names one look-up that was put off. A task may have given up an earlier one: what that one found is not for the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LookupTicket(u64);
+
+impl LookupTicket {
+    const NONE: LookupTicket = LookupTicket(u64::MAX);
+}
+
+/// The result of a task's latest look-up.
 #[derive(Clone, Copy, Debug)]
 struct Hint {
-    task: TaskId,
+    ticket: LookupTicket,
     position: Position,
 }
 
@@ -51,6 +60,7 @@ pub(crate) struct Lookups {
     waiting: RefCell<ArrayVec<Entry, BATCH>>,
     /// By index of the task.
     hints: RefCell<Vec<Hint>>,
+    next_ticket: Cell<u64>,
 }
 
 impl Lookups {
@@ -62,27 +72,30 @@ impl Lookups {
 
     /// Puts off the look-up of `key` for the current task, which will be woken.
     #[inline(always)]
-    pub(crate) fn put_off(&self, worker: &EngineWorker, place: Place, key: &KeyBuf) {
+    pub(crate) fn put_off(&self, worker: &EngineWorker, place: Place, key: &KeyBuf) -> LookupTicket {
+        let ticket = LookupTicket(self.next_ticket.get());
+        self.next_ticket.set(ticket.0 + 1);
         let full = {
             let mut waiting = self.waiting.borrow_mut();
-            waiting.push(Entry { place, key: key.clone(), task: worker.current_task() });
+            waiting.push(Entry { place, key: key.clone(), task: worker.current_task(), ticket });
             waiting.is_full()
         };
         if full {
             self.flush(worker);
         }
+        ticket
     }
 
     /// Waits for the result of the look-up that was put off for the current task.
     #[inline(always)]
-    pub(crate) async fn result(&self, worker: &EngineWorker) -> Position {
+    pub(crate) async fn result(&self, worker: &EngineWorker, ticket: LookupTicket) -> Position {
         // The task is woken when its result is there; looking before that would mostly be in vain.
         let mut asked = false;
         poll_fn(|_| {
             if !std::mem::replace(&mut asked, true) {
                 return Poll::Pending;
             }
-            match self.take(worker.current_task()) {
+            match self.take(worker.current_task(), ticket) {
                 Some(position) => Poll::Ready(position),
                 None => Poll::Pending,
             }
@@ -90,16 +103,12 @@ impl Lookups {
         .await
     }
 
-    /// Takes the result for the current task; `None` while it is still waiting.
+    /// Takes the result of the current task's look-up; `None` while it is still waiting.
     #[inline(always)]
-    pub(crate) fn take(&self, task: TaskId) -> Option<Position> {
-        let mut hints = self.hints.borrow_mut();
-        let hint = hints.get_mut(task.index())?;
-        if hint.task != task {
-            return None;
-        }
-        hint.task = TaskId::NONE;
-        Some(hint.position)
+    pub(crate) fn take(&self, task: TaskId, ticket: LookupTicket) -> Option<Position> {
+        let hints = self.hints.borrow();
+        let hint = hints.get(task.index())?;
+        (hint.ticket == ticket).then_some(hint.position)
     }
 
     /// Makes the waiting look-ups and wakes their tasks. Returns whether there were any.
@@ -117,9 +126,9 @@ impl Lookups {
         for (entry, probe) in waiting.iter().zip(&probes) {
             let at = entry.task.index();
             if at >= hints.len() {
-                hints.resize(at + 1, Hint { task: TaskId::NONE, position: Position::unknown() });
+                hints.resize(at + 1, Hint { ticket: LookupTicket::NONE, position: Position::unknown() });
             }
-            hints[at] = Hint { task: entry.task, position: probe.position };
+            hints[at] = Hint { ticket: entry.ticket, position: probe.position };
             worker.wake(entry.task);
         }
         worker.shard().stats.interleaved.add(probes.len() as u64);

@@ -231,8 +231,8 @@ impl Session {
                         if home == worker.id() {
                             let mut position = Position::unknown();
                             if shard.lookups.pays(worker) {
-                                shard.lookups.put_off(worker, place, key);
-                                position = shard.lookups.result(worker).await;
+                                let ticket = shard.lookups.put_off(worker, place, key);
+                                position = shard.lookups.result(worker, ticket).await;
                             }
                             routed = Some(Routed { place, key, position });
                         }

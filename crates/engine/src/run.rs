@@ -13,9 +13,10 @@ use atrapos_storage::Position;
 
 use crate::abort::Abort;
 use crate::action::{Action, Operation};
+use crate::lookups::LookupTicket;
 use crate::partition::Place;
 use crate::trace::Stage;
-use crate::tx::{Returned, Tx};
+use crate::tx::{HalfWay, Returned, Tx};
 
 /// An action that a transaction runs: await it. See [`Tx::run`].
 #[must_use = "an action does nothing until it is awaited"]
@@ -28,8 +29,8 @@ pub struct Run<'t, 'w, O: Operation> {
 
 enum Step<'t, O: Operation> {
     Start,
-    LookingUp(Place),
-    Sent(Call<Returned<O>>),
+    LookingUp(Place, LookupTicket),
+    Sent(Call<Returned<O>>, HalfWay<'t>),
     Waiting(Pin<Box<dyn Future<Output = Result<O::Output, Abort>> + 't>>),
     Following(Option<O::Output>, Pin<Box<dyn Future<Output = Result<(), Abort>> + 't>>),
 }
@@ -60,8 +61,8 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
             return self.send(owner);
         }
         if core.home.borrow().is_untouched() && shard.lookups.pays(worker) {
-            shard.lookups.put_off(worker, place, action.key());
-            self.step = Step::LookingUp(place);
+            let ticket = shard.lookups.put_off(worker, place, action.key());
+            self.step = Step::LookingUp(place, ticket);
             core.suspending();
             return Poll::Pending;
         }
@@ -72,16 +73,16 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     #[inline(never)]
     fn send(&mut self, owner: WorkerId) -> Poll<Result<O::Output, Abort>> {
         let action = self.action.take().expect("an action is sent once");
-        self.step = Step::Sent(self.tx.send(owner, action));
+        self.step = Step::Sent(self.tx.send(owner, action), HalfWay(self.tx.core()));
         self.poll_step()
     }
 
     /// The second poll of an action whose look-up was put off.
     #[inline(always)]
-    fn looked_up(&mut self, place: Place) -> Poll<Result<O::Output, Abort>> {
+    fn looked_up(&mut self, place: Place, ticket: LookupTicket) -> Poll<Result<O::Output, Abort>> {
         let worker = self.tx.worker();
         let shard = worker.shard();
-        let Some(position) = shard.lookups.take(worker.current_task()) else {
+        let Some(position) = shard.lookups.take(worker.current_task(), ticket) else {
             self.tx.core().suspending();
             return Poll::Pending;
         };
@@ -124,15 +125,20 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     fn poll_step(&mut self) -> Poll<Result<O::Output, Abort>> {
         let context = &mut Context::from_waker(std::task::Waker::noop());
         match &mut self.step {
-            Step::Sent(call) => match Pin::new(call).poll(context) {
+            Step::Sent(call, _) => match Pin::new(call).poll(context) {
                 Poll::Pending => {
                     self.tx.core().suspending();
                     Poll::Pending
                 }
-                Poll::Ready(returned) => match self.tx.received(returned) {
-                    Ok(result) => self.follow(result),
-                    Err(abort) => Poll::Ready(Err(abort)),
-                },
+                Poll::Ready(returned) => {
+                    if let Step::Sent(_, half_way) = std::mem::replace(&mut self.step, Step::Start) {
+                        half_way.is_over();
+                    }
+                    match self.tx.received(returned) {
+                        Ok(result) => self.follow(result),
+                        Err(abort) => Poll::Ready(Err(abort)),
+                    }
+                }
             },
             Step::Waiting(waiting) => match waiting.as_mut().poll(context) {
                 Poll::Pending => Poll::Pending,
@@ -144,7 +150,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
                 Poll::Ready(Ok(())) => Poll::Ready(Ok(result.take().expect("the result is handed out once"))),
                 Poll::Ready(Err(abort)) => Poll::Ready(Err(abort)),
             },
-            Step::Start | Step::LookingUp(_) => unreachable!("`poll` makes these steps itself"),
+            Step::Start | Step::LookingUp(..) => unreachable!("`poll` makes these steps itself"),
         }
     }
 }
@@ -156,9 +162,9 @@ impl<O: Operation> Future for Run<'_, '_, O> {
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<O::Output, Abort>> {
         match &self.step {
             Step::Start => self.start(),
-            Step::LookingUp(place) => {
-                let place = *place;
-                self.looked_up(place)
+            Step::LookingUp(place, ticket) => {
+                let (place, ticket) = (*place, *ticket);
+                self.looked_up(place, ticket)
             }
             _ => self.poll_step(),
         }
@@ -169,8 +175,8 @@ impl<O: Operation> std::fmt::Debug for Run<'_, '_, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let step = match &self.step {
             Step::Start => "start",
-            Step::LookingUp(_) => Stage::Execute.name(),
-            Step::Sent(_) => "sent",
+            Step::LookingUp(..) => Stage::Execute.name(),
+            Step::Sent(..) => "sent",
             Step::Waiting(_) => Stage::Lock.name(),
             Step::Following(..) => "following",
         };

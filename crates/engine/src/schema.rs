@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use atrapos_storage::{Column, Key, KeyBuf, Row};
 
 use crate::abort::{Abort, AbortReason};
+use crate::action::guarded;
 use crate::routing::Route;
 
 /// A table: the type of its primary key, the type of its rows, and its name.
@@ -258,7 +259,7 @@ impl Schema {
             extract: Arc::new(|key, row| {
                 let key = decode_key::<<I::Table as Table>::Key>(key)?;
                 let row = decode_row::<<I::Table as Table>::Row>(row)?;
-                Ok(I::key(&key, &row).encode())
+                guarded(|| I::key(&key, &row).encode())
             }),
         });
         self
@@ -276,7 +277,10 @@ impl Schema {
         self.foreign_keys.push(ForeignKeyDecl {
             child: Child::NAME,
             parent: Parent::NAME,
-            extract: Arc::new(move |key, _| Ok(parent_key(&decode_key::<Child::Key>(key)?).encode())),
+            extract: Arc::new(move |key, _| {
+                let key = decode_key::<Child::Key>(key)?;
+                guarded(|| parent_key(&key).encode())
+            }),
             enforced,
             lookup: ChildLookup::ByKeyPrefix,
         });
@@ -298,7 +302,7 @@ impl Schema {
             extract: Arc::new(move |key, row| {
                 let key = decode_key::<<ByParent::Table as Table>::Key>(key)?;
                 let row = decode_row::<<ByParent::Table as Table>::Row>(row)?;
-                Ok(parent_key(&key, &row).encode())
+                guarded(|| parent_key(&key, &row).encode())
             }),
             enforced,
             lookup: ChildLookup::ByIndex(ByParent::NAME),

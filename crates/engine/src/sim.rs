@@ -104,9 +104,12 @@ impl Simulation {
         outcome
     }
 
-    /// Steps until nothing is left to do, at most `steps_max` steps. Returns whether everything came to rest.
+    /// Steps until every transaction and session has ended and nothing is left to do, at most about `steps_max` steps. When
+    /// everybody waits for a time to come, it comes. Returns whether everything came to rest.
     pub fn run(&mut self, steps_max: u64) -> bool {
-        self.pump.run_until_idle(steps_max)
+        let workers = self.pump.workers().to_vec();
+        let ended = || workers.iter().all(|worker| worker.tasks_len() == 0);
+        self.pump.run_until(ended, steps_max) && self.pump.run_until_idle(steps_max)
     }
 
     /// A number that stands for everything that happened so far: the same for the same seed.

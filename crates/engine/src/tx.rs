@@ -151,6 +151,30 @@ impl TxCore {
     }
 }
 
+/// An operation that suspends its transaction is under way. Given up before its end, it dooms the transaction: what it
+/// has done, or would have done, may be half of something.
+pub(crate) struct HalfWay<'a>(pub(crate) &'a TxCore);
+
+impl HalfWay<'_> {
+    /// The operation has come to its end.
+    #[inline]
+    pub(crate) fn is_over(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for HalfWay<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        // Nothing of the transaction's own suspends it any more.
+        self.0.suspends.set(false);
+        self.0.doom(&Abort::because(
+            AbortReason::Misuse,
+            "the procedure gave up waiting for one of its own actions; await every action to its end",
+        ));
+    }
+}
+
 /// The right to end a transaction, exactly once: dropped without being asked, it aborts.
 pub(crate) struct Scope<'w> {
     worker: &'w Rc<EngineWorker>,
@@ -209,6 +233,7 @@ impl Drop for Scope<'_> {
 /// Releases the transaction everywhere and recycles its state.
 #[inline(always)]
 fn end(worker: &EngineWorker, core: Rc<TxCore>, commit: bool) {
+    let section = EngineSection::enter();
     let shard = worker.shard();
     core.trace.event(worker, Stage::Release, || if commit { "commits" } else { "aborts" }.to_owned());
     if core.owner.get() == 0 && !core.is_doomed.get() {
@@ -217,7 +242,9 @@ fn end(worker: &EngineWorker, core: Rc<TxCore>, commit: bool) {
         end_known(worker, &core, commit);
     }
     core.age.set(0);
+    core.suspends.set(false);
     shard.put_core(core);
+    section.leave();
 }
 
 #[cold]
@@ -232,7 +259,6 @@ fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, commit: bool) {
     shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, commit);
     core.owner.set(0);
     core.outstanding.set(0);
-    core.suspends.set(false);
     core.followers.borrow_mut().clear();
     core.is_doomed.set(false);
     core.doomed.take();
@@ -593,14 +619,17 @@ impl<'w> Tx<'w> {
     /// Waits for `future`, one of the transaction's own operations.
     async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
         let mut future = pin!(future);
-        poll_fn(|context| {
+        let half_way = HalfWay(self.core);
+        let result = poll_fn(|context| {
             let polled = future.as_mut().poll(context);
             if polled.is_pending() {
                 self.core.suspending();
             }
             polled
         })
-        .await
+        .await;
+        half_way.is_over();
+        result
     }
 
     async fn receive<T: Send + 'static>(
@@ -921,8 +950,9 @@ impl<'w> Tx<'w> {
         range: KeyRange,
         limit: usize,
     ) -> Result<Vec<<I::Table as Table>::Key>, Abort> {
+        self.worker.shard().catalog.check(index.id, index.tag).inspect_err(|abort| self.core.doom(abort))?;
         let mut found: Vec<KeyBuf> = Vec::new();
-        let mut rest = Some(range);
+        let mut rest = (limit > 0).then_some(range);
         while let Some(range) = rest {
             let (part, next) = self.part_of(index.id, range, false);
             rest = next;

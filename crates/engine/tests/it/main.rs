@@ -1,0 +1,16 @@
+//! Tests of the engine through its public interface.
+//!
+//! Owns: nothing but tests. Never: times anything; a test may only wait for something that has to happen. Every random
+//! choice comes from a seed, and a failure prints the seed that repeats it (`ATRAPOS_SEED=<seed>`).
+//!
+//! The tests of the planted bugs (module `planted`) exist in builds with the feature of that name.
+
+mod bad_input;
+mod crud;
+mod indexes;
+mod isolation;
+mod load;
+mod local_path;
+#[cfg(feature = "planted")]
+mod planted;
+mod support;

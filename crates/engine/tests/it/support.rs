@@ -1,0 +1,254 @@
+//! What the tests share: tables, seeds, and one way to run sessions on the simulation and on real threads.
+
+use std::fmt::Write as _;
+use std::hash::{BuildHasher, RandomState};
+
+use atrapos::sim::Simulation;
+use atrapos::{
+    Abort, Advice, Database, Index, IndexRef, LoadProgress, Route, Schema, Session, Statistics, Table, TableRef, Tx,
+    WorkerId, row,
+};
+
+/// Steps after which a simulation that has not come to rest is taken for stuck.
+pub(crate) const STEPS_MAX: u64 = 20_000_000;
+
+// --- Seeds -------------------------------------------------------------------------------------------------------------
+
+/// A small generator (SplitMix64): what matters is that the same seed gives the same run everywhere.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+
+    /// True `percent` times out of a hundred.
+    pub(crate) fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+
+    /// A generator for part `at` of what this one drives.
+    pub(crate) fn part(&self, at: usize) -> Random {
+        Random(self.0 ^ (at as u64 + 1).wrapping_mul(0xd6e8_feb8_6659_fd93))
+    }
+}
+
+/// Runs `test` with `count` seeds, new ones every time; with one only when `ATRAPOS_SEED` names it.
+pub(crate) fn for_seeds(count: u64, mut test: impl FnMut(u64)) {
+    let one = std::env::var("ATRAPOS_SEED").ok().map(|seed| seed.parse::<u64>().expect("ATRAPOS_SEED is a number"));
+    let first = one.unwrap_or_else(|| RandomState::new().hash_one("seed") >> 16);
+    for seed in first..first + if one.is_some() { 1 } else { count } {
+        let _shown = ShowSeed(seed);
+        test(seed);
+    }
+}
+
+/// Tells the seed of a test that fails.
+struct ShowSeed(u64);
+
+impl Drop for ShowSeed {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            show(&format!("ATRAPOS_SEED={} repeats this failure", self.0));
+        }
+    }
+}
+
+#[expect(clippy::print_stdout, reason = "the test harness shows it when the test fails")]
+pub(crate) fn show(text: &str) {
+    println!("{text}");
+}
+
+// --- Tables ------------------------------------------------------------------------------------------------------------
+
+row! {
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub(crate) struct Item {
+        pub(crate) value: i64,
+        pub(crate) text: String,
+    }
+}
+
+pub(crate) fn item(value: i64) -> Item {
+    Item { value, text: String::new() }
+}
+
+/// Rows by number, cut evenly from 0 to 99 in most tests.
+pub(crate) struct Items;
+
+impl Table for Items {
+    type Key = u64;
+    type Row = Item;
+    const NAME: &'static str = "items";
+}
+
+/// A second table of the same shape, on boundaries of its own.
+pub(crate) struct Others;
+
+impl Table for Others {
+    type Key = u64;
+    type Row = Item;
+    const NAME: &'static str = "others";
+}
+
+/// Two tables, cut so that every worker owns a part of each, and not the same one.
+pub(crate) fn two_tables() -> Schema {
+    Schema::new().table::<Items>().table::<Others>().split_evenly("items", 0, 99).split_at(
+        "others",
+        &[10_u64, 20, 30, 40, 50, 60, 70, 80, 90],
+    )
+}
+
+// --- Databases ---------------------------------------------------------------------------------------------------------
+
+/// A database on real threads that are not pinned: the tests run on two cores, several at a time.
+pub(crate) fn open(schema: Schema, workers: usize) -> Database {
+    Database::builder(schema).workers(workers).pin(false).huge_pages(false).open().expect("the schema is fine")
+}
+
+pub(crate) fn simulate(schema: Schema, workers: usize, seed: u64) -> Simulation {
+    Simulation::new(schema, workers, seed).expect("the schema is fine")
+}
+
+/// Rows `0..rows` of `Items` with `value`.
+pub(crate) fn load_items(db: &Database, rows: u64, value: i64) {
+    let items = db.table::<Items>().expect("it is in the schema");
+    let loaded = db.load(&LoadProgress::default(), move |loader| {
+        for key in loader.share_of(items, 0, rows - 1).into_iter().flatten() {
+            loader.add(items, &key, &item(value))?;
+        }
+        Ok(())
+    });
+    assert_eq!(loaded, Ok(rows));
+}
+
+/// A database in either form: the same sessions run on both.
+pub(crate) enum Engine {
+    Simulated(Box<Simulation>),
+    Threads(Database),
+}
+
+impl Engine {
+    pub(crate) fn simulated(schema: Schema, workers: usize, seed: u64) -> Engine {
+        Engine::Simulated(Box::new(simulate(schema, workers, seed)))
+    }
+
+    pub(crate) fn threads(schema: Schema, workers: usize) -> Engine {
+        Engine::Threads(open(schema, workers))
+    }
+
+    pub(crate) fn table<T: Table>(&self) -> TableRef<T> {
+        match self {
+            Engine::Simulated(simulation) => simulation.table(),
+            Engine::Threads(db) => db.table(),
+        }
+        .expect("the table is in the schema")
+    }
+
+    pub(crate) fn index<I: Index>(&self) -> IndexRef<I> {
+        match self {
+            Engine::Simulated(simulation) => simulation.index(),
+            Engine::Threads(db) => db.index(),
+        }
+        .expect("the index is in the schema")
+    }
+
+    pub(crate) fn statistics(&self) -> Statistics {
+        match self {
+            Engine::Simulated(simulation) => simulation.statistics(),
+            Engine::Threads(db) => db.statistics(),
+        }
+    }
+
+    /// Runs one transaction and returns its outcome.
+    pub(crate) fn run<R: Send + 'static>(
+        &mut self,
+        route: Route,
+        procedure: impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static,
+    ) -> Result<R, Abort> {
+        match self {
+            Engine::Simulated(simulation) => {
+                let outcome = simulation.submit(&route, procedure);
+                assert!(simulation.run(STEPS_MAX), "a single transaction does not come to rest");
+                outcome.take().expect("a simulation at rest has no transaction under way")
+            }
+            Engine::Threads(db) => db.run(route, procedure),
+        }
+    }
+
+    /// Runs `count` sessions at once, session `i` on worker `i` modulo the number of workers, and returns their results.
+    ///
+    /// # Errors
+    /// When they do not come to an end (which only a simulation can tell).
+    pub(crate) fn sessions<R: Send + 'static>(
+        &mut self,
+        count: usize,
+        workers: usize,
+        body: impl AsyncFn(&Session, usize) -> R + Clone + Send + 'static,
+    ) -> Result<Vec<R>, String> {
+        let on = |at: usize| WorkerId(u16::try_from(at % workers).expect("few workers"));
+        match self {
+            Engine::Simulated(simulation) => {
+                let started: Vec<_> = (0..count)
+                    .map(|at| {
+                        let body = body.clone();
+                        simulation.spawn_session(on(at), async move |session| body(&session, at).await)
+                    })
+                    .collect();
+                let at_rest = simulation.run(STEPS_MAX);
+                let ended: Vec<_> = started.into_iter().filter_map(|session| session.take()).collect();
+                if !at_rest || ended.len() < count {
+                    let (held, waiting) = simulation.locks();
+                    let mut why = format!("only {} of {count} sessions came to an end; ", ended.len());
+                    let _ = write!(why, "{held} locks are held and {waiting} requests wait");
+                    return Err(why);
+                }
+                if simulation.locks() != (0, 0) {
+                    return Err(format!("locks are left behind: {:?}", simulation.locks()));
+                }
+                Ok(ended)
+            }
+            Engine::Threads(db) => {
+                let started: Vec<_> = (0..count)
+                    .map(|at| {
+                        let body = body.clone();
+                        db.spawn_session(on(at), async move |session| body(&session, at).await)
+                            .expect("the database is open")
+                    })
+                    .collect();
+                let ended = started.into_iter().map(|session| session.join().map_err(|abort| abort.to_string()));
+                let ended = ended.collect::<Result<Vec<_>, _>>()?;
+                db.verify().map_err(|error| error.to_string())?;
+                Ok(ended)
+            }
+        }
+    }
+}
+
+/// Runs a transaction again until it commits or ends for a reason that trying again does not cure.
+pub(crate) async fn until_done<R: Send + 'static>(
+    session: &Session,
+    route: &Route,
+    procedure: impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Clone + Send + 'static,
+) -> Result<R, Abort> {
+    loop {
+        match session.run(route, procedure.clone()).await {
+            Err(abort) if abort.reason().advice() == Advice::Retry => session.yield_now().await,
+            outcome => return outcome,
+        }
+    }
+}
