@@ -25,7 +25,13 @@ const ACCOUNTS: u64 = 1_000;
 const TRANSFERS: u64 = 20_000;
 
 /// Moves `cents` from one account to another, or aborts and moves nothing.
-async fn transfer(tx: &mut Tx<'_>, accounts: TableRef<Accounts>, from: u64, to: u64, cents: i64) -> Result<(), Abort> {
+async fn transfer(
+    tx: &mut Tx<'_>,
+    accounts: TableRef<Accounts>,
+    from: u64,
+    to: u64,
+    cents: i64,
+) -> Result<(), Abort> {
     // Both accounts at once, each where it is: a synchronization point.
     let (left, arrived) = tx
         .join((
@@ -66,7 +72,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             continue;
         }
         let cents = (i % 5_000) as i64;
-        let request = db.submit(accounts.at(&from), async move |tx| transfer(tx, accounts, from, to, cents).await)?;
+        let request =
+            db.submit(accounts.at(&from), async move |tx| transfer(tx, accounts, from, to, cents).await)?;
         running.push(request);
     }
     let outcomes: Vec<_> = running.into_iter().map(atrapos::Submitted::wait).collect();

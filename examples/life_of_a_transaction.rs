@@ -49,7 +49,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     })?;
     print_life("A transaction that stays on its worker (items 2 and 1):", &outcome, &events);
     let local = db.statistics().since(&before);
-    assert_eq!((local.locks_entered, local.remote_actions), (0, 0), "a local transaction locks and sends nothing");
+    assert_eq!(
+        (local.locks_entered, local.remote_actions),
+        (0, 0),
+        "a local transaction locks and sends nothing"
+    );
 
     let before = db.statistics();
     let (outcome, events) = db.run_traced(items.at(&1), async move |tx| {

@@ -1,2 +1,48 @@
-//! placeholder replaced by the first commit
-fn main(){}
+//! The `atrapos` command.
+//!
+//! Owns: the allocator of the process, and the way from an outcome to an exit status: 0 for success, 1 when something failed
+//! that should have worked (an audit, say), 2 when what was asked for makes no sense.
+//!
+//! Never: does any of the work; that is in the modules, and mostly in the libraries below them.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod config;
+mod error;
+mod interrupt;
+mod json;
+mod machine;
+mod output;
+mod progress;
+mod raw;
+mod resident;
+mod table;
+mod topology;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{BenchCommand, Cli, Command};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Command::Bench { benchmark: BenchCommand::Tatp(args) } => bench::tatp(args),
+        Command::Bench { benchmark: BenchCommand::Micro(args) } => bench::micro(args),
+        Command::Bench { benchmark: BenchCommand::Raw(args) } => raw::raw(args),
+        Command::Topology(args) => topology::topology(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(&format!("error: {error}"));
+            error.exit_code()
+        }
+    }
+}

@@ -411,7 +411,7 @@ impl Database {
     }
 
     /// Starts a session on a worker: a client that lives there and runs transactions one after the other. The result of
-    /// `body` is the session's result.
+    /// `body` is the session's result; a panic ends the session and nothing else.
     ///
     /// # Errors
     /// When the database is shutting down.
@@ -457,13 +457,13 @@ impl Database {
         worker: WorkerId,
         job: impl AsyncFnOnce(Rc<EngineWorker>) -> R + Send + 'static,
     ) -> Result<R, Abort> {
+        refuse_on_worker()?;
         let (sender, receiver) = oneshot();
         let start = move |worker: &Rc<EngineWorker>| {
             let own = Rc::clone(worker);
             worker.spawn(async move { sender.send(job(own).await) });
         };
         self.handle.submit(worker, start).map_err(|_| Abort::shutting_down())?;
-        refuse_on_worker()?;
         receiver.wait().map_err(|_| Abort::shutting_down())
     }
 

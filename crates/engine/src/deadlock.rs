@@ -10,32 +10,45 @@
 //!
 //! A retried transaction keeps the age of its first attempt, so it is not the youngest for ever.
 //!
-//! Nothing is sent while nothing waits: probes start only for requests that have waited
-//! [`ShardOptions::deadlock_check_after`](crate::shard::ShardOptions), and again each time that much more has passed. A probe may follow an
-//! edge that has just vanished; then at worst a transaction that would have gone on is retried.
+//! Nothing is sent while nothing waits: a request starts a probe only after it has waited for
+//! [`ShardOptions::deadlock_check_after`](crate::shard::ShardOptions), and again after twice, four times... as long. Long queues without any cycle are
+//! normal where many transactions want one key, and a probe may have to walk along all of one; so each worker starts only
+//! a few probes at a time: half of them for those who have waited longest (who is in a cycle will be among them sooner or
+//! later), half for the others in turn. A probe may follow an edge that has just vanished; then at worst a transaction that
+//! would have gone on is retried.
 
 use std::collections::HashSet;
 use std::rc::Rc;
 
 use atrapos_runtime::{Ticks, WorkerId};
 use atrapos_storage::lock::{LockOwner, LockTicket};
+use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
 use crate::planted::{Bug, planted};
-use crate::shard::{EngineWorker, WaitState};
+use crate::shard::EngineWorker;
+use crate::waits::WaitState;
 
 /// Probes this worker has seen, and when it looks again.
 #[derive(Debug, Default)]
 pub(crate) struct Probes {
     round: u64,
     next_check: Option<Ticks>,
+    /// The ticket after which the turn of the others goes on.
+    turn: u64,
     /// Transactions each probe has passed here, so that it passes each once. Cleared when a new round starts here and
     /// nothing waits, or when it has grown large.
-    seen: HashSet<(u64, LockOwner, LockOwner)>,
+    seen: HashSet<(u64, LockOwner, LockOwner), FxBuildHasher>,
 }
 
 /// Probes remembered before the memory of them is cleared; forgetting one only lets it pass once more.
 const SEEN_MAX: usize = 1 << 16;
+
+/// Probes a worker starts at a time for those who have waited longest; as many again for the others in turn.
+const PROBES_AT_A_TIME: usize = 4;
+
+/// A request that goes on waiting is looked into again after at most this many doublings of the time.
+const DOUBLINGS_MAX: u32 = 6;
 
 /// The age of a transaction; ties are impossible because numbers are unique.
 type Age = u64;
@@ -84,21 +97,47 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
         }
         probes.round
     };
-    let waiting: Vec<(LockOwner, LockTicket)> = shard
-        .waits
-        .borrow()
-        .iter()
-        .filter(|(_, wait)| wait.state == WaitState::Queued && now.0 >= wait.since.0 + after.0)
-        .map(|(ticket, wait)| (wait.owner, LockTicket(*ticket)))
-        .collect();
-    let started = !waiting.is_empty();
-    for (owner, ticket) in waiting {
+    let due = take_due(worker, now);
+    let started = !due.is_empty();
+    for (owner, ticket) in due {
         // The worker's number is part of the round, so that rounds of different workers differ.
         let round = round << 16 | u64::from(worker.id().0);
         let probe = Probe { round, initiator: owner, started_at: worker.id(), ticket, youngest: 0 };
         follow_waits(worker, probe, owner);
     }
     started
+}
+
+/// The requests to look into now: some of those that have waited longest, and some others in turn.
+fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<(LockOwner, LockTicket)> {
+    let shard = worker.shard();
+    let after = shard.options.deadlock_check_after;
+    let mut waits = shard.waits.borrow_mut();
+    let mut due: Vec<(Ticks, u64)> = waits
+        .iter()
+        .filter(|(_, wait)| wait.state == WaitState::Queued && now >= wait.next_probe)
+        .map(|(ticket, wait)| (wait.since, ticket.0))
+        .collect();
+    // Tickets grow with time, so the order is one of arrival also where the clock is coarse.
+    due.sort_unstable();
+    if due.len() > 2 * PROBES_AT_A_TIME {
+        let mut others: Vec<u64> = due.drain(PROBES_AT_A_TIME..).map(|(_, ticket)| ticket).collect();
+        others.sort_unstable();
+        let mut probes = shard.probes.borrow_mut();
+        let first = others.partition_point(|ticket| *ticket <= probes.turn);
+        for ticket in others.iter().cycle().skip(first).take(PROBES_AT_A_TIME) {
+            due.push((now, *ticket));
+            probes.turn = *ticket;
+        }
+    }
+    due.into_iter()
+        .map(|(_, ticket)| {
+            let wait = waits.get_mut(LockTicket(ticket)).expect("the request was just seen");
+            wait.next_probe = Ticks(now.0 + (after.0 << wait.probes.min(DOUBLINGS_MAX)));
+            wait.probes += 1;
+            (wait.owner, LockTicket(ticket))
+        })
+        .collect()
 }
 
 /// At a worker where `waiter` may wait: passes the probe on to those it waits for here.
@@ -108,10 +147,10 @@ fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
     {
         let waits = shard.waits.borrow();
         let tables = shard.tables.borrow();
-        for (ticket, wait) in waits.iter() {
-            if wait.owner == waiter && wait.state == WaitState::Queued {
+        for (ticket, wait) in waits.of(waiter) {
+            if wait.state == WaitState::Queued {
                 let locks = &tables.partition(wait.place).locks;
-                locks.blockers(waiter, &wait.target, LockTicket(*ticket), &mut ahead);
+                locks.blockers(waiter, &wait.target, ticket, &mut ahead);
             }
         }
     }
@@ -149,7 +188,7 @@ fn give_way(worker: &Rc<EngineWorker>, victim: LockOwner, ticket: LockTicket) {
         .shard()
         .waits
         .borrow()
-        .get(&ticket.0)
+        .get(ticket)
         .is_some_and(|wait| wait.owner == victim && wait.state == WaitState::Queued);
     if still_waits {
         worker.shard().refuse_wait(worker, ticket, AbortReason::Deadlock);

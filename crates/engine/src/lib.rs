@@ -35,6 +35,7 @@ mod stats;
 mod trace;
 mod tx;
 mod verify;
+mod waits;
 
 pub use abort::{Abort, AbortReason, Advice};
 pub use action::{Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operation, Update};

@@ -186,7 +186,7 @@ impl<'a> Loader<'a> {
         row.encode(&mut bytes);
         let catalog = Arc::clone(&shard.catalog);
         let meta = &catalog.tables[table.id.at()];
-        let added = (|| {
+        let added: Result<(), LoadError> = (|| {
             self.add_raw(table.id, &key, &bytes)?;
             for index in &meta.indexes {
                 let mut entry = (index.extract)(&key, &bytes)?;

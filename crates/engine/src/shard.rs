@@ -11,9 +11,9 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use atrapos_runtime::{Shard as RuntimeShard, TaskId, Ticks, Worker, WorkerId};
+use atrapos_runtime::{Shard as RuntimeShard, Ticks, Worker, WorkerId};
 use atrapos_storage::Memory;
-use atrapos_storage::lock::{LockOwner, LockTarget, LockTicket};
+use atrapos_storage::lock::{LockOwner, LockTicket};
 use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
@@ -21,34 +21,15 @@ use crate::branch::Branch;
 use crate::deadlock;
 use crate::load::LoadJournal;
 use crate::lookups::Lookups;
-use crate::partition::{Place, Tables};
+use crate::partition::Tables;
 use crate::planted::{Bug, planted};
 use crate::schema::Catalog;
 use crate::stats::EngineStats;
 use crate::tx::TxCore;
+use crate::waits::{WaitState, Waits};
 
 /// A worker of the engine.
 pub(crate) type EngineWorker = Worker<Shard>;
-
-/// What became of a queued lock request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitState {
-    Queued,
-    Granted,
-    /// Taken out of the queue: the transaction is to abort for this reason.
-    Refused(AbortReason),
-}
-
-/// A queued lock request of a task on this worker.
-#[derive(Debug)]
-pub(crate) struct Wait {
-    pub(crate) owner: LockOwner,
-    pub(crate) place: Place,
-    pub(crate) target: LockTarget,
-    pub(crate) task: TaskId,
-    pub(crate) state: WaitState,
-    pub(crate) since: Ticks,
-}
 
 pub(crate) type FastMap<K, V> = HashMap<K, V, FxBuildHasher>;
 
@@ -63,7 +44,7 @@ pub(crate) struct Shard {
     /// Branches of transactions with their home elsewhere.
     pub(crate) visitors: RefCell<FastMap<LockOwner, Rc<RefCell<Branch>>>>,
     branches: RefCell<Vec<Rc<RefCell<Branch>>>>,
-    pub(crate) waits: RefCell<FastMap<u64, Wait>>,
+    pub(crate) waits: RefCell<Waits>,
     granted: RefCell<Vec<LockTicket>>,
     /// Age of the transaction that aborted last: for whoever runs it again at once.
     pub(crate) aborted_age: Cell<u64>,
@@ -198,7 +179,7 @@ impl Shard {
         }
         let mut waits = self.waits.borrow_mut();
         for ticket in granted.drain(..) {
-            let wait = waits.get_mut(&ticket.0).expect("a granted ticket belongs to a wait");
+            let wait = waits.get_mut(ticket).expect("a granted ticket belongs to a wait");
             wait.state = WaitState::Granted;
             worker.wake(wait.task);
         }
@@ -207,13 +188,9 @@ impl Shard {
     /// Refuses the lock requests of a transaction, those as well that were granted and have not been used: their tasks go
     /// on with an abort.
     pub(crate) fn refuse_waits(&self, worker: &EngineWorker, owner: LockOwner, reason: AbortReason) {
-        let tickets: Vec<u64> = {
-            let waits = self.waits.borrow();
-            let its_own = waits.iter().filter(|(_, wait)| wait.owner == owner);
-            its_own.map(|(ticket, _)| *ticket).collect()
-        };
+        let tickets: Vec<LockTicket> = self.waits.borrow().of(owner).map(|(ticket, _)| ticket).collect();
         for ticket in tickets {
-            self.refuse_wait(worker, LockTicket(ticket), reason);
+            self.refuse_wait(worker, ticket, reason);
         }
     }
 
@@ -222,7 +199,7 @@ impl Shard {
         let mut granted = self.granted.take();
         {
             let mut waits = self.waits.borrow_mut();
-            let Some(wait) = waits.get_mut(&ticket.0) else { return };
+            let Some(wait) = waits.get_mut(ticket) else { return };
             let before = std::mem::replace(&mut wait.state, WaitState::Refused(reason));
             if before == WaitState::Queued {
                 let locks = &mut self.tables.borrow_mut();

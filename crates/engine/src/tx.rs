@@ -28,7 +28,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use atrapos_runtime::{Call, Lost, Reply, WorkerId};
+use atrapos_runtime::{Call, Lost, Reply, Ticks, WorkerId};
 use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTicket};
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 
@@ -43,8 +43,9 @@ use crate::routing::head_of;
 use crate::run::Run;
 use crate::schema::{Index, IndexRef, Table, TableId, TableRef, decode_key};
 use crate::section::EngineSection;
-use crate::shard::{EngineWorker, Shard, Wait, WaitState};
+use crate::shard::{EngineWorker, Shard};
 use crate::trace::{Stage, Trace};
+use crate::waits::{Wait, WaitState};
 
 /// What the engine keeps for a transaction at its home worker. Recycled.
 #[derive(Debug, Default)]
@@ -370,9 +371,11 @@ impl LockWait<'_> {
             target: target.clone(),
             task: worker.current_task(),
             state: WaitState::Queued,
-            since: worker.now(),
+            since: worker.step_time(),
+            next_probe: Ticks(worker.step_time().0 + shard.options.deadlock_check_after.0),
+            probes: 0,
         };
-        shard.waits.borrow_mut().insert(ticket.0, wait);
+        shard.waits.borrow_mut().insert(ticket, wait);
         let wait = LockWait { worker, ticket };
         poll_fn(|_| match wait.state() {
             WaitState::Queued => Poll::Pending,
@@ -384,7 +387,7 @@ impl LockWait<'_> {
 
     fn state(&self) -> WaitState {
         let waits = self.worker.shard().waits.borrow();
-        waits.get(&self.ticket.0).expect("a wait is there until it is over").state
+        waits.get(self.ticket).expect("a wait is there until it is over").state
     }
 }
 
@@ -392,7 +395,7 @@ impl Drop for LockWait<'_> {
     fn drop(&mut self) {
         let shard = self.worker.shard();
         shard.refuse_wait(self.worker, self.ticket, AbortReason::Misuse);
-        shard.waits.borrow_mut().remove(&self.ticket.0);
+        shard.waits.borrow_mut().remove(self.ticket);
     }
 }
 
@@ -511,12 +514,16 @@ async fn queue_and_run<O: Operation>(
     run_granted(worker.shard(), &mut branch.borrow_mut(), held, operation, &mut followers.borrow_mut())
 }
 
-/// An action of a phase, under way.
-enum Started<O: Operation> {
-    Done(Result<O::Output, Abort>),
-    Sent(Call<Returned<O>>),
-    Blocked(Place, Action<O>),
+/// An action of a phase, with its owner and its place among the results.
+struct Planned<O: Operation> {
+    owner: WorkerId,
+    place: Place,
+    at: usize,
+    action: Action<O>,
 }
+
+/// The order in which the actions of a phase run.
+type Rank = (WorkerId, TableId, KeyBuf);
 
 /// A transaction, as its procedure sees it.
 ///
@@ -739,8 +746,11 @@ impl<'w> Tx<'w> {
         attempted
     }
 
-    /// Runs the actions of a phase at once, a synchronization point: those of other owners are sent first, then
-    /// the home's own run, then the results are awaited.
+    /// Runs the actions of a phase and awaits their results: a synchronization point.
+    ///
+    /// The actions run in the order of their owners and keys, whatever order they are given in: transactions that want
+    /// the same rows then queue for them in the same order and never wait for each other in a cycle. (What a
+    /// transaction does in several phases may still close one; see `deadlock`.)
     ///
     /// # Errors
     /// The reason of the first action that failed; the transaction has to abort.
@@ -748,8 +758,8 @@ impl<'w> Tx<'w> {
         phase.run(self).await
     }
 
-    /// Runs any number of actions of one kind as one phase; results are in order of the actions. Actions for the same
-    /// owner travel in one message and are queued there in order.
+    /// Runs any number of actions of one kind as one phase, in the order that [`join`](Tx::join) explains; results are in
+    /// order of the actions. Actions for the same owner travel in one message.
     ///
     /// # Errors
     /// The reason of the first action that failed; the transaction has to abort.
@@ -768,49 +778,38 @@ impl<'w> Tx<'w> {
         &self,
         actions: impl IntoIterator<Item = Action<O>>,
     ) -> Result<Vec<O::Output>, Abort> {
-        let shard = self.worker.shard();
-        let me = self.worker.id();
-        let actions = actions.into_iter();
-        let mut results: Vec<Option<O::Output>> = Vec::with_capacity(actions.size_hint().0);
-        let mut local = Vec::new();
-        let mut remote: Vec<(WorkerId, Vec<usize>, Vec<Action<O>>)> = Vec::new();
-        for (at, action) in actions.enumerate() {
+        let mut ordered = Vec::new();
+        for (at, action) in actions.into_iter().enumerate() {
             if !self.admits(&action) {
                 return Err(self.refusal(&action));
             }
-            let (place, owner) = shard.tables.borrow().locate(action.table, action.key());
-            results.push(None);
-            if owner == me {
-                local.push((at, place, action));
-            } else if let Some((_, places, group)) = remote.iter_mut().find(|(to, ..)| *to == owner) {
-                places.push(at);
-                group.push(action);
-            } else {
-                remote.push((owner, vec![at], vec![action]));
+            let (place, owner) = self.worker.shard().tables.borrow().locate(action.table, action.key());
+            ordered.push(Planned { owner, place, at, action });
+        }
+        let mut results: Vec<Option<O::Output>> = Vec::new();
+        results.resize_with(ordered.len(), || None);
+        ordered.sort_by(|a, b| {
+            (a.owner, a.place.table, a.action.key()).cmp(&(b.owner, b.place.table, b.action.key()))
+        });
+        let mut ordered = ordered.into_iter().peekable();
+        while let Some(owner) = ordered.peek().map(|planned| planned.owner) {
+            let group: Vec<Planned<O>> =
+                std::iter::from_fn(|| ordered.next_if(|planned| planned.owner == owner)).collect();
+            if owner == self.worker.id() {
+                let positions = self.locate_together(&group);
+                for (planned, position) in group.into_iter().zip(positions) {
+                    let result = self.perform_here(planned.place, planned.action, position).await?;
+                    results[planned.at] = Some(result);
+                }
+                continue;
             }
-        }
-        let mut calls = Vec::with_capacity(remote.len());
-        for (to, places, group) in remote {
-            let owner = self.prepare_remote(to, group.len() as u64);
+            let known = self.prepare_remote(owner, group.len() as u64);
             self.core.trace.event(self.worker, Stage::Execute, || {
-                format!("sends {} actions to worker {}", group.len(), to.0)
+                format!("sends {} actions to worker {}", group.len(), owner.0)
             });
-            calls.push((
-                places,
-                self.worker.call(to, move |worker, reply| on_actions(worker, owner, group, reply)),
-            ));
-        }
-        let positions = self.locate_together(&local);
-        for ((at, place, action), position) in local.into_iter().zip(positions) {
-            let mut action = Some(action);
-            let result = match (self.attempt_here(place, &mut action, position), action) {
-                (Some(done), _) => done?,
-                (None, None) => unreachable!("an action that is blocked is still there"),
-                (None, Some(action)) => self.wait_and_run(place, action).await?,
-            };
-            results[at] = Some(result);
-        }
-        for (places, call) in calls {
+            let (places, group): (Vec<usize>, Vec<Action<O>>) =
+                group.into_iter().map(|planned| (planned.at, planned.action)).unzip();
+            let call = self.worker.call(owner, move |worker, reply| on_actions(worker, known, group, reply));
             let returned = self.receive(call).await?;
             for (at, result) in places.into_iter().zip(returned) {
                 results[at] = Some(result);
@@ -819,55 +818,52 @@ impl<'w> Tx<'w> {
         Ok(results.into_iter().map(|result| result.expect("every action returned")).collect())
     }
 
+    /// Runs an action of the home's own, waiting for its lock if need be.
+    async fn perform_here<O: Operation>(
+        &self,
+        place: Place,
+        action: Action<O>,
+        position: Option<Position>,
+    ) -> Result<O::Output, Abort> {
+        let mut action = Some(action);
+        match (self.attempt_here(place, &mut action, position), action) {
+            (Some(done), _) => done,
+            (None, None) => unreachable!("an action that is blocked is still there"),
+            (None, Some(action)) => self.wait_and_run(place, action).await,
+        }
+    }
+
+    /// Runs an action of a phase where its data is; its followers are left for later.
+    async fn perform<O: Operation>(&self, action: Action<O>) -> Result<O::Output, Abort> {
+        let (place, owner) = self.worker.shard().tables.borrow().locate(action.table, action.key());
+        if owner == self.worker.id() {
+            return self.perform_here(place, action, None).await;
+        }
+        self.receive(self.send(owner, action)).await
+    }
+
+    /// Where in its phase an action has to be run.
+    fn rank<O: Operation>(&self, action: &Action<O>) -> Result<Rank, Abort> {
+        if !self.admits(action) {
+            return Err(self.refusal(action));
+        }
+        let (_, owner) = self.worker.shard().tables.borrow().locate(action.table, action.key());
+        Ok((owner, action.table, action.key().clone()))
+    }
+
     /// Looks up the keys of the home's own actions of a phase with their cache misses overlapping. The positions are hints:
     /// the trees look again where something has moved.
-    fn locate_together<O: Operation>(&self, actions: &[(usize, Place, Action<O>)]) -> Vec<Option<Position>> {
+    fn locate_together<O: Operation>(&self, actions: &[Planned<O>]) -> Vec<Option<Position>> {
         if actions.len() < 2 {
             return vec![None; actions.len()];
         }
         let tables = self.worker.shard().tables.borrow();
         let mut probes: Vec<Probe<'_>> = actions
             .iter()
-            .map(|(_, place, action)| Probe::new(&tables.partition(*place).tree, action.key()))
+            .map(|planned| Probe::new(&tables.partition(planned.place).tree, planned.action.key()))
             .collect();
         locate_batch(&mut probes);
         probes.iter().map(|probe| Some(probe.position)).collect()
-    }
-
-    /// Starts an action of a phase that belongs to another worker; hands back one that is the home's own.
-    fn start_remote<O: Operation>(
-        &self,
-        action: Action<O>,
-    ) -> Result<Result<Started<O>, (Place, Action<O>)>, Abort> {
-        if !self.admits(&action) {
-            return Err(self.refusal(&action));
-        }
-        let (place, owner) = self.worker.shard().tables.borrow().locate(action.table, action.key());
-        if owner == self.worker.id() {
-            return Ok(Err((place, action)));
-        }
-        Ok(Ok(Started::Sent(self.send(owner, action))))
-    }
-
-    fn start_local<O: Operation>(&self, started: Result<Started<O>, (Place, Action<O>)>) -> Started<O> {
-        let (place, action) = match started {
-            Ok(sent) => return sent,
-            Err(own) => own,
-        };
-        let mut action = Some(action);
-        match (self.attempt_here(place, &mut action, None), action) {
-            (Some(done), _) => Started::Done(done),
-            (None, None) => unreachable!("an action that is blocked is still there"),
-            (None, Some(action)) => Started::Blocked(place, action),
-        }
-    }
-
-    async fn finish<O: Operation>(&self, started: Started<O>) -> Result<O::Output, Abort> {
-        match started {
-            Started::Done(done) => done,
-            Started::Sent(call) => self.receive(call).await,
-            Started::Blocked(place, action) => self.wait_and_run(place, action).await,
-        }
     }
 
     #[cold]
@@ -1134,7 +1130,7 @@ fn collect_up_to<K: Send, R: Send>(
     }
 }
 
-/// A tuple of actions to be run at once by [`Tx::join`].
+/// A tuple of actions to be run as one phase by [`Tx::join`].
 pub trait Phase {
     /// The tuple of their results.
     type Output;
@@ -1143,31 +1139,42 @@ pub trait Phase {
 }
 
 macro_rules! phases {
-    ($(($($operation:ident $action:ident),+))+) => {$(
+    ($(($($operation:ident $action:ident $result:ident $at:literal),+))+) => {$(
         impl<$($operation: Operation),+> Phase for ($(Action<$operation>,)+) {
             type Output = ($($operation::Output,)+);
 
             async fn run(self, tx: &mut Tx<'_>) -> Result<Self::Output, Abort> {
                 let ($($action,)+) = self;
-                $(let $action = tx.start_remote($action)?;)+
-                $(let $action = tx.start_local($action);)+
-                $(let $action = tx.finish($action).await?;)+
+                let mut order = [$((tx.rank(&$action)?, $at)),+];
+                order.sort();
+                $(let mut $action = Some($action);)+
+                $(let mut $result = None;)+
+                for (_, at) in order {
+                    match at {
+                        $($at => {
+                            if let Some(action) = $action.take() {
+                                $result = Some(tx.perform(action).await?);
+                            }
+                        })+
+                        _ => unreachable!("a phase has no other actions"),
+                    }
+                }
                 if tx.follow_now()? {
                     Box::pin(tx.follow_rest()).await?;
                 }
-                Ok(($($action,)+))
+                Ok(($($result.expect("every action returned"),)+))
             }
         }
     )+};
 }
 
 phases! {
-    (A a)
-    (A a, B b)
-    (A a, B b, C c)
-    (A a, B b, C c, D d)
-    (A a, B b, C c, D d, E e)
-    (A a, B b, C c, D d, E e, F f)
-    (A a, B b, C c, D d, E e, F f, G g)
-    (A a, B b, C c, D d, E e, F f, G g, H h)
+    (A a ra 0)
+    (A a ra 0, B b rb 1)
+    (A a ra 0, B b rb 1, C c rc 2)
+    (A a ra 0, B b rb 1, C c rc 2, D d rd 3)
+    (A a ra 0, B b rb 1, C c rc 2, D d rd 3, E e re 4)
+    (A a ra 0, B b rb 1, C c rc 2, D d rd 3, E e re 4, F f rf 5)
+    (A a ra 0, B b rb 1, C c rc 2, D d rd 3, E e re 4, F f rf 5, G g rg 6)
+    (A a ra 0, B b rb 1, C c rc 2, D d rd 3, E e re 4, F f rf 5, G g rg 6, H h rh 7)
 }

@@ -13,8 +13,10 @@
 //! - An entry's bytes hold an `R` (or a `Box<R>`) exactly while its state is `Answered`. The types agree, because the
 //!   entry's index is only held by the one `Call<R>` and the one `Reply<R>` that were made together, and completions
 //!   are applied only on the worker (same runtime, same id) that holds the entry.
+//! - The table is reached by one thread and by one function at a time: no reference to it lives while anything outside
+//!   this file runs, destructors of answers included.
 
-use std::cell::RefCell;
+use std::cell::UnsafeCell;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -104,7 +106,7 @@ const NO_ENTRY: u32 = u32::MAX;
 
 /// The open calls of one worker.
 pub(crate) struct Calls {
-    table: RefCell<Table>,
+    table: UnsafeCell<Table>,
 }
 
 struct Table {
@@ -114,12 +116,22 @@ struct Table {
 
 impl Calls {
     pub(crate) fn new() -> Self {
-        Self { table: RefCell::new(Table { entries: Vec::new(), free: NO_ENTRY }) }
+        Self { table: UnsafeCell::new(Table { entries: Vec::new(), free: NO_ENTRY }) }
+    }
+
+    /// # Safety
+    /// While the reference is used, no other is made: nothing outside this file is called, nor any destructor of `R`.
+    #[expect(clippy::mut_from_ref, reason = "one thread, and one user at a time by the contract")]
+    #[inline(always)]
+    unsafe fn table(&self) -> &mut Table {
+        // SAFETY: the caller keeps to the contract, and `Calls` is not `Sync`.
+        unsafe { &mut *self.table.get() }
     }
 
     #[inline]
     fn open(&self) -> u32 {
-        let table = &mut *self.table.borrow_mut();
+        // SAFETY: only methods of the table are called.
+        let table = unsafe { self.table() };
         if table.free == NO_ENTRY {
             table.grow();
         }
@@ -134,35 +146,37 @@ impl Calls {
     /// Puts an answer into its entry and returns the task that waits for it.
     #[inline]
     fn complete<R>(&self, index: u32, value: R) -> TaskId {
-        let table = &mut *self.table.borrow_mut();
+        // SAFETY: only methods of the table are called; a value nobody wants is dropped after the last use.
+        let table = unsafe { self.table() };
         let entry = &mut table.entries[index as usize];
         if entry.state == State::Waiting {
             entry.answer.write(value);
             entry.state = State::Answered;
             return entry.waiter;
         }
-        debug_assert_eq!(entry.state, State::Abandoned);
-        table.close(index);
+        table.close_abandoned(index);
+        drop(value);
         TaskId::NONE
-        // `value` is dropped only now, after the borrow: its destructor may come back here.
     }
 
+    #[cold]
     fn lose(&self, index: u32) -> TaskId {
-        let table = &mut *self.table.borrow_mut();
+        // SAFETY: only methods of the table are called.
+        let table = unsafe { self.table() };
         let entry = &mut table.entries[index as usize];
         if entry.state == State::Waiting {
             entry.state = State::Lost;
             return entry.waiter;
         }
-        debug_assert_eq!(entry.state, State::Abandoned);
-        table.close(index);
+        table.close_abandoned(index);
         TaskId::NONE
     }
 
     /// Calls whose answer has not come, or was not taken.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(crate) fn open_len(&self) -> usize {
-        self.table.borrow().entries.iter().filter(|entry| entry.state != State::Free).count()
+        // SAFETY: only an iterator over the table runs.
+        unsafe { self.table() }.entries.iter().filter(|entry| entry.state != State::Free).count()
     }
 }
 
@@ -182,6 +196,12 @@ impl Table {
         }
     }
 
+    #[cold]
+    fn close_abandoned(&mut self, index: u32) {
+        debug_assert_eq!(self.entries[index as usize].state, State::Abandoned);
+        self.close(index);
+    }
+
     #[inline]
     fn close(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
@@ -197,8 +217,8 @@ impl Table {
 #[must_use = "the answer to a call is only known by awaiting it"]
 pub struct Call<R> {
     core: Rc<Core>,
+    /// The call's entry; `NO_ENTRY` once the answer was taken.
     index: u32,
-    taken: bool,
     answer: PhantomData<R>,
 }
 
@@ -211,46 +231,48 @@ impl<R: Send + 'static> Future for Call<R> {
     /// If polled again after it was ready.
     #[inline]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Self::Output> {
-        assert!(!self.taken, "a call must not be polled after its answer was taken");
         let index = self.index;
-        let result = {
-            let table = &mut *self.core.calls.table.borrow_mut();
-            let entry = &mut table.entries[index as usize];
-            match entry.state {
-                State::Waiting => {
-                    entry.waiter = self.core.tasks.current();
-                    return Poll::Pending;
-                }
-                // SAFETY: the entry is this call's, is answered, and is closed at once.
-                State::Answered => Ok(unsafe { entry.answer.take::<R>() }),
-                State::Lost => Err(Lost),
-                State::Free | State::Abandoned => unreachable!("an entry outlives its call's interest in it"),
+        assert!(index != NO_ENTRY, "a call must not be polled after its answer was taken");
+        // SAFETY: only methods of the table are called, and the answer is moved, not dropped.
+        let table = unsafe { self.core.calls.table() };
+        let entry = &mut table.entries[index as usize];
+        let result = match entry.state {
+            State::Waiting => {
+                entry.waiter = self.core.tasks.current();
+                return Poll::Pending;
             }
+            // SAFETY: the entry is this call's, is answered, and is closed at once.
+            State::Answered => Ok(unsafe { entry.answer.take::<R>() }),
+            _ => Err(Lost),
         };
-        self.core.calls.table.borrow_mut().close(index);
-        self.taken = true;
+        table.close(index);
+        self.index = NO_ENTRY;
         Poll::Ready(result)
     }
 }
 
 impl<R> Drop for Call<R> {
+    #[inline]
     fn drop(&mut self) {
-        if self.taken {
+        if self.index != NO_ENTRY {
+            self.abandon();
+        }
+    }
+}
+
+impl<R> Call<R> {
+    #[cold]
+    fn abandon(&mut self) {
+        // SAFETY: only methods of the table are called; the answer is dropped after the last use.
+        let table = unsafe { self.core.calls.table() };
+        let entry = &mut table.entries[self.index as usize];
+        if entry.state == State::Waiting {
+            entry.state = State::Abandoned;
             return;
         }
-        let answer = {
-            let table = &mut *self.core.calls.table.borrow_mut();
-            let entry = &mut table.entries[self.index as usize];
-            if entry.state == State::Waiting {
-                entry.state = State::Abandoned;
-                return;
-            }
-            // SAFETY: the entry is this call's, is answered, and is closed at once.
-            let answer = (entry.state == State::Answered).then(|| unsafe { entry.answer.take::<R>() });
-            table.close(self.index);
-            answer
-        };
-        // Only after the borrow: the answer's destructor may make or drop calls.
+        // SAFETY: the entry is this call's, is answered, and is closed at once.
+        let answer = (entry.state == State::Answered).then(|| unsafe { entry.answer.take::<R>() });
+        table.close(self.index);
         drop(answer);
     }
 }
@@ -260,7 +282,8 @@ impl<R> Drop for Call<R> {
 pub struct Reply<R> {
     runtime: RuntimeId,
     index: u32,
-    home: WorkerId,
+    /// A `WorkerId` as wide as the other two: a struct without padding is copied in whole words.
+    home: u32,
     answer: PhantomData<fn(R)>,
 }
 
@@ -269,11 +292,11 @@ impl<R: Send + 'static> Reply<R> {
     ///
     /// # Panics
     /// If `worker` belongs to another runtime than the call.
-    #[inline]
+    #[inline(always)]
     pub fn send<S: Shard>(self, worker: &Worker<S>, value: R) {
         assert!(worker.runtime() == self.runtime, "a reply must be sent within the runtime of its call");
         let index = self.index;
-        let home = self.home;
+        let home = self.home();
         // The answer is the completion now; the destructor would report a loss.
         std::mem::forget(self);
         worker.send(home, move |home| {
@@ -285,15 +308,17 @@ impl<R: Send + 'static> Reply<R> {
 
 impl<R> Reply<R> {
     /// The worker that waits for the answer.
+    #[inline]
     #[must_use]
+    #[expect(clippy::cast_possible_truncation, reason = "it was a `u16`")]
     pub fn home(&self) -> WorkerId {
-        self.home
+        WorkerId(self.home as u16)
     }
 }
 
 impl<R> Drop for Reply<R> {
     fn drop(&mut self) {
-        current::lose(self.runtime, self.home, self.index);
+        current::lose(self.runtime, self.home(), self.index);
     }
 }
 
@@ -307,8 +332,8 @@ pub(crate) fn on_lost<S: Shard>(home: &Worker<S>, index: u32) {
 #[inline]
 pub(crate) fn open<R>(core: &Rc<Core>, runtime: RuntimeId, home: WorkerId) -> (Call<R>, Reply<R>) {
     let index = core.calls.open();
-    let call = Call { core: Rc::clone(core), index, taken: false, answer: PhantomData };
-    (call, Reply { runtime, index, home, answer: PhantomData })
+    let call = Call { core: Rc::clone(core), index, answer: PhantomData };
+    (call, Reply { runtime, index, home: u32::from(home.0), answer: PhantomData })
 }
 
 #[cfg(all(test, not(loom)))]

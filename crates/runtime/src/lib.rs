@@ -35,6 +35,7 @@ mod call;
 mod current;
 mod handle;
 mod inbox;
+mod outgoing;
 mod park;
 mod planted;
 mod pool;

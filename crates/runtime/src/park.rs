@@ -114,9 +114,7 @@ impl SpinBudget {
         if self.oversubscribed {
             yield_now();
         } else {
-            for _ in 0..8 {
-                std::hint::spin_loop();
-            }
+            std::hint::spin_loop();
         }
     }
 

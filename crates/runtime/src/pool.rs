@@ -14,6 +14,7 @@
 //! - A panic that reaches a worker's thread stops the process: half of a transaction's effects may be in the shard.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -96,6 +97,8 @@ impl RuntimeBuilder {
         let (shared, inboxes) = Shared::new(self.workers, self.inbox_slots, Clock::real());
         let start = Arc::new(Start::new(self.workers));
         let factory = Arc::new(factory);
+        // Asked here, before any thread is pinned: a pinned thread is told of one processing unit only.
+        let oversubscribed = self.is_oversubscribed();
         let configuration = Arc::new(self);
         let mut threads = Vec::with_capacity(configuration.workers);
         for (index, inbox) in inboxes.into_iter().enumerate() {
@@ -106,6 +109,7 @@ impl RuntimeBuilder {
                 shared: Arc::clone(&shared),
                 start: Arc::clone(&start),
                 configuration: Arc::clone(&configuration),
+                oversubscribed,
             };
             let factory = Arc::clone(&factory);
             let spawned = thread::Builder::new()
@@ -152,9 +156,13 @@ impl RuntimeBuilder {
         Ok(())
     }
 
-    /// Whether workers must share processing units.
+    /// Whether workers must share processing units, as seen from the calling thread. (A pinned worker would count one.)
     fn is_oversubscribed(&self) -> bool {
-        thread::available_parallelism().is_ok_and(|cpus| self.workers > cpus.get())
+        let pinned: Option<HashSet<usize>> = self.cpus.iter().flatten().copied().collect();
+        match pinned {
+            Some(cpus) if self.pin && !cpus.is_empty() => self.workers > cpus.len(),
+            _ => thread::available_parallelism().is_ok_and(|cpus| self.workers > cpus.get()),
+        }
     }
 }
 
@@ -404,12 +412,14 @@ struct Seat<S: Shard> {
     shared: Arc<Shared<S>>,
     start: Arc<Start<S>>,
     configuration: Arc<RuntimeBuilder>,
+    /// More workers than processing units that this process may use.
+    oversubscribed: bool,
 }
 
 impl<S: Shard> Seat<S> {
     /// The life of a worker's thread.
     fn run(self, factory: &impl Fn(WorkerId) -> S) -> ThreadEnd {
-        let Self { id, inbox, shared, start, configuration } = self;
+        let Self { id, inbox, shared, start, configuration, oversubscribed } = self;
         if let Some(cpu) = configuration.cpus.as_ref().and_then(|cpus| cpus[id.index()])
             && configuration.pin
             && let Err(error) = affinity::pin_current_thread(cpu)
@@ -432,7 +442,7 @@ impl<S: Shard> Seat<S> {
         let worker = Worker::new(parts, factory(id));
         start.report_running();
         drop(start);
-        pump(&worker, &configuration);
+        pump(&worker, &configuration, oversubscribed);
         let tasks_dropped = worker.end();
         // The shard is dropped here, on its own thread.
         let shard_leaked = Rc::try_unwrap(worker).is_err();
@@ -441,9 +451,9 @@ impl<S: Shard> Seat<S> {
 }
 
 /// Steps a worker until the runtime has stopped, and lets it sleep when there is nothing to do.
-fn pump<S: Shard>(worker: &Rc<Worker<S>>, configuration: &RuntimeBuilder) {
+fn pump<S: Shard>(worker: &Rc<Worker<S>>, configuration: &RuntimeBuilder, oversubscribed: bool) {
     let clock = worker.clock().clone();
-    let mut spin = SpinBudget::new(clock.ticks(configuration.spin_max), configuration.is_oversubscribed());
+    let mut spin = SpinBudget::new(clock.ticks(configuration.spin_max), oversubscribed);
     let mut idle_since: Option<Ticks> = None;
     let mut now = clock.now();
     while worker.shared().phase() != Phase::Stopped {
@@ -513,4 +523,32 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
         .copied()
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("a panic without a message")
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pinned_workers_share_only_what_they_are_pinned_to() {
+        let with = |cpus: Vec<Option<usize>>, pin: bool| {
+            let builder = RuntimeBuilder { cpus: Some(cpus), pin, ..RuntimeBuilder::new(3) };
+            builder.is_oversubscribed()
+        };
+        assert!(!with(vec![Some(0), Some(1), Some(2)], true), "one each, however many this thread may use");
+        assert!(with(vec![Some(0), Some(1), Some(0)], true), "two on one");
+        let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        for unpinned in
+            [with(vec![Some(0), Some(1), Some(0)], false), with(vec![Some(0), Some(1), None], true)]
+        {
+            assert_eq!(unpinned, cpus < 3, "workers that may run anywhere share what there is");
+        }
+    }
+
+    #[test]
+    fn panics_are_told_whatever_they_carry() {
+        assert_eq!(panic_message(&"a sentence"), "a sentence");
+        assert_eq!(panic_message(&String::from("a longer sentence")), "a longer sentence");
+        assert_eq!(panic_message(&7), "a panic without a message");
+    }
 }

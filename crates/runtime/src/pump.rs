@@ -139,6 +139,7 @@ impl<S: Shard> Pump<S> {
             messages_per_ring: self.rng.random_range(1..=most),
             inbox_per_step: self.rng.random_range(1..=most),
             tasks_per_step: self.rng.random_range(1..=most),
+            ..Limits::default()
         };
         let publishing = self.rng.random_bool(0.7);
         self.step_worker(index, limits, publishing);

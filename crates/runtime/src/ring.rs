@@ -35,7 +35,7 @@ use crate::planted::{Bug, ordering, planted};
 use crate::sync::{Arc, AtomicUsize, Ordering, Shadow};
 
 /// Every record starts at a multiple of this many bytes, and so does the closure in it.
-const GRANULE: usize = 16;
+pub(crate) const GRANULE: usize = 16;
 /// The smallest ring: an eighth of it holds a header and a closure of a few words.
 pub const RING_BYTES_MIN: usize = 1 << 10;
 /// The largest ring: record lengths are 32 bits wide.
@@ -72,8 +72,43 @@ struct Header<C> {
 const _: () = assert!(size_of::<Header<u8>>() == GRANULE);
 
 /// How many bytes a record with an `F` inline takes.
-const fn record_bytes<F>() -> usize {
+pub(crate) const fn record_bytes<F>() -> usize {
     GRANULE + size_of::<F>().next_multiple_of(GRANULE)
+}
+
+/// Whether an `F` may lie in a record at all.
+pub(crate) const fn fits_record<F>() -> bool {
+    align_of::<F>() <= GRANULE
+}
+
+/// Writes a record: a header and the closure behind it.
+///
+/// # Safety
+/// `record` is aligned to 16 and has `record_bytes::<F>()` bytes that nobody else uses; `fits_record::<F>()`.
+#[inline(always)]
+pub(crate) unsafe fn write_record<C, F: FnOnce(&C) + Send + 'static>(record: NonNull<u8>, closure: F) {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a record is smaller than a ring, whose size fits 30 bits"
+    )]
+    let header = Header::<C> { invoke: Some(invoke::<C, F>), bytes: const { record_bytes::<F>() as u32 } };
+    // SAFETY: the record holds the header.
+    unsafe { record.cast::<Header<C>>().write(header) };
+    // SAFETY: the closure's bytes follow the header, at a multiple of 16.
+    unsafe { record.add(GRANULE).cast::<F>().write(closure) };
+}
+
+/// Drops the closure in a record.
+///
+/// # Safety
+/// `record` was written by `write_record` for the same `C`, and its closure has not been moved out.
+pub(crate) unsafe fn drop_record<C>(record: NonNull<u8>) {
+    // SAFETY: a record starts with its header.
+    let header = unsafe { record.cast::<Header<C>>().read() };
+    if let Some(invoke) = header.invoke {
+        // SAFETY: the closure behind the header is the one its function was made for; a null context drops it.
+        unsafe { invoke(std::ptr::null(), record.add(GRANULE).as_ptr()) };
+    }
 }
 
 struct Ring<C> {
@@ -97,27 +132,35 @@ impl<C> Ring<C> {
     fn layout(capacity: usize) -> Layout {
         Layout::from_size_align(capacity, 128).expect("a ring's capacity is a power of two below 2^30")
     }
+}
 
-    /// Moves out the record at `at`, which must lie in published space, and advances `head` behind it before its
-    /// closure runs. Returns whether it was a closure (and not a pad).
-    ///
-    /// # Safety
-    /// `at` is the start of a record that is published and not yet moved out, and the caller is the only consumer.
-    #[inline]
-    unsafe fn take(&self, at: usize, head: &Cell<usize>, context: *const C) -> bool {
-        let offset = at & (self.capacity - 1);
-        self.shadow.access(offset / GRANULE, 1);
-        // SAFETY: offsets below the capacity stay inside the buffer.
-        let record = unsafe { self.buffer.as_ptr().add(offset) };
-        // SAFETY: a published record starts with an initialized header.
-        let Header { invoke, bytes } = unsafe { record.cast::<Header<C>>().read() };
-        head.set(at + bytes as usize);
-        let Some(invoke) = invoke else { return false };
-        self.shadow.access(offset / GRANULE, bytes as usize / GRANULE);
-        // SAFETY: the closure behind the header is the one its function was made for, and `head` has passed it.
-        unsafe { invoke(context, record.add(GRANULE)) };
-        true
-    }
+/// Moves out the record at index `head`, which must lie in published space, and advances `head` behind it before its
+/// closure runs. Returns whether it was a closure (and not a pad).
+///
+/// # Safety
+/// `buffer`, `mask` and `shadow` are those of one ring; `head` is the start of a record in it that is published and not
+/// yet moved out; the caller is the only consumer.
+#[inline(always)]
+unsafe fn take<C>(
+    buffer: NonNull<u8>,
+    mask: usize,
+    shadow: &Shadow,
+    head: &Cell<usize>,
+    context: *const C,
+) -> bool {
+    let at = head.get();
+    let offset = at & mask;
+    shadow.access(offset / GRANULE, 1);
+    // SAFETY: masked offsets stay inside the buffer.
+    let record = unsafe { buffer.as_ptr().add(offset) };
+    // SAFETY: a published record starts with an initialized header.
+    let Header { invoke, bytes } = unsafe { record.cast::<Header<C>>().read() };
+    head.set(at + bytes as usize);
+    let Some(invoke) = invoke else { return false };
+    shadow.access(offset / GRANULE, bytes as usize / GRANULE);
+    // SAFETY: the closure behind the header is the one its function was made for, and `head` has passed it.
+    unsafe { invoke(context, record.add(GRANULE)) };
+    true
 }
 
 impl<C> Drop for Ring<C> {
@@ -126,11 +169,30 @@ impl<C> Drop for Ring<C> {
         let tail = self.tail.load(Ordering::Acquire);
         while head.get() != tail {
             // SAFETY: both ends are gone, so `[head, tail)` is ours; a null context drops the closure.
-            unsafe { self.take(head.get(), &head, std::ptr::null()) };
+            unsafe { take::<C>(self.buffer, self.capacity - 1, &self.shadow, &head, std::ptr::null()) };
         }
         // SAFETY: allocated in `ring` with the same layout.
         unsafe { dealloc(self.buffer.as_ptr(), Self::layout(self.capacity)) };
     }
+}
+
+const CACHE_LINE: usize = 64;
+
+/// Asks for a cache line to be read soon. Has no effect but on time.
+#[inline(always)]
+fn prefetch_line(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch does not access memory in any way a program can see; every x86-64 processor has it.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above, for AArch64.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = address;
 }
 
 /// The sending end of a ring. It belongs to one thread at a time.
@@ -160,6 +222,8 @@ pub struct Consumer<C> {
     tail_seen: Cell<usize>,
     /// What `head` was when space was last handed back.
     released: Cell<usize>,
+    buffer: NonNull<u8>,
+    mask: usize,
     ring: Arc<Ring<C>>,
 }
 
@@ -202,7 +266,14 @@ pub fn ring<C>(bytes: usize) -> (Producer<C>, Consumer<C>) {
         record_bytes_max: bytes / RECORD_SHARE,
         ring: Arc::clone(&ring),
     };
-    let consumer = Consumer { head: Cell::new(0), tail_seen: Cell::new(0), released: Cell::new(0), ring };
+    let consumer = Consumer {
+        head: Cell::new(0),
+        tail_seen: Cell::new(0),
+        released: Cell::new(0),
+        buffer,
+        mask: bytes - 1,
+        ring,
+    };
     (producer, consumer)
 }
 
@@ -223,20 +294,16 @@ impl<C> Producer<C> {
         if !self.fits_inline::<F>() {
             return self.push_boxed(closure);
         }
-        match self.reserve(record_bytes::<F>()) {
-            Some(record) => {
-                // SAFETY: `record` has room for exactly this record, and `F` fits inline.
-                unsafe { self.write_record(record, closure) };
-                Ok(())
-            }
-            None => Err(closure),
-        }
+        let Some(record) = self.claim(const { record_bytes::<F>() }) else { return Err(closure) };
+        // SAFETY: the record was claimed for this closure, which fits.
+        unsafe { write_record::<C, F>(record, closure) };
+        Ok(())
     }
 
     /// Whether an `F` may lie in the ring itself. Small closures decide at compile time.
     #[inline(always)]
-    fn fits_inline<F>(&self) -> bool {
-        align_of::<F>() <= GRANULE
+    pub(crate) fn fits_inline<F>(&self) -> bool {
+        fits_record::<F>()
             && (record_bytes::<F>() <= RING_BYTES_MIN / RECORD_SHARE
                 || record_bytes::<F>() <= self.record_bytes_max)
     }
@@ -244,44 +311,40 @@ impl<C> Producer<C> {
     #[cold]
     #[inline(never)]
     fn push_boxed<F: FnOnce(&C) + Send + 'static>(&self, closure: F) -> Result<(), F> {
-        // Room first: a boxed closure that does not fit could not be given back as an `F` without a second copy.
-        let boxed_bytes = record_bytes::<Box<F>>();
-        let Some(record) = self.reserve(boxed_bytes) else { return Err(closure) };
+        // Room first: a closure that is boxed already could not be given back.
+        let Some(record) = self.claim(const { record_bytes::<Box<F>>() }) else { return Err(closure) };
         let boxed = Box::new(closure);
         let run = move |context: &C| (*boxed)(context);
-        // SAFETY: a closure that captures one box has a box's size and alignment, for which room was reserved.
-        unsafe { self.write_record(record, run) };
+        // SAFETY: a closure that captures one box has a box's size and alignment, for which the record was claimed.
+        unsafe { write_record::<C, _>(record, run) };
         Ok(())
     }
 
-    /// Finds room for a record of `bytes` bytes at `tail`.
+    /// Takes the next `bytes` bytes for a record, which the caller must write before it calls anything else here.
     #[inline(always)]
-    fn reserve(&self, bytes: usize) -> Option<NonNull<u8>> {
+    pub(crate) fn claim(&self, bytes: usize) -> Option<NonNull<u8>> {
         if self.tail.get() + bytes > self.limit.get() && !self.make_room(bytes) {
             return None;
         }
-        // SAFETY: a masked index is below the capacity.
-        Some(unsafe { self.buffer.add(self.tail.get() & self.mask) })
+        self.claim_at_once(bytes)
     }
 
-    /// Writes header and closure at `record` and moves `tail` behind them.
-    ///
-    /// # Safety
-    /// `record` came from `reserve(record_bytes::<F>())` with nothing written since, and `F` is aligned to at most 16.
+    /// Like [`claim`](Self::claim), but does not look for room where there was none before.
     #[inline(always)]
-    unsafe fn write_record<F: FnOnce(&C) + Send + 'static>(&self, record: NonNull<u8>, closure: F) {
-        let bytes = const { record_bytes::<F>() };
-        self.ring.shadow.access((self.tail.get() & self.mask) / GRANULE, bytes / GRANULE);
-        #[expect(
-            clippy::cast_possible_truncation,
-            reason = "a record is smaller than a ring, whose size fits 30 bits"
-        )]
-        let header = Header::<C> { invoke: Some(invoke::<C, F>), bytes: bytes as u32 };
-        // SAFETY: the record's bytes are free and hold the header.
-        unsafe { record.cast::<Header<C>>().write(header) };
-        // SAFETY: the closure's bytes follow the header, at a multiple of 16.
-        unsafe { record.add(GRANULE).cast::<F>().write(closure) };
-        self.tail.set(self.tail.get() + bytes);
+    pub(crate) fn claim_at_once(&self, bytes: usize) -> Option<NonNull<u8>> {
+        let tail = self.tail.get();
+        if tail + bytes > self.limit.get() {
+            return None;
+        }
+        self.ring.shadow.access((tail & self.mask) / GRANULE, bytes / GRANULE);
+        self.tail.set(tail + bytes);
+        // SAFETY: a masked index is below the capacity.
+        Some(unsafe { self.buffer.add(tail & self.mask) })
+    }
+
+    /// Makes [`claim_at_once`](Self::claim_at_once) find no room until the next successful [`claim`](Self::claim).
+    pub(crate) fn block(&self) {
+        self.limit.set(0);
     }
 
     /// Looks at the consumer's index again and, at the end of the memory, pads and wraps. Returns whether `bytes` bytes
@@ -357,13 +420,34 @@ impl<C> Consumer<C> {
             self.tail_seen.set(tail);
         }
         let mut ran = 0;
+        let mut prefetched = self.head.get();
         while ran < records_max && self.head.get() != self.tail_seen.get() {
+            if self.head.get() >= prefetched {
+                prefetched = self.prefetch(prefetched);
+            }
             // SAFETY: `head` is below the published `tail`, at a record's start; only this consumer moves records out.
             // The indices are read anew each time, because a closure may itself drain this ring.
-            ran += usize::from(unsafe { self.ring.take(self.head.get(), &self.head, context) });
+            let closure = unsafe { take(self.buffer, self.mask, &self.ring.shadow, &self.head, context) };
+            ran += usize::from(closure);
         }
         self.release();
         ran
+    }
+
+    /// Asks for the next records' cache lines at once. Where a record lies is only known from the one before it, so
+    /// without this each line would be waited for in turn. Returns the index up to which lines were asked for.
+    #[inline]
+    fn prefetch(&self, from: usize) -> usize {
+        const LINES_AHEAD: usize = 16;
+        let from = from.max(self.head.get());
+        let end = self.tail_seen.get().min(from + LINES_AHEAD * CACHE_LINE);
+        let mut at = from;
+        while at < end {
+            // SAFETY: masked offsets stay inside the buffer.
+            prefetch_line(unsafe { self.buffer.as_ptr().add(at & self.mask) });
+            at += CACHE_LINE;
+        }
+        end
     }
 
     /// Whether a published closure is waiting, by a fresh look at the producer's index.

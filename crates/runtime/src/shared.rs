@@ -168,6 +168,7 @@ impl<S: Shard> Shared<S> {
     pub(crate) fn activity(&self) -> Activity {
         let mut activity = Activity::default();
         for port in &self.ports {
+            activity.unaware += usize::from(port.stats.stopping_steps.get_acquire() == 0);
             activity.received += port.stats.messages_received.get_acquire();
             activity.control_handled += port.control.handled.load(Ordering::Acquire);
         }
@@ -188,6 +189,8 @@ impl<S: Shard> Shared<S> {
 /// One reading of everything that can keep a runtime from being quiet.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Activity {
+    /// Workers that have not yet finished a step in which they knew that the runtime is stopping.
+    unaware: usize,
     unfinished: u64,
     sent: u64,
     received: u64,
@@ -199,7 +202,8 @@ pub(crate) struct Activity {
 
 impl Activity {
     pub(crate) fn is_none(&self) -> bool {
-        self.unfinished == 0
+        self.unaware == 0
+            && self.unfinished == 0
             && self.sent == self.received
             && self.inbox_pending == 0
             && self.control_accepted == self.control_handled

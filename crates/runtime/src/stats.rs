@@ -49,6 +49,12 @@ impl Counter {
         self.0.store(value, Ordering::Release);
     }
 
+    /// Adds `n` such that whoever reads it with [`get_acquire`](Self::get_acquire) sees all that came before.
+    #[inline]
+    pub(crate) fn add_release(&self, n: u64) {
+        self.show_release(self.get().wrapping_add(n));
+    }
+
     #[inline]
     pub(crate) fn get_acquire(&self) -> u64 {
         self.0.load(Ordering::Acquire)
@@ -79,6 +85,8 @@ pub struct WorkerStats {
     pub spills: Counter,
     /// What keeps the worker from being quiet: tasks, spilled messages, and background work found by the last step.
     pub(crate) unfinished: Counter,
+    /// Steps taken since the worker noticed that the runtime is stopping.
+    pub(crate) stopping_steps: Counter,
 }
 
 impl WorkerStats {

@@ -5,15 +5,15 @@
 //! threads.
 //!
 //! # Invariants
-//! - A slot's index is in the ready queue at most once, exactly while its state has `QUEUED`; so a queue as long as the
-//!   number of slots never overflows.
-//! - A slot is freed only while it is not queued: one that finishes while queued is freed when its index is popped.
+//! - A slot is in the ready queue at most once, exactly while its state has `QUEUED`; so a queue as long as the number
+//!   of slots never overflows.
+//! - A slot is freed only while it is not queued: one that finishes while queued is freed when it is popped.
 //! - The generation of a slot changes when its task finishes, so a wake with an old id is ignored.
 //!
 //! # Why the unsafe code is sound
 //! - Slots are allocated in chunks that never move and are freed only with the slab, so a pinned future stays put.
-//! - Indices in the ready queue come from this file only and are below the number of slots; those in a [`TaskId`] may
-//!   come from another worker and are checked.
+//! - The ready queue holds pointers to slots of this slab; they come from this file only. The index in a [`TaskId`] may
+//!   come from another worker and is checked.
 //! - The functions of a slot are written with its future, for its type. The future is polled only while the slot is
 //!   `LIVE`, it is not polled again after it finished, and it is dropped exactly once: by the poll that finished it, or
 //!   by `clear`. Polls do not nest (`polling`), so no future is dropped under its own poll.
@@ -52,6 +52,11 @@ impl TaskId {
         self.index as usize
     }
 
+    /// The id of the next task in the same slot.
+    const fn next(self) -> Self {
+        Self { index: self.index, generation: self.generation.wrapping_add(1) }
+    }
+
     /// How often the slot had been used before; together with the index it is unique (until it wraps at 2^32).
     #[inline]
     #[must_use]
@@ -71,7 +76,7 @@ impl fmt::Debug for TaskId {
 
 /// The slot holds a future.
 const LIVE: u8 = 1;
-/// The slot's index is in the ready queue.
+/// The slot is in the ready queue.
 const QUEUED: u8 = 2;
 
 /// Polls the future at the pointer; when it is ready, drops it and returns true.
@@ -87,7 +92,8 @@ struct Body(UnsafeCell<MaybeUninit<[u8; INLINE_TASK_BYTES]>>);
 struct Slot {
     poll: Cell<PollFn>,
     drop: Cell<DropFn>,
-    generation: Cell<u32>,
+    /// The id of the task in this slot, or of the next one.
+    id: Cell<TaskId>,
     /// The next slot of the free list, while this one is in it.
     next_free: Cell<u32>,
     state: Cell<u8>,
@@ -124,8 +130,8 @@ pub(crate) struct Tasks {
     /// Next position to pop, and next to push; both only grow.
     ready_head: Cell<usize>,
     ready_tail: Cell<usize>,
-    /// A ring of slot indices, at least as long as there are slots.
-    ready: Cell<NonNull<u32>>,
+    /// A ring of slots, at least as long as there are slots.
+    ready: Cell<NonNull<NonNull<Slot>>>,
     ready_mask: Cell<usize>,
     chunks: UnsafeCell<Vec<NonNull<Slot>>>,
     slots: Cell<u32>,
@@ -178,13 +184,21 @@ impl Tasks {
     /// # Safety
     /// `index` is below `self.slots`.
     #[inline(always)]
-    unsafe fn slot(&self, index: u32) -> &Slot {
+    unsafe fn slot(&self, index: u32) -> NonNull<Slot> {
         // SAFETY: this shared reference to the vector ends within this function, and nothing is called meanwhile.
         let chunks = unsafe { &*self.chunks.get() };
         // SAFETY: there are `slots / CHUNK_SLOTS` chunks, and `index` is below `slots`.
         let chunk = unsafe { *chunks.get_unchecked(index as usize / CHUNK_SLOTS) };
-        // SAFETY: a chunk has `CHUNK_SLOTS` initialized slots and lives as long as the slab.
-        unsafe { chunk.add(index as usize % CHUNK_SLOTS).as_ref() }
+        // SAFETY: a chunk has `CHUNK_SLOTS` slots.
+        unsafe { chunk.add(index as usize % CHUNK_SLOTS) }
+    }
+
+    /// # Safety
+    /// `slot` belongs to this slab.
+    #[inline(always)]
+    unsafe fn at(&self, slot: NonNull<Slot>) -> &Slot {
+        // SAFETY: slots are initialized, are only reached through shared references, and live as long as the slab.
+        unsafe { slot.as_ref() }
     }
 
     /// Takes a future and makes it ready to be polled for the first time.
@@ -209,7 +223,9 @@ impl Tasks {
         }
         let index = self.free.get();
         // SAFETY: the free list holds indices of existing slots.
-        let slot = unsafe { self.slot(index) };
+        let pointer = unsafe { self.slot(index) };
+        // SAFETY: a slot of this slab.
+        let slot = unsafe { self.at(pointer) };
         self.free.set(slot.next_free.get());
         // SAFETY: a free slot's body is unused, and large and aligned enough for `F` (asserted above).
         unsafe { slot.body.0.get().cast::<F>().write(future) };
@@ -217,8 +233,8 @@ impl Tasks {
         slot.drop.set(drop_inline::<F>);
         slot.state.set(LIVE | QUEUED);
         self.live.set(self.live.get() + 1);
-        self.push_ready(index);
-        TaskId { index, generation: slot.generation.get() }
+        self.push_ready(pointer);
+        slot.id.get()
     }
 
     /// Makes a task ready to be polled, unless it is already, or has finished.
@@ -228,19 +244,21 @@ impl Tasks {
             return;
         }
         // SAFETY: checked just now.
-        let slot = unsafe { self.slot(task.index) };
-        if slot.generation.get() == task.generation && slot.state.get() == LIVE {
+        let pointer = unsafe { self.slot(task.index) };
+        // SAFETY: a slot of this slab.
+        let slot = unsafe { self.at(pointer) };
+        if slot.id.get() == task && slot.state.get() == LIVE {
             slot.state.set(LIVE | QUEUED);
-            self.push_ready(task.index);
+            self.push_ready(pointer);
         }
     }
 
     #[inline(always)]
-    fn push_ready(&self, index: u32) {
+    fn push_ready(&self, slot: NonNull<Slot>) {
         let tail = self.ready_tail.get();
         // SAFETY: the masked position is inside the queue's memory; the queue is not full, because it is as long as
         // there are slots and no slot is in it twice.
-        unsafe { self.ready.get().add(tail & self.ready_mask.get()).write(index) };
+        unsafe { self.ready.get().add(tail & self.ready_mask.get()).write(slot) };
         self.ready_tail.set(tail + 1);
     }
 
@@ -248,7 +266,8 @@ impl Tasks {
     ///
     /// # Panics
     /// If called from within a poll. A panic of a future passes through; the slab stays whole.
-    #[inline]
+    // Not inlined into the step: the loop keeps its counters in registers this way.
+    #[inline(never)]
     pub(crate) fn poll_ready(&self, polls_max: usize) -> usize {
         if self.ready_len() == 0 {
             return 0;
@@ -263,20 +282,20 @@ impl Tasks {
                 break;
             }
             // SAFETY: positions from `head` to `tail` were written by `push_ready`.
-            let index = unsafe { self.ready.get().add(head & self.ready_mask.get()).read() };
+            let pointer = unsafe { self.ready.get().add(head & self.ready_mask.get()).read() };
             self.ready_head.set(head + 1);
-            // SAFETY: indices in the ready queue are those of existing slots.
-            let slot = unsafe { self.slot(index) };
+            // SAFETY: the ready queue holds slots of this slab.
+            let slot = unsafe { self.at(pointer) };
             if slot.state.get() != LIVE | QUEUED {
-                self.release(index, slot);
+                self.release(slot);
                 continue;
             }
             slot.state.set(LIVE);
-            self.current.set(TaskId { index, generation: slot.generation.get() });
+            self.current.set(slot.id.get());
             polls += 1;
             // SAFETY: the slot is live, its function is the one for its future, and polls do not nest.
             if unsafe { (slot.poll.get())(slot.body.0.get().cast(), &mut context) } {
-                self.finish(index, slot);
+                self.finish(slot);
             }
         }
         drop(reset);
@@ -285,22 +304,22 @@ impl Tasks {
 
     /// Takes a slot whose future is gone out of use.
     #[inline]
-    fn finish(&self, index: u32, slot: &Slot) {
+    fn finish(&self, slot: &Slot) {
         self.live.set(self.live.get() - 1);
-        slot.generation.set(slot.generation.get().wrapping_add(1));
+        slot.id.set(slot.id.get().next());
         if slot.state.get() & QUEUED == 0 {
-            self.release(index, slot);
+            self.release(slot);
         } else {
-            // Woken during its last poll: its index is queued, and the slot is freed when that is popped.
+            // Woken during its last poll: it is queued, and is freed when it is popped.
             slot.state.set(QUEUED);
         }
     }
 
     #[inline]
-    fn release(&self, index: u32, slot: &Slot) {
+    fn release(&self, slot: &Slot) {
         slot.state.set(0);
         slot.next_free.set(self.free.get());
-        self.free.set(index);
+        self.free.set(slot.id.get().index);
     }
 
     /// Drops every task, and everything spawned from now on. Returns how many were dropped.
@@ -314,10 +333,12 @@ impl Tasks {
         for index in 0..self.slots.get() {
             // SAFETY: below the number of slots, which does not change any more.
             let slot = unsafe { self.slot(index) };
+            // SAFETY: a slot of this slab.
+            let slot = unsafe { self.at(slot) };
             if slot.state.get() & LIVE != 0 {
                 let queued = slot.state.get() & QUEUED;
                 slot.state.set(queued);
-                slot.generation.set(slot.generation.get().wrapping_add(1));
+                slot.id.set(slot.id.get().next());
                 self.live.set(self.live.get() - 1);
                 // SAFETY: the slot was live and is not any more, so its future is dropped once; no poll is under way.
                 unsafe { (slot.drop.get())(slot.body.0.get().cast()) };
@@ -333,11 +354,11 @@ impl Tasks {
         let first = self.slots.get();
         let slots = first as usize + CHUNK_SLOTS;
         let slots_new = u32::try_from(slots).expect("a worker holds fewer than 2^32 tasks");
-        let chunk: Box<[Slot]> = (0..CHUNK_SLOTS)
-            .map(|_| Slot {
+        let chunk: Box<[Slot]> = (first..slots_new)
+            .map(|index| Slot {
                 poll: Cell::new(poll_nothing),
                 drop: Cell::new(drop_nothing),
-                generation: Cell::new(0),
+                id: Cell::new(TaskId { index, generation: 0 }),
                 next_free: Cell::new(NO_SLOT),
                 state: Cell::new(0),
                 body: Body(UnsafeCell::new(MaybeUninit::uninit())),
@@ -351,8 +372,8 @@ impl Tasks {
         for index in (first..slots_new).rev() {
             // SAFETY: these slots exist as of now.
             let slot = unsafe { self.slot(index) };
-            slot.next_free.set(self.free.get());
-            self.free.set(index);
+            // SAFETY: a slot of this slab.
+            self.release(unsafe { self.at(slot) });
         }
     }
 
@@ -362,13 +383,13 @@ impl Tasks {
             return;
         }
         let length = slots.next_power_of_two();
-        let queue: Box<[u32]> = vec![0; length].into_boxed_slice();
-        let queue = NonNull::from(Box::leak(queue)).cast::<u32>();
+        let queue: Box<[NonNull<Slot>]> = vec![NonNull::dangling(); length].into_boxed_slice();
+        let queue = NonNull::from(Box::leak(queue)).cast::<NonNull<Slot>>();
         for position in self.ready_head.get()..self.ready_tail.get() {
             // SAFETY: positions from head to tail lie in the old queue and hold values.
-            let index = unsafe { self.ready.get().add(position & self.ready_mask.get()).read() };
+            let slot = unsafe { self.ready.get().add(position & self.ready_mask.get()).read() };
             // SAFETY: the new queue is longer than the old one and private still.
-            unsafe { queue.add(position & (length - 1)).write(index) };
+            unsafe { queue.add(position & (length - 1)).write(slot) };
         }
         self.free_ready(length_old);
         self.ready.set(queue);

@@ -10,8 +10,7 @@
 //! - Counters that tell how far a worker is are shown in the order that [`Shared::activity`] relies on: what is
 //!   unfinished and what was sent before what was received, and what was sent before it is published.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -23,9 +22,10 @@ use crate::clock::{Clock, Ticks};
 use crate::current::{self, Bearer};
 use crate::handle::Handle;
 use crate::inbox::InboxReceiver;
+use crate::outgoing::{Backlog, Outgoing};
 use crate::ring::{Consumer, Producer};
 use crate::rng::Seed;
-use crate::shared::{BoxedMessage, Host, Phase, RuntimeId, Shared};
+use crate::shared::{Host, Phase, RuntimeId, Shared};
 use crate::stats::WorkerStats;
 use crate::task::{TaskId, Tasks, YieldNow};
 use crate::timer::{Sleep, Timers};
@@ -64,11 +64,14 @@ pub struct Limits {
     pub inbox_per_step: usize,
     /// Tasks polled per step.
     pub tasks_per_step: usize,
+    /// Unfinished tasks beyond which nothing more is taken from the inbox: what waits outside is bounded by the inbox, and
+    /// what waits inside by this.
+    pub tasks_in_flight: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { messages_per_ring: 128, inbox_per_step: 32, tasks_per_step: 256 }
+        Self { messages_per_ring: 128, inbox_per_step: 32, tasks_per_step: 64, tasks_in_flight: 1024 }
     }
 }
 
@@ -85,11 +88,38 @@ pub(crate) struct Core {
 /// One worker. It lives on its thread and is reached there through `Rc`; nothing of it is `Send`.
 ///
 /// Tasks and message handlers get it as `&Rc<Worker<S>>`. A shard must not keep such an `Rc`, or neither is ever freed.
+///
+/// ```compile_fail,E0277
+/// struct Nothing;
+/// impl atrapos_runtime::Shard for Nothing {}
+/// fn leaves_its_thread<T: Send>() {}
+/// leaves_its_thread::<std::rc::Rc<atrapos_runtime::Worker<Nothing>>>();
+/// ```
+///
+/// Two workers, one asking the other:
+/// ```
+/// use std::rc::Rc;
+/// use atrapos_runtime::{RuntimeBuilder, Shard, WorkerId};
+///
+/// struct Greeter(&'static str);
+/// impl Shard for Greeter {}
+///
+/// let names = ["Bernstein", "Gray"];
+/// let runtime = RuntimeBuilder::new(2).start(move |worker| Greeter(names[worker.index()]))?;
+/// let answer = runtime.handle().request(WorkerId(0), |here, sender| {
+///     let here = Rc::clone(here);
+///     Rc::clone(&here).spawn(async move {
+///         let name = here.call(WorkerId(1), |there, reply| reply.send(there, there.shard().0));
+///         sender.send(name.await);
+///     });
+/// })?;
+/// assert_eq!(answer.wait(), Ok(Ok("Gray")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Worker<S: Shard> {
     core: Rc<Core>,
-    outgoing: Box<[Producer<Host<S>>]>,
-    /// Messages not yet in a ring, over all destinations.
-    spilled: Cell<usize>,
+    outgoing: Box<[Outgoing<Host<S>>]>,
+    backlog: Backlog,
     /// Messages sent so far; shown in `stats` once per publication.
     sent: Cell<u64>,
     /// The destinations with unpublished messages; the first `dirty_len` entries count.
@@ -103,7 +133,6 @@ pub struct Worker<S: Shard> {
     received: Cell<u64>,
     incoming: Box<[Consumer<Host<S>>]>,
     inbox: InboxReceiver<Host<S>>,
-    spill: Box<[RefCell<VecDeque<BoxedMessage<S>>>]>,
     stats: Arc<WorkerStats>,
     shared: Arc<Shared<S>>,
     seed: Seed,
@@ -148,8 +177,8 @@ impl<S: Shard> Worker<S> {
                 step_time: Cell::new(shared.clock.now()),
                 stopping: Cell::new(false),
             }),
-            outgoing: outgoing.into_boxed_slice(),
-            spilled: Cell::new(0),
+            outgoing: outgoing.into_iter().map(Outgoing::new).collect(),
+            backlog: Backlog::default(),
             sent: Cell::new(0),
             dirty: (0..workers).map(|_| Cell::new(id)).collect(),
             dirty_len: Cell::new(0),
@@ -160,7 +189,6 @@ impl<S: Shard> Worker<S> {
             received: Cell::new(0),
             incoming: incoming.into_boxed_slice(),
             inbox,
-            spill: (0..workers).map(|_| RefCell::new(VecDeque::new())).collect(),
             stats: Arc::clone(&shared.port(id).stats),
             shared,
             seed: seed.derive(id.index() as u64),
@@ -264,16 +292,10 @@ impl<S: Shard> Worker<S> {
     /// If there is no such worker.
     #[inline]
     pub fn send(&self, to: WorkerId, message: impl FnOnce(&Rc<Self>) + Send + 'static) {
-        let ring = &self.outgoing[to.index()];
+        let outgoing = &self.outgoing[to.index()];
         self.sent.set(self.sent.get() + 1);
-        if self.spilled.get() != 0 {
-            return self.send_behind_spilled(to, message);
-        }
-        if ring.is_published() {
+        if outgoing.send(message, &self.backlog) {
             self.mark_dirty(to);
-        }
-        if let Err(message) = ring.push(message) {
-            self.spill(to, message);
         }
     }
 
@@ -297,7 +319,7 @@ impl<S: Shard> Worker<S> {
     #[inline]
     #[must_use]
     pub fn outgoing_backlog(&self) -> usize {
-        self.spilled.get()
+        self.backlog.now()
     }
 
     /// Whether sources of new work that live on this worker (hosted sessions, say) may start more: the rings keep up
@@ -305,7 +327,7 @@ impl<S: Shard> Worker<S> {
     #[inline]
     #[must_use]
     pub fn may_admit(&self) -> bool {
-        self.spilled.get() == 0 && !self.core.stopping.get()
+        self.backlog.now() == 0 && !self.core.stopping.get()
     }
 
     /// Whether the runtime is stopping: what is in flight completes, nothing new should begin.
@@ -325,29 +347,6 @@ impl<S: Shard> Worker<S> {
         let length = self.dirty_len.get();
         self.dirty[length].set(to);
         self.dirty_len.set(length + 1);
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn send_behind_spilled(&self, to: WorkerId, message: impl FnOnce(&Rc<Self>) + Send + 'static) {
-        if !self.spill[to.index()].borrow().is_empty() {
-            return self.spill(to, message);
-        }
-        let ring = &self.outgoing[to.index()];
-        let was_published = ring.is_published();
-        match ring.push(message) {
-            Ok(()) if was_published => self.mark_dirty(to),
-            Ok(()) => {}
-            Err(message) => self.spill(to, message),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn spill(&self, to: WorkerId, message: impl FnOnce(&Rc<Self>) + Send + 'static) {
-        self.spill[to.index()].borrow_mut().push_back(Box::new(message));
-        self.spilled.set(self.spilled.get() + 1);
-        self.stats.spills.add(1);
     }
 
     // --- Time and numbers ------------------------------------------------------------------------------------------
@@ -423,12 +422,12 @@ impl<S: Shard> Worker<S> {
         let mut found = self.publish_if_publishing();
         // ATraPos §V-A keeps transactions of one partition on one thread; what is in flight goes before what is new.
         let admitted =
-            if self.spilled.get() == 0 { self.inbox.drain(self, limits.inbox_per_step.max(1)) } else { 0 };
+            if self.admits(limits) { self.inbox.drain(self, limits.inbox_per_step.max(1)) } else { 0 };
         found |= self.core.timers.fire(now, |task| self.core.tasks.wake(task));
         let polled = self.poll_tasks(limits.tasks_per_step.max(1));
         let background = S::background(self, now);
         found |= self.publish_if_publishing();
-        if self.spilled.get() > 0 && self.publishing.get() {
+        if self.backlog.now() > 0 && self.publishing.get() {
             self.unspill();
             found = true;
         }
@@ -438,6 +437,12 @@ impl<S: Shard> Worker<S> {
         let events = received + notices + admitted + polled;
         let found = found || background || events > 0 || self.core.tasks.ready_len() > 0;
         Stepped { found, events }
+    }
+
+    /// Whether anything is taken from the inbox: the rings keep up, and not too much is in flight.
+    #[inline]
+    fn admits(&self, limits: Limits) -> bool {
+        self.backlog.now() == 0 && self.core.tasks.live() < limits.tasks_in_flight.max(1)
     }
 
     /// Notices that the runtime has begun to stop: sleeping tasks are woken once, to see it too.
@@ -478,6 +483,8 @@ impl<S: Shard> Worker<S> {
         let mut polled = 0;
         loop {
             polled += self.core.tasks.poll_ready(tasks_per_step - polled);
+            // A burst ends here: what it asks of others is not kept back until the next one has been polled.
+            self.publish_if_publishing();
             // The second look keeps a shard that says "woken" without having woken anything from holding the step.
             if polled == tasks_per_step || !S::on_ready_drained(self) || self.core.tasks.ready_len() == 0 {
                 return polled;
@@ -493,21 +500,26 @@ impl<S: Shard> Worker<S> {
     /// Publishes what was sent and wakes those receivers that sleep. Returns whether there was anything.
     #[inline]
     fn publish_outgoing(&self) -> bool {
-        let length = self.dirty_len.get();
-        if length == 0 {
-            return false;
+        let fresh = self.dirty_len.get() > 0;
+        if fresh {
+            self.publish_dirty();
         }
+        fresh
+    }
+
+    #[inline(never)]
+    fn publish_dirty(&self) {
+        let dirty = &self.dirty[..self.dirty_len.get()];
         self.stats.messages_sent.show(self.sent.get());
-        for to in &self.dirty[..length] {
+        for to in dirty {
             self.outgoing[to.get().index()].publish();
         }
         self.dirty_len.set(0);
         // One fence for all receivers; see `park`.
         fence(Ordering::SeqCst);
-        for to in &self.dirty[..length] {
+        for to in dirty {
             self.shared.port(to.get()).parker.wake_after_fence();
         }
-        true
     }
 
     /// Moves spilled messages into their rings as far as there is room.
@@ -515,16 +527,8 @@ impl<S: Shard> Worker<S> {
     #[inline(never)]
     fn unspill(&self) {
         self.stats.messages_sent.show(self.sent.get());
-        for (ring, spill) in self.outgoing.iter().zip(&self.spill) {
-            let mut spill = spill.borrow_mut();
-            while let Some(message) = spill.pop_front() {
-                if let Err(message) = ring.push(message) {
-                    spill.push_front(message);
-                    break;
-                }
-                self.spilled.set(self.spilled.get() - 1);
-            }
-            ring.publish();
+        for outgoing in &self.outgoing {
+            outgoing.unspill(&self.backlog);
         }
         self.dirty_len.set(0);
         fence(Ordering::SeqCst);
@@ -538,9 +542,13 @@ impl<S: Shard> Worker<S> {
     fn show_progress(&self, background: bool, admitted: usize, notices: usize) {
         let stats = &self.stats;
         stats.steps.add(1);
-        let unfinished = self.core.tasks.live() + self.spilled.get() + usize::from(background);
+        let unfinished = self.core.tasks.live() + self.backlog.now() + usize::from(background);
         stats.unfinished.show(unfinished as u64);
+        if self.core.stopping.get() {
+            stats.stopping_steps.add_release(1);
+        }
         stats.messages_sent.show(self.sent.get());
+        stats.spills.show(self.backlog.ever());
         stats.messages_received.show_release(self.received.get());
         if admitted > 0 {
             stats.inbox_received.add(admitted as u64);
@@ -554,7 +562,7 @@ impl<S: Shard> Worker<S> {
     /// Whether anything has arrived that a step would find. Asked between raising the sleep flag and sleeping.
     pub(crate) fn has_arrivals(&self) -> bool {
         self.incoming.iter().any(Consumer::has_published)
-            || self.inbox.has_ready()
+            || (self.inbox.has_ready() && self.admits(self.limits.get()))
             || self.shared.port(self.id).has_notices()
             || (self.shared.phase() != Phase::Running && !self.core.stopping.get())
             || self.shared.phase() == Phase::Stopped

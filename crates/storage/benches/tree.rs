@@ -1,11 +1,16 @@
 //! What the tree costs, beside `std::collections::BTreeMap` in the same process, the two taking turns.
 //!
-//! `cargo bench -p atrapos-storage --bench tree -- [--rows N] [--rounds N] [--scan] [--only lookup|batch|cuts|memory|...]`
+//! `cargo bench -p atrapos-storage --bench tree -- [--rows N] [--rounds N] [--only lookups|changes|memory|cuts]`
 //!
-//! Owns nothing but the measurement. With `--test`, as `cargo test --benches` passes it, everything runs once at a small
-//! size. `--count W N` runs only workload `W` `N` times, for counting instructions under callgrind.
+//! Owns nothing but the measurement. Without `--bench`, which `cargo bench` passes and `cargo test` does not, or with
+//! `--test`, everything runs once at a small size. `--count get|batch|map|insert|draw N` runs one workload `N` times and nothing else, so that callgrind can count
+//! its instructions as the difference between two runs.
 
-#![expect(clippy::disallowed_types, clippy::print_stdout, reason = "a benchmark reads the clock and prints its table")]
+#![expect(
+    clippy::disallowed_types,
+    clippy::print_stdout,
+    reason = "a benchmark reads the clock and prints its table"
+)]
 
 use atrapos_storage::{BulkLoader, HeapMemory, Key, KeyBuf, Memory, Probe, Tree, TreeConfig, locate_batch};
 use std::alloc::Layout;
@@ -133,10 +138,21 @@ struct Settings {
 
 impl Settings {
     fn from_arguments() -> Settings {
-        let mut settings =
-            Settings { rows: 800_000, rounds: 7, lookups: 1_000_000, cuts_up_to: 10_000_000, only: None, count: None };
+        let mut arguments = std::env::args();
+        let large = arguments.any(|argument| argument == "--bench")
+            && std::env::args().all(|argument| argument != "--test");
+        let mut settings = Settings {
+            rows: if large { 800_000 } else { 2_000 },
+            rounds: if large { 7 } else { 1 },
+            lookups: if large { 1_000_000 } else { 2_000 },
+            cuts_up_to: if large { 10_000_000 } else { 1_000 },
+            only: None,
+            count: None,
+        };
         let mut arguments = std::env::args().skip(1);
-        let number = |text: Option<String>| text.and_then(|text| text.parse().ok()).expect("a number after the option");
+        let number = |text: Option<String>| {
+            text.and_then(|text| text.parse().ok()).expect("a number after the option")
+        };
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--rows" => settings.rows = number(arguments.next()),
@@ -145,12 +161,6 @@ impl Settings {
                 "--count" => {
                     let workload = arguments.next().expect("a workload after --count");
                     settings.count = Some((workload, number(arguments.next()) as usize));
-                }
-                "--test" => {
-                    settings.rows = 2_000;
-                    settings.rounds = 1;
-                    settings.lookups = 2_000;
-                    settings.cuts_up_to = 1_000;
                 }
                 _ => {}
             }
@@ -180,11 +190,18 @@ fn lookups(settings: &Settings) {
         results[4].push(rate(count, || lookup_batches(&huge, rows, count, &mut random)));
     }
     let [map, plain, huge, plain_batch, huge_batch] = results.map(median);
-    println!("random look-ups over {rows} rows of {ROW_BYTES} bytes, height {}, M/s (median of {})", height_of(rows), settings.rounds);
+    println!(
+        "random look-ups over {rows} rows of {ROW_BYTES} bytes, height {}, M/s (median of {})",
+        height_of(rows),
+        settings.rounds
+    );
     println!("  BTreeMap<u64, [u8; {ROW_BYTES}]>   {map:8.2}");
     println!("  tree                       {plain:8.2}   {:5.2}x the map", plain / map);
     println!("  tree, huge pages           {huge:8.2}   {:5.2}x the map", huge / map);
-    println!("  tree, batches of {BATCH}        {plain_batch:8.2}   {:5.2}x one at a time", plain_batch / plain);
+    println!(
+        "  tree, batches of {BATCH}        {plain_batch:8.2}   {:5.2}x one at a time",
+        plain_batch / plain
+    );
     println!("  same, huge pages           {huge_batch:8.2}   {:5.2}x one at a time", huge_batch / huge);
 }
 
@@ -206,19 +223,26 @@ fn changes(settings: &Settings) {
         results[0].push(rate(order.len(), || {
             order.iter().filter(|id| tree.insert(&id.encode(), &row_of(**id), 1).is_ok()).count() as u64
         }));
-        results[1].push(rate(order.len(), || order.iter().filter(|id| map.insert(**id, row_of(**id)).is_none()).count() as u64));
+        results[1].push(rate(order.len(), || {
+            order.iter().filter(|id| map.insert(**id, row_of(**id)).is_none()).count() as u64
+        }));
         results[2].push(rate(order.len(), || tree.iter().map(|entry| u64::from(entry.bytes()[0])).sum()));
         results[3].push(rate(order.len(), || map.values().map(|row| u64::from(row[0])).sum()));
-        results[4].push(rate(order.len(), || tree.iter().rev().map(|entry| u64::from(entry.bytes()[0])).sum()));
+        results[4]
+            .push(rate(order.len(), || tree.iter().rev().map(|entry| u64::from(entry.bytes()[0])).sum()));
         results[5].push(rate(order.len(), || {
             let short = |id: &u64| {
                 let (lower, upper) = (id.encode(), (id + 10).encode());
-                tree.range(Bound::Included(&lower), Bound::Excluded(&upper)).map(|entry| u64::from(entry.bytes()[0])).sum::<u64>()
+                tree.range(Bound::Included(&lower), Bound::Excluded(&upper))
+                    .map(|entry| u64::from(entry.bytes()[0]))
+                    .sum::<u64>()
             };
             order.iter().map(short).sum()
         }));
-        results[6].push(rate(order.len(), || order.iter().filter(|id| tree.remove(&id.encode())).count() as u64));
-        results[7].push(rate(order.len(), || order.iter().filter(|id| map.remove(id).is_some()).count() as u64));
+        results[6]
+            .push(rate(order.len(), || order.iter().filter(|id| tree.remove(&id.encode())).count() as u64));
+        results[7]
+            .push(rate(order.len(), || order.iter().filter(|id| map.remove(id).is_some()).count() as u64));
     }
     let [insert, map_insert, scan, map_scan, back, short, remove, map_remove] = results.map(median);
     println!("changes and scans over {rows} rows, keys in random order, M rows/s (M scans/s)");
@@ -260,7 +284,10 @@ fn memory(settings: &Settings) {
 
 fn cuts(settings: &Settings) {
     println!("nodes touched by cutting a tree in the middle and joining it again");
-    println!("  {:>10} {:>7} {:>6} {:>6} {:>12} {:>12}", "rows", "height", "cut", "join", "cut in us", "join in us");
+    println!(
+        "  {:>10} {:>7} {:>6} {:>6} {:>12} {:>12}",
+        "rows", "height", "cut", "join", "cut in us", "join in us"
+    );
     for rows in [1_000u64, 100_000, 10_000_000] {
         if rows > settings.cuts_up_to {
             break;
@@ -285,6 +312,13 @@ fn count(workload: &str, times: usize, rows: u64) {
         black_box(lookup_map(&map, rows, times, &mut random));
         return;
     }
+    if workload == "insert" {
+        // Scattered keys into an empty tree.
+        let mut tree = Tree::new(TreeConfig::for_rows_of(ROW_BYTES), Arc::new(HeapMemory));
+        let stored = (0..times).filter(|_| tree.insert(&random.next().encode(), &row_of(1), 1).is_ok());
+        black_box(stored.count());
+        return;
+    }
     let tree = tree_of(rows, Arc::new(HeapMemory));
     black_box(match workload {
         "get" => lookup_tree(&tree, rows, times, &mut random),
@@ -299,11 +333,16 @@ fn main() {
         count(workload, *times, settings.rows);
         return;
     }
-    let parts: [(&str, fn(&Settings)); 4] =
-        [("lookups", lookups), ("changes", changes), ("memory", memory), ("cuts", cuts)];
-    for (name, part) in parts {
-        if settings.wants(name) {
-            part(&settings);
-        }
+    if settings.wants("lookups") {
+        lookups(&settings);
+    }
+    if settings.wants("changes") {
+        changes(&settings);
+    }
+    if settings.wants("memory") {
+        memory(&settings);
+    }
+    if settings.wants("cuts") {
+        cuts(&settings);
     }
 }

@@ -19,7 +19,9 @@ pub const MAX_KEY_BYTES: usize = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum KeyError {
     /// The bytes end inside a part of the key.
-    #[error("the key ends {missing} byte(s) too early to be a {wanted}; it was written with another key type")]
+    #[error(
+        "the key ends {missing} byte(s) too early to be a {wanted}; it was written with another key type"
+    )]
     TooShort {
         /// Bytes that are missing.
         missing: usize,
@@ -248,7 +250,15 @@ mod tests {
 
     fn ordered_and_back<K: Key + Ord + std::fmt::Debug>(a: &K, b: &K) -> Result<(), TestCaseError> {
         let (ea, eb) = (a.encode(), b.encode());
-        prop_assert_eq!(a.cmp(b), ea.cmp(&eb), "{:?} and {:?} sort otherwise than {:?} and {:?}", a, b, ea, eb);
+        prop_assert_eq!(
+            a.cmp(b),
+            ea.cmp(&eb),
+            "{:?} and {:?} sort otherwise than {:?} and {:?}",
+            a,
+            b,
+            ea,
+            eb
+        );
         prop_assert_eq!(&K::decode(&ea), &Ok(a.clone()));
         let mut longer = ea.clone();
         longer.push(9);

@@ -21,6 +21,6 @@ pub use key::{DisplayKey, INLINE_KEY_BYTES, Key, KeyBuf, KeyError, MAX_KEY_BYTES
 pub use memory::{HeapMemory, Memory, OutOfMemory};
 pub use row::{Column, ColumnType, Field, FixedStr, FixedStrError, Row, RowError};
 pub use tree::{
-    AppendError, AppendRefusal, BulkError, BulkLoader, CheckError, Entry, InsertError, Position, Probe, Range,
-    RowMut, RowRef, Tree, TreeBytes, TreeConfig, TreeSummary, locate_batch,
+    AppendError, AppendRefusal, BulkError, BulkLoader, CheckError, Entry, InsertError, Position, Probe,
+    Range, RowMut, RowRef, Tree, TreeBytes, TreeConfig, TreeSummary, locate_batch,
 };

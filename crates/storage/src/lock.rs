@@ -104,7 +104,8 @@ impl Holders {
 
     /// Enters `owner`, or raises the mode it has. Returns whether it was not a holder before.
     fn enter(&mut self, owner: LockOwner, mode: LockMode) -> bool {
-        if let Some(held) = self.inline.iter_mut().chain(self.spilled.iter_mut()).find(|held| held.0 == owner) {
+        if let Some(held) = self.inline.iter_mut().chain(self.spilled.iter_mut()).find(|held| held.0 == owner)
+        {
             if mode == LockMode::Exclusive {
                 held.1 = mode;
             }
@@ -211,9 +212,11 @@ impl LockTable {
             }
             LockTarget::Range { lower, upper } => {
                 debug_assert!(mode == LockMode::Shared, "ranges are locked shared");
-                if self.ranges.iter().any(|held| {
-                    held.owner == owner && held.lower == *lower && held.upper == *upper
-                }) {
+                if self
+                    .ranges
+                    .iter()
+                    .any(|held| held.owner == owner && held.lower == *lower && held.upper == *upper)
+                {
                     return false;
                 }
                 self.ranges.push(RangeHolder { owner, lower: lower.clone(), upper: upper.clone() });
@@ -343,7 +346,8 @@ impl LockTable {
     }
 
     /// The owners that the request `ticket` of `owner` waits for: conflicting holders and earlier conflicting
-    /// waiters. Empty when no such request waits. These are the edges of the waits-for graph.
+    /// waiters. Empty when no such request waits. These are the edges of the waits-for graph, but for those that follow from
+    /// others: a waiter that wants the key for itself waits for everybody ahead of it, so it stands for them.
     pub fn blockers(
         &self,
         owner: LockOwner,
@@ -360,14 +364,20 @@ impl LockTable {
                     return;
                 };
                 let (mode, arrival) = (lock.queue[at].mode, lock.queue[at].arrival);
-                let ahead = lock.queue.iter().take(at).map(|waiter| (waiter.owner, waiter.mode));
-                blockers.extend(
-                    lock.holders
-                        .iter()
-                        .chain(ahead)
-                        .filter(|(other, held)| *other != owner && held.conflicts(mode))
-                        .map(|(other, _)| other),
-                );
+                let mut stood_for = false;
+                for waiter in lock.queue.iter().take(at).rev() {
+                    if waiter.owner != owner && waiter.mode.conflicts(mode) {
+                        blockers.push(waiter.owner);
+                    }
+                    if waiter.owner != owner && waiter.mode == LockMode::Exclusive {
+                        stood_for = true;
+                        break;
+                    }
+                }
+                if !stood_for {
+                    let in_the_way = lock.holders.iter().filter(|(other, held)| *other != owner && held.conflicts(mode));
+                    blockers.extend(in_the_way.map(|(other, _)| other));
+                }
                 if mode == LockMode::Exclusive {
                     blockers.extend(self.ranges_around(owner, key, arrival));
                 }
@@ -380,12 +390,7 @@ impl LockTable {
                 else {
                     return;
                 };
-                blockers.extend(self.exclusives_within(
-                    owner,
-                    lower,
-                    upper.as_deref(),
-                    me.waiter.arrival,
-                ));
+                blockers.extend(self.exclusives_within(owner, lower, upper.as_deref(), me.waiter.arrival));
             }
         }
     }

@@ -120,7 +120,9 @@ fn overlap(a: &LockTarget, b: &LockTarget) -> bool {
     match (a, b) {
         (LockTarget::Key(a), LockTarget::Key(b)) => a == b,
         (LockTarget::Key(key), LockTarget::Range { lower, upper })
-        | (LockTarget::Range { lower, upper }, LockTarget::Key(key)) => contains(lower, upper.as_deref(), key),
+        | (LockTarget::Range { lower, upper }, LockTarget::Key(key)) => {
+            contains(lower, upper.as_deref(), key)
+        }
         (LockTarget::Range { .. }, LockTarget::Range { .. }) => true,
     }
 }
@@ -128,7 +130,11 @@ fn overlap(a: &LockTarget, b: &LockTarget) -> bool {
 impl Model {
     fn grant(&mut self, tickets: &[LockTicket]) {
         for ticket in tickets {
-            let at = self.waiting.iter().position(|waiting| waiting.3 == *ticket).expect("granted a ticket that waits");
+            let at = self
+                .waiting
+                .iter()
+                .position(|waiting| waiting.3 == *ticket)
+                .expect("granted a ticket that waits");
             let (owner, target, mode, _) = self.waiting.remove(at);
             self.held.push((owner, target, mode));
         }
@@ -148,13 +154,19 @@ impl Model {
         for (owner, target, mode, ticket) in &self.waiting {
             let mut blockers = Vec::new();
             table.blockers(*owner, target, *ticket, &mut blockers);
-            prop_assert!(!blockers.is_empty(), "{owner:?} waits for {target:?} {mode:?} and nobody is in its way");
+            prop_assert!(
+                !blockers.is_empty(),
+                "{owner:?} waits for {target:?} {mode:?} and nobody is in its way"
+            );
             for blocker in &blockers {
                 let holds = self.held.iter().any(|(holder, held, held_mode)| {
                     holder == blocker && held_mode.conflicts(*mode) && overlap(held, target)
                 });
                 let waits = self.waiting.iter().any(|(waiter, ..)| waiter == blocker);
-                prop_assert!(holds || waits, "{blocker:?} is said to block {owner:?} but neither holds nor waits");
+                prop_assert!(
+                    holds || waits,
+                    "{blocker:?} is said to block {owner:?} but neither holds nor waits"
+                );
             }
         }
         prop_assert_eq!(table.waiting_len(), self.waiting.len());

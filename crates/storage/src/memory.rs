@@ -109,7 +109,9 @@ impl ChunkSet {
     fn holds(&self, page: usize, page_bytes: usize) -> bool {
         self.lock().iter().any(|chunk| {
             let start = chunk.address.addr().get();
-            page >= start && page + page_bytes <= start + chunk.layout.size() && (page - start) % page_bytes == 0
+            page >= start
+                && page + page_bytes <= start + chunk.layout.size()
+                && (page - start).is_multiple_of(page_bytes)
         })
     }
 

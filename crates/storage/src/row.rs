@@ -56,7 +56,9 @@ pub struct Column {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RowError {
     /// The number of bytes is wrong.
-    #[error("a row of {row} has {got} bytes where {expected} are expected; it was written with another row type")]
+    #[error(
+        "a row of {row} has {got} bytes where {expected} are expected; it was written with another row type"
+    )]
     WrongLength {
         /// The row type.
         row: &'static str,
@@ -66,7 +68,9 @@ pub enum RowError {
         got: usize,
     },
     /// A field holds bytes its type never writes.
-    #[error("field {column} of {row} holds bytes that are not of its type; it was written with another row type")]
+    #[error(
+        "field {column} of {row} holds bytes that are not of its type; it was written with another row type"
+    )]
     Malformed {
         /// The row type.
         row: &'static str,
@@ -418,7 +422,8 @@ mod tests {
     }
 
     fn wide() -> impl Strategy<Value = Wide> {
-        let numbers = (any::<u8>(), any::<u16>(), any::<u32>(), any::<u64>(), any::<i8>(), any::<i16>(), any::<i32>());
+        let numbers =
+            (any::<u8>(), any::<u16>(), any::<u32>(), any::<u64>(), any::<i8>(), any::<i16>(), any::<i32>());
         let rest = (any::<i64>(), -1e9..1e9f64, any::<bool>(), any::<[u8; 5]>(), "[a-z]{0,7}");
         (numbers, rest, ".{0,9}", proptest::collection::vec(any::<u8>(), 0..9)).prop_map(
             |((a, b, c, d, e, f, g), (h, i, j, k, l), text, bytes)| {
@@ -459,7 +464,7 @@ mod tests {
         assert_eq!(Wide::FIXED_BYTES, 1 + 2 + 4 + 8 + 1 + 2 + 4 + 8 + 8 + 1 + 5 + 7);
         assert_eq!(Wide::COLUMNS[2], Column { name: "text", ty: ColumnType::String });
         assert_eq!(Wide::COLUMNS[13], Column { name: "l", ty: ColumnType::FixedStr(7) });
-        assert!(Wide::VARIABLE && !Counter::VARIABLE);
+        assert_eq!((Wide::VARIABLE, Counter::VARIABLE), (true, false));
     }
 
     #[test]

@@ -32,6 +32,7 @@ use crate::node::{HEADER_BYTES, LEAF_SLOT_BYTES, NodePtr, RECORD_BYTES, SearchKe
 use crate::prefetch::{LINE_BYTES, prefetch_lines};
 use pack::Scratch;
 use position::Stamp;
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 /// Levels a tree can have; more than any tree of 2^32 rows needs, whatever its keys.
@@ -77,7 +78,7 @@ impl TreeConfig {
     pub fn max_row_bytes(&self) -> usize {
         // With this, any page of entries and one entry more can be cut into two pages: an entry is at most half of
         // what a page has left after its header, the longest prefix, and the rounding of its arrays.
-        (self.page_bytes - 1220) / 2
+        (self.page_bytes - 1316) / 2
     }
 }
 
@@ -168,13 +169,14 @@ unsafe impl Sync for Tree {}
 
 /// The way down to a leaf: per inner level, from the bottom up, the node and the index of the child taken.
 struct Path {
-    steps: [(NodePtr, usize); MAX_HEIGHT],
+    steps: [MaybeUninit<(NodePtr, usize)>; MAX_HEIGHT],
     len: usize,
 }
 
 impl Path {
     fn steps(&self) -> &[(NodePtr, usize)] {
-        &self.steps[..self.len]
+        // SAFETY: the descent has set one step per inner level, and there are `len` of them.
+        unsafe { self.steps[..self.len].assume_init_ref() }
     }
 }
 
@@ -286,11 +288,11 @@ impl Tree {
     /// The leaf where `key` belongs, and the way there.
     #[inline]
     fn path_of(&self, key: &SearchKey<'_>) -> (NodePtr, Path) {
-        let mut path = Path { steps: [(NodePtr::empty_leaf(), 0); MAX_HEIGHT], len: self.inner_levels };
+        let mut path = Path { steps: [const { MaybeUninit::uninit() }; MAX_HEIGHT], len: self.inner_levels };
         let mut node = self.root;
         for level in (0..self.inner_levels).rev() {
             let index = node.child_index(key);
-            path.steps[level] = (node, index);
+            path.steps[level].write((node, index));
             node = node.child(index);
             self.prefetch_node(node);
         }
@@ -394,7 +396,8 @@ impl Tree {
     pub fn rank(&self, key: &[u8]) -> u64 {
         let key = SearchKey::new(key);
         let (leaf, path) = self.path_of(&key);
-        let before = |&(node, index): &(NodePtr, usize)| (0..index).map(|i| u64::from(node.rows(i))).sum::<u64>();
+        let before =
+            |&(node, index): &(NodePtr, usize)| (0..index).map(|i| u64::from(node.rows(i))).sum::<u64>();
         path.steps().iter().map(before).sum::<u64>() + leaf.find(&key).index as u64
     }
 
@@ -466,6 +469,9 @@ fn row_ref<'a>(leaf: NodePtr, index: usize) -> RowRef<'a> {
 
 impl std::fmt::Debug for Tree {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Tree").field("rows", &self.rows).field("height", &self.height()).finish_non_exhaustive()
+        f.debug_struct("Tree")
+            .field("rows", &self.rows)
+            .field("height", &self.height())
+            .finish_non_exhaustive()
     }
 }

@@ -18,19 +18,27 @@ pub(crate) struct CgroupLimits {
 }
 
 pub(crate) fn read_limits(files: &Files, refusals: &mut Refusals) -> CgroupLimits {
+    let mut limits = CgroupLimits::default();
+    for directory in directories(files, &["cpu", "cpuset"]) {
+        read_quota(files, &directory, &mut limits, refusals);
+        read_cpuset(files, &directory, &mut limits, refusals);
+    }
+    limits
+}
+
+/// The directories of this process's groups and their visible ancestors, in every hierarchy of version 2 and in those
+/// of version 1 with one of the controllers.
+pub(crate) fn directories(files: &Files, controllers: &[&str]) -> Vec<String> {
     let memberships = files.read_table("proc/self/cgroup").unwrap_or_default();
     let mounts = files.read_table("proc/self/mountinfo").unwrap_or_default();
     let mounts: Vec<CgroupMount> = mounts.lines().filter_map(CgroupMount::parse).collect();
-    let mut limits = CgroupLimits::default();
+    let mut directories = Vec::new();
     for group in memberships.lines().filter_map(Membership::parse) {
-        for mount in mounts.iter().filter(|mount| mount.carries(&group)) {
-            for directory in directories_up(mount, group.path) {
-                read_quota(files, &directory, &mut limits, refusals);
-                read_cpuset(files, &directory, &mut limits, refusals);
-            }
+        for mount in mounts.iter().filter(|mount| mount.carries(&group, controllers)) {
+            directories.extend(directories_up(mount, group.path));
         }
     }
-    limits
+    directories
 }
 
 /// One line of `/proc/self/cgroup`: `hierarchy:controllers:path`.
@@ -72,11 +80,12 @@ impl CgroupMount {
         Some(Self { shown_group, point, controllers })
     }
 
-    fn carries(&self, group: &Membership<'_>) -> bool {
+    /// Whether the group is one of this mount's hierarchy, and the hierarchy one with a controller that is asked for.
+    fn carries(&self, group: &Membership<'_>, controllers: &[&str]) -> bool {
         match &self.controllers {
             None => group.controllers.is_empty(),
             Some(own) => {
-                let relevant = |name: &&str| matches!(*name, "cpu" | "cpuset");
+                let relevant = |name: &&str| controllers.contains(name);
                 group
                     .controllers
                     .split(',')
@@ -224,12 +233,17 @@ mod tests {
         let v1 = "33 31 0:30 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct";
         let v2 = "41 31 0:38 /a\\040b /sys/fs/c\\134g rw,relatime shared:9 master:1 - cgroup2 cgroup2 rw";
         let v1 = CgroupMount::parse(v1).expect("a cgroup mount");
-        assert!(v1.carries(&Membership { controllers: "cpu,cpuacct", path: "/" }));
-        assert!(!v1.carries(&Membership { controllers: "memory", path: "/" }));
-        assert!(!v1.carries(&Membership { controllers: "", path: "/" }));
+        let carried_by = |mount: &CgroupMount, controllers: &str| {
+            mount.carries(&Membership { controllers, path: "/" }, &["cpu", "cpuset"])
+        };
+        assert!(carried_by(&v1, "cpu,cpuacct"));
+        assert!(!carried_by(&v1, "cpuacct"), "not what is asked for");
+        assert!(!carried_by(&v1, "memory"));
+        assert!(!carried_by(&v1, "cpuset"), "another hierarchy");
+        assert!(!carried_by(&v1, ""));
         let v2 = CgroupMount::parse(v2).expect("a cgroup mount");
         assert_eq!((v2.shown_group.as_str(), v2.point.as_str()), ("/a b", "/sys/fs/c\\g"));
-        assert!(v2.carries(&Membership { controllers: "", path: "/" }));
+        assert!(carried_by(&v2, ""));
         assert!(CgroupMount::parse("22 27 0:21 / /proc rw,relatime - proc proc rw").is_none());
         assert!(CgroupMount::parse("nonsense").is_none());
     }

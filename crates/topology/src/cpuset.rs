@@ -214,10 +214,13 @@ fn not_a_number(part: &str) -> CpuListError {
 
 /// What of a foreign text goes into a sentence: a printable start of it.
 pub(crate) fn shown(text: &str) -> String {
-    const SHOWN_CHARS_MAX: usize = 40;
-    let text = text.trim();
-    let mut shown: String = text.chars().take(SHOWN_CHARS_MAX).flat_map(char::escape_default).collect();
-    if text.chars().nth(SHOWN_CHARS_MAX).is_some() {
+    shown_up_to(text, 40)
+}
+
+/// A printable start of a foreign text, of at most so many of its characters.
+pub(crate) fn shown_up_to(text: &str, chars_max: usize) -> String {
+    let mut shown: String = text.chars().take(chars_max).flat_map(char::escape_debug).collect();
+    if text.chars().nth(chars_max).is_some() {
         shown.push_str("...");
     }
     shown

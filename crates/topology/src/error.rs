@@ -45,7 +45,7 @@ pub enum TopologyError {
     /// An hwloc XML file, but this build cannot read it.
     #[error(
         "reading the hwloc file {} needs a build with the feature `hwloc` (cargo build --features hwloc, with Debian's \
-         libhwloc-dev installed); without it give a .toml machine file or a synthetic description",
+         libhwloc-dev and libudev-dev installed); without it give a .toml machine file or a synthetic description",
         path.display()
     )]
     HwlocDisabled {

@@ -24,6 +24,9 @@ const NODE_COUNT_MAX: u32 = 1024;
 /// A single memory node of a pebibyte is not believed.
 const NODE_MEMORY_BYTES_MAX: u64 = 1 << 50;
 
+/// Nodes' memory and the system's may differ by one part in this many: the kernel keeps some of its own.
+const NODE_MEMORY_TOLERANCE: u64 = 8;
+
 const CPU_DIR: &str = "/sys/devices/system/cpu";
 const NODE_DIR: &str = "/sys/devices/system/node";
 
@@ -55,7 +58,7 @@ impl Machine {
         facts.cpus = online.iter().map(CpuFacts::unknown).collect();
         read_sockets(&files, &mut facts);
         read_cores(&files, &online, &mut facts);
-        read_nodes(&files, &mut facts);
+        read_nodes(&files, &online, &mut facts);
         read_node_distances(&files, &mut facts);
         read_caches(&files, &online, &mut facts);
         note_virtual_machine(&files, &mut facts);
@@ -194,12 +197,13 @@ fn partition(
     groups
 }
 
-fn read_nodes(files: &Files, facts: &mut Facts) {
+fn read_nodes(files: &Files, online: &CpuSet, facts: &mut Facts) {
     let mut nodes = files.numbered(NODE_DIR, "node");
     nodes.retain(|&node| node < NODE_COUNT_MAX);
-    let online = read_list(files, &format!("{NODE_DIR}/online"), "nodes", &mut facts.refusals);
-    if let Some(online) = online.filter(|online| nodes.iter().any(|&node| online.contains(CpuId(node)))) {
-        nodes.retain(|&node| online.contains(CpuId(node)));
+    // Lists of nodes have the notation of lists of cpus.
+    let listed = read_list(files, &format!("{NODE_DIR}/online"), "nodes", &mut facts.refusals);
+    if let Some(listed) = listed.filter(|listed| nodes.iter().any(|&node| listed.contains(CpuId(node)))) {
+        nodes.retain(|&node| listed.contains(CpuId(node)));
     }
     let total = files.read_table("proc/meminfo").and_then(|text| mem_total_bytes(&text));
     if nodes.is_empty() {
@@ -211,7 +215,7 @@ fn read_nodes(files: &Files, facts: &mut Facts) {
     for &node in &nodes {
         let path = format!("{NODE_DIR}/node{node}/cpulist");
         let cpus = read_list(files, &path, "cpulist", &mut facts.refusals).unwrap_or_default();
-        for cpu in cpus.iter() {
+        for cpu in cpus.intersection(online).iter() {
             if let Some(&first) = node_of.get(&cpu) {
                 let reason = format!("names {cpu}, which {first} has already, so it stays there");
                 facts.refusals.note("node-twice", path.as_str(), reason);
@@ -222,9 +226,7 @@ fn read_nodes(files: &Files, facts: &mut Facts) {
         let memory_bytes = read_node_memory(files, node, &mut facts.refusals);
         facts.nodes.push(MemoryNode { id: NodeId(node), memory_bytes });
     }
-    if let [only] = facts.nodes.as_mut_slice() {
-        only.memory_bytes = only.memory_bytes.or(total);
-    }
+    check_memory_against_total(total, facts);
     for cpu in &mut facts.cpus {
         cpu.node = node_of.get(&cpu.id).copied();
     }
@@ -237,6 +239,35 @@ fn read_nodes(files: &Files, facts: &mut Facts) {
         facts.came_from(Fact::Nodes, format!("{NODE_DIR}/nodeN/cpulist"));
     }
     facts.came_from(Fact::Memory, format!("{NODE_DIR}/nodeN/meminfo"));
+}
+
+/// The nodes' memory must add up to about the system's. Where memory is plugged in at run time, as hypervisors do, the
+/// nodes' counts can stay behind.
+fn check_memory_against_total(total: Option<u64>, facts: &mut Facts) {
+    let Some(total) = total else { return };
+    let sum: Option<u64> =
+        facts.nodes.iter().try_fold(0u64, |sum, node| Some(sum.saturating_add(node.memory_bytes?)));
+    let agrees = sum.is_some_and(|sum| sum.abs_diff(total) <= total / NODE_MEMORY_TOLERANCE);
+    if let Some(sum) = sum.filter(|_| !agrees) {
+        let assumed = if facts.nodes.len() == 1 {
+            "which is believed"
+        } else {
+            "so the nodes are believed in proportion only"
+        };
+        let reason = format!("adds up to {sum} bytes, but /proc/meminfo says {total}, {assumed}");
+        facts.refusals.note("node-memory-sum", format!("{NODE_DIR}/nodeN/meminfo"), reason);
+    }
+    match facts.nodes.as_mut_slice() {
+        [only] if !agrees => only.memory_bytes = Some(total),
+        nodes => {
+            for node in nodes.iter_mut().filter(|_| !agrees) {
+                let scaled = node.memory_bytes.zip(sum).and_then(|(bytes, sum)| {
+                    u64::try_from(u128::from(bytes) * u128::from(total) / u128::from(sum.max(1))).ok()
+                });
+                node.memory_bytes = scaled.or(node.memory_bytes);
+            }
+        }
+    }
 }
 
 fn read_node_memory(files: &Files, node: u32, refusals: &mut Refusals) -> Option<u64> {

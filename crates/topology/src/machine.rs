@@ -97,7 +97,7 @@ pub struct Core {
     pub island: IslandId,
 }
 
-/// A group of cores that talk to each other fast and to the rest slowly (`Islands §2`).
+/// A group of cores that talk to each other fast and to the rest slowly (`Islands §4`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Island {
     /// Its dense number.

@@ -86,14 +86,8 @@ pub(crate) struct IslandEntry {
 pub(crate) struct NodeEntry {
     pub(crate) id: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) memory: Option<Memory>,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(untagged)]
-pub(crate) enum Memory {
-    Bytes(u64),
-    WithUnit(String),
+    /// A number of bytes, or a text with a unit.
+    pub(crate) memory: Option<toml::Value>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -253,14 +247,7 @@ fn read_nodes(file: &MachineFile, facts: &mut Facts) -> Result<(), String> {
         if facts.nodes.iter().any(|known| known.id.0 == node.id) {
             return Err(format!("[[node]] {} is there twice; describe each node once", node.id));
         }
-        let memory_bytes = match &node.memory {
-            None => None,
-            Some(Memory::Bytes(bytes)) => Some(*bytes),
-            Some(Memory::WithUnit(text)) => Some(parse_bytes(text).ok_or_else(|| {
-                let shown = crate::cpuset::shown(text);
-                format!("`memory` of [[node]] {} is `{shown}`; give an amount such as \"64GiB\"", node.id)
-            })?),
-        };
+        let memory_bytes = node.memory.as_ref().map(|memory| read_memory(memory, node.id)).transpose()?;
         facts.nodes.push(MemoryNode { id: NodeId(node.id), memory_bytes });
     }
     // Nodes that only islands name.
@@ -285,6 +272,18 @@ fn read_nodes(file: &MachineFile, facts: &mut Facts) -> Result<(), String> {
     facts.slit = Some(named.iter().map(row).collect());
     facts.came_from(Fact::NodeDistances, "[distances]");
     Ok(())
+}
+
+fn read_memory(memory: &toml::Value, node: u32) -> Result<u64, String> {
+    let bytes = match memory {
+        toml::Value::Integer(bytes) => u64::try_from(*bytes).ok(),
+        toml::Value::String(text) => parse_bytes(text),
+        _ => None,
+    };
+    let shown = crate::cpuset::shown(&memory.to_string());
+    bytes.ok_or_else(|| {
+        format!("`memory` of [[node]] {node} is {shown}; give a number of bytes or a text as \"64GiB\"")
+    })
 }
 
 fn from_latencies(

@@ -22,7 +22,7 @@
 //! Invariant: an error names the character it was found at, counted from 1.
 
 use crate::build::build;
-use crate::cpuset::{CPU_COUNT_MAX, shown};
+use crate::cpuset::{CPU_COUNT_MAX, shown, shown_up_to};
 use crate::error::TopologyError;
 use crate::facts::{CpuFacts, Fact, Facts, MemoryNode, Origin};
 use crate::ids::{CpuId, NodeId, SocketId};
@@ -37,6 +37,7 @@ pub(crate) enum Type {
     Die,
     Group,
     Cache(u8),
+    InstructionCache(u8),
     Core,
     Pu,
 }
@@ -61,9 +62,12 @@ impl Type {
         let word = word.to_ascii_lowercase();
         if let Some(depth) = word.strip_prefix('l').and_then(|rest| rest.bytes().next()) {
             let suffix = &word[word.len().min(2)..];
+            let instructions = suffix.starts_with('i');
             let suffix = suffix.strip_prefix(['d', 'i', 'u']).unwrap_or(suffix);
             let known = (b'1'..=b'5').contains(&depth) && (suffix.is_empty() || "cache".starts_with(suffix));
-            return known.then_some(Self::Cache(depth - b'0'));
+            let level = depth.wrapping_sub(b'0');
+            let kind = if instructions { Self::InstructionCache(level) } else { Self::Cache(level) };
+            return known.then_some(kind);
         }
         let names = [
             ("package", Self::Package),
@@ -79,19 +83,16 @@ impl Type {
         names.into_iter().find(|(name, _)| matches(name)).map(|(_, kind)| kind)
     }
 
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Self::Package => "package",
-            Self::Numa => "numanode",
-            Self::Die => "die",
-            Self::Group => "group",
-            Self::Cache(1) => "l1",
-            Self::Cache(2) => "l2",
-            Self::Cache(3) => "l3",
-            Self::Cache(4) => "l4",
-            Self::Cache(_) => "l5",
-            Self::Core => "core",
-            Self::Pu => "pu",
+            Self::Package => "package".to_owned(),
+            Self::Numa => "numanode".to_owned(),
+            Self::Die => "die".to_owned(),
+            Self::Group => "group".to_owned(),
+            Self::Cache(level) => format!("l{level}"),
+            Self::InstructionCache(level) => format!("l{level}i"),
+            Self::Core => "core".to_owned(),
+            Self::Pu => "pu".to_owned(),
         }
     }
 }
@@ -152,7 +153,8 @@ const EXPECTED: &str = "expected a level such as pack:2, numa:2, l3:4, core:8 or
 
 impl Parser<'_> {
     fn error_at(&self, position: usize, message: String) -> TopologyError {
-        TopologyError::Synthetic { text: shown(self.text), position, message }
+        const SHOWN_CHARS_MAX: usize = 160;
+        TopologyError::Synthetic { text: shown_up_to(self.text, SHOWN_CHARS_MAX), position, message }
     }
 
     fn error<T>(&self, message: impl Into<String>) -> Result<T, TopologyError> {
@@ -339,7 +341,7 @@ impl Parser<'_> {
         let kinds: Vec<Type> = levels.iter().filter_map(|level| level.kind).collect();
         for (index, kind) in kinds.iter().enumerate() {
             if *kind != Type::Group && kinds[..index].contains(kind) {
-                let message = format!("there is a {} level already", kind.name());
+                let message = format!("there is another level {} before; join them into one", kind.name());
                 return Err(self.error_at(levels[index].position, message));
             }
         }

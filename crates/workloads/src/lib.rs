@@ -1,1 +1,38 @@
-//! placeholder replaced by the first commit
+//! The workloads of `atrapos`: schema, generator, procedures and auditor of each, and the drivers that run them.
+//!
+//! A [`Workload`] is everything a benchmark, a test or an experiment needs to run one: which tables there are, how they are
+//! filled, what one client does next, and how to prove afterwards that the database is what the transactions made of it. The
+//! [`driver`] runs any workload by sessions that live on the workers or by threads outside, with the same procedures.
+//!
+//! - [`tatp`]: the Telecom Application Transaction Processing benchmark, complete.
+//! - [`micro`]: reads or updates of a few rows, local or multisite (`Islands §3.2`).
+//! - [`raw`]: no transactions at all, but the physical limits of the machine to measure the others against.
+//!
+//! Owns: workloads, their generators and auditors, drivers and what they record. Never: reaches below the public interface
+//! of the engine (except in [`raw`], which measures what is below), prints, or reads the command line.
+
+#![deny(unsafe_code)]
+
+#[cfg(test)]
+mod chi_square;
+mod client;
+pub mod driver;
+mod keys;
+pub mod latency;
+pub mod micro;
+mod random;
+pub mod raw;
+mod recorder;
+mod rest;
+mod room;
+pub mod tatp;
+mod workload;
+mod zipf;
+
+pub use client::{Client, Outside};
+pub use keys::{KeyChoice, KeySet};
+pub use random::Random;
+pub use recorder::{ClassTally, Ledger};
+pub use room::NotEnoughMemory;
+pub use workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
+pub use zipf::Zipf;

@@ -215,8 +215,8 @@ mod tests {
     }
 
     #[test]
-    fn the_whole_buffer_is_48_bytes() {
-        assert_eq!(size_of::<KeyBuf>(), 48);
+    fn the_whole_buffer_is_32_bytes() {
+        assert_eq!(size_of::<KeyBuf>(), 32);
     }
 
     #[test]

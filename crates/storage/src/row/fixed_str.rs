@@ -16,7 +16,9 @@ pub struct FixedStr<const N: usize>([u8; N]);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FixedStrError {
     /// The string is longer than the type.
-    #[error("the string has {bytes} bytes but its column holds at most {max}; shorten it or widen the column")]
+    #[error(
+        "the string has {bytes} bytes but its column holds at most {max}; shorten it or widen the column"
+    )]
     TooLong {
         /// Bytes of the string.
         bytes: usize,
@@ -24,7 +26,9 @@ pub enum FixedStrError {
         max: usize,
     },
     /// The string contains the character that pads shorter strings.
-    #[error("the string has a zero character at byte {0}, which a fixed-length column cannot hold; remove it")]
+    #[error(
+        "the string has a zero character at byte {0}, which a fixed-length column cannot hold; remove it"
+    )]
     ZeroCharacter(usize),
 }
 

@@ -75,8 +75,12 @@ fn locate_group(group: &mut [Probe<'_>]) {
     }
     for (((probe, node), key), candidate) in group.iter_mut().zip(&nodes).zip(&keys).zip(&candidates) {
         let slot = node.find_at(*candidate, key);
-        probe.position =
-            Position { leaf: *node, stamp: probe.tree.stamp.get(), index: slot.index as u16, found: slot.found };
+        probe.position = Position {
+            leaf: *node,
+            stamp: probe.tree.stamp.get(),
+            index: slot.index as u16,
+            found: slot.found,
+        };
     }
 }
 

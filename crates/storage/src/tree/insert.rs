@@ -29,7 +29,9 @@ pub enum InsertError {
         max: usize,
     },
     /// The encoded row is too long.
-    #[error("the row has {bytes} bytes but its table holds rows of at most {max}; shorten it or split it over tables")]
+    #[error(
+        "the row has {bytes} bytes but its table holds rows of at most {max}; shorten it or split it over tables"
+    )]
     RowTooLarge {
         /// Bytes of the row.
         bytes: usize,
@@ -210,7 +212,12 @@ impl Tree {
             node.set_rows(index, left.total_rows() as u32);
             let key = SearchKey::new(&separator);
             let in_place = node.compare_prefix(&key) == Prefix::Same
-                && node.insert_child(index, &separator[node.prefix_len()..], right, right.total_rows() as u32);
+                && node.insert_child(
+                    index,
+                    &separator[node.prefix_len()..],
+                    right,
+                    right.total_rows() as u32,
+                );
             if in_place {
                 recount(&steps[done + 1..]);
                 return;
@@ -226,7 +233,8 @@ impl Tree {
                 return;
             }
             // At the right edge of the tree nodes are left full, as rows arriving in key order like it.
-            let at_the_edge = index + 2 == children && steps[done..].iter().all(|&(node, index)| index == node.count());
+            let at_the_edge =
+                index + 2 == children && steps[done..].iter().all(|&(node, index)| index == node.count());
             let cut = list.cut(page_bytes, if at_the_edge { children - 1 } else { children / 2 });
             separator = KeyBuf::from_slice(list.separator(cut));
             right = self.take_node(node.level());

@@ -7,9 +7,7 @@
 //! Invariant: what `fits` can be packed, and packing leaves no dead bytes.
 
 use crate::key::{KeyBuf, common_prefix_len};
-use crate::node::{
-    CAP_STEP, HEAD_BYTES, HEADER_PREFIX_BYTES, NodePtr, RECORD_BYTES, arrays_end,
-};
+use crate::node::{HEAD_BYTES, HEADER_PREFIX_BYTES, NodePtr, RECORD_BYTES, arrays_end, cap_for};
 use std::ops::Range;
 
 /// A part of the byte store of a list.
@@ -116,7 +114,7 @@ impl LeafList {
 
     /// What a page takes that has all entries, whose keys and rows have `bytes`, if it had no prefix.
     pub(crate) fn bytes_without_prefix(&self, bytes: usize) -> usize {
-        arrays_end(true, self.len().next_multiple_of(CAP_STEP)) + RECORD_BYTES * self.len() + bytes
+        arrays_end(true, cap_for(self.len())) + RECORD_BYTES * self.len() + bytes
     }
 
     /// Moves the last entry into an otherwise emptied list.
@@ -139,7 +137,7 @@ impl LeafList {
     /// Bytes of a page that has the entries in `range` with a prefix of `prefix` bytes.
     fn packed_bytes(&self, range: &Range<usize>, prefix: usize) -> usize {
         let records: usize = self.entries[range.clone()].iter().map(|entry| entry.bytes(prefix)).sum();
-        arrays_end(true, range.len().next_multiple_of(CAP_STEP)) + records + stored_prefix_bytes(prefix)
+        arrays_end(true, cap_for(range.len())) + records + stored_prefix_bytes(prefix)
     }
 
     /// The length of the prefix with which the entries in `range` fit `limit` bytes.
@@ -170,7 +168,13 @@ impl LeafList {
             let sizes = |entry: &LeafEntry| entry.bytes(0) + 2 * HEAD_BYTES;
             let total: usize = self.entries.iter().map(sizes).sum();
             let mut below = 0;
-            self.entries.iter().take_while(|entry| { below += sizes(entry); 2 * below <= total }).count()
+            self.entries
+                .iter()
+                .take_while(|entry| {
+                    below += sizes(entry);
+                    2 * below <= total
+                })
+                .count()
         });
         nearest_cut(self.len(), aim, |cut| {
             self.fits(0..cut, page_bytes) && self.fits(cut..self.len(), page_bytes)
@@ -275,7 +279,7 @@ impl ChildList {
                 rest => rest + 2,
             })
             .sum();
-        arrays_end(false, separators.len().next_multiple_of(CAP_STEP)) + suffixes + stored_prefix_bytes(prefix)
+        arrays_end(false, cap_for(separators.len())) + suffixes + stored_prefix_bytes(prefix)
     }
 
     /// The length of the prefix with which the children in `range`, at least one, fit `limit` bytes.
@@ -360,6 +364,6 @@ mod tests {
         list.push(b"b", b"22", 2);
         list.keep_last();
         assert_eq!((list.len(), list.key(0)), (1, &b"b"[..]));
-        assert_eq!(list.packed_bytes(&(0..1), 1), arrays_end(true, 8) + RECORD_BYTES + 2);
+        assert_eq!(list.packed_bytes(&(0..1), 1), arrays_end(true, 16) + RECORD_BYTES + 2);
     }
 }

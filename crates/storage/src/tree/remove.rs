@@ -140,7 +140,13 @@ impl Tree {
 
 /// Packs two neighbouring leaves into the first if they take at most `full` bytes together; tells whether they do. The
 /// second is out of the chain then.
-pub(super) fn merge_leaves(a: NodePtr, b: NodePtr, full: usize, page_bytes: usize, scratch: &mut Scratch) -> bool {
+pub(super) fn merge_leaves(
+    a: NodePtr,
+    b: NodePtr,
+    full: usize,
+    page_bytes: usize,
+    scratch: &mut Scratch,
+) -> bool {
     let list = &mut scratch.leaf;
     list.clear();
     list.unpack(a);

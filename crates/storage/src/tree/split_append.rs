@@ -286,13 +286,7 @@ impl Tree {
     }
 
     /// Brings the root of the left tree and `right`, what is left of the right one, under one root.
-    fn join_roots(
-        &mut self,
-        right: NodePtr,
-        separator: &[u8],
-        scratch: &mut Scratch,
-        touched: &mut usize,
-    ) {
+    fn join_roots(&mut self, right: NodePtr, separator: &[u8], scratch: &mut Scratch, touched: &mut usize) {
         let right = self.lowered(right);
         let (left_level, right_level) = (self.inner_levels, usize::from(right.level()));
         let left = self.root;
@@ -302,7 +296,8 @@ impl Tree {
         } else if left_level > right_level {
             // The edge as it is now: nodes of it may have taken over others.
             let left_edge = edge(left, left_level, NodePtr::count);
-            let steps: Vec<_> = left_edge[right_level + 1..].iter().map(|&node| (node, node.count())).collect();
+            let steps: Vec<_> =
+                left_edge[right_level + 1..].iter().map(|&node| (node, node.count())).collect();
             *touched += steps.len();
             self.insert_into_parents(&steps, separator, left_edge[right_level], right, scratch);
         } else {

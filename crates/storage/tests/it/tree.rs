@@ -68,6 +68,38 @@ fn every_page_size_takes_a_third_of_a_page_with_the_longest_keys() {
 }
 
 #[test]
+fn large_pages_find_everything_among_many_small_rows() {
+    // Inner nodes of large pages have more children than sixteen vectors of heads.
+    for expected in [400, 5_000] {
+        let config = TreeConfig::for_rows_of(expected);
+        let count = if cfg!(miri) { 60u64 } else { 60_000 };
+        // Rows of a size that makes leaves many. Every third number is loaded, the next one inserted in no order.
+        let row = |id: u64| vec![id as u8; config.page_bytes() / 40];
+        let rows = (0..count).map(|i| ((i * 3).encode(), row(i), i));
+        let mut tree = Tree::bulk_load(config, Arc::new(HeapMemory), rows, 1.0).unwrap();
+        let summary = tree.check().unwrap();
+        assert!(cfg!(miri) || summary.leaves / summary.inner_nodes > 256, "{summary:?}");
+        let found = |tree: &Tree| (0..count * 3).map(|id| tree.contains(&id.encode())).collect::<Vec<_>>();
+        assert!(found(&tree).iter().enumerate().all(|(id, found)| *found == (id % 3 == 0)));
+        for i in 0..count / 4 {
+            let id = i * 7_919 % count;
+            tree.insert(&(id * 3 + 1).encode(), &row(id), id).unwrap();
+        }
+        tree.check().unwrap();
+        let inserted: std::collections::BTreeSet<u64> =
+            (0..count / 4).map(|i| i * 7_919 % count * 3 + 1).collect();
+        for (id, found) in found(&tree).into_iter().enumerate() {
+            assert_eq!(found, id % 3 == 0 || inserted.contains(&(id as u64)), "{id}");
+        }
+        for id in 0..count * 3 {
+            tree.remove(&id.encode());
+        }
+        tree.check().unwrap();
+        assert!(tree.is_empty());
+    }
+}
+
+#[test]
 fn keys_outside_the_prefix_do_not_scatter() {
     // A leaf full of keys with a long common beginning, and then keys without it, in the order that hurts.
     let mut tree = tree();
@@ -117,7 +149,10 @@ fn loading_names_the_row_that_is_wrong() {
     assert_eq!(error, BulkError::OutOfOrder { key: 7u64.encode(), previous: 9u64.encode() });
     assert!(error.to_string().contains("0x0000000000000007 follows 0x0000000000000009"), "{error}");
     assert_eq!(loader.push(&9u64.encode(), b"row", 7), Err(BulkError::Duplicate(9u64.encode())));
-    assert!(matches!(loader.push(&10u64.encode(), &[0; 9_999], 7), Err(BulkError::RowTooLarge { bytes: 9_999, .. })));
+    assert!(matches!(
+        loader.push(&10u64.encode(), &[0; 9_999], 7),
+        Err(BulkError::RowTooLarge { bytes: 9_999, .. })
+    ));
     assert!(matches!(loader.push(&[0xff; 513], b"", 7), Err(BulkError::KeyTooLarge { bytes: 513, .. })));
     loader.push(&10u64.encode(), b"row", 10).unwrap();
     let tree = loader.finish().unwrap();

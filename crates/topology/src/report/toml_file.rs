@@ -3,9 +3,7 @@
 //! Owns: which parts of a machine go into which entry. Never: the format, which is `machine_file`'s.
 
 use crate::machine::{Level, Machine};
-use crate::machine_file::{
-    DistancesEntry, IslandEntry, LatencyEntry, MachineFile, Memory, NodeEntry, SmtEntry,
-};
+use crate::machine_file::{DistancesEntry, IslandEntry, LatencyEntry, MachineFile, NodeEntry, SmtEntry};
 
 /// The machine in the format of machine files. Read back by [`Machine::from_toml`] it has the same islands, cores, nodes,
 /// distances, usable processing units and quota; only the provenance is another.
@@ -22,8 +20,8 @@ pub fn to_toml(machine: &Machine) -> String {
         id: node.id.0,
         // TOML's integers are signed; an amount beyond them is written as text.
         memory: node.memory_bytes.map(|bytes| match i64::try_from(bytes) {
-            Ok(_) => Memory::Bytes(bytes),
-            Err(_) => Memory::WithUnit(bytes.to_string()),
+            Ok(bytes) => toml::Value::Integer(bytes),
+            Err(_) => toml::Value::String(bytes.to_string()),
         }),
     });
     let siblings: Vec<String> =

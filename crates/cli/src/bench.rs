@@ -1,0 +1,247 @@
+//! `atrapos bench tatp` and `bench micro`: load, run, audit, report.
+//!
+//! Owns: the order of things. Never: measures anything itself (the driver does) or formats it (the table and JSON do).
+//!
+//! Everything that can be refused is refused before the database is loaded; what was measured is reported even when the
+//! audit fails.
+
+use std::time::{Duration, Instant};
+
+use atrapos::{Database, LoadProgress};
+use atrapos_workloads::driver::{self, Progress, RunOptions, RunResult};
+use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
+use atrapos_workloads::tatp::Tatp;
+use atrapos_workloads::tatp::parameters::Mix;
+use atrapos_workloads::{AuditReport, KeyChoice, Ledger, Workload};
+use serde_json::{Value, json};
+
+use crate::args::{KeysArg, KindArg, MicroArgs, RunArgs, TatpArgs};
+use crate::config::RunConfig;
+use crate::error::CliError;
+use crate::progress::{RunBar, while_loading};
+use crate::resident::resident_bytes;
+use crate::{interrupt, json, machine, output, table};
+
+/// How loading went.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) rows: u64,
+    pub(crate) elapsed: Duration,
+    /// What the process grew by.
+    pub(crate) resident_bytes: Option<u64>,
+    /// What the trees have taken.
+    pub(crate) tree_bytes: u64,
+    /// Rows and keys, encoded.
+    pub(crate) encoded_bytes: u64,
+}
+
+impl Load {
+    pub(crate) fn rows_per_second(&self) -> f64 {
+        self.rows as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+}
+
+/// Everything a report is made from.
+#[derive(Debug)]
+pub(crate) struct BenchReport {
+    pub(crate) benchmark: &'static str,
+    /// What was asked for, in one line for people.
+    pub(crate) title: String,
+    /// What was asked for, complete.
+    pub(crate) config: Value,
+    pub(crate) machine: Value,
+    pub(crate) load: Load,
+    /// In the order they were made; not empty.
+    pub(crate) runs: Vec<RunResult>,
+    /// Of the last audit; `Err` says what it found wrong.
+    pub(crate) audit: Result<AuditReport, String>,
+}
+
+impl BenchReport {
+    /// Throughput of every run.
+    pub(crate) fn throughputs(&self) -> Vec<f64> {
+        self.runs.iter().map(RunResult::throughput_tps).collect()
+    }
+
+    /// The median of the runs' throughputs.
+    pub(crate) fn throughput_tps(&self) -> f64 {
+        atrapos_workloads::raw::median(&mut self.throughputs())
+    }
+
+    /// The run in the middle (the lower one of two): what is shown in detail.
+    pub(crate) fn middle(&self) -> &RunResult {
+        let mut order: Vec<&RunResult> = self.runs.iter().collect();
+        order.sort_by(|a, b| a.throughput_tps().total_cmp(&b.throughput_tps()));
+        order[(order.len() - 1) / 2]
+    }
+}
+
+/// `atrapos bench tatp`.
+pub(crate) fn tatp(args: &TatpArgs) -> Result<(), CliError> {
+    let mix: Mix = args.mix.parse().map_err(CliError::bad_input)?;
+    let choice = match args.keys {
+        KeysArg::Uniform => KeyChoice::Uniform,
+        KeysArg::Nurand => KeyChoice::NonUniform,
+    };
+    let workload =
+        Tatp::new(args.subscribers, mix, choice, args.run.common.seed).map_err(CliError::bad_input)?;
+    let keys = match args.keys {
+        KeysArg::Uniform => "uniform",
+        KeysArg::Nurand => "nurand",
+    };
+    let config = RunConfig::of(&args.run)?;
+    let title = format!("{} subscribers, mix {mix}, keys {keys}", table::count(args.subscribers));
+    let settings = json!({ "subscribers": args.subscribers, "mix": mix.to_string(), "keys": keys });
+    run("tatp", &workload, &args.run, config, title, settings)
+}
+
+/// `atrapos bench micro`.
+pub(crate) fn micro(args: &MicroArgs) -> Result<(), CliError> {
+    let config = RunConfig::of(&args.run)?;
+    let kind = match args.kind {
+        KindArg::Read => Kind::Read,
+        KindArg::Update => Kind::Update,
+    };
+    let workload = Micro::new(MicroConfig {
+        sites: config.workers,
+        rows_per_site: args.rows_per_site,
+        rows_per_transaction: args.rows,
+        kind,
+        multisite: args.multisite,
+        zipf: args.zipf,
+        seed: args.run.common.seed,
+    })
+    .map_err(CliError::bad_input)?;
+    let title = format!(
+        "{} of {} rows, {} sites of {} rows, {}% multisite, Zipf {}",
+        kind.name(),
+        args.rows,
+        config.workers,
+        table::count(args.rows_per_site),
+        args.multisite * 100.0,
+        args.zipf,
+    );
+    let settings = json!({
+        "kind": kind.name(),
+        "rows": args.rows,
+        "rows_per_site": args.rows_per_site,
+        "sites": config.workers,
+        "multisite": args.multisite,
+        "zipf": args.zipf,
+    });
+    run("micro", &workload, &args.run, config, title, settings)
+}
+
+/// The settings in a result: those of the workload and those all benchmarks have.
+fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig) -> Value {
+    let mut all = json!({
+        "benchmark": benchmark,
+        "seconds": args.common.seconds,
+        "warmup": args.warmup,
+        "runs": args.runs,
+        "workers": config.workers,
+        "sessions": args.clients.is_none().then(|| args.sessions.unwrap_or(crate::config::SESSIONS_DEFAULT)),
+        "clients": args.clients,
+        "routing": json::routing_name(config.routing),
+        "topology": args.common.topology,
+        "pin": config.pin,
+        "place_memory": config.place_memory,
+        "seed": config.seed,
+    });
+    if let (Some(all), Value::Object(settings)) = (all.as_object_mut(), settings) {
+        all.extend(settings);
+    }
+    all
+}
+
+fn run<W: Workload>(
+    benchmark: &'static str,
+    workload: &W,
+    args: &RunArgs,
+    config: RunConfig,
+    title: String,
+    settings: Value,
+) -> Result<(), CliError> {
+    if let Some(available) = machine::available_memory_bytes() {
+        workload.check_memory(available).map_err(CliError::bad_input)?;
+    }
+    interrupt::install();
+    let resident_before = resident_bytes();
+    let machine = machine::summary(&config.machine);
+    let db = Database::builder(workload.schema())
+        .workers(config.workers)
+        .machine(config.machine.clone())
+        .pin(config.pin)
+        .place_memory(config.place_memory)
+        .open()
+        .map_err(CliError::bad_input)?;
+    let load = load(workload, &db, resident_before)?;
+    for warning in db.warnings() {
+        output::complain(&format!("warning: {warning}"));
+    }
+    let (runs, audit) = measure(workload, &db, &config)?;
+    let report = BenchReport {
+        benchmark,
+        title,
+        config: complete(settings, benchmark, args, &config),
+        machine,
+        load,
+        runs,
+        audit,
+    };
+    output::print(&table::bench(&report))?;
+    if let Some(file) = config.json {
+        file.write(&json::bench(&report))?;
+    }
+    match report.audit {
+        Ok(_) => Ok(()),
+        Err(wrong) => Err(CliError::failed(format!("the audit failed: {wrong}"))),
+    }
+}
+
+fn load<W: Workload>(workload: &W, db: &Database, resident_before: Option<u64>) -> Result<Load, CliError> {
+    let progress = LoadProgress::default();
+    let began = Instant::now();
+    let loaded = while_loading(workload.expected_rows(), &progress, || workload.load(db, &progress));
+    let elapsed = began.elapsed();
+    let rows = loaded.map_err(|error| CliError::failed(format!("the database could not be loaded: {error}")))?;
+    let resident_bytes =
+        resident_bytes().zip(resident_before).map(|(now, before)| now.saturating_sub(before));
+    let tree_bytes = db.memory_bytes().map_err(CliError::failed)? as u64;
+    Ok(Load { rows, elapsed, resident_bytes, tree_bytes, encoded_bytes: workload.encoded_bytes() })
+}
+
+/// Makes all runs, each followed by an audit. Stops at the first audit that fails, and when somebody interrupts.
+fn measure<W: Workload>(
+    workload: &W,
+    db: &Database,
+    config: &RunConfig,
+) -> Result<(Vec<RunResult>, Result<AuditReport, String>), CliError> {
+    let mut ledger = Ledger::new();
+    let mut runs = Vec::new();
+    for number in 0..config.runs {
+        let label = if config.runs > 1 { format!("run {}/{}: ", number + 1, config.runs) } else { String::new() };
+        let bar = RunBar::new(label, config.warmup, config.measured);
+        let options = RunOptions {
+            clients: config.clients,
+            routing: config.routing,
+            warmup: config.warmup,
+            measured: config.measured,
+            run: u64::from(number),
+        };
+        let watch = |Progress { measuring, elapsed, tps }| {
+            let (phase, before) = if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
+            bar.show(phase, before, elapsed, tps);
+        };
+        let result = driver::run(db, workload, &options, interrupt::flag(), watch);
+        bar.finish();
+        let result = result.map_err(CliError::failed)?;
+        ledger.add(&result.tallies_all);
+        runs.push(result);
+        let audit = workload.audit(db, &ledger).map_err(|error| error.to_string());
+        if audit.is_err() || interrupt::is_set() || number + 1 == config.runs {
+            return Ok((runs, audit));
+        }
+    }
+    unreachable!("there is at least one run, and the last one returns")
+}

@@ -1,0 +1,125 @@
+//! Results as JSON, for programs.
+//!
+//! Owns: the keys. Never: rounds, or leaves a key out: absent knowledge is `null`.
+
+use atrapos::AbortReason;
+use atrapos_workloads::driver::{ClassResult, Routing, RunResult, WorkerResult};
+use atrapos_workloads::raw::{RawReport, RawResult};
+use hdrhistogram::Histogram;
+use serde_json::{Map, Value, json};
+
+use crate::bench::BenchReport;
+
+/// The commit the program was built from, or `unknown`.
+pub(crate) const COMMIT: &str = env!("ATRAPOS_COMMIT");
+
+/// The routing's name, as on the command line.
+pub(crate) fn routing_name(routing: Routing) -> &'static str {
+    match routing {
+        Routing::Any => "any",
+        Routing::Owner => "owner",
+    }
+}
+
+/// The result of a benchmark. Details (`classes`, `actions`, `workers`) are those of the run in the middle.
+///
+/// `throughput_tps`, and `tps` of a class, count all completed transactions: committed ones and expected failures.
+/// `committed` counts those that did what they were asked for, and `aborted` those ended against their will.
+pub(crate) fn bench(report: &BenchReport) -> Value {
+    let run = report.middle();
+    let classes: Map<String, Value> =
+        run.classes.iter().map(|result| (result.name.to_owned(), class(run, result))).collect();
+    let statistics = &run.statistics;
+    json!({
+        "commit": COMMIT,
+        "machine": report.machine,
+        "config": report.config,
+        "seconds": run.elapsed.as_secs_f64(),
+        "throughput_tps": report.throughput_tps(),
+        "committed_tps": run.committed_tps(),
+        "classes": classes,
+        "actions": {
+            "local": statistics.local_actions,
+            "remote": statistics.remote_actions,
+            "interleaved": statistics.interleaved,
+        },
+        "locks": { "entered": statistics.locks_entered, "waits": statistics.lock_waits },
+        "forwarded": statistics.forwarded,
+        "retried": statistics.retried,
+        "workers": run.workers.iter().map(worker).collect::<Vec<_>>(),
+        "runs": report.throughputs(),
+        "interrupted": report.runs.iter().any(|run| run.interrupted),
+        "load": {
+            "rows": report.load.rows,
+            "seconds": report.load.elapsed.as_secs_f64(),
+            "rows_per_second": report.load.rows_per_second(),
+        },
+        "memory": {
+            "encoded_bytes": report.load.encoded_bytes,
+            "tree_bytes": report.load.tree_bytes,
+            "resident_bytes": report.load.resident_bytes,
+        },
+        "audit": match &report.audit {
+            Ok(audit) => json!({
+                "passed": true,
+                "rows": audit.rows,
+                "entries": audit.entries,
+                "references": audit.references,
+            }),
+            Err(wrong) => json!({ "passed": false, "error": wrong }),
+        },
+    })
+}
+
+fn class(run: &RunResult, result: &ClassResult) -> Value {
+    let tally = &result.tally;
+    let aborted: Map<String, Value> = AbortReason::ALL
+        .iter()
+        .zip(tally.aborted)
+        .filter(|(_, count)| *count > 0)
+        .map(|(reason, count)| (reason.name().to_owned(), json!(count)))
+        .collect();
+    json!({
+        "tps": run.per_second(tally.completed()),
+        "committed": tally.committed,
+        "expected_failures": tally.expected_failures,
+        "aborted": aborted,
+        "latency_us": latency_us(&result.latency_ns),
+    })
+}
+
+/// Percentiles in microseconds; `null` when nothing was measured.
+fn latency_us(latency_ns: &Histogram<u64>) -> Value {
+    let at = |quantile: f64| {
+        let us = latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
+        (!latency_ns.is_empty()).then_some(us)
+    };
+    json!({ "p50": at(0.5), "p95": at(0.95), "p99": at(0.99), "p999": at(0.999), "max": at(1.0) })
+}
+
+fn worker(result: &WorkerResult) -> Value {
+    json!({
+        "core": result.core,
+        "busy_ratio": result.busy_ratio,
+        "committed": result.transactions.committed,
+        "local_actions": result.transactions.local_actions,
+        "remote_actions": result.transactions.remote_actions,
+    })
+}
+
+/// The result of `bench raw`.
+pub(crate) fn raw(report: &RawReport, machine: &Value, config: &Value) -> Value {
+    json!({
+        "commit": COMMIT,
+        "machine": machine,
+        "config": config,
+        "seconds": report.elapsed.as_secs_f64(),
+        "raw": raw_values(&report.median),
+        "rounds": report.rounds.iter().map(raw_values).collect::<Vec<_>>(),
+    })
+}
+
+fn raw_values(result: &RawResult) -> Value {
+    let values = RawResult::NAMES.iter().zip(result.values());
+    Value::Object(values.map(|(name, value)| ((*name).to_owned(), json!(value))).collect())
+}

@@ -1,0 +1,67 @@
+//! Which machine a command is about, and what a result says about it.
+//!
+//! Owns: reading `--topology`, and the summary of the machine in results. Never: decides what runs where.
+
+use std::path::Path;
+
+use atrapos_runtime::affinity;
+use atrapos_topology::{CpuId, CpuSet, Level, LiveOptions, Machine, parse_spec};
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::output;
+
+/// The processing units this thread may run on; `None` when the kernel does not say.
+fn affinity() -> Option<CpuSet> {
+    let cpus = affinity::current_thread_cpus().ok()?;
+    Some(cpus.into_iter().filter_map(|cpu| u32::try_from(cpu).ok()).map(CpuId).collect())
+}
+
+/// The machine that `--topology` names.
+pub(crate) fn read(topology: &str) -> Result<Machine, CliError> {
+    let source = parse_spec(topology).map_err(CliError::bad_input)?;
+    source.load(&LiveOptions::new(affinity())).map_err(CliError::bad_input)
+}
+
+/// Whether workers can be pinned as `machine` says, which may be another than this one: then it is said that they are not.
+pub(crate) fn may_pin(machine: &Machine) -> bool {
+    let Some(here) = affinity().filter(|_| !machine.is_live()) else { return true };
+    let elsewhere = machine.usable_cpus().difference(&here);
+    if elsewhere.is_empty() {
+        return true;
+    }
+    output::complain(&format!(
+        "warning: {} describes cpus {elsewhere}, which this process may not use here, so threads are not pinned",
+        machine.origin()
+    ));
+    false
+}
+
+/// What a result says about where it was made.
+pub(crate) fn summary(machine: &Machine) -> Value {
+    json!({
+        "origin": machine.origin().to_string(),
+        "name": machine.name(),
+        "cpu_model": cpu_model(),
+        "kernel": std::fs::read_to_string("/proc/sys/kernel/osrelease").ok().map(|text| text.trim().to_owned()),
+        "cpus": machine.cpus().len(),
+        "usable_cpus": machine.usable_cpus().len(),
+        "cores": machine.cores().len(),
+        "l3_islands": machine.islands(Level::L3).count(),
+        "nodes": machine.nodes().len(),
+        "sockets": machine.islands(Level::Socket).count(),
+        "cpu_quota": machine.cpu_quota(),
+        "memory_bytes": machine.memory_bytes(),
+    })
+}
+
+fn cpu_model() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    line.split_once(':').map(|(_, model)| model.trim().to_owned())
+}
+
+/// The memory this process may still take, if anything says.
+pub(crate) fn available_memory_bytes() -> Option<u64> {
+    atrapos_topology::available_memory_bytes(Path::new("/"))
+}

@@ -1,0 +1,82 @@
+//! What somebody at a terminal sees while they wait: a bar while the database loads, and the throughput while it runs.
+//!
+//! Owns: the bars. Never: says a word when standard error is no terminal.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use atrapos::LoadProgress;
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+fn bar(length: u64, template: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
+    // A template that does not parse costs its looks only.
+    bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// Runs `load` while showing how far it is, and how fast.
+pub(crate) fn while_loading<R: Send>(
+    rows_expected: u64,
+    progress: &LoadProgress,
+    load: impl FnOnce() -> R + Send,
+) -> R {
+    let bar = bar(rows_expected, "loading {bar:32} {percent:>3}%  {human_pos} rows  {msg}");
+    if bar.is_hidden() {
+        return load();
+    }
+    let began = Instant::now();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let rows = progress.rows();
+                bar.set_position(rows.min(rows_expected));
+                let rate = rows as f64 / began.elapsed().as_secs_f64().max(1e-3);
+                bar.set_message(format!("{} rows/s", HumanCount(rate as u64)));
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            bar.finish_and_clear();
+        });
+        let result = load();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// The throughput of one run, live.
+#[derive(Debug)]
+pub(crate) struct RunBar {
+    bar: ProgressBar,
+    label: String,
+}
+
+impl RunBar {
+    /// `label` says which run it is.
+    pub(crate) fn new(label: String, warmup: Duration, measured: Duration) -> RunBar {
+        let length = (warmup + measured).as_millis() as u64;
+        RunBar { bar: bar(length, "{msg:40} {bar:32}"), label }
+    }
+
+    /// Shows a rate; `before` is the time that has passed in earlier phases.
+    pub(crate) fn show(&self, phase: &str, before: Duration, elapsed: Duration, rate: f64) {
+        if self.bar.is_hidden() {
+            return;
+        }
+        self.bar.set_position((before + elapsed).as_millis() as u64);
+        self.bar.set_message(format!("{}{phase} {} tps", self.label, HumanCount(rate as u64)));
+    }
+
+    /// Shows how many of how many steps are done.
+    pub(crate) fn step(&self, what: &str) {
+        if !self.bar.is_hidden() {
+            self.bar.set_message(format!("{}{what}", self.label));
+            self.bar.inc(1);
+        }
+    }
+
+    /// Takes the bar off the screen.
+    pub(crate) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}

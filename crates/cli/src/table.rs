@@ -1,0 +1,261 @@
+//! Results as text, for people.
+//!
+//! Owns: the wording and the columns. Never: shows a number that the JSON does not have.
+
+use std::fmt::Write;
+
+use atrapos::AbortReason;
+use atrapos_workloads::driver::RunResult;
+use atrapos_workloads::raw::{RawReport, RawResult};
+use serde_json::Value;
+
+use crate::bench::{BenchReport, Load};
+use crate::json::COMMIT;
+
+/// A number with a comma after every three digits.
+pub(crate) fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A rate, without digits behind the point.
+fn rate(per_second: f64) -> String {
+    count(per_second.round() as u64)
+}
+
+/// Nanoseconds as microseconds with three significant digits or so.
+fn us(ns: u64) -> String {
+    let us = ns as f64 / 1000.0;
+    match us {
+        us if us < 10.0 => format!("{us:.2}"),
+        us if us < 100.0 => format!("{us:.1}"),
+        us => count(us.round() as u64),
+    }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// The report of a benchmark.
+pub(crate) fn bench(report: &BenchReport) -> String {
+    let mut out = String::new();
+    let run = report.middle();
+    // Writing to a string cannot fail.
+    let _ = head(&mut out, report);
+    let _ = throughput(&mut out, report, run);
+    out.push_str(&classes(run));
+    let _ = foot(&mut out, report, run);
+    out
+}
+
+fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
+    let config = |key: &str| match &report.config[key] {
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    };
+    writeln!(out, "{}: {}", report.benchmark, report.title)?;
+    let clients = match &report.config["clients"] {
+        Value::Null => format!("{} sessions on each", config("sessions")),
+        clients => format!("{clients} client threads outside"),
+    };
+    writeln!(out, "  {} workers, {clients}, routing {}, seed {}", config("workers"), config("routing"), config("seed"))?;
+    let machine = &report.machine;
+    writeln!(
+        out,
+        "  {} ({} of {} cpus usable), commit {COMMIT}",
+        machine["cpu_model"].as_str().unwrap_or("unknown processor"),
+        machine["usable_cpus"],
+        machine["cpus"],
+    )?;
+    let load = &report.load;
+    let Load { rows, elapsed, encoded_bytes, tree_bytes, resident_bytes } = *load;
+    writeln!(
+        out,
+        "\nload        {} rows in {:.2} s ({} rows/s)",
+        count(rows),
+        elapsed.as_secs_f64(),
+        rate(load.rows_per_second())
+    )?;
+    let ratio = share(tree_bytes, encoded_bytes);
+    write!(out, "memory      {} in trees, {ratio:.2} x the {} of encoded rows and keys", mib(tree_bytes), mib(encoded_bytes))?;
+    match resident_bytes {
+        Some(bytes) => writeln!(out, "; the process grew by {}", mib(bytes)),
+        None => writeln!(out),
+    }
+}
+
+fn throughput(out: &mut String, report: &BenchReport, run: &RunResult) -> std::fmt::Result {
+    let completed: u64 = run.classes.iter().map(|class| class.tally.completed()).sum();
+    let committed: u64 = run.classes.iter().map(|class| class.tally.committed).sum();
+    write!(out, "throughput  {} transactions/s", rate(report.throughput_tps()))?;
+    if report.runs.len() > 1 {
+        let runs: Vec<String> = report.throughputs().into_iter().map(rate).collect();
+        write!(out, " (median of {})", runs.join(", "))?;
+    }
+    writeln!(
+        out,
+        ", {:.1}% of them successes; {:.2} s measured{}",
+        100.0 * share(committed, completed),
+        run.elapsed.as_secs_f64(),
+        if run.interrupted { ", interrupted" } else { "" },
+    )
+}
+
+/// One line per class that ran.
+fn classes(run: &RunResult) -> String {
+    let header = [
+        "class", "tps", "committed", "expected failures", "aborted", "p50 us", "p95 us", "p99 us", "p99.9 us", "max us",
+    ];
+    let mut lines: Vec<Vec<String>> = vec![header.map(str::to_owned).to_vec()];
+    for class in &run.classes {
+        let (tally, latency) = (&class.tally, &class.latency_ns);
+        let aborted: u64 = tally.aborted.iter().sum();
+        if tally.completed() + aborted == 0 {
+            continue;
+        }
+        let quantile = |quantile| if latency.is_empty() { "-".to_owned() } else { us(latency.value_at_quantile(quantile)) };
+        lines.push(vec![
+            class.name.to_owned(),
+            rate(run.per_second(tally.completed())),
+            count(tally.committed),
+            count(tally.expected_failures),
+            count(aborted),
+            quantile(0.5),
+            quantile(0.95),
+            quantile(0.99),
+            quantile(0.999),
+            quantile(1.0),
+        ]);
+    }
+    if lines.len() == 1 {
+        return "\nno transaction completed\n\n".to_owned();
+    }
+    format!("\n{}\n", columns(&lines))
+}
+
+/// Lines in columns: the first to the left, the others to the right.
+fn columns(lines: &[Vec<String>]) -> String {
+    let widths: Vec<usize> = (0..lines[0].len())
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    let mut out = String::new();
+    for line in lines {
+        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            let cell = if column == 0 { format!("{cell:<width$}") } else { format!("  {cell:>width$}") };
+            out.push_str(&cell);
+        }
+        out.truncate(out.trim_end().len());
+        out.push('\n');
+    }
+    out
+}
+
+fn foot(out: &mut String, report: &BenchReport, run: &RunResult) -> std::fmt::Result {
+    let mut aborts = Vec::new();
+    for (at, reason) in AbortReason::ALL.iter().enumerate() {
+        let aborted: u64 = run.classes.iter().map(|class| class.tally.aborted[at]).sum();
+        if aborted > 0 {
+            aborts.push(format!("{} {reason}", count(aborted)));
+        }
+    }
+    let aborts = if aborts.is_empty() { "none".to_owned() } else { aborts.join(", ") };
+    let statistics = &run.statistics;
+    writeln!(out, "aborts      {aborts}; {} attempts repeated after a deadlock", count(statistics.retried))?;
+    writeln!(
+        out,
+        "actions     {} local, {} remote; {} requests forwarded to their home",
+        count(statistics.local_actions),
+        count(statistics.remote_actions),
+        count(statistics.forwarded),
+    )?;
+    writeln!(out, "locks       {} entered, {} waited for", count(statistics.locks_entered), count(statistics.lock_waits))?;
+    writeln!(out, "workers     {}", workers(run))?;
+    match &report.audit {
+        Ok(audit) => writeln!(
+            out,
+            "audit       passed: {} rows, {} index entries, {} references",
+            count(audit.rows),
+            count(audit.entries),
+            count(audit.references),
+        ),
+        Err(wrong) => writeln!(out, "audit       FAILED: {wrong}"),
+    }
+}
+
+/// More workers than this are summed up.
+const WORKERS_SHOWN: usize = 16;
+
+fn workers(run: &RunResult) -> String {
+    let busy = |ratio: f64| format!("{:.1}%", 100.0 * ratio);
+    if run.workers.len() > WORKERS_SHOWN {
+        let ratios = || run.workers.iter().map(|worker| worker.busy_ratio);
+        let mean = ratios().sum::<f64>() / run.workers.len() as f64;
+        let (least, most) = (ratios().fold(1.0, f64::min), ratios().fold(0.0, f64::max));
+        return format!("{}: busy {} on average, {} to {}", run.workers.len(), busy(mean), busy(least), busy(most));
+    }
+    let each = run.workers.iter().enumerate().map(|(at, worker)| match worker.core {
+        Some(core) => format!("w{at} on core {core} busy {}", busy(worker.busy_ratio)),
+        None => format!("w{at} busy {}", busy(worker.busy_ratio)),
+    });
+    each.collect::<Vec<_>>().join(", ")
+}
+
+/// The report of `bench raw`.
+pub(crate) fn raw(report: &RawReport, machine: &Value) -> String {
+    let mut out = format!(
+        "raw limits of {}, commit {COMMIT}\n  medians of {} rounds\n\n",
+        machine["cpu_model"].as_str().unwrap_or("an unknown processor"),
+        report.rounds.len()
+    );
+    let what = [
+        "lookups/s, our tree, one thread, one at a time",
+        "lookups/s, our tree, one thread, 16 interleaved",
+        "lookups/s, BTreeMap, one thread",
+        "lookups/s, two BTreeMaps, two threads",
+        "lookups/s, hashbrown, one thread",
+        "ns per request and reply between workers, one at a time",
+        "ns per request and reply between workers, 16 at once",
+        "ns per request and reply through bare rings, 16 at once",
+        "ns per increment of an atomic that two threads share",
+        "ns per increment of an atomic each thread has for itself",
+    ];
+    let number = |value: f64| if value < 1000.0 { format!("{value:.1}") } else { rate(value) };
+    let lines: Vec<Vec<String>> = RawResult::NAMES
+        .iter()
+        .zip(what)
+        .zip(report.median.values())
+        .map(|((name, what), value)| vec![format!("{name:<22}{what}"), number(value)])
+        .collect();
+    out.push_str(&columns(&lines));
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!([0, 1_234, 56_789, 1_234_567, 9_999_999].map(us), ["0.00", "1.23", "56.8", "1,235", "10,000"]);
+        assert_eq!(share(1, 0), 0.0);
+    }
+
+    #[test]
+    fn columns_are_aligned_by_their_kind() {
+        let lines = [["a", "1"], ["bcd", "234"]].map(|line| line.map(str::to_owned).to_vec());
+        assert_eq!(columns(&lines), "a      1\nbcd  234\n");
+    }
+}

@@ -1,0 +1,46 @@
+//! `atrapos topology`: what the machine looks like.
+//!
+//! Owns: joining the measurement of round trips to the machine they are of. Never: derives islands itself.
+
+use atrapos_runtime::measure::{MeasureOptions, measure_round_trips};
+use atrapos_topology::report::{render_tree, to_json, to_toml};
+use atrapos_topology::{CpuId, LatencyMatrix, Machine};
+
+use crate::args::TopologyArgs;
+use crate::error::CliError;
+use crate::{machine, output};
+
+/// `atrapos topology`.
+pub(crate) fn topology(args: &TopologyArgs) -> Result<(), CliError> {
+    let mut machine = machine::read(&args.topology)?;
+    if args.measure {
+        if !machine.is_live() {
+            return Err(CliError::bad_input(format!(
+                "only this machine can be measured, not {}; leave out --topology or --measure",
+                machine.origin()
+            )));
+        }
+        machine = measured(&machine)?;
+    }
+    let text = if args.json {
+        format!("{:#}\n", to_json(&machine))
+    } else if args.toml {
+        to_toml(&machine)
+    } else {
+        render_tree(&machine)
+    };
+    output::print(&text)
+}
+
+/// The machine with the islands that round trips between its cores show.
+fn measured(machine: &Machine) -> Result<Machine, CliError> {
+    let cpus: Vec<usize> = machine.usable_cpus().iter().map(|cpu| cpu.0 as usize).collect();
+    let measured = measure_round_trips(&cpus, &MeasureOptions::default()).map_err(CliError::failed)?;
+    for warning in &measured.warnings {
+        output::complain(&format!("warning: {warning}"));
+    }
+    let ids: Vec<CpuId> =
+        measured.cpus.iter().map(|cpu| u32::try_from(*cpu).map(CpuId)).collect::<Result<_, _>>().map_err(CliError::failed)?;
+    let latencies = LatencyMatrix::new(&ids, &measured.ns).map_err(CliError::failed)?;
+    machine.with_measured_islands(&latencies).map_err(CliError::failed)
+}

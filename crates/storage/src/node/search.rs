@@ -1,0 +1,314 @@
+//! Searching in one node.
+//!
+//! Owns the comparison of keys with prefixes, heads and suffixes. It reads one page and changes nothing.
+//!
+//! A search compares whole vectors of heads and takes its decisions without branches on data: where a key is in a node is
+//! as good as random, and a wrongly guessed branch costs as much as all of the rest. It also lets a processor that looks
+//! far ahead begin the next look-up while this one waits for memory.
+
+use super::{HEAD_BYTES, HEADER_PREFIX_BYTES, NO_HEAD, NodePtr, VECTOR, head_of};
+use std::cmp::Ordering;
+
+/// A key being looked for, with its first sixteen bytes as two integers (zeros behind a shorter one), so that nodes are
+/// compared in registers.
+#[derive(Clone, Copy)]
+pub(crate) struct SearchKey<'a> {
+    pub(crate) bytes: &'a [u8],
+    first: u64,
+    second: u64,
+}
+
+impl<'a> SearchKey<'a> {
+    #[inline(always)]
+    pub(crate) fn new(bytes: &'a [u8]) -> SearchKey<'a> {
+        let len = bytes.len();
+        let (first, second) = match (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+            (Some(first), Some(_)) if len == 8 => (u64::from_be_bytes(*first), 0),
+            // The last eight bytes overlap the first eight; what they share is shifted out.
+            (Some(first), Some(last)) if len < 16 => {
+                (u64::from_be_bytes(*first), u64::from_be_bytes(*last) << (8 * (16 - len)))
+            }
+            (Some(first), Some(_)) => {
+                let second = bytes[8..].first_chunk().map_or(0, |second| u64::from_be_bytes(*second));
+                (u64::from_be_bytes(*first), second)
+            }
+            _ => (short_prefix(bytes), 0),
+        };
+        SearchKey { bytes, first, second }
+    }
+
+    /// The head of what follows the first `prefix_len` bytes, which the key has.
+    #[inline(always)]
+    fn head_after(&self, prefix_len: usize) -> i32 {
+        if prefix_len > 8 {
+            return head_of(&self.bytes[prefix_len..]);
+        }
+        // In two steps, as one shift by a whole register is not defined.
+        let half = 4 * prefix_len;
+        let mut wide = self.first << half << half;
+        if self.bytes.len() > 8 {
+            wide |= self.second >> (32 - half) >> (32 - half);
+        }
+        (wide >> 32) as i32 ^ i32::MIN
+    }
+}
+
+/// The bytes of a key of less than eight, with zeros behind, as an integer.
+#[inline(always)]
+fn short_prefix(bytes: &[u8]) -> u64 {
+    let mut padded = [0; 8];
+    for (to, from) in padded.iter_mut().zip(bytes) {
+        *to = *from;
+    }
+    u64::from_be_bytes(padded)
+}
+
+/// The result of looking for a key in a leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Slot {
+    /// The entry with the key, or where it would be inserted.
+    pub(crate) index: usize,
+    pub(crate) found: bool,
+}
+
+/// The entry of a leaf that a key may be at, as far as the heads tell.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Candidate {
+    /// The first entry whose head is not smaller.
+    pub(crate) index: usize,
+    /// Whether its head is the same.
+    pub(crate) possible: bool,
+}
+
+/// How a key compares with the prefix of a node.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Prefix {
+    /// It sorts before every key of the node.
+    Before,
+    /// It begins with the prefix.
+    Same,
+    /// It sorts behind every key of the node.
+    Behind,
+}
+
+/// The number of heads smaller than `head` among the sixteen at `heads`, which ascend.
+///
+/// # Safety
+/// All sixteen can be read, and the first is aligned to 16 bytes.
+#[inline(always)]
+unsafe fn below_in_vector(heads: *const i32, head: i32) -> usize {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        use std::arch::x86_64::{
+            __m128i, _mm_cmpgt_epi32, _mm_load_si128, _mm_movemask_epi8, _mm_packs_epi16, _mm_packs_epi32,
+            _mm_set1_epi32,
+        };
+        // SAFETY: these instructions are part of every x86-64, and the caller vouches for the four loads.
+        let greater = unsafe {
+            let wanted = _mm_set1_epi32(head);
+            let compare = |quarter: usize| {
+                _mm_cmpgt_epi32(wanted, _mm_load_si128(heads.add(4 * quarter).cast::<__m128i>()))
+            };
+            let low = _mm_packs_epi32(compare(0), compare(1));
+            let high = _mm_packs_epi32(compare(2), compare(3));
+            _mm_movemask_epi8(_mm_packs_epi16(low, high)) as u32
+        };
+        greater.trailing_ones() as usize
+    }
+    #[cfg(any(miri, not(target_arch = "x86_64")))]
+    {
+        // SAFETY: the caller vouches for all of them.
+        let heads = unsafe { &*heads.cast::<[i32; VECTOR]>() };
+        heads.iter().map(|&other| i32::from(other < head)).sum::<i32>() as usize
+    }
+}
+
+impl NodePtr {
+    #[inline(always)]
+    pub(crate) fn compare_prefix(self, key: &SearchKey<'_>) -> Prefix {
+        let header = self.header();
+        let differing = (key.first ^ header.prefix8) & header.prefix_mask;
+        // A prefix beyond the header makes the second operand differ from zero.
+        if differing | u64::from(header.prefix_at) == 0 && key.bytes.len() >= usize::from(header.prefix_len) {
+            Prefix::Same
+        } else {
+            self.compare_prefix_slowly(key)
+        }
+    }
+
+    #[inline(never)]
+    fn compare_prefix_slowly(self, key: &SearchKey<'_>) -> Prefix {
+        let len = self.prefix_len();
+        let inline = self.header().prefix8.to_be_bytes();
+        let prefix =
+            if len <= HEADER_PREFIX_BYTES { &inline[..len] } else { self.bytes(self.prefix_at(), len) };
+        let begin = &key.bytes[..len.min(key.bytes.len())];
+        // A key that ends inside the prefix is smaller than it, as byte strings compare.
+        match begin.cmp(prefix) {
+            Ordering::Less => Prefix::Before,
+            Ordering::Equal => Prefix::Same,
+            Ordering::Greater => Prefix::Behind,
+        }
+    }
+
+    /// Where `key` is in a leaf.
+    #[inline(always)]
+    pub(crate) fn find(self, key: &SearchKey<'_>) -> Slot {
+        self.find_at(self.candidate(key), key)
+    }
+
+    /// The entry of a leaf that `key` may be at: the first whose head, below the same prefix, is not smaller. Reads no
+    /// record.
+    #[inline(always)]
+    pub(crate) fn candidate(self, key: &SearchKey<'_>) -> Candidate {
+        match self.compare_prefix(key) {
+            Prefix::Same => {
+                let head = key.head_after(self.prefix_len());
+                let index = self.leaf_heads_below(head);
+                // SAFETY: a search ends at a slot.
+                let possible = unsafe { *self.leaf_heads().add(index) } == head && index < self.count();
+                Candidate { index, possible }
+            }
+            Prefix::Before => Candidate { index: 0, possible: false },
+            Prefix::Behind => Candidate { index: self.count(), possible: false },
+        }
+    }
+
+    /// Where `key`, of which `candidate` is the candidate, is in a leaf.
+    #[inline(always)]
+    pub(crate) fn find_at(self, candidate: Candidate, key: &SearchKey<'_>) -> Slot {
+        let Candidate { index, possible } = candidate;
+        if !possible {
+            return Slot { index, found: false };
+        }
+        match self.compare_suffix::<true>(index, key) {
+            Ordering::Equal => Slot { index, found: true },
+            Ordering::Greater => Slot { index, found: false },
+            Ordering::Less => self.find_among_equal_heads(index + 1, key),
+        }
+    }
+
+    /// The search among the entries from `from` on that have the head of `key`: the rare case that four bytes do not
+    /// decide.
+    #[inline(never)]
+    fn find_among_equal_heads(self, from: usize, key: &SearchKey<'_>) -> Slot {
+        let (mut low, mut high) = (from, self.end_of_head(from, key));
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            match self.compare_suffix::<true>(middle, key) {
+                Ordering::Less => low = middle + 1,
+                Ordering::Equal => return Slot { index: middle, found: true },
+                Ordering::Greater => high = middle,
+            }
+        }
+        Slot { index: low, found: false }
+    }
+
+    /// Behind the last entry, from `from` on, with the head of `key`.
+    fn end_of_head(self, from: usize, key: &SearchKey<'_>) -> usize {
+        match key.head_after(self.prefix_len()) {
+            // Unused heads look the same.
+            NO_HEAD => self.count(),
+            head if self.is_leaf() => self.leaf_heads_below(head + 1).max(from),
+            head => self.inner_heads_below(head + 1).max(from),
+        }
+    }
+
+    /// Compares the suffix of entry `index`, whose head equals that of `key`, with the suffix of `key`.
+    #[inline(always)]
+    fn compare_suffix<const LEAF: bool>(self, index: usize, key: &SearchKey<'_>) -> Ordering {
+        let (len, rest_at) = self.suffix_location::<LEAF>(index);
+        let key_len = key.bytes.len() - self.prefix_len();
+        if len <= HEAD_BYTES && key_len <= HEAD_BYTES {
+            // Equal heads: the shorter one ends where the other has zeros.
+            return len.cmp(&key_len);
+        }
+        let rest = self.bytes(rest_at, len.saturating_sub(HEAD_BYTES));
+        let key_rest = key.bytes.get(self.prefix_len() + HEAD_BYTES..).unwrap_or_default();
+        rest.cmp(key_rest).then(len.cmp(&key_len))
+    }
+
+    /// The child of an inner node where `key` belongs: the number of separators not greater than it.
+    #[inline(always)]
+    pub(crate) fn child_index(self, key: &SearchKey<'_>) -> usize {
+        match self.compare_prefix(key) {
+            Prefix::Same => {}
+            Prefix::Before => return 0,
+            Prefix::Behind => return self.count(),
+        }
+        let head = key.head_after(self.prefix_len());
+        let index = self.inner_heads_below(head);
+        // SAFETY: a search ends at a slot.
+        if unsafe { *self.inner_heads().add(index) } != head {
+            return index;
+        }
+        self.child_index_among_equal_heads(index, key)
+    }
+
+    #[inline(never)]
+    fn child_index_among_equal_heads(self, from: usize, key: &SearchKey<'_>) -> usize {
+        let (mut low, mut high) = (from, self.end_of_head(from, key));
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.compare_suffix::<false>(middle, key) == Ordering::Greater {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        low
+    }
+
+    /// The number of heads of a leaf that are smaller than `head`.
+    #[inline(always)]
+    fn leaf_heads_below(self, head: i32) -> usize {
+        let (heads, cap) = (self.leaf_heads(), self.cap());
+        // Which vector decides, without branches on data (which one it is, is as good as random) and without waiting from
+        // one comparison to the next.
+        let mut vectors = 0;
+        let mut last = VECTOR - 1;
+        while last < cap {
+            // SAFETY: the slot is inside the array.
+            vectors += usize::from(unsafe { *heads.add(last) } < head);
+            last += VECTOR;
+        }
+        let first = (vectors * VECTOR).min(cap - VECTOR);
+        // SAFETY: the vector begins a vector before the end of the array at the latest, at a multiple of eight heads, which
+        // is aligned as the array is.
+        first + unsafe { below_in_vector(heads.add(first), head) }
+    }
+
+    /// The number of heads of an inner node that are smaller than `head`.
+    #[inline(always)]
+    fn inner_heads_below(self, head: i32) -> usize {
+        // SAFETY: an inner node has a vector of hints behind its header, aligned as the page is.
+        let block = unsafe { below_in_vector(self.hints(), head) };
+        let (heads, cap) = (self.inner_heads(), self.cap());
+        if cap > 16 * VECTOR {
+            return self.inner_heads_below_in_block(block, head);
+        }
+        let first = (block * VECTOR).min(cap - VECTOR);
+        // SAFETY: the vector begins a vector before the end of the array at the latest, at a multiple of eight heads, which
+        // is aligned as the array is.
+        first + unsafe { below_in_vector(heads.add(first), head) }
+    }
+
+    /// The same for the large blocks of large pages.
+    #[inline(never)]
+    fn inner_heads_below_in_block(self, block: usize, head: i32) -> usize {
+        let (heads, cap, step) = (self.inner_heads(), self.cap(), self.hint_step());
+        let start = block * step;
+        let mut first = start;
+        while first + VECTOR < cap && first + VECTOR < start + step {
+            // SAFETY: the slot is inside the array.
+            if unsafe { *heads.add(first + VECTOR - 1) } >= head {
+                break;
+            }
+            first += VECTOR;
+        }
+        let first = first.min(cap - VECTOR);
+        // SAFETY: the vector begins a vector before the end of the array at the latest, at a multiple of eight heads, which
+        // is aligned as the array is.
+        first + unsafe { below_in_vector(heads.add(first), head) }
+    }
+}

@@ -1,0 +1,188 @@
+//! Which keys a client chooses, and with what probability.
+//!
+//! Owns: sets of integer keys (all of a table, or those one worker owns) and uniform and TATP's non-uniform choice among
+//! them. Never: knows what the keys mean.
+
+use atrapos::{Database, TableId, WorkerId};
+
+use crate::random::Random;
+
+/// A non-empty set of integer keys, as ranges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeySet {
+    first: u64,
+    /// Keys in the first range.
+    count: u64,
+    /// Further ranges: key number at which the range begins, its first key. Ascending.
+    more: Box<[(u64, u64)]>,
+    total: u64,
+}
+
+impl KeySet {
+    /// The keys from `first` to `last`; `None` when there are none.
+    #[must_use]
+    pub fn range(first: u64, last: u64) -> Option<KeySet> {
+        KeySet::of_ranges(&[(first, last)])
+    }
+
+    /// Of the keys from `first` to `last`, as leading parts of the keys of `table`, those `worker` owns; `None` when there
+    /// are none.
+    #[must_use]
+    pub fn owned_by(
+        db: &Database,
+        table: TableId,
+        first: u64,
+        last: u64,
+        worker: WorkerId,
+    ) -> Option<KeySet> {
+        let scheme = db.scheme();
+        let family = scheme.family(table);
+        let cut = |key: &[u8]| {
+            let mut head = [0; 8];
+            let len = key.len().min(8);
+            head[..len].copy_from_slice(&key[..len]);
+            u64::from_be_bytes(head)
+        };
+        let owned = (0..family.partitions()).filter(|index| family.owner(*index) == worker);
+        let ranges: Vec<(u64, u64)> = owned
+            .filter_map(|index| {
+                let from = family.lower(index).map_or(first, |key| cut(key).max(first));
+                let to = match family.upper(index).map(cut) {
+                    Some(upper) => upper.checked_sub(1)?.min(last),
+                    None => last,
+                };
+                (from <= to).then_some((from, to))
+            })
+            .collect();
+        KeySet::of_ranges(&ranges)
+    }
+
+    fn of_ranges(ranges: &[(u64, u64)]) -> Option<KeySet> {
+        let mut total = 0;
+        let mut starts = Vec::new();
+        for (first, last) in ranges.iter().filter(|(first, last)| first <= last) {
+            starts.push((total, *first));
+            total += last - first + 1;
+        }
+        let (_, first) = *starts.first()?;
+        let count = starts.get(1).map_or(total, |(start, _)| *start);
+        Some(KeySet { first, count, more: starts.split_off(1).into_boxed_slice(), total })
+    }
+
+    /// Number of keys; at least 1.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.total
+    }
+
+    /// Always false: a set without keys cannot be made.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.total == 0
+    }
+
+    /// Key number `at`, counted from 0 in ascending order.
+    #[inline]
+    #[must_use]
+    pub fn nth(&self, at: u64) -> u64 {
+        debug_assert!(at < self.total, "key number {at} of {}", self.total);
+        if at < self.count { self.first + at } else { self.nth_of_more(at) }
+    }
+
+    fn nth_of_more(&self, at: u64) -> u64 {
+        let range = self.more.partition_point(|(start, _)| *start <= at) - 1;
+        let (start, first) = self.more[range];
+        first + (at - start)
+    }
+}
+
+/// With what probability a key is chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum KeyChoice {
+    /// All keys alike.
+    #[default]
+    Uniform,
+    /// The TATP specification's non-uniform choice: `(rnd(0, A) | rnd(1, n)) mod n`, which favours keys with many one bits.
+    NonUniform,
+}
+
+impl KeyChoice {
+    /// `A` of the specification for `n` keys.
+    #[must_use]
+    pub fn spread(n: u64) -> u64 {
+        match n {
+            0..=1_000_000 => 65_535,
+            1_000_001..=10_000_000 => 1_048_575,
+            _ => 2_097_151,
+        }
+    }
+
+    /// Chooses a key of the set.
+    #[inline]
+    pub fn choose(self, keys: &KeySet, random: &mut Random) -> u64 {
+        let n = keys.len();
+        match self {
+            KeyChoice::Uniform => keys.nth(random.below(n)),
+            KeyChoice::NonUniform => {
+                let a = random.below(KeyChoice::spread(n) + 1);
+                keys.nth((a | random.between(1, n)) % n)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chi_square::assert_fits;
+
+    #[test]
+    fn ranges_are_counted_through() {
+        let set = KeySet::of_ranges(&[(5, 6), (10, 10), (3, 2), (20, 22)]).expect("keys");
+        assert_eq!((0..set.len()).map(|at| set.nth(at)).collect::<Vec<_>>(), [5, 6, 10, 20, 21, 22]);
+        assert_eq!(KeySet::range(2, 1), None);
+        assert!(!set.is_empty());
+    }
+
+    #[test]
+    fn uniform_choice_is_uniform_over_all_ranges() {
+        let set = KeySet::of_ranges(&[(0, 2), (10, 11)]).expect("keys");
+        let mut random = Random::of_stream(1, 0);
+        let mut counts = [0; 5];
+        for _ in 0..50_000 {
+            let key = KeyChoice::Uniform.choose(&set, &mut random);
+            counts[[0, 1, 2, 10, 11].iter().position(|known| *known == key).expect("a key of the set")] += 1;
+        }
+        assert_fits("uniform choice", &counts, &[0.2; 5]);
+    }
+
+    /// The distribution by definition, over every pair of the two uniform draws.
+    fn exact(n: u64) -> Vec<f64> {
+        let spread = KeyChoice::spread(n);
+        let mut shares = vec![0.0; n as usize];
+        for a in 0..=spread {
+            for b in 1..=n {
+                shares[((a | b) % n) as usize] += 1.0 / ((spread + 1) * n) as f64;
+            }
+        }
+        shares
+    }
+
+    #[test]
+    fn non_uniform_choice_is_the_specification_s() {
+        let n = 40;
+        let set = KeySet::range(1, n).expect("keys");
+        let mut random = Random::of_stream(2, 0);
+        let mut counts = vec![0; n as usize];
+        for _ in 0..200_000 {
+            counts[KeyChoice::NonUniform.choose(&set, &mut random) as usize - 1] += 1;
+        }
+        let exact = exact(n);
+        let (least, most) =
+            (exact.iter().copied().fold(1.0, f64::min), exact.iter().copied().fold(0.0, f64::max));
+        assert!(most > 1.001 * least, "the choice is not uniform");
+        assert_fits("non-uniform choice", &counts, &exact);
+        assert_eq!([1, 1_000_001, 10_000_001].map(KeyChoice::spread), [65_535, 1_048_575, 2_097_151]);
+    }
+}

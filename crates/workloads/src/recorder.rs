@@ -1,0 +1,206 @@
+//! What clients count while they run, and what is made of it afterwards.
+//!
+//! Owns: one [`Recorder`] per worker (shared by the sessions that live there) or per outside client. Never: is written by
+//! two threads, or allocates after it was made.
+//!
+//! Nothing is ever reset: whoever wants to know about an interval takes a [`Snapshot`] at either end and subtracts. So a
+//! client counts every transaction in the same few instructions, warm-up or not, and the auditor's [`Ledger`] is complete.
+//!
+//! Invariant: every counter of a recorder is written by one thread.
+
+use atrapos::{Abort, AbortReason};
+use atrapos_runtime::{Counter, Ticks};
+use crossbeam_utils::CachePadded;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::latency::{BUCKETS, bucket_of};
+use crate::workload::{ClassId, Outcome};
+
+struct ClassCounters {
+    committed: Counter,
+    expected_failures: Counter,
+    aborted: [Counter; AbortReason::ALL.len()],
+    latency: Box<[Counter]>,
+}
+
+/// The counters of the clients of one thread, and the flag that tells them to stop.
+pub(crate) struct Recorder {
+    /// Read by the clients before every transaction; written once. On a line of its own so that reading it is a hit in the
+    /// reader's own cache.
+    stop: CachePadded<AtomicBool>,
+    classes: Box<[ClassCounters]>,
+}
+
+impl Recorder {
+    pub(crate) fn new(classes: usize) -> Recorder {
+        let class = || ClassCounters {
+            committed: Counter::default(),
+            expected_failures: Counter::default(),
+            aborted: Default::default(),
+            latency: (0..BUCKETS).map(|_| Counter::default()).collect(),
+        };
+        Recorder {
+            stop: CachePadded::new(AtomicBool::new(false)),
+            classes: (0..classes).map(|_| class()).collect(),
+        }
+    }
+
+    /// Counts one transaction that took `span` from its client's point of view. Latencies are those of completed ones.
+    #[inline]
+    pub(crate) fn record(&self, class: ClassId, outcome: &Result<Outcome, Abort>, span: Ticks) {
+        let counters = &self.classes[class.index()];
+        match outcome {
+            Ok(Outcome::Succeeded) => counters.committed.add(1),
+            Ok(Outcome::ExpectedFailure) => counters.expected_failures.add(1),
+            Err(abort) => {
+                counters.aborted[abort.reason() as usize].add(1);
+                return;
+            }
+        }
+        counters.latency[bucket_of(span.0)].add(1);
+    }
+
+    #[inline]
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Transactions completed so far.
+    pub(crate) fn completed(&self) -> u64 {
+        self.classes.iter().map(|class| class.committed.get() + class.expected_failures.get()).sum()
+    }
+
+    /// All counters as of about now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let class = |counters: &ClassCounters| {
+            let tally = ClassTally {
+                committed: counters.committed.get(),
+                expected_failures: counters.expected_failures.get(),
+                aborted: std::array::from_fn(|at| counters.aborted[at].get()),
+            };
+            (tally, counters.latency.iter().map(Counter::get).collect())
+        };
+        let (tallies, latencies) = self.classes.iter().map(class).unzip();
+        Snapshot { tallies, latencies }
+    }
+}
+
+/// What became of the transactions of one class.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClassTally {
+    /// Those that did what they were asked for.
+    pub committed: u64,
+    /// Those that failed as the workload expects of a known share (see [`Outcome::ExpectedFailure`]).
+    pub expected_failures: u64,
+    /// Those that were aborted against their will, by reason, in the order of [`AbortReason::ALL`].
+    pub aborted: [u64; AbortReason::ALL.len()],
+}
+
+impl ClassTally {
+    /// Transactions that ran to their end: committed ones and expected failures.
+    #[must_use]
+    pub fn completed(&self) -> u64 {
+        self.committed + self.expected_failures
+    }
+
+    fn zip(&self, other: &ClassTally, with: impl Fn(u64, u64) -> u64) -> ClassTally {
+        ClassTally {
+            committed: with(self.committed, other.committed),
+            expected_failures: with(self.expected_failures, other.expected_failures),
+            aborted: std::array::from_fn(|at| with(self.aborted[at], other.aborted[at])),
+        }
+    }
+}
+
+/// Everything that clients have done since a database was loaded, by class: what its auditor has to know.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    classes: Vec<ClassTally>,
+}
+
+impl Ledger {
+    /// A ledger of a database that nobody has used since it was loaded.
+    #[must_use]
+    pub fn new() -> Ledger {
+        Ledger::default()
+    }
+
+    /// Transactions of `class` that committed.
+    #[must_use]
+    pub fn committed(&self, class: ClassId) -> u64 {
+        self.classes.get(class.index()).map_or(0, |tally| tally.committed)
+    }
+
+    /// Adds what clients did, by class.
+    pub fn add(&mut self, tallies: &[ClassTally]) {
+        if self.classes.len() < tallies.len() {
+            self.classes.resize(tallies.len(), ClassTally::default());
+        }
+        for (sum, tally) in self.classes.iter_mut().zip(tallies) {
+            *sum = sum.zip(tally, |a, b| a + b);
+        }
+    }
+}
+
+/// Counters at some moment, or what was added between two.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub(crate) tallies: Vec<ClassTally>,
+    /// Counts per latency bucket, by class.
+    pub(crate) latencies: Vec<Vec<u64>>,
+}
+
+impl Snapshot {
+    fn zip(&self, other: &Snapshot, with: impl Fn(u64, u64) -> u64) -> Snapshot {
+        let tallies = self.tallies.iter().zip(&other.tallies).map(|(a, b)| a.zip(b, &with)).collect();
+        let latency = |(a, b): (&Vec<u64>, &Vec<u64>)| a.iter().zip(b).map(|(a, b)| with(*a, *b)).collect();
+        Snapshot { tallies, latencies: self.latencies.iter().zip(&other.latencies).map(latency).collect() }
+    }
+
+    /// Counters of several recorders together; `classes` is their common number of classes.
+    pub(crate) fn sum<'a>(recorders: impl IntoIterator<Item = &'a Recorder>, classes: usize) -> Snapshot {
+        let none = Snapshot {
+            tallies: vec![ClassTally::default(); classes],
+            latencies: vec![vec![0; BUCKETS]; classes],
+        };
+        recorders.into_iter().fold(none, |sum, recorder| sum.zip(&recorder.snapshot(), |a, b| a + b))
+    }
+
+    /// What was added since `earlier`.
+    pub(crate) fn since(&self, earlier: &Snapshot) -> Snapshot {
+        self.zip(earlier, u64::wrapping_sub)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_the_difference_of_two_snapshots() {
+        let recorder = Recorder::new(2);
+        let (first, second) = (ClassId(0), ClassId(1));
+        recorder.record(first, &Ok(Outcome::Succeeded), Ticks(100));
+        let before = Snapshot::sum([&recorder], 2);
+        recorder.record(first, &Ok(Outcome::Succeeded), Ticks(100));
+        recorder.record(second, &Ok(Outcome::ExpectedFailure), Ticks(7));
+        recorder.record(second, &Err(Abort::user("no")), Ticks(7));
+        let added = Snapshot::sum([&recorder], 2).since(&before);
+        assert_eq!(added.tallies[0].committed, 1);
+        assert_eq!((added.tallies[1].committed, added.tallies[1].expected_failures), (0, 1));
+        assert_eq!(added.tallies[1].aborted[AbortReason::User as usize], 1);
+        assert_eq!(added.latencies[0].iter().sum::<u64>(), 1);
+        assert_eq!(added.latencies[1].iter().sum::<u64>(), 1, "an aborted transaction has no latency");
+        assert_eq!(recorder.completed(), 3);
+
+        let mut ledger = Ledger::new();
+        assert_eq!(ledger.committed(first), 0);
+        ledger.add(&before.tallies);
+        ledger.add(&added.tallies);
+        assert_eq!((ledger.committed(first), ledger.committed(second)), (2, 0));
+    }
+}

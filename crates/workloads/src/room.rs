@@ -1,0 +1,71 @@
+//! Whether the data of a workload fits in memory.
+//!
+//! Owns: the sentence that refuses it. Never: looks at the machine; the caller says what is available.
+
+/// The data does not fit in memory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{wanted} {unit} need about {} of memory but {} are available; at most {fit} fit",
+    binary(*.needed_bytes), binary(u128::from(*.available_bytes))
+)]
+pub struct NotEnoughMemory {
+    /// What is counted, in the plural.
+    pub unit: &'static str,
+    /// How many were asked for.
+    pub wanted: u64,
+    /// How many fit.
+    pub fit: u64,
+    /// Memory that those asked for would take.
+    pub needed_bytes: u128,
+    /// Memory there is.
+    pub available_bytes: u64,
+}
+
+/// Refuses `wanted` units of `unit_bytes` each (what they take in memory, all told) when they do not fit.
+pub(crate) fn check(
+    unit: &'static str,
+    wanted: u64,
+    unit_bytes: u64,
+    available_bytes: u64,
+) -> Result<(), NotEnoughMemory> {
+    let needed_bytes = u128::from(wanted) * u128::from(unit_bytes) + u128::from(BASE_BYTES);
+    if needed_bytes <= u128::from(available_bytes) {
+        return Ok(());
+    }
+    let fit = available_bytes.saturating_sub(BASE_BYTES) / unit_bytes;
+    Err(NotEnoughMemory { unit, wanted, fit, needed_bytes, available_bytes })
+}
+
+/// What a process takes besides its data: threads, rings, inboxes, histograms.
+const BASE_BYTES: u64 = 64 << 20;
+
+/// Bytes with a binary unit and one digit behind the point.
+fn binary(bytes: u128) -> String {
+    const UNITS: [&str; 7] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB"];
+    let mut amount = bytes as f64 / 1024.0;
+    let mut unit = 0;
+    while amount >= 1024.0 && unit + 1 < UNITS.len() {
+        amount /= 1024.0;
+        unit += 1;
+    }
+    format!("{amount:.1} {}", UNITS[unit])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_what_would() {
+        assert_eq!(check("subscribers", 1000, 500, 1 << 30), Ok(()));
+        let refused = check("subscribers", 10_000_000, 500, 1 << 30).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "10000000 subscribers need about 4.7 GiB of memory but 1.0 GiB are available; at most 2013265 fit"
+        );
+        assert_eq!(check("subscribers", refused.fit, 500, 1 << 30), Ok(()));
+        assert!(check("subscribers", refused.fit + 1, 500, 1 << 30).is_err());
+        // Neither the largest number nor no memory at all overflows.
+        assert_eq!(check("rows", u64::MAX, u64::MAX, 0).unwrap_err().fit, 0);
+    }
+}

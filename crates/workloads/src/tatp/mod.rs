@@ -1,0 +1,292 @@
+//! TATP, the Telecom Application Transaction Processing benchmark (specification 1.0): four tables about the subscribers of
+//! a phone network, seven short transactions.
+//!
+//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], the population ([`generator`]), what
+//! clients ask for ([`parameters`]), what the transactions do ([`procedures`]) and the proof that they did (`audit`).
+//!
+//! # What counts
+//!
+//! The specification expects a known share of most transactions to find nothing, or to find their key taken: those are
+//! [`Outcome::ExpectedFailure`]. They are complete transactions that have changed nothing and their latency counts, but they
+//! are no successes. A run reports both: all completed transactions per second, as published results do, and those that
+//! succeeded, which is the specification's *qualified* throughput.
+
+mod audit;
+pub mod generator;
+pub mod parameters;
+pub mod procedures;
+pub mod schema;
+
+use std::hint::black_box;
+
+use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Row, Schema, Tx};
+use atrapos_runtime::rng::Seed;
+
+use crate::client::Client;
+use crate::keys::{KeyChoice, KeySet};
+use crate::random::Random;
+use crate::recorder::Ledger;
+use crate::room::{self, NotEnoughMemory};
+use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
+use generator::{Population, ROWS_PER_SUBSCRIBER};
+use parameters::{Class, Mix, Parameters};
+use schema::{AccessInfo, CallForwarding, S_ID_MAX, SpecialFacility, Subscriber, Tables, sub_nbr};
+
+/// The subscribers of a database by default.
+pub const SUBSCRIBERS_DEFAULT: u64 = 100_000;
+
+/// One configuration of TATP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tatp {
+    /// Number of subscribers; their `s_id`s are 1 to this.
+    subscribers: u64,
+    mix: Mix,
+    choice: KeyChoice,
+    seed: u64,
+}
+
+/// A number of subscribers that there cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0} subscribers are not possible; choose from 1 to {S_ID_MAX}, the numbers that have 15 digits")]
+pub struct BadSubscribers(pub u64);
+
+impl Tatp {
+    /// The benchmark over `subscribers` subscribers. Population and parameters follow from `seed`.
+    ///
+    /// # Errors
+    /// When there are no subscribers, or more than have numbers of 15 digits.
+    pub fn new(subscribers: u64, mix: Mix, choice: KeyChoice, seed: u64) -> Result<Tatp, BadSubscribers> {
+        if !(1..=S_ID_MAX).contains(&subscribers) {
+            return Err(BadSubscribers(subscribers));
+        }
+        Ok(Tatp { subscribers, mix, choice, seed })
+    }
+
+    /// Number of subscribers.
+    #[must_use]
+    pub fn subscribers(&self) -> u64 {
+        self.subscribers
+    }
+}
+
+/// Bytes of the encoded rows and keys of a subscriber on average: itself, its index entry, 2.5 rows of access information, 2.5
+/// facilities and 3.75 rows of forwarding.
+const ENCODED_BYTES_PER_SUBSCRIBER: f64 = (8 + Subscriber::FIXED_BYTES) as f64
+    + (15 + 8) as f64
+    + 2.5 * (9 + AccessInfo::FIXED_BYTES) as f64
+    + 2.5 * (9 + SpecialFacility::FIXED_BYTES) as f64
+    + 3.75 * (10 + CallForwarding::FIXED_BYTES) as f64;
+
+/// What a subscriber takes in memory, all told, with room for call forwarding to come and go: measured, and rounded up.
+const RESIDENT_BYTES_PER_SUBSCRIBER: u64 = 512;
+
+/// What one TATP client carries.
+#[derive(Clone, Debug)]
+pub struct TatpState {
+    tables: Tables,
+    parameters: Parameters,
+}
+
+/// Keeps the seeds of clients apart from those of the population.
+const CLIENT_STREAM: u64 = u64::MAX;
+
+impl Workload for Tatp {
+    type State = TatpState;
+
+    fn classes(&self) -> &'static [&'static str] {
+        &Class::NAMES
+    }
+
+    fn schema(&self) -> Schema {
+        schema::schema(self.subscribers)
+    }
+
+    fn encoded_bytes(&self) -> u64 {
+        (self.subscribers as f64 * ENCODED_BYTES_PER_SUBSCRIBER) as u64
+    }
+
+    fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory> {
+        room::check("subscribers", self.subscribers, RESIDENT_BYTES_PER_SUBSCRIBER, available_bytes)
+    }
+
+    fn expected_rows(&self) -> u64 {
+        (self.subscribers as f64 * ROWS_PER_SUBSCRIBER) as u64
+    }
+
+    fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError> {
+        let tables = Tables::of(db).map_err(|error| LoadError::Source(error.to_string()))?;
+        let (subscribers, seed) = (self.subscribers, self.seed);
+        db.load(progress, move |loader| {
+            for s_id in loader.share_of(tables.subscriber, 1, subscribers).into_iter().flatten() {
+                let Population { subscriber, access, facilities } = Population::of(seed, s_id);
+                loader.add(tables.subscriber, &s_id, &subscriber)?;
+                for (ai_type, row) in &access {
+                    loader.add(tables.access_info, &(s_id, *ai_type), row)?;
+                }
+                for facility in &facilities {
+                    loader.add(tables.special_facility, &(s_id, facility.sf_type), &facility.row)?;
+                    for (start_time, row) in &facility.forwarding {
+                        loader.add(tables.call_forwarding, &(s_id, facility.sf_type, *start_time), row)?;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<TatpState, SetupError> {
+        let tables = Tables::of(db)?;
+        let keys = match reach {
+            Reach::Everywhere => {
+                KeySet::range(1, self.subscribers).expect("there is at least one subscriber")
+            }
+            Reach::OwnedBy(worker) => {
+                KeySet::owned_by(db, tables.subscriber.id(), 1, self.subscribers, worker)
+                    .ok_or(SetupError::NothingOwned { worker })?
+            }
+        };
+        let random = Random::of_stream(Seed(self.seed).derive(CLIENT_STREAM).0, stream);
+        Ok(TatpState { tables, parameters: Parameters::new(self.mix, self.choice, keys, random) })
+    }
+
+    #[inline]
+    async fn transaction<C: Client>(client: &C, state: &mut TatpState) -> (ClassId, Result<Outcome, Abort>) {
+        let class = state.parameters.class();
+        let outcome = match class {
+            Class::GetSubscriberData => get_subscriber_data(client, state).await,
+            Class::GetNewDestination => get_new_destination(client, state).await,
+            Class::GetAccessData => get_access_data(client, state).await,
+            Class::UpdateSubscriberData => update_subscriber_data(client, state).await,
+            Class::UpdateLocation => update_location(client, state).await,
+            Class::InsertCallForwarding => insert_call_forwarding(client, state).await,
+            Class::DeleteCallForwarding => delete_call_forwarding(client, state).await,
+        };
+        (class.id(), outcome)
+    }
+
+    fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError> {
+        audit::audit(self.subscribers, self.seed, db, ledger)
+    }
+}
+
+type Done = Result<Outcome, Abort>;
+
+/// Success, or the failure the specification expects.
+#[inline]
+fn outcome_of(succeeded: bool) -> Outcome {
+    if succeeded { Outcome::Succeeded } else { Outcome::ExpectedFailure }
+}
+
+// In what follows a result is passed through `black_box` so that a row which nobody looks at is returned all the same.
+
+#[inline]
+async fn get_subscriber_data<C: Client>(client: &C, state: &mut TatpState) -> Done {
+    let (tables, s_id) = (state.tables, state.parameters.s_id());
+    let route = tables.subscriber.at(&s_id);
+    let row =
+        client.run(route, async move |tx| procedures::get_subscriber_data(tx, tables, s_id).await).await?;
+    Ok(outcome_of(black_box(&row).is_some()))
+}
+
+#[inline]
+async fn get_new_destination<C: Client>(client: &C, state: &mut TatpState) -> Done {
+    let (tables, parameters) = (state.tables, &mut state.parameters);
+    let (s_id, sf_type) = (parameters.s_id(), parameters.type_number());
+    let (start, end) = (parameters.start_time(), parameters.end_time());
+    let route = tables.special_facility.at(&(s_id, sf_type));
+    let procedure = async move |tx: &mut Tx<'_>| {
+        procedures::get_new_destination(tx, tables, s_id, sf_type, start, end).await
+    };
+    let found = client.run(route, procedure).await?;
+    Ok(outcome_of(!black_box(&found).is_empty()))
+}
+
+#[inline]
+async fn get_access_data<C: Client>(client: &C, state: &mut TatpState) -> Done {
+    let (tables, s_id) = (state.tables, state.parameters.s_id());
+    let ai_type = state.parameters.type_number();
+    let route = tables.access_info.at(&(s_id, ai_type));
+    let row = client
+        .run(route, async move |tx| procedures::get_access_data(tx, tables, s_id, ai_type).await)
+        .await?;
+    Ok(outcome_of(black_box(&row).is_some()))
+}
+
+async fn update_subscriber_data<C: Client>(client: &C, state: &mut TatpState) -> Done {
+    let (tables, parameters) = (state.tables, &mut state.parameters);
+    let (s_id, bit) = (parameters.s_id(), parameters.bit());
+    let (sf_type, data_a) = (parameters.type_number(), parameters.data_a());
+    let route = tables.subscriber.at(&s_id);
+    let procedure = async move |tx: &mut Tx<'_>| {
+        procedures::update_subscriber_data(tx, tables, s_id, bit, sf_type, data_a).await
+    };
+    match client.run(route, procedure).await {
+        Ok(()) => Ok(Outcome::Succeeded),
+        Err(abort) if abort.reason() == AbortReason::User => Ok(Outcome::ExpectedFailure),
+        Err(abort) => Err(abort),
+    }
+}
+
+async fn update_location<C: Client>(client: &C, state: &mut TatpState) -> Done {
+    let (tables, parameters) = (state.tables, &mut state.parameters);
+    let (number, location) = (sub_nbr(parameters.s_id()), parameters.location());
+    let route = tables.by_number.at(&number);
+    let procedure =
+        async move |tx: &mut Tx<'_>| procedures::update_location(tx, tables, number, location).await;
+    client.run(route, procedure).await.map(outcome_of)
+}
+
+async fn insert_call_forwarding<C: Client>(client: &C, state: &mut TatpState) -> Done {
+    let (tables, parameters) = (state.tables, &mut state.parameters);
+    let (number, sf_type) = (sub_nbr(parameters.s_id()), parameters.type_number());
+    let (start, row) = (parameters.start_time(), parameters.forwarding());
+    let route = tables.by_number.at(&number);
+    let procedure = async move |tx: &mut Tx<'_>| {
+        procedures::insert_call_forwarding(tx, tables, number, sf_type, start, row.clone()).await
+    };
+    client.run(route, procedure).await.map(outcome_of)
+}
+
+async fn delete_call_forwarding<C: Client>(client: &C, state: &mut TatpState) -> Done {
+    let (tables, parameters) = (state.tables, &mut state.parameters);
+    let (number, sf_type) = (sub_nbr(parameters.s_id()), parameters.type_number());
+    let start = parameters.start_time();
+    let route = tables.by_number.at(&number);
+    let procedure = async move |tx: &mut Tx<'_>| {
+        procedures::delete_call_forwarding(tx, tables, number, sf_type, start).await
+    };
+    client.run(route, procedure).await.map(outcome_of)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senseless_numbers_of_subscribers_are_refused() {
+        let tatp = |subscribers| Tatp::new(subscribers, Mix::Standard, KeyChoice::Uniform, 1);
+        assert_eq!(tatp(0), Err(BadSubscribers(0)));
+        assert!(tatp(S_ID_MAX + 1).unwrap_err().to_string().contains("15 digits"));
+        assert_eq!(tatp(5).map(|tatp| tatp.subscribers()), Ok(5));
+        let all = tatp(S_ID_MAX).expect("every number that there is");
+        assert!(all.check_memory(1 << 40).unwrap_err().to_string().contains("subscribers need about"));
+    }
+
+    #[test]
+    fn encoded_bytes_are_those_of_the_population() {
+        let subscribers = 20_000;
+        let mut bytes = 0;
+        for s_id in 1..=subscribers {
+            let population = Population::of(3, s_id);
+            let forwarding: usize =
+                population.facilities.iter().map(|facility| facility.forwarding.len()).sum();
+            bytes += 8 + 53 + 15 + 8;
+            bytes += population.access.len() * (9 + 10)
+                + population.facilities.len() * (9 + 8)
+                + forwarding * (10 + 16);
+        }
+        let tatp = Tatp::new(subscribers, Mix::Standard, KeyChoice::Uniform, 3).expect("subscribers");
+        let ratio = bytes as f64 / tatp.encoded_bytes() as f64;
+        assert!((ratio - 1.0).abs() < 0.01, "{bytes} bytes instead of {}", tatp.encoded_bytes());
+    }
+}

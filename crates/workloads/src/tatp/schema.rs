@@ -1,0 +1,227 @@
+//! The four tables of TATP, the index over subscriber numbers, the references, and where partitions begin.
+//!
+//! Owns: the tables' types. Never: says what is in them, which is the generator's business.
+//!
+//! All tables begin their keys with the subscriber's number and are of one family: whatever belongs to a subscriber is on
+//! one worker. The index over the 15-digit numbers is a family of its own, cut at the numbers of the same subscribers, so
+//! that an index entry is on the worker of its subscriber too.
+//!
+//! The ten columns of each of the groups `bit_1..10`, `hex_1..10` and `byte2_1..10` are one column of ten bytes here.
+
+use atrapos::{Database, Index, IndexRef, Schema, SchemaError, Table, TableRef, row};
+
+/// A phone number of 15 decimal digits, as text.
+pub type Digits15 = [u8; 15];
+
+/// The `sub_nbr` of a subscriber: its `s_id` in decimal with leading zeros.
+#[inline]
+#[must_use]
+pub fn sub_nbr(s_id: u64) -> Digits15 {
+    let mut digits = [b'0'; 15];
+    let mut rest = s_id;
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+    digits
+}
+
+/// The largest `s_id` that has a number of 15 digits.
+pub const S_ID_MAX: u64 = 999_999_999_999_999;
+
+row! {
+    /// A subscriber of the network.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Subscriber {
+        /// The phone number: see [`sub_nbr`].
+        pub sub_nbr: Digits15,
+        /// `bit_1` to `bit_10`, each 0 or 1.
+        pub bit: [u8; 10],
+        /// `hex_1` to `hex_10`, each from 0 to 15.
+        pub hex: [u8; 10],
+        /// `byte2_1` to `byte2_10`, each from 0 to 255.
+        pub byte2: [u8; 10],
+        /// From 1 to 2^32 - 1.
+        pub msc_location: u32,
+        /// From 1 to 2^32 - 1.
+        pub vlr_location: u32,
+    }
+}
+
+row! {
+    /// What a subscriber may access, of one of four types.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct AccessInfo {
+        /// From 0 to 255.
+        pub data1: u8,
+        /// From 0 to 255.
+        pub data2: u8,
+        /// Capital letters.
+        pub data3: [u8; 3],
+        /// Capital letters.
+        pub data4: [u8; 5],
+    }
+}
+
+row! {
+    /// A facility of a subscriber, of one of four types.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct SpecialFacility {
+        /// Whether the facility is switched on.
+        pub is_active: bool,
+        /// From 0 to 255.
+        pub error_cntrl: u8,
+        /// From 0 to 255.
+        pub data_a: u8,
+        /// Capital letters.
+        pub data_b: [u8; 5],
+    }
+}
+
+row! {
+    /// Where calls of a facility go from a time of the day on.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct CallForwarding {
+        /// Hour up to which it holds: from 1 to 24.
+        pub end_time: u8,
+        /// Where calls go.
+        pub numberx: Digits15,
+    }
+}
+
+/// The family of the four tables.
+pub const SUBSCRIBER_FAMILY: &str = "subscriber";
+
+/// Table `subscriber`, by `s_id`.
+#[derive(Debug)]
+pub struct Subscribers;
+impl Table for Subscribers {
+    type Key = u64;
+    type Row = Subscriber;
+    const NAME: &'static str = "subscriber";
+    const FAMILY: &'static str = SUBSCRIBER_FAMILY;
+}
+
+/// Table `access_info`, by `s_id` and `ai_type` (from 1 to 4).
+#[derive(Debug)]
+pub struct AccessInfos;
+impl Table for AccessInfos {
+    type Key = (u64, u8);
+    type Row = AccessInfo;
+    const NAME: &'static str = "access_info";
+    const FAMILY: &'static str = SUBSCRIBER_FAMILY;
+}
+
+/// Table `special_facility`, by `s_id` and `sf_type` (from 1 to 4).
+#[derive(Debug)]
+pub struct SpecialFacilities;
+impl Table for SpecialFacilities {
+    type Key = (u64, u8);
+    type Row = SpecialFacility;
+    const NAME: &'static str = "special_facility";
+    const FAMILY: &'static str = SUBSCRIBER_FAMILY;
+}
+
+/// Table `call_forwarding`, by `s_id`, `sf_type` and `start_time` (0, 8 or 16).
+#[derive(Debug)]
+pub struct CallForwardings;
+impl Table for CallForwardings {
+    type Key = (u64, u8, u8);
+    type Row = CallForwarding;
+    const NAME: &'static str = "call_forwarding";
+    const FAMILY: &'static str = SUBSCRIBER_FAMILY;
+}
+
+/// The unique index over the subscribers' numbers.
+#[derive(Debug)]
+pub struct SubscribersByNumber;
+impl Index for SubscribersByNumber {
+    type Table = Subscribers;
+    type Key = Digits15;
+    const NAME: &'static str = "subscriber_by_sub_nbr";
+    const UNIQUE: bool = true;
+    fn key(_: &u64, row: &Subscriber) -> Digits15 {
+        row.sub_nbr
+    }
+}
+
+/// The handles of all tables in one open database.
+#[derive(Clone, Copy, Debug)]
+#[expect(missing_docs, reason = "each field is named after its table")]
+pub struct Tables {
+    pub subscriber: TableRef<Subscribers>,
+    pub access_info: TableRef<AccessInfos>,
+    pub special_facility: TableRef<SpecialFacilities>,
+    pub call_forwarding: TableRef<CallForwardings>,
+    pub by_number: IndexRef<SubscribersByNumber>,
+}
+
+impl Tables {
+    /// The handles in `db`.
+    ///
+    /// # Errors
+    /// When the database was opened with another schema.
+    pub fn of(db: &Database) -> Result<Tables, SchemaError> {
+        Ok(Tables {
+            subscriber: db.table()?,
+            access_info: db.table()?,
+            special_facility: db.table()?,
+            call_forwarding: db.table()?,
+            by_number: db.index()?,
+        })
+    }
+}
+
+/// The first subscriber of every worker but the first: the numbers from 1 to `subscribers` in equal parts.
+fn cuts(subscribers: u64, workers: usize) -> Vec<u64> {
+    let workers = workers as u128;
+    let cut = |part: u128| 1 + (u128::from(subscribers) * part / workers) as u64;
+    let mut cuts: Vec<u64> = (1..workers).map(cut).filter(|cut| *cut > 1).collect();
+    cuts.dedup();
+    cuts
+}
+
+/// The schema of a database of `subscribers` subscribers.
+#[must_use]
+pub fn schema(subscribers: u64) -> Schema {
+    Schema::new()
+        .table::<Subscribers>()
+        .table::<AccessInfos>()
+        .table::<SpecialFacilities>()
+        .table::<CallForwardings>()
+        .index::<SubscribersByNumber>()
+        // Subscribers and facilities are never inserted or deleted by transactions: these two references are known to
+        // partitioning, and there is nothing to enforce.
+        .foreign_key_by_prefix::<AccessInfos, Subscribers>(|(s_id, _)| *s_id, false)
+        .foreign_key_by_prefix::<SpecialFacilities, Subscribers>(|(s_id, _)| *s_id, false)
+        .foreign_key_by_prefix::<CallForwardings, SpecialFacilities>(
+            |(s_id, sf_type, _)| (*s_id, *sf_type),
+            true,
+        )
+        .split_by(SUBSCRIBER_FAMILY, move |workers| cuts(subscribers, workers))
+        .split_by(SubscribersByNumber::NAME, move |workers| {
+            cuts(subscribers, workers).into_iter().map(sub_nbr).collect()
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_fifteen_digits_in_order() {
+        assert_eq!(&sub_nbr(1), b"000000000000001");
+        assert_eq!(&sub_nbr(90_210), b"000000000090210");
+        assert_eq!(&sub_nbr(S_ID_MAX), b"999999999999999");
+        assert!(sub_nbr(999) < sub_nbr(1000));
+    }
+
+    #[test]
+    fn cuts_are_even_and_survive_few_subscribers() {
+        assert_eq!(cuts(100, 4), [26, 51, 76]);
+        assert_eq!(cuts(100, 1), [0_u64; 0]);
+        assert_eq!(cuts(2, 4), [2]);
+        assert_eq!(cuts(1, 8), [0_u64; 0]);
+        assert_eq!(cuts(S_ID_MAX, 2).len(), 1);
+    }
+}

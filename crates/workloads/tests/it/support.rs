@@ -1,0 +1,75 @@
+//! What the tests of both workloads share.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use atrapos::{Database, LoadProgress};
+use atrapos_workloads::driver::{Clients, Routing, RunOptions, RunResult, run};
+use atrapos_workloads::{Ledger, Workload};
+
+/// A loaded database on unpinned workers: tests share their cores.
+pub(crate) fn loaded<W: Workload>(workload: &W, workers: usize) -> Database {
+    let db = Database::builder(workload.schema()).workers(workers).pin(false).huge_pages(false).open();
+    let db = db.expect("the schema is sound");
+    workload.load(&db, &LoadProgress::default()).expect("an empty database takes the load");
+    workload.audit(&db, &Ledger::new()).expect("a database is sound right after it was loaded");
+    db
+}
+
+pub(crate) const SESSIONS: Clients = Clients::Sessions { per_worker: NonZeroUsize::new(4).expect("four") };
+pub(crate) const THREADS: Clients = Clients::Threads { threads: NonZeroUsize::new(3).expect("three") };
+
+/// Every driver.
+pub(crate) const DRIVERS: [(Clients, Routing); 4] = [
+    (SESSIONS, Routing::Any),
+    (SESSIONS, Routing::Owner),
+    (THREADS, Routing::Any),
+    (THREADS, Routing::Owner),
+];
+
+/// Options of a short run. Its length decides how many transactions run, not whether a test passes.
+pub(crate) fn short(clients: Clients, routing: Routing, run: u64) -> RunOptions {
+    RunOptions {
+        clients,
+        routing,
+        warmup: Duration::from_millis(10),
+        measured: Duration::from_millis(50),
+        run,
+    }
+}
+
+/// One short run, without an audit: nothing but the clients' transactions runs on the database.
+pub(crate) fn run_once<W: Workload>(
+    db: &Database,
+    workload: &W,
+    clients: Clients,
+    routing: Routing,
+    attempt: u64,
+) -> RunResult {
+    let result = run(db, workload, &short(clients, routing, attempt), &AtomicBool::new(false), |_| {});
+    result.unwrap_or_else(|error| panic!("{clients:?}, {routing:?}: {error}"))
+}
+
+/// Runs until at least one transaction has completed, enters everything in the ledger and audits.
+pub(crate) fn run_and_audit<W: Workload>(
+    db: &Database,
+    workload: &W,
+    clients: Clients,
+    routing: Routing,
+    ledger: &mut Ledger,
+) -> RunResult {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        let result = run_once(db, workload, clients, routing, attempt);
+        ledger.add(&result.tallies_all);
+        if let Err(error) = workload.audit(db, ledger) {
+            panic!("{clients:?}, {routing:?}: {error}");
+        }
+        // On a busy machine a short interval may pass without one transaction.
+        if result.classes.iter().any(|class| class.tally.completed() > 0) || attempt == 100 {
+            return result;
+        }
+    }
+}
