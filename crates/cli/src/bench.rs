@@ -204,7 +204,8 @@ fn load<W: Workload>(workload: &W, db: &Database, resident_before: Option<u64>) 
     let began = Instant::now();
     let loaded = while_loading(workload.expected_rows(), &progress, || workload.load(db, &progress));
     let elapsed = began.elapsed();
-    let rows = loaded.map_err(|error| CliError::failed(format!("the database could not be loaded: {error}")))?;
+    let rows =
+        loaded.map_err(|error| CliError::failed(format!("the database could not be loaded: {error}")))?;
     let resident_bytes =
         resident_bytes().zip(resident_before).map(|(now, before)| now.saturating_sub(before));
     let tree_bytes = db.memory_bytes().map_err(CliError::failed)? as u64;
@@ -220,7 +221,8 @@ fn measure<W: Workload>(
     let mut ledger = Ledger::new();
     let mut runs = Vec::new();
     for number in 0..config.runs {
-        let label = if config.runs > 1 { format!("run {}/{}: ", number + 1, config.runs) } else { String::new() };
+        let label =
+            if config.runs > 1 { format!("run {}/{}: ", number + 1, config.runs) } else { String::new() };
         let bar = RunBar::new(label, config.warmup, config.measured);
         let options = RunOptions {
             clients: config.clients,
@@ -230,7 +232,8 @@ fn measure<W: Workload>(
             run: u64::from(number),
         };
         let watch = |Progress { measuring, elapsed, tps }| {
-            let (phase, before) = if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
+            let (phase, before) =
+                if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
             bar.show(phase, before, elapsed, tps);
         };
         let result = driver::run(db, workload, &options, interrupt::flag(), watch);

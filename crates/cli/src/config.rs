@@ -69,9 +69,9 @@ impl RunConfig {
             RoutingArg::Owner => Routing::Owner,
         };
         let clients = match (args.clients, args.sessions) {
-            (Some(threads), _) => {
-                Clients::Threads { threads: at_least_one("--clients", threads, "nobody to run transactions")? }
-            }
+            (Some(threads), _) => Clients::Threads {
+                threads: at_least_one("--clients", threads, "nobody to run transactions")?,
+            },
             (None, sessions) => {
                 let sessions = sessions.unwrap_or(SESSIONS_DEFAULT);
                 let per_worker = at_least_one("--sessions", sessions, "nobody to run transactions")?;

@@ -18,7 +18,9 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
         Ok(()) => Ok(()),
         // Whoever was reading has seen enough.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
-        Err(error) => Err(CliError::failed(format!("the result cannot be written to standard output: {error}"))),
+        Err(error) => {
+            Err(CliError::failed(format!("the result cannot be written to standard output: {error}")))
+        }
     }
 }
 
@@ -110,7 +112,10 @@ mod tests {
         let file = JsonFile::prepare(&path).expect("a writable path");
         file.write(&serde_json::json!({ "new": true })).expect("written");
         let text = std::fs::read_to_string(&path).expect("the file");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).expect("JSON"), serde_json::json!({ "new": true }));
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&text).expect("JSON"),
+            serde_json::json!({ "new": true })
+        );
         let names: Vec<_> = std::fs::read_dir(directory.path()).expect("the directory").collect();
         assert_eq!(names.len(), 1, "nothing else is left behind");
     }
@@ -120,7 +125,10 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         for path in [directory.path().to_owned(), directory.path().join("no/such/place.json")] {
             let refused = JsonFile::prepare(&path).expect_err("refused");
-            assert!(matches!(&refused, CliError::BadInput(why) if why.contains("cannot be written")), "{refused}");
+            assert!(
+                matches!(&refused, CliError::BadInput(why) if why.contains("cannot be written")),
+                "{refused}"
+            );
         }
     }
 

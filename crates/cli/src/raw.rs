@@ -45,7 +45,9 @@ pub(crate) fn raw(args: &RawArgs) -> Result<(), CliError> {
     bar.finish();
     let report = measured.map_err(|error| match error {
         raw::RawError::Rows(_) | raw::RawError::Memory(_) => CliError::bad_input(error),
-        raw::RawError::Tree(_) | raw::RawError::Workers(_) | raw::RawError::Interrupted => CliError::failed(error),
+        raw::RawError::Tree(_) | raw::RawError::Workers(_) | raw::RawError::Interrupted => {
+            CliError::failed(error)
+        }
     })?;
     let summary = machine::summary(&machine);
     output::print(&table::raw(&report, &summary))?;

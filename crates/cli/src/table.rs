@@ -70,7 +70,13 @@ fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         Value::Null => format!("{} sessions on each", config("sessions")),
         clients => format!("{clients} client threads outside"),
     };
-    writeln!(out, "  {} workers, {clients}, routing {}, seed {}", config("workers"), config("routing"), config("seed"))?;
+    writeln!(
+        out,
+        "  {} workers, {clients}, routing {}, seed {}",
+        config("workers"),
+        config("routing"),
+        config("seed")
+    )?;
     let machine = &report.machine;
     writeln!(
         out,
@@ -89,7 +95,12 @@ fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         rate(load.rows_per_second())
     )?;
     let ratio = share(tree_bytes, encoded_bytes);
-    write!(out, "memory      {} in trees, {ratio:.2} x the {} of encoded rows and keys", mib(tree_bytes), mib(encoded_bytes))?;
+    write!(
+        out,
+        "memory      {} in trees, {ratio:.2} x the {} of encoded rows and keys",
+        mib(tree_bytes),
+        mib(encoded_bytes)
+    )?;
     match resident_bytes {
         Some(bytes) => writeln!(out, "; the process grew by {}", mib(bytes)),
         None => writeln!(out),
@@ -116,7 +127,16 @@ fn throughput(out: &mut String, report: &BenchReport, run: &RunResult) -> std::f
 /// One line per class that ran.
 fn classes(run: &RunResult) -> String {
     let header = [
-        "class", "tps", "committed", "expected failures", "aborted", "p50 us", "p95 us", "p99 us", "p99.9 us", "max us",
+        "class",
+        "tps",
+        "committed",
+        "expected failures",
+        "aborted",
+        "p50 us",
+        "p95 us",
+        "p99 us",
+        "p99.9 us",
+        "max us",
     ];
     let mut lines: Vec<Vec<String>> = vec![header.map(str::to_owned).to_vec()];
     for class in &run.classes {
@@ -125,7 +145,9 @@ fn classes(run: &RunResult) -> String {
         if tally.completed() + aborted == 0 {
             continue;
         }
-        let quantile = |quantile| if latency.is_empty() { "-".to_owned() } else { us(latency.value_at_quantile(quantile)) };
+        let quantile = |quantile| {
+            if latency.is_empty() { "-".to_owned() } else { us(latency.value_at_quantile(quantile)) }
+        };
         lines.push(vec![
             class.name.to_owned(),
             rate(run.per_second(tally.completed())),
@@ -180,7 +202,12 @@ fn foot(out: &mut String, report: &BenchReport, run: &RunResult) -> std::fmt::Re
         count(statistics.remote_actions),
         count(statistics.forwarded),
     )?;
-    writeln!(out, "locks       {} entered, {} waited for", count(statistics.locks_entered), count(statistics.lock_waits))?;
+    writeln!(
+        out,
+        "locks       {} entered, {} waited for",
+        count(statistics.locks_entered),
+        count(statistics.lock_waits)
+    )?;
     writeln!(out, "workers     {}", workers(run))?;
     match &report.audit {
         Ok(audit) => writeln!(
@@ -203,7 +230,13 @@ fn workers(run: &RunResult) -> String {
         let ratios = || run.workers.iter().map(|worker| worker.busy_ratio);
         let mean = ratios().sum::<f64>() / run.workers.len() as f64;
         let (least, most) = (ratios().fold(1.0, f64::min), ratios().fold(0.0, f64::max));
-        return format!("{}: busy {} on average, {} to {}", run.workers.len(), busy(mean), busy(least), busy(most));
+        return format!(
+            "{}: busy {} on average, {} to {}",
+            run.workers.len(),
+            busy(mean),
+            busy(least),
+            busy(most)
+        );
     }
     let each = run.workers.iter().enumerate().map(|(at, worker)| match worker.core {
         Some(core) => format!("w{at} on core {core} busy {}", busy(worker.busy_ratio)),
@@ -249,7 +282,10 @@ mod tests {
     #[test]
     fn numbers_read_well() {
         assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
-        assert_eq!([0, 1_234, 56_789, 1_234_567, 9_999_999].map(us), ["0.00", "1.23", "56.8", "1,235", "10,000"]);
+        assert_eq!(
+            [0, 1_234, 56_789, 1_234_567, 9_999_999].map(us),
+            ["0.00", "1.23", "56.8", "1,235", "10,000"]
+        );
         assert_eq!(share(1, 0), 0.0);
     }
 

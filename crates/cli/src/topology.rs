@@ -39,8 +39,12 @@ fn measured(machine: &Machine) -> Result<Machine, CliError> {
     for warning in &measured.warnings {
         output::complain(&format!("warning: {warning}"));
     }
-    let ids: Vec<CpuId> =
-        measured.cpus.iter().map(|cpu| u32::try_from(*cpu).map(CpuId)).collect::<Result<_, _>>().map_err(CliError::failed)?;
+    let ids: Vec<CpuId> = measured
+        .cpus
+        .iter()
+        .map(|cpu| u32::try_from(*cpu).map(CpuId))
+        .collect::<Result<_, _>>()
+        .map_err(CliError::failed)?;
     let latencies = LatencyMatrix::new(&ids, &measured.ns).map_err(CliError::failed)?;
     machine.with_measured_islands(&latencies).map_err(CliError::failed)
 }

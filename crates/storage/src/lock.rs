@@ -375,7 +375,8 @@ impl LockTable {
                     }
                 }
                 if !stood_for {
-                    let in_the_way = lock.holders.iter().filter(|(other, held)| *other != owner && held.conflicts(mode));
+                    let in_the_way =
+                        lock.holders.iter().filter(|(other, held)| *other != owner && held.conflicts(mode));
                     blockers.extend(in_the_way.map(|(other, _)| other));
                 }
                 if mode == LockMode::Exclusive {

@@ -296,8 +296,8 @@ impl Field for Vec<u8> {
     }
 }
 
-/// Defines a struct and implements [`Row`](crate::Row) for it. Attributes, derives, documentation and visibilities
-/// are kept; the struct must be `Clone`. Field types are those that implement [`Field`](crate::Field).
+/// Defines a struct and implements [`Row`] for it. Attributes, derives, documentation and visibilities
+/// are kept; the struct must be `Clone`. Field types are those that implement [`Field`].
 ///
 /// ```
 /// use atrapos_storage::{FixedStr, Row, row};

@@ -14,15 +14,20 @@ pub trait Client {
     /// The reason for which the transaction aborted.
     fn run<R: Send + 'static>(
         &self,
-        route: Route,
+        route: &Route,
         procedure: impl Procedure<R>,
     ) -> impl Future<Output = Result<R, Abort>>;
 }
 
 impl Client for Session {
-    #[inline]
-    async fn run<R: Send + 'static>(&self, route: Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
-        Session::run(self, &route, procedure).await
+    /// The session's own future: one of ours around it would only be another copy of it.
+    #[inline(always)]
+    fn run<R: Send + 'static>(
+        &self,
+        route: &Route,
+        procedure: impl Procedure<R>,
+    ) -> impl Future<Output = Result<R, Abort>> {
+        Session::run(self, route, procedure)
     }
 }
 
@@ -43,8 +48,8 @@ impl<'a> Outside<'a> {
 
 impl Client for Outside<'_> {
     /// The future is ready when it is polled for the first time: it blocks.
-    async fn run<R: Send + 'static>(&self, route: Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
-        self.db.run(route, procedure)
+    async fn run<R: Send + 'static>(&self, route: &Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
+        self.db.run(route.clone(), procedure)
     }
 }
 

@@ -14,7 +14,6 @@ use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use atrapos::{
@@ -290,7 +289,17 @@ async fn run_session<W: Workload>(session: &Session, mut state: W::State, record
     let mut began = session.now();
     let mut turn_began = began;
     while !recorder.is_stopped() {
-        let (suspended, (class, outcome)) = told_whether_suspended(W::transaction(session, &mut state)).await;
+        let mut suspended = false;
+        let (class, outcome) = {
+            // Pinned where it is made: handed to another function, the whole future would be copied.
+            let mut transaction = pin!(W::transaction(session, &mut state));
+            poll_fn(|context| {
+                let poll = transaction.as_mut().poll(context);
+                suspended |= poll.is_pending();
+                poll
+            })
+            .await
+        };
         let now = session.now();
         recorder.record(class, &outcome, now.since(began));
         if let Err(abort) = outcome {
@@ -310,21 +319,6 @@ async fn run_session<W: Workload>(session: &Session, mut state: W::State, record
         }
     }
     Ok(())
-}
-
-/// Runs a future and says whether it had to wait for anything.
-#[inline]
-async fn told_whether_suspended<R>(future: impl Future<Output = R>) -> (bool, R) {
-    let mut future = pin!(future);
-    let mut suspended = false;
-    poll_fn(move |context| match future.as_mut().poll(context) {
-        Poll::Ready(result) => Poll::Ready((suspended, result)),
-        Poll::Pending => {
-            suspended = true;
-            Poll::Pending
-        }
-    })
-    .await
 }
 
 fn run_thread<W: Workload>(db: &Database, mut state: W::State, recorder: &Recorder) -> ClientEnd {

@@ -312,3 +312,46 @@ impl NodePtr {
         first + unsafe { below_in_vector(heads.add(first), head) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[repr(align(16))]
+    struct Heads([i32; VECTOR]);
+
+    #[test]
+    fn a_vector_counts_as_a_loop_does() {
+        let values = [i32::MIN, i32::MIN + 1, -2, -1, 0, 1, 2, NO_HEAD - 1, NO_HEAD];
+        for low in 0..=VECTOR {
+            for high in low..=VECTOR {
+                for window in values.windows(3) {
+                    // Some of the smallest, some of the middle one, the rest the greatest.
+                    let heads = Heads(std::array::from_fn(|i| {
+                        window[usize::from(i >= low) + usize::from(i >= high)]
+                    }));
+                    for head in values {
+                        let counted = heads.0.iter().filter(|&&other| other < head).count();
+                        // SAFETY: the array is as long and as aligned as is asked for.
+                        assert_eq!(unsafe { below_in_vector(heads.0.as_ptr(), head) }, counted);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn heads_are_the_bytes_behind_any_prefix() {
+        let bytes: Vec<u8> = (1..=40).map(|byte| byte * 6).collect();
+        for len in 0..=bytes.len() {
+            let key = SearchKey::new(&bytes[..len]);
+            for prefix_len in 0..=len {
+                assert_eq!(
+                    key.head_after(prefix_len),
+                    head_of(&bytes[prefix_len..len]),
+                    "{prefix_len} of {len}"
+                );
+            }
+        }
+    }
+}

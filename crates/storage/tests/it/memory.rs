@@ -127,7 +127,8 @@ fn rows_arriving_in_order_fill_pages() {
         tree.insert(&id.encode(), &[0; 100], id).unwrap();
     }
     let in_order = tree.bytes();
-    assert!(in_order.used * 10 >= in_order.page_bytes * 9, "{in_order:?}");
+    // A handful of pages, as under Miri, says nothing about the share that is filled.
+    assert!(cfg!(miri) || in_order.used * 10 >= in_order.page_bytes * 9, "{in_order:?}");
     // In order within each of many groups, too, though the groups take turns.
     let (groups, each) = if cfg!(miri) { (3u64, 100u64) } else { (40, 500) };
     let mut tree = Tree::new(TreeConfig::for_rows_of(100), Arc::new(HeapMemory));
@@ -138,7 +139,7 @@ fn rows_arriving_in_order_fill_pages() {
     }
     tree.check().unwrap();
     let grouped = tree.bytes();
-    assert!(grouped.used * 10 >= grouped.page_bytes * 8, "{grouped:?}");
+    assert!(cfg!(miri) || grouped.used * 10 >= grouped.page_bytes * 8, "{grouped:?}");
 }
 
 #[test]

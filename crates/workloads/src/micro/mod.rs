@@ -271,10 +271,10 @@ impl Workload for Micro {
         let outcome = match state.kind {
             Kind::Read => {
                 let read = async move |tx: &mut Tx<'_>| read(tx, table, &rows).await;
-                client.run(route, read).await.map(|sum| _ = black_box(sum))
+                client.run(&route, read).await.map(|sum| _ = black_box(sum))
             }
             Kind::Update => {
-                client.run(route, async move |tx: &mut Tx<'_>| update(tx, table, &rows).await).await
+                client.run(&route, async move |tx: &mut Tx<'_>| update(tx, table, &rows).await).await
             }
         };
         (if is_multisite { MULTISITE } else { LOCAL }, outcome.map(|()| Outcome::Succeeded))

@@ -149,17 +149,77 @@ impl Workload for Tatp {
         Ok(TatpState { tables, parameters: Parameters::new(self.mix, self.choice, keys, random) })
     }
 
+    // One function for all classes: a future inside another costs a copy of it. The rows that nobody looks at pass through
+    // `black_box`, so that they are returned all the same.
     #[inline]
     async fn transaction<C: Client>(client: &C, state: &mut TatpState) -> (ClassId, Result<Outcome, Abort>) {
-        let class = state.parameters.class();
+        let (tables, parameters) = (&state.tables, &mut state.parameters);
+        let class = parameters.class();
         let outcome = match class {
-            Class::GetSubscriberData => get_subscriber_data(client, state).await,
-            Class::GetNewDestination => get_new_destination(client, state).await,
-            Class::GetAccessData => get_access_data(client, state).await,
-            Class::UpdateSubscriberData => update_subscriber_data(client, state).await,
-            Class::UpdateLocation => update_location(client, state).await,
-            Class::InsertCallForwarding => insert_call_forwarding(client, state).await,
-            Class::DeleteCallForwarding => delete_call_forwarding(client, state).await,
+            Class::GetSubscriberData => {
+                let (table, s_id) = (tables.subscriber, parameters.s_id());
+                let route = table.at(&s_id);
+                let get = async move |tx: &mut Tx<'_>| procedures::get_subscriber_data(tx, table, s_id).await;
+                client.run(&route, get).await.map(|row| outcome_of(black_box(&row).is_some()))
+            }
+            Class::GetNewDestination => {
+                let (tables, s_id, sf_type) = (*tables, parameters.s_id(), parameters.type_number());
+                let (start, end) = (parameters.start_time(), parameters.end_time());
+                let route = tables.special_facility.at(&(s_id, sf_type));
+                let get = async move |tx: &mut Tx<'_>| {
+                    procedures::get_new_destination(tx, tables, s_id, sf_type, start, end).await
+                };
+                client.run(&route, get).await.map(|found| outcome_of(!black_box(&found).is_empty()))
+            }
+            Class::GetAccessData => {
+                let (table, s_id, ai_type) =
+                    (tables.access_info, parameters.s_id(), parameters.type_number());
+                let route = table.at(&(s_id, ai_type));
+                let get =
+                    async move |tx: &mut Tx<'_>| procedures::get_access_data(tx, table, s_id, ai_type).await;
+                client.run(&route, get).await.map(|row| outcome_of(black_box(&row).is_some()))
+            }
+            Class::UpdateSubscriberData => {
+                let (tables, s_id, bit) = (*tables, parameters.s_id(), parameters.bit());
+                let (sf_type, data_a) = (parameters.type_number(), parameters.data_a());
+                let route = tables.subscriber.at(&s_id);
+                let update = async move |tx: &mut Tx<'_>| {
+                    procedures::update_subscriber_data(tx, tables, s_id, bit, sf_type, data_a).await
+                };
+                match client.run(&route, update).await {
+                    Ok(()) => Ok(Outcome::Succeeded),
+                    Err(abort) if abort.reason() == AbortReason::User => Ok(Outcome::ExpectedFailure),
+                    Err(abort) => Err(abort),
+                }
+            }
+            Class::UpdateLocation => {
+                let (tables, number, location) = (*tables, sub_nbr(parameters.s_id()), parameters.location());
+                let route = tables.by_number.at(&number);
+                let update = async move |tx: &mut Tx<'_>| {
+                    procedures::update_location(tx, tables, number, location).await
+                };
+                client.run(&route, update).await.map(outcome_of)
+            }
+            Class::InsertCallForwarding => {
+                let (tables, number, sf_type) =
+                    (*tables, sub_nbr(parameters.s_id()), parameters.type_number());
+                let (start, row) = (parameters.start_time(), parameters.forwarding());
+                let route = tables.by_number.at(&number);
+                let insert = async move |tx: &mut Tx<'_>| {
+                    procedures::insert_call_forwarding(tx, tables, number, sf_type, start, row.clone()).await
+                };
+                client.run(&route, insert).await.map(outcome_of)
+            }
+            Class::DeleteCallForwarding => {
+                let (tables, number, sf_type) =
+                    (*tables, sub_nbr(parameters.s_id()), parameters.type_number());
+                let start = parameters.start_time();
+                let route = tables.by_number.at(&number);
+                let delete = async move |tx: &mut Tx<'_>| {
+                    procedures::delete_call_forwarding(tx, tables, number, sf_type, start).await
+                };
+                client.run(&route, delete).await.map(outcome_of)
+            }
         };
         (class.id(), outcome)
     }
@@ -169,93 +229,10 @@ impl Workload for Tatp {
     }
 }
 
-type Done = Result<Outcome, Abort>;
-
 /// Success, or the failure the specification expects.
 #[inline]
 fn outcome_of(succeeded: bool) -> Outcome {
     if succeeded { Outcome::Succeeded } else { Outcome::ExpectedFailure }
-}
-
-// In what follows a result is passed through `black_box` so that a row which nobody looks at is returned all the same.
-
-#[inline]
-async fn get_subscriber_data<C: Client>(client: &C, state: &mut TatpState) -> Done {
-    let (tables, s_id) = (state.tables, state.parameters.s_id());
-    let route = tables.subscriber.at(&s_id);
-    let row =
-        client.run(route, async move |tx| procedures::get_subscriber_data(tx, tables, s_id).await).await?;
-    Ok(outcome_of(black_box(&row).is_some()))
-}
-
-#[inline]
-async fn get_new_destination<C: Client>(client: &C, state: &mut TatpState) -> Done {
-    let (tables, parameters) = (state.tables, &mut state.parameters);
-    let (s_id, sf_type) = (parameters.s_id(), parameters.type_number());
-    let (start, end) = (parameters.start_time(), parameters.end_time());
-    let route = tables.special_facility.at(&(s_id, sf_type));
-    let procedure = async move |tx: &mut Tx<'_>| {
-        procedures::get_new_destination(tx, tables, s_id, sf_type, start, end).await
-    };
-    let found = client.run(route, procedure).await?;
-    Ok(outcome_of(!black_box(&found).is_empty()))
-}
-
-#[inline]
-async fn get_access_data<C: Client>(client: &C, state: &mut TatpState) -> Done {
-    let (tables, s_id) = (state.tables, state.parameters.s_id());
-    let ai_type = state.parameters.type_number();
-    let route = tables.access_info.at(&(s_id, ai_type));
-    let row = client
-        .run(route, async move |tx| procedures::get_access_data(tx, tables, s_id, ai_type).await)
-        .await?;
-    Ok(outcome_of(black_box(&row).is_some()))
-}
-
-async fn update_subscriber_data<C: Client>(client: &C, state: &mut TatpState) -> Done {
-    let (tables, parameters) = (state.tables, &mut state.parameters);
-    let (s_id, bit) = (parameters.s_id(), parameters.bit());
-    let (sf_type, data_a) = (parameters.type_number(), parameters.data_a());
-    let route = tables.subscriber.at(&s_id);
-    let procedure = async move |tx: &mut Tx<'_>| {
-        procedures::update_subscriber_data(tx, tables, s_id, bit, sf_type, data_a).await
-    };
-    match client.run(route, procedure).await {
-        Ok(()) => Ok(Outcome::Succeeded),
-        Err(abort) if abort.reason() == AbortReason::User => Ok(Outcome::ExpectedFailure),
-        Err(abort) => Err(abort),
-    }
-}
-
-async fn update_location<C: Client>(client: &C, state: &mut TatpState) -> Done {
-    let (tables, parameters) = (state.tables, &mut state.parameters);
-    let (number, location) = (sub_nbr(parameters.s_id()), parameters.location());
-    let route = tables.by_number.at(&number);
-    let procedure =
-        async move |tx: &mut Tx<'_>| procedures::update_location(tx, tables, number, location).await;
-    client.run(route, procedure).await.map(outcome_of)
-}
-
-async fn insert_call_forwarding<C: Client>(client: &C, state: &mut TatpState) -> Done {
-    let (tables, parameters) = (state.tables, &mut state.parameters);
-    let (number, sf_type) = (sub_nbr(parameters.s_id()), parameters.type_number());
-    let (start, row) = (parameters.start_time(), parameters.forwarding());
-    let route = tables.by_number.at(&number);
-    let procedure = async move |tx: &mut Tx<'_>| {
-        procedures::insert_call_forwarding(tx, tables, number, sf_type, start, row.clone()).await
-    };
-    client.run(route, procedure).await.map(outcome_of)
-}
-
-async fn delete_call_forwarding<C: Client>(client: &C, state: &mut TatpState) -> Done {
-    let (tables, parameters) = (state.tables, &mut state.parameters);
-    let (number, sf_type) = (sub_nbr(parameters.s_id()), parameters.type_number());
-    let start = parameters.start_time();
-    let route = tables.by_number.at(&number);
-    let procedure = async move |tx: &mut Tx<'_>| {
-        procedures::delete_call_forwarding(tx, tables, number, sf_type, start).await
-    };
-    client.run(route, procedure).await.map(outcome_of)
 }
 
 #[cfg(test)]

@@ -7,13 +7,14 @@
 //! there already) is no abort but an answer. One transaction cannot answer so: when `UPDATE_SUBSCRIBER_DATA` finds no
 //! facility, it has changed the subscriber already; it aborts, so that a failed transaction changes nothing.
 
+use std::future::Future;
 use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
-use atrapos::{Abort, KeyRange, Tx};
+use atrapos::{Abort, KeyRange, TableRef, Tx};
 
 use super::generator::TYPES;
-use super::schema::{AccessInfo, CallForwarding, Digits15, Subscriber, Tables};
+use super::schema::{AccessInfo, AccessInfos, CallForwarding, Digits15, Subscriber, Subscribers, Tables};
 
 /// The numbers that `GET_NEW_DESTINATION` returns: at most one per start time.
 pub type Destinations = ArrayVec<Digits15, 3>;
@@ -22,13 +23,13 @@ pub type Destinations = ArrayVec<Digits15, 3>;
 ///
 /// # Errors
 /// As [`Tx::run`].
-#[inline]
-pub async fn get_subscriber_data(
+#[inline(always)]
+pub fn get_subscriber_data(
     tx: &mut Tx<'_>,
-    tables: Tables,
+    subscriber: TableRef<Subscribers>,
     s_id: u64,
-) -> Result<Option<Subscriber>, Abort> {
-    tx.get(tables.subscriber, s_id).await
+) -> impl Future<Output = Result<Option<Subscriber>, Abort>> {
+    tx.get(subscriber, s_id)
 }
 
 /// `GET_NEW_DESTINATION`: where calls of an active facility go, by forwarding that began at `start_time` or earlier and ends
@@ -64,14 +65,14 @@ pub async fn get_new_destination(
 ///
 /// # Errors
 /// As [`Tx::run`].
-#[inline]
-pub async fn get_access_data(
+#[inline(always)]
+pub fn get_access_data(
     tx: &mut Tx<'_>,
-    tables: Tables,
+    access_info: TableRef<AccessInfos>,
     s_id: u64,
     ai_type: u8,
-) -> Result<Option<AccessInfo>, Abort> {
-    tx.get(tables.access_info, (s_id, ai_type)).await
+) -> impl Future<Output = Result<Option<AccessInfo>, Abort>> {
+    tx.get(access_info, (s_id, ai_type))
 }
 
 /// Why `UPDATE_SUBSCRIBER_DATA` aborts.

@@ -160,7 +160,9 @@ fn procedures_do_what_the_specification_says() {
                 procedures::update_subscriber_data(tx, tables, s_id, bit, sf_type, 77).await
             });
             let row = db
-                .run(at.clone(), async move |tx| procedures::get_subscriber_data(tx, tables, s_id).await)
+                .run(at.clone(), async move |tx| {
+                    procedures::get_subscriber_data(tx, tables.subscriber, s_id).await
+                })
                 .expect("a read")
                 .expect("the subscriber");
             match facility {
@@ -194,7 +196,9 @@ fn procedures_do_what_the_specification_says() {
             let updated = procedures::update_location(tx, tables, number, 4711).await?;
             Ok((
                 updated,
-                procedures::get_subscriber_data(tx, tables, s_id).await?.map(|row| row.vlr_location),
+                procedures::get_subscriber_data(tx, tables.subscriber, s_id)
+                    .await?
+                    .map(|row| row.vlr_location),
             ))
         });
         assert_eq!(location, Ok((true, Some(4711))));
@@ -205,7 +209,7 @@ fn procedures_do_what_the_specification_says() {
         Ok((
             procedures::update_location(tx, tables, unknown, 1).await?,
             procedures::delete_call_forwarding(tx, tables, unknown, 1, 0).await?,
-            procedures::get_access_data(tx, tables, SUBSCRIBERS + 1, 1).await?.is_some(),
+            procedures::get_access_data(tx, tables.access_info, SUBSCRIBERS + 1, 1).await?.is_some(),
         ))
     });
     assert_eq!(nobody, Ok((false, false, false)));
