@@ -156,7 +156,7 @@ impl Apply<'_> {
         let LockTarget::Key(key) = &*self.target else { unreachable!("insertions lock a key") };
         match self.partition.tree.insert(key, self.scratch, version) {
             Ok(()) => {
-                self.undo.to_absent(self.place, key);
+                self.undo.remember_absent(self.place, key);
                 Ok(true)
             }
             Err(InsertError::Duplicate(_)) => Ok(false),
@@ -305,7 +305,7 @@ impl Apply<'_> {
         };
         let Some(mut row) = found else { unreachable!("the row was just read") };
         if row.bytes().len() == new.len() {
-            self.undo.to_row(self.place, key, old_version, row.bytes());
+            self.undo.remember_row(self.place, key, old_version, row.bytes());
             row.bytes_mut().copy_from_slice(new);
             row.set_version(version);
             return Ok(());
@@ -313,7 +313,7 @@ impl Apply<'_> {
         let old = row.bytes().to_vec();
         match tree.update(key, new, version) {
             Ok(_) => {
-                self.undo.to_row(self.place, key, old_version, &old);
+                self.undo.remember_row(self.place, key, old_version, &old);
                 Ok(())
             }
             Err(error) => Err(self.refuse(&error)),
@@ -354,7 +354,7 @@ impl Apply<'_> {
             row.version
         });
         let Some(version) = removed else { return false };
-        self.undo.to_row(self.place, key, version, self.scratch);
+        self.undo.remember_row(self.place, key, version, self.scratch);
         // The deletion takes a version too: what is inserted here later is newer than the deletion.
         self.partition.next_version();
         true

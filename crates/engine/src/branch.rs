@@ -45,13 +45,13 @@ pub(crate) struct UndoLog {
 impl UndoLog {
     /// Remembers that `key` had no row.
     #[inline]
-    pub(crate) fn to_absent(&mut self, place: Place, key: &KeyBuf) {
+    pub(crate) fn remember_absent(&mut self, place: Place, key: &KeyBuf) {
         self.changes.push(Undo { place, key: key.clone(), row: None });
     }
 
     /// Remembers the row that `key` had.
     #[inline]
-    pub(crate) fn to_row(&mut self, place: Place, key: &KeyBuf, version: u64, row: &[u8]) {
+    pub(crate) fn remember_row(&mut self, place: Place, key: &KeyBuf, version: u64, row: &[u8]) {
         let start = self.rows.len();
         self.rows.extend_from_slice(row);
         self.changes.push(Undo { place, key: key.clone(), row: Some((version, start..self.rows.len())) });

@@ -47,7 +47,7 @@ pub use procedure::{Procedure, Session};
 pub use range::KeyRange;
 pub use routing::{FamilyScheme, Route, Scheme};
 pub use run::Run;
-pub use schema::{Dependency, Index, IndexRef, Schema, SchemaError, Table, TableId, TableRef};
+pub use schema::{Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef};
 pub use stats::Statistics;
 pub use trace::{Stage, TraceEvent};
 pub use tx::{Phase, Tx};

@@ -265,7 +265,7 @@ impl<'a> Loader<'a> {
             match bulk.finish() {
                 Ok(tree) => tables.partition_mut(place).tree = tree,
                 Err(error) => {
-                    finished = Err(refuse_bulk(shard.catalog.tables[place.table.at()].name, &error))
+                    finished = Err(refuse_bulk(shard.catalog.tables[place.table.at()].name, &error));
                 }
             }
         }

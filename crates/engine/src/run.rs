@@ -132,7 +132,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
                 }
                 Poll::Ready(returned) => {
                     if let Step::Sent(_, half_way) = std::mem::replace(&mut self.step, Step::Start) {
-                        half_way.is_over();
+                        half_way.disarm();
                     }
                     match self.tx.received(returned) {
                         Ok(result) => self.follow(result),

@@ -221,6 +221,9 @@ impl std::fmt::Debug for Schema {
 #[error("{0}")]
 pub struct SchemaError(pub(crate) String);
 
+/// From key and row of a child to the key of its parent.
+pub type ParentKey<Child, Parent> = fn(&<Child as Table>::Key, &<Child as Table>::Row) -> <Parent as Table>::Key;
+
 impl Schema {
     /// An empty schema.
     #[must_use]
@@ -293,7 +296,7 @@ impl Schema {
     #[must_use]
     pub fn foreign_key_by_index<ByParent: Index, Parent: Table>(
         mut self,
-        parent_key: fn(&<ByParent::Table as Table>::Key, &<ByParent::Table as Table>::Row) -> Parent::Key,
+        parent_key: ParentKey<ByParent::Table, Parent>,
         enforced: bool,
     ) -> Schema {
         self.foreign_keys.push(ForeignKeyDecl {

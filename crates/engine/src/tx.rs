@@ -159,7 +159,7 @@ pub(crate) struct HalfWay<'a>(pub(crate) &'a TxCore);
 impl HalfWay<'_> {
     /// The operation has come to its end.
     #[inline]
-    pub(crate) fn is_over(self) {
+    pub(crate) fn disarm(self) {
         std::mem::forget(self);
     }
 }
@@ -413,6 +413,9 @@ fn refused(reason: AbortReason) -> Abort {
 /// What an action brings back from its owner: its result and what must follow.
 pub(crate) type Returned<O> = (Result<<O as Operation>::Output, Abort>, Vec<Follower>);
 
+/// What several actions bring back.
+type ReturnedAll<O> = (Result<Vec<<O as Operation>::Output>, Abort>, Vec<Follower>);
+
 /// Runs, at the owner, an action of a transaction that has its home on another worker, and replies.
 fn on_action<O: Operation>(
     worker: &Rc<EngineWorker>,
@@ -447,7 +450,7 @@ fn on_actions<O: Operation>(
     worker: &Rc<EngineWorker>,
     owner: LockOwner,
     actions: Vec<Action<O>>,
-    reply: Reply<(Result<Vec<O::Output>, Abort>, Vec<Follower>)>,
+    reply: Reply<ReturnedAll<O>>,
 ) {
     let shard = worker.shard();
     let branch = shard.visitor(owner);
@@ -635,7 +638,7 @@ impl<'w> Tx<'w> {
             polled
         })
         .await;
-        half_way.is_over();
+        half_way.disarm();
         result
     }
 
