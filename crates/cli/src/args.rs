@@ -11,7 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 ///
 /// This command measures it on your machine, and shows what your machine looks like to it.
 #[derive(Debug, Parser)]
-#[command(version, arg_required_else_help = true, after_help = EXAMPLES)]
+// Of an option given twice the last one counts, so that a script can append to what it was given.
+#[command(version, arg_required_else_help = true, args_override_self = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

@@ -105,10 +105,10 @@ mod tests {
     fn a_file_is_replaced_only_when_its_successor_is_whole() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("result.json");
-        std::fs::write(&path, "old").expect("a file");
+        JsonFile::prepare(&path).and_then(|file| file.write(&serde_json::json!("old"))).expect("written");
         let abandoned = JsonFile::prepare(&path).expect("a writable path");
         drop(abandoned);
-        assert_eq!(std::fs::read_to_string(&path).expect("the file"), "old");
+        assert_eq!(std::fs::read_to_string(&path).expect("the file"), "\"old\"\n");
         let file = JsonFile::prepare(&path).expect("a writable path");
         file.write(&serde_json::json!({ "new": true })).expect("written");
         let text = std::fs::read_to_string(&path).expect("the file");

@@ -281,7 +281,7 @@ mod tests {
     macro_rules! pairs {
         ($($name:ident: $strategy:expr;)*) => {
             proptest! {
-                #![proptest_config(crate::testing::config(512, 8))]
+                #![proptest_config(crate::testing::config(512, 2))]
                 $(#[test]
                 fn $name(a in $strategy, b in $strategy) {
                     ordered_and_back(&a, &b)?;
@@ -315,7 +315,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::testing::config(1024, 16))]
+        #![proptest_config(crate::testing::config(1024, 4))]
 
         #[test]
         fn successor_is_the_end_of_the_prefix_range(prefix in proptest::collection::vec(0xfdu8.., 0..4), key in proptest::collection::vec(0xfcu8.., 0..6)) {

@@ -5,7 +5,8 @@
 //! makes repartitioning cheap (thesis §4.3).
 //!
 //! This crate knows bytes and order. It names no thread, no clock and no file: `clippy.toml` beside it makes that a
-//! build failure.
+//! build failure. Two exceptions are off the path of every access and give their reasons where they stand: the list of
+//! chunks in `memory` is locked once per chunk, and the stamps in `tree::position` come from one counter in blocks.
 
 mod key;
 pub mod lock;

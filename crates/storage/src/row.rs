@@ -434,7 +434,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(crate::testing::config(256, 8))]
+        #![proptest_config(crate::testing::config(256, 4))]
 
         #[test]
         fn rows_come_back(row in wide(), cut in 0usize..200) {

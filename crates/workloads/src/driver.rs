@@ -206,9 +206,7 @@ fn run_sessions<W: Workload>(
         match streams.map(|stream| workload.state(db, reach, stream)).collect() {
             Ok(states) => hosts.push((worker, states)),
             // With more workers than data some have nothing to do; that is no reason to refuse the others' run.
-            Err(SetupError::NothingOwned { worker }) => {
-                nothing_owned = Some(SetupError::NothingOwned { worker })
-            }
+            Err(error @ SetupError::NothingOwned { .. }) => nothing_owned = Some(error),
             Err(error) => return Err(error.into()),
         }
     }

@@ -16,6 +16,7 @@
 #[cfg(test)]
 mod chi_square;
 mod client;
+mod digits;
 pub mod driver;
 mod keys;
 pub mod latency;

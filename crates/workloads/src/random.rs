@@ -8,6 +8,8 @@
 use atrapos_runtime::rng::{Rng, Seed};
 use rand::Rng as _;
 
+use crate::digits;
+
 /// A seeded generator with the few draws that workloads need.
 #[derive(Clone, Debug)]
 pub struct Random {
@@ -68,12 +70,8 @@ impl Random {
     #[inline]
     pub fn digits<const N: usize>(&mut self) -> [u8; N] {
         let mut digits = [b'0'; N];
-        for run in digits.chunks_mut(9) {
-            let mut rest = self.small(1_000_000_000);
-            for digit in run {
-                *digit = b'0' + (rest % 10) as u8;
-                rest /= 10;
-            }
+        for run in digits.chunks_mut(8) {
+            run.copy_from_slice(&digits::eight(self.small(100_000_000))[..run.len()]);
         }
         digits
     }

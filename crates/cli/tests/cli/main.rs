@@ -1,1 +1,5 @@
-//! The command, run as a user runs it.
+//! The command, run as a user runs it: what it prints, what it refuses, and what it leaves behind.
+
+mod bad_input;
+mod results;
+mod support;

@@ -247,7 +247,7 @@ mod tests {
     use std::sync::Arc;
 
     fn tree() -> Tree {
-        let rows = if cfg!(miri) { 80u64 } else { 20_000 };
+        let rows = if cfg!(miri) { 70u64 } else { 20_000 };
         let mut tree = Tree::new(TreeConfig::for_rows_of(100), Arc::new(HeapMemory));
         for id in 0..rows {
             tree.insert(&id.encode(), &[id as u8; 100], id).unwrap();

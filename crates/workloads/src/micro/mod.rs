@@ -14,8 +14,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use atrapos::{
-    Abort, Database, KeyRange, LoadError, LoadProgress, Schema, SchemaError, Session, Table, TableRef, Tx,
-    WorkerId, row,
+    Abort, Database, KeyRange, LoadError, LoadProgress, Schema, SchemaError, Session, SessionHandle, Table,
+    TableRef, Tx, WorkerId, row,
 };
 
 use crate::client::Client;
@@ -338,7 +338,7 @@ fn audit(
                 .push(db.spawn_session(worker, async move |session| audit_own(&session, table, &own).await)?);
         }
     }
-    let sums: Vec<_> = sessions.into_iter().map(|session| session.join()).collect();
+    let sums: Vec<_> = sessions.into_iter().map(SessionHandle::join).collect();
     let mut found = 0;
     for sum in sums {
         found += sum??;

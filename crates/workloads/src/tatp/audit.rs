@@ -11,7 +11,7 @@
 
 use std::ops::ControlFlow;
 
-use atrapos::{Abort, Database, KeyRange, Session, TableRef, Tx, WorkerId};
+use atrapos::{Abort, Database, KeyRange, Session, SessionHandle, TableRef, Tx, WorkerId};
 
 use super::generator::{END_TIME_MAX, Population, START_TIMES};
 use super::parameters::Class;
@@ -42,7 +42,7 @@ pub(super) fn audit(
     }
     let mut loaded = Loaded::default();
     // Every session is awaited before the first error is reported.
-    let parts: Vec<_> = sessions.into_iter().map(|session| session.join()).collect();
+    let parts: Vec<_> = sessions.into_iter().map(SessionHandle::join).collect();
     for part in parts {
         let part = part??;
         loaded.access += part.access;

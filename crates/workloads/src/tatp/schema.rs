@@ -10,6 +10,8 @@
 
 use atrapos::{Database, Index, IndexRef, Schema, SchemaError, Table, TableRef, row};
 
+use crate::digits;
+
 /// A phone number of 15 decimal digits, as text.
 pub type Digits15 = [u8; 15];
 
@@ -17,13 +19,7 @@ pub type Digits15 = [u8; 15];
 #[inline]
 #[must_use]
 pub fn sub_nbr(s_id: u64) -> Digits15 {
-    let mut digits = [b'0'; 15];
-    let mut rest = s_id;
-    for digit in digits.iter_mut().rev() {
-        *digit = b'0' + (rest % 10) as u8;
-        rest /= 10;
-    }
-    digits
+    digits::fifteen(s_id)
 }
 
 /// The largest `s_id` that has a number of 15 digits.

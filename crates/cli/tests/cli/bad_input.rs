@@ -1,0 +1,149 @@
+//! What makes no sense is refused: one clear sentence, exit status 2, and nothing lost.
+
+use crate::support::{quick, run, stderr, stdout};
+
+/// Runs the command, which must refuse, and returns its only sentence.
+fn refused(arguments: &[&str]) -> String {
+    let output = run(arguments);
+    let complaint = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?} said: {complaint}");
+    assert_eq!(stdout(&output), "", "{arguments:?} printed a result");
+    assert!(!complaint.contains("panicked"), "{complaint}");
+    assert!(complaint.starts_with("error: "), "{complaint}");
+    assert_eq!(complaint.lines().count(), 1, "{arguments:?} said more than one sentence: {complaint}");
+    complaint
+}
+
+#[test]
+fn an_unknown_mix_is_refused_with_those_there_are() {
+    let complaint = refused(&["bench", "tatp", "--mix", "fast"]);
+    for name in ["'fast'", "standard", "get-subscriber-data", "delete-call-forwarding"] {
+        assert!(complaint.contains(name), "{complaint}");
+    }
+}
+
+#[test]
+fn numbers_of_nothing_are_refused() {
+    for (arguments, what) in [
+        (&["bench", "tatp", "--workers", "0"][..], "--workers 0"),
+        (&["bench", "tatp", "--subscribers", "0"], "0 subscribers"),
+        (&["bench", "tatp", "--runs", "0"], "--runs 0"),
+        (&["bench", "tatp", "--clients", "0"], "--clients 0"),
+        (&["bench", "tatp", "--sessions", "0"], "--sessions 0"),
+        (&["bench", "tatp", "--seconds", "0"], "--seconds 0"),
+        (&["bench", "tatp", "--seconds", "nan"], "--seconds NaN"),
+        (&["bench", "tatp", "--warmup", "inf"], "--warmup inf"),
+        (&["bench", "micro", "--rows", "0"], "0 different rows"),
+        (&["bench", "micro", "--rows-per-site", "0"], "0 rows"),
+        (&["bench", "micro", "--rows", "11", "--rows-per-site", "10"], "11 different rows"),
+        (&["bench", "micro", "--multisite", "2"], "probability 2"),
+        (&["bench", "micro", "--zipf", "nan"], "exponent NaN"),
+        (&["bench", "raw", "--rows", "0"], "0 rows"),
+        (&["bench", "raw", "--runs", "0"], "zero runs"),
+    ] {
+        let complaint = refused(arguments);
+        assert!(complaint.contains(what), "{arguments:?} said: {complaint}");
+    }
+}
+
+#[test]
+fn more_than_there_can_be_is_refused() {
+    let complaint = refused(&["bench", "tatp", "--workers", "5000"]);
+    assert!(complaint.contains("5000 workers"), "{complaint}");
+    let complaint = refused(&["bench", "tatp", "--sessions", "1000000000"]);
+    assert!(complaint.contains("1000000000 clients"), "{complaint}");
+    let complaint = refused(&["bench", "tatp", "--subscribers", "18446744073709551615"]);
+    assert!(complaint.contains("15 digits"), "{complaint}");
+}
+
+#[test]
+fn more_than_memory_holds_is_refused_with_what_it_holds() {
+    for (arguments, unit) in [
+        (&["bench", "tatp", "--subscribers", "900000000000"][..], "subscribers"),
+        (&["bench", "micro", "--rows-per-site", "900000000000"], "rows"),
+        (&["bench", "raw", "--rows", "4294967295"], "rows"),
+    ] {
+        let complaint = refused(arguments);
+        let (_, fit) = complaint.split_once("at most ").expect("it says how much fits");
+        let fit: u64 = fit.split(' ').next().expect("a number").parse().expect("a number");
+        assert!(complaint.contains(unit) && fit > 0, "{complaint}");
+    }
+}
+
+#[test]
+fn a_topology_that_is_none_is_refused() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let contradictory = directory.path().join("contradictory.toml");
+    let text = "[[island]]\ncpus = \"0-1\"\nnode = 0\n[[island]]\ncpus = \"1-2\"\nnode = 0\n";
+    std::fs::OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .open(&contradictory)
+        .and_then(|mut file| std::io::Write::write_all(&mut file, text.as_bytes()))
+        .expect("a file");
+    let contradictory = contradictory.to_str().expect("text");
+    let missing = directory.path().join("missing.toml");
+    let missing = missing.to_str().expect("text");
+    for topology in [contradictory, missing, "pack:0", "pack:two", "nonsense", "/dev"] {
+        for arguments in [
+            &["topology", "--topology", topology][..],
+            &["bench", "tatp", "--topology", topology],
+            &["bench", "raw", "--topology", topology],
+        ] {
+            refused(arguments);
+        }
+    }
+    let complaint = refused(&["topology", "--topology", "pack:2 core:2 pu:1", "--measure"]);
+    assert!(complaint.contains("only this machine can be measured"), "{complaint}");
+}
+
+#[test]
+fn a_json_path_that_cannot_be_written_is_refused_before_the_run() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let somewhere = directory.path().join("no/such/directory/result.json");
+    for path in [somewhere.to_str().expect("text"), directory.path().to_str().expect("text")] {
+        for benchmark in ["tatp", "micro", "raw"] {
+            // So long a run that the test would notice if it was made.
+            let complaint = refused(&["bench", benchmark, "--seconds", "100000", "--json", path]);
+            assert!(complaint.contains("cannot be written") && complaint.contains(path), "{complaint}");
+        }
+    }
+}
+
+#[test]
+fn a_refused_run_leaves_an_old_result_as_it_was() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("result.json");
+    std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), &path).expect("an old file");
+    let before = std::fs::read(&path).expect("the old file");
+    let path_text = path.to_str().expect("text");
+    refused(&["bench", "tatp", "--subscribers", "900000000000", "--json", path_text]);
+    assert_eq!(std::fs::read(&path).expect("the old file"), before);
+    assert_eq!(
+        std::fs::read_dir(directory.path()).expect("the directory").count(),
+        1,
+        "nothing is left behind"
+    );
+}
+
+#[test]
+fn what_cannot_be_parsed_exits_with_2_too() {
+    for arguments in [
+        &[][..],
+        &["bench"],
+        &["bench", "fast"],
+        &["bench", "tatp", "--workers", "many"],
+        &["bench", "tatp", "--workers", "-1"],
+        &["bench", "tatp", "--routing", "both"],
+        &["bench", "tatp", "--clients", "2", "--sessions", "2"],
+        &["bench", "micro", "--kind", "delete"],
+        &["topology", "--json", "--toml"],
+        &["--no-such-option"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(!stderr(&output).contains("panicked") && !stderr(&output).is_empty(), "{arguments:?}");
+    }
+    let quick = quick("tatp", &["--keys", "hot"]);
+    assert_eq!(run(&quick).status.code(), Some(2));
+}

@@ -1,0 +1,277 @@
+//! What the command prints and writes when all goes well, and when it is interrupted.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{quick, run, stderr, stdout};
+
+/// Runs a quick benchmark with a JSON file, and returns its text and its JSON.
+fn benchmark(benchmark: &str, more: &[&str]) -> (String, Value) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("result.json");
+    let mut arguments = quick(benchmark, more);
+    arguments.extend(["--json", path.to_str().expect("text")]);
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?} said: {}", stderr(&output));
+    assert_eq!(std::fs::read_dir(directory.path()).expect("the directory").count(), 1, "one file, whole");
+    let text = std::fs::read_to_string(&path).expect("the file");
+    (stdout(&output), serde_json::from_str(&text).expect("one JSON object"))
+}
+
+fn keys(value: &Value) -> Vec<&str> {
+    let object = value.as_object().unwrap_or_else(|| panic!("{value} is no object"));
+    object.keys().map(String::as_str).collect()
+}
+
+fn assert_has(value: &Value, wanted: &[&str]) {
+    for key in wanted {
+        assert!(keys(value).contains(key), "no '{key}' among {:?}", keys(value));
+    }
+}
+
+fn assert_is_a_benchmark_result(json: &Value, classes: &[&str], workers: usize) {
+    assert_has(
+        json,
+        &[
+            "commit",
+            "machine",
+            "config",
+            "seconds",
+            "throughput_tps",
+            "classes",
+            "actions",
+            "workers",
+            "runs",
+        ],
+    );
+    assert!(json["commit"].is_string() && json["machine"].is_object() && json["config"].is_object());
+    assert!(json["throughput_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{json}");
+    assert!(json["seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
+    let mut wanted = classes.to_vec();
+    wanted.sort_unstable();
+    assert_eq!(keys(&json["classes"]), wanted);
+    for class in classes {
+        let class = &json["classes"][*class];
+        assert_has(class, &["tps", "committed", "expected_failures", "aborted", "latency_us"]);
+        assert!(class["aborted"].is_object() && class["committed"].is_u64());
+        assert_eq!(keys(&class["latency_us"]), ["max", "p50", "p95", "p99", "p999"]);
+        let quantiles: Vec<f64> = ["p50", "p95", "p99", "p999", "max"]
+            .iter()
+            .filter_map(|quantile| class["latency_us"][*quantile].as_f64())
+            .collect();
+        assert!(quantiles.is_sorted(), "{class}");
+        let completed =
+            class["committed"].as_u64().unwrap_or(0) + class["expected_failures"].as_u64().unwrap_or(0);
+        assert!(quantiles.len() == 5 || completed < 2, "{class}");
+    }
+    assert!(json["actions"]["local"].as_u64().is_some_and(|local| local > 0));
+    assert!(json["actions"]["remote"].is_u64());
+    let each = json["workers"].as_array().expect("a list");
+    assert_eq!(each.len(), workers);
+    for worker in each {
+        assert_has(worker, &["core", "busy_ratio"]);
+        assert!(worker["busy_ratio"].as_f64().is_some_and(|ratio| (0.0..=1.0).contains(&ratio)), "{worker}");
+    }
+    assert_eq!(json["audit"]["passed"], Value::Bool(true));
+}
+
+const TATP: [&str; 7] = [
+    "get-subscriber-data",
+    "get-new-destination",
+    "get-access-data",
+    "update-subscriber-data",
+    "update-location",
+    "insert-call-forwarding",
+    "delete-call-forwarding",
+];
+
+#[test]
+fn tatp_reports_what_is_promised() {
+    let (text, json) = benchmark("tatp", &["--runs", "3", "--seed", "9"]);
+    assert_is_a_benchmark_result(&json, &TATP, 2);
+    let mut runs: Vec<f64> =
+        json["runs"].as_array().expect("a list").iter().filter_map(Value::as_f64).collect();
+    assert_eq!(runs.len(), 3);
+    runs.sort_by(f64::total_cmp);
+    assert_eq!(json["throughput_tps"].as_f64(), Some(runs[1]), "the median of the runs");
+    assert_eq!(json["config"]["subscribers"], 300);
+    assert_eq!(json["config"]["mix"], "standard");
+    assert_eq!(json["config"]["seed"], 9);
+    for word in
+        ["throughput", "median of", "p99.9 us", "locks", "actions", "audit       passed", "get-access-data"]
+    {
+        assert!(text.contains(word), "no '{word}' in:\n{text}");
+    }
+    assert!(text.is_ascii() && !text.contains('\r'), "a result that is no terminal's has no bars in it");
+}
+
+#[test]
+fn every_way_to_run_tatp_works() {
+    for more in [
+        &["--mix", "get-subscriber-data", "--routing", "owner"][..],
+        &["--clients", "2", "--keys", "nurand"],
+        &["--clients", "3", "--routing", "owner", "--mix", "update-location"],
+        &["--sessions", "1", "--workers", "3", "--no-place-memory"],
+        &["--topology", "pack:1 core:2 pu:1"],
+    ] {
+        let (_, json) = benchmark("tatp", more);
+        let workers = json["config"]["workers"].as_u64().expect("a number") as usize;
+        assert_is_a_benchmark_result(&json, &TATP, workers);
+        if more.contains(&"owner") && !more.contains(&"--clients") {
+            assert_eq!(json["actions"]["remote"], 0);
+            assert_eq!(json["locks"]["entered"], 0);
+            assert_eq!(json["forwarded"], 0);
+        }
+    }
+}
+
+#[test]
+fn micro_reports_what_is_promised() {
+    let (text, json) = benchmark("micro", &["--kind", "update", "--multisite", "0.5", "--zipf", "0.8"]);
+    assert_is_a_benchmark_result(&json, &["update-local", "update-multisite"], 2);
+    assert_eq!(json["config"]["multisite"], 0.5);
+    assert!(text.contains("50% multisite"), "{text}");
+    let (_, json) = benchmark("micro", &["--clients", "1", "--rows", "1"]);
+    assert_is_a_benchmark_result(&json, &["read-local", "read-multisite"], 2);
+}
+
+#[test]
+fn raw_reports_ten_numbers() {
+    let (text, json) = benchmark("raw", &[]);
+    assert_has(&json, &["commit", "machine", "config", "seconds", "raw"]);
+    let mut names = vec![
+        "tree_tps",
+        "tree_interleaved_tps",
+        "btreemap_tps",
+        "btreemap_2t_tps",
+        "hashbrown_tps",
+        "message_roundtrip_ns",
+        "message_batched_ns",
+        "ring_batched_ns",
+        "increment_shared_ns",
+        "increment_private_ns",
+    ];
+    for name in &names {
+        assert!(json["raw"][*name].as_f64().is_some_and(|value| value > 0.0), "{name}: {json}");
+        assert!(text.contains(name), "no '{name}' in:\n{text}");
+    }
+    names.sort_unstable();
+    assert_eq!(keys(&json["raw"]), names);
+}
+
+#[test]
+fn the_same_seed_loads_the_same_database() {
+    let rows =
+        |seed: &str| benchmark("tatp", &["--seed", seed, "--seconds", "0.05"]).1["load"]["rows"].as_u64();
+    assert_eq!(rows("4"), rows("4"));
+    assert_ne!(rows("4"), rows("5"), "the number of rows of 300 subscribers depends on the seed");
+}
+
+#[test]
+fn topology_shows_a_machine_in_three_forms() {
+    let output = run(&["topology", "--topology", "pack:2 l3:2 core:3 pu:1"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(stdout(&output).contains("12 cores"), "{}", stdout(&output));
+    let json: Value = serde_json::from_str(&stdout(&run(&["topology", "--json"]))).expect("JSON");
+    assert_has(&json, &["origin", "cpus", "islands", "distances", "provenance", "refused"]);
+
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("machine.toml");
+    let file = std::fs::File::create(&path).expect("a file");
+    let written = Command::new(assert_cmd::cargo::cargo_bin("atrapos"))
+        .args(["topology", "--topology", "pack:2 core:4 pu:1", "--toml"])
+        .stdout(file)
+        .status();
+    assert!(written.expect("the command starts").success());
+    let output = run(&["topology", "--topology", path.to_str().expect("text")]);
+    assert!(stdout(&output).contains("8 cores"), "{}{}", stdout(&output), stderr(&output));
+}
+
+#[test]
+fn help_is_worth_reading() {
+    for (arguments, words) in [
+        (&["--help"][..], &["islands", "Examples:", "bench raw", "Exit status"][..]),
+        (
+            &["bench", "tatp", "--help"],
+            &["--mix", "insert-call-forwarding", "--routing", "--clients", "--json", "--no-pin"],
+        ),
+        (&["bench", "micro", "--help"], &["--multisite", "--zipf", "--rows-per-site"]),
+        (&["topology", "--help"], &["--measure", "--json"]),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        for word in words {
+            assert!(stdout(&output).contains(word), "{arguments:?} does not mention '{word}'");
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("atrapos"))
+        .args(["topology", "--topology", "pack:8 l3:8 core:8 pu:2", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!(stderr(&output), "");
+    assert_eq!(output.status.code(), Some(0));
+}
+
+/// Sends a signal to a process of ours.
+#[cfg(unix)]
+fn interrupt(child: &std::process::Child) {
+    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(sent.expect("kill starts").success());
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_reports_what_it_has() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("result.json");
+    let mut arguments = vec!["bench", "tatp", "--no-pin", "--workers", "2", "--subscribers", "300"];
+    arguments.extend([
+        "--warmup",
+        "0",
+        "--seconds",
+        "100000",
+        "--runs",
+        "3",
+        "--json",
+        path.to_str().expect("text"),
+    ]);
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("atrapos"))
+        .args(&arguments)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command starts");
+    // Before it measures, an interrupt ends the process without a result (and before it listens, by the signal itself); then
+    // it is tried again, a little later.
+    let mut patience = std::time::Duration::from_millis(300);
+    let output = loop {
+        std::thread::sleep(patience);
+        interrupt(&child);
+        let output = child.wait_with_output().expect("it ends");
+        if !matches!(output.status.code(), None | Some(130)) {
+            break output;
+        }
+        patience *= 2;
+        child = Command::new(assert_cmd::cargo::cargo_bin("atrapos"))
+            .args(&arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command starts");
+    };
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("interrupted") && stdout(&output).contains("audit       passed"));
+    let json: Value =
+        serde_json::from_str(&std::fs::read_to_string(&path).expect("the file")).expect("one JSON object");
+    assert_eq!(json["interrupted"], Value::Bool(true));
+    assert_eq!(json["runs"].as_array().map(Vec::len), Some(1), "the other runs are not begun");
+}

@@ -1,0 +1,39 @@
+//! Running the command.
+
+use std::process::Output;
+
+use assert_cmd::Command;
+
+/// The command with these arguments.
+pub(crate) fn atrapos(arguments: &[&str]) -> Command {
+    let mut command = Command::cargo_bin("atrapos").expect("the binary is built with its tests");
+    command.args(arguments);
+    command
+}
+
+/// Runs it and returns what came out.
+pub(crate) fn run(arguments: &[&str]) -> Output {
+    atrapos(arguments).output().expect("the command starts")
+}
+
+/// Standard output as text.
+pub(crate) fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+/// Standard error as text.
+pub(crate) fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("text")
+}
+
+/// Arguments of a benchmark that is over soon, on few rows and unpinned threads.
+pub(crate) fn quick<'a>(benchmark: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments = vec!["bench", benchmark, "--no-pin", "--seconds", "0.2"];
+    match benchmark {
+        "tatp" => arguments.extend(["--warmup", "0.05", "--workers", "2", "--subscribers", "300"]),
+        "micro" => arguments.extend(["--warmup", "0.05", "--workers", "2", "--rows-per-site", "200"]),
+        _ => arguments.extend(["--rows", "1000", "--lookups", "320", "--runs", "1"]),
+    }
+    arguments.extend(more);
+    arguments
+}
