@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p atrapos --example bank_transfer`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use atrapos::{Abort, Database, KeyRange, LoadProgress, Schema, Table, TableRef, Tx, row};
 
 row! {

@@ -3,6 +3,8 @@
 //!
 //! `cargo run --release -p atrapos --example life_of_a_transaction`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use atrapos::{Abort, Database, Schema, Table, TraceEvent, row};
 
 row! {

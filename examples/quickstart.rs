@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p atrapos --example quickstart`
 
+#![expect(clippy::print_stdout, reason = "an example shows what it does")]
+
 use atrapos::{Abort, Database, Schema, Table, row};
 
 row! {

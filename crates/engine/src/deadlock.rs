@@ -3,15 +3,15 @@
 //! Nobody sees the whole waits-for graph: each worker knows the queues of its own lock tables, and each transaction's home
 //! knows on which workers the transaction has actions. A transaction that has waited for a while sends a *probe* along
 //! the edges (edge chasing: Chandy, Misra and Haas 1983, in its form for transactions that wait for several locks
-//! at once). From a queue, the probe goes to the homes of those ahead; from a home, to every worker where that transaction
-//! may be waiting. A probe that comes back to the transaction it started from has gone round a cycle. It carries the
-//! youngest transaction it has met; only the youngest of a cycle gives way, and its own probe, which it also sends, tells
-//! it so: hence one victim per cycle and no agreement between workers.
+//! at once). From a home, a probe goes to every worker where the transaction may be waiting; from a queue there, to the
+//! homes of those ahead. It carries the way it has come. When it meets a transaction that is on its way already, it has gone
+//! round a cycle, wherever it started; the youngest transaction of the cycle gives way. Whoever finds the same cycle
+//! chooses the same victim, so no agreement between workers is needed.
 //!
 //! A retried transaction keeps the age of its first attempt, so it is not the youngest for ever.
 //!
 //! Nothing is sent while nothing waits: a request starts a probe only after it has waited for
-//! [`ShardOptions::deadlock_check_after`](crate::shard::ShardOptions), and again after twice, four times... as long. Long queues without any cycle are
+//! [`ShardOptions::deadlock_check_after`](crate::shard::ShardOptions). Long queues without any cycle are
 //! normal where many transactions want one key, and a probe may have to walk along all of one; so each worker starts only
 //! a few probes at a time: half of them for those who have waited longest (who is in a cycle will be among them sooner or
 //! later), half for the others in turn. A probe may follow an edge that has just vanished; then at worst a transaction that
@@ -20,6 +20,7 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
+use arrayvec::ArrayVec;
 use atrapos_runtime::{Ticks, WorkerId};
 use atrapos_storage::lock::{LockOwner, LockTicket};
 use rustc_hash::FxBuildHasher;
@@ -45,24 +46,27 @@ pub(crate) struct Probes {
 const SEEN_MAX: usize = 1 << 16;
 
 /// Probes a worker starts at a time for those who have waited longest; as many again for the others in turn.
-const PROBES_AT_A_TIME: usize = 4;
+const PROBES_AT_A_TIME: usize = 2;
 
-/// A request that goes on waiting is looked into again after at most this many doublings of the time.
-const DOUBLINGS_MAX: u32 = 6;
+/// Transactions of its way that a probe remembers: the longest cycle that is found.
+const WAY_MAX: usize = 24;
 
 /// The age of a transaction; ties are impossible because numbers are unique.
 type Age = u64;
 
 /// A message that follows the waits-for graph.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Probe {
     round: u64,
     initiator: LockOwner,
-    /// Where the initiator waits.
-    started_at: WorkerId,
-    ticket: LockTicket,
-    /// The youngest transaction met so far.
-    youngest: Age,
+    /// The transactions it has come by, newest last.
+    way: ArrayVec<(LockOwner, Age), WAY_MAX>,
+}
+
+impl Probe {
+    fn has_met(&self, owner: LockOwner) -> bool {
+        self.way.iter().any(|(met, _)| *met == owner)
+    }
 }
 
 /// The worker a transaction has its home on.
@@ -99,23 +103,23 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
     };
     let due = take_due(worker, now);
     let started = !due.is_empty();
-    for (owner, ticket) in due {
+    for owner in due {
         // The worker's number is part of the round, so that rounds of different workers differ.
         let round = round << 16 | u64::from(worker.id().0);
-        let probe = Probe { round, initiator: owner, started_at: worker.id(), ticket, youngest: 0 };
-        follow_waits(worker, probe, owner);
+        let probe = Probe { round, initiator: owner, way: ArrayVec::new() };
+        send(worker, home_of(owner), move |worker| at_home(worker, probe, owner));
     }
     started
 }
 
 /// The requests to look into now: some of those that have waited longest, and some others in turn.
-fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<(LockOwner, LockTicket)> {
+fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<LockOwner> {
     let shard = worker.shard();
     let after = shard.options.deadlock_check_after;
-    let mut waits = shard.waits.borrow_mut();
+    let waits = shard.waits.borrow();
     let mut due: Vec<(Ticks, u64)> = waits
         .iter()
-        .filter(|(_, wait)| wait.state == WaitState::Queued && now >= wait.next_probe)
+        .filter(|(_, wait)| wait.state == WaitState::Queued && now.0 >= wait.since.0 + after.0)
         .map(|(ticket, wait)| (wait.since, ticket.0))
         .collect();
     // Tickets grow with time, so the order is one of arrival also where the clock is coarse.
@@ -130,14 +134,7 @@ fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<(LockOwner, LockTicket
             probes.turn = *ticket;
         }
     }
-    due.into_iter()
-        .map(|(_, ticket)| {
-            let wait = waits.get_mut(LockTicket(ticket)).expect("the request was just seen");
-            wait.next_probe = Ticks(now.0 + (after.0 << wait.probes.min(DOUBLINGS_MAX)));
-            wait.probes += 1;
-            (wait.owner, LockTicket(ticket))
-        })
-        .collect()
+    due.into_iter().filter_map(|(_, ticket)| waits.get(LockTicket(ticket)).map(|wait| wait.owner)).collect()
 }
 
 /// At a worker where `waiter` may wait: passes the probe on to those it waits for here.
@@ -157,7 +154,11 @@ fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
     ahead.sort_unstable();
     ahead.dedup();
     for blocker in ahead {
-        if shard.probes.borrow_mut().seen.insert((probe.round, probe.initiator, blocker)) {
+        // Somebody on the way closes a cycle; anybody else is passed once.
+        if probe.has_met(blocker)
+            || shard.probes.borrow_mut().seen.insert((probe.round, probe.initiator, blocker))
+        {
+            let probe = probe.clone();
             send(worker, home_of(blocker), move |worker| at_home(worker, probe, blocker));
         }
     }
@@ -168,30 +169,46 @@ fn at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: LockOwner) {
     let shard = worker.shard();
     // A transaction that has ended waits for nobody.
     let Some(core) = shard.active.borrow().get(&met).cloned() else { return };
-    probe.youngest = probe.youngest.max(core.age.get());
-    if met == probe.initiator {
-        if probe.youngest == core.age.get() {
-            let Probe { started_at, ticket, initiator, .. } = probe;
-            send(worker, started_at, move |worker| give_way(worker, initiator, ticket));
+    if let Some(from) = probe.way.iter().position(|(way, _)| *way == met) {
+        let youngest = probe.way[from..].iter().max_by_key(|(_, age)| *age).map(|(owner, _)| *owner);
+        if let Some(victim) = youngest {
+            send(worker, home_of(victim), move |worker| at_home_of_victim(worker, victim));
         }
         return;
     }
-    follow_waits(worker, probe, met);
+    if probe.way.is_full() {
+        probe.way.remove(0);
+    }
+    probe.way.push((met, core.age.get()));
     for participant in core.participants.borrow().iter().copied() {
+        let probe = probe.clone();
         send(worker, participant, move |worker| follow_waits(worker, probe, met));
     }
+    follow_waits(worker, probe, met);
 }
 
-/// Where the victim waits: it stops waiting, and aborts.
-fn give_way(worker: &Rc<EngineWorker>, victim: LockOwner, ticket: LockTicket) {
-    let still_waits = worker
-        .shard()
-        .waits
-        .borrow()
-        .get(ticket)
-        .is_some_and(|wait| wait.owner == victim && wait.state == WaitState::Queued);
-    if still_waits {
-        worker.shard().refuse_wait(worker, ticket, AbortReason::Deadlock);
+/// At the home of the victim of a cycle: wherever it waits, it gives way.
+fn at_home_of_victim(worker: &Rc<EngineWorker>, victim: LockOwner) {
+    let Some(core) = worker.shard().active.borrow().get(&victim).cloned() else { return };
+    for participant in core.participants.borrow().iter().copied() {
+        send(worker, participant, move |worker| give_way(worker, victim));
+    }
+    give_way(worker, victim);
+}
+
+/// Where the victim may wait: it stops waiting, and aborts. Nothing happens when it has got its lock meanwhile.
+fn give_way(worker: &Rc<EngineWorker>, victim: LockOwner) {
+    let shard = worker.shard();
+    let queued: Vec<LockTicket> = {
+        let waits = shard.waits.borrow();
+        waits
+            .of(victim)
+            .filter(|(_, wait)| wait.state == WaitState::Queued)
+            .map(|(ticket, _)| ticket)
+            .collect()
+    };
+    for ticket in queued {
+        shard.refuse_wait(worker, ticket, AbortReason::Deadlock);
     }
 }
 

@@ -115,7 +115,7 @@ mod switched {
         FirstGone,
         /// The first index entry leads to a key that it should not lead to.
         FirstAstray,
-        /// There is an index entry (or row) that nobody asked for, behind the last one.
+        /// There is an index entry (or row) that nobody asked for, after the first one.
         OneTooMany,
         /// A row lies at the end of a partition to which its key does not belong.
         Misplaced,
@@ -139,9 +139,7 @@ mod switched {
     fn damage_partition(tables: &mut crate::partition::Tables, place: Place, damage: Damage) -> bool {
         let partition = tables.partition_mut(place);
         let version = partition.next_version();
-        let (Some(first), Some(last)) = (partition.tree.first_key(), partition.tree.last_key()) else {
-            return false;
-        };
+        let Some(first) = partition.tree.first_key() else { return false };
         let row = partition.tree.get(&first).map(|row| row.bytes.to_vec()).unwrap_or_default();
         match damage {
             Damage::FirstGone => partition.tree.remove(&first),
@@ -153,10 +151,11 @@ mod switched {
                 partition.tree.update(&first, &other, version).unwrap_or(false)
             }
             Damage::OneTooMany => {
-                let mut key = last;
-                let bumped = key.last().copied().unwrap_or(0).wrapping_add(1);
-                key.truncate(key.len().saturating_sub(1));
-                key.push(bumped);
+                let mut key = first.to_vec();
+                // The last byte of a leading integer, or of the whole key.
+                if let Some(at) = key.len().min(8).checked_sub(1) {
+                    key[at] = key[at].wrapping_add(1);
+                }
                 partition.tree.insert(&key, &row, version).is_ok()
             }
             Damage::Misplaced => {

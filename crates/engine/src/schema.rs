@@ -222,7 +222,8 @@ impl std::fmt::Debug for Schema {
 pub struct SchemaError(pub(crate) String);
 
 /// From key and row of a child to the key of its parent.
-pub type ParentKey<Child, Parent> = fn(&<Child as Table>::Key, &<Child as Table>::Row) -> <Parent as Table>::Key;
+pub type ParentKey<Child, Parent> =
+    fn(&<Child as Table>::Key, &<Child as Table>::Row) -> <Parent as Table>::Key;
 
 impl Schema {
     /// An empty schema.

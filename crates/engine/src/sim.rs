@@ -41,8 +41,11 @@ impl Simulation {
     /// A new, empty database on `workers` simulated workers.
     ///
     /// # Errors
-    /// When the schema contradicts itself.
+    /// When the schema contradicts itself, or there is no worker.
     pub fn new(schema: Schema, workers: usize, seed: u64) -> Result<Simulation, SchemaError> {
+        if workers == 0 {
+            return Err(SchemaError("zero workers cannot own data; simulate at least 1".to_owned()));
+        }
         let catalog = Arc::new(Catalog::new(schema)?);
         let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
         let stats: Vec<Arc<EngineStats>> = (0..workers).map(|_| Arc::default()).collect();

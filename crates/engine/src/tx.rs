@@ -28,7 +28,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
-use atrapos_runtime::{Call, Lost, Reply, Ticks, WorkerId};
+use atrapos_runtime::{Call, Lost, Reply, WorkerId};
 use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTicket};
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 
@@ -372,8 +372,6 @@ impl LockWait<'_> {
             task: worker.current_task(),
             state: WaitState::Queued,
             since: worker.step_time(),
-            next_probe: Ticks(worker.step_time().0 + shard.options.deadlock_check_after.0),
-            probes: 0,
         };
         shard.waits.borrow_mut().insert(ticket, wait);
         let wait = LockWait { worker, ticket };

@@ -29,9 +29,6 @@ pub(crate) struct Wait {
     pub(crate) task: TaskId,
     pub(crate) state: WaitState,
     pub(crate) since: Ticks,
-    /// When a deadlock is looked for, at the earliest, and how often that was done.
-    pub(crate) next_probe: Ticks,
-    pub(crate) probes: u32,
 }
 
 /// See the module's introduction.

@@ -25,13 +25,20 @@ fn every_operation_does_its_work_on_every_worker() {
             for key in [0, 7, 33, 50, 99, 1_000_000] {
                 let done = db.run(home.clone(), async move |tx| {
                     assert_eq!(tx.get(items, key).await?, None);
-                    assert_eq!(tx.update(items, key, |row| row.value).await?, None, "there is nothing to change");
+                    assert_eq!(
+                        tx.update(items, key, |row| row.value).await?,
+                        None,
+                        "there is nothing to change"
+                    );
                     assert_eq!(tx.delete(items, key).await?, None, "there is nothing to delete");
                     tx.insert(items, key, text(1, "one")).await?;
                     assert!(!tx.run(items.insert_if_absent(key, item(9))).await?, "the key is taken");
                     assert_eq!(tx.get(items, key).await?, Some(text(1, "one")));
                     // A change that keeps the row's length, and changes that do not.
-                    assert_eq!(tx.update(items, key, |row| std::mem::replace(&mut row.value, 2)).await?, Some(1));
+                    assert_eq!(
+                        tx.update(items, key, |row| std::mem::replace(&mut row.value, 2)).await?,
+                        Some(1)
+                    );
                     tx.update(items, key, |row| row.text = "much longer than before".repeat(9)).await?;
                     tx.update(items, key, |row| row.text = "short".to_owned()).await?;
                     assert_eq!(tx.get(items, key).await?, Some(text(2, "short")));
@@ -77,7 +84,8 @@ fn phases_of_actions_return_their_results_in_order() {
         for home in homes(workers) {
             let joined = db.run(home.clone(), async move |tx| {
                 tx.join_all((0..100).map(|key| items.insert(key, item(key as i64)))).await?;
-                let values = tx.join_all([99, 0, 50, 0, 98].map(|key| items.update(key, |row| row.value))).await?;
+                let values =
+                    tx.join_all([99, 0, 50, 0, 98].map(|key| items.update(key, |row| row.value))).await?;
                 assert_eq!(values, [99, 0, 50, 0, 98].map(Some));
                 let none = tx.join_all((0..0).map(|key| items.get(key))).await?;
                 assert!(none.is_empty());
@@ -149,7 +157,10 @@ fn ranges_over_composite_keys_are_walked_both_ways_across_partitions() {
                         rows.into_iter().map(|(key, _)| key).collect::<Vec<_>>()
                     };
                     assert_eq!(keys(forward), expected.iter().copied().take(limit).collect::<Vec<_>>());
-                    assert_eq!(keys(backward), expected.iter().rev().copied().take(limit).collect::<Vec<_>>());
+                    assert_eq!(
+                        keys(backward),
+                        expected.iter().rev().copied().take(limit).collect::<Vec<_>>()
+                    );
                 }
                 let (range, count) = (range.clone(), expected.len());
                 let folded = db.run(home.clone(), async move |tx| {
@@ -194,7 +205,9 @@ fn variable_strings_are_keys_and_rows() {
     let db = open(schema, 4);
     let names = db.table::<Names>().unwrap();
     let mut words: Vec<String> =
-        ["", "a", "a\0", "a\0b", "ab", "b", "ba", "baa", "zz", "ç", "çç", "\u{10ffff}"].map(str::to_owned).into();
+        ["", "a", "a\0", "a\0b", "ab", "b", "ba", "baa", "zz", "ç", "çç", "\u{10ffff}"]
+            .map(str::to_owned)
+            .into();
     words.push("long ".repeat(80));
     let written = words.clone();
     db.run(names.at_prefix(&"b".to_owned()), async move |tx| {
@@ -207,7 +220,9 @@ fn variable_strings_are_keys_and_rows() {
     })
     .unwrap();
     let rows = db
-        .run(names.at_prefix(&String::new()), async move |tx| tx.scan(names, KeyRange::all(), usize::MAX).await)
+        .run(names.at_prefix(&String::new()), async move |tx| {
+            tx.scan(names, KeyRange::all(), usize::MAX).await
+        })
         .unwrap();
     words.sort();
     let found: Vec<String> = rows.iter().map(|((word, _), _)| word.clone()).collect();
@@ -311,7 +326,12 @@ async fn random_step(
 ///
 /// # Errors
 /// How they differ.
-pub(crate) fn random_history(engine: &mut Engine, workers: u64, seed: u64, transactions: u64) -> Result<(), String> {
+pub(crate) fn random_history(
+    engine: &mut Engine,
+    workers: u64,
+    seed: u64,
+    transactions: u64,
+) -> Result<(), String> {
     let tables = (engine.table::<Items>(), engine.table::<Others>());
     let mut random = Random::new(seed);
     let mut model = Model::default();
@@ -388,8 +408,10 @@ fn abort_reasons_are_counted_one_by_one() {
         tx.insert(others, 95, long).await
     })
     .unwrap_err();
-    db.run(items.at(&0), async move |tx| tx.update(items, 0, |_| panic!("as planned")).await.map(drop::<Option<()>>))
-        .unwrap_err();
+    db.run(items.at(&0), async move |tx| {
+        tx.update(items, 0, |_| panic!("as planned")).await.map(drop::<Option<()>>)
+    })
+    .unwrap_err();
     let counted = db.statistics().since(&before);
     let reasons = AbortReason::ALL.map(|reason| (reason, counted.aborted_for(reason)));
     let reasons: Vec<_> = reasons.into_iter().filter(|(_, count)| *count > 0).collect();

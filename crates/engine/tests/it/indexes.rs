@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use atrapos::{
-    Abort, AbortReason, Database, Dependency, Index, KeyRange, Route, Schema, Table, Verification, WorkerId, row,
+    Abort, AbortReason, Database, Dependency, Index, KeyRange, Route, Schema, Table, Verification, WorkerId,
+    row,
 };
 
 use crate::support::{Engine, Random, for_seeds, open};
@@ -110,8 +111,10 @@ fn entries_follow_their_rows() {
             verified(&db);
             assert_eq!(found(&db, 3, "joe"), (vec![1, 99], None));
             assert_eq!(found(&db, 7, "moe"), (vec![50], Some(50)));
-            db.run(home, async move |tx| tx.join_all([1, 50, 99].map(|key| table.delete(key))).await.map(drop))
-                .unwrap();
+            db.run(home, async move |tx| {
+                tx.join_all([1, 50, 99].map(|key| table.delete(key))).await.map(drop)
+            })
+            .unwrap();
             assert_eq!(found(&db, 3, "ada"), (vec![], None));
             assert_eq!(verified(&db), Verification::default());
         }
@@ -134,17 +137,23 @@ fn a_taken_key_of_a_unique_index_aborts_everything() {
                 tx.update(table, 99, |row| row.city = 5).await?;
                 tx.insert(table, 60, user(2, "ada")).await
             });
-            let updated = db.run(home.clone(), async move |tx| tx.update(table, 99, |row| row.email = "ada".to_owned()).await);
+            let updated = db.run(home.clone(), async move |tx| {
+                tx.update(table, 99, |row| row.email = "ada".to_owned()).await
+            });
             let if_absent = db.run(home.clone(), async move |tx| {
                 tx.run(table.insert_if_absent(61, user(2, "ada"))).await.map(drop)
             });
             let in_a_phase = db.run(home, async move |tx| {
                 tx.join((table.insert(62, user(2, "eve")), table.insert(63, user(2, "eve")))).await.map(drop)
             });
-            for abort in [inserted.unwrap_err(), updated.unwrap_err(), if_absent.unwrap_err(), in_a_phase.unwrap_err()]
+            for abort in
+                [inserted.unwrap_err(), updated.unwrap_err(), if_absent.unwrap_err(), in_a_phase.unwrap_err()]
             {
                 assert_eq!(abort.reason(), AbortReason::DuplicateKey);
-                assert!(abort.detail().contains("unique index 'users_by_email' already has a row"), "{abort}");
+                assert!(
+                    abort.detail().contains("unique index 'users_by_email' already has a row"),
+                    "{abort}"
+                );
             }
             assert_eq!(verified(&db).rows, 2);
             assert_eq!(found(&db, 1, "ada"), (vec![1, 99], Some(1)));
@@ -175,7 +184,9 @@ fn ranges_of_an_index_are_walked_in_its_order_and_limited() {
     let db = open(users(), 3);
     let (table, by_city) = (db.table::<Users>().unwrap(), db.index::<ByCity>().unwrap());
     db.run(table.at(&1), async move |tx| {
-        tx.join_all((0..40).map(|key| table.insert(key, user((key * 7 % 8) as u32, &format!("u{key}"))))).await.map(drop)
+        tx.join_all((0..40).map(|key| table.insert(key, user((key * 7 % 8) as u32, &format!("u{key}")))))
+            .await
+            .map(drop)
     })
     .unwrap();
     let mut expected: Vec<(u32, u64)> = (0..40).map(|key| ((key * 7 % 8) as u32, key)).collect();
@@ -191,7 +202,8 @@ fn ranges_of_an_index_are_walked_in_its_order_and_limited() {
     for (range, inside) in ranges {
         for limit in [0, 1, 5, 39, 100] {
             let range = range.clone();
-            let found = db.run(table.at(&1), async move |tx| tx.lookup_all(by_city, range.clone(), limit).await);
+            let found =
+                db.run(table.at(&1), async move |tx| tx.lookup_all(by_city, range.clone(), limit).await);
             let expected = expected.iter().filter(|(city, _)| inside(*city)).map(|(_, key)| *key);
             assert_eq!(found, Ok(expected.take(limit).collect()), "at most {limit}");
         }
@@ -205,8 +217,14 @@ fn ranges_of_an_index_are_walked_in_its_order_and_limited() {
 ///
 /// # Errors
 /// How rows and indexes differ.
-pub(crate) fn random_history(engine: &mut Engine, workers: u64, seed: u64, transactions: u64) -> Result<(), String> {
-    let (table, by_email, by_city) = (engine.table::<Users>(), engine.index::<ByEmail>(), engine.index::<ByCity>());
+pub(crate) fn random_history(
+    engine: &mut Engine,
+    workers: u64,
+    seed: u64,
+    transactions: u64,
+) -> Result<(), String> {
+    let (table, by_email, by_city) =
+        (engine.table::<Users>(), engine.index::<ByEmail>(), engine.index::<ByCity>());
     let mut random = Random::new(seed);
     let mut model: BTreeMap<u64, User> = BTreeMap::new();
     for _ in 0..transactions {
@@ -219,7 +237,8 @@ pub(crate) fn random_history(engine: &mut Engine, workers: u64, seed: u64, trans
             for _ in 0..random.below(8) {
                 let key = random.below(10) * 11;
                 // Addresses are taken or free by chance.
-                let new = user(random.below(8) as u32, &format!("{}", (b'a' + random.below(16) as u8) as char));
+                let new =
+                    user(random.below(8) as u32, &format!("{}", (b'a' + random.below(16) as u8) as char));
                 let taken = rows.iter().any(|(other, row)| *other != key && row.email == new.email);
                 match random.below(3) {
                     0 if !taken => {
@@ -245,7 +264,8 @@ pub(crate) fn random_history(engine: &mut Engine, workers: u64, seed: u64, trans
         }
         let expected = model.clone();
         let agrees = engine.run(Route::worker(WorkerId(0)), async move |tx| {
-            let mut by_city_key: Vec<(u32, u64)> = expected.iter().map(|(key, row)| (row.city, *key)).collect();
+            let mut by_city_key: Vec<(u32, u64)> =
+                expected.iter().map(|(key, row)| (row.city, *key)).collect();
             by_city_key.sort_unstable();
             let wanted: Vec<u64> = by_city_key.into_iter().map(|(_, key)| key).collect();
             let found = tx.lookup_all(by_city, KeyRange::all(), usize::MAX).await?;
@@ -254,10 +274,13 @@ pub(crate) fn random_history(engine: &mut Engine, workers: u64, seed: u64, trans
             }
             for letter in 'a'..='p' {
                 let email = letter.to_string();
-                let wanted = expected.iter().find(|(_, row)| row.email == email).map(|(key, row)| (*key, row.clone()));
+                let wanted =
+                    expected.iter().find(|(_, row)| row.email == email).map(|(key, row)| (*key, row.clone()));
                 let found = tx.get_by(by_email, table, email).await?;
                 if found != wanted {
-                    return Ok(Err(format!("the index by address leads to {found:?}, but should to {wanted:?}")));
+                    return Ok(Err(format!(
+                        "the index by address leads to {found:?}, but should to {wanted:?}"
+                    )));
                 }
             }
             Ok(Ok(()))
@@ -395,14 +418,16 @@ fn children_need_their_parents_and_parents_outlive_their_children() {
                 verified(&db);
             };
             let no_parent = "table 'users' has no row";
-            let order = db.run(home.clone(), async move |tx| tx.insert(orders, (55, 1), Order { cents: 1 }).await);
+            let order =
+                db.run(home.clone(), async move |tx| tx.insert(orders, (55, 1), Order { cents: 1 }).await);
             refused(order.unwrap_err(), no_parent);
             let car = db.run(home.clone(), async move |tx| tx.insert(cars, 250, Car { owner: 55 }).await);
             refused(car.unwrap_err(), no_parent);
 
             // Parent and children in one transaction, and even in one phase: the reference is looked at when all are there.
             db.run(home.clone(), async move |tx| {
-                tx.join((users.insert(55, user(1, "ada")), orders.insert((55, 1), Order { cents: 1 }))).await?;
+                tx.join((users.insert(55, user(1, "ada")), orders.insert((55, 1), Order { cents: 1 })))
+                    .await?;
                 tx.insert(users, 56, user(1, "eve")).await?;
                 tx.insert(cars, 250, Car { owner: 55 }).await
             })
@@ -468,7 +493,9 @@ fn parents_and_children_that_come_and_go_at_once_never_disagree() {
             let car = child * 100 + parent as u32;
             let ran = session
                 .run(&Route::worker(session.worker()), async move |tx| match kind {
-                    0 => tx.run(users.insert_if_absent(parent, user(1, &format!("u{parent}")))).await.map(drop),
+                    0 => {
+                        tx.run(users.insert_if_absent(parent, user(1, &format!("u{parent}")))).await.map(drop)
+                    }
                     1 => tx.delete(users, parent).await.map(drop),
                     2 => tx.run(orders.insert_if_absent((parent, child), Order { cents: 1 })).await.map(drop),
                     3 => tx.delete(orders, (parent, child)).await.map(drop),

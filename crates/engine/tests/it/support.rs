@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, RandomState};
 
 use atrapos::sim::Simulation;
 use atrapos::{
-    Abort, Advice, Database, Index, IndexRef, LoadProgress, Route, Schema, Session, Statistics, Table, TableRef, Tx,
-    WorkerId, row,
+    Abort, Advice, Database, Index, IndexRef, LoadProgress, Route, Schema, Session, Statistics, Table,
+    TableRef, Tx, WorkerId, row,
 };
 
 /// Steps after which a simulation that has not come to rest is taken for stuck.
@@ -49,7 +49,8 @@ impl Random {
 
 /// Runs `test` with `count` seeds, new ones every time; with one only when `ATRAPOS_SEED` names it.
 pub(crate) fn for_seeds(count: u64, mut test: impl FnMut(u64)) {
-    let one = std::env::var("ATRAPOS_SEED").ok().map(|seed| seed.parse::<u64>().expect("ATRAPOS_SEED is a number"));
+    let one =
+        std::env::var("ATRAPOS_SEED").ok().map(|seed| seed.parse::<u64>().expect("ATRAPOS_SEED is a number"));
     let first = one.unwrap_or_else(|| RandomState::new().hash_one("seed") >> 16);
     for seed in first..first + if one.is_some() { 1 } else { count } {
         let _shown = ShowSeed(seed);
@@ -107,17 +108,23 @@ impl Table for Others {
 
 /// Two tables, cut so that every worker owns a part of each, and not the same one.
 pub(crate) fn two_tables() -> Schema {
-    Schema::new().table::<Items>().table::<Others>().split_evenly("items", 0, 99).split_at(
-        "others",
-        &[10_u64, 20, 30, 40, 50, 60, 70, 80, 90],
-    )
+    Schema::new()
+        .table::<Items>()
+        .table::<Others>()
+        .split_evenly("items", 0, 99)
+        .split_at("others", &[10_u64, 20, 30, 40, 50, 60, 70, 80, 90])
 }
 
 // --- Databases ---------------------------------------------------------------------------------------------------------
 
 /// A database on real threads that are not pinned: the tests run on two cores, several at a time.
 pub(crate) fn open(schema: Schema, workers: usize) -> Database {
-    Database::builder(schema).workers(workers).pin(false).huge_pages(false).open().expect("the schema is fine")
+    Database::builder(schema)
+        .workers(workers)
+        .pin(false)
+        .huge_pages(false)
+        .open()
+        .expect("the schema is fine")
 }
 
 pub(crate) fn simulate(schema: Schema, workers: usize, seed: u64) -> Simulation {
@@ -230,7 +237,8 @@ impl Engine {
                             .expect("the database is open")
                     })
                     .collect();
-                let ended = started.into_iter().map(|session| session.join().map_err(|abort| abort.to_string()));
+                let ended =
+                    started.into_iter().map(|session| session.join().map_err(|abort| abort.to_string()));
                 let ended = ended.collect::<Result<Vec<_>, _>>()?;
                 db.verify().map_err(|error| error.to_string())?;
                 Ok(ended)

@@ -30,11 +30,21 @@ struct Load {
 }
 
 pub(crate) fn few(engine: &mut Engine, workers: usize, seed: u64) -> Result<(), String> {
-    transfers(engine, workers, seed, Load { sessions: 8, transactions: 12, accounts: FEW_ACCOUNTS, counting: 30 })
+    transfers(
+        engine,
+        workers,
+        seed,
+        Load { sessions: 8, transactions: 12, accounts: FEW_ACCOUNTS, counting: 30 },
+    )
 }
 
 fn many(engine: &mut Engine, workers: usize, seed: u64) -> Result<(), String> {
-    transfers(engine, workers, seed, Load { sessions: 16, transactions: 150, accounts: MANY_ACCOUNTS, counting: 4 })
+    transfers(
+        engine,
+        workers,
+        seed,
+        Load { sessions: 16, transactions: 150, accounts: MANY_ACCOUNTS, counting: 4 },
+    )
 }
 
 /// The sum of all balances and the number of accounts, as one transaction sees them.
@@ -112,7 +122,9 @@ fn transfers(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Resu
             })
             .await;
             match ran {
-                Ok(Some(counted)) if counted != (money, accounts) => wrong = Some(format!("counted {counted:?}")),
+                Ok(Some(counted)) if counted != (money, accounts) => {
+                    wrong = Some(format!("counted {counted:?}"))
+                }
                 Err(abort) if abort.reason() != AbortReason::User => wrong = Some(abort.to_string()),
                 _ => {}
             }
@@ -157,7 +169,13 @@ pub(crate) fn twins(engine: &mut Engine, workers: usize, seed: u64) -> Result<()
             let aborts = random.chance(30);
             let ran = until_done(session, &Route::worker(session.worker()), async move |tx| {
                 match kind {
-                    0 => drop(tx.join((items.insert_if_absent(key, item(value)), others.insert_if_absent(key, item(value)))).await?),
+                    0 => drop(
+                        tx.join((
+                            items.insert_if_absent(key, item(value)),
+                            others.insert_if_absent(key, item(value)),
+                        ))
+                        .await?,
+                    ),
                     1 => {
                         tx.update(items, key, move |row| row.value = value).await?;
                         tx.update(others, key, move |row| row.value = value).await?;

@@ -123,22 +123,30 @@ impl History {
             let list = self.lists.get(&key).unwrap_or(&none);
             let seen = read.len();
             if !list.starts_with(read) {
-                return Err(format!("transaction {me} read {read:?} under key {key}, where the writes were {list:?}"));
+                return Err(format!(
+                    "transaction {me} read {read:?} under key {key}, where the writes were {list:?}"
+                ));
             }
             let own_seen: List = read.iter().copied().filter(|number| writers[number] == me).collect();
             if own_seen != *own.get(&key).unwrap_or(&none) {
-                return Err(format!("transaction {me} read {read:?} under key {key} after its own writes {own:?}"));
+                return Err(format!(
+                    "transaction {me} read {read:?} under key {key} after its own writes {own:?}"
+                ));
             }
             if let (Some(last), Some(next)) = (read.last(), list.get(seen))
                 && writers[last] == writers[next]
                 && writers[last] != me
             {
-                return Err(format!("transaction {me} read {read:?} under key {key}: half of what another wrote"));
+                return Err(format!(
+                    "transaction {me} read {read:?} under key {key}: half of what another wrote"
+                ));
             }
-            if let Some(writer) = read.iter().rev().map(|number| writers[number]).find(|writer| *writer != me) {
+            if let Some(writer) = read.iter().rev().map(|number| writers[number]).find(|writer| *writer != me)
+            {
                 graph[writer].push((me, Why::WasRead(key)));
             }
-            if let Some(next) = list[seen..].iter().map(|number| writers[number]).find(|writer| *writer != me) {
+            if let Some(next) = list[seen..].iter().map(|number| writers[number]).find(|writer| *writer != me)
+            {
                 graph[me].push((next, Why::ReadBefore(key)));
             }
         }
@@ -193,7 +201,9 @@ fn cycle(graph: &Graph) -> Option<Vec<(usize, Why)>> {
                 }
                 Mark::OnPath => {
                     let from = path.iter().position(|(on_path, _)| on_path == next).expect("it is marked so");
-                    return Some(path[from..].iter().map(|(at, edge)| (*at, graph[*at][edge - 1].1)).collect());
+                    return Some(
+                        path[from..].iter().map(|(at, edge)| (*at, graph[*at][edge - 1].1)).collect(),
+                    );
                 }
             }
         }
@@ -208,7 +218,8 @@ mod tests {
 
     fn history(transactions: Vec<Vec<Event>>, lists: &[(u64, &[u32])]) -> History {
         // Sessions of one transaction each.
-        let committed = transactions.into_iter().enumerate().map(|(session, events)| Committed { session, events });
+        let committed =
+            transactions.into_iter().enumerate().map(|(session, events)| Committed { session, events });
         let lists = lists.iter().map(|(key, list)| (*key, list.to_vec()));
         History { committed: committed.collect(), lists: lists.collect() }
     }
@@ -269,7 +280,10 @@ mod tests {
 
     #[test]
     fn aborted_and_intermediate_values_are_refused() {
-        refused(&history(vec![vec![Append(1, 10)]], &[(1, &[10, 66])]), "no committed transaction has written");
+        refused(
+            &history(vec![vec![Append(1, 10)]], &[(1, &[10, 66])]),
+            "no committed transaction has written",
+        );
         refused(&history(vec![vec![read(1, &[66])]], &[(1, &[])]), "where the writes were []");
         let half = vec![vec![Append(1, 10), Append(1, 11)], vec![read(1, &[10])]];
         refused(&history(half, &[(1, &[10, 11])]), "half of what another wrote");

@@ -27,7 +27,10 @@ impl Numbers {
     }
 
     fn list(&self) -> List {
-        self.bytes.chunks(4).map(|chunk| u32::from_be_bytes(chunk.try_into().expect("four bytes each"))).collect()
+        self.bytes
+            .chunks(4)
+            .map(|chunk| u32::from_be_bytes(chunk.try_into().expect("four bytes each")))
+            .collect()
     }
 }
 
@@ -57,12 +60,25 @@ fn many_lists() -> Schema {
 #[derive(Clone, Debug)]
 enum Step {
     Read(u64),
-    Append { key: u64, number: u32, insert_first: bool },
-    Scan { from: u64, to: u64, backward: bool, limit: usize },
+    Append {
+        key: u64,
+        number: u32,
+        insert_first: bool,
+    },
+    Scan {
+        from: u64,
+        to: u64,
+        backward: bool,
+        limit: usize,
+    },
     /// Several at once.
     AppendAll(Vec<(u64, u32)>),
     ReadAll(Vec<u64>),
-    ReadAndAppend { read: u64, key: u64, number: u32 },
+    ReadAndAppend {
+        read: u64,
+        key: u64,
+        number: u32,
+    },
 }
 
 fn random_step(random: &mut Random, keys: u64, next_number: &mut u32) -> Step {
@@ -88,7 +104,12 @@ fn random_step(random: &mut Random, keys: u64, next_number: &mut u32) -> Step {
     }
 }
 
-async fn make(tx: &mut Tx<'_>, lists: TableRef<Lists>, step: &Step, seen: &mut Vec<Event>) -> Result<(), Abort> {
+async fn make(
+    tx: &mut Tx<'_>,
+    lists: TableRef<Lists>,
+    step: &Step,
+    seen: &mut Vec<Event>,
+) -> Result<(), Abort> {
     let append = |key, number| lists.update(key, move |row| row.push(number));
     let list = |row: Option<Numbers>| row.map_or_else(List::new, |row| row.list());
     match step {
@@ -175,8 +196,9 @@ fn history(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Result
         let mut next_number = (at as u32) << 20;
         let mut committed = Vec::new();
         for _ in 0..load.transactions {
-            let steps: Vec<Step> =
-                (0..1 + random.below(5)).map(|_| random_step(&mut random, load.keys, &mut next_number)).collect();
+            let steps: Vec<Step> = (0..1 + random.below(5))
+                .map(|_| random_step(&mut random, load.keys, &mut next_number))
+                .collect();
             let steps = Arc::new(steps);
             let aborts = random.chance(15);
             let route = match random.below(3) {
@@ -203,7 +225,8 @@ fn history(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Result
         }
         Ok(committed)
     })?;
-    let committed = committed.into_iter().collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect();
+    let committed =
+        committed.into_iter().collect::<Result<Vec<_>, String>>()?.into_iter().flatten().collect();
     let left = engine.run(lists.at(&0), async move |tx| tx.scan(lists, KeyRange::all(), usize::MAX).await);
     let left = left.map_err(|abort| abort.to_string())?.into_iter().map(|(key, row)| (key, row.list()));
     Ok(History { committed, lists: left.collect() })

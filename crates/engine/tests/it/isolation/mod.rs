@@ -17,7 +17,11 @@ use atrapos::Schema;
 const THREADS: usize = 8;
 
 /// Runs a scenario on simulated workers, two to four of them, with many seeds.
-fn simulated(count: u64, schema: fn() -> Schema, scenario: fn(&mut Engine, usize, u64) -> Result<(), String>) {
+fn simulated(
+    count: u64,
+    schema: fn() -> Schema,
+    scenario: fn(&mut Engine, usize, u64) -> Result<(), String>,
+) {
     for_seeds(count, |seed| {
         let workers = 2 + (seed % 3) as usize;
         let mut engine = Engine::simulated(schema(), workers, seed);

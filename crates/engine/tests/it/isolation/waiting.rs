@@ -9,7 +9,7 @@ use atrapos::{Abort, AbortReason, Route, Schema, WorkerId};
 use super::{THREADS, simulated, threaded};
 use crate::support::{Engine, Items, Random, for_seeds, item, until_done};
 
-fn items() -> Schema {
+pub(crate) fn items() -> Schema {
     Schema::new().table::<Items>().split_evenly("items", 0, 99)
 }
 
@@ -20,14 +20,16 @@ fn a_key_on_each(workers: usize, count: usize) -> Vec<u64> {
 
 fn insert(engine: &mut Engine, keys: Vec<u64>) -> Result<(), String> {
     let items = engine.table::<Items>();
-    let inserted = engine
-        .run(items.at(&0), async move |tx| tx.join_all(keys.iter().map(|key| items.insert(*key, item(0)))).await.map(drop));
+    let inserted = engine.run(items.at(&0), async move |tx| {
+        tx.join_all(keys.iter().map(|key| items.insert(*key, item(0)))).await.map(drop)
+    });
     inserted.map_err(|abort| abort.to_string())
 }
 
 fn sum(engine: &mut Engine, keys: Vec<u64>) -> Result<i64, String> {
     let items = engine.table::<Items>();
-    let read = engine.run(items.at(&0), async move |tx| tx.join_all(keys.iter().map(|key| items.get(*key))).await);
+    let read =
+        engine.run(items.at(&0), async move |tx| tx.join_all(keys.iter().map(|key| items.get(*key))).await);
     Ok(read.map_err(|abort| abort.to_string())?.into_iter().flatten().map(|row| row.value).sum())
 }
 
@@ -76,7 +78,11 @@ fn ring(engine: &mut Engine, workers: usize, seed: u64, length: usize, kind: Rin
     })?;
     ended.into_iter().collect::<Result<Vec<()>, _>>().map_err(|abort| abort.to_string())?;
     let (counted, expected) = (sum(engine, keys)?, (2 * sessions * ROUNDS) as i64);
-    if counted == expected { Ok(()) } else { Err(format!("{counted} changes were made instead of {expected}")) }
+    if counted == expected {
+        Ok(())
+    } else {
+        Err(format!("{counted} changes were made instead of {expected}"))
+    }
 }
 
 pub(crate) fn two_one_by_one(engine: &mut Engine, workers: usize, seed: u64) -> Result<(), String> {
@@ -112,7 +118,10 @@ fn upgrade_of_one(engine: &mut Engine, workers: usize, seed: u64) -> Result<(), 
 fn cycles(count: u64, scenario: fn(&mut Engine, usize, u64) -> Result<(), String>) {
     let (deadlocks, waits, runs) = deadlocks_and_waits(count, scenario);
     // With a single seed there may be none.
-    assert!((deadlocks > 0 && waits > 0) || runs < 20, "no transaction had to give way: the scenario shows nothing");
+    assert!(
+        (deadlocks > 0 && waits > 0) || runs < 20,
+        "no transaction had to give way: the scenario shows nothing"
+    );
 }
 
 /// Runs a ring of single phases with many seeds: transactions wait for each other, but never in a cycle.
@@ -168,7 +177,9 @@ fn upgrades_of_shared_locks_resolve_simulated() {
 
 #[test]
 fn rings_resolve_on_threads() {
-    for scenario in [two_one_by_one, two_at_once, two_upgrade, longer_one_by_one, longer_at_once, longer_upgrade] {
+    for scenario in
+        [two_one_by_one, two_at_once, two_upgrade, longer_one_by_one, longer_at_once, longer_upgrade]
+    {
         threaded(4, items, scenario);
     }
     threaded(4, items, upgrade_of_one);
@@ -176,7 +187,12 @@ fn rings_resolve_on_threads() {
 
 /// One key is read all the time by transactions that hold on to it until they have read another one elsewhere. Writers get
 /// through before the readers have read `reads_max` times each.
-fn a_writer_among_readers(engine: &mut Engine, workers: usize, seed: u64, reads_max: u64) -> Result<(), String> {
+fn a_writer_among_readers(
+    engine: &mut Engine,
+    workers: usize,
+    seed: u64,
+    reads_max: u64,
+) -> Result<(), String> {
     const WRITES: i64 = 4;
     let keys = a_key_on_each(workers, workers);
     insert(engine, keys.clone())?;

@@ -1,0 +1,159 @@
+//! Every check is put before a database that is wrong, and has to notice: each planted bug by the scenario that is there to
+//! catch it (which finds nothing wrong without the bug), and each kind of damage by `Database::verify`.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use atrapos::planted::{Bug, Damage, damage, with};
+use atrapos::{Database, Schema, TableId, VerifyError, WorkerId};
+
+use crate::indexes::{ByCity, ByEmail, Orders, Users, family, users};
+use crate::isolation::{anomalies, bank, lists, waiting};
+use crate::support::{Engine, Random, open, show, two_tables};
+use crate::{crud, indexes};
+
+type Scenario = fn(&mut Engine, usize, u64) -> Result<(), String>;
+
+/// Seeds tried with the bug; the first that shows it is enough.
+const SEEDS: u64 = 60;
+
+/// Runs the scenario with the bug until it notices, and then once more without.
+fn caught(bug: Bug, schema: fn() -> Schema, scenario: Scenario) {
+    let run = |seed: u64| {
+        let workers = 2 + (seed % 3) as usize;
+        let mut engine = Engine::simulated(schema(), workers, seed);
+        scenario(&mut engine, workers, seed)
+    };
+    for seed in 0..SEEDS {
+        let noticed = match with(bug, || catch_unwind(AssertUnwindSafe(|| run(seed)))) {
+            Ok(Ok(())) => continue,
+            Ok(Err(wrong)) => wrong,
+            Err(_) => "it panicked (see above)".to_owned(),
+        };
+        show(&format!("{bug:?} is noticed with seed {seed}: {noticed}"));
+        assert_eq!(run(seed), Ok(()), "without the bug nothing is wrong");
+        return;
+    }
+    panic!("{bug:?} was not noticed with any of {SEEDS} seeds");
+}
+
+#[test]
+fn a_footprint_that_is_not_entered_is_caught() {
+    caught(Bug::FootprintNotEntered, lists::lists, lists::serializable);
+    caught(Bug::FootprintNotEntered, bank::few_accounts, bank::few);
+}
+
+#[test]
+fn a_scan_that_is_not_locked_is_caught() {
+    caught(Bug::ScanNotLocked, lists::lists, lists::serializable);
+    caught(Bug::ScanNotLocked, anomalies::items, anomalies::phantoms);
+    caught(Bug::ScanNotLocked, users, anomalies::index_phantoms);
+}
+
+#[test]
+fn an_undo_that_skips_the_second_table_is_caught() {
+    caught(Bug::UndoSkipsSecondTable, two_tables, |engine, workers, seed| {
+        crud::random_history(engine, workers as u64, seed, 20)
+    });
+    caught(Bug::UndoSkipsSecondTable, bank::pairs, bank::twins);
+}
+
+#[test]
+fn locks_released_before_undo_are_caught() {
+    caught(Bug::LocksReleasedBeforeUndo, lists::lists, lists::serializable);
+    caught(Bug::LocksReleasedBeforeUndo, bank::few_accounts, bank::few);
+}
+
+#[test]
+fn shared_requests_that_pass_a_waiting_writer_are_caught() {
+    caught(Bug::SharedPassesWaiter, waiting::items, waiting::fairness);
+}
+
+#[test]
+fn a_deadlock_that_nobody_looks_for_is_caught() {
+    caught(Bug::NoDeadlockProbe, waiting::items, waiting::two_one_by_one);
+}
+
+#[test]
+fn an_index_entry_left_behind_is_caught() {
+    caught(Bug::EntryLeftBehind, users, |engine, workers, seed| {
+        indexes::random_history(engine, workers as u64, seed, 20)
+    });
+}
+
+// --- Damage at rest --------------------------------------------------------------------------------------------------
+
+/// A database of parents and children with indexes, damaged in one place: what `verify` says of it.
+fn verdict(table: impl Fn(&Database) -> TableId, kind: Damage) -> VerifyError {
+    let db = open(family(true), 3);
+    let (users, orders) = (db.table::<Users>().unwrap(), db.table::<Orders>().unwrap());
+    let mut random = Random::new(3);
+    for key in (0..90).step_by(3) {
+        let email = format!("{}{key}", (b'a' + random.below(16) as u8) as char);
+        let city = random.below(8) as u32;
+        db.run(users.at(&key), async move |tx| {
+            tx.insert(users, key, indexes::user(city, &email)).await?;
+            tx.insert(orders, (key, 1), indexes::Order { cents: 1 }).await
+        })
+        .unwrap();
+    }
+    let whole = db.verify().unwrap();
+    assert_eq!((whole.rows, whole.entries, whole.references), (60, 60, 30));
+    let table = table(&db);
+    let damaged = (0..3).any(|worker| damage(&db, table, WorkerId(worker), kind).unwrap());
+    assert!(damaged, "there was nothing to damage");
+    db.verify().expect_err("the database is damaged")
+}
+
+#[test]
+fn damaged_indexes_do_not_verify() {
+    type Find = fn(&Database) -> TableId;
+    let indexes: [(&str, Find); 2] = [
+        ("users_by_email", |db| db.index::<ByEmail>().unwrap().id()),
+        ("users_by_city", |db| db.index::<ByCity>().unwrap().id()),
+    ];
+    for (name, index) in indexes {
+        for (kind, what) in [
+            (Damage::FirstGone, "is missing"),
+            (Damage::FirstAstray, "leads to another row"),
+            (Damage::OneTooMany, "31 entries for 30 rows"),
+        ] {
+            let verdict = verdict(index, kind);
+            let VerifyError::Index { index, what: found } = &verdict else { panic!("{kind:?}: {verdict}") };
+            assert_eq!(*index, name);
+            assert!(found.contains(what), "{kind:?}: {verdict}");
+        }
+    }
+}
+
+#[test]
+fn a_row_without_its_entries_does_not_verify() {
+    let verdict = verdict(|db| db.table::<Users>().unwrap().id(), Damage::OneTooMany);
+    assert!(matches!(verdict, VerifyError::Index { .. }), "{verdict}");
+}
+
+#[test]
+fn a_child_without_its_parent_does_not_verify() {
+    // The parent's entries are left, but the orders are looked at one by one.
+    let verdict = verdict(|db| db.table::<Users>().unwrap().id(), Damage::FirstGone);
+    let text = verdict.to_string();
+    assert!(
+        matches!(
+            verdict,
+            VerifyError::NoParent { child: "orders", parent: "users", .. } | VerifyError::Index { .. }
+        ),
+        "{text}"
+    );
+    let verdict = self::verdict(|db| db.table::<Orders>().unwrap().id(), Damage::OneTooMany);
+    assert!(matches!(verdict, VerifyError::NoParent { child: "orders", parent: "users", .. }), "{verdict}");
+}
+
+#[test]
+fn misplaced_rows_and_forgotten_locks_do_not_verify() {
+    let misplaced = verdict(|db| db.table::<Users>().unwrap().id(), Damage::Misplaced);
+    assert!(matches!(misplaced, VerifyError::Misplaced { table: "users", .. }), "{misplaced}");
+    let locked = verdict(|db| db.table::<Users>().unwrap().id(), Damage::LockLeft);
+    assert_eq!(
+        locked.to_string(),
+        "'users': 1 locks are held and 0 requests wait although no transaction runs"
+    );
+}
