@@ -217,10 +217,10 @@ fn run_sessions<W: Workload>(
     let stop_all = || recorders.iter().for_each(|recorder| recorder.stop());
     let mut sessions: Vec<SessionHandle<ClientEnd>> = Vec::new();
     for ((worker, states), recorder) in hosts.into_iter().zip(&recorders) {
-        for state in states {
+        for mut state in states {
             let recorder = Arc::clone(recorder);
             let session = db.spawn_session(worker, async move |session| {
-                run_session::<W>(&session, state, &recorder).await
+                run_session::<W>(&session, &mut state, &recorder).await
             });
             sessions.push(session.inspect_err(|_| stop_all())?);
         }
@@ -282,7 +282,7 @@ fn goes_on(abort: &Abort) -> bool {
 /// A session that never suspends lets the worker look at its rings and inbox after this long.
 const TURN: Duration = Duration::from_micros(10);
 
-async fn run_session<W: Workload>(session: &Session, mut state: W::State, recorder: &Recorder) -> ClientEnd {
+async fn run_session<W: Workload>(session: &Session, state: &mut W::State, recorder: &Recorder) -> ClientEnd {
     let turn = Clock::real().ticks(TURN);
     let mut began = session.now();
     let mut turn_began = began;
@@ -290,7 +290,7 @@ async fn run_session<W: Workload>(session: &Session, mut state: W::State, record
         let mut suspended = false;
         let (class, outcome) = {
             // Pinned where it is made: handed to another function, the whole future would be copied.
-            let mut transaction = pin!(W::transaction(session, &mut state));
+            let mut transaction = pin!(W::transaction(session, state));
             poll_fn(|context| {
                 let poll = transaction.as_mut().poll(context);
                 suspended |= poll.is_pending();

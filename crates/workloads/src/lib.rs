@@ -24,7 +24,6 @@ pub mod micro;
 mod random;
 pub mod raw;
 mod recorder;
-mod rest;
 mod room;
 pub mod tatp;
 mod workload;

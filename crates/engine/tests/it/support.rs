@@ -144,6 +144,7 @@ pub(crate) fn load_items(db: &Database, rows: u64, value: i64) {
 }
 
 /// A database in either form: the same sessions run on both.
+#[expect(clippy::large_enum_variant, reason = "a test makes one of them")]
 pub(crate) enum Engine {
     Simulated(Box<Simulation>),
     Threads(Database),

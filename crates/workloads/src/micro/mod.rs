@@ -22,7 +22,6 @@ use crate::client::Client;
 use crate::keys::KeySet;
 use crate::random::Random;
 use crate::recorder::Ledger;
-use crate::rest::verify_at_rest;
 use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use crate::zipf::Zipf;
@@ -325,7 +324,7 @@ fn audit(
     db: &Database,
     ledger: &Ledger,
 ) -> Result<AuditReport, AuditError> {
-    let verified = verify_at_rest(db)?;
+    let verified = db.verify()?;
     let table = db.table::<Counters>()?;
     let found = db.len(table.id())?;
     if found != sites.rows() {

@@ -18,7 +18,6 @@ use super::parameters::Class;
 use super::schema::{CallForwarding, CallForwardings, SpecialFacility, Subscriber, Tables};
 use crate::keys::KeySet;
 use crate::recorder::Ledger;
-use crate::rest::verify_at_rest;
 use crate::workload::{AuditError, AuditReport};
 
 /// Subscribers audited in one transaction: bounds both memory and the pause of the worker.
@@ -30,7 +29,7 @@ pub(super) fn audit(
     db: &Database,
     ledger: &Ledger,
 ) -> Result<AuditReport, AuditError> {
-    let verified = verify_at_rest(db)?;
+    let verified = db.verify()?;
     let tables = Tables::of(db)?;
     let mut sessions = Vec::new();
     for worker in (0..db.workers()).map(|worker| WorkerId(worker as u16)) {

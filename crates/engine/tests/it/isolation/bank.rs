@@ -123,7 +123,7 @@ fn transfers(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Resu
             .await;
             match ran {
                 Ok(Some(counted)) if counted != (money, accounts) => {
-                    wrong = Some(format!("counted {counted:?}"))
+                    wrong = Some(format!("counted {counted:?}"));
                 }
                 Err(abort) if abort.reason() != AbortReason::User => wrong = Some(abort.to_string()),
                 _ => {}

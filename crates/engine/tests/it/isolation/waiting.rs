@@ -277,3 +277,62 @@ fn more_workers_than_cores_take_turns() {
     ended.unwrap().into_iter().collect::<Result<Vec<()>, _>>().unwrap();
     assert_eq!(sum(&mut engine, keys), Ok((4 * THREADS * 50 * THREADS) as i64));
 }
+
+/// A ring of as many transactions as there are keys: each holds one and wants the next. The cycle is long, and it is found.
+fn a_long_ring(engine: &mut Engine, workers: usize, seed: u64) -> Result<(), String> {
+    const LENGTH: usize = 60;
+    let keys: Vec<u64> = (0..LENGTH as u64).collect();
+    insert(engine, keys.clone())?;
+    let items = engine.table::<Items>();
+    let random = Random::new(seed);
+    let ended = engine.sessions(LENGTH, workers, async move |session, at| {
+        let mut random = random.part(at);
+        let (first, second) = (at as u64, (at as u64 + 1) % LENGTH as u64);
+        // Mostly elsewhere, so that there is time for everybody to take the first.
+        let home = Route::worker(WorkerId(random.below(session.workers() as u64) as u16));
+        until_done(session, &home, async move |tx| {
+            tx.update(items, first, |row| row.value += 1).await?;
+            tx.get(items, 99 - first % 10).await?;
+            tx.update(items, second, |row| row.value += 1).await.map(drop)
+        })
+        .await
+    })?;
+    ended.into_iter().collect::<Result<Vec<()>, _>>().map_err(|abort| abort.to_string())?;
+    let counted = sum(engine, keys)?;
+    if counted == 2 * LENGTH as i64 { Ok(()) } else { Err(format!("{counted} changes were made")) }
+}
+
+#[test]
+fn a_long_ring_resolves_simulated() {
+    cycles(30, a_long_ring);
+}
+
+#[test]
+fn a_long_ring_resolves_on_threads() {
+    threaded(5, items, a_long_ring);
+}
+
+#[test]
+fn hundreds_of_transactions_that_want_the_same_rows_all_commit() {
+    for workers in [1, 2, THREADS] {
+        let mut engine = Engine::threads(items(), workers);
+        insert(&mut engine, (0..100).collect()).unwrap();
+        let items = engine.table::<Items>();
+        let Engine::Threads(db) = engine else { unreachable!("it runs on threads") };
+        let submitted: Vec<_> = (0..500_u64)
+            .map(|at| {
+                let (first, second) = (at * 7 % 100, (at * 13 + 1) % 100);
+                let two_steps = async move |tx: &mut atrapos::Tx<'_>| {
+                    tx.update(items, first, |row| row.value += 1).await?;
+                    tx.update(items, second, |row| row.value += 1).await.map(drop)
+                };
+                db.submit(items.at(&first), two_steps).unwrap()
+            })
+            .collect();
+        let outcomes: Vec<Result<(), Abort>> = submitted.into_iter().map(atrapos::Submitted::wait).collect();
+        let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
+        // Who gave way again and again is told to try again; with fair ages nobody is.
+        assert_eq!(committed, 500, "{:?}", outcomes.iter().find(|outcome| outcome.is_err()));
+        db.verify().unwrap();
+    }
+}
