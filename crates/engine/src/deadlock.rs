@@ -4,9 +4,10 @@
 //! knows on which workers the transaction has actions. A transaction that has waited for a while sends a *probe* along
 //! the edges (edge chasing: Chandy, Misra and Haas 1983, in its form for transactions that wait for several locks
 //! at once). From a home, a probe goes to every worker where the transaction may be waiting; from a queue there, to the
-//! homes of those ahead. It carries the way it has come. When it meets a transaction that is on its way already, it has gone
-//! round a cycle, wherever it started; the youngest transaction of the cycle gives way. Whoever finds the same cycle
-//! chooses the same victim, so no agreement between workers is needed.
+//! homes of those ahead. It carries the youngest transaction it has come by. When it meets the transaction it started from,
+//! it has gone round a cycle, of whatever length; the youngest transaction of the cycle gives way. Whoever finds the same
+//! cycle chooses the same victim, so no agreement between workers is needed. (Cycles elsewhere that a probe runs into are
+//! left to the probes of their members.)
 //!
 //! A retried transaction keeps the age of its first attempt, so it is not the youngest for ever.
 //!
@@ -20,7 +21,6 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
-use arrayvec::ArrayVec;
 use atrapos_runtime::{Ticks, WorkerId};
 use atrapos_storage::lock::{LockOwner, LockTicket};
 use rustc_hash::FxBuildHasher;
@@ -28,6 +28,7 @@ use rustc_hash::FxBuildHasher;
 use crate::abort::AbortReason;
 use crate::planted::{Bug, planted};
 use crate::shard::EngineWorker;
+use crate::tx::TxCore;
 use crate::waits::WaitState;
 
 /// Probes this worker has seen, and when it looks again.
@@ -48,25 +49,16 @@ const SEEN_MAX: usize = 1 << 16;
 /// Probes a worker starts at a time for those who have waited longest; as many again for the others in turn.
 const PROBES_AT_A_TIME: usize = 2;
 
-/// Transactions of its way that a probe remembers: the longest cycle that is found.
-const WAY_MAX: usize = 24;
-
 /// The age of a transaction; ties are impossible because numbers are unique.
 type Age = u64;
 
 /// A message that follows the waits-for graph.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Probe {
     round: u64,
     initiator: LockOwner,
-    /// The transactions it has come by, newest last.
-    way: ArrayVec<(LockOwner, Age), WAY_MAX>,
-}
-
-impl Probe {
-    fn has_met(&self, owner: LockOwner) -> bool {
-        self.way.iter().any(|(met, _)| *met == owner)
-    }
+    /// The youngest transaction on its way, the initiator included.
+    youngest: (Age, LockOwner),
 }
 
 /// The worker a transaction has its home on.
@@ -106,8 +98,7 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
     for owner in due {
         // The worker's number is part of the round, so that rounds of different workers differ.
         let round = round << 16 | u64::from(worker.id().0);
-        let probe = Probe { round, initiator: owner, way: ArrayVec::new() };
-        send(worker, home_of(owner), move |worker| at_home(worker, probe, owner));
+        worker.send(home_of(owner), move |worker| begin(worker, round, owner));
     }
     started
 }
@@ -137,6 +128,13 @@ fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<LockOwner> {
     due.into_iter().filter_map(|(_, ticket)| waits.get(LockTicket(ticket)).map(|wait| wait.owner)).collect()
 }
 
+/// At the home of a transaction that has waited for a while: sends a probe off.
+fn begin(worker: &Rc<EngineWorker>, round: u64, initiator: LockOwner) {
+    let Some(core) = worker.shard().active.borrow().get(&initiator).cloned() else { return };
+    let probe = Probe { round, initiator, youngest: (core.age.get(), initiator) };
+    pass_on(worker, &core, probe, initiator);
+}
+
 /// At a worker where `waiter` may wait: passes the probe on to those it waits for here.
 fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
     let shard = worker.shard();
@@ -154,12 +152,8 @@ fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
     ahead.sort_unstable();
     ahead.dedup();
     for blocker in ahead {
-        // Somebody on the way closes a cycle; anybody else is passed once.
-        if probe.has_met(blocker)
-            || shard.probes.borrow_mut().seen.insert((probe.round, probe.initiator, blocker))
-        {
-            let probe = probe.clone();
-            send(worker, home_of(blocker), move |worker| at_home(worker, probe, blocker));
+        if shard.probes.borrow_mut().seen.insert((probe.round, probe.initiator, blocker)) {
+            worker.send(home_of(blocker), move |worker| at_home(worker, probe, blocker));
         }
     }
 }
@@ -169,29 +163,28 @@ fn at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: LockOwner) {
     let shard = worker.shard();
     // A transaction that has ended waits for nobody.
     let Some(core) = shard.active.borrow().get(&met).cloned() else { return };
-    if let Some(from) = probe.way.iter().position(|(way, _)| *way == met) {
-        let youngest = probe.way[from..].iter().max_by_key(|(_, age)| *age).map(|(owner, _)| *owner);
-        if let Some(victim) = youngest {
-            send(worker, home_of(victim), move |worker| at_home_of_victim(worker, victim));
-        }
+    if met == probe.initiator {
+        let (_, victim) = probe.youngest;
+        worker.send(home_of(victim), move |worker| at_home_of_victim(worker, victim));
         return;
     }
-    if probe.way.is_full() {
-        probe.way.remove(0);
-    }
-    probe.way.push((met, core.age.get()));
+    probe.youngest = probe.youngest.max((core.age.get(), met));
+    pass_on(worker, &core, probe, met);
+}
+
+/// Follows the waits of a transaction wherever it may be waiting.
+fn pass_on(worker: &Rc<EngineWorker>, core: &TxCore, probe: Probe, waiter: LockOwner) {
     for participant in core.participants.borrow().iter().copied() {
-        let probe = probe.clone();
-        send(worker, participant, move |worker| follow_waits(worker, probe, met));
+        worker.send(participant, move |worker| follow_waits(worker, probe, waiter));
     }
-    follow_waits(worker, probe, met);
+    follow_waits(worker, probe, waiter);
 }
 
 /// At the home of the victim of a cycle: wherever it waits, it gives way.
 fn at_home_of_victim(worker: &Rc<EngineWorker>, victim: LockOwner) {
     let Some(core) = worker.shard().active.borrow().get(&victim).cloned() else { return };
     for participant in core.participants.borrow().iter().copied() {
-        send(worker, participant, move |worker| give_way(worker, victim));
+        worker.send(participant, move |worker| give_way(worker, victim));
     }
     give_way(worker, victim);
 }
@@ -210,8 +203,4 @@ fn give_way(worker: &Rc<EngineWorker>, victim: LockOwner) {
     for ticket in queued {
         shard.refuse_wait(worker, ticket, AbortReason::Deadlock);
     }
-}
-
-fn send(worker: &Rc<EngineWorker>, to: WorkerId, message: impl FnOnce(&Rc<EngineWorker>) + Send + 'static) {
-    if to == worker.id() { message(worker) } else { worker.send(to, message) }
 }
