@@ -18,7 +18,9 @@ use crate::branch::UndoLog;
 use crate::partition::{Partition, Place};
 use crate::planted::{Bug, planted};
 use crate::range::KeyRange;
-use crate::schema::{Catalog, CatalogTag, Table, TableId, TableRef, TreeKind, decode_key, decode_row};
+use crate::schema::{
+    Catalog, CatalogTag, Table, TableId, TableMeta, TableRef, TreeKind, decode_key, decode_row,
+};
 
 /// What to do at the data. Implemented by the operations of this crate only.
 pub trait Operation: Send + 'static {
@@ -166,55 +168,61 @@ impl Apply<'_> {
 
     /// What must follow a change of the row from `before` to `after` (`None`: no row).
     fn follow(&mut self, before: Option<&[u8]>, after: Option<&[u8]>) -> Result<(), Abort> {
-        let meta = &self.catalog.tables[self.place.table.at()];
         let LockTarget::Key(key) = &*self.target else { return Ok(()) };
-        for index in &meta.indexes {
-            let old = before.map(|row| (index.extract)(key, row)).transpose()?;
-            let new = after.map(|row| (index.extract)(key, row)).transpose()?;
-            if old == new {
-                continue;
-            }
-            let entry = |mut index_key: KeyBuf| {
-                if !index.unique {
-                    index_key.extend_from_slice(key);
-                }
-                index_key
-            };
-            if let Some(old) = old
-                && !(planted(Bug::EntryLeftBehind) && after.is_none())
-            {
-                self.followers.push(Follower::RemoveEntry { index: index.id, entry: entry(old) });
-            }
-            if let Some(new) = new {
-                self.followers.push(Follower::AddEntry {
-                    index: index.id,
-                    entry: entry(new),
-                    key: key.clone(),
-                });
-            }
-        }
-        if let Some(after) = after {
-            for parent in &meta.parents {
-                let new = (parent.extract)(key, after)?;
-                let unchanged = match before {
-                    Some(before) => (parent.extract)(key, before)? == new,
-                    None => false,
-                };
-                if !unchanged {
-                    self.followers.push(Follower::RequireParent { parent: parent.parent, key: new });
-                }
-            }
-        } else {
-            for child in &meta.children {
-                self.followers.push(Follower::RequireNoChild { through: child.through, prefix: key.clone() });
-            }
-        }
-        Ok(())
+        follow_change(&self.catalog.tables[self.place.table.at()], key, before, after, self.followers)
     }
 
     fn has_followers(&self) -> bool {
         self.catalog.tables[self.place.table.at()].has_followers
     }
+}
+
+/// What must follow a change of the row from `before` to `after` (`None`: no row).
+fn follow_change(
+    meta: &TableMeta,
+    key: &KeyBuf,
+    before: Option<&[u8]>,
+    after: Option<&[u8]>,
+    followers: &mut Vec<Follower>,
+) -> Result<(), Abort> {
+    for index in &meta.indexes {
+        let old = before.map(|row| (index.extract)(key, row)).transpose()?;
+        let new = after.map(|row| (index.extract)(key, row)).transpose()?;
+        if old == new {
+            continue;
+        }
+        let entry = |mut index_key: KeyBuf| {
+            if !index.unique {
+                index_key.extend_from_slice(key);
+            }
+            index_key
+        };
+        if let Some(old) = old
+            && !(planted(Bug::EntryLeftBehind) && after.is_none())
+        {
+            followers.push(Follower::RemoveEntry { index: index.id, entry: entry(old) });
+        }
+        if let Some(new) = new {
+            followers.push(Follower::AddEntry { index: index.id, entry: entry(new), key: key.clone() });
+        }
+    }
+    if let Some(after) = after {
+        for parent in &meta.parents {
+            let new = (parent.extract)(key, after)?;
+            let unchanged = match before {
+                Some(before) => (parent.extract)(key, before)? == new,
+                None => false,
+            };
+            if !unchanged {
+                followers.push(Follower::RequireParent { parent: parent.parent, key: new });
+            }
+        }
+    } else {
+        for child in &meta.children {
+            followers.push(Follower::RequireNoChild { through: child.through, prefix: key.clone() });
+        }
+    }
+    Ok(())
 }
 
 /// Reads one row. See [`TableRef::get`].
@@ -293,10 +301,6 @@ impl Apply<'_> {
     /// Replaces the row, known to be there in `old_version`, by `new`.
     fn replace(&mut self, old_version: u64, new: &[u8]) -> Result<(), Abort> {
         let version = self.partition.next_version();
-        if self.has_followers() {
-            let old = self.row().map(|(_, bytes)| bytes.to_vec()).unwrap_or_default();
-            self.follow(Some(&old), Some(new))?;
-        }
         let LockTarget::Key(key) = &*self.target else { unreachable!("updates lock a key") };
         let tree = &mut self.partition.tree;
         let found = match self.position {
@@ -304,20 +308,19 @@ impl Apply<'_> {
             None => tree.get_mut(key),
         };
         let Some(mut row) = found else { unreachable!("the row was just read") };
+        // If one of the next steps fails, a row that has not changed is put back, which changes nothing.
+        self.undo.remember_row(self.place, key, old_version, row.bytes());
         if row.bytes().len() == new.len() {
-            self.undo.remember_row(self.place, key, old_version, row.bytes());
             row.bytes_mut().copy_from_slice(new);
             row.set_version(version);
-            return Ok(());
+        } else if let Err(error) = tree.update(key, new, version) {
+            return Err(self.refuse(&error));
         }
-        let old = row.bytes().to_vec();
-        match tree.update(key, new, version) {
-            Ok(_) => {
-                self.undo.remember_row(self.place, key, old_version, &old);
-                Ok(())
-            }
-            Err(error) => Err(self.refuse(&error)),
+        if self.has_followers() {
+            let meta = &self.catalog.tables[self.place.table.at()];
+            follow_change(meta, key, Some(self.undo.last_row()), Some(new), self.followers)?;
         }
+        Ok(())
     }
 }
 

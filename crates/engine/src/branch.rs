@@ -57,6 +57,14 @@ impl UndoLog {
         self.changes.push(Undo { place, key: key.clone(), row: Some((version, start..self.rows.len())) });
     }
 
+    /// The row that was remembered last.
+    pub(crate) fn last_row(&self) -> &[u8] {
+        match self.changes.last() {
+            Some(Undo { row: Some((_, row)), .. }) => &self.rows[row.clone()],
+            _ => &[],
+        }
+    }
+
     /// Puts every changed key back to what it was, last change first.
     pub(crate) fn apply(&mut self, tables: &mut Tables) {
         while let Some(undo) = self.changes.pop() {

@@ -311,8 +311,6 @@ impl Database {
         progress: &LoadProgress,
         add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
     ) -> Result<u64, LoadError> {
-        // A transaction that was reported may still hold locks elsewhere for a moment.
-        self.settle()?;
         let before = progress.rows();
         match self.load_in_phases(progress, add_rows) {
             Ok(()) => {

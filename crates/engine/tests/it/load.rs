@@ -111,6 +111,8 @@ fn rows_may_come_in_any_order_on_any_worker() {
             }
             Ok(())
         });
+        // Waits until the locks of the transactions above are released everywhere.
+        db.verify().unwrap();
         assert_eq!(more, Ok(1001));
         assert_eq!(db.verify().unwrap().rows, 6001);
     }
