@@ -104,6 +104,8 @@ fn rows_may_come_in_any_order_on_any_worker() {
                 .zip(0..)
                 .all(|((key, row), expected)| *key == expected && row.value == expected as i64)
         );
+        // Waits until the locks of the scan above are released everywhere.
+        db.verify().unwrap();
         // On top of what is there.
         let more = db.load(&LoadProgress::default(), move |loader| {
             for key in loader.share_of(items, 5000, 6000).into_iter().flatten().rev() {
@@ -111,8 +113,6 @@ fn rows_may_come_in_any_order_on_any_worker() {
             }
             Ok(())
         });
-        // Waits until the locks of the transactions above are released everywhere.
-        db.verify().unwrap();
         assert_eq!(more, Ok(1001));
         assert_eq!(db.verify().unwrap().rows, 6001);
     }
