@@ -56,7 +56,7 @@ async fn transfer(
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let schema = Schema::new().table::<Accounts>().split_evenly("accounts", 1, ACCOUNTS);
-    let db = Database::builder(schema).workers(2).open()?;
+    let db = Database::builder(schema).workers(2).in_memory()?;
     let accounts = db.table::<Accounts>()?;
     db.load(&LoadProgress::default(), move |loader| {
         for id in loader.share_of(accounts, 1, ACCOUNTS).into_iter().flatten() {

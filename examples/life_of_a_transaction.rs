@@ -34,7 +34,7 @@ fn print_life(title: &str, outcome: &Result<Option<i64>, Abort>, events: &[Trace
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let schema = Schema::new().table::<Items>().split_evenly("items", 1, 100);
-    let db = Database::builder(schema).workers(2).open()?;
+    let db = Database::builder(schema).workers(2).in_memory()?;
     let items = db.table::<Items>()?;
     for id in [1, 2, 99] {
         db.run(items.at(&id), async move |tx| tx.insert(items, id, Item { stock: 10 }).await)?;

@@ -28,7 +28,7 @@ impl Table for Users {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Keys from 1 to 1,000 are expected: every worker starts with an equal share of them.
     let schema = Schema::new().table::<Users>().split_evenly("users", 1, 1_000);
-    let db = Database::builder(schema).workers(2).open()?;
+    let db = Database::builder(schema).workers(2).in_memory()?;
     let users = db.table::<Users>()?;
 
     for (id, name) in [(1, "Ada"), (700, "Edgar"), (900, "Jim")] {

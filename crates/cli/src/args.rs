@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-/// An in-memory, serializable transaction engine that adapts itself to hardware islands.
+/// An in-memory, durable, serializable transaction engine that adapts itself to hardware islands.
 ///
-/// This command measures it on your machine, and shows what your machine looks like to it.
+/// This command measures it on your machine, shows what your machine looks like to it, looks into database directories and
+/// copies them, and tries to make the engine break its promises.
 #[derive(Debug, Parser)]
 // Of an option given twice the last one counts, so that a script can append to what it was given.
 #[command(version, arg_required_else_help = true, args_override_self = true, after_help = EXAMPLES)]
@@ -26,10 +27,15 @@ Examples:
   atrapos bench tatp --clients 4 --runs 5    four client threads outside the engine; the median of five runs
   atrapos bench micro --kind update --multisite 0.2
                                              10-row updates, one in five across workers
+  atrapos bench tatp --durability none       in memory only: what durability costs is the difference
   atrapos bench raw                          what this machine can do without any engine
   atrapos topology --measure                 the islands of this machine, timed rather than believed
+  atrapos inspect DIR                        what a database directory holds, every checksum verified
+  atrapos backup DIR TO                      copy a database, also while it is in use; open the copy to restore it
+  atrapos torture --kills 200                kill a working database 200 times, and check it each time it comes back
 
-Exit status: 0 on success, 1 when a run or its audit failed, 2 when what was asked for makes no sense.";
+Exit status: 0 on success, 1 when a run or its audit failed or a database is damaged, 2 when what was asked for makes no \
+sense.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -40,6 +46,27 @@ pub(crate) enum Command {
     },
     /// Show the machine: nested islands of cores, their distances, and where each piece of knowledge comes from.
     Topology(TopologyArgs),
+    /// Show what a database directory holds, and verify every checksum in it.
+    ///
+    /// Nothing is locked and nothing is written, so it works beside a running database, too. Exit status 1 means that
+    /// something is damaged, 2 that there is no database.
+    Inspect(InspectArgs),
+    /// Copy a database, also while another process runs it.
+    ///
+    /// The copy is verified as it is made, and holds everything that was durable when the backup began. To restore it, open
+    /// it. Exit status 1 means that the original is damaged or kept changing, 2 that there is no database or no room for the
+    /// copy.
+    Backup(BackupArgs),
+    /// Kill a working database again and again, and check each time it comes back that it kept its promises.
+    ///
+    /// A child process runs TATP, transactions that write rows on several workers at once, readers, transfers and
+    /// checkpoints, until it is killed at a random moment (now and then it is asked to end). The next child opens the
+    /// directory with another number of workers and must find everything that was acknowledged to anybody, nothing by
+    /// halves, and nothing that was never committed. A file outside the database remembers what was acknowledged.
+    Torture(TortureArgs),
+    /// What `torture` starts and kills.
+    #[command(hide = true)]
+    TortureChild(TortureChildArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -95,7 +122,8 @@ pub(crate) struct RunArgs {
     /// Take memory from wherever the kernel gives it, not from the worker's own node.
     #[arg(long, help_heading = "Machine")]
     pub(crate) no_place_memory: bool,
-    /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 32].
+    /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 2048, enough
+    /// to have work while others wait for the disk; 32 with --durability none].
     #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]
     pub(crate) sessions: Option<usize>,
     /// Run from N client threads outside the engine instead of sessions on the workers.
@@ -104,6 +132,35 @@ pub(crate) struct RunArgs {
     /// Which data clients choose: any, or only what their worker owns.
     #[arg(long, value_enum, default_value_t = RoutingArg::Any, help_heading = "Clients")]
     pub(crate) routing: RoutingArg,
+    #[command(flatten)]
+    pub(crate) durability: DurabilityArgs,
+}
+
+/// When transactions are reported as committed, and where the database is kept.
+#[derive(Debug, Args)]
+pub(crate) struct DurabilityArgs {
+    /// When clients are told that their transactions committed.
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Synchronous, help_heading = "Durability")]
+    pub(crate) durability: DurabilityArg,
+    /// With relaxed durability: milliseconds of committed transactions that a crash may lose [default: 100].
+    #[arg(long, value_name = "N", help_heading = "Durability")]
+    pub(crate) max_loss_ms: Option<u64>,
+    /// The directory to make the database in, and keep it: empty, or not there yet [default: a temporary one].
+    #[arg(long, value_name = "DIR", help_heading = "Durability")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Make checkpoints one after the other while it measures, to see what they cost.
+    #[arg(long, help_heading = "Durability")]
+    pub(crate) checkpoint_during: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DurabilityArg {
+    /// When they are certain to survive a crash of process and machine.
+    Synchronous,
+    /// At once: a crash may lose the last ones, as many as --max-loss-ms says.
+    Relaxed,
+    /// At once, and nothing is written: the database lives in memory.
+    None,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -196,6 +253,72 @@ pub(crate) struct TopologyArgs {
     /// Print a machine file, to be given to --topology later.
     #[arg(long)]
     pub(crate) toml: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectArgs {
+    /// The database directory.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArgs {
+    /// The database directory.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Where the copy goes: a directory that is empty, or not there yet.
+    #[arg(value_name = "TO")]
+    pub(crate) to: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TortureArgs {
+    /// How often the database is ended, by a kill or now and then in order.
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    pub(crate) kills: u32,
+    /// Where the lengths of the rounds, numbers of workers and transactions follow from. What the machine does between two
+    /// kills is not repeated by it.
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// The directory to work in, kept afterwards: empty, or not there yet [default: a temporary one, kept only if a promise
+    /// was broken].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The longest time a child runs after it is ready, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 0.15)]
+    pub(crate) seconds_per_round: f64,
+    /// Number of TATP subscribers.
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub(crate) subscribers: u64,
+    /// Make a mistake on purpose, to show that it is found.
+    #[cfg(feature = "planted")]
+    #[arg(long, value_name = "BUG")]
+    pub(crate) planted: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TortureChildArgs {
+    #[arg(long)]
+    pub(crate) database: PathBuf,
+    #[arg(long)]
+    pub(crate) witness: PathBuf,
+    #[arg(long)]
+    pub(crate) seed: u64,
+    #[arg(long)]
+    pub(crate) round: u64,
+    #[arg(long)]
+    pub(crate) workers: usize,
+    #[arg(long)]
+    pub(crate) topology: String,
+    #[arg(long)]
+    pub(crate) subscribers: u64,
+    #[cfg(feature = "planted")]
+    #[arg(long)]
+    pub(crate) planted: Option<String>,
 }
 
 #[cfg(test)]

@@ -1,14 +1,16 @@
 //! `atrapos bench tatp` and `bench micro`: load, run, audit, report.
 //!
-//! Owns: the order of things. Never: measures anything itself (the driver does) or formats it (the table and JSON do).
+//! Owns: the order of things: where the database is made, when it goes, and what is done with it in between. Never: measures anything itself (the driver does) or formats it (the table and JSON do).
 //!
 //! Everything that can be refused is refused before the database is loaded; what was measured is reported even when the
 //! audit fails.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use atrapos::{Database, LoadProgress};
-use atrapos_workloads::driver::{self, Progress, RunOptions, RunResult};
+use atrapos::{Database, Durability, LoadProgress};
+use atrapos_workloads::driver::{self, Clients, Progress, RunOptions, RunResult};
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tatp::parameters::Mix;
@@ -16,10 +18,12 @@ use atrapos_workloads::{AuditReport, KeyChoice, Ledger, Workload};
 use serde_json::{Value, json};
 
 use crate::args::{KeysArg, KindArg, MicroArgs, RunArgs, TatpArgs};
+use crate::checkpoints::{Checkpoints, while_measuring};
 use crate::config::RunConfig;
 use crate::error::CliError;
 use crate::progress::{RunBar, while_loading};
 use crate::resident::resident_bytes;
+use crate::store::{self, Store};
 use crate::{interrupt, json, machine, output, table};
 
 /// How loading went.
@@ -41,6 +45,14 @@ impl Load {
     }
 }
 
+/// One measured run.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) result: RunResult,
+    /// Those made while it was measured, if any were to be.
+    pub(crate) checkpoints: Option<Checkpoints>,
+}
+
 /// Everything a report is made from.
 #[derive(Debug)]
 pub(crate) struct BenchReport {
@@ -51,8 +63,10 @@ pub(crate) struct BenchReport {
     pub(crate) config: Value,
     pub(crate) machine: Value,
     pub(crate) load: Load,
+    /// The median time of an append and a sync in the database's directory, in microseconds; nothing for one in memory.
+    pub(crate) device_sync_us: Option<f64>,
     /// In the order they were made; not empty.
-    pub(crate) runs: Vec<RunResult>,
+    pub(crate) runs: Vec<Run>,
     /// Of the last audit; `Err` says what it found wrong.
     pub(crate) audit: Result<AuditReport, String>,
 }
@@ -60,7 +74,7 @@ pub(crate) struct BenchReport {
 impl BenchReport {
     /// Throughput of every run.
     pub(crate) fn throughputs(&self) -> Vec<f64> {
-        self.runs.iter().map(RunResult::throughput_tps).collect()
+        self.runs.iter().map(|run| run.result.throughput_tps()).collect()
     }
 
     /// The median of the runs' throughputs.
@@ -69,9 +83,9 @@ impl BenchReport {
     }
 
     /// The run in the middle (the lower one of two): what is shown in detail.
-    pub(crate) fn middle(&self) -> &RunResult {
-        let mut order: Vec<&RunResult> = self.runs.iter().collect();
-        order.sort_by(|a, b| a.throughput_tps().total_cmp(&b.throughput_tps()));
+    pub(crate) fn middle(&self) -> &Run {
+        let mut order: Vec<&Run> = self.runs.iter().collect();
+        order.sort_by(|a, b| a.result.throughput_tps().total_cmp(&b.result.throughput_tps()));
         order[(order.len() - 1) / 2]
     }
 }
@@ -134,14 +148,27 @@ pub(crate) fn micro(args: &MicroArgs) -> Result<(), CliError> {
 
 /// The settings in a result: those of the workload and those all benchmarks have.
 fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig) -> Value {
+    let sessions = match config.clients {
+        Clients::Sessions { per_worker } => Some(per_worker.get()),
+        Clients::Threads { .. } => None,
+    };
+    let (durability, max_loss_ms) = match config.durability {
+        Durability::Synchronous => ("synchronous", None),
+        Durability::Relaxed { max_loss_ms } => ("relaxed", Some(max_loss_ms)),
+        Durability::None => ("none", None),
+    };
     let mut all = json!({
         "benchmark": benchmark,
         "seconds": args.common.seconds,
         "warmup": args.warmup,
         "runs": args.runs,
         "workers": config.workers,
-        "sessions": args.clients.is_none().then(|| args.sessions.unwrap_or(crate::config::SESSIONS_DEFAULT)),
+        "sessions": sessions,
         "clients": args.clients,
+        "durability": durability,
+        "max_loss_ms": max_loss_ms,
+        "dir": config.dir.as_ref().map(|dir| dir.display().to_string()),
+        "checkpoint_during": config.checkpoint_during,
         "routing": json::routing_name(config.routing),
         "topology": args.common.topology,
         "pin": config.pin,
@@ -168,13 +195,20 @@ fn run<W: Workload>(
     interrupt::install();
     let resident_before = resident_bytes();
     let machine = machine::summary(&config.machine);
-    let db = Database::builder(workload.schema())
+    let files = store::files();
+    let store = Store::prepare(config.durability, config.dir.as_deref(), &*files)?;
+    let builder = Database::builder(workload.schema())
         .workers(config.workers)
         .machine(config.machine.clone())
         .pin(config.pin)
         .place_memory(config.place_memory)
-        .open()
-        .map_err(CliError::bad_input)?;
+        .durability(config.durability)
+        .files(Arc::clone(&files));
+    let db = match &store {
+        Some(store) => builder.open(store.path()),
+        None => builder.in_memory(),
+    }
+    .map_err(CliError::bad_input)?;
     let load = load(workload, &db, resident_before)?;
     for warning in db.warnings() {
         output::complain(&format!("warning: {warning}"));
@@ -186,6 +220,7 @@ fn run<W: Workload>(
         config: complete(settings, benchmark, args, &config),
         machine,
         load,
+        device_sync_us: store.as_ref().map(|store| store.device_sync_us),
         runs,
         audit,
     };
@@ -193,11 +228,21 @@ fn run<W: Workload>(
     if let Some(file) = config.json {
         file.write(&json::bench(&report))?;
     }
-    match report.audit {
-        Ok(_) => Ok(()),
-        Err(wrong) => Err(CliError::failed(format!("the audit failed: {wrong}"))),
+    let closed = db.close(CLOSE_DEADLINE);
+    if let Some(store) = store {
+        store.remove();
+    }
+    match (report.audit, closed.failure) {
+        (Err(wrong), _) => Err(CliError::failed(format!("the audit failed: {wrong}"))),
+        (Ok(_), Some(failure)) => {
+            Err(CliError::failed(format!("the database could not be closed in order: {failure}")))
+        }
+        (Ok(_), None) => Ok(()),
     }
 }
+
+/// How long the database may take to close: every client has ended by then.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(30);
 
 fn load<W: Workload>(workload: &W, db: &Database, resident_before: Option<u64>) -> Result<Load, CliError> {
     let progress = LoadProgress::default();
@@ -217,7 +262,7 @@ fn measure<W: Workload>(
     workload: &W,
     db: &Database,
     config: &RunConfig,
-) -> Result<(Vec<RunResult>, Result<AuditReport, String>), CliError> {
+) -> Result<(Vec<Run>, Result<AuditReport, String>), CliError> {
     let mut ledger = Ledger::new();
     let mut runs = Vec::new();
     for number in 0..config.runs {
@@ -231,16 +276,25 @@ fn measure<W: Workload>(
             measured: config.measured,
             run: u64::from(number),
         };
-        let watch = |Progress { measuring, elapsed, tps }| {
-            let (phase, before) =
-                if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
-            bar.show(phase, before, elapsed, tps);
+        let run = |measuring_now: &AtomicBool| {
+            driver::run(db, workload, &options, interrupt::flag(), |Progress { measuring, elapsed, tps }| {
+                measuring_now.store(measuring, Ordering::Release);
+                let (phase, before) =
+                    if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
+                bar.show(phase, before, elapsed, tps);
+            })
         };
-        let result = driver::run(db, workload, &options, interrupt::flag(), watch);
+        let (result, checkpoints) = if config.checkpoint_during {
+            let (result, made) = while_measuring(db, run);
+            (result, Some(made))
+        } else {
+            (run(&AtomicBool::new(false)), None)
+        };
         bar.finish();
         let result = result.map_err(CliError::failed)?;
+        let checkpoints = checkpoints.transpose().map_err(CliError::failed)?;
         ledger.add(&result.tallies_all);
-        runs.push(result);
+        runs.push(Run { result, checkpoints });
         let audit = workload.audit(db, &ledger).map_err(|error| error.to_string());
         if audit.is_err() || interrupt::is_set() || number + 1 == config.runs {
             return Ok((runs, audit));

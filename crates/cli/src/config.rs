@@ -3,19 +3,31 @@
 //! Owns: the refusals that several commands share. Never: opens a database.
 
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
+use atrapos::Durability;
 use atrapos_topology::Machine;
 use atrapos_workloads::driver::{Clients, Routing};
 
-use crate::args::{CommonArgs, RoutingArg, RunArgs};
+use crate::args::{CommonArgs, DurabilityArg, DurabilityArgs, RoutingArg, RunArgs};
 use crate::error::CliError;
 use crate::machine;
 use crate::output::JsonFile;
 
-/// Sessions per worker by default. Enough that look-ups of independent transactions fill a batch of sixteen while as many
-/// wait for other workers; more only make each wait longer.
-pub(crate) const SESSIONS_DEFAULT: usize = 32;
+/// Sessions per worker by default, in memory. Enough that look-ups of independent transactions fill a batch of sixteen while
+/// as many wait for other workers; more only make each wait longer.
+const SESSIONS_IN_MEMORY: usize = 32;
+
+/// Sessions per worker by default when transactions become durable. Enough that a worker has work while the transactions of
+/// the others wait for the device: the more, the longer a sync takes in terms of transactions.
+const SESSIONS_DURABLE: usize = 2048;
+
+/// More sessions than a worker can serve without all of them waiting long.
+const SESSIONS_MAX: usize = 8192;
+
+/// Milliseconds that relaxed durability may lose by default.
+const MAX_LOSS_MS_DEFAULT: u64 = 100;
 
 /// Longer than anybody wants to wait, and short enough to be added up.
 const SECONDS_MAX: f64 = 1e7;
@@ -44,6 +56,10 @@ pub(crate) struct RunConfig {
     pub(crate) pin: bool,
     pub(crate) place_memory: bool,
     pub(crate) clients: Clients,
+    pub(crate) durability: Durability,
+    /// Where the database is to be kept, if that was said.
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) checkpoint_during: bool,
     pub(crate) routing: Routing,
     pub(crate) warmup: Duration,
     pub(crate) measured: Duration,
@@ -52,7 +68,7 @@ pub(crate) struct RunConfig {
     pub(crate) json: Option<JsonFile>,
 }
 
-/// More clients than this are surely a mistake: each thread, and each session's state, takes memory.
+/// More client threads than this are surely a mistake.
 const CLIENTS_MAX: usize = 1 << 16;
 
 /// As many workers as the engine takes.
@@ -68,22 +84,8 @@ impl RunConfig {
             RoutingArg::Any => Routing::Any,
             RoutingArg::Owner => Routing::Owner,
         };
-        let clients = match (args.clients, args.sessions) {
-            (Some(threads), _) => Clients::Threads {
-                threads: at_least_one("--clients", threads, "nobody to run transactions")?,
-            },
-            (None, sessions) => {
-                let sessions = sessions.unwrap_or(SESSIONS_DEFAULT);
-                let per_worker = at_least_one("--sessions", sessions, "nobody to run transactions")?;
-                Clients::Sessions { per_worker }
-            }
-        };
-        let (Clients::Threads { threads: number } | Clients::Sessions { per_worker: number }) = clients;
-        if number.get() > CLIENTS_MAX {
-            return Err(CliError::bad_input(format!(
-                "{number} clients are more than a run can hold; use at most {CLIENTS_MAX}"
-            )));
-        }
+        let durability = durability(&args.durability)?;
+        let clients = clients(args, durability)?;
         let machine = machine::read(&args.common.topology)?;
         let workers = args.workers.unwrap_or_else(|| machine.default_workers());
         let workers = at_least_one("--workers", workers, "nobody to own the data")?.get();
@@ -100,6 +102,9 @@ impl RunConfig {
             pin,
             place_memory: !args.no_place_memory,
             clients,
+            durability,
+            dir: args.durability.dir.clone(),
+            checkpoint_during: args.durability.checkpoint_during,
             routing,
             warmup,
             measured,
@@ -108,6 +113,61 @@ impl RunConfig {
             json,
         })
     }
+}
+
+/// Who runs the transactions.
+fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> {
+    if let Some(threads) = args.clients {
+        let threads = at_least_one("--clients", threads, "nobody to run transactions")?;
+        if threads.get() > CLIENTS_MAX {
+            return Err(CliError::bad_input(format!(
+                "{threads} clients are more than a run can hold; use at most {CLIENTS_MAX}"
+            )));
+        }
+        return Ok(Clients::Threads { threads });
+    }
+    let default = if durability == Durability::None { SESSIONS_IN_MEMORY } else { SESSIONS_DURABLE };
+    let sessions = args.sessions.unwrap_or(default);
+    let per_worker = at_least_one("--sessions", sessions, "nobody to run transactions")?;
+    if sessions > SESSIONS_MAX {
+        return Err(CliError::bad_input(format!(
+            "{sessions} clients on each worker are more than it can serve; use at most {SESSIONS_MAX} --sessions"
+        )));
+    }
+    Ok(Clients::Sessions { per_worker })
+}
+
+/// When transactions are reported; options that contradict each other are refused.
+fn durability(args: &DurabilityArgs) -> Result<Durability, CliError> {
+    let durability = match (args.durability, args.max_loss_ms) {
+        (DurabilityArg::Relaxed, Some(0)) => {
+            return Err(CliError::bad_input(
+                "--max-loss-ms 0 is synchronous durability; ask for that, or for at least 1",
+            ));
+        }
+        (DurabilityArg::Relaxed, max_loss_ms) => {
+            return Ok(Durability::Relaxed { max_loss_ms: max_loss_ms.unwrap_or(MAX_LOSS_MS_DEFAULT) });
+        }
+        (_, Some(_)) => {
+            return Err(CliError::bad_input(
+                "--max-loss-ms says what relaxed durability may lose; add --durability relaxed, or leave it out",
+            ));
+        }
+        (DurabilityArg::Synchronous, None) => Durability::Synchronous,
+        (DurabilityArg::None, None) => Durability::None,
+    };
+    if durability == Durability::None {
+        for (given, option) in
+            [(args.dir.is_some(), "--dir"), (args.checkpoint_during, "--checkpoint-during")]
+        {
+            if given {
+                return Err(CliError::bad_input(format!(
+                    "{option} is of no use to a database in memory; leave it out, or choose another --durability"
+                )));
+            }
+        }
+    }
+    Ok(durability)
 }
 
 /// The file for the result, if one is wanted: known to be writable.

@@ -1,8 +1,11 @@
 //! What happens when somebody presses Ctrl-C: the measurement ends with what there is so far; pressed again, or while there is
 //! nothing to report yet, the process ends.
 //!
-//! Owns: the signal handler and its flags. Never: unwinds anything; the data is in memory and goes with the process.
+//! Owns: the signal handler and its flags, and the removal of the temporary directory when the process ends here. Never:
+//! unwinds anything; the data is temporary and goes with the process.
 
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::output;
@@ -15,12 +18,30 @@ static MEASURING: AtomicBool = AtomicBool::new(false);
 /// The exit status of a process that ended by an interrupt, as shells report it.
 const INTERRUPTED_STATUS: i32 = 130;
 
+/// A directory that goes with the process.
+static TEMPORARY: OnceLock<PathBuf> = OnceLock::new();
+
+/// How often the removal of the directory is tried: files may come into it meanwhile.
+const REMOVALS: u32 = 5;
+
+/// Has a directory removed when a signal ends the process. A process has one at most.
+pub(crate) fn remove_at_exit(directory: &Path) {
+    let _ = TEMPORARY.set(directory.to_owned());
+}
+
+fn end_now() -> ! {
+    if let Some(directory) = TEMPORARY.get() {
+        let _ = (0..REMOVALS).any(|_| std::fs::remove_dir_all(directory).is_ok());
+    }
+    std::process::exit(INTERRUPTED_STATUS)
+}
+
 /// Installs the handler. Best effort: without it, Ctrl-C ends the process as always.
 pub(crate) fn install() {
     let installed = ctrlc::set_handler(|| {
         let again = INTERRUPTED.swap(true, Ordering::Relaxed);
         if again || !MEASURING.load(Ordering::Relaxed) {
-            std::process::exit(INTERRUPTED_STATUS);
+            end_now();
         }
         output::complain("interrupted: this is the result so far (once more to stop at once)");
     });

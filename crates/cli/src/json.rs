@@ -9,6 +9,7 @@ use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
 use crate::bench::BenchReport;
+use crate::checkpoints::Checkpoints;
 
 /// The commit the program was built from, or `unknown`.
 pub(crate) const COMMIT: &str = env!("ATRAPOS_COMMIT");
@@ -26,7 +27,8 @@ pub(crate) fn routing_name(routing: Routing) -> &'static str {
 /// `throughput_tps`, and `tps` of a class, count all completed transactions: committed ones and expected failures.
 /// `committed` counts those that did what they were asked for, and `aborted` those ended against their will.
 pub(crate) fn bench(report: &BenchReport) -> Value {
-    let run = report.middle();
+    let middle = report.middle();
+    let run = &middle.result;
     let classes: Map<String, Value> =
         run.classes.iter().map(|result| (result.name.to_owned(), class(run, result))).collect();
     let statistics = &run.statistics;
@@ -48,7 +50,9 @@ pub(crate) fn bench(report: &BenchReport) -> Value {
         "retried": statistics.retried,
         "workers": run.workers.iter().map(worker).collect::<Vec<_>>(),
         "runs": report.throughputs(),
-        "interrupted": report.runs.iter().any(|run| run.interrupted),
+        "interrupted": report.runs.iter().any(|run| run.result.interrupted),
+        "wal": wal(run, report.device_sync_us),
+        "checkpoints": middle.checkpoints.as_ref().map(Checkpoints::to_json),
         "load": {
             "rows": report.load.rows,
             "seconds": report.load.elapsed.as_secs_f64(),
@@ -68,6 +72,26 @@ pub(crate) fn bench(report: &BenchReport) -> Value {
             }),
             Err(wrong) => json!({ "passed": false, "error": wrong }),
         },
+    })
+}
+
+/// A share of a whole; nothing of nothing.
+fn per(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 / whole as f64)
+}
+
+/// What the WAL did; `null` for a database in memory.
+fn wal(run: &RunResult, device_sync_us: Option<f64>) -> Value {
+    let Some(wal) = run.wal else { return Value::Null };
+    let completed = run.classes.iter().map(|class| class.tally.completed()).sum();
+    json!({
+        "bytes": wal.bytes,
+        "syncs": wal.syncs,
+        "updates": run.updates,
+        "bytes_per_update": per(wal.bytes, run.updates),
+        "transactions_per_sync": per(completed, wal.syncs),
+        "updates_per_sync": per(run.updates, wal.syncs),
+        "device_sync_us": device_sync_us,
     })
 }
 

@@ -8,9 +8,12 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod backup;
 mod bench;
+mod checkpoints;
 mod config;
 mod error;
+mod inspect;
 mod interrupt;
 mod json;
 mod machine;
@@ -18,8 +21,11 @@ mod output;
 mod progress;
 mod raw;
 mod resident;
+mod store;
 mod table;
 mod topology;
+mod torture;
+mod witness;
 
 use std::process::ExitCode;
 
@@ -37,6 +43,10 @@ fn main() -> ExitCode {
         Command::Bench { benchmark: BenchCommand::Micro(args) } => bench::micro(args),
         Command::Bench { benchmark: BenchCommand::Raw(args) } => raw::raw(args),
         Command::Topology(args) => topology::topology(args),
+        Command::Inspect(args) => inspect::inspect(args),
+        Command::Backup(args) => backup::backup(args),
+        Command::Torture(args) => torture::torture(args),
+        Command::TortureChild(args) => torture::child::run(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -9,7 +9,7 @@ use atrapos_workloads::driver::RunResult;
 use atrapos_workloads::raw::{RawReport, RawResult};
 use serde_json::Value;
 
-use crate::bench::{BenchReport, Load};
+use crate::bench::{BenchReport, Load, Run};
 use crate::json::COMMIT;
 
 /// A number with a comma after every three digits.
@@ -40,7 +40,8 @@ fn us(ns: u64) -> String {
     }
 }
 
-fn mib(bytes: u64) -> String {
+/// Bytes in MiB.
+pub(crate) fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
 
@@ -51,12 +52,15 @@ fn share(part: u64, whole: u64) -> f64 {
 /// The report of a benchmark.
 pub(crate) fn bench(report: &BenchReport) -> String {
     let mut out = String::new();
-    let run = report.middle();
+    let middle = report.middle();
+    let run = &middle.result;
     // Writing to a string cannot fail.
     let _ = head(&mut out, report);
     let _ = throughput(&mut out, report, run);
     out.push_str(&classes(run));
-    let _ = foot(&mut out, report, run);
+    let _ = foot(&mut out, run);
+    let _ = durability(&mut out, report, middle);
+    let _ = audit(&mut out, report);
     out
 }
 
@@ -77,6 +81,16 @@ fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         config("routing"),
         config("seed")
     )?;
+    let kept = match (&report.config["dir"], report.device_sync_us) {
+        (Value::String(dir), _) => format!(", kept in {dir}"),
+        (_, Some(_)) => ", in a temporary directory".to_owned(),
+        (_, None) => ": in memory only".to_owned(),
+    };
+    let loss = match &report.config["max_loss_ms"] {
+        Value::Null => String::new(),
+        max_loss_ms => format!(" (at most {max_loss_ms} ms may be lost)"),
+    };
+    writeln!(out, "  durability {}{loss}{kept}", config("durability"))?;
     let machine = &report.machine;
     writeln!(
         out,
@@ -168,7 +182,7 @@ fn classes(run: &RunResult) -> String {
 }
 
 /// Lines in columns: the first to the left, the others to the right.
-fn columns(lines: &[Vec<String>]) -> String {
+pub(crate) fn columns(lines: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..lines[0].len())
         .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
         .collect();
@@ -184,7 +198,7 @@ fn columns(lines: &[Vec<String>]) -> String {
     out
 }
 
-fn foot(out: &mut String, report: &BenchReport, run: &RunResult) -> std::fmt::Result {
+fn foot(out: &mut String, run: &RunResult) -> std::fmt::Result {
     let mut aborts = Vec::new();
     for (at, reason) in AbortReason::ALL.iter().enumerate() {
         let aborted: u64 = run.classes.iter().map(|class| class.tally.aborted[at]).sum();
@@ -208,7 +222,39 @@ fn foot(out: &mut String, report: &BenchReport, run: &RunResult) -> std::fmt::Re
         count(statistics.locks_entered),
         count(statistics.lock_waits)
     )?;
-    writeln!(out, "workers     {}", workers(run))?;
+    writeln!(out, "workers     {}", workers(run))
+}
+
+/// The lines about the WAL and checkpoints, if there are any.
+fn durability(out: &mut String, report: &BenchReport, middle: &Run) -> std::fmt::Result {
+    let run = &middle.result;
+    if let Some(wal) = run.wal {
+        let completed = run.classes.iter().map(|class| class.tally.completed()).sum();
+        writeln!(
+            out,
+            "wal         {} in {} syncs, {:.1} transactions per sync; {:.0} bytes per update; the device syncs 4 KiB in {} us",
+            mib(wal.bytes),
+            count(wal.syncs),
+            share(completed, wal.syncs),
+            share(wal.bytes, run.updates),
+            report.device_sync_us.map_or_else(|| "?".to_owned(), |us| count(us.round() as u64)),
+        )?;
+    }
+    if let Some(made) = &middle.checkpoints {
+        writeln!(
+            out,
+            "checkpoints {} while measuring, {:.3} s each ({:.3} s at most), of {} rows in {}",
+            made.count(),
+            made.seconds_median(),
+            made.seconds_max(),
+            count(made.rows()),
+            mib(made.bytes()),
+        )?;
+    }
+    Ok(())
+}
+
+fn audit(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     match &report.audit {
         Ok(audit) => writeln!(
             out,

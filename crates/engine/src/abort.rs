@@ -35,6 +35,9 @@ pub enum AbortReason {
     ShuttingDown,
     /// The inbox of the worker was full.
     Overloaded,
+    /// The WAL could not be written: whether the transaction survives is known only when the database has been opened
+    /// again, and nothing can be written until then.
+    NotDurable,
 }
 
 /// What the caller can do about an abort.
@@ -52,7 +55,7 @@ pub enum Advice {
 
 impl AbortReason {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [AbortReason; 13] = [
+    pub const ALL: [AbortReason; 14] = [
         AbortReason::User,
         AbortReason::DuplicateKey,
         AbortReason::ForeignKey,
@@ -66,6 +69,7 @@ impl AbortReason {
         AbortReason::Corruption,
         AbortReason::ShuttingDown,
         AbortReason::Overloaded,
+        AbortReason::NotDurable,
     ];
 
     /// The reason's name in statistics and JSON.
@@ -85,6 +89,7 @@ impl AbortReason {
             AbortReason::Corruption => "corruption",
             AbortReason::ShuttingDown => "shutting-down",
             AbortReason::Overloaded => "overloaded",
+            AbortReason::NotDurable => "not-durable",
         }
     }
 
@@ -101,7 +106,7 @@ impl AbortReason {
             | AbortReason::OutOfMemory
             | AbortReason::UnknownTable
             | AbortReason::Misuse => Advice::FixInput,
-            AbortReason::ShuttingDown => Advice::Reopen,
+            AbortReason::ShuttingDown | AbortReason::NotDurable => Advice::Reopen,
             AbortReason::Panic | AbortReason::Corruption => Advice::Report,
         }
     }

@@ -10,6 +10,7 @@
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use atrapos_durability::wal;
 use atrapos_storage::lock::{LockMode, LockTarget};
 use atrapos_storage::{DisplayKey, InsertError, Key, KeyBuf, Position, Row};
 
@@ -69,6 +70,8 @@ pub struct Apply<'a> {
     pub(crate) position: Option<Position>,
     pub(crate) undo: &'a mut UndoLog,
     pub(crate) scratch: &'a mut Vec<u8>,
+    /// Where the redo of changes goes, when the database logs.
+    pub(crate) redo: Option<&'a mut Vec<u8>>,
     pub(crate) followers: &'a mut Vec<Follower>,
     /// Whether the target may still shrink to what was really visited (it is not entered in the lock table yet).
     pub(crate) may_narrow: bool,
@@ -159,6 +162,9 @@ impl Apply<'_> {
         match self.partition.tree.insert(key, self.scratch, version) {
             Ok(()) => {
                 self.undo.remember_absent(self.place, key);
+                if let Some(redo) = &mut self.redo {
+                    wal::push_put(redo, self.place.table.0, key, version, self.scratch);
+                }
                 Ok(true)
             }
             Err(InsertError::Duplicate(_)) => Ok(false),
@@ -186,8 +192,8 @@ fn follow_change(
     followers: &mut Vec<Follower>,
 ) -> Result<(), Abort> {
     for index in &meta.indexes {
-        let old = before.map(|row| (index.extract)(key, row)).transpose()?;
-        let new = after.map(|row| (index.extract)(key, row)).transpose()?;
+        let old = before.map(|row| index.extract.call(key, row)).transpose()?;
+        let new = after.map(|row| index.extract.call(key, row)).transpose()?;
         if old == new {
             continue;
         }
@@ -208,9 +214,9 @@ fn follow_change(
     }
     if let Some(after) = after {
         for parent in &meta.parents {
-            let new = (parent.extract)(key, after)?;
+            let new = parent.extract.call(key, after)?;
             let unchanged = match before {
-                Some(before) => (parent.extract)(key, before)? == new,
+                Some(before) => parent.extract.call(key, before)? == new,
                 None => false,
             };
             if !unchanged {
@@ -310,6 +316,9 @@ impl Apply<'_> {
         let Some(mut row) = found else { unreachable!("the row was just read") };
         // If one of the next steps fails, a row that has not changed is put back, which changes nothing.
         self.undo.remember_row(self.place, key, old_version, row.bytes());
+        if let Some(redo) = &mut self.redo {
+            wal::push_update(redo, self.place.table.0, key, version, row.bytes(), new);
+        }
         if row.bytes().len() == new.len() {
             row.bytes_mut().copy_from_slice(new);
             row.set_version(version);
@@ -359,7 +368,10 @@ impl Apply<'_> {
         let Some(version) = removed else { return false };
         self.undo.remember_row(self.place, key, version, self.scratch);
         // The deletion takes a version too: what is inserted here later is newer than the deletion.
-        self.partition.next_version();
+        let deleted = self.partition.next_version();
+        if let Some(redo) = &mut self.redo {
+            wal::push_remove(redo, self.place.table.0, key, deleted);
+        }
         true
     }
 }

@@ -11,12 +11,14 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
+use atrapos_durability::wal::Epoch;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockOwner, LockTarget, LockTicket};
 
 use crate::partition::{Place, Tables};
 use crate::planted::{Bug, planted};
 use crate::schema::TableId;
+use crate::wal::Recent;
 
 /// One access: what is locked, or would be.
 #[derive(Debug)]
@@ -63,6 +65,22 @@ impl UndoLog {
             Some(Undo { row: Some((_, row)), .. }) => &self.rows[row.clone()],
             _ => &[],
         }
+    }
+
+    /// The keys that were changed, in order; those changed several times come several times.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (Place, &KeyBuf)> {
+        self.changes.iter().map(|undo| (undo.place, &undo.key))
+    }
+
+    /// The changed keys of a partition with what they were before their first change: version and row, or nothing.
+    pub(crate) fn before(&self, place: Place) -> impl Iterator<Item = (&KeyBuf, Option<(u64, &[u8])>)> {
+        let row = |undo: &Undo| undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
+        // Told backwards: who keeps the last of each key keeps what was there first.
+        self.changes
+            .iter()
+            .rev()
+            .filter(move |undo| undo.place == place)
+            .map(move |undo| (&undo.key, row(undo)))
     }
 
     /// Puts every changed key back to what it was, last change first.
@@ -112,6 +130,8 @@ pub(crate) struct Branch {
     pub(crate) closed: bool,
     /// Scratch space in which rows are encoded.
     pub(crate) scratch: Vec<u8>,
+    /// The redo of its changes, when the database logs. At the home, that of the other branches as well.
+    pub(crate) redo: Vec<u8>,
 }
 
 impl Branch {
@@ -149,6 +169,19 @@ impl Branch {
         }
         self.held.clear();
         self.undo.clear();
+        self.redo.clear();
+    }
+
+    /// The newest epoch on which what was accessed here so far may depend.
+    pub(crate) fn observed(&self, recent: &Recent) -> u64 {
+        self.held.iter().map(|held| recent.of(held.place, &held.target)).max().unwrap_or(0)
+    }
+
+    /// Notes that what was changed here belongs to a transaction of `epoch`.
+    pub(crate) fn note_changes(&self, recent: &mut Recent, epoch: Epoch) {
+        for (place, key) in self.undo.keys() {
+            recent.note(place, key, epoch);
+        }
     }
 
     /// Ends the branch: undoes its changes when the transaction aborts, releases its locks and forgets the rest.
@@ -174,5 +207,6 @@ impl Branch {
         self.held.clear();
         self.entered = false;
         self.undo.clear();
+        self.redo.clear();
     }
 }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,23 +11,31 @@ use std::sync::RwLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use atrapos_durability::directory::DirectoryError;
+use atrapos_durability::file::{FileSystem, RealFiles};
+use atrapos_durability::manifest::{Manifest, StoredColumn};
+use atrapos_durability::wal::WalError;
 use atrapos_runtime::affinity;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
 use atrapos_runtime::oneshot::{Receiver, oneshot};
 use atrapos_runtime::{Clock, Handle, Runtime, RuntimeBuilder, WorkerId, WorkerSnapshot};
-use atrapos_storage::{Column, Memory, Tree, TreeConfig};
+use atrapos_storage::{Memory, Tree, TreeConfig};
 use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
 
 use crate::abort::{Abort, AbortReason};
 use crate::action::panicked_in;
-use crate::memory::WorkerMemory;
+use crate::checkpoint::{CheckpointFailure, CheckpointReport};
+use crate::durable::{Durable, DurableThreads, Opened, Policy};
+use crate::memory::TreeMemory;
 use crate::partition::{Partition, TableShard, Tables};
 use crate::procedure::{Procedure, Session, run_here, run_traced};
+use crate::recovery::{RecoveryError, RecoveryProgress, RecoveryReport};
 use crate::routing::{Route, Scheme};
 use crate::schema::{Catalog, Dependency, Index, IndexRef, Schema, SchemaError, Table, TableId, TableRef};
 use crate::shard::{EngineWorker, Shard, ShardOptions};
 use crate::stats::{EngineStats, Statistics};
 use crate::trace::TraceEvent;
+use crate::wal::{Durability, Hardening, Wal};
 
 /// Why a database could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -40,18 +49,38 @@ pub enum OpenError {
     /// The workers could not be started.
     #[error("the workers could not be started: {0}")]
     Start(String),
+    /// The database in the directory has other tables than were declared.
+    #[error("the database in {} has another schema: {difference}; open it with the schema it was created with", path.display())]
+    OtherSchema {
+        /// The directory.
+        path: PathBuf,
+        /// The first difference.
+        difference: String,
+    },
+    /// The directory cannot be used.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    /// What is in the directory cannot be recovered.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
+    /// The WAL of the new incarnation cannot be written.
+    #[error(transparent)]
+    Wal(#[from] WalError),
 }
 
 /// Collects the settings of a database before it is opened.
 #[derive(Debug)]
 pub struct Builder {
-    schema: Schema,
+    /// `None`: the schema is the one stored in the directory.
+    schema: Option<Schema>,
     workers: Option<usize>,
     machine: Option<Machine>,
     pin: bool,
     place_memory: bool,
     huge_pages: bool,
     inbox_slots: usize,
+    policy: Policy,
+    files: Arc<dyn FileSystem>,
 }
 
 impl Builder {
@@ -98,12 +127,86 @@ impl Builder {
         self
     }
 
-    /// Opens a new, empty database.
+    /// When callers are told that their transactions committed ([`Durability::Synchronous`] by default). Of no effect on a
+    /// database [in memory](Builder::in_memory).
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Builder {
+        self.policy.durability = durability;
+        self
+    }
+
+    /// Bytes of WAL after which a checkpoint is made (1 GiB by default). More makes checkpoints rarer and recovery longer.
+    #[must_use]
+    pub fn checkpoint_wal_bytes(mut self, bytes: u64) -> Builder {
+        self.policy.checkpoint_wal_bytes = bytes;
+        self
+    }
+
+    /// Makes a checkpoint after this time, if anything has changed (off by default).
+    #[must_use]
+    pub fn checkpoint_every(mut self, every: Duration) -> Builder {
+        self.policy.checkpoint_every = Some(every);
+        self
+    }
+
+    /// Bytes of a segment file of the WAL (64 MiB by default): they are reserved ahead.
+    #[must_use]
+    pub fn segment_bytes(mut self, bytes: u64) -> Builder {
+        self.policy.segment_bytes = bytes;
+        self
+    }
+
+    /// The files the database is kept in: those of the operating system by default, or a model of them.
+    #[must_use]
+    pub fn files(mut self, files: Arc<dyn FileSystem>) -> Builder {
+        self.files = files;
+        self
+    }
+
+    /// Opens a new, empty database that lives in memory only and ends with the process.
     ///
     /// # Errors
     /// A contradictory schema or setting, or threads that cannot be started; each in one sentence.
-    pub fn open(self) -> Result<Database, OpenError> {
-        let catalog = Arc::new(Catalog::new(self.schema)?);
+    pub fn in_memory(self) -> Result<Database, OpenError> {
+        self.start(None)
+    }
+
+    /// Opens the database in the directory `path`, or creates one there. Whatever was ever reported as committed is in it.
+    ///
+    /// # Errors
+    /// As for [`in_memory`](Builder::in_memory); a directory that is in use, damaged, of another schema, or of something
+    /// else; files that cannot be written.
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Database, OpenError> {
+        self.open_watched(path, &RecoveryProgress::default())
+    }
+
+    /// Like [`open`](Builder::open), for callers who show how far recovery is.
+    ///
+    /// # Errors
+    /// As for [`open`](Builder::open).
+    pub fn open_watched(
+        self,
+        path: impl AsRef<Path>,
+        progress: &RecoveryProgress,
+    ) -> Result<Database, OpenError> {
+        self.start(Some((path.as_ref(), progress)))
+    }
+
+    fn start(self, directory: Option<(&Path, &RecoveryProgress)>) -> Result<Database, OpenError> {
+        let catalog = match (self.schema, directory) {
+            (Some(schema), _) => Catalog::new(schema)?,
+            (None, Some((path, _))) => match Manifest::read(&*self.files, path)? {
+                Some(manifest) => Catalog::stored(&manifest.schema),
+                None => return Err(DirectoryError::Missing { path: path.to_owned() }.into()),
+            },
+            (None, None) => {
+                return Err(OpenError::Setting(
+                    "a database in memory has no stored schema; declare one with Database::builder"
+                        .to_owned(),
+                ));
+            }
+        };
+        let catalog = Arc::new(catalog);
         let machine = self.machine.unwrap_or_else(live_machine);
         let workers = self.workers.unwrap_or_else(|| machine.default_workers());
         check_workers(workers)?;
@@ -112,19 +215,35 @@ impl Builder {
                 "an inbox of zero slots takes no request; use at least 1".to_owned(),
             ));
         }
+        if let Durability::Relaxed { max_loss_ms: 0 } = self.policy.durability {
+            return Err(OpenError::Setting(
+                "relaxed durability that may lose 0 ms is synchronous durability; ask for that, or for at least 1 ms"
+                    .to_owned(),
+            ));
+        }
         let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
         let stats: Vec<Arc<EngineStats>> = (0..workers).map(|_| Arc::default()).collect();
         let placement = machine.placement(workers);
         // A described machine's cores are not this one's; and several workers on one core are better moved about.
         let pin = self.pin && machine.is_live() && workers <= machine.usable_cpus().len();
         let cpus: Vec<Option<usize>> = placement.iter().map(|cpu| Some(cpu.0 as usize)).collect();
-        let nodes: Vec<Option<usize>> = placement
-            .iter()
-            .map(|cpu| {
-                let several = pin && self.place_memory && machine.nodes().len() > 1;
-                several.then(|| machine.cpu(*cpu).map(|cpu| cpu.node.0 as usize)).flatten()
-            })
-            .collect();
+        let node = |cpu: &CpuId| machine.cpu(*cpu).map(|cpu| cpu.node.0 as usize);
+        let several = pin && self.place_memory && machine.nodes().len() > 1;
+        let nodes: Vec<Option<usize>> =
+            placement.iter().map(|cpu| several.then(|| node(cpu)).flatten()).collect();
+        let opened = match directory {
+            None => None,
+            Some((path, progress)) => {
+                let stream_of = dense(placement.iter().map(|cpu| node(cpu).unwrap_or(0)));
+                let streams = stream_of.iter().max().map_or(1, |last| last + 1);
+                let stored = catalog.describe(&scheme);
+                let opened =
+                    Opened::new(Arc::clone(&self.files), path, &stored, streams, self.policy.clone())?;
+                let wal = opened.wal(stream_of);
+                Some((opened, wal, progress))
+            }
+        };
+        let wal = opened.as_ref().map(|(_, wal, _)| Arc::clone(wal));
         let chunks = Arc::new(HugeChunks::new(MemoryOptions {
             huge_pages: self.huge_pages,
             bind_to_node: self.place_memory,
@@ -135,9 +254,10 @@ impl Builder {
             let clock = Clock::real();
             move |worker: WorkerId| {
                 ON_WORKER.set(true);
-                let memory = Arc::new(WorkerMemory::new(Arc::clone(&chunks), nodes[worker.index()]));
+                let memory = Arc::new(TreeMemory::new(Arc::clone(&chunks), nodes[worker.index()]));
                 let stats = Arc::clone(&stats[worker.index()]);
-                new_shard(worker, Arc::clone(&catalog), Arc::clone(&scheme), memory, stats, &clock)
+                let (catalog, scheme) = (Arc::clone(&catalog), Arc::clone(&scheme));
+                new_shard(worker, catalog, scheme, memory, stats, &clock, wal.clone())
             }
         };
         let mut runtime = RuntimeBuilder::new(workers);
@@ -145,6 +265,12 @@ impl Builder {
         runtime.pin = pin;
         runtime.inbox_slots = self.inbox_slots.next_power_of_two();
         let runtime = runtime.start(factory).map_err(|error| OpenError::Start(error.to_string()))?;
+        let durable = match opened {
+            None => None,
+            Some((opened, wal, progress)) => {
+                Some(opened.recover(wal, runtime.handle(), &scheme, progress)?)
+            }
+        };
         Ok(Database {
             handle: runtime.handle(),
             runtime: Some(runtime),
@@ -154,8 +280,22 @@ impl Builder {
             cpus,
             chunks,
             pinned: pin,
+            durable,
         })
     }
+}
+
+/// Numbers for groups, dense and in order of their first members.
+fn dense(groups: impl Iterator<Item = usize>) -> Vec<usize> {
+    let mut seen = Vec::new();
+    groups
+        .map(|group| {
+            seen.iter().position(|known| *known == group).unwrap_or_else(|| {
+                seen.push(group);
+                seen.len() - 1
+            })
+        })
+        .collect()
 }
 
 fn live_machine() -> Machine {
@@ -188,6 +328,7 @@ pub(crate) fn new_shard(
     memory: Arc<dyn Memory>,
     stats: Arc<EngineStats>,
     clock: &Clock,
+    wal: Option<Arc<Wal>>,
 ) -> Shard {
     let shards = catalog.tables.iter().enumerate().map(|(at, meta)| {
         let family = Arc::clone(&scheme.families[scheme.family_of[at]]);
@@ -200,7 +341,14 @@ pub(crate) fn new_shard(
     });
     let tables = Tables { shards: shards.collect() };
     let options = ShardOptions { deadlock_check_after: clock.ticks(DEADLOCK_CHECK_AFTER) };
-    Shard::new(catalog, tables, memory, stats, options)
+    let hardening = wal.filter(|wal| wal.logs()).map(|wal| {
+        let max_loss = match wal.durability {
+            Durability::Relaxed { max_loss_ms } => Some(clock.ticks(Duration::from_millis(max_loss_ms))),
+            _ => None,
+        };
+        Hardening::new(wal, catalog.tables.len(), max_loss)
+    });
+    Shard::new(catalog, tables, memory, stats, options, hardening)
 }
 
 /// An open database. Closing it, or dropping it, completes what is under way and stops the workers.
@@ -216,7 +364,7 @@ pub(crate) fn new_shard(
 ///     const NAME: &'static str = "accounts";
 /// }
 ///
-/// let db = Database::builder(Schema::new().table::<Accounts>()).workers(1).open()?;
+/// let db = Database::builder(Schema::new().table::<Accounts>()).workers(1).in_memory()?;
 /// let accounts = db.table::<Accounts>()?;
 /// db.run(accounts.at(&1), async move |tx| tx.insert(accounts, 1, Account { balance: 100 }).await)?;
 /// let balance = db.run(accounts.at(&1), async move |tx| {
@@ -234,6 +382,8 @@ pub struct Database {
     cpus: Vec<Option<usize>>,
     chunks: Arc<HugeChunks>,
     pinned: bool,
+    /// With a directory: what keeps it, and its threads until the database closes.
+    durable: Option<(Arc<Durable>, DurableThreads)>,
 }
 
 impl std::fmt::Debug for Database {
@@ -258,16 +408,41 @@ pub struct WorkerReport {
 }
 
 /// What was left when a database was closed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloseReport {
     /// Transactions and sessions that had not ended by the deadline and were aborted.
     pub dropped: usize,
+    /// Why the directory could not be brought to an orderly end. What was reported as committed is durable all the same,
+    /// up to the failure.
+    pub failure: Option<String>,
 }
 
 impl Database {
     /// Starts collecting the settings of a database with this schema.
     #[must_use]
     pub fn builder(schema: Schema) -> Builder {
+        Builder::new(Some(schema))
+    }
+
+    /// Opens an existing database with the schema that is stored with it. Tables are then asked for with
+    /// [`table`](Database::table); one that has indexes can be changed once these have been asked for as well
+    /// ([`index`](Database::index)), because their key functions are code and not stored.
+    ///
+    /// # Errors
+    /// As for [`Builder::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Database, OpenError> {
+        Database::existing().open(path)
+    }
+
+    /// Starts collecting the settings of a database that exists and is opened with the schema stored with it.
+    #[must_use]
+    pub fn existing() -> Builder {
+        Builder::new(None)
+    }
+}
+
+impl Builder {
+    fn new(schema: Option<Schema>) -> Builder {
         Builder {
             schema,
             workers: None,
@@ -276,9 +451,13 @@ impl Database {
             place_memory: true,
             huge_pages: true,
             inbox_slots: 1024,
+            policy: Policy::default(),
+            files: Arc::new(RealFiles::new()),
         }
     }
+}
 
+impl Database {
     /// The handle of table `T`.
     ///
     /// # Errors
@@ -302,8 +481,8 @@ impl Database {
 
     /// The columns of a table's rows; none for an index or a number that names no table.
     #[must_use]
-    pub fn columns(&self, table: TableId) -> &'static [Column] {
-        self.catalog.tables.get(table.at()).map_or(&[], |meta| meta.columns)
+    pub fn columns(&self, table: TableId) -> &[StoredColumn] {
+        self.catalog.tables.get(table.at()).map_or(&[], |meta| &meta.columns)
     }
 
     /// The declared dependencies between tables.
@@ -330,7 +509,9 @@ impl Database {
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let pinning = self.runtime.iter().flat_map(|runtime| runtime.warnings().iter().cloned());
-        pinning.chain(self.chunks.warnings().iter().map(ToString::to_string)).collect()
+        let memory = self.chunks.warnings();
+        let checkpoint = self.durable.as_ref().and_then(|(durable, _)| durable.lock_state().warning.clone());
+        pinning.chain(memory.iter().map(ToString::to_string)).chain(checkpoint).collect()
     }
 
     pub(crate) fn catalog(&self) -> &Arc<Catalog> {
@@ -537,17 +718,46 @@ impl Database {
     /// Waits until every message that one worker has sent to another so far has arrived: the ends of transactions
     /// that were reported, above all.
     pub(crate) fn settle(&self) -> Result<(), Abort> {
-        let workers = (0..self.workers()).map(|worker| WorkerId(worker as u16));
-        workers.clone().try_for_each(|from| {
-            let others: Vec<WorkerId> = workers.clone().filter(|to| *to != from).collect();
-            self.on_worker_async(from, async move |worker: Rc<EngineWorker>| {
-                for to in others {
-                    // Messages between two workers arrive in order, so the answer comes after everything sent before. A
-                    // lost answer means that the worker is gone, and what was sent to it as well.
-                    let _ = worker.call(to, |worker, reply| reply.send(worker, ())).await;
-                }
-            })
+        refuse_on_worker()?;
+        settle(&self.handle)
+    }
+
+    /// Makes a checkpoint while transactions go on, and returns when it is on disk: the next opening begins with it.
+    ///
+    /// # Errors
+    /// When files cannot be written (the database goes on with the checkpoint before), or the database has no directory.
+    pub fn checkpoint(&self) -> Result<CheckpointReport, CheckpointFailure> {
+        refuse_on_worker()?;
+        match &self.durable {
+            Some((durable, _)) => durable.checkpoint(),
+            None => Err(Abort::because(
+                AbortReason::Misuse,
+                "a database in memory has no directory to write a checkpoint to; open it with a path",
+            )
+            .into()),
+        }
+    }
+
+    /// What opening the database brought back; nothing for a database in memory.
+    #[must_use]
+    pub fn recovery_report(&self) -> Option<&RecoveryReport> {
+        self.durable.as_ref().map(|(durable, _)| &durable.report)
+    }
+
+    /// What the WAL has done since the database was opened; nothing for a database in memory.
+    #[must_use]
+    pub fn wal_statistics(&self) -> Option<WalStatistics> {
+        let (durable, _) = self.durable.as_ref()?;
+        Some(WalStatistics {
+            bytes: durable.wal.bytes(),
+            syncs: durable.wal.frames(),
+            durable_epoch: durable.wal.durable().0,
         })
+    }
+
+    /// The directory and state of a database that has one.
+    pub(crate) fn durable(&self) -> Option<&Durable> {
+        self.durable.as_ref().map(|(durable, _)| &**durable)
     }
 
     /// Closes the database: refuses new work, completes what is under way, stops the workers. What has not ended after
@@ -557,11 +767,49 @@ impl Database {
     }
 
     fn shut_down(&mut self, deadline: Duration) -> CloseReport {
-        match self.runtime.take() {
-            Some(runtime) => CloseReport { dropped: runtime.shutdown(deadline).tasks_dropped },
-            None => CloseReport::default(),
-        }
+        let Some(runtime) = self.runtime.take() else { return CloseReport::default() };
+        let closing = self.durable.take().map(|(durable, threads)| {
+            let flushers = threads.before_workers_end(&durable);
+            (durable, flushers)
+        });
+        // Tasks that wait for durability need the flushers to complete.
+        let dropped = runtime.shutdown(deadline).tasks_dropped;
+        let failure = closing.and_then(|(durable, flushers)| flushers.after_workers_ended(&durable));
+        CloseReport { dropped, failure }
     }
+}
+
+/// Waits until every message that one worker has sent to another so far has arrived.
+pub(crate) fn settle(handle: &Handle<Shard>) -> Result<(), Abort> {
+    let workers = (0..handle.workers()).map(|worker| WorkerId(worker as u16));
+    workers.clone().try_for_each(|from| {
+        let others: Vec<WorkerId> = workers.clone().filter(|to| *to != from).collect();
+        let (sender, receiver) = oneshot();
+        let start = move |worker: &Rc<EngineWorker>| {
+            let own = Rc::clone(worker);
+            worker.spawn(async move {
+                for to in others {
+                    // Messages between two workers arrive in order, so the answer comes after everything sent before. A
+                    // lost answer means that the worker is gone, and what was sent to it as well.
+                    let _ = own.call(to, |worker, reply| reply.send(worker, ())).await;
+                }
+                sender.send(());
+            });
+        };
+        handle.submit(from, start).map_err(|_| Abort::shutting_down())?;
+        receiver.wait().map_err(|_| Abort::shutting_down())
+    })
+}
+
+/// What the WAL of a database has done since it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalStatistics {
+    /// Bytes written, headers included.
+    pub bytes: u64,
+    /// Times a stream was synced; each sync makes everything durable that was committed before it.
+    pub syncs: u64,
+    /// The newest durable epoch.
+    pub durable_epoch: u64,
 }
 
 thread_local! {

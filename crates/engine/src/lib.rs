@@ -5,16 +5,19 @@
 //! [`Database::run`] with the [`Route`] to the data it touches first. See [`Database`] for an example, and `ARCHITECTURE.md`
 //! for where a transaction goes.
 //!
-//! Owns: transactions, their isolation and undo, the schema, routing, loading, and the [`Database`] facade. Never: touches a
-//! thread, a clock or memory other than through the runtime and the storage.
+//! Owns: transactions, their isolation and undo, the schema, routing, loading, what makes commits durable (epochs, the
+//! flushers of the WAL, checkpoints, recovery), and the [`Database`] facade. Never: touches a clock, memory or file other than
+//! through the runtime, the storage and the durability crate.
 
 #![deny(unsafe_code)]
 
 mod abort;
 mod action;
 mod branch;
+mod checkpoint;
 mod database;
 mod deadlock;
+mod durable;
 mod load;
 mod lookups;
 mod memory;
@@ -25,6 +28,7 @@ pub mod planted;
 mod planted;
 mod procedure;
 mod range;
+mod recovery;
 mod routing;
 mod run;
 mod schema;
@@ -36,15 +40,21 @@ mod trace;
 mod tx;
 mod verify;
 mod waits;
+mod wal;
 
 pub use abort::{Abort, AbortReason, Advice};
 pub use action::{Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operation, Update};
 pub use atrapos_runtime::{Ticks, WorkerId};
 pub use atrapos_storage::{Column, ColumnType, Field, FixedStr, Key, KeyBuf, Row, row};
-pub use database::{Builder, CloseReport, Database, OpenError, SessionHandle, Submitted, WorkerReport};
+pub use checkpoint::{CheckpointFailure, CheckpointReport};
+pub use database::{
+    Builder, CloseReport, Database, OpenError, SessionHandle, Submitted, WalStatistics, WorkerReport,
+};
 pub use load::{LoadError, LoadProgress, Loader};
+pub use memory::TreeMemory;
 pub use procedure::{Procedure, Session};
 pub use range::KeyRange;
+pub use recovery::{RecoveryError, RecoveryProgress, RecoveryReport};
 pub use routing::{FamilyScheme, Route, Scheme};
 pub use run::Run;
 pub use schema::{Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef};
@@ -52,6 +62,7 @@ pub use stats::Statistics;
 pub use trace::{Stage, TraceEvent};
 pub use tx::{Phase, Tx};
 pub use verify::{Verification, VerifyError};
+pub use wal::Durability;
 
 /// The example in the project's readme, compiled and run with the tests.
 #[cfg(doctest)]

@@ -14,12 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use atrapos_runtime::WorkerId;
-use atrapos_storage::{BulkError, BulkLoader, DisplayKey, InsertError, Key, KeyBuf, Row, TreeConfig};
+use atrapos_storage::lock::{LockMode, LockOwner, LockTarget};
+use atrapos_storage::{BulkError, BulkLoader, DisplayKey, InsertError, Key, KeyBuf, Row, Tree, TreeConfig};
 
 use crate::abort::Abort;
 use crate::action::guarded;
 use crate::database::Database;
-use crate::partition::{Partition, Place};
+use crate::partition::Place;
 use crate::schema::{Table, TableId, TableRef};
 use crate::shard::EngineWorker;
 
@@ -66,6 +67,9 @@ pub enum LoadError {
     /// The caller's closure gave up.
     #[error("{0}")]
     Source(String),
+    /// The rows could not be made durable.
+    #[error("the loaded rows could not be saved: {0}")]
+    NotSaved(String),
 }
 
 /// How far a load is: shared with whoever shows it.
@@ -93,6 +97,11 @@ pub(crate) struct LoadJournal {
     inserted: Vec<(Place, KeyBuf)>,
     /// Tables that got rows.
     tables: Vec<TableId>,
+    /// Partitions that got rows. They are locked as a whole until the load ends: nobody sees it before it is complete, and
+    /// durable.
+    locked: Vec<Place>,
+    /// The owner of these locks.
+    owner: Option<LockOwner>,
 }
 
 /// Adds rows on one worker. See [`Database::load`].
@@ -189,7 +198,7 @@ impl<'a> Loader<'a> {
         let added: Result<(), LoadError> = (|| {
             self.add_raw(table.id, &key, &bytes)?;
             for index in &meta.indexes {
-                let mut entry = (index.extract)(&key, &bytes)?;
+                let mut entry = index.extract.call(&key, &bytes)?;
                 if !index.unique {
                     entry.extend_from_slice(&key);
                 }
@@ -232,8 +241,16 @@ impl<'a> Loader<'a> {
         }
         let partition = tables.partition_mut(place);
         if !self.journal.filled.contains(&place) {
-            if !partition.locks.is_empty() {
-                return Err(LoadError::Busy { table: meta.name });
+            let earlier = shard.loading.borrow();
+            if !self.journal.locked.contains(&place) && !earlier.locked.contains(&place) {
+                if !partition.locks.is_empty() {
+                    return Err(LoadError::Busy { table: meta.name });
+                }
+                let known = self.journal.owner.or(earlier.owner);
+                let owner = known.unwrap_or_else(|| shard.new_owner(self.worker.id()));
+                self.journal.owner = Some(owner);
+                partition.locks.enter(owner, &everything(), LockMode::Exclusive);
+                self.journal.locked.push(place);
             }
             if !self.journal.tables.contains(&table) {
                 self.journal.tables.push(table);
@@ -276,6 +293,8 @@ impl<'a> Loader<'a> {
         journal.tables.append(&mut self.journal.tables);
         journal.tables.sort_unstable();
         journal.tables.dedup();
+        journal.locked.append(&mut self.journal.locked);
+        journal.owner = journal.owner.or(self.journal.owner);
         match self.failed {
             Some(failed) => Err(failed),
             None => finished.map(|()| self.elsewhere),
@@ -284,7 +303,7 @@ impl<'a> Loader<'a> {
 }
 
 /// How full pages are packed: a little room for rows that grow and for insertions.
-const FILL: f64 = 0.97;
+pub(crate) const FILL: f64 = 0.97;
 
 fn refuse_bulk(table: &'static str, error: &BulkError) -> LoadError {
     match error {
@@ -312,9 +331,20 @@ impl Database {
         add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
     ) -> Result<u64, LoadError> {
         let before = progress.rows();
-        match self.load_in_phases(progress, add_rows) {
+        let loaded = self.load_in_phases(progress, add_rows).and_then(|()| match self.durable() {
+            // Rows that are loaded leave no records: the load is durable when a checkpoint with them is.
+            Some(durable) => match durable.checkpoint() {
+                Ok(_) => Ok(()),
+                Err(failure) => Err(LoadError::NotSaved(failure.to_string())),
+            },
+            None => Ok(()),
+        });
+        match loaded {
             Ok(()) => {
-                self.on_all_workers(|worker| drop(worker.shard().loading.take()))?;
+                self.on_all_workers(|worker| {
+                    let journal = worker.shard().loading.take();
+                    unlock(worker, journal.owner, &journal.locked);
+                })?;
                 Ok(progress.rows() - before)
             }
             Err(error) => {
@@ -368,6 +398,23 @@ fn insert_all(worker: &Rc<EngineWorker>, rows: Vec<RawRow>) -> Result<(), LoadEr
         .map(|elsewhere| debug_assert!(elsewhere.is_empty(), "rows were handed to their owner"))
 }
 
+/// All keys of a partition.
+fn everything() -> LockTarget {
+    LockTarget::Range { lower: KeyBuf::new(), upper: None }
+}
+
+/// Lets transactions use the partitions that a load has filled.
+fn unlock(worker: &Rc<EngineWorker>, owner: Option<LockOwner>, locked: &[Place]) {
+    let Some(owner) = owner else { return };
+    let shard = worker.shard();
+    let mut granted = Vec::new();
+    for place in locked {
+        let mut tables = shard.tables.borrow_mut();
+        tables.partition_mut(*place).locks.release(owner, std::iter::once(&everything()), &mut granted);
+    }
+    shard.wake_granted(worker, &mut granted);
+}
+
 /// Takes back what an unfinished load has added on this worker.
 fn take_back(worker: &Rc<EngineWorker>) {
     let shard = worker.shard();
@@ -378,16 +425,11 @@ fn take_back(worker: &Rc<EngineWorker>) {
     }
     for place in journal.filled {
         let meta = &shard.catalog.tables[place.table.at()];
-        let partition = tables.partition_mut(place);
-        let version = partition.next_version();
-        *partition = Partition::new(
-            atrapos_storage::Tree::new(
-                TreeConfig::for_rows_of(meta.expected_row_bytes),
-                Arc::clone(&shard.memory),
-            ),
-            version,
-        );
+        let config = TreeConfig::for_rows_of(meta.expected_row_bytes);
+        tables.partition_mut(place).tree = Tree::new(config, Arc::clone(&shard.memory));
     }
+    drop(tables);
+    unlock(worker, journal.owner, &journal.locked);
 }
 
 /// A parent row that has to be there.
@@ -425,7 +467,7 @@ fn check_own_parents(worker: &Rc<EngineWorker>) -> Result<BTreeMap<WorkerId, Vec
             let mut last: Option<KeyBuf> = None;
             for entry in partition.tree.range(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded) {
                 entry.key_into(&mut key);
-                let wanted = (parent.extract)(&key, entry.bytes())?;
+                let wanted = parent.extract.call(&key, entry.bytes())?;
                 // Children of one parent mostly stand together.
                 if last.as_ref() == Some(&wanted) {
                     continue;

@@ -12,21 +12,24 @@ use std::sync::Arc;
 use atrapos_runtime::memory::HugeChunks;
 use atrapos_storage::Memory;
 
-/// Chunks for the trees of one worker, preferably from the memory node the worker is on.
-pub(crate) struct WorkerMemory {
+/// Memory for trees in huge pages where they can be had, preferably from one memory node: that of the worker that owns them.
+#[derive(Debug)]
+pub struct TreeMemory {
     chunks: Arc<HugeChunks>,
     node: Option<usize>,
 }
 
-impl WorkerMemory {
-    pub(crate) fn new(chunks: Arc<HugeChunks>, node: Option<usize>) -> WorkerMemory {
-        WorkerMemory { chunks, node }
+impl TreeMemory {
+    /// Memory from `chunks`, preferably of memory node `node`.
+    #[must_use]
+    pub fn new(chunks: Arc<HugeChunks>, node: Option<usize>) -> TreeMemory {
+        TreeMemory { chunks, node }
     }
 }
 
 // SAFETY: `HugeChunks` maps fresh pages for every chunk, of at least the size and alignment asked for, and unmaps them only
 // when they are freed.
-unsafe impl Memory for WorkerMemory {
+unsafe impl Memory for TreeMemory {
     fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
         self.chunks.allocate(layout.size(), layout.align(), self.node).ok()
     }

@@ -33,6 +33,11 @@ impl Partition {
         Partition { tree, locks: LockTable::new(), version }
     }
 
+    /// Makes sure that later writes get versions beyond `version`.
+    pub(crate) fn raise_version(&mut self, version: u64) {
+        self.version = self.version.max(version);
+    }
+
     /// The version of the next write.
     #[inline]
     pub(crate) fn next_version(&mut self) -> u64 {

@@ -1,7 +1,7 @@
 //! The planted bugs by which the tests show that they can fail.
 //!
-//! Owns: the list of deliberate mistakes, the switch that turns one of them on for the current thread (so only a
-//! [`Simulation`](crate::sim::Simulation), which runs on its caller's thread, ever sees one), and ways to damage a database at rest.
+//! Owns: the list of deliberate mistakes, the switch that turns one of them on for the current thread (for a
+//! [`Simulation`](crate::sim::Simulation), which runs on its caller's thread) or for a whole process, and ways to damage a database at rest.
 //! Never: changes anything in a build without the feature `planted`, where [`planted`] is a constant and folds away.
 //!
 //! Invariant: each bug and each kind of damage has a test that is shown to notice it (`tests/it/planted.rs`).
@@ -29,6 +29,20 @@ pub enum Bug {
     NoDeadlockProbe,
     /// A deletion leaves the row's index entries behind.
     EntryLeftBehind,
+    /// A commit reads the epoch before it has its buffer: the epoch may be sealed by the time the record is there.
+    EpochReadBeforeLock,
+    /// Callers are told before their transactions are durable.
+    ToldBeforeSync,
+    /// Readers are told what they have read before it is durable.
+    ReaderToldEarly,
+    /// A flusher leaves out the last record of a frame.
+    LastRecordSkipped,
+    /// Replay takes no notice of versions.
+    VersionsIgnored,
+    /// A checkpoint gives way segments that it does not replace.
+    SegmentRemovedEarly,
+    /// A checkpoint takes rows as they are, those of unfinished transactions too.
+    CheckpointOfUnfinished,
 }
 
 /// Whether the mistake is to be made.
@@ -69,11 +83,12 @@ pub(crate) fn lets_pass(
 #[cfg(feature = "planted")]
 pub(crate) use switched::planted;
 #[cfg(feature = "planted")]
-pub use switched::{Damage, damage, with};
+pub use switched::{Damage, damage, plant_everywhere, with};
 
 #[cfg(feature = "planted")]
 mod switched {
     use std::cell::Cell;
+    use std::sync::OnceLock;
 
     use atrapos_runtime::WorkerId;
     use atrapos_storage::KeyBuf;
@@ -89,10 +104,19 @@ mod switched {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
+    /// The mistake that all threads of the process make.
+    static EVERYWHERE: OnceLock<Bug> = OnceLock::new();
+
     /// Whether this thread makes the mistake now.
     #[inline]
     pub(crate) fn planted(bug: Bug) -> bool {
-        PLANTED.get() == Some(bug)
+        PLANTED.get() == Some(bug) || EVERYWHERE.get() == Some(&bug)
+    }
+
+    /// Has the mistake made by everything in this process from now on: for processes that are made to be killed. Only the
+    /// first call counts.
+    pub fn plant_everywhere(bug: Bug) {
+        let _ = EVERYWHERE.set(bug);
     }
 
     /// Runs `run` with the mistake made by everything that happens on this thread.

@@ -112,7 +112,16 @@ async fn attempt<R>(
         })
         .await;
     }
-    scope.finish(&mut outcome);
+    let worker = scope.worker();
+    let needs = scope.finish(&mut outcome);
+    if needs > 0
+        && let Some(hardening) = &worker.shard().hardening
+        && !hardening.is_durable(needs)
+        && !matches!(&outcome, Err(abort) if abort.reason().advice() == Advice::Retry)
+        && let Err(abort) = hardening.wait(worker, needs).await
+    {
+        outcome = Err(abort);
+    }
     outcome
 }
 

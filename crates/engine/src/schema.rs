@@ -8,16 +8,17 @@
 //! tables declared before them.
 
 use std::any::TypeId;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use atrapos_durability::manifest::{StoredColumn, StoredForeignKey, StoredKind, StoredSchema, StoredTable};
 use atrapos_storage::{Column, Key, KeyBuf, Row};
 
 use crate::abort::{Abort, AbortReason};
 use crate::action::guarded;
-use crate::routing::Route;
+use crate::routing::{Route, Scheme};
 
 /// A table: the type of its primary key, the type of its rows, and its name.
 ///
@@ -65,6 +66,13 @@ impl TableId {
 /// Tells the catalog of one open database from that of another in the same process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CatalogTag(u32);
+
+impl CatalogTag {
+    fn new() -> CatalogTag {
+        static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
+        CatalogTag(NEXT_TAG.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// A handle of table `T` in one open database; copy it into procedures. Get it from
 /// [`Database::table`](crate::Database::table).
@@ -163,6 +171,33 @@ impl std::fmt::Debug for SplitFn {
 /// From the stored bytes of key and row to a key of another tree.
 pub(crate) type Extract = Arc<dyn Fn(&[u8], &[u8]) -> Result<KeyBuf, Abort> + Send + Sync>;
 
+/// An [`Extract`] that may not be known yet: that of a database that was opened without declaring its schema.
+#[derive(Default)]
+pub(crate) struct Extractor(OnceLock<Extract>);
+
+impl Extractor {
+    fn known(extract: Extract) -> Extractor {
+        Extractor(OnceLock::from(extract))
+    }
+
+    #[inline]
+    pub(crate) fn call(&self, key: &[u8], row: &[u8]) -> Result<KeyBuf, Abort> {
+        match self.0.get() {
+            Some(extract) => extract(key, row),
+            None => Err(unknown_extract()),
+        }
+    }
+}
+
+#[cold]
+fn unknown_extract() -> Abort {
+    Abort::because(
+        AbortReason::Misuse,
+        "the table has an index or an enforced foreign key whose key function is not known, so it cannot be changed; get the \
+         handles of its indexes first (`Database::index`), or open the database with its schema",
+    )
+}
+
 /// How the children of a parent row are found, to refuse its deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ChildLookup {
@@ -176,6 +211,7 @@ pub(crate) struct TableDecl {
     pub(crate) name: &'static str,
     family: &'static str,
     type_id: TypeId,
+    key: String,
     expected_row_bytes: usize,
     columns: &'static [Column],
 }
@@ -184,6 +220,7 @@ struct IndexDecl {
     name: &'static str,
     family: &'static str,
     type_id: TypeId,
+    key: String,
     table: &'static str,
     unique: bool,
     extract: Extract,
@@ -245,6 +282,7 @@ impl Schema {
             name: T::NAME,
             family: T::FAMILY,
             type_id: TypeId::of::<T>(),
+            key: key_name::<T::Key>(),
             expected_row_bytes: bytes.max(T::Row::FIXED_BYTES),
             columns: T::Row::COLUMNS,
         });
@@ -258,13 +296,10 @@ impl Schema {
             name: I::NAME,
             family: I::FAMILY,
             type_id: TypeId::of::<I>(),
+            key: key_name::<I::Key>(),
             table: I::Table::NAME,
             unique: I::UNIQUE,
-            extract: Arc::new(|key, row| {
-                let key = decode_key::<<I::Table as Table>::Key>(key)?;
-                let row = decode_row::<<I::Table as Table>::Row>(row)?;
-                guarded(|| I::key(&key, &row).encode())
-            }),
+            extract: extract_of::<I>(),
         });
         self
     }
@@ -351,6 +386,14 @@ impl Schema {
     }
 }
 
+fn extract_of<I: Index>() -> Extract {
+    Arc::new(|key, row| {
+        let key = decode_key::<<I::Table as Table>::Key>(key)?;
+        let row = decode_row::<<I::Table as Table>::Row>(row)?;
+        guarded(|| I::key(&key, &row).encode())
+    })
+}
+
 #[cold]
 fn corrupt(what: &str, error: &dyn std::fmt::Display) -> Abort {
     Abort::explained(
@@ -371,6 +414,47 @@ pub(crate) fn decode_row<R: Row>(bytes: &[u8]) -> Result<R, Abort> {
     R::decode(bytes).map_err(|error| corrupt("row", &error))
 }
 
+/// The name of a key type as the stored schema has it: without the modules it is in, which may be moved.
+fn key_name<K: Key>() -> String {
+    let full = std::any::type_name::<K>();
+    let mut name = String::with_capacity(full.len());
+    for part in full.split_inclusive(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')) {
+        name.push_str(part.rsplit("::").next().unwrap_or(part));
+    }
+    name
+}
+
+fn stored_columns(columns: &[Column]) -> Vec<StoredColumn> {
+    let stored =
+        |column: &Column| StoredColumn { name: column.name.to_owned(), ty: format!("{:?}", column.ty) };
+    columns.iter().map(stored).collect()
+}
+
+/// A name that lives as long as the process; each is kept once.
+fn interned(name: &str) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    match names.get(name) {
+        Some(known) => known,
+        None => {
+            let kept: &'static str = Box::leak(name.to_owned().into_boxed_str());
+            names.insert(kept);
+            kept
+        }
+    }
+}
+
+/// Bytes of a column of fixed size, by the readable name of its type; some for one of variable size.
+fn expected_bytes(ty: &str) -> usize {
+    let number = |prefix: &str| ty.strip_prefix(prefix)?.strip_suffix(')')?.parse::<usize>().ok();
+    let sized = ["Unsigned(", "Signed(", "Bytes(", "FixedStr("].into_iter().find_map(number);
+    sized.unwrap_or(match ty {
+        "F64" => 8,
+        "Bool" => 1,
+        _ => 16,
+    })
+}
+
 /// What a tree holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TreeKind {
@@ -384,13 +468,13 @@ pub(crate) enum TreeKind {
 pub(crate) struct IndexMeta {
     pub(crate) id: TableId,
     pub(crate) unique: bool,
-    pub(crate) extract: Extract,
+    pub(crate) extract: Extractor,
 }
 
 /// A foreign key as seen from the child.
 pub(crate) struct ParentMeta {
     pub(crate) parent: TableId,
-    pub(crate) extract: Extract,
+    pub(crate) extract: Extractor,
 }
 
 /// A foreign key as seen from the parent: a row of the tree `through` whose key begins with the parent's key is a child.
@@ -407,16 +491,21 @@ pub struct Dependency {
     pub parent: TableId,
     /// Whether the engine refuses violations.
     pub enforced: bool,
+    /// The index through which the children of a parent are found; `None`: they follow it in the order of keys.
+    pub through: Option<TableId>,
 }
 
 /// Everything the engine knows of one tree.
 pub(crate) struct TableMeta {
     pub(crate) name: &'static str,
-    type_id: TypeId,
+    /// The type it was declared with; unknown until it is asked for in a database opened without a schema.
+    type_id: OnceLock<TypeId>,
+    /// The type of its keys, readable.
+    key: String,
     pub(crate) kind: TreeKind,
     pub(crate) family: usize,
     pub(crate) expected_row_bytes: usize,
-    pub(crate) columns: &'static [Column],
+    pub(crate) columns: Vec<StoredColumn>,
     pub(crate) indexes: Vec<IndexMeta>,
     pub(crate) parents: Vec<ParentMeta>,
     pub(crate) children: Vec<ChildMeta>,
@@ -434,9 +523,8 @@ pub(crate) struct Catalog {
 
 impl Catalog {
     pub(crate) fn new(schema: Schema) -> Result<Catalog, SchemaError> {
-        static NEXT_TAG: AtomicU32 = AtomicU32::new(1);
         let mut catalog = Catalog {
-            tag: CatalogTag(NEXT_TAG.fetch_add(1, Ordering::Relaxed)),
+            tag: CatalogTag::new(),
             tables: Vec::new(),
             families: Vec::new(),
             dependencies: Vec::new(),
@@ -457,11 +545,12 @@ impl Catalog {
             let family = catalog.family(table.family);
             catalog.tables.push(TableMeta {
                 name: table.name,
-                type_id: table.type_id,
+                type_id: OnceLock::from(table.type_id),
+                key: table.key,
                 kind: TreeKind::Rows,
                 family,
                 expected_row_bytes: table.expected_row_bytes,
-                columns: table.columns,
+                columns: stored_columns(table.columns),
                 indexes: Vec::new(),
                 parents: Vec::new(),
                 children: Vec::new(),
@@ -486,16 +575,17 @@ impl Catalog {
             catalog.tables[table.at()].indexes.push(IndexMeta {
                 id,
                 unique: index.unique,
-                extract: index.extract,
+                extract: Extractor::known(index.extract),
             });
             catalog.tables[table.at()].has_followers = true;
             catalog.tables.push(TableMeta {
                 name: index.name,
-                type_id: index.type_id,
+                type_id: OnceLock::from(index.type_id),
+                key: index.key,
                 kind: TreeKind::Entries { of: table, unique: index.unique },
                 family,
                 expected_row_bytes: 16,
-                columns: &[],
+                columns: Vec::new(),
                 indexes: Vec::new(),
                 parents: Vec::new(),
                 children: Vec::new(),
@@ -512,16 +602,13 @@ impl Catalog {
                 })
             };
             let (child, parent) = (find(key.child)?, find(key.parent)?);
-            catalog.dependencies.push(Dependency { child, parent, enforced: key.enforced });
+            let through = match key.lookup {
+                ChildLookup::ByKeyPrefix => None,
+                ChildLookup::ByIndex(index) => Some(find(index)?),
+            };
+            catalog.dependencies.push(Dependency { child, parent, enforced: key.enforced, through });
             if key.enforced {
-                let through = match key.lookup {
-                    ChildLookup::ByKeyPrefix => child,
-                    ChildLookup::ByIndex(index) => find(index)?,
-                };
-                catalog.tables[child.at()].parents.push(ParentMeta { parent, extract: key.extract });
-                catalog.tables[child.at()].has_followers = true;
-                catalog.tables[parent.at()].children.push(ChildMeta { through });
-                catalog.tables[parent.at()].has_followers = true;
+                catalog.link(child, parent, through, Extractor::known(key.extract));
             }
         }
         for (family, splits) in schema.splits {
@@ -535,6 +622,39 @@ impl Catalog {
         Ok(catalog)
     }
 
+    /// The schema as it is stored, with the cuts that families have in `scheme`.
+    pub(crate) fn describe(&self, scheme: &Scheme) -> StoredSchema {
+        let table = |meta: &TableMeta| {
+            let family = &scheme.families[meta.family];
+            StoredTable {
+                name: meta.name.to_owned(),
+                family: self.families[meta.family].0.to_owned(),
+                kind: match meta.kind {
+                    TreeKind::Rows => StoredKind::Rows,
+                    TreeKind::Entries { of, unique } => StoredKind::Index { of: of.0, unique },
+                },
+                key: meta.key.clone(),
+                columns: meta.columns.clone(),
+                splits: (1..family.partitions())
+                    .filter_map(|index| family.lower(index).map(<[u8]>::to_vec))
+                    .collect(),
+            }
+        };
+        StoredSchema {
+            tables: self.tables.iter().map(table).collect(),
+            foreign_keys: self
+                .dependencies
+                .iter()
+                .map(|dependency| StoredForeignKey {
+                    child: dependency.child.0,
+                    parent: dependency.parent.0,
+                    enforced: dependency.enforced,
+                    through: dependency.through.map(|index| index.0),
+                })
+                .collect(),
+        }
+    }
+
     fn family(&mut self, name: &'static str) -> usize {
         if let Some(at) = self.families.iter().position(|(known, _)| *known == name) {
             return at;
@@ -543,19 +663,116 @@ impl Catalog {
         self.families.len() - 1
     }
 
+    /// The catalog of a database that is opened without declaring its schema.
+    pub(crate) fn stored(schema: &StoredSchema) -> Catalog {
+        let mut catalog = Catalog {
+            tag: CatalogTag::new(),
+            tables: Vec::new(),
+            families: Vec::new(),
+            dependencies: Vec::new(),
+        };
+        for table in &schema.tables {
+            let family = catalog.family(interned(&table.family));
+            let cuts = table.splits.iter().map(|cut| KeyBuf::from_slice(cut)).collect();
+            catalog.families[family].1 = Some(Splits::At(cuts));
+            catalog.tables.push(TableMeta {
+                name: interned(&table.name),
+                type_id: OnceLock::new(),
+                key: table.key.clone(),
+                kind: match table.kind {
+                    StoredKind::Rows => TreeKind::Rows,
+                    StoredKind::Index { of, unique } => TreeKind::Entries { of: TableId(of), unique },
+                },
+                family,
+                expected_row_bytes: match table.kind {
+                    StoredKind::Rows => table.columns.iter().map(|column| expected_bytes(&column.ty)).sum(),
+                    StoredKind::Index { .. } => 16,
+                },
+                columns: table.columns.clone(),
+                indexes: Vec::new(),
+                parents: Vec::new(),
+                children: Vec::new(),
+                has_followers: false,
+            });
+        }
+        for at in 0..catalog.tables.len() {
+            if let TreeKind::Entries { of, unique } = catalog.tables[at].kind {
+                let table = &mut catalog.tables[of.at()];
+                table.indexes.push(IndexMeta {
+                    id: TableId(at as u16),
+                    unique,
+                    extract: Extractor::default(),
+                });
+                table.has_followers = true;
+            }
+        }
+        for key in &schema.foreign_keys {
+            let (child, parent, through) =
+                (TableId(key.child), TableId(key.parent), key.through.map(TableId));
+            catalog.dependencies.push(Dependency { child, parent, enforced: key.enforced, through });
+            if key.enforced {
+                catalog.link(child, parent, through, Extractor::default());
+            }
+        }
+        catalog
+    }
+
+    /// An enforced foreign key, as seen from both its tables.
+    fn link(&mut self, child: TableId, parent: TableId, through: Option<TableId>, extract: Extractor) {
+        self.tables[child.at()].parents.push(ParentMeta { parent, extract });
+        self.tables[child.at()].has_followers = true;
+        self.tables[parent.at()].children.push(ChildMeta { through: through.unwrap_or(child) });
+        self.tables[parent.at()].has_followers = true;
+    }
+
     pub(crate) fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
-        let id = self.find(TypeId::of::<T>(), "table", T::NAME)?;
+        let columns = || stored_columns(T::Row::COLUMNS);
+        let id = self.find(TypeId::of::<T>(), "table", T::NAME, |meta| {
+            meta.kind == TreeKind::Rows && meta.key == key_name::<T::Key>() && meta.columns == columns()
+        })?;
         Ok(TableRef { id, tag: self.tag, marker: PhantomData })
     }
 
     pub(crate) fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
-        let id = self.find(TypeId::of::<I>(), "index", I::NAME)?;
+        let over = |of: TableId| self.tables[of.at()].name == I::Table::NAME;
+        let id = self.find(TypeId::of::<I>(), "index", I::NAME, |meta| {
+            matches!(meta.kind, TreeKind::Entries { of, unique } if unique == I::UNIQUE && over(of))
+                && meta.key == key_name::<I::Key>()
+        })?;
+        if let TreeKind::Entries { of, .. } = self.tables[id.at()].kind
+            && let Some(index) = self.tables[of.at()].indexes.iter().find(|index| index.id == id)
+        {
+            // Its table has to be of the type whose rows the key function reads.
+            self.table::<I::Table>()?;
+            index.extract.0.get_or_init(extract_of::<I>);
+        }
         Ok(IndexRef { id, tag: self.tag, marker: PhantomData })
     }
 
-    fn find(&self, type_id: TypeId, what: &str, name: &str) -> Result<TableId, SchemaError> {
-        match self.tables.iter().position(|table| table.type_id == type_id) {
-            Some(at) => Ok(TableId(at as u16)),
+    fn find(
+        &self,
+        type_id: TypeId,
+        what: &str,
+        name: &str,
+        fits: impl Fn(&TableMeta) -> bool,
+    ) -> Result<TableId, SchemaError> {
+        if let Some(at) = self.tables.iter().position(|table| table.type_id.get() == Some(&type_id)) {
+            return Ok(TableId(at as u16));
+        }
+        // In a database opened without its schema, the first type that asks for a table and fits it is the table's type.
+        let unknown =
+            self.tables.iter().position(|table| table.name == name && table.type_id.get().is_none());
+        match unknown {
+            Some(at) if fits(&self.tables[at]) => {
+                match self.tables[at].type_id.get_or_init(|| type_id) == &type_id {
+                    true => Ok(TableId(at as u16)),
+                    false => self.find(type_id, what, name, fits),
+                }
+            }
+            Some(_) => Err(SchemaError(format!(
+                "{what} '{name}' of this database has another key or other columns than the type that was asked for; use the \
+                 type it was created with"
+            ))),
             None => Err(SchemaError(format!(
                 "this database has no {what} '{name}' of that type; declare it in the schema it is opened with"
             ))),

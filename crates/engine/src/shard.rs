@@ -11,6 +11,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Shard as RuntimeShard, Ticks, Worker, WorkerId};
 use atrapos_storage::Memory;
 use atrapos_storage::lock::{LockOwner, LockTicket};
@@ -27,6 +28,7 @@ use crate::schema::Catalog;
 use crate::stats::EngineStats;
 use crate::tx::TxCore;
 use crate::waits::{WaitState, Waits};
+use crate::wal::Hardening;
 
 /// A worker of the engine.
 pub(crate) type EngineWorker = Worker<Shard>;
@@ -58,6 +60,10 @@ pub(crate) struct Shard {
     pub(crate) loading: RefCell<LoadJournal>,
     pub(crate) stats: Arc<EngineStats>,
     pub(crate) options: ShardOptions,
+    /// What makes commits durable; none in a database that lives in memory only.
+    pub(crate) hardening: Option<Hardening>,
+    /// Whether changes leave redo.
+    pub(crate) logs: bool,
 }
 
 /// Settings every worker gets.
@@ -77,6 +83,7 @@ impl Shard {
         memory: Arc<dyn Memory>,
         stats: Arc<EngineStats>,
         options: ShardOptions,
+        hardening: Option<Hardening>,
     ) -> Shard {
         Shard {
             catalog,
@@ -96,6 +103,8 @@ impl Shard {
             loading: RefCell::default(),
             stats,
             options,
+            logs: hardening.is_some(),
+            hardening,
         }
     }
 
@@ -160,12 +169,15 @@ impl Shard {
     }
 
     /// Ends the branch of a transaction of another worker.
-    pub(crate) fn finish_visitor(&self, worker: &EngineWorker, owner: LockOwner, commit: bool) {
+    pub(crate) fn finish_visitor(&self, worker: &EngineWorker, owner: LockOwner, commit: bool, epoch: Epoch) {
         if !commit {
             self.refuse_waits(worker, owner, AbortReason::User);
         }
         let Some(branch) = self.visitors.borrow_mut().remove(&owner) else { return };
         branch.borrow_mut().closed = true;
+        if let Some(hardening) = &self.hardening {
+            branch.borrow().note_changes(&mut hardening.recent.borrow_mut(), epoch);
+        }
         self.finish_branch(worker, &mut branch.borrow_mut(), owner, commit);
         let mut branches = self.branches.borrow_mut();
         if branches.len() < POOL && Rc::strong_count(&branch) == 1 {
@@ -173,7 +185,7 @@ impl Shard {
         }
     }
 
-    fn wake_granted(&self, worker: &EngineWorker, granted: &mut Vec<LockTicket>) {
+    pub(crate) fn wake_granted(&self, worker: &EngineWorker, granted: &mut Vec<LockTicket>) {
         if granted.is_empty() {
             return;
         }
@@ -215,7 +227,12 @@ impl Shard {
 
 impl RuntimeShard for Shard {
     fn background(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
-        deadlock::check_waits(worker, now)
+        let hardened = worker.shard().hardening.as_ref().is_some_and(|hardening| hardening.step(worker));
+        deadlock::check_waits(worker, now) | hardened
+    }
+
+    fn has_arrivals(worker: &Rc<EngineWorker>) -> bool {
+        worker.shard().hardening.as_ref().is_some_and(Hardening::has_news)
     }
 
     fn on_ready_drained(worker: &Rc<EngineWorker>) -> bool {

@@ -2,20 +2,27 @@
 //! order with a virtual clock. The same seed gives the same run, so a failure can be repeated.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use atrapos_durability::directory::Directory;
+use atrapos_durability::file::FileSystem;
+use atrapos_durability::manifest::StoredSchema;
+use atrapos_durability::wal::{StreamId, StreamOptions, StreamWriter, WalError};
 use atrapos_runtime::rng::Seed;
 use atrapos_runtime::{Clock, Pump, Ticks, WorkerId};
 use atrapos_storage::HeapMemory;
 
 use crate::abort::Abort;
-use crate::database::new_shard;
+use crate::database::{OpenError, new_shard};
 use crate::procedure::{Procedure, Session, run_here};
 use crate::routing::{Route, Scheme};
 use crate::schema::{Catalog, Index, IndexRef, Schema, SchemaError, Table, TableRef};
 use crate::shard::Shard;
 use crate::stats::{EngineStats, Statistics};
+use crate::wal::flusher::Flusher;
+use crate::wal::{Durability, Wal};
 
 /// A database whose workers all run on the caller's thread, one pseudo-randomly chosen step at a time.
 pub struct Simulation {
@@ -23,6 +30,17 @@ pub struct Simulation {
     catalog: Arc<Catalog>,
     scheme: Arc<Scheme>,
     stats: Vec<Arc<EngineStats>>,
+    durable: Option<SimulatedWal>,
+}
+
+/// The WAL of a simulated database: its flushers go round on the same thread, when the seed says so.
+struct SimulatedWal {
+    wal: Arc<Wal>,
+    flushers: Vec<Flusher>,
+    /// The state of the generator that decides whose turn it is.
+    turn: Seed,
+    /// Keeps the directory locked.
+    _directory: Directory,
 }
 
 /// The outcome of a transaction in a simulation, once it has ended.
@@ -37,25 +55,110 @@ impl<R> Outcome<R> {
     }
 }
 
+impl SimulatedWal {
+    fn create(
+        schema: &StoredSchema,
+        workers: usize,
+        streams: usize,
+        seed: u64,
+        files: Arc<dyn FileSystem>,
+        path: &Path,
+    ) -> Result<SimulatedWal, OpenError> {
+        let streams = streams.clamp(1, workers);
+        let (directory, manifest) =
+            Directory::create(Arc::clone(&files), path, schema.clone(), streams as u16)?;
+        let stream_of = (0..workers).map(|worker| worker % streams).collect();
+        let wal = Wal::new(Durability::Synchronous, manifest.first_epoch, stream_of);
+        let flushers = (0..streams).map(|stream| {
+            let writer = StreamWriter::create(
+                Arc::clone(&files),
+                directory.path(),
+                manifest.database,
+                manifest.incarnation,
+                StreamId(stream as u16),
+                StreamOptions { segment_bytes: SEGMENT_BYTES },
+            )?;
+            Ok(Flusher::new(Arc::clone(&wal), stream, writer))
+        });
+        let flushers = flushers.collect::<Result<_, WalError>>()?;
+        let turn = Seed(seed).derive(u64::MAX);
+        Ok(SimulatedWal { wal, flushers, turn, _directory: directory })
+    }
+
+    /// A number below `bound`.
+    fn draw(&mut self, bound: u64) -> u64 {
+        self.turn = self.turn.derive(1);
+        self.turn.0 % bound
+    }
+
+    /// Lets one flusher go round.
+    fn round(&mut self) {
+        let flusher = self.draw(self.flushers.len() as u64) as usize;
+        self.flushers[flusher].round();
+        self.flushers[flusher].tidy_up();
+    }
+}
+
+/// Small, so that a simulation goes through many segments.
+const SEGMENT_BYTES: u64 = 16 << 10;
+
 impl Simulation {
     /// A new, empty database on `workers` simulated workers.
     ///
     /// # Errors
     /// When the schema contradicts itself, or there is no worker.
     pub fn new(schema: Schema, workers: usize, seed: u64) -> Result<Simulation, SchemaError> {
+        match Simulation::start(schema, workers, seed, None) {
+            Ok(simulation) => Ok(simulation),
+            Err(OpenError::Schema(error)) => Err(error),
+            Err(error) => Err(SchemaError(error.to_string())),
+        }
+    }
+
+    /// A new, empty database in the new directory `path` of `files`, on `workers` simulated workers that share `streams`
+    /// WAL streams. Durability is synchronous. What the directory holds after a crash is seen by opening it with a
+    /// [`Builder`](crate::Builder).
+    ///
+    /// # Errors
+    /// As for [`new`](Simulation::new); when the files cannot be written.
+    pub fn durable(
+        schema: Schema,
+        workers: usize,
+        streams: usize,
+        seed: u64,
+        files: Arc<dyn FileSystem>,
+        path: &Path,
+    ) -> Result<Simulation, OpenError> {
+        Simulation::start(schema, workers, seed, Some((streams, files, path)))
+    }
+
+    fn start(
+        schema: Schema,
+        workers: usize,
+        seed: u64,
+        directory: Option<(usize, Arc<dyn FileSystem>, &Path)>,
+    ) -> Result<Simulation, OpenError> {
         if workers == 0 {
-            return Err(SchemaError("zero workers cannot own data; simulate at least 1".to_owned()));
+            return Err(SchemaError("zero workers cannot own data; simulate at least 1".to_owned()).into());
         }
         let catalog = Arc::new(Catalog::new(schema)?);
         let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
         let stats: Vec<Arc<EngineStats>> = (0..workers).map(|_| Arc::default()).collect();
+        let durable = match directory {
+            None => None,
+            Some((streams, files, path)) => {
+                Some(SimulatedWal::create(&catalog.describe(&scheme), workers, streams, seed, files, path)?)
+            }
+        };
+        let wal = durable.as_ref().map(|durable| Arc::clone(&durable.wal));
         let clock = Clock::virtual_from(Ticks(0));
         let pump = Pump::new(workers, Seed(seed), |worker| {
             let stats = Arc::clone(&stats[worker.index()]);
-            new_shard(worker, Arc::clone(&catalog), Arc::clone(&scheme), Arc::new(HeapMemory), stats, &clock)
+            let (catalog, scheme) = (Arc::clone(&catalog), Arc::clone(&scheme));
+            new_shard(worker, catalog, scheme, Arc::new(HeapMemory), stats, &clock, wal.clone())
         })
         .map_err(|error| SchemaError(error.to_string()))?;
-        Ok(Simulation { pump, catalog, scheme, stats })
+        Ok(Simulation { pump, catalog, scheme, stats, durable })
     }
 
     /// The handle of table `T`.
@@ -112,7 +215,31 @@ impl Simulation {
     pub fn run(&mut self, steps_max: u64) -> bool {
         let workers = self.pump.workers().to_vec();
         let ended = || workers.iter().all(|worker| worker.tasks_len() == 0);
-        self.pump.run_until(ended, steps_max) && self.pump.run_until_idle(steps_max)
+        let Some(durable) = &mut self.durable else {
+            return self.pump.run_until(ended, steps_max) && self.pump.run_until_idle(steps_max);
+        };
+        let end = self.pump.steps() + steps_max;
+        while !ended() && self.pump.steps() < end {
+            self.pump.run_until(ended, durable.draw(63) + 1);
+            durable.round();
+        }
+        let ended = ended();
+        let idle = self.pump.run_until_idle(steps_max);
+        durable.round();
+        ended && idle
+    }
+
+    /// Makes about `steps` steps, whether or not everything comes to rest.
+    pub fn run_for(&mut self, steps: u64) {
+        let end = self.pump.steps() + steps;
+        while self.pump.steps() < end {
+            for _ in 0..self.durable.as_mut().map_or(1, |durable| durable.draw(63) + 1) {
+                self.pump.step();
+            }
+            if let Some(durable) = &mut self.durable {
+                durable.round();
+            }
+        }
     }
 
     /// A number that stands for everything that happened so far: the same for the same seed.

@@ -28,6 +28,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Call, Lost, Reply, WorkerId};
 use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTicket};
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
@@ -37,7 +38,7 @@ use crate::action::{Action, Apply, CollectKeys, Delete, Fold, Folded, Follower, 
 use crate::branch::{Branch, Held};
 use crate::lookups::Routed;
 use crate::partition::Place;
-use crate::planted;
+use crate::planted::{self, Bug, planted};
 use crate::range::KeyRange;
 use crate::routing::head_of;
 use crate::run::Run;
@@ -46,6 +47,7 @@ use crate::section::EngineSection;
 use crate::shard::{EngineWorker, Shard};
 use crate::trace::{Stage, Trace};
 use crate::waits::{Wait, WaitState};
+use crate::wal::Hardening;
 
 /// What the engine keeps for a transaction at its home worker. Recycled.
 #[derive(Debug, Default)]
@@ -65,6 +67,8 @@ pub(crate) struct TxCore {
     /// Set by an operation of its own that is about to suspend it: a procedure that suspends in anything else would never
     /// go on.
     suspends: Cell<bool>,
+    /// The newest epoch of what was seen elsewhere that was not durable.
+    observed: Cell<u64>,
     /// What must follow the writes made so far; empty between actions.
     pub(crate) followers: RefCell<Vec<Follower>>,
     pub(crate) trace: Trace,
@@ -198,9 +202,11 @@ impl<'w> Scope<'w> {
         self.core.as_ref().expect("a scope has its core until it is finished")
     }
 
-    /// Commits or aborts by the procedure's outcome, which becomes an abort when the transaction cannot commit.
+    /// Commits or aborts by the procedure's outcome, which becomes an abort when the transaction cannot commit. Returns the
+    /// epoch that has to be durable before anybody is told of the outcome; zero when nothing has to.
     #[inline(always)]
-    pub(crate) fn finish<R>(mut self, outcome: &mut Result<R, Abort>) {
+    #[must_use]
+    pub(crate) fn finish<R>(mut self, outcome: &mut Result<R, Abort>) -> u64 {
         let core = self.core.take().expect("a scope is finished once");
         if outcome.is_ok()
             && (core.is_doomed.get() || core.outstanding.get() > 0)
@@ -208,6 +214,14 @@ impl<'w> Scope<'w> {
         {
             *outcome = Err(abort);
         }
+        let mut ending = Ending { commit: true, epoch: Epoch(0), needs: 0 };
+        if let Some(hardening) = &self.worker.shard().hardening {
+            match hardening.harden(self.worker, &core, outcome.is_ok()) {
+                Ok(decided) => ending = decided,
+                Err(abort) => *outcome = Err(abort),
+            }
+        }
+        ending.commit = outcome.is_ok();
         let stats = &self.worker.shard().stats;
         match &outcome {
             Ok(_) => stats.committed.add(1),
@@ -216,9 +230,10 @@ impl<'w> Scope<'w> {
                 self.worker.shard().aborted_age.set(core.age.get());
             }
         }
-        end(self.worker, core, outcome.is_ok());
+        end(self.worker, core, ending);
         // The scope is over: its destructor has nothing to do.
         std::mem::forget(self);
+        ending.needs
     }
 }
 
@@ -226,22 +241,63 @@ impl Drop for Scope<'_> {
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {
             self.worker.shard().stats.aborted[AbortReason::ShuttingDown as usize].add(1);
-            end(self.worker, core, false);
+            end(self.worker, core, Ending { commit: false, epoch: Epoch(0), needs: 0 });
         }
+    }
+}
+
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending {
+    pub(crate) commit: bool,
+    /// The epoch of its record; zero when it has none.
+    pub(crate) epoch: Epoch,
+    /// The epoch that has to be durable before anybody is told.
+    pub(crate) needs: u64,
+}
+
+impl Hardening {
+    /// Logs a transaction that commits, and finds out for which epoch its caller has to wait.
+    #[inline(always)]
+    fn harden(&self, worker: &EngineWorker, core: &TxCore, commit: bool) -> Result<Ending, Abort> {
+        let home = core.home.borrow();
+        let mut needs = core.observed.get();
+        if home.redo.is_empty() || !commit {
+            needs = needs.max(home.observed(&self.recent.borrow()));
+            if planted(Bug::ReaderToldEarly) {
+                needs = 0;
+            }
+            return Ok(Ending { commit, epoch: Epoch(0), needs });
+        }
+        self.log(worker, &home, core)
+    }
+
+    #[inline(never)]
+    fn log(&self, worker: &EngineWorker, home: &Branch, core: &TxCore) -> Result<Ending, Abort> {
+        if self.wal.is_failed() {
+            return Err(self.wal.refusal());
+        }
+        let epoch = self.commit(worker, &home.redo);
+        core.trace
+            .event(worker, Stage::Log, || format!("{} bytes of redo, in epoch {}", home.redo.len(), epoch.0));
+        home.note_changes(&mut self.recent.borrow_mut(), epoch);
+        Ok(Ending { commit: true, epoch, needs: epoch.0 })
     }
 }
 
 /// Releases the transaction everywhere and recycles its state.
 #[inline(always)]
-fn end(worker: &EngineWorker, core: Rc<TxCore>, commit: bool) {
+fn end(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
     let section = EngineSection::enter();
     let shard = worker.shard();
+    let commit = ending.commit;
     core.trace.event(worker, Stage::Release, || if commit { "commits" } else { "aborts" }.to_owned());
     if core.owner.get() == 0 && !core.is_doomed.get() {
         core.home.borrow_mut().finish_unseen(commit, &shard.tables);
     } else {
-        end_known(worker, &core, commit);
+        end_known(worker, &core, ending);
     }
+    core.observed.set(0);
     core.age.set(0);
     core.suspends.set(false);
     shard.put_core(core);
@@ -250,11 +306,12 @@ fn end(worker: &EngineWorker, core: Rc<TxCore>, commit: bool) {
 
 #[cold]
 #[inline(never)]
-fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, commit: bool) {
+fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, ending: Ending) {
+    let Ending { commit, epoch, .. } = ending;
     let shard = worker.shard();
     let owner = core.owner();
     for participant in core.participants.borrow_mut().drain(..) {
-        worker.send(participant, move |worker| worker.shard().finish_visitor(worker, owner, commit));
+        worker.send(participant, move |worker| worker.shard().finish_visitor(worker, owner, commit, epoch));
     }
     shard.active.borrow_mut().remove(&owner);
     shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, commit);
@@ -305,6 +362,7 @@ fn attempt<O: Operation>(
         position,
         undo: &mut branch.undo,
         scratch: &mut branch.scratch,
+        redo: shard.logs.then_some(&mut branch.redo),
         followers,
         may_narrow: !branch.entered,
     };
@@ -333,6 +391,7 @@ fn run_granted<O: Operation>(
         position: None,
         undo: &mut branch.undo,
         scratch: &mut branch.scratch,
+        redo: shard.logs.then_some(&mut branch.redo),
         followers,
         may_narrow: false,
     };
@@ -408,11 +467,32 @@ fn refused(reason: AbortReason) -> Abort {
     }
 }
 
-/// What an action brings back from its owner: its result and what must follow.
-pub(crate) type Returned<O> = (Result<<O as Operation>::Output, Abort>, Vec<Follower>);
+/// What actions have done at their owner besides their results.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// What must follow.
+    followers: Vec<Follower>,
+    /// The redo of what they changed.
+    redo: Vec<u8>,
+    /// The newest epoch of what they may have seen that was not durable.
+    observed: u64,
+}
+
+impl Effects {
+    /// What the actions run so far by a branch have done, as the transaction's home has to know it.
+    fn of(shard: &Shard, branch: &RefCell<Branch>, followers: Vec<Follower>) -> Effects {
+        let Some(hardening) = &shard.hardening else { return Effects { followers, ..Effects::default() } };
+        let mut branch = branch.borrow_mut();
+        let observed = branch.observed(&hardening.recent.borrow());
+        Effects { followers, redo: std::mem::take(&mut branch.redo), observed }
+    }
+}
+
+/// What an action brings back from its owner.
+pub(crate) type Returned<O> = (Result<<O as Operation>::Output, Abort>, Effects);
 
 /// What several actions bring back.
-type ReturnedAll<O> = (Result<Vec<<O as Operation>::Output>, Abort>, Vec<Follower>);
+type ReturnedAll<O> = (Result<Vec<<O as Operation>::Output>, Abort>, Effects);
 
 /// Runs, at the owner, an action of a transaction that has its home on another worker, and replies.
 fn on_action<O: Operation>(
@@ -429,15 +509,16 @@ fn on_action<O: Operation>(
     let mut action = Some(action);
     let attempted = attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut followers);
     match (attempted, action) {
-        (Some(done), _) => reply.send(worker, (done, followers)),
+        (Some(done), _) => reply.send(worker, (done, Effects::of(shard, &branch, followers))),
         (None, None) => unreachable!("an action that is blocked is still there"),
         (None, Some(action)) => {
             let own = Rc::clone(worker);
             worker.spawn(async move {
                 let followers = RefCell::new(followers);
                 let done = queue_and_run(&own, owner, &branch, place, action, &followers).await;
+                let effects = Effects::of(own.shard(), &branch, followers.take());
                 drop(branch);
-                reply.send(&own, (done, followers.take()));
+                reply.send(&own, (done, effects));
             });
         }
     }
@@ -462,7 +543,9 @@ fn on_actions<O: Operation>(
             attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut followers);
         match (attempted, action) {
             (Some(Ok(result)), _) => results.push(result),
-            (Some(Err(abort)), _) => return reply.send(worker, (Err(abort), followers)),
+            (Some(Err(abort)), _) => {
+                return reply.send(worker, (Err(abort), Effects::of(shard, &branch, followers)));
+            }
             (None, None) => unreachable!("an action that is blocked is still there"),
             (None, Some(action)) => {
                 let own = Rc::clone(worker);
@@ -473,8 +556,9 @@ fn on_actions<O: Operation>(
                         match queue_and_run(&own, owner, &branch, place, action, &followers).await {
                             Ok(result) => results.push(result),
                             Err(abort) => {
+                                let effects = Effects::of(own.shard(), &branch, followers.take());
                                 drop(branch);
-                                return reply.send(&own, (Err(abort), followers.take()));
+                                return reply.send(&own, (Err(abort), effects));
                             }
                         }
                         next = actions.next().map(|action| {
@@ -482,14 +566,15 @@ fn on_actions<O: Operation>(
                             (place, action)
                         });
                     }
+                    let effects = Effects::of(own.shard(), &branch, followers.take());
                     drop(branch);
-                    reply.send(&own, (Ok(results), followers.take()));
+                    reply.send(&own, (Ok(results), effects));
                 });
                 return;
             }
         }
     }
-    reply.send(worker, (Ok(results), followers));
+    reply.send(worker, (Ok(results), Effects::of(shard, &branch, followers)));
 }
 
 /// Takes the lock of an action, waiting for it if need be, and runs the action. The transaction must be known and, at its
@@ -640,10 +725,7 @@ impl<'w> Tx<'w> {
         result
     }
 
-    async fn receive<T: Send + 'static>(
-        &self,
-        call: Call<(Result<T, Abort>, Vec<Follower>)>,
-    ) -> Result<T, Abort> {
+    async fn receive<T: Send + 'static>(&self, call: Call<(Result<T, Abort>, Effects)>) -> Result<T, Abort> {
         let returned = self.suspend(call).await;
         self.received(returned)
     }
@@ -651,12 +733,16 @@ impl<'w> Tx<'w> {
     /// Takes in what an action brought back from its owner.
     pub(crate) fn received<T>(
         &self,
-        returned: Result<(Result<T, Abort>, Vec<Follower>), Lost>,
+        returned: Result<(Result<T, Abort>, Effects), Lost>,
     ) -> Result<T, Abort> {
         self.core.outstanding.set(self.core.outstanding.get() - 1);
         let result = match returned {
-            Ok((result, followers)) => {
-                self.core.followers.borrow_mut().extend(followers);
+            Ok((result, effects)) => {
+                self.core.followers.borrow_mut().extend(effects.followers);
+                if !effects.redo.is_empty() {
+                    self.core.home.borrow_mut().redo.extend_from_slice(&effects.redo);
+                }
+                self.core.observed.set(self.core.observed.get().max(effects.observed));
                 result
             }
             Err(Lost) => Err(Abort::shutting_down()),

@@ -213,7 +213,7 @@ fn verify_slice(worker: &Rc<EngineWorker>, place: Place, from: &KeyBuf) -> Resul
         }
         let mut wanted = Vec::new();
         for index in &meta.indexes {
-            let mut entry = (index.extract)(&key, row.bytes())?;
+            let mut entry = index.extract.call(&key, row.bytes())?;
             if !index.unique {
                 entry.extend_from_slice(&key);
             }
@@ -221,7 +221,7 @@ fn verify_slice(worker: &Rc<EngineWorker>, place: Place, from: &KeyBuf) -> Resul
             wanted.push(Wanted { by: place.table, table: index.id, key: entry, leads_to: Some(key.clone()) });
         }
         for parent in &meta.parents {
-            let parent_key = (parent.extract)(&key, row.bytes())?;
+            let parent_key = parent.extract.call(&key, row.bytes())?;
             slice.references += 1;
             wanted.push(Wanted { by: place.table, table: parent.parent, key: parent_key, leads_to: None });
         }

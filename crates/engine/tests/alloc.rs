@@ -124,8 +124,12 @@ fn subscriber(id: u64) -> Subscriber {
 /// One worker, so that the entries of the index are on the rows' worker.
 fn database() -> Database {
     let schema = Schema::new().table::<Subscribers>().table::<Forwardings>().index::<ByNumber>();
-    let db =
-        Database::builder(schema).workers(1).pin(false).huge_pages(false).open().expect("the schema is fine");
+    let db = Database::builder(schema)
+        .workers(1)
+        .pin(false)
+        .huge_pages(false)
+        .in_memory()
+        .expect("the schema is fine");
     let (subscribers, forwardings) = (db.table::<Subscribers>().unwrap(), db.table::<Forwardings>().unwrap());
     db.load(&LoadProgress::default(), move |loader| {
         for id in 0..SUBSCRIBERS {

@@ -172,6 +172,14 @@ impl<S: Shard> Handle<S> {
         }
     }
 
+    /// Wakes a worker that sleeps, so that its shard looks for what has been published for it
+    /// ([`Shard::has_arrivals`]). A number that names no worker wakes nobody.
+    pub fn wake(&self, worker: WorkerId) {
+        if worker.index() < self.shared.workers() {
+            self.shared.port(worker).parker.wake();
+        }
+    }
+
     /// The counters of all workers, each as of about now.
     #[must_use]
     pub fn stats(&self) -> Vec<WorkerSnapshot> {

@@ -52,6 +52,7 @@ mod loom_models;
 pub use call::{Call, Lost, Reply};
 pub use clock::{Clock, Ticks};
 pub use handle::{Handle, SubmitError};
+pub use park::Parker;
 pub use pool::{Runtime, RuntimeBuilder, ShutdownReport, StartError};
 pub use pump::Pump;
 pub use stats::{Counter, WorkerSnapshot, WorkerStats};

@@ -19,25 +19,39 @@ use crate::planted::{Bug, planted};
 use crate::sync::{AtomicBool, Ordering, fence, thread};
 
 /// The place where one thread sleeps.
-pub(crate) struct Parker {
+pub struct Parker {
     /// Set by the sleeper, reset by the sleeper or by whoever wakes it. Alone on its cache line: publishers read it.
     sleeping: CachePadded<AtomicBool>,
     thread: OnceLock<thread::Thread>,
 }
 
+impl std::fmt::Debug for Parker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parker").finish_non_exhaustive()
+    }
+}
+
+impl Default for Parker {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Parker {
-    pub(crate) fn new() -> Self {
+    /// A place where nobody sleeps yet.
+    #[must_use]
+    pub fn new() -> Self {
         Self { sleeping: CachePadded::new(AtomicBool::new(false)), thread: OnceLock::new() }
     }
 
     /// Declares the calling thread the one that sleeps here. Has effect once.
-    pub(crate) fn adopt_current_thread(&self) {
+    pub fn adopt_current_thread(&self) {
         self.thread.get_or_init(thread::current);
     }
 
     /// Sleeps until woken or until the timeout, unless `has_work` finds something once the flag is up. Returns whether
     /// it slept. May return early without a reason.
-    pub(crate) fn park(&self, has_work: impl FnOnce() -> bool, timeout: Option<Duration>) -> bool {
+    pub fn park(&self, has_work: impl FnOnce() -> bool, timeout: Option<Duration>) -> bool {
         self.sleeping.store(true, Ordering::Relaxed);
         if !planted(Bug::ParkSleeperFence) {
             fence(Ordering::SeqCst);
@@ -51,7 +65,7 @@ impl Parker {
     }
 
     /// Wakes the sleeper if it sleeps. Whatever it is to find has been published before.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         if !planted(Bug::ParkWakerFence) {
             fence(Ordering::SeqCst);
         }
@@ -60,7 +74,7 @@ impl Parker {
 
     /// Like [`wake`](Self::wake), for a caller that has fenced since it published.
     #[inline]
-    pub(crate) fn wake_after_fence(&self) {
+    pub fn wake_after_fence(&self) {
         if self.sleeping.load(Ordering::Relaxed) {
             self.unpark();
         }

@@ -205,7 +205,7 @@ impl<S: Shard> Pump<S> {
             idle &= !self.step_worker(index, Limits::default(), true);
         }
         // The round is idle only if nothing that a later worker published is still to be seen by an earlier one.
-        idle && !self.workers.iter().any(|worker| worker.has_arrivals())
+        idle && !self.workers.iter().any(Worker::has_arrivals)
     }
 
     /// Moves the clock to the earliest deadline of any worker. Returns whether there is one.

@@ -46,6 +46,13 @@ pub trait Shard: Sized + 'static {
         false
     }
 
+    /// Whether anything that threads outside have published waits for [`background`](Self::background). Asked between
+    /// raising the worker's sleep flag and sleeping; whoever publishes such a thing calls [`Handle::wake`] after it.
+    fn has_arrivals(worker: &Rc<Worker<Self>>) -> bool {
+        let _ = worker;
+        false
+    }
+
     /// When [`background`](Self::background) wants to be called at the latest, on the worker's clock. Asked before the
     /// worker goes to sleep; `None` lets it sleep until something arrives.
     fn next_deadline(worker: &Rc<Worker<Self>>) -> Option<Ticks> {
@@ -560,12 +567,13 @@ impl<S: Shard> Worker<S> {
     }
 
     /// Whether anything has arrived that a step would find. Asked between raising the sleep flag and sleeping.
-    pub(crate) fn has_arrivals(&self) -> bool {
+    pub(crate) fn has_arrivals(self: &Rc<Self>) -> bool {
         self.incoming.iter().any(Consumer::has_published)
             || (self.inbox.has_ready() && self.admits(self.limits.get()))
             || self.shared.port(self.id).has_notices()
             || (self.shared.phase() != Phase::Running && !self.core.stopping.get())
             || self.shared.phase() == Phase::Stopped
+            || S::has_arrivals(self)
     }
 
     /// When this worker must be stepped again at the latest, if nothing arrives; [`Ticks::MAX`] for never.

@@ -4,8 +4,9 @@
 //! structure: it never blocks, never wakes anybody and knows nothing of threads. A request that cannot be granted is
 //! queued under a *ticket* of the caller's choosing, and the call that makes room for it reports the ticket.
 //!
-//! Two kinds of things are locked: a *key*, present or absent, and a *range* of keys (shared only), which covers the
-//! keys that are not there as well, so that a scan cannot be surprised by an insertion (no phantoms).
+//! Two kinds of things are locked: a *key*, present or absent, and a *range* of keys, which covers the keys that are not
+//! there as well, so that a scan cannot be surprised by an insertion (no phantoms). Ranges are requested shared only; an
+//! exclusive one can be entered where nothing is locked (a load keeps everybody out of a partition).
 //!
 //! Invariants:
 //! - Two locks of different owners on overlapping things are never held together unless both are shared.
@@ -51,7 +52,7 @@ pub enum LockTarget {
     /// One key, whether or not a row is there.
     Key(KeyBuf),
     /// Every key from `lower` (included) to `upper` (excluded; `None` means the end of the partition).
-    /// Ranges are locked in [`LockMode::Shared`] only.
+    /// Requested in [`LockMode::Shared`] only.
     Range {
         /// First key covered.
         lower: KeyBuf,
@@ -152,6 +153,7 @@ impl KeyLock {
 #[derive(Debug)]
 struct RangeHolder {
     owner: LockOwner,
+    mode: LockMode,
     lower: KeyBuf,
     upper: Option<KeyBuf>,
 }
@@ -211,7 +213,10 @@ impl LockTable {
                 lock.holders.enter(owner, mode)
             }
             LockTarget::Range { lower, upper } => {
-                debug_assert!(mode == LockMode::Shared, "ranges are locked shared");
+                debug_assert!(
+                    mode == LockMode::Shared || self.is_empty(),
+                    "a range is locked exclusively only where nothing is locked"
+                );
                 if self
                     .ranges
                     .iter()
@@ -219,7 +224,7 @@ impl LockTable {
                 {
                     return false;
                 }
-                self.ranges.push(RangeHolder { owner, lower: lower.clone(), upper: upper.clone() });
+                self.ranges.push(RangeHolder { owner, mode, lower: lower.clone(), upper: upper.clone() });
                 true
             }
         }
@@ -237,6 +242,10 @@ impl LockTable {
             self.enter(owner, target, mode);
             return LockOutcome::Granted;
         }
+        debug_assert!(
+            mode == LockMode::Shared || matches!(target, LockTarget::Key(_)),
+            "ranges are requested shared"
+        );
         self.arrivals += 1;
         let waiter = Waiter { owner, mode, ticket, arrival: self.arrivals };
         match target {
@@ -381,6 +390,8 @@ impl LockTable {
                 }
                 if mode == LockMode::Exclusive {
                     blockers.extend(self.ranges_around(owner, key, arrival));
+                } else {
+                    blockers.extend(self.exclusive_ranges_around(owner, key));
                 }
             }
             LockTarget::Range { lower, upper } => {
@@ -392,6 +403,7 @@ impl LockTable {
                     return;
                 };
                 blockers.extend(self.exclusives_within(owner, lower, upper.as_deref(), me.waiter.arrival));
+                blockers.extend(self.exclusive_ranges_across(owner, lower, upper.as_deref()));
             }
         }
     }
@@ -427,6 +439,34 @@ impl LockTable {
             .filter(move |range| contains(&range.lower, range.upper.as_deref(), key))
             .map(|range| range.waiter.owner);
         held.chain(waiting).filter(move |other| *other != owner)
+    }
+
+    /// Owners that hold a range around `key` exclusively.
+    fn exclusive_ranges_around<'a>(
+        &'a self,
+        owner: LockOwner,
+        key: &'a [u8],
+    ) -> impl Iterator<Item = LockOwner> + 'a {
+        self.ranges
+            .iter()
+            .filter(move |held| held.owner != owner && held.mode == LockMode::Exclusive)
+            .filter(move |held| contains(&held.lower, held.upper.as_deref(), key))
+            .map(|held| held.owner)
+    }
+
+    /// Owners that hold a range exclusively that overlaps this one.
+    fn exclusive_ranges_across<'a>(
+        &'a self,
+        owner: LockOwner,
+        lower: &'a [u8],
+        upper: Option<&'a [u8]>,
+    ) -> impl Iterator<Item = LockOwner> + 'a {
+        self.ranges
+            .iter()
+            .filter(move |held| held.owner != owner && held.mode == LockMode::Exclusive)
+            .filter(move |held| upper.is_none_or(|upper| *held.lower < *upper))
+            .filter(move |held| held.upper.as_deref().is_none_or(|held| lower < held))
+            .map(|held| held.owner)
     }
 
     /// Owners that hold, or have waited since before `arrival` for, an exclusive lock on a key in the range.
@@ -473,13 +513,18 @@ impl LockTable {
                 return true;
             }
         }
-        mode == LockMode::Exclusive
-            && (!self.ranges.is_empty() || !self.range_waiters.is_empty())
-            && self.ranges_around(owner, key, arrival).next().is_some()
+        if self.ranges.is_empty() && self.range_waiters.is_empty() {
+            return false;
+        }
+        match mode {
+            LockMode::Exclusive => self.ranges_around(owner, key, arrival).next().is_some(),
+            LockMode::Shared => self.exclusive_ranges_around(owner, key).next().is_some(),
+        }
     }
 
     fn range_blocked(&self, owner: LockOwner, lower: &[u8], upper: Option<&[u8]>, arrival: u64) -> bool {
         self.exclusives_within(owner, lower, upper, arrival).next().is_some()
+            || self.exclusive_ranges_across(owner, lower, upper).next().is_some()
     }
 
     /// Grants what can be granted now that something around `target` was given up.
@@ -528,7 +573,7 @@ impl LockTable {
             }
             let RangeWaiter { waiter, lower, upper } = self.range_waiters.remove(at);
             granted.push(waiter.ticket);
-            self.ranges.push(RangeHolder { owner, lower, upper });
+            self.ranges.push(RangeHolder { owner, mode: waiter.mode, lower, upper });
         }
     }
 }

@@ -261,3 +261,29 @@ proptest! {
         prop_assert!(table.is_empty());
     }
 }
+
+#[test]
+fn an_exclusive_range_keeps_everybody_out_until_it_is_released() {
+    let mut locks = LockTable::new();
+    let all = LockTarget::Range { lower: KeyBuf::new(), upper: None };
+    let key = LockTarget::Key(KeyBuf::from_slice(b"k"));
+    let part = LockTarget::Range { lower: KeyBuf::from_slice(b"a"), upper: Some(KeyBuf::from_slice(b"z")) };
+    assert!(locks.enter(LockOwner(1), &all, Exclusive));
+    assert!(!locks.is_in_the_way(LockOwner(1), &key, Exclusive));
+    let wants = [(&key, Shared), (&part, Shared), (&key, Exclusive)];
+    for (at, (target, mode)) in wants.into_iter().enumerate() {
+        let (owner, ticket) = (LockOwner(2 + at as u64), LockTicket(at as u64));
+        assert_eq!(locks.request(owner, target, mode, ticket), Queued);
+        let mut blockers = Vec::new();
+        locks.blockers(owner, target, ticket, &mut blockers);
+        assert!(blockers.contains(&LockOwner(1)), "{blockers:?}");
+    }
+    let mut granted = Vec::new();
+    locks.release(LockOwner(1), std::iter::once(&all), &mut granted);
+    assert_eq!(granted, [LockTicket(0), LockTicket(1)], "the writer still waits for the readers");
+    locks.release(LockOwner(2), std::iter::once(&key), &mut granted);
+    locks.release(LockOwner(3), std::iter::once(&part), &mut granted);
+    assert_eq!(granted.last(), Some(&LockTicket(2)));
+    locks.release(LockOwner(4), std::iter::once(&key), &mut granted);
+    assert!(locks.is_empty());
+}

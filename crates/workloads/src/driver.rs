@@ -17,7 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use atrapos::{
-    Abort, AbortReason, Database, Session, SessionHandle, Statistics, Ticks, WorkerId, WorkerReport,
+    Abort, AbortReason, Database, Session, SessionHandle, Statistics, Ticks, WalStatistics, WorkerId,
+    WorkerReport,
 };
 use atrapos_runtime::Clock;
 use hdrhistogram::Histogram;
@@ -25,7 +26,7 @@ use hdrhistogram::Histogram;
 use crate::client::{Outside, block_on};
 use crate::latency::histogram_ns;
 use crate::recorder::{ClassTally, Recorder, Snapshot};
-use crate::workload::{Reach, SetupError, Workload};
+use crate::workload::{ClassId, Reach, SetupError, Workload};
 
 /// Who runs the transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,8 @@ pub struct RunOptions {
     pub run: u64,
 }
 
-/// What is going on, for whoever watches a run.
+/// What is going on, for whoever watches a run. The first report of a phase comes as it begins: with no time elapsed, and
+/// without a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
     /// Whether the measured interval has begun.
@@ -100,6 +102,15 @@ pub struct WorkerResult {
     pub transactions: Statistics,
 }
 
+/// What the WAL did in the measured interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalResult {
+    /// Bytes written, headers included.
+    pub bytes: u64,
+    /// Times a stream was synced.
+    pub syncs: u64,
+}
+
 /// What came out of a run.
 #[derive(Clone, Debug)]
 pub struct RunResult {
@@ -111,6 +122,10 @@ pub struct RunResult {
     pub workers: Vec<WorkerResult>,
     /// Sum over the workers.
     pub statistics: Statistics,
+    /// The WAL's part; nothing for a database in memory.
+    pub wal: Option<WalResult>,
+    /// Transactions of the measured interval that committed changes.
+    pub updates: u64,
     /// Everything the clients did, warm-up and end included: for the [`Ledger`](crate::Ledger) of the auditor.
     pub tallies_all: Vec<ClassTally>,
     /// Whether somebody asked for an early end.
@@ -162,7 +177,7 @@ pub enum RunError {
 ///
 /// # Errors
 /// When no client can be set up, a client was cut off, or a transaction was aborted for a reason that points at a bug (a
-/// panic, misuse, corruption).
+/// panic, misuse, corruption) or after which nothing can commit any more (the WAL cannot be written).
 pub fn run<W: Workload>(
     db: &Database,
     workload: &W,
@@ -271,11 +286,16 @@ fn check_end<W: Workload>(workload: &W, end: ClientEnd) -> Result<(), RunError> 
     end.map_err(|(class, abort)| RunError::Broken { class: workload.classes()[class], abort })
 }
 
-/// Whether a client goes on after an abort. What points at a bug ends the run; what is part of life is only counted.
+/// Whether a client goes on after an abort. What points at a bug, or stops the database for good, ends the run; what is part
+/// of life is only counted.
 fn goes_on(abort: &Abort) -> bool {
     !matches!(
         abort.reason(),
-        AbortReason::Panic | AbortReason::Misuse | AbortReason::Corruption | AbortReason::UnknownTable
+        AbortReason::Panic
+            | AbortReason::Misuse
+            | AbortReason::Corruption
+            | AbortReason::UnknownTable
+            | AbortReason::NotDurable
     )
 }
 
@@ -344,6 +364,7 @@ struct Moment {
     at: Instant,
     counters: Snapshot,
     workers: Vec<WorkerReport>,
+    wal: Option<WalStatistics>,
 }
 
 struct Measured {
@@ -367,12 +388,14 @@ fn measure(
     let moment = || Moment {
         counters: Snapshot::sum(recorders.iter().copied(), classes),
         workers: db.worker_reports(),
+        wal: db.wal_statistics(),
         at: Instant::now(),
     };
     let mut phase = |measuring: bool, length: Duration| {
         let began = Instant::now();
         let completed = || recorders.iter().map(|recorder| recorder.completed()).sum::<u64>();
         let mut before = (began, completed());
+        watch(Progress { measuring, elapsed: Duration::ZERO, tps: 0.0 });
         loop {
             let elapsed = began.elapsed();
             if elapsed >= length || interrupt.load(Ordering::Relaxed) {
@@ -398,6 +421,13 @@ fn result_of<W: Workload>(workload: &W, recorders: &[&Recorder], measured: Measu
     let Measured { first, last, interrupted } = measured;
     let clock = Clock::real();
     let Snapshot { tallies, latencies } = last.counters.since(&first.counters);
+    let classes_of_updates =
+        tallies.iter().enumerate().filter(|(at, _)| workload.updates(ClassId(*at as u8)));
+    let updates = classes_of_updates.map(|(_, tally)| tally.committed).sum();
+    let wal = first.wal.zip(last.wal).map(|(first, last)| WalResult {
+        bytes: last.bytes.saturating_sub(first.bytes),
+        syncs: last.syncs.saturating_sub(first.syncs),
+    });
     let classes = workload.classes().iter().zip(tallies).zip(&latencies).map(|((name, tally), latency)| {
         ClassResult { name, tally, latency_ns: histogram_ns(latency, |ticks| clock.ns(Ticks(ticks))) }
     });
@@ -416,6 +446,8 @@ fn result_of<W: Workload>(workload: &W, recorders: &[&Recorder], measured: Measu
         classes: classes.collect(),
         statistics: workers.iter().fold(Statistics::default(), |sum, worker| sum.plus(&worker.transactions)),
         workers,
+        wal,
+        updates,
         tallies_all: Snapshot::sum(recorders.iter().copied(), workload.classes().len()).tallies,
         interrupted,
     }

@@ -6,12 +6,13 @@
 //!
 //! - [`tatp`]: the Telecom Application Transaction Processing benchmark, complete.
 //! - [`micro`]: reads or updates of a few rows, local or multisite (`Islands §3.2`).
+//! - [`torture`]: what a process runs that is killed again and again, and what must hold each time it comes back.
 //! - [`raw`]: no transactions at all, but the physical limits of the machine to measure the others against.
 //!
 //! Owns: workloads, their generators and auditors, drivers and what they record. Never: reaches below the public interface
 //! of the engine (except in [`raw`], which measures what is below), prints, or reads the command line.
 
-#![deny(unsafe_code)]
+#![forbid(unsafe_code)]
 
 #[cfg(test)]
 mod chi_square;
@@ -26,6 +27,7 @@ pub mod raw;
 mod recorder;
 mod room;
 pub mod tatp;
+pub mod torture;
 mod workload;
 mod zipf;
 

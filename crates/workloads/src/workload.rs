@@ -123,6 +123,9 @@ pub trait Workload: Clone + Send + Sync + 'static {
     /// The names of the transaction classes; a [`ClassId`] is an index into them.
     fn classes(&self) -> &'static [&'static str];
 
+    /// Whether transactions of a class change rows when they succeed.
+    fn updates(&self, class: ClassId) -> bool;
+
     /// The tables, indexes and references, and where partitions begin.
     fn schema(&self) -> Schema;
 

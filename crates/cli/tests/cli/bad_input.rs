@@ -3,7 +3,7 @@
 use crate::support::{quick, run, stderr, stdout};
 
 /// Runs the command, which must refuse, and returns its only sentence.
-fn refused(arguments: &[&str]) -> String {
+pub(crate) fn refused(arguments: &[&str]) -> String {
     let output = run(arguments);
     let complaint = stderr(&output);
     assert_eq!(output.status.code(), Some(2), "{arguments:?} said: {complaint}");
@@ -52,6 +52,10 @@ fn more_than_there_can_be_is_refused() {
     assert!(complaint.contains("5000 workers"), "{complaint}");
     let complaint = refused(&["bench", "tatp", "--sessions", "1000000000"]);
     assert!(complaint.contains("1000000000 clients"), "{complaint}");
+    let complaint = refused(&["bench", "tatp", "--sessions", "8193"]);
+    assert!(complaint.contains("at most 8192"), "{complaint}");
+    let complaint = refused(&["bench", "tatp", "--clients", "65537"]);
+    assert!(complaint.contains("65537 clients"), "{complaint}");
     let complaint = refused(&["bench", "tatp", "--subscribers", "18446744073709551615"]);
     assert!(complaint.contains("15 digits"), "{complaint}");
 }
@@ -137,6 +141,10 @@ fn what_cannot_be_parsed_exits_with_2_too() {
         &["bench", "tatp", "--routing", "both"],
         &["bench", "tatp", "--clients", "2", "--sessions", "2"],
         &["bench", "micro", "--kind", "delete"],
+        &["bench", "tatp", "--durability", "perhaps"],
+        &["inspect"],
+        &["backup", "somewhere"],
+        &["torture", "--kills", "-1"],
         &["topology", "--json", "--toml"],
         &["--no-such-option"],
     ] {

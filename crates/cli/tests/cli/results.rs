@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use crate::support::{quick, run, stderr, stdout};
+use crate::support::{interrupt, quick, run, stderr, stdout};
 
 /// Runs a quick benchmark with a JSON file, and returns its text and its JSON.
 fn benchmark(benchmark: &str, more: &[&str]) -> (String, Value) {
@@ -196,7 +196,13 @@ fn help_is_worth_reading() {
             &["bench", "tatp", "--help"],
             &["--mix", "insert-call-forwarding", "--routing", "--clients", "--json", "--no-pin"],
         ),
-        (&["bench", "micro", "--help"], &["--multisite", "--zipf", "--rows-per-site"]),
+        (
+            &["bench", "micro", "--help"],
+            &["--multisite", "--zipf", "--rows-per-site", "--durability", "--dir"],
+        ),
+        (&["inspect", "--help"], &["checksum", "--json", "Exit status 1"]),
+        (&["backup", "--help"], &["restore", "while another process"]),
+        (&["torture", "--help"], &["--kills", "--seed", "acknowledged"]),
         (&["topology", "--help"], &["--measure", "--json"]),
     ] {
         let output = run(arguments);
@@ -219,13 +225,6 @@ fn a_reader_that_goes_away_is_no_error() {
     let output = child.wait_with_output().expect("it ends");
     assert_eq!(stderr(&output), "");
     assert_eq!(output.status.code(), Some(0));
-}
-
-/// Sends a signal to a process of ours.
-#[cfg(unix)]
-fn interrupt(child: &std::process::Child) {
-    let sent = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(sent.expect("kill starts").success());
 }
 
 #[cfg(unix)]

@@ -16,6 +16,12 @@ pub(crate) fn run(arguments: &[&str]) -> Output {
     atrapos(arguments).output().expect("the command starts")
 }
 
+/// Sends an interrupt to a process of ours, as Ctrl-C does. One that has ended is not there to be sent anything.
+pub(crate) fn interrupt(child: &std::process::Child) {
+    let sent = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    sent.expect("kill starts");
+}
+
 /// Standard output as text.
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")

@@ -47,7 +47,7 @@ fn is_well(db: &Database) {
 // --- Settings and schemas --------------------------------------------------------------------------------------------
 
 fn refused(builder: Builder) -> String {
-    builder.pin(false).open().expect_err("it makes no sense").to_string()
+    builder.pin(false).in_memory().expect_err("it makes no sense").to_string()
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn settings_that_make_no_sense_are_refused() {
         refused(builder().workers(1).inbox_slots(0)),
         "an inbox of zero slots takes no request; use at least 1"
     );
-    assert!(matches!(builder().workers(0).open(), Err(OpenError::Setting(_))));
+    assert!(matches!(builder().workers(0).in_memory(), Err(OpenError::Setting(_))));
     let sim =
         Simulation::new(two_tables(), 0, 1).err().expect("a simulation needs workers as well").to_string();
     assert!(sim.contains("workers"), "{sim}");
@@ -156,7 +156,7 @@ fn contradictory_schemas_are_refused() {
         ),
     ];
     for (schema, sentence) in mistakes {
-        let error = Database::builder(schema).workers(2).pin(false).open().expect_err(sentence);
+        let error = Database::builder(schema).workers(2).pin(false).in_memory().expect_err(sentence);
         assert!(matches!(error, OpenError::Schema(_)));
         assert_eq!(error.to_string(), sentence);
     }
@@ -603,7 +603,7 @@ fn a_write_that_is_given_up_before_its_index_follows_leaves_nothing() {
 
 #[test]
 fn an_overloaded_worker_says_try_again_later() {
-    let db = Database::builder(two_tables()).workers(2).pin(false).inbox_slots(4).open().unwrap();
+    let db = Database::builder(two_tables()).workers(2).pin(false).inbox_slots(4).in_memory().unwrap();
     load_items(&db, 100, 1);
     let items = db.table::<Items>().unwrap();
     // Worker 0 is held up inside a change.

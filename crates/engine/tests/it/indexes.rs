@@ -459,9 +459,10 @@ fn children_need_their_parents_and_parents_outlive_their_children() {
             assert_eq!(verified(&db), Verification::default());
         }
         let [users, orders, cars] = [users.id(), orders.id(), cars.id()];
+        let by_owner = db.index::<CarsByOwner>().unwrap().id();
         let declared = [
-            Dependency { child: orders, parent: users, enforced: true },
-            Dependency { child: cars, parent: users, enforced: true },
+            Dependency { child: orders, parent: users, enforced: true, through: None },
+            Dependency { child: cars, parent: users, enforced: true, through: Some(by_owner) },
         ];
         assert_eq!(db.dependencies(), declared);
     }

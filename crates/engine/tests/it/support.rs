@@ -123,7 +123,7 @@ pub(crate) fn open(schema: Schema, workers: usize) -> Database {
         .workers(workers)
         .pin(false)
         .huge_pages(false)
-        .open()
+        .in_memory()
         .expect("the schema is fine")
 }
 

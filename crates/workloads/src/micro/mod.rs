@@ -220,6 +220,10 @@ impl Workload for Micro {
         }
     }
 
+    fn updates(&self, _: ClassId) -> bool {
+        self.config.kind == Kind::Update
+    }
+
     fn schema(&self) -> Schema {
         let sites = self.sites;
         Schema::new().table::<Counters>().split_by(Counters::NAME, move |workers| sites.cuts(workers))

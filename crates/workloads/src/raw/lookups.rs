@@ -9,9 +9,10 @@ use std::hint::black_box;
 use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
+use atrapos::TreeMemory;
+use atrapos_runtime::memory::HugeChunks;
 use atrapos_storage::{BulkLoader, Tree, TreeConfig};
 
-use super::memory::TreeMemory;
 use super::{RawError, RawOptions, pin};
 use crate::random::Random;
 
@@ -48,8 +49,9 @@ impl<'a> Structures<'a> {
     pub(super) fn build(options: &'a RawOptions) -> Result<Structures<'a>, RawError> {
         let rows = options.rows;
         let refuse = |error: atrapos_storage::BulkError| RawError::Tree(error.to_string());
-        let mut tree =
-            BulkLoader::new(TreeConfig::for_rows_of(size_of::<Row>()), Arc::new(TreeMemory::default()), 0.97);
+        // The memory a tree has in a database.
+        let memory = Arc::new(TreeMemory::new(Arc::new(HugeChunks::default()), None));
+        let mut tree = BulkLoader::new(TreeConfig::for_rows_of(size_of::<Row>()), memory, 0.97);
         for key in 0..rows {
             tree.push(&key.to_be_bytes(), &row(key), 1).map_err(refuse)?;
         }

@@ -8,7 +8,6 @@
 
 mod increments;
 mod lookups;
-mod memory;
 mod messages;
 
 use std::sync::atomic::{AtomicBool, Ordering};

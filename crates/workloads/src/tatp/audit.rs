@@ -3,7 +3,8 @@
 //! Owns: the rules. Never: changes anything.
 //!
 //! Three things are checked. The engine's own proof ([`Database::verify`]): trees, index both ways, references, no lock left.
-//! The numbers of rows: the population's, and for call forwarding those inserted and deleted by committed transactions. And
+//! The numbers of rows: the population's, and for call forwarding those inserted and deleted by committed transactions (if
+//! somebody has counted them). And
 //! every row by itself: the population is made again from the seed, subscriber by subscriber, and no column that no
 //! transaction changes may differ from it, nor may a changed one have a value that no transaction writes.
 //!
@@ -27,7 +28,7 @@ pub(super) fn audit(
     subscribers: u64,
     seed: u64,
     db: &Database,
-    ledger: &Ledger,
+    ledger: Option<&Ledger>,
 ) -> Result<AuditReport, AuditError> {
     let verified = db.verify()?;
     let tables = Tables::of(db)?;
@@ -48,16 +49,19 @@ pub(super) fn audit(
         loaded.facilities += part.facilities;
         loaded.forwarding += part.forwarding;
     }
-    let inserted = ledger.committed(Class::InsertCallForwarding.id());
-    let deleted = ledger.committed(Class::DeleteCallForwarding.id());
-    // More deletions than rows there ever were are as wrong as any other difference.
-    let forwarding = (loaded.forwarding + inserted).saturating_sub(deleted);
+    let forwarding = ledger.map(|ledger| {
+        let inserted = ledger.committed(Class::InsertCallForwarding.id());
+        let deleted = ledger.committed(Class::DeleteCallForwarding.id());
+        // More deletions than rows there ever were are as wrong as any other difference.
+        (loaded.forwarding + inserted).saturating_sub(deleted)
+    });
     for (table, name, expected) in [
-        (tables.subscriber.id(), "subscriber", subscribers),
-        (tables.access_info.id(), "access_info", loaded.access),
-        (tables.special_facility.id(), "special_facility", loaded.facilities),
+        (tables.subscriber.id(), "subscriber", Some(subscribers)),
+        (tables.access_info.id(), "access_info", Some(loaded.access)),
+        (tables.special_facility.id(), "special_facility", Some(loaded.facilities)),
         (tables.call_forwarding.id(), "call_forwarding", forwarding),
     ] {
+        let Some(expected) = expected else { continue };
         let found = db.len(table)?;
         if found != expected {
             return Err(AuditError::Count { table: name, expected, found });

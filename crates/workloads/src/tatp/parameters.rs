@@ -64,6 +64,12 @@ impl Class {
         Class::NAMES[self as usize]
     }
 
+    /// Whether its transactions change rows when they succeed.
+    #[must_use]
+    pub fn updates(self) -> bool {
+        self as u8 >= Class::UpdateSubscriberData as u8
+    }
+
     /// The class's number.
     #[must_use]
     pub fn id(self) -> ClassId {

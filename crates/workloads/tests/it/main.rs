@@ -4,3 +4,4 @@
 mod micro;
 mod support;
 mod tatp;
+mod torture;

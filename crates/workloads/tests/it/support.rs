@@ -10,7 +10,7 @@ use atrapos_workloads::{Ledger, Workload};
 
 /// A loaded database on unpinned workers: tests share their cores.
 pub(crate) fn loaded<W: Workload>(workload: &W, workers: usize) -> Database {
-    let db = Database::builder(workload.schema()).workers(workers).pin(false).huge_pages(false).open();
+    let db = Database::builder(workload.schema()).workers(workers).pin(false).huge_pages(false).in_memory();
     let db = db.expect("the schema is sound");
     workload.load(&db, &LoadProgress::default()).expect("an empty database takes the load");
     workload.audit(&db, &Ledger::new()).expect("a database is sound right after it was loaded");

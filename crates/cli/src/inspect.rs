@@ -1,0 +1,203 @@
+//! `atrapos inspect`: what a database directory holds, every checksum verified.
+//!
+//! Owns: how it is shown. Never: reads a file itself, or writes one.
+
+use std::fmt::Write;
+
+use atrapos_durability::directory::DirectoryError;
+use atrapos_durability::manifest::StoredKind;
+use atrapos_durability::verify::{Report, StreamReport, verify};
+use serde_json::{Value, json};
+
+use crate::args::InspectArgs;
+use crate::error::CliError;
+use crate::table::{columns, count, mib};
+use crate::{output, store};
+
+/// `atrapos inspect`.
+pub(crate) fn inspect(args: &InspectArgs) -> Result<(), CliError> {
+    let report = verify(store::files(), &args.directory).map_err(refused)?;
+    let text = if args.json { format!("{:#}\n", to_json(&report)) } else { to_text(&report) };
+    output::print(&text)?;
+    match report.problems.as_slice() {
+        [] => Ok(()),
+        [problem] => Err(CliError::failed(problem)),
+        [problem, more @ ..] => {
+            Err(CliError::failed(format!("{problem} (and {} more problems)", more.len())))
+        }
+    }
+}
+
+/// Damage is a failure; a directory that is no database, or cannot be looked into, was badly chosen.
+pub(crate) fn refused(error: DirectoryError) -> CliError {
+    match &error {
+        DirectoryError::Damaged { .. } | DirectoryError::Invalid { .. } | DirectoryError::Stopped { .. } => {
+            CliError::failed(error)
+        }
+        DirectoryError::Io { source, .. } if source.raw_os_error() == Some(IO_ERROR) => {
+            CliError::failed(error)
+        }
+        _ => CliError::bad_input(error),
+    }
+}
+
+/// What the system says when a device fails.
+const IO_ERROR: i32 = rustix::io::Errno::IO.raw_os_error();
+
+fn kind(kind: StoredKind) -> &'static str {
+    match kind {
+        StoredKind::Rows => "table",
+        StoredKind::Index { unique: true, .. } => "unique index",
+        StoredKind::Index { .. } => "index",
+    }
+}
+
+fn identity(report: &Report) -> String {
+    format!("{:032x}", report.manifest.database)
+}
+
+fn to_json(report: &Report) -> Value {
+    let manifest = &report.manifest;
+    let tables = report.tables.iter().map(|table| {
+        json!({
+            "number": table.number,
+            "name": table.name,
+            "kind": kind(table.kind),
+            "checkpoint_rows": table.checkpoint_rows,
+            "wal_changes": table.wal_changes,
+        })
+    });
+    let parts = report.parts.iter().map(|part| {
+        json!({
+            "file": part.file.display().to_string(),
+            "bytes": part.bytes,
+            "rows": part.rows,
+            "sections": part.sections,
+            "blocks": part.blocks,
+        })
+    });
+    let streams = report.streams.iter().map(stream_to_json);
+    json!({
+        "path": report.path.display().to_string(),
+        "format_version": report.format_version,
+        "database": identity(report),
+        "incarnation": manifest.incarnation.0,
+        "closed_in_order": manifest.closed.is_some(),
+        "checkpoint": manifest.checkpoint.as_ref().map(|checkpoint| json!({
+            "number": checkpoint.number,
+            "replay_from": checkpoint.replay_from.0,
+            "parts": parts.collect::<Vec<_>>(),
+        })),
+        "tables": tables.collect::<Vec<_>>(),
+        "streams": streams.collect::<Vec<_>>(),
+        "problems": report.problems,
+        "sound": report.is_sound(),
+    })
+}
+
+fn stream_to_json(stream: &StreamReport) -> Value {
+    json!({
+        "incarnation": stream.incarnation.0,
+        "stream": stream.stream.0,
+        "segments": stream.segments,
+        "bytes": stream.bytes,
+        "frames": stream.frames,
+        "record_bytes": stream.record_bytes,
+        "records": stream.records,
+        "changes": stream.changes,
+        "oldest_epoch": stream.oldest.map(|epoch| epoch.0),
+        "newest_epoch": stream.newest.map(|epoch| epoch.0),
+        "sealed_epoch": stream.sealed.map(|epoch| epoch.0),
+        "torn": stream.torn.as_ref().map(|torn| json!({
+            "file": torn.file.display().to_string(),
+            "offset": torn.offset,
+            "bytes": torn.bytes,
+        })),
+    })
+}
+
+fn to_text(report: &Report) -> String {
+    let mut out = String::new();
+    // Writing to a string cannot fail.
+    let _ = head(&mut out, report);
+    let mut lines = vec![["table or index", "kind", "rows in the checkpoint", "changes in the WAL"]]
+        .into_iter()
+        .map(|line| line.map(str::to_owned).to_vec())
+        .collect::<Vec<_>>();
+    lines.extend(report.tables.iter().map(|table| {
+        vec![
+            table.name.clone(),
+            kind(table.kind).to_owned(),
+            count(table.checkpoint_rows),
+            count(table.wal_changes),
+        ]
+    }));
+    out.push_str(&columns(&lines));
+    if !report.streams.is_empty() {
+        out.push('\n');
+        out.push_str(&columns(&streams(report)));
+    }
+    for stream in &report.streams {
+        if let Some(torn) = &stream.torn {
+            let _ = writeln!(
+                out,
+                "\n{}: the last {} bytes, from {}, were not written to their end and do not count",
+                torn.file.display(),
+                count(torn.bytes),
+                torn.offset
+            );
+        }
+    }
+    for problem in &report.problems {
+        let _ = writeln!(out, "\nDAMAGED: {problem}");
+    }
+    if report.is_sound() {
+        out.push_str("\nall checksums are right\n");
+    }
+    out
+}
+
+fn head(out: &mut String, report: &Report) -> std::fmt::Result {
+    let manifest = &report.manifest;
+    writeln!(out, "{}: database {}", report.path.display(), identity(report))?;
+    writeln!(
+        out,
+        "  format {}, incarnation {}, {}",
+        report.format_version,
+        manifest.incarnation.0,
+        if manifest.closed.is_some() { "closed in order" } else { "open, or ended without being closed" }
+    )?;
+    match &manifest.checkpoint {
+        Some(checkpoint) => writeln!(
+            out,
+            "  checkpoint {}: {} rows in {} files of {}; the WAL counts from epoch {}\n",
+            checkpoint.number,
+            count(checkpoint.parts.iter().map(|part| part.rows).sum()),
+            checkpoint.parts.len(),
+            mib(checkpoint.parts.iter().map(|part| part.bytes).sum()),
+            checkpoint.replay_from.0
+        ),
+        None => writeln!(out, "  no checkpoint: the WAL counts from its beginning\n"),
+    }
+}
+
+fn streams(report: &Report) -> Vec<Vec<String>> {
+    let header = ["WAL stream", "segments", "size", "frames", "transactions", "changes", "epochs"];
+    let mut lines = vec![header.map(str::to_owned).to_vec()];
+    lines.extend(report.streams.iter().map(|stream| {
+        let epochs = match (stream.oldest, stream.newest) {
+            (Some(oldest), Some(newest)) => format!("{}..{}", oldest.0, newest.0),
+            _ => "-".to_owned(),
+        };
+        vec![
+            format!("{}.{}", stream.incarnation.0, stream.stream.0),
+            count(stream.segments),
+            mib(stream.bytes),
+            count(stream.frames),
+            count(stream.records),
+            count(stream.changes),
+            epochs,
+        ]
+    }));
+    lines
+}

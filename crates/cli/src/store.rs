@@ -1,0 +1,193 @@
+//! Where the database of a benchmark lives: in memory, in a directory that was asked for, or in one of its own that goes
+//! when the command ends.
+//!
+//! Owns: the choice of the directory, its removal, and the measurement of the device under it. Never: opens a database.
+//!
+//! A temporary directory is made in the system's place for such things, unless that is in memory (as `/tmp` often is); then
+//! in the current directory. It is removed on Ctrl-C as well.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use atrapos::Durability;
+use atrapos_durability::directory::Directory;
+use atrapos_durability::file::{FileSystem, RealFiles};
+use tempfile::TempDir;
+
+use crate::error::CliError;
+use crate::{interrupt, output};
+
+/// What a benchmark's database is kept in.
+#[derive(Debug)]
+pub(crate) struct Store {
+    path: PathBuf,
+    temporary: Option<TempDir>,
+    /// Median time of an append of 4 KiB and the sync after it, in microseconds.
+    pub(crate) device_sync_us: f64,
+}
+
+/// The magic numbers of file systems that live in memory: tmpfs and ramfs.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
+fn is_in_memory(directory: &Path) -> bool {
+    rustix::fs::statfs(directory).is_ok_and(|about| IN_MEMORY.contains(&(about.f_type as u64 & 0xffff_ffff)))
+}
+
+fn refuse(path: &Path, why: impl std::fmt::Display) -> CliError {
+    CliError::bad_input(format!(
+        "a database cannot be made in {}: {why}; give the path of an empty directory, or of one that does not exist",
+        path.display()
+    ))
+}
+
+/// A fresh directory that goes when the command ends.
+pub(crate) fn temporary(prefix: &str) -> Result<TempDir, CliError> {
+    let candidates = [std::env::temp_dir(), PathBuf::from(".")];
+    let make = |parent: &Path| tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
+    let made = match candidates.iter().find(|parent| !is_in_memory(parent)).map(|parent| make(parent)) {
+        Some(Ok(directory)) => Ok(directory),
+        // The one on a disk may not be writable; one in memory is better than none, if it is said.
+        _ => {
+            let made = make(&candidates[0]);
+            if is_in_memory(&candidates[0]) {
+                output::complain(&format!(
+                    "warning: {} is in memory, so nothing really becomes durable; use --dir to name a directory on a disk",
+                    candidates[0].display()
+                ));
+            }
+            made
+        }
+    };
+    let directory = made.map_err(|error| {
+        CliError::bad_input(format!(
+            "no temporary directory can be made in {}: {error}; use --dir to name a directory",
+            candidates[0].display()
+        ))
+    })?;
+    interrupt::remove_at_exit(directory.path());
+    Ok(directory)
+}
+
+impl Store {
+    /// The place for a database of this durability; nothing for one in memory. `wanted` is what `--dir` says.
+    pub(crate) fn prepare(
+        durability: Durability,
+        wanted: Option<&Path>,
+        files: &dyn FileSystem,
+    ) -> Result<Option<Store>, CliError> {
+        if durability == Durability::None {
+            return Ok(None);
+        }
+        let (path, temporary) = match wanted {
+            Some(path) => {
+                make_empty(path, files)?;
+                (path.to_owned(), None)
+            }
+            None => {
+                let directory = temporary("atrapos-bench-")?;
+                (directory.path().to_owned(), Some(directory))
+            }
+        };
+        let device_sync_us = device_sync_us(&path, files).map_err(|error| refuse(&path, error))?;
+        Ok(Some(Store { path, temporary, device_sync_us }))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes the directory if it is temporary, and says so if that does not work.
+    pub(crate) fn remove(self) {
+        if let Some(directory) = self.temporary
+            && let Err(error) = directory.close()
+        {
+            let path = self.path.display();
+            output::complain(&format!("warning: the temporary directory {path} was not removed: {error}"));
+        }
+    }
+}
+
+/// Makes a directory if there is none, and refuses one with anything in it.
+pub(crate) fn make_empty(path: &Path, files: &dyn FileSystem) -> Result<(), CliError> {
+    if Directory::exists(files, path).unwrap_or(false) {
+        return Err(refuse(path, "it holds a database already"));
+    }
+    match files.list(path) {
+        Ok(names) => match names.first() {
+            Some(name) => Err(refuse(path, format_args!("it is not empty (it has '{name}')"))),
+            None => Ok(()),
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            files.create_dir(path).map_err(|error| refuse(path, error))
+        }
+        Err(error) => Err(refuse(path, error)),
+    }
+}
+
+/// Appends that are measured.
+const PROBES: u64 = 64;
+/// Bytes of each.
+const PROBE_BYTES: usize = 4096;
+
+/// The median time, in microseconds, of an append and a sync in a directory, made as the WAL makes them.
+fn device_sync_us(directory: &Path, files: &dyn FileSystem) -> std::io::Result<f64> {
+    let path = directory.join("device-probe");
+    let mut file = files.create(&path)?;
+    let bytes = [0x5a; PROBE_BYTES];
+    let mut measured = Vec::new();
+    let result = (0..PROBES).try_for_each(|probe| {
+        let began = Instant::now();
+        file.write_and_sync(probe * PROBE_BYTES as u64, &bytes)?;
+        measured.push(began.elapsed().as_secs_f64() * 1e6);
+        Ok(())
+    });
+    drop(file);
+    files.remove(&path)?;
+    result.map(|()| atrapos_workloads::raw::median(&mut measured))
+}
+
+/// The files of this machine.
+pub(crate) fn files() -> std::sync::Arc<dyn FileSystem> {
+    std::sync::Arc::new(RealFiles::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_temporary_directory_is_measured_and_goes() {
+        let files = files();
+        let store =
+            Store::prepare(Durability::Synchronous, None, &*files).expect("a directory").expect("one");
+        let path = store.path().to_owned();
+        assert!(store.temporary.is_some() && store.device_sync_us > 0.0);
+        assert_eq!(
+            std::fs::read_dir(&path).expect("the directory").count(),
+            0,
+            "nothing is left of the probe"
+        );
+        store.remove();
+        assert!(!path.exists());
+        assert!(Store::prepare(Durability::None, None, &*files).expect("nothing to do").is_none());
+    }
+
+    #[test]
+    fn a_directory_that_was_asked_for_is_made_and_stays() {
+        let files = files();
+        let parent = tempfile::tempdir().expect("a directory");
+        let wanted = parent.path().join("database");
+        for _ in 0..2 {
+            let store = Store::prepare(Durability::Synchronous, Some(&wanted), &*files);
+            let store = store.expect("an empty directory will do").expect("one");
+            assert!(store.temporary.is_none());
+            store.remove();
+            assert!(wanted.is_dir());
+        }
+        let refused = Store::prepare(Durability::Synchronous, Some(parent.path()), &*files);
+        assert!(refused.expect_err("it is not empty").to_string().contains("it has 'database'"));
+        let nowhere = parent.path().join("no/such/place");
+        let refused = Store::prepare(Durability::Synchronous, Some(&nowhere), &*files);
+        assert!(refused.expect_err("no parent").to_string().contains("no/such/place"));
+    }
+}

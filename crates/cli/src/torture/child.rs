@@ -1,0 +1,86 @@
+//! What `atrapos torture` starts and kills: opens the database, checks it, and works on it until it is ended.
+//!
+//! Owns: the settings of the database under torture: small segments and frequent checkpoints, so that a kill meets each of
+//! their steps. Never: decides how long it lives.
+
+use std::io::Read;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use atrapos::{Database, RecoveryReport};
+use atrapos_workloads::torture::{CheckReport, Torture};
+use serde_json::{Value, json};
+
+use crate::args::TortureChildArgs;
+use crate::error::CliError;
+use crate::witness::WitnessFile;
+use crate::{machine, output};
+
+/// The state in which a child says that it is at work.
+pub(crate) const READY: &str = "ready";
+
+/// Bytes of a segment.
+const SEGMENT_BYTES: u64 = 64 << 10;
+/// Bytes of WAL after which a checkpoint is made, besides those that the torture itself asks for.
+const CHECKPOINT_WAL_BYTES: u64 = 256 << 10;
+/// How long the end may take: every client has ended by then.
+const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
+
+/// `atrapos torture-child`.
+pub(crate) fn run(args: &TortureChildArgs) -> Result<(), CliError> {
+    #[cfg(feature = "planted")]
+    if let Some(bug) = &args.planted {
+        atrapos::planted::plant_everywhere(super::planted::named(bug)?);
+    }
+    let torture = Torture::new(args.subscribers, args.seed).map_err(CliError::bad_input)?;
+    let witness = WitnessFile::open(&args.witness).map_err(CliError::failed)?;
+    let db = Database::builder(torture.schema())
+        .workers(args.workers)
+        .machine(machine::read(&args.topology)?)
+        .pin(false)
+        .place_memory(false)
+        .huge_pages(false)
+        .segment_bytes(SEGMENT_BYTES)
+        .checkpoint_wal_bytes(CHECKPOINT_WAL_BYTES)
+        .open(&args.database)
+        .map_err(CliError::failed)?;
+    let checked = torture.check(&db, &witness).map_err(CliError::failed)?;
+    say(&found(&checked, db.recovery_report()))?;
+    torture.prepare(&db, &witness).map_err(CliError::failed)?;
+    say(&json!({ "state": READY }))?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut nothing = Vec::new();
+            let _ = std::io::stdin().read_to_end(&mut nothing);
+            stop.store(true, Ordering::Relaxed);
+        });
+        if let Err(error) = torture.run(&db, &witness, args.round, &stop) {
+            // Now: the thread above may wait for ever, and the sooner this ends, the closer it is to what was wrong.
+            output::complain(&format!("error: {error}"));
+            std::process::exit(1);
+        }
+    });
+    match db.close(CLOSE_DEADLINE).failure {
+        None => Ok(()),
+        Some(failure) => {
+            Err(CliError::failed(format!("the database could not be closed in order: {failure}")))
+        }
+    }
+}
+
+/// What came back, and what it was checked to be.
+fn found(checked: &CheckReport, recovered: Option<&RecoveryReport>) -> Value {
+    json!({
+        "state": "checked",
+        "rows": checked.rows,
+        "transactions": checked.transactions,
+        "restored": recovered.map(|report| report.rows),
+        "replayed": recovered.map(|report| report.changes),
+        "torn": recovered.map(|report| report.torn.len()),
+    })
+}
+
+fn say(what: &Value) -> Result<(), CliError> {
+    output::print(&format!("{what}\n"))
+}

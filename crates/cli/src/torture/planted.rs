@@ -1,0 +1,28 @@
+//! The mistakes that `torture --planted` has the children make, by name.
+//!
+//! Owns: the names. Never: is in a build that serves data.
+
+use atrapos::planted::Bug;
+
+use crate::error::CliError;
+
+/// Mistakes that can lose, invent or tear something when a process is killed.
+const BUGS: [(&str, Bug); 8] = [
+    ("last-record-skipped", Bug::LastRecordSkipped),
+    ("versions-ignored", Bug::VersionsIgnored),
+    ("segment-removed-early", Bug::SegmentRemovedEarly),
+    ("checkpoint-of-unfinished", Bug::CheckpointOfUnfinished),
+    ("epoch-read-before-lock", Bug::EpochReadBeforeLock),
+    ("told-before-sync", Bug::ToldBeforeSync),
+    ("reader-told-early", Bug::ReaderToldEarly),
+    ("undo-skips-second-table", Bug::UndoSkipsSecondTable),
+];
+
+/// The mistake of a name.
+pub(crate) fn named(name: &str) -> Result<Bug, CliError> {
+    let found = BUGS.iter().find(|(known, _)| *known == name);
+    found.map(|(_, bug)| *bug).ok_or_else(|| {
+        let names: Vec<&str> = BUGS.iter().map(|(name, _)| *name).collect();
+        CliError::bad_input(format!("there is no mistake '{name}'; choose one of {}", names.join(", ")))
+    })
+}

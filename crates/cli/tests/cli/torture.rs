@@ -1,0 +1,93 @@
+//! `atrapos torture`: promises survive kills, and broken promises are found.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use atrapos_workloads::torture::Slot;
+
+use crate::support::{atrapos, run, stderr, stdout};
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+#[test]
+fn nothing_is_lost_in_two_hundred_kills() {
+    let output = run(&["torture", "--kills", "200", "--seed", "1", "--seconds-per-round", "0.1"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    for word in ["200 rounds with seed 1, every promise kept", "killed at work", "ended in order"] {
+        assert!(stdout(&output).contains(word), "no '{word}' in:\n{}", stdout(&output));
+    }
+}
+
+/// Opens what a torture left once more, as another of its children would.
+fn child(base: &Path) -> std::process::Output {
+    let (database, witness) = (base.join("database"), base.join("witness"));
+    let mut arguments = vec!["torture-child", "--database", text(&database), "--witness", text(&witness)];
+    arguments.extend(["--seed", "7", "--round", "100", "--workers", "2", "--topology", "pack:1 core:2 pu:1"]);
+    arguments.extend(["--subscribers", "100"]);
+    // Its standard input is empty, so it ends as soon as it is ready.
+    atrapos(&arguments).output().expect("the command starts")
+}
+
+#[test]
+fn what_was_promised_and_is_not_there_is_found() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let base = parent.path().join("torture");
+    let arguments = ["torture", "--kills", "4", "--seed", "7", "--subscribers", "100", "--dir", text(&base)];
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(run(&["inspect", text(&base.join("database"))]).status.code(), Some(0));
+    let output = child(&base);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("\"ready\""), "{}", stdout(&output));
+
+    // Transactions of which the witness says that they were acknowledged, or shown to a reader, although they never were.
+    let witness =
+        std::fs::OpenOptions::new().read(true).write(true).open(base.join("witness")).expect("the witness");
+    for (slot, how) in [
+        (Slot::Acknowledged(2), "acknowledged"),
+        (Slot::Observed { reader: 1, client: 3 }, "shown to a reader"),
+    ] {
+        let offset = slot.index() as u64 * 8;
+        let mut number = [0; 8];
+        witness.read_exact_at(&mut number, offset).expect("a number");
+        witness.write_all_at(&u64::MAX.to_le_bytes(), offset).expect("written");
+        let output = child(&base);
+        assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+        assert!(stderr(&output).contains(how), "{}", stderr(&output));
+        witness.write_all_at(&number, offset).expect("written");
+    }
+
+    // A directory with a lost WAL.
+    std::fs::remove_dir_all(base.join("database/wal")).expect("removed");
+    let output = child(&base);
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+}
+
+/// Builds that can make mistakes show that the torture finds them, and that it keeps what it found.
+#[cfg(feature = "planted")]
+mod planted {
+    use super::*;
+
+    #[test]
+    fn planted_mistakes_are_found() {
+        for bug in ["last-record-skipped", "segment-removed-early"] {
+            let temporary = tempfile::tempdir().expect("a directory");
+            let mut command = atrapos(&["torture", "--kills", "100", "--seed", "3", "--planted", bug]);
+            let output = command.env("TMPDIR", temporary.path()).output().expect("the command starts");
+            assert_eq!(output.status.code(), Some(1), "{bug} was not found: {}", stdout(&output));
+            let complaint = stderr(&output);
+            assert!(complaint.contains("seed 3, round "), "{complaint}");
+            let kept = std::fs::read_dir(temporary.path()).expect("the directory").next();
+            let kept = kept.expect("something is kept").expect("an entry").path();
+            assert!(complaint.contains(text(&kept)) && kept.join("witness").is_file(), "{complaint}");
+        }
+    }
+
+    #[test]
+    fn mistakes_that_nobody_knows_are_refused() {
+        let complaint = crate::bad_input::refused(&["torture", "--planted", "sloth"]);
+        assert!(complaint.contains("last-record-skipped"), "{complaint}");
+    }
+}

@@ -1,0 +1,493 @@
+//! The manifest: the one small file that says what a database directory holds.
+//!
+//! Owns the content of the manifest, its bytes, and the comparison of a stored schema with a declared one. It never touches
+//! anything but MANIFEST and MANIFEST.new; the lock and the other files are [`directory`](crate::directory)'s.
+//!
+//! Invariants:
+//! - The manifest is replaced as a whole or not at all: MANIFEST.new is written and synced, then takes the name.
+//! - The header keeps its layout in every format version, so that an older program can tell a newer file from a damaged
+//!   one. See `docs/directory-format.md`.
+
+use std::io;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::directory::DirectoryError;
+use crate::file::FileSystem;
+use crate::wal::{Epoch, Incarnation, StreamEnd};
+
+/// The name of the manifest in a database directory.
+pub const MANIFEST: &str = "MANIFEST";
+/// The name under which the next manifest is written before it takes its place.
+pub const MANIFEST_NEW: &str = "MANIFEST.new";
+/// The newest format of a database directory this program reads, and the one it writes.
+pub const FORMAT_VERSION: u32 = 1;
+
+const MAGIC: [u8; 8] = *b"ATRAMANI";
+const HEADER_BYTES: usize = 20;
+/// No manifest comes near this; a longer file is not one, and is not read into memory.
+const LONGEST_BYTES: u64 = 256 << 20;
+
+/// What a database directory holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// The database's random identity, in every file of it. A backup has the identity of its original.
+    pub database: u128,
+    /// The present incarnation: the one whose segments are being written. Every opening starts a new one.
+    pub incarnation: Incarnation,
+    /// How many streams the present incarnation has, numbered from 0.
+    pub streams: u16,
+    /// Earlier incarnations whose segments may still be needed, oldest first.
+    pub past: Vec<PastIncarnation>,
+    /// The first epoch of the present incarnation.
+    pub first_epoch: Epoch,
+    /// The newest complete checkpoint.
+    pub checkpoint: Option<CheckpointRecord>,
+    /// The exact end of every stream of the present incarnation, set by an orderly close.
+    pub closed: Option<Vec<StreamEnd>>,
+    /// The tables.
+    pub schema: StoredSchema,
+}
+
+/// An incarnation that ended, and how much of it counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastIncarnation {
+    /// Which one.
+    pub incarnation: Incarnation,
+    /// How many streams it had.
+    pub streams: u16,
+    /// Its last durable epoch: records beyond were discarded and must never be replayed.
+    pub durable: Epoch,
+}
+
+/// A complete checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointRecord {
+    /// Its number, which names its directory.
+    pub number: u32,
+    /// Records with this epoch or a newer one must be replayed on top of it.
+    pub replay_from: Epoch,
+    /// Its files.
+    pub parts: Vec<PartRecord>,
+}
+
+/// One file of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartRecord {
+    /// Its name within the directory of the checkpoint.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+    /// How many rows it holds.
+    pub rows: u64,
+    /// The checksum of its footer, which is tied to every block by position and length.
+    pub crc: u32,
+}
+
+/// The tables of a database as the manifest keeps them. A table's number, as WAL and checkpoints use it, is its place here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredSchema {
+    /// Tables and indexes, by number.
+    pub tables: Vec<StoredTable>,
+    /// References between them.
+    pub foreign_keys: Vec<StoredForeignKey>,
+}
+
+/// A table or an index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredTable {
+    /// Its name.
+    pub name: String,
+    /// The family of tables partitioned alike that it belongs to.
+    pub family: String,
+    /// What it holds.
+    pub kind: StoredKind,
+    /// A readable description of the type of its key.
+    pub key: String,
+    /// The columns of its rows, in order.
+    pub columns: Vec<StoredColumn>,
+    /// The keys at which the family was cut when the database was created. For information: partitions move.
+    pub splits: Vec<Vec<u8>>,
+}
+
+/// What a table holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoredKind {
+    /// Rows of its own.
+    Rows,
+    /// A secondary index.
+    Index {
+        /// The number of the table it is an index of.
+        of: u16,
+        /// Whether a key may occur once only.
+        unique: bool,
+    },
+}
+
+/// A column.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredColumn {
+    /// Its name.
+    pub name: String,
+    /// A readable name of its type.
+    pub ty: String,
+}
+
+/// A reference from one table to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredForeignKey {
+    /// The number of the table that refers.
+    pub child: u16,
+    /// The number of the table referred to.
+    pub parent: u16,
+    /// Whether the engine enforces it, or only knows of it.
+    pub enforced: bool,
+    /// The number of the index through which children are found.
+    pub through: Option<u16>,
+}
+
+impl StoredSchema {
+    /// The first difference between the stored schema and a declared one as a sentence, or nothing if they agree. Where
+    /// a family is cut is not compared: that may differ at every opening.
+    pub fn difference(&self, declared: &StoredSchema) -> Option<String> {
+        let names = |schema: &StoredSchema, name: &str| schema.tables.iter().any(|table| table.name == name);
+        if let Some(table) = self.tables.iter().find(|table| !names(declared, &table.name)) {
+            let (what, name) = (table.kind.noun(), &table.name);
+            return Some(format!("{what} `{name}` is in the database but is not declared"));
+        }
+        if let Some(table) = declared.tables.iter().find(|table| !names(self, &table.name)) {
+            let (what, name) = (table.kind.noun(), &table.name);
+            return Some(format!("{what} `{name}` is declared but is not in the database"));
+        }
+        if self.tables.len() != declared.tables.len() {
+            let (stored, declared) = (self.tables.len(), declared.tables.len());
+            return Some(format!(
+                "the database has {stored} tables and indexes, but {declared} are declared"
+            ));
+        }
+        for (number, (stored, declared_table)) in self.tables.iter().zip(&declared.tables).enumerate() {
+            if stored.name != declared_table.name {
+                let (stored, declared) = (&stored.name, &declared_table.name);
+                return Some(format!(
+                    "number {number} of the tables is `{stored}` in the database but `{declared}` in the declaration: declare them in the same order"
+                ));
+            }
+            if let Some(difference) = self.table_difference(stored, declared_table, declared) {
+                return Some(difference);
+            }
+        }
+        self.foreign_key_difference(declared)
+    }
+
+    fn table_difference(
+        &self,
+        stored: &StoredTable,
+        declared: &StoredTable,
+        schema: &StoredSchema,
+    ) -> Option<String> {
+        let name = &stored.name;
+        let (what, other) = (stored.kind.noun(), declared.kind.noun());
+        match (stored.kind, declared.kind) {
+            (StoredKind::Rows, StoredKind::Rows) => {}
+            (
+                StoredKind::Index { of, unique },
+                StoredKind::Index { of: declared_of, unique: declared_unique },
+            ) => {
+                let (of, declared_of) = (self.name_of(of), schema.name_of(declared_of));
+                if of != declared_of {
+                    return Some(format!(
+                        "index `{name}` is an index of `{of}` in the database but is declared as one of `{declared_of}`"
+                    ));
+                }
+                if unique != declared_unique {
+                    let word = |unique| if unique { "unique" } else { "not unique" };
+                    let (unique, declared_unique) = (word(unique), word(declared_unique));
+                    return Some(format!(
+                        "index `{name}` is {unique} in the database but is declared {declared_unique}"
+                    ));
+                }
+            }
+            _ => {
+                return Some(format!(
+                    "`{name}` is of kind {what} in the database but is declared as {other}"
+                ));
+            }
+        }
+        if stored.family != declared.family {
+            let (stored, declared) = (&stored.family, &declared.family);
+            return Some(format!(
+                "{what} `{name}` is in family `{stored}` in the database but is declared in family `{declared}`"
+            ));
+        }
+        if stored.key != declared.key {
+            let (stored, declared) = (&stored.key, &declared.key);
+            return Some(format!(
+                "the key of {what} `{name}` is ({stored}) in the database but is declared as ({declared})"
+            ));
+        }
+        for (place, column) in stored.columns.iter().enumerate() {
+            let Some(declared) = declared.columns.get(place) else {
+                let column = &column.name;
+                return Some(format!(
+                    "column `{column}` of {what} `{name}` is in the database but is not declared"
+                ));
+            };
+            if column.name != declared.name {
+                let (stored, declared) = (&column.name, &declared.name);
+                return Some(format!(
+                    "column {place} of {what} `{name}` is `{stored}` in the database but is declared as `{declared}`"
+                ));
+            }
+            if column.ty != declared.ty {
+                let (column, stored, declared) = (&column.name, &column.ty, &declared.ty);
+                return Some(format!(
+                    "column `{column}` of {what} `{name}` is {stored} in the database but is declared as {declared}"
+                ));
+            }
+        }
+        declared.columns.get(stored.columns.len()).map(|column| {
+            let column = &column.name;
+            format!("column `{column}` of {what} `{name}` is declared but is not in the database")
+        })
+    }
+
+    fn foreign_key_difference(&self, declared: &StoredSchema) -> Option<String> {
+        // Table numbers agree by now, so a reference can be compared as it stands; names are for the reader only.
+        let of = |key: &StoredForeignKey| (key.child, key.parent, key.through);
+        let read = |key: &StoredForeignKey| {
+            let through =
+                key.through.map_or(String::new(), |index| format!(" through `{}`", self.name_of(index)));
+            format!(
+                "the foreign key from `{}` to `{}`{through}",
+                self.name_of(key.child),
+                self.name_of(key.parent)
+            )
+        };
+        for (place, stored) in self.foreign_keys.iter().enumerate() {
+            let Some(declared) =
+                declared.foreign_keys.get(place).filter(|declared| of(declared) == of(stored))
+            else {
+                return Some(format!(
+                    "{} is in the database but is not declared in that place",
+                    read(stored)
+                ));
+            };
+            if stored.enforced != declared.enforced {
+                let word = |enforced| if enforced { "enforced" } else { "not enforced" };
+                let (key, stored, declared) = (read(stored), word(stored.enforced), word(declared.enforced));
+                return Some(format!("{key} is {stored} in the database but is declared as {declared}"));
+            }
+        }
+        declared
+            .foreign_keys
+            .get(self.foreign_keys.len())
+            .map(|key| format!("{} is declared but is not in the database", read(key)))
+    }
+
+    fn name_of(&self, table: u16) -> &str {
+        self.tables.get(usize::from(table)).map_or("(no such table)", |table| &table.name)
+    }
+
+    /// What contradicts itself in it, if anything does.
+    fn contradiction(&self) -> Option<String> {
+        if self.tables.len() > usize::from(u16::MAX) {
+            return Some(format!("it has {} tables, more than can be numbered", self.tables.len()));
+        }
+        let missing = |table: u16| usize::from(table) >= self.tables.len();
+        for (number, table) in self.tables.iter().enumerate() {
+            if self.tables.iter().take(number).any(|other| other.name == table.name) {
+                return Some(format!("two tables have the name `{}`", table.name));
+            }
+            if let StoredKind::Index { of, .. } = table.kind
+                && missing(of)
+            {
+                return Some(format!("index `{}` is of table {of}, which does not exist", table.name));
+            }
+        }
+        self.foreign_keys
+            .iter()
+            .flat_map(|key| [Some(key.child), Some(key.parent), key.through])
+            .flatten()
+            .find(|&table| missing(table))
+            .map(|table| format!("a foreign key names table {table}, which does not exist"))
+    }
+}
+
+impl StoredKind {
+    /// What a reader calls it.
+    pub(crate) fn noun(self) -> &'static str {
+        match self {
+            StoredKind::Rows => "table",
+            StoredKind::Index { .. } => "index",
+        }
+    }
+}
+
+impl Manifest {
+    /// What it contradicts itself in, as part of a sentence, if it does.
+    pub(crate) fn contradiction(&self) -> Option<String> {
+        if self.streams == 0 || self.past.iter().any(|past| past.streams == 0) {
+            return Some("an incarnation has no streams".to_owned());
+        }
+        let order = self.past.iter().map(|past| past.incarnation).chain([self.incarnation]);
+        if !order.is_sorted_by(|one, next| one.0 < next.0) {
+            return Some("its incarnations are not in order".to_owned());
+        }
+        if let Some(checkpoint) = &self.checkpoint {
+            let odd = |part: &&PartRecord| crate::checkpoint::part_number(&part.name).is_none();
+            if let Some(part) = checkpoint.parts.iter().find(odd) {
+                return Some(format!("`{}` is not a name of a checkpoint part", part.name));
+            }
+            if !checkpoint.parts.is_sorted_by(|one, next| one.name < next.name) {
+                return Some("the parts of its checkpoint are not in order".to_owned());
+            }
+        }
+        if self.closed.as_ref().is_some_and(|ends| ends.len() != usize::from(self.streams)) {
+            return Some("its close names another number of streams than it has".to_owned());
+        }
+        self.schema.contradiction()
+    }
+
+    /// Its bytes, as they are in the file.
+    ///
+    /// # Errors
+    /// A part of a sentence, when it contradicts itself or is longer than a manifest may be.
+    pub fn encode(&self) -> Result<Vec<u8>, String> {
+        if let Some(what) = self.contradiction() {
+            return Err(what);
+        }
+        let body = postcard::to_stdvec(self).map_err(|error| error.to_string())?;
+        let len = u32::try_from(body.len())
+            .ok()
+            .filter(|len| u64::from(*len) + HEADER_BYTES as u64 <= LONGEST_BYTES)
+            .ok_or_else(|| format!("it is {} bytes long, more than a manifest may be", body.len()))?;
+        Ok(encode_with(FORMAT_VERSION, len, &body))
+    }
+
+    /// Reads the bytes of a file.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Newer`] and [`DirectoryError::Damaged`], naming `file`.
+    pub fn decode(bytes: &[u8], file: &Path) -> Result<Manifest, DirectoryError> {
+        let damaged = |offset: usize, what: String| DirectoryError::Damaged {
+            file: file.to_owned(),
+            offset: offset as u64,
+            what,
+        };
+        let Some((header, body)) = bytes.split_at_checked(HEADER_BYTES) else {
+            return Err(damaged(bytes.len(), format!("it ends within its header of {HEADER_BYTES} bytes")));
+        };
+        if header[..8] != MAGIC {
+            return Err(damaged(0, "it does not begin as a manifest does".to_owned()));
+        }
+        let (version, len, crc) = (field(header, 8), field(header, 12), field(header, 16));
+        if body.len() as u64 != u64::from(len) {
+            return Err(damaged(
+                12,
+                format!("it should have {len} bytes after its header and has {}", body.len()),
+            ));
+        }
+        // The checksum comes before the version: the header is the same in all versions, and a flipped bit must not look
+        // like a newer program.
+        if checksum(&header[..16], body) != crc {
+            return Err(damaged(16, "its checksum does not match its bytes".to_owned()));
+        }
+        if version > FORMAT_VERSION {
+            return Err(DirectoryError::Newer { file: file.to_owned(), version, known: FORMAT_VERSION });
+        }
+        if version == 0 {
+            return Err(damaged(8, "there is no format version 0".to_owned()));
+        }
+        let (manifest, rest) = postcard::take_from_bytes::<Manifest>(body)
+            .map_err(|error| damaged(HEADER_BYTES, format!("its content cannot be read ({error})")))?;
+        if !rest.is_empty() {
+            return Err(damaged(bytes.len() - rest.len(), "bytes follow its content".to_owned()));
+        }
+        match manifest.contradiction() {
+            Some(what) => Err(damaged(HEADER_BYTES, what)),
+            None => Ok(manifest),
+        }
+    }
+
+    /// Reads the manifest of a database directory, or nothing if there is none.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Io`], [`DirectoryError::Newer`] and [`DirectoryError::Damaged`].
+    pub fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Manifest>, DirectoryError> {
+        let path = dir.join(MANIFEST);
+        let Some(bytes) = read_small(fs, &path)? else { return Ok(None) };
+        Manifest::decode(&bytes, &path).map(Some)
+    }
+
+    /// Puts it in the place of the manifest of `dir`, durably. After an error it is not known which manifest is there.
+    ///
+    /// # Errors
+    /// [`DirectoryError::Invalid`] before anything is written, and [`DirectoryError::Io`].
+    pub(crate) fn write(&self, fs: &dyn FileSystem, dir: &Path) -> Result<(), DirectoryError> {
+        let bytes = self.encode().map_err(|what| DirectoryError::Invalid { path: dir.to_owned(), what })?;
+        let (path, new) = (dir.join(MANIFEST), dir.join(MANIFEST_NEW));
+        match fs.remove(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(DirectoryError::io(&new, "remove")(error));
+            }
+            _ => {}
+        }
+        let mut file = fs.create(&new).map_err(DirectoryError::io(&new, "create"))?;
+        file.write_at(0, &bytes).map_err(DirectoryError::io(&new, "write"))?;
+        file.sync().map_err(DirectoryError::io(&new, "sync"))?;
+        drop(file);
+        fs.rename(&new, &path).map_err(DirectoryError::io(&new, "rename to MANIFEST"))?;
+        fs.sync_dir(dir).map_err(DirectoryError::io(dir, "sync"))
+    }
+
+    /// How many streams an incarnation has, if the manifest names it.
+    pub fn streams_of(&self, incarnation: Incarnation) -> Option<u16> {
+        if incarnation == self.incarnation {
+            return Some(self.streams);
+        }
+        self.past.iter().find(|past| past.incarnation == incarnation).map(|past| past.streams)
+    }
+}
+
+fn encode_with(version: u32, len: u32, body: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + body.len());
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&version.to_le_bytes());
+    bytes.extend_from_slice(&len.to_le_bytes());
+    let crc = checksum(&bytes, body);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+fn checksum(header: &[u8], body: &[u8]) -> u32 {
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(header);
+    crc.update(body);
+    crc.finalize()
+}
+
+fn field(bytes: &[u8], at: usize) -> u32 {
+    let mut field = [0; 4];
+    field.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(field)
+}
+
+/// Reads a whole small file, or nothing if there is none.
+fn read_small(fs: &dyn FileSystem, path: &Path) -> Result<Option<Vec<u8>>, DirectoryError> {
+    let file = match fs.open(path, false) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(DirectoryError::io(path, "open")(error)),
+    };
+    let len = file.len().map_err(DirectoryError::io(path, "measure"))?;
+    let Some(len) = usize::try_from(len).ok().filter(|_| len <= LONGEST_BYTES) else {
+        let what = format!("it is {len} bytes long, which no manifest is");
+        return Err(DirectoryError::Damaged { file: path.to_owned(), offset: LONGEST_BYTES, what });
+    };
+    let mut bytes = vec![0; len];
+    let read = file.read_at(0, &mut bytes).map_err(DirectoryError::io(path, "read"))?;
+    bytes.truncate(read);
+    Ok(Some(bytes))
+}

@@ -1,0 +1,394 @@
+//! Writing a stream.
+//!
+//! Owns the files of one stream while it is written: frames are appended and synced one by one, segments are prepared before
+//! they are needed and removed when the caller says that nothing in them is. It never reads back what it wrote, and never
+//! touches a stream again after a failure.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::frame::{
+    FRAME_HEADER_BYTES, FrameHeader, MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentId,
+};
+use super::record::Records;
+use super::segment::{WAL_DIRECTORY, list_segments, remove_segment, segment_path, spare_path};
+use super::{Epoch, Incarnation, StreamEnd, StreamId, WalError};
+use crate::file::{File, FileSystem};
+
+/// A buffer larger than this is given back after the frame it was for.
+const KEPT_BUFFER_BYTES: usize = 4 << 20;
+
+/// Settings of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// The length of a segment in bytes, reserved in full when it is prepared. A frame that is longer gets a segment of its
+    /// own length.
+    pub segment_bytes: u64,
+}
+
+impl Default for StreamOptions {
+    /// Segments of 64 MiB.
+    fn default() -> StreamOptions {
+        StreamOptions { segment_bytes: 64 << 20 }
+    }
+}
+
+/// What a segment of a stream being written holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its number within the stream, from 1.
+    pub segment: u32,
+    /// The newest epoch of a record in it; `None` when it has none.
+    pub newest_epoch: Option<Epoch>,
+    /// What the newest frame in it has sealed.
+    pub sealed: Epoch,
+    /// The length of the file in bytes.
+    pub bytes: u64,
+}
+
+/// The segment being written.
+struct Current {
+    file: Box<dyn File>,
+    path: PathBuf,
+    info: SegmentInfo,
+    seed: u32,
+    /// Where the next frame goes.
+    length: u64,
+}
+
+/// A segment that has its room but no name yet.
+struct Spare {
+    file: Box<dyn File>,
+    reserved: u64,
+}
+
+/// Writes one stream of one incarnation. There is exactly one writer per stream: the flusher of the island.
+pub struct StreamWriter {
+    fs: Arc<dyn FileSystem>,
+    dir: PathBuf,
+    id: SegmentId,
+    options: StreamOptions,
+    current: Current,
+    /// Full segments, the oldest first.
+    full: Vec<SegmentInfo>,
+    spare: Option<Spare>,
+    /// The length of the current segment at which the next spare is prepared (again, if that failed before).
+    spare_due: u64,
+    buffer: Vec<u8>,
+    next_frame: u64,
+    sealed: Epoch,
+    bytes_written: u64,
+    failed: Option<WalError>,
+}
+
+impl fmt::Debug for StreamWriter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StreamWriter")
+            .field("path", &self.current.path)
+            .field("position", &self.position())
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StreamWriter {
+    /// Begins a stream in the database directory `dir`, with its first segment durable.
+    ///
+    /// # Errors
+    /// When the stream is there already, or the files cannot be made.
+    pub fn create(
+        fs: Arc<dyn FileSystem>,
+        dir: &Path,
+        database: u128,
+        incarnation: Incarnation,
+        stream: StreamId,
+        options: StreamOptions,
+    ) -> Result<StreamWriter, WalError> {
+        let wal = dir.join(WAL_DIRECTORY);
+        fs.create_dir(&wal).map_err(WalError::io(&wal, "create the directory"))?;
+        fs.sync_dir(dir).map_err(WalError::io(dir, "sync the directory"))?;
+        let id = SegmentId { database, incarnation, stream, segment: 1 };
+        let path = segment_path(dir, incarnation, stream, 1);
+        if !list_segments(&*fs, dir, incarnation, stream)?.is_empty() {
+            let what = "its stream has been written before, and a stream is never taken up again".to_owned();
+            return Err(WalError::Refused { file: path, what });
+        }
+        let smallest = (SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES) as u64;
+        let options = StreamOptions { segment_bytes: options.segment_bytes.max(smallest) };
+        let spare = prepare(&*fs, &path, options.segment_bytes)?;
+        let header = SegmentHeader {
+            id,
+            first_frame: 1,
+            sealed: Epoch(0),
+            previous_length: 0,
+            reserved: spare.reserved,
+        };
+        let current = activate(&*fs, path, spare, header)?;
+        let mut writer = StreamWriter {
+            fs,
+            dir: dir.to_path_buf(),
+            id,
+            options,
+            spare_due: 0,
+            current,
+            full: Vec::new(),
+            spare: None,
+            buffer: Vec::new(),
+            next_frame: 1,
+            sealed: Epoch(0),
+            bytes_written: SEGMENT_HEADER_BYTES as u64,
+            failed: None,
+        };
+        writer.spare_due = writer.current.info.bytes / 4 * 3;
+        Ok(writer)
+    }
+
+    /// Writes one frame made of `payloads` (whole records, put together in this order) and syncs it. `sealed` promises that
+    /// no record of that epoch or an older one follows in the stream after this frame; it never goes back, and epoch 0
+    /// promises nothing.
+    ///
+    /// When this has returned without error, the frame survives any crash. After an error the stream has failed: every later
+    /// call returns the same error and touches no file, and whether the frame survives is unknown.
+    ///
+    /// # Errors
+    /// When a file cannot be written or synced, and when the bytes are not whole records, are too many (1 GiB), or break the
+    /// promise of an earlier frame.
+    pub fn write_frame(&mut self, sealed: Epoch, payloads: &[&[u8]]) -> Result<(), WalError> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let written = self.try_write_frame(sealed, payloads);
+        if let Err(error) = &written {
+            self.failed = Some(error.clone());
+        }
+        written
+    }
+
+    fn try_write_frame(&mut self, sealed: Epoch, payloads: &[&[u8]]) -> Result<(), WalError> {
+        let newest = self.check(sealed, payloads)?;
+        let header = self.fill_buffer(sealed, payloads)?;
+        let frame_bytes = self.buffer.len() as u64;
+        if self.current.length + frame_bytes > self.current.info.bytes {
+            self.next_segment(frame_bytes)?;
+        } else {
+            self.prepare_next();
+        }
+        // Only now is it known which segment the frame is for.
+        self.buffer[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode(self.current.seed));
+        self.current
+            .file
+            .write_and_sync(self.current.length, &self.buffer)
+            .map_err(WalError::io(&self.current.path, "write and sync"))?;
+        self.current.length += frame_bytes;
+        self.current.info.newest_epoch = self.current.info.newest_epoch.max(newest);
+        self.current.info.sealed = sealed;
+        self.next_frame += 1;
+        self.sealed = sealed;
+        self.bytes_written += frame_bytes;
+        if self.buffer.capacity() > KEPT_BUFFER_BYTES {
+            self.buffer = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Refuses what a reader would refuse, and finds the newest epoch.
+    fn check(&self, sealed: Epoch, payloads: &[&[u8]]) -> Result<Option<Epoch>, WalError> {
+        let refused = |what: String| WalError::Refused { file: self.current.path.clone(), what };
+        if sealed < self.sealed {
+            return Err(refused(format!("it seals epoch {sealed} after epoch {}", self.sealed)));
+        }
+        let mut newest = None;
+        for payload in payloads {
+            for record in Records::new(payload) {
+                let epoch = record.map_err(|error| refused(error.what.to_owned()))?.epoch;
+                if epoch <= self.sealed {
+                    return Err(refused(format!(
+                        "it has a record of epoch {epoch}, and epoch {} is sealed",
+                        self.sealed
+                    )));
+                }
+                newest = newest.max(Some(epoch));
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Puts the payload, padded, after room for the header, which is returned.
+    fn fill_buffer(&mut self, sealed: Epoch, payloads: &[&[u8]]) -> Result<FrameHeader, WalError> {
+        let payload_bytes: usize = payloads.iter().map(|payload| payload.len()).sum();
+        let refused = || WalError::Refused {
+            file: self.current.path.clone(),
+            what: format!("its {payload_bytes} bytes are more than {MAX_PAYLOAD_BYTES}"),
+        };
+        let header_bytes = u32::try_from(payload_bytes)
+            .ok()
+            .filter(|_| payload_bytes <= MAX_PAYLOAD_BYTES)
+            .ok_or_else(refused)?;
+        let mut header =
+            FrameHeader { payload_bytes: header_bytes, number: self.next_frame, sealed, payload_crc: 0 };
+        let frame_bytes = FRAME_HEADER_BYTES + header.padded_bytes();
+        self.buffer.clear();
+        self.buffer.reserve(frame_bytes);
+        self.buffer.resize(FRAME_HEADER_BYTES, 0);
+        for payload in payloads {
+            self.buffer.extend_from_slice(payload);
+        }
+        self.buffer.resize(frame_bytes, 0);
+        header.payload_crc = crc32fast::hash(&self.buffer[FRAME_HEADER_BYTES..]);
+        Ok(header)
+    }
+
+    /// Prepares the next segment when the present one is nearly full, so that [`write_frame`](StreamWriter::write_frame)
+    /// need not. It does this itself if nobody else does; a flusher with a moment to spare does better to call it after its
+    /// frame is reported. A failure is no failure of the stream yet: it is tried again, at the latest when the segment is
+    /// needed.
+    pub fn prepare_next(&mut self) {
+        if self.failed.is_some() || self.spare.is_some() || self.current.length < self.spare_due {
+            return;
+        }
+        let path = self.path_of(self.current.info.segment + 1);
+        match prepare(&*self.fs, &path, self.options.segment_bytes) {
+            Ok(spare) => self.spare = Some(spare),
+            Err(_) => self.spare_due = self.current.length + self.options.segment_bytes / 32,
+        }
+    }
+
+    /// Goes on to the next segment, which has room for a frame of `frame_bytes`.
+    fn next_segment(&mut self, frame_bytes: u64) -> Result<(), WalError> {
+        let segment = self.current.info.segment + 1;
+        let path = self.path_of(segment);
+        let reserved = self.options.segment_bytes.max(SEGMENT_HEADER_BYTES as u64 + frame_bytes);
+        let spare = match self.spare.take() {
+            Some(spare) if spare.reserved >= reserved => spare,
+            // A frame longer than a segment: what was prepared is replaced.
+            _ => prepare(&*self.fs, &path, reserved)?,
+        };
+        let header = SegmentHeader {
+            id: SegmentId { segment, ..self.id },
+            first_frame: self.next_frame,
+            sealed: self.sealed,
+            previous_length: self.current.length,
+            reserved: spare.reserved,
+        };
+        let next = activate(&*self.fs, path, spare, header)?;
+        self.bytes_written += SEGMENT_HEADER_BYTES as u64;
+        self.spare_due = next.info.bytes / 4 * 3;
+        self.full.push(self.current.info);
+        self.current = next;
+        Ok(())
+    }
+
+    fn path_of(&self, segment: u32) -> PathBuf {
+        segment_path(&self.dir, self.id.incarnation, self.id.stream, segment)
+    }
+
+    /// The segments of the stream that are still there, the oldest first; the last is the one being written.
+    #[must_use]
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        let mut segments = self.full.clone();
+        segments.push(self.current.info);
+        segments
+    }
+
+    /// Removes whole segments from the front of the stream that have sealed only epochs before `epoch` (so all their records
+    /// are older, and what is left says that nothing of `epoch` is missing), and never the one being written. Each removal is durable before the next: it takes a directory sync per segment. Returns the bytes
+    /// removed.
+    ///
+    /// # Errors
+    /// When a file cannot be removed or the directory not be synced; the stream itself has not failed then.
+    pub fn remove_before(&mut self, epoch: Epoch) -> Result<u64, WalError> {
+        let mut bytes = 0;
+        while let Some(oldest) = self.full.first().filter(|segment| segment.sealed < epoch) {
+            let path = self.path_of(oldest.segment);
+            let removed = remove_segment(&*self.fs, &path);
+            // An earlier try may have removed it and failed to sync the directory.
+            if !matches!(&removed, Err(WalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound)
+            {
+                bytes += removed?;
+            } else {
+                let wal = self.dir.join(WAL_DIRECTORY);
+                self.fs.sync_dir(&wal).map_err(WalError::io(&wal, "sync the directory"))?;
+            }
+            self.full.remove(0);
+        }
+        Ok(bytes)
+    }
+
+    /// Bytes written to the stream so far: headers, frames and their padding, not reserved room.
+    #[must_use]
+    pub fn bytes_written(&self) -> u64 {
+        self.bytes_written
+    }
+
+    /// Frames written so far.
+    #[must_use]
+    pub fn frames_written(&self) -> u64 {
+        self.next_frame - 1
+    }
+
+    /// Where the stream ends now: for the mark of a clean close.
+    #[must_use]
+    pub fn position(&self) -> StreamEnd {
+        StreamEnd {
+            segment: self.current.info.segment,
+            length: self.current.length,
+            frame: self.next_frame - 1,
+        }
+    }
+
+    /// What the stream failed with, if it has.
+    #[must_use]
+    pub fn failure(&self) -> Option<&WalError> {
+        self.failed.as_ref()
+    }
+}
+
+/// Makes a file with durable room for the segment that will be at `path`.
+fn prepare(fs: &dyn FileSystem, path: &Path, reserved: u64) -> Result<Spare, WalError> {
+    let spare = spare_path(path);
+    let mut file = match fs.create(&spare) {
+        // Left by a preparation that failed, or found too short: no part of the stream.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            fs.remove(&spare).map_err(WalError::io(&spare, "remove"))?;
+            fs.create(&spare)
+        }
+        other => other,
+    }
+    .map_err(WalError::io(&spare, "create"))?;
+    let prepared = file
+        .reserve(reserved)
+        .map_err(WalError::io(&spare, "reserve room for"))
+        .and_then(|()| file.sync().map_err(WalError::io(&spare, "sync")));
+    match prepared {
+        Ok(()) => Ok(Spare { file, reserved }),
+        Err(error) => {
+            // The room is given back if that is possible; the first failure is the one to report.
+            drop(file);
+            let _ = fs.remove(&spare);
+            Err(error)
+        }
+    }
+}
+
+/// Makes a prepared file the segment at `path`. The header is durable before the name is.
+fn activate(
+    fs: &dyn FileSystem,
+    path: PathBuf,
+    spare: Spare,
+    header: SegmentHeader,
+) -> Result<Current, WalError> {
+    let mut file = spare.file;
+    file.write_and_sync(0, &header.encode()).map_err(WalError::io(&path, "write and sync"))?;
+    fs.rename(&spare_path(&path), &path).map_err(WalError::io(&path, "rename the prepared file to"))?;
+    let wal = path.parent().unwrap_or(Path::new(""));
+    fs.sync_dir(wal).map_err(WalError::io(wal, "sync the directory"))?;
+    let info = SegmentInfo {
+        segment: header.id.segment,
+        newest_epoch: None,
+        sealed: header.sealed,
+        bytes: spare.reserved,
+    };
+    Ok(Current { file, path, info, seed: header.id.seed(), length: SEGMENT_HEADER_BYTES as u64 })
+}

@@ -1,0 +1,108 @@
+//! The pinned format: bytes that every later version must still read, and that this one still writes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use atrapos_durability::file::{FileSystem, ModelFiles, RealFiles};
+use atrapos_durability::wal::{
+    Changes, Epoch, Incarnation, Op, Records, StreamId, StreamOptions, StreamReader, StreamWriter,
+    list_streams, push_put, push_record, push_remove, push_update,
+};
+
+const DATABASE: u128 = 0x00ff_1122_3344_5566_7788_99aa_bbcc_ddee;
+const OPTIONS: StreamOptions = StreamOptions { segment_bytes: 512 };
+
+fn fixture() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/wal-v1")
+}
+
+/// The stream of the fixture: a put, an update, a removal; two records in a frame, a frame without any; two segments.
+fn write(fs: &Arc<dyn FileSystem>, dir: &Path) {
+    let mut writer =
+        StreamWriter::create(Arc::clone(fs), dir, DATABASE, Incarnation(1), StreamId(0), OPTIONS).unwrap();
+    let old: Vec<u8> = (0..100).collect();
+    let mut new = old.clone();
+    new[40..44].copy_from_slice(b"four");
+    new[99] = 0;
+    let (mut changes, mut payload) = (Vec::new(), Vec::new());
+    push_put(&mut changes, 3, b"first", 10, &old);
+    push_put(&mut changes, 4, &[b'k'; 130], 11, b"");
+    push_record(&mut payload, Epoch(5), &changes);
+    writer.write_frame(Epoch(4), &[&payload]).unwrap();
+    writer.write_frame(Epoch(5), &[]).unwrap();
+    changes.clear();
+    push_update(&mut changes, 3, b"first", 12, &old, &new);
+    payload.clear();
+    push_record(&mut payload, Epoch(6), &changes);
+    changes.clear();
+    push_remove(&mut changes, 4, &[b'k'; 130], 13);
+    let mut second = Vec::new();
+    push_record(&mut second, Epoch(7), &changes);
+    writer.write_frame(Epoch(7), &[&payload, &second]).unwrap();
+}
+
+#[test]
+fn the_fixture_is_read() {
+    let fs: Arc<dyn FileSystem> = Arc::new(RealFiles::new());
+    let mut reader = StreamReader::open(fs, &fixture(), DATABASE, Incarnation(1), StreamId(0)).unwrap();
+    let mut lines = Vec::new();
+    while let Some(frame) = reader.next_frame().unwrap() {
+        lines.push(format!("frame {} in {} sealed {}", frame.number, frame.segment, frame.sealed));
+        for record in Records::new(frame.payload) {
+            let record = record.unwrap();
+            lines.push(format!("record of {}", record.epoch));
+            for change in Changes::new(record.changes) {
+                let change = change.unwrap();
+                let op = match change.op {
+                    Op::Put(row) => format!("put {}", row.len()),
+                    Op::Patch(patch) => {
+                        let mut row: Vec<u8> = (0..100).collect();
+                        patch.apply(&mut row).unwrap();
+                        format!("patch {:?} {}", std::str::from_utf8(&row[40..44]).unwrap(), row[99])
+                    }
+                    Op::Remove => "remove".to_owned(),
+                };
+                lines.push(format!(
+                    "{} key of {} version {} {op}",
+                    change.table,
+                    change.key.len(),
+                    change.version
+                ));
+            }
+        }
+    }
+    let expected = [
+        "frame 1 in 1 sealed 4",
+        "record of 5",
+        "3 key of 5 version 10 put 100",
+        "4 key of 130 version 11 put 0",
+        "frame 2 in 1 sealed 5",
+        "frame 3 in 2 sealed 7",
+        "record of 6",
+        "3 key of 5 version 12 patch \"four\" 0",
+        "record of 7",
+        "4 key of 130 version 13 remove",
+    ];
+    assert_eq!(lines, expected);
+}
+
+#[test]
+fn the_fixture_is_still_written() {
+    let model: Arc<dyn FileSystem> = Arc::new(ModelFiles::new());
+    write(&model, Path::new(""));
+    let real = RealFiles::new();
+    let (written, pinned) =
+        (list_streams(&*model, Path::new("")).unwrap(), list_streams(&real, &fixture()).unwrap());
+    assert_eq!(written.len(), 1);
+    assert_eq!(written[0].segments.len(), pinned[0].segments.len());
+    for (written, pinned) in written[0].segments.iter().zip(&pinned[0].segments) {
+        assert_eq!(written.path.file_name(), pinned.path.file_name());
+        let mut bytes = [vec![0; 4096], vec![0; 4096]];
+        let lens = [
+            model.open(&written.path, false).unwrap().read_at(0, &mut bytes[0]).unwrap(),
+            real.open(&pinned.path, false).unwrap().read_at(0, &mut bytes[1]).unwrap(),
+        ];
+        assert_eq!(lens[0], lens[1]);
+        assert!(bytes[0] == bytes[1], "{} differs from the fixture", pinned.path.display());
+    }
+}

@@ -1,0 +1,291 @@
+//! Fuzzy checkpoints: the rows of all trees on disk, taken in slices between transactions, while everything goes on.
+//!
+//! # Why a checkpoint and the WAL after it give the state
+//!
+//! 1. The epoch is advanced to `begin`: whatever commits from now on has `begin` or a later epoch and will be replayed.
+//! 2. All messages on the way are let arrive: wherever a transaction that committed before `begin` has changed something, its
+//!    end is known when the scan gets there. So what still looks unfinished has no older epoch.
+//! 3. Each owner walks its own trees, a slice at a time. It writes rows as it finds them, with their versions; a row that an
+//!    unfinished transaction has changed is written as it was before (from the undo). A later change of any row,
+//!    written or not, is in the WAL with an epoch of at least `begin`; replay applies it if it is newer than the row.
+//! 4. Rows may hold changes that are not durable yet. The checkpoint is published only when everything up to the end of the
+//!    scan is.
+//! 5. It is published by replacing the manifest. Then segments with nothing of `begin` or later are removed, and
+//!    the checkpoint before.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::rc::Rc;
+use std::sync::atomic::Ordering;
+
+use atrapos_durability::checkpoint::{CheckpointError, PartEncoder, PartFile, PartId};
+use atrapos_durability::directory::DirectoryError;
+use atrapos_durability::manifest::{CheckpointRecord, PartRecord};
+use atrapos_durability::wal::Epoch;
+use atrapos_runtime::oneshot::Receiver;
+use atrapos_runtime::{Handle, WorkerId};
+use atrapos_storage::KeyBuf;
+
+use crate::abort::Abort;
+use crate::branch::Branch;
+use crate::database::settle;
+use crate::durable::Durable;
+use crate::partition::{Partition, Place};
+use crate::planted::{Bug, planted};
+use crate::shard::{EngineWorker, Shard};
+
+/// Why a checkpoint could not be made. The database goes on with the one before.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointFailure {
+    /// A file could not be written.
+    #[error("the checkpoint could not be written: {0}")]
+    Write(#[from] CheckpointError),
+    /// The manifest could not be replaced.
+    #[error("the checkpoint could not be published: {0}")]
+    Publish(#[from] DirectoryError),
+    /// The database is closing or has failed, or has no directory.
+    #[error(transparent)]
+    Refused(#[from] Abort),
+}
+
+/// What a checkpoint holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CheckpointReport {
+    /// Its number; checkpoints of a database are numbered from 1.
+    pub number: u32,
+    /// Rows and index entries.
+    pub rows: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+}
+
+/// Rows after which a slice ends: a worker gives at most some tens of microseconds at a time.
+const SLICE_ROWS: usize = 256;
+
+/// Bytes after which a slice ends.
+const SLICE_BYTES: u64 = 32 << 10;
+
+/// One worker's part of a checkpoint, on its way between the worker, which fills it, and the thread that writes it.
+struct PartScan {
+    encoder: PartEncoder,
+    places: Vec<Place>,
+    at: usize,
+    /// The key to go on with in the present place; `None` at its beginning.
+    next: Option<KeyBuf>,
+    failed: Option<CheckpointError>,
+}
+
+impl PartScan {
+    fn is_done(&self) -> bool {
+        self.at == self.places.len() || self.failed.is_some()
+    }
+
+    /// Walks on for one slice, on the worker that owns the trees.
+    fn slice(&mut self, worker: &EngineWorker) {
+        let shard = worker.shard();
+        let Some(place) = self.places.get(self.at).copied() else { return };
+        let tables = shard.tables.borrow();
+        let partition = tables.partition(place);
+        if self.next.is_none() {
+            let scheme = &tables.shards[place.table.at()].scheme;
+            let index = place.partition as usize;
+            self.encoder.begin_section(
+                place.table.0,
+                scheme.lower(index).unwrap_or(&[]),
+                scheme.upper(index),
+            );
+        }
+        match self.walk(shard, place, partition) {
+            Ok(Some(next)) => self.next = Some(next),
+            Ok(None) => {
+                self.next = None;
+                self.at += 1;
+            }
+            Err(error) => self.failed = Some(error),
+        }
+    }
+
+    /// Writes rows from `self.next` on. Returns the key to go on with, or nothing at the end of the partition.
+    fn walk(
+        &mut self,
+        shard: &Shard,
+        place: Place,
+        partition: &Partition,
+    ) -> Result<Option<KeyBuf>, CheckpointError> {
+        let from = self.next.take().unwrap_or_default();
+        let unfinished = if planted(Bug::CheckpointOfUnfinished) {
+            BTreeMap::new()
+        } else {
+            unfinished(shard, place, &from)
+        };
+        let mut unfinished = unfinished.into_iter().peekable();
+        let until = self.encoder.bytes() + SLICE_BYTES;
+        let mut key = KeyBuf::new();
+        for (row, entry) in partition.tree.range(Bound::Included(&from), Bound::Unbounded).enumerate() {
+            entry.key_into(&mut key);
+            // Rows that unfinished transactions have removed come before this one.
+            while let Some((gone, before)) = unfinished.next_if(|(changed, _)| *changed < key) {
+                self.push_before(&gone, before.as_ref())?;
+            }
+            if row == SLICE_ROWS || self.encoder.bytes() > until {
+                return Ok(Some(key));
+            }
+            match unfinished.next_if(|(changed, _)| *changed == key) {
+                Some((changed, before)) => self.push_before(&changed, before.as_ref())?,
+                None => self.encoder.push(&key, entry.version(), entry.bytes())?,
+            }
+        }
+        for (gone, before) in unfinished {
+            self.push_before(&gone, before.as_ref())?;
+        }
+        Ok(None)
+    }
+
+    fn push_before(&mut self, key: &KeyBuf, before: Option<&Before>) -> Result<(), CheckpointError> {
+        match before {
+            Some((version, row)) => self.encoder.push(key, *version, row),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A row as it was: version and bytes.
+type Before = (u64, Vec<u8>);
+
+/// What unfinished transactions have changed in a partition, from key `from` on, as it was before them.
+fn unfinished(shard: &Shard, place: Place, from: &KeyBuf) -> BTreeMap<KeyBuf, Option<Before>> {
+    let mut changed = BTreeMap::new();
+    let mut add = |branch: &Branch| {
+        for (key, before) in branch.undo.before(place) {
+            if key >= from {
+                changed.insert(key.clone(), before.map(|(version, row)| (version, row.to_vec())));
+            }
+        }
+    };
+    shard.active.borrow().values().for_each(|core| add(&core.home.borrow()));
+    shard.visitors.borrow().values().for_each(|branch| add(&branch.borrow()));
+    changed
+}
+
+impl Durable {
+    /// Makes a checkpoint while transactions go on. One at a time: a second caller waits for the first.
+    pub(crate) fn checkpoint(&self) -> Result<CheckpointReport, CheckpointFailure> {
+        let mut state = self.lock_state();
+        let number = state.next_checkpoint;
+        state.next_checkpoint += 1;
+        self.directory.begin_checkpoint(number)?;
+        let written = self.write_checkpoint(number, state.manifest.database);
+        let (begin, parts) = match written {
+            Ok(written) => written,
+            Err(error) => {
+                // What is left of it is removed at the next opening, if not now.
+                let _ = self.directory.remove_checkpoint(number);
+                return Err(error);
+            }
+        };
+        let before = state.manifest.checkpoint.as_ref().map(|checkpoint| checkpoint.number);
+        let report = CheckpointReport {
+            number,
+            rows: parts.iter().map(|part| part.rows).sum(),
+            bytes: parts.iter().map(|part| part.bytes).sum(),
+        };
+        let mut manifest = state.manifest.clone();
+        manifest.checkpoint = Some(CheckpointRecord { number, replay_from: begin, parts });
+        manifest.past.clear();
+        if let Err(error) = self.directory.publish(&manifest) {
+            // Whether the manifest was replaced is not known: the one before may be the one that counts, and the next
+            // opening finds out. Until then both checkpoints and all segments have to stay.
+            self.wal.fail(error.to_string());
+            return Err(error.into());
+        }
+        state.manifest = manifest;
+        self.directory.remove_unnamed_segments(&state.manifest)?;
+        let removable = if planted(Bug::SegmentRemovedEarly) { Epoch(self.wal.epoch().0 + 1) } else { begin };
+        self.wal.remove_before(removable);
+        if let Some(before) = before {
+            self.directory.remove_checkpoint(before)?;
+        }
+        Ok(report)
+    }
+
+    fn write_checkpoint(
+        &self,
+        number: u32,
+        database: u128,
+    ) -> Result<(Epoch, Vec<PartRecord>), CheckpointFailure> {
+        let begin = self.wal.advance();
+        settle(&self.handle)?;
+        let dir = self.directory.checkpoint_dir(number);
+        let workers = (0..self.handle.workers()).map(|worker| WorkerId(worker as u16));
+        let mut files = Vec::new();
+        let mut scans = Vec::new();
+        for worker in workers {
+            let part = worker.0;
+            files.push(PartFile::create(&*self.fs, &dir, part)?);
+            let encoder = PartEncoder::new(PartId { database, checkpoint: number, part });
+            scans.push(start(&self.handle, worker, move |worker| {
+                let tables = worker.shard().tables.borrow();
+                let places = tables.owned().map(|(place, _)| place).collect();
+                PartScan { encoder, places, at: 0, next: None, failed: None }
+            })?);
+        }
+        // Each worker has one slice under way at most; while it walks, what it walked before is written.
+        let mut under_way: Vec<Option<Receiver<PartScan>>> = scans.into_iter().map(Some).collect();
+        let mut done: Vec<Option<PartScan>> = under_way.iter().map(|_| None).collect();
+        while done.iter().any(Option::is_none) {
+            for (at, slot) in under_way.iter_mut().enumerate() {
+                let Some(receiver) = slot.take() else { continue };
+                if self.stopping.load(Ordering::Relaxed) {
+                    return Err(Abort::shutting_down().into());
+                }
+                let mut scan = receiver.wait().map_err(|_| Abort::shutting_down())?;
+                if let Some(error) = scan.failed.take() {
+                    return Err(error.into());
+                }
+                let pieces = scan.encoder.take_full_blocks();
+                if scan.is_done() {
+                    done[at] = Some(scan);
+                } else {
+                    *slot = Some(start(&self.handle, WorkerId(at as u16), move |worker| {
+                        scan.slice(worker);
+                        scan
+                    })?);
+                }
+                for piece in pieces {
+                    files[at].append(&piece)?;
+                }
+            }
+        }
+        let end = self.wal.epoch();
+        let mut parts = Vec::new();
+        for (mut file, scan) in files.into_iter().zip(done.into_iter().flatten()) {
+            let finished = scan.encoder.finish()?;
+            for piece in finished.pieces {
+                file.append(&piece)?;
+            }
+            file.finish()?;
+            parts.push(finished.record);
+        }
+        self.wait_until_durable(end)?;
+        Ok((begin, parts))
+    }
+
+    /// Waits until everything up to `epoch` is durable.
+    pub(crate) fn wait_until_durable(&self, epoch: Epoch) -> Result<(), Abort> {
+        if !self.wal.logs() {
+            return Ok(());
+        }
+        self.wal.want(epoch);
+        let reached = self.wal.wait_for(epoch);
+        if reached { Ok(()) } else { Err(self.wal.refusal()) }
+    }
+}
+
+/// Starts `job` on a worker between transactions.
+fn start<R: Send + 'static>(
+    handle: &Handle<Shard>,
+    worker: WorkerId,
+    job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
+) -> Result<Receiver<R>, Abort> {
+    handle.request(worker, move |worker, sender| sender.send(job(worker))).map_err(|_| Abort::shutting_down())
+}

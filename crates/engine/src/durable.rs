@@ -1,0 +1,290 @@
+//! A database with a directory: opening and closing it, the threads of its flushers, and when checkpoints are made.
+//!
+//! Owns: the directory and its manifest, the flushers' threads, and the keeper, a thread that makes checkpoints. Never:
+//! decides what is in a record, a checkpoint or a manifest.
+//!
+//! # Order of things
+//!
+//! *Opening*: lock the directory; read the manifest; read and verify the WAL ([`Plan`]); start the workers; fill their
+//! trees; publish a manifest with the next incarnation; start its streams. Nothing on disk has changed before recovery has
+//! succeeded, and nothing is written by an incarnation before the manifest names it and says how far the one before counts.
+//!
+//! *Closing*: the keeper ends; the workers complete what is under way, for which they need the flushers; the flushers make
+//! everything durable and end; a manifest is published that says where the streams end, so that the next opening takes
+//! nothing for torn.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use atrapos_durability::directory::{Directory, DirectoryError};
+use atrapos_durability::file::FileSystem;
+use atrapos_durability::manifest::{Manifest, StoredSchema};
+use atrapos_durability::wal::{Incarnation, StreamEnd, StreamId, StreamOptions, StreamWriter};
+use atrapos_runtime::Handle;
+
+use crate::database::OpenError;
+use crate::recovery::{Plan, RecoveryProgress, RecoveryReport};
+use crate::routing::Scheme;
+use crate::shard::Shard;
+use crate::wal::flusher::Flusher;
+use crate::wal::{Durability, Wal};
+
+/// When checkpoints are made besides those that are asked for, and how the WAL is cut.
+#[derive(Clone, Debug)]
+pub(crate) struct Policy {
+    pub(crate) durability: Durability,
+    /// Bytes of WAL after which a checkpoint is made.
+    pub(crate) checkpoint_wal_bytes: u64,
+    /// Time after which a checkpoint is made if there was any change.
+    pub(crate) checkpoint_every: Option<Duration>,
+    pub(crate) segment_bytes: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy {
+            durability: Durability::default(),
+            checkpoint_wal_bytes: 1 << 30,
+            checkpoint_every: None,
+            segment_bytes: StreamOptions::default().segment_bytes,
+        }
+    }
+}
+
+/// The state of the directory.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) manifest: Manifest,
+    pub(crate) next_checkpoint: u32,
+    /// Why the last checkpoint that nobody asked for failed.
+    pub(crate) warning: Option<String>,
+}
+
+/// See the module's introduction.
+pub(crate) struct Durable {
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) directory: Directory,
+    pub(crate) wal: Arc<Wal>,
+    pub(crate) handle: Handle<Shard>,
+    pub(crate) report: RecoveryReport,
+    state: Mutex<State>,
+    policy: Policy,
+    /// Set when the keeper has to end, and a checkpoint under way to be given up.
+    pub(crate) stopping: AtomicBool,
+    keeper_sleeps: (Mutex<()>, Condvar),
+}
+
+#[expect(
+    clippy::disallowed_types,
+    reason = "a flusher waits for its device and the keeper for the flushers: they need threads that may block, and workers never do"
+)]
+type Thread<T> = std::thread::JoinHandle<T>;
+
+/// The threads of a database with a directory.
+#[derive(Debug)]
+pub(crate) struct DurableThreads {
+    flushers: Vec<Thread<Option<StreamEnd>>>,
+    keeper: Thread<()>,
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> Result<Thread<T>, OpenError> {
+    let builder = std::thread::Builder::new().name(name.to_owned());
+    builder.spawn(body).map_err(|error| OpenError::Start(format!("thread '{name}': {error}")))
+}
+
+/// A directory that has been locked and looked through, before anything is started.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    fs: Arc<dyn FileSystem>,
+    directory: Directory,
+    manifest: Manifest,
+    plan: Plan,
+    is_new: bool,
+    policy: Policy,
+}
+
+impl Opened {
+    /// Locks and reads a directory, or creates it.
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        path: &Path,
+        schema: &StoredSchema,
+        streams: usize,
+        policy: Policy,
+    ) -> Result<Opened, OpenError> {
+        let is_new = !Directory::exists(&*fs, path)?;
+        let (directory, manifest) = if is_new {
+            Directory::create(Arc::clone(&fs), path, schema.clone(), streams as u16)?
+        } else {
+            Directory::open(Arc::clone(&fs), path)?
+        };
+        if let Some(difference) = manifest.schema.difference(schema) {
+            return Err(OpenError::OtherSchema { path: path.to_owned(), difference });
+        }
+        let plan = Plan::new(&fs, &directory, &manifest)?;
+        Ok(Opened { fs, directory, manifest, plan, is_new, policy })
+    }
+
+    /// The state that the workers of the new incarnation share.
+    pub(crate) fn wal(&self, stream_of: Vec<usize>) -> Arc<Wal> {
+        Wal::new(self.policy.durability, self.plan.next_epoch, stream_of)
+    }
+
+    /// Fills the trees of the workers, which have been started, and begins the new incarnation.
+    pub(crate) fn recover(
+        self,
+        wal: Arc<Wal>,
+        handle: Handle<Shard>,
+        scheme: &Scheme,
+        progress: &RecoveryProgress,
+    ) -> Result<(Arc<Durable>, DurableThreads), OpenError> {
+        let Opened { fs, directory, mut manifest, plan, is_new, policy } = self;
+        let (past, first_epoch) = (plan.past.clone(), plan.next_epoch);
+        let report = plan.recover(&fs, &directory, manifest.database, &handle, scheme, progress)?;
+        if !is_new {
+            manifest.past = past;
+            manifest.incarnation = Incarnation(manifest.incarnation.0 + 1);
+            manifest.first_epoch = first_epoch;
+            manifest.streams = wal.streams.len() as u16;
+            manifest.closed = None;
+            directory.publish(&manifest)?;
+            directory.remove_unnamed_segments(&manifest)?;
+        }
+        let mut writers = Vec::new();
+        if wal.logs() {
+            for stream in 0..wal.streams.len() {
+                writers.push(StreamWriter::create(
+                    Arc::clone(&fs),
+                    directory.path(),
+                    manifest.database,
+                    manifest.incarnation,
+                    StreamId(stream as u16),
+                    StreamOptions { segment_bytes: policy.segment_bytes },
+                )?);
+            }
+        }
+        let next_checkpoint = manifest.checkpoint.as_ref().map_or(1, |checkpoint| checkpoint.number + 1);
+        let durable = Arc::new(Durable {
+            fs,
+            directory,
+            wal: Arc::clone(&wal),
+            handle: handle.clone(),
+            // What was replayed now would be replayed again: it counts towards the next checkpoint.
+            state: Mutex::new(State { manifest, next_checkpoint, warning: None }),
+            policy,
+            stopping: AtomicBool::new(false),
+            keeper_sleeps: Default::default(),
+            report,
+        });
+        wal.set_checkpoint_at(durable.policy.checkpoint_wal_bytes.saturating_sub(durable.report.wal_bytes));
+        let mut flushers = Vec::new();
+        for (stream, writer) in writers.into_iter().enumerate() {
+            let flusher = Flusher::new(Arc::clone(&wal), stream, writer);
+            let handle = handle.clone();
+            flushers.push(spawn(&format!("atrapos-wal-{stream}"), move || flusher.run(&handle))?);
+        }
+        let keeper = {
+            let durable = Arc::clone(&durable);
+            spawn("atrapos-keeper", move || durable.keep())?
+        };
+        Ok((durable, DurableThreads { flushers, keeper }))
+    }
+}
+
+impl Durable {
+    pub(crate) fn lock_state(&self) -> MutexGuard<'_, State> {
+        // What is in it is replaced as a whole, and only after it has been published.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes checkpoints when they are due, until the database closes.
+    fn keep(&self) {
+        let mut checkpointed = self.wal.epoch();
+        while self.wait_until_due() {
+            let epoch = self.wal.epoch();
+            let bytes = self.wal.bytes();
+            // By the clock, but nothing was committed since.
+            if epoch > checkpointed {
+                let warning = self.checkpoint().err().map(|failure| failure.to_string());
+                checkpointed = self.wal.epoch();
+                self.lock_state().warning = warning;
+            }
+            self.wal.set_checkpoint_at(bytes.saturating_add(self.policy.checkpoint_wal_bytes));
+        }
+    }
+
+    /// Waits until a checkpoint is due. Returns false when the database closes.
+    fn wait_until_due(&self) -> bool {
+        let mut waited = Duration::ZERO;
+        let mut guard = self.keeper_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if self.stopping.load(Ordering::SeqCst) || self.wal.is_failed() {
+                return false;
+            }
+            if self.wal.is_checkpoint_due()
+                || self.policy.checkpoint_every.is_some_and(|every| waited >= every)
+            {
+                return true;
+            }
+            // Flushers do not take the keeper's lock: it looks for itself, a few times a second.
+            let wait = self.policy.checkpoint_every.map_or(LOOK_EVERY, |every| every.min(LOOK_EVERY));
+            let woken = self.keeper_sleeps.1.wait_timeout(guard, wait);
+            guard = woken.unwrap_or_else(PoisonError::into_inner).0;
+            waited += wait;
+        }
+    }
+
+    /// Ends the keeper; a checkpoint under way is given up.
+    fn stop_keeper(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let _guard = self.keeper_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.keeper_sleeps.1.notify_all();
+    }
+
+    /// Says in the manifest where the streams end.
+    fn publish_closed(&self, ends: Vec<StreamEnd>) -> Result<(), DirectoryError> {
+        let mut state = self.lock_state();
+        let mut manifest = state.manifest.clone();
+        manifest.closed = Some(ends);
+        self.directory.publish(&manifest)?;
+        state.manifest = manifest;
+        Ok(())
+    }
+}
+
+/// How often the keeper looks whether a checkpoint is due.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+impl DurableThreads {
+    /// The first half of closing, before the workers end.
+    pub(crate) fn before_workers_end(self, durable: &Durable) -> ClosingFlushers {
+        durable.stop_keeper();
+        // A keeper that panicked has nothing left to do either.
+        let _ = self.keeper.join();
+        ClosingFlushers(self.flushers)
+    }
+}
+
+/// The flushers of a database whose workers are ending.
+pub(crate) struct ClosingFlushers(Vec<Thread<Option<StreamEnd>>>);
+
+impl ClosingFlushers {
+    /// The second half, after the workers have ended.
+    pub(crate) fn after_workers_ended(self, durable: &Durable) -> Option<String> {
+        durable.wal.close();
+        if !durable.wal.logs() {
+            return None;
+        }
+        let ends: Option<Vec<StreamEnd>> =
+            self.0.into_iter().map(|flusher| flusher.join().ok().flatten()).collect();
+        match ends {
+            Some(ends) => durable.publish_closed(ends).err().map(|error| error.to_string()),
+            None => durable.wal.failure().map(str::to_owned),
+        }
+    }
+}

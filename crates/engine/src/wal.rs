@@ -1,0 +1,286 @@
+//! From a committed transaction to a durable one.
+//!
+//! # How it works
+//!
+//! - **One record per transaction.** While a transaction runs, every change appends its redo (key, version, new bytes or the
+//!   bytes that differ) to its branch; what it changes on another worker comes back with the reply. When it commits, its
+//!   home worker stamps the redo with the current *epoch* and appends it to the worker's own [`CommitBuffer`]. So a
+//!   transaction is in one record, in one place, and atomic by construction; nothing central is written.
+//! - **Streams.** The workers of one island share a *stream* of segment files, written by the island's flusher
+//!   ([`flusher`]): it takes what its workers' buffers hold, writes it as one frame, and syncs.
+//! - **Epochs.** The epoch is one number that everybody reads and only flushers (and checkpoints) advance. A flusher *seals*
+//!   an epoch: it advances the number and then takes every buffer. An epoch is *durable* when every stream has sealed it
+//!   and synced what it held. Nothing advances by a timer: a flusher goes round as fast as its device, when there is
+//!   something to make durable, and sleeps otherwise.
+//! - **Acknowledgement.** A transaction is told to its caller when the newest epoch it depends on is durable: its own, if it
+//!   wrote; otherwise the newest epoch of what it *observed* ([`recent`]), if that is not durable yet. What waits is a task
+//!   of the worker ([`harden`]); the worker goes on with others. Locks are released before: whoever reads what is
+//!   not durable yet depends on it, and is told no sooner.
+//! - **Order.** Versions of a partition grow with every change, so changes of one key are ordered by version wherever
+//!   their records lie; and a transaction that saw another's change has the same epoch or a later one. Replay goes epoch by
+//!   epoch, and within an epoch by version.
+//!
+//! # Invariants
+//!
+//! 1. *Sealed means complete.* A commit reads the epoch and appends its record under the lock of its worker's buffer; a flusher
+//!    advances the epoch before it takes the buffers. So a record that is not in a buffer when it is taken has a newer epoch
+//!    than the one sealed. The lock is the worker's own: only its flusher ever contends, once per sync.
+//! 2. *Dependence is monotonic.* If T2 saw a change of T1, T2's home read the epoch after T1's home did (what T2 saw was
+//!    released after T1's commit), so epoch(T2) >= epoch(T1), and T2 survives only if T1 does.
+//! 3. *A failed sync is final.* After any error the instance is failed: nothing is acknowledged any more, nothing new
+//!    commits that wrote, and the error names file and cause.
+
+mod buffer;
+pub(crate) mod flusher;
+mod harden;
+mod recent;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use atrapos_durability::wal::Epoch;
+use atrapos_runtime::{Parker, WorkerId};
+
+pub(crate) use buffer::CommitBuffer;
+pub(crate) use harden::Hardening;
+pub(crate) use recent::Recent;
+
+use crate::abort::{Abort, AbortReason};
+
+/// When the caller of a transaction is told that it committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// When it is certain to survive a crash of process and machine, and so is everything it has read.
+    #[default]
+    Synchronous,
+    /// At once. A crash may lose what was committed in the last `max_loss_ms` milliseconds, never more, and never the middle
+    /// of it: what remains is a state the database was in. When the device does not keep up, callers wait as under
+    /// [`Synchronous`](Durability::Synchronous).
+    Relaxed {
+        /// Milliseconds of committed transactions that a crash may lose.
+        max_loss_ms: u64,
+    },
+    /// At once, and nothing is written: only checkpoints survive.
+    None,
+}
+
+/// What one flusher shows to the others.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct StreamState {
+    /// The newest epoch of which everything in this stream is durable.
+    sealed: AtomicU64,
+    /// Wakes the flusher.
+    parker: Parker,
+    /// The workers whose records it writes.
+    workers: Vec<WorkerId>,
+    /// Segments with nothing newer than this may go (a checkpoint has replaced them).
+    remove_before: AtomicU64,
+    /// Bytes written, frames included; frames; records.
+    pub(crate) bytes: AtomicU64,
+    pub(crate) frames: AtomicU64,
+}
+
+/// What the workers of a durable database share with its flushers.
+#[derive(Debug)]
+pub(crate) struct Wal {
+    /// Read by every commit that wrote; written once per sync.
+    epoch: Line,
+    /// The newest epoch that every stream has sealed.
+    durable: Line,
+    /// Every stream has to seal this epoch, or a newer one: somebody has records in it.
+    wanted: Line,
+    pub(crate) streams: Vec<StreamState>,
+    /// By worker.
+    buffers: Vec<CommitBuffer>,
+    stream_of: Vec<usize>,
+    failed: AtomicBool,
+    failure: OnceLock<String>,
+    closing: AtomicBool,
+    /// Bytes of WAL from which on a checkpoint is due.
+    checkpoint_at: AtomicU64,
+    /// For threads that wait for an epoch.
+    rounds: (Mutex<()>, Condvar),
+    pub(crate) durability: Durability,
+}
+
+/// A number on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Line(AtomicU64);
+
+impl Wal {
+    /// The shared state of a WAL whose first epoch is `first`; `stream_of` tells the stream of each worker.
+    pub(crate) fn new(durability: Durability, first: Epoch, stream_of: Vec<usize>) -> Arc<Wal> {
+        let streams = stream_of.iter().max().map_or(1, |last| last + 1);
+        let sealed = first.0 - 1;
+        let state = |stream: usize| StreamState {
+            sealed: AtomicU64::new(sealed),
+            parker: Parker::new(),
+            workers: (0..stream_of.len())
+                .filter(|worker| stream_of[*worker] == stream)
+                .map(|worker| WorkerId(worker as u16))
+                .collect(),
+            remove_before: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            frames: AtomicU64::new(0),
+        };
+        Arc::new(Wal {
+            epoch: Line(AtomicU64::new(first.0)),
+            durable: Line(AtomicU64::new(sealed)),
+            wanted: Line(AtomicU64::new(0)),
+            streams: (0..streams).map(state).collect(),
+            buffers: stream_of.iter().map(|_| CommitBuffer::default()).collect(),
+            stream_of,
+            failed: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            checkpoint_at: AtomicU64::new(u64::MAX),
+            rounds: Default::default(),
+            durability,
+        })
+    }
+
+    /// Whether commits leave records.
+    #[inline]
+    pub(crate) fn logs(&self) -> bool {
+        self.durability != Durability::None
+    }
+
+    /// Appends the record of a transaction that commits now on `worker`. Returns its epoch.
+    pub(crate) fn commit(&self, worker: WorkerId, changes: &[u8]) -> Epoch {
+        self.buffers[worker.index()].append(&self.epoch.0, changes)
+    }
+
+    /// The present epoch.
+    pub(crate) fn epoch(&self) -> Epoch {
+        Epoch(self.epoch.0.load(Ordering::Acquire))
+    }
+
+    /// The newest durable epoch.
+    #[inline]
+    pub(crate) fn durable(&self) -> Epoch {
+        Epoch(self.durable.0.load(Ordering::Acquire))
+    }
+
+    /// Advances the epoch: when this returns, everything that commits has an epoch of at least the returned one, and what
+    /// committed before has an older one and is in a buffer or further on.
+    pub(crate) fn advance(&self) -> Epoch {
+        let next = self.epoch.0.fetch_add(1, Ordering::SeqCst) + 1;
+        for buffer in &self.buffers {
+            buffer.wait_for_commit();
+        }
+        Epoch(next)
+    }
+
+    /// Asks for everything up to `epoch` to be made durable.
+    pub(crate) fn want(&self, epoch: Epoch) {
+        self.wanted.0.fetch_max(epoch.0, Ordering::SeqCst);
+        self.wake_flushers();
+    }
+
+    fn wake_flushers(&self) {
+        for stream in &self.streams {
+            stream.parker.wake();
+        }
+    }
+
+    /// Tells the flusher of a worker that the worker's buffer has something.
+    pub(crate) fn notify_flusher(&self, worker: WorkerId) {
+        self.streams[self.stream_of[worker.index()]].parker.wake();
+    }
+
+    /// Segments with nothing newer than `epoch` may go.
+    pub(crate) fn remove_before(&self, epoch: Epoch) {
+        for stream in &self.streams {
+            stream.remove_before.fetch_max(epoch.0, Ordering::SeqCst);
+        }
+        self.wake_flushers();
+    }
+
+    /// The flushers make everything durable and end.
+    pub(crate) fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        self.wake_flushers();
+    }
+
+    /// Nothing can be made durable any more.
+    #[cold]
+    pub(crate) fn fail(&self, why: String) {
+        // The first failure is the cause; the others are its consequences.
+        let _ = self.failure.set(why);
+        self.failed.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the instance has failed.
+    #[inline]
+    pub(crate) fn is_failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Why it failed.
+    pub(crate) fn failure(&self) -> Option<&str> {
+        self.failure.get().map(String::as_str)
+    }
+
+    /// What a caller is told who cannot be told that the transaction is durable.
+    #[cold]
+    pub(crate) fn refusal(&self) -> Abort {
+        let why = self.failure().unwrap_or("the WAL could not be written");
+        Abort::explained(
+            AbortReason::NotDurable,
+            format!(
+                "{why}; no write is accepted any more and nothing is reported as committed: find the cause and open the database again"
+            ),
+        )
+    }
+
+    /// Bytes written so far by all streams.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.bytes.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Frames written, and so syncs made, so far by all streams.
+    pub(crate) fn frames(&self) -> u64 {
+        self.streams.iter().map(|stream| stream.frames.load(Ordering::Relaxed)).sum()
+    }
+
+    /// A checkpoint is due when this many bytes have been written.
+    pub(crate) fn set_checkpoint_at(&self, bytes: u64) {
+        self.checkpoint_at.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether a checkpoint is due.
+    pub(crate) fn is_checkpoint_due(&self) -> bool {
+        self.bytes() >= self.checkpoint_at.load(Ordering::Relaxed)
+    }
+
+    /// Tells threads that wait for an epoch that a round has ended.
+    fn show_round(&self) {
+        drop(self.rounds.0.lock().unwrap_or_else(PoisonError::into_inner));
+        self.rounds.1.notify_all();
+    }
+
+    /// Blocks until `epoch` is durable; false when it never will be. Not for workers.
+    pub(crate) fn wait_for(&self, epoch: Epoch) -> bool {
+        let mut guard = self.rounds.0.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            if self.durable() >= epoch {
+                return true;
+            }
+            if self.is_failed() {
+                return false;
+            }
+            guard = self.rounds.1.wait(guard).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// How long a flusher waits between two rounds when nobody waits for it.
+    fn relaxed_interval(&self) -> Option<Duration> {
+        match self.durability {
+            Durability::Relaxed { max_loss_ms } => Some(Duration::from_micros(max_loss_ms * 1000 / 4)),
+            _ => None,
+        }
+    }
+}

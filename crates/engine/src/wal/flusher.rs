@@ -1,0 +1,204 @@
+//! Who writes the WAL: one flusher per island, a state machine with a thread as its pump.
+//!
+//! Owns: the writer of the island's stream. Never: touches a tree, or anything of a worker but its commit buffer.
+//!
+//! A round seals an epoch, takes the buffers, writes one frame and syncs it, and then says so. While a round waits for the
+//! device, workers go on; what they commit goes into the next round: that is all there is to group commit, and it needs no
+//! timer. Under [`Durability::Relaxed`](super::Durability) rounds keep a distance, unless somebody waits.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use atrapos_durability::wal::{Epoch, StreamEnd, StreamWriter, WalError};
+use atrapos_runtime::{Handle, WorkerId};
+
+use super::Wal;
+use crate::planted::{Bug, planted};
+use crate::shard::Shard;
+
+/// See the module's introduction.
+#[derive(Debug)]
+pub(crate) struct Flusher {
+    wal: Arc<Wal>,
+    stream: usize,
+    writer: StreamWriter,
+    /// What was taken from each worker's buffer, in order of the stream's workers.
+    taken: Vec<Vec<u8>>,
+    removed_before: u64,
+}
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Round {
+    /// There was nothing to do.
+    Idle,
+    /// An epoch was sealed.
+    Sealed,
+    /// The instance has failed.
+    Failed,
+}
+
+/// Capacity of a worker's vector beyond which it is given back after a round.
+const KEEP_BYTES: usize = 4 << 20;
+
+impl Flusher {
+    pub(crate) fn new(wal: Arc<Wal>, stream: usize, writer: StreamWriter) -> Flusher {
+        let taken = wal.streams[stream].workers.iter().map(|_| Vec::new()).collect();
+        Flusher { wal, stream, writer, taken, removed_before: 0 }
+    }
+
+    /// Whether there is anything to make durable.
+    fn has_work(&self) -> bool {
+        let state = &self.wal.streams[self.stream];
+        state.sealed.load(Ordering::Relaxed) < self.wal.wanted.0.load(Ordering::SeqCst)
+            || state.remove_before.load(Ordering::Relaxed) > self.removed_before
+            || state.workers.iter().any(|worker| !self.wal.buffers[worker.index()].is_empty())
+    }
+
+    /// Seals an epoch and makes it durable, if there is anything to make durable.
+    pub(crate) fn round(&mut self) -> Round {
+        if self.wal.is_failed() {
+            return Round::Failed;
+        }
+        if !self.has_work() {
+            return Round::Idle;
+        }
+        match self.seal() {
+            Ok(()) => Round::Sealed,
+            Err(error) => {
+                self.wal.fail(error.to_string());
+                Round::Failed
+            }
+        }
+    }
+
+    /// What can be done after those who waited for a round have been told: makes room for what comes, and removes what a
+    /// checkpoint has replaced.
+    pub(crate) fn tidy_up(&mut self) {
+        self.writer.prepare_next();
+        if let Err(error) = self.remove_segments() {
+            self.wal.fail(error.to_string());
+        }
+    }
+
+    fn seal(&mut self) -> Result<(), WalError> {
+        let wal = Arc::clone(&self.wal);
+        let state = &wal.streams[self.stream];
+        // Whatever is appended after this has a newer epoch than the one being sealed (invariant 1).
+        let sealed = wal.epoch.0.fetch_add(1, Ordering::SeqCst);
+        let mut bytes = 0;
+        for (worker, taken) in state.workers.iter().zip(&mut self.taken) {
+            wal.buffers[worker.index()].take(Epoch(sealed), taken);
+            bytes += taken.len();
+        }
+        if bytes > 0 && wal.streams.len() > 1 {
+            // An epoch is durable when all streams have sealed it: the others have to, even with nothing to write.
+            wal.want(Epoch(sealed));
+        }
+        if bytes > 0 || wal.streams.len() > 1 {
+            if planted(Bug::LastRecordSkipped)
+                && let Some(last) = self.taken.iter_mut().rfind(|taken| !taken.is_empty())
+            {
+                skip_last_record(last);
+            }
+            let payloads: Vec<&[u8]> = self.taken.iter().map(Vec::as_slice).collect();
+            self.writer.write_frame(Epoch(sealed), &payloads)?;
+            state.bytes.store(self.writer.bytes_written(), Ordering::Relaxed);
+            state.frames.fetch_add(1, Ordering::Relaxed);
+        }
+        for taken in &mut self.taken {
+            taken.clear();
+            if taken.capacity() > KEEP_BYTES {
+                *taken = Vec::new();
+            }
+        }
+        state.sealed.store(sealed, Ordering::SeqCst);
+        let durable = wal.streams.iter().map(|stream| stream.sealed.load(Ordering::SeqCst)).min();
+        wal.durable.0.fetch_max(durable.unwrap_or(sealed), Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn remove_segments(&mut self) -> Result<(), WalError> {
+        let before = self.wal.streams[self.stream].remove_before.load(Ordering::SeqCst);
+        if before > self.removed_before {
+            self.writer.remove_before(Epoch(before))?;
+            self.removed_before = before;
+        }
+        Ok(())
+    }
+
+    /// Goes round until the WAL is closed, and then until everything is durable. Returns where the stream ends, or `None`
+    /// when the instance has failed.
+    pub(crate) fn run(mut self, handle: &Handle<Shard>) -> Option<StreamEnd> {
+        let wal = Arc::clone(&self.wal);
+        let parker = &wal.streams[self.stream].parker;
+        parker.adopt_current_thread();
+        loop {
+            // Read before the round: what is committed before the closing is in a buffer by then.
+            let closing = wal.closing.load(Ordering::SeqCst);
+            let round = self.round();
+            if round != Round::Idle {
+                wal.show_round();
+            }
+            match round {
+                Round::Failed => {
+                    wake_workers(handle);
+                    wal.wake_flushers();
+                    return None;
+                }
+                Round::Sealed => {
+                    wake_workers(handle);
+                    self.tidy_up();
+                    self.keep_distance();
+                }
+                Round::Idle if closing => return Some(self.writer.position()),
+                Round::Idle => {
+                    let has_news =
+                        || self.has_work() || wal.is_failed() || wal.closing.load(Ordering::SeqCst);
+                    parker.park(has_news, None);
+                }
+            }
+        }
+    }
+
+    /// Lets some time pass before the next round, when durability is relaxed and nobody waits.
+    fn keep_distance(&self) {
+        let Some(interval) = self.wal.relaxed_interval() else { return };
+        let wal = &self.wal;
+        let urgent = || {
+            wal.closing.load(Ordering::SeqCst)
+                || wal.is_failed()
+                || wal.streams[self.stream].sealed.load(Ordering::Relaxed)
+                    < wal.wanted.0.load(Ordering::SeqCst)
+        };
+        // Woken by every commit: the time that is left counts, not the number of wake-ups.
+        let clock = atrapos_runtime::Clock::real();
+        let until = clock.now().after(clock.ticks(interval));
+        loop {
+            let now = clock.now();
+            if now >= until || urgent() {
+                return;
+            }
+            let rest = std::time::Duration::from_nanos(clock.ns(until.since(now)));
+            wal.streams[self.stream].parker.park(urgent, Some(rest));
+        }
+    }
+}
+
+fn wake_workers(handle: &Handle<Shard>) {
+    for worker in 0..handle.workers() {
+        handle.wake(WorkerId(worker as u16));
+    }
+}
+
+/// Leaves out the last record of a buffer: what a planted bug does.
+#[cold]
+fn skip_last_record(records: &mut Vec<u8>) {
+    let mut last = 0;
+    let mut at = 0;
+    while let Some(length) = records.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
+        last = at;
+        at += 12 + u32::from_le_bytes(*length) as usize;
+    }
+    records.truncate(last);
+}

@@ -1,0 +1,159 @@
+//! The transactions of one worker that have ended and wait for an epoch to become durable.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use atrapos_durability::wal::Epoch;
+use atrapos_runtime::{TaskId, Ticks};
+
+use super::{Durability, Recent, Wal};
+use crate::abort::Abort;
+use crate::planted::{Bug, planted};
+use crate::shard::EngineWorker;
+
+/// See the module's introduction.
+#[derive(Debug)]
+pub(crate) struct Hardening {
+    pub(crate) wal: Arc<Wal>,
+    /// Tasks by the epoch they wait for, ascending.
+    waiting: RefCell<VecDeque<(u64, Vec<TaskId>)>>,
+    spare: RefCell<Vec<Vec<TaskId>>>,
+    /// Something was committed since the flusher was last told.
+    dirty: Cell<bool>,
+    /// For each epoch in which something was committed here that may not be durable yet: when that began.
+    began: RefCell<VecDeque<(u64, Ticks)>>,
+    max_loss: Option<Ticks>,
+    /// What this worker's partitions hold that is not durable yet.
+    pub(crate) recent: RefCell<Recent>,
+}
+
+impl Hardening {
+    pub(crate) fn new(wal: Arc<Wal>, tables: usize, max_loss: Option<Ticks>) -> Hardening {
+        Hardening {
+            wal,
+            waiting: RefCell::default(),
+            spare: RefCell::default(),
+            dirty: Cell::new(false),
+            began: RefCell::default(),
+            max_loss,
+            recent: RefCell::new(Recent::new(tables)),
+        }
+    }
+
+    /// Appends the record of a transaction that commits. Returns its epoch.
+    pub(crate) fn commit(&self, worker: &EngineWorker, changes: &[u8]) -> Epoch {
+        let epoch = self.wal.commit(worker.id(), changes);
+        self.dirty.set(true);
+        if self.max_loss.is_some() {
+            let mut began = self.began.borrow_mut();
+            if began.back().is_none_or(|(newest, _)| *newest < epoch.0) {
+                began.push_back((epoch.0, worker.step_time()));
+            }
+        }
+        epoch
+    }
+
+    /// Whether `needs` is durable already.
+    #[inline(always)]
+    pub(crate) fn is_durable(&self, needs: u64) -> bool {
+        needs <= self.wal.durable().0
+    }
+
+    /// Whether the caller of a transaction that depends on `needs` may be told now.
+    #[inline]
+    fn may_tell(&self, worker: &EngineWorker, needs: u64) -> bool {
+        if needs <= self.wal.durable().0 || planted(Bug::ToldBeforeSync) {
+            return true;
+        }
+        match (self.wal.durability, self.max_loss) {
+            (Durability::Relaxed { .. }, Some(max_loss)) => {
+                let durable = self.wal.durable().0;
+                let mut began = self.began.borrow_mut();
+                while began.front().is_some_and(|(epoch, _)| *epoch <= durable) {
+                    began.pop_front();
+                }
+                !self.wal.is_failed()
+                    && began.front().is_none_or(|(_, began)| worker.now().since(*began) < max_loss)
+            }
+            _ => false,
+        }
+    }
+
+    /// Waits until the caller of a transaction that depends on `needs` may be told of it.
+    pub(crate) async fn wait(&self, worker: &EngineWorker, needs: u64) -> Result<(), Abort> {
+        if self.may_tell(worker, needs) {
+            return Ok(());
+        }
+        let mut registered = false;
+        poll_fn(|_| {
+            if needs <= self.wal.durable().0 {
+                return Poll::Ready(Ok(()));
+            }
+            if self.wal.is_failed() {
+                return Poll::Ready(Err(self.wal.refusal()));
+            }
+            if !registered {
+                registered = true;
+                self.register(needs, worker.current_task());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn register(&self, needs: u64, task: TaskId) {
+        let mut waiting = self.waiting.borrow_mut();
+        let at = waiting.iter().rposition(|(epoch, _)| *epoch <= needs);
+        match at {
+            Some(at) if waiting[at].0 == needs => waiting[at].1.push(task),
+            at => {
+                let mut tasks = self.spare.borrow_mut().pop().unwrap_or_default();
+                tasks.push(task);
+                waiting.insert(at.map_or(0, |at| at + 1), (needs, tasks));
+            }
+        }
+    }
+
+    /// Called once per step: tells the flusher of new records, and wakes whom it has served. Returns whether there was
+    /// anything to do.
+    #[inline]
+    pub(crate) fn step(&self, worker: &EngineWorker) -> bool {
+        if self.dirty.replace(false) {
+            self.wal.notify_flusher(worker.id());
+        }
+        if !self.has_news() {
+            return false;
+        }
+        self.wake_served(worker);
+        true
+    }
+
+    /// Whether tasks wait that could go on.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        let waiting = self.waiting.borrow();
+        match waiting.front() {
+            None => false,
+            Some((epoch, _)) => *epoch <= self.wal.durable().0 || self.wal.is_failed(),
+        }
+    }
+
+    #[inline(never)]
+    fn wake_served(&self, worker: &EngineWorker) {
+        let durable = self.wal.durable().0;
+        let failed = self.wal.is_failed();
+        let mut waiting = self.waiting.borrow_mut();
+        while let Some((epoch, _)) = waiting.front()
+            && (*epoch <= durable || failed)
+        {
+            let (_, mut tasks) = waiting.pop_front().expect("it was just looked at");
+            for task in tasks.drain(..) {
+                worker.wake(task);
+            }
+            self.spare.borrow_mut().push(tasks);
+        }
+    }
+}

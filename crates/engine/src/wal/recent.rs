@@ -1,0 +1,92 @@
+//! What one worker's partitions hold that is not durable yet: for the key of every change, the epoch of its transaction.
+//!
+//! A reader has to wait for what it observed, rows and their absence alike. Versions cannot tell: they are given when a row
+//! is written, epochs when its transaction commits. So when a transaction commits, the keys it changed here are noted in a
+//! table of fixed size, by hash, with the epoch; whoever accesses a key that hashes there depends on that epoch. A
+//! collision makes somebody wait who need not; nobody is ever missed. Ranges depend on the newest change of their
+//! partition.
+
+use atrapos_durability::wal::Epoch;
+use atrapos_storage::lock::LockTarget;
+
+use crate::partition::Place;
+use crate::routing::head_of;
+
+/// Slots; a power of two. At two million changes a second and a sync of 2 ms, some thousand are in use.
+const SLOTS: usize = 1 << 14;
+
+/// See the module's introduction.
+#[derive(Debug)]
+pub(crate) struct Recent {
+    slots: Box<[u64]>,
+    /// The newest epoch of any change noted, by table.
+    tables: Vec<u64>,
+}
+
+impl Recent {
+    pub(crate) fn new(tables: usize) -> Recent {
+        Recent { slots: vec![0; SLOTS].into_boxed_slice(), tables: vec![0; tables] }
+    }
+
+    #[inline]
+    fn slot(place: Place, key: &[u8]) -> usize {
+        const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut hash = (head_of(key) ^ u64::from(place.table.0) << 56).wrapping_mul(MULTIPLIER);
+        if key.len() > 8 {
+            for chunk in key[8..].chunks(8) {
+                hash = (hash.rotate_left(23) ^ head_of(chunk)).wrapping_mul(MULTIPLIER);
+            }
+        }
+        (hash >> 32) as usize & (SLOTS - 1)
+    }
+
+    /// A transaction of `epoch` has changed `key`.
+    #[inline]
+    pub(crate) fn note(&mut self, place: Place, key: &[u8], epoch: Epoch) {
+        // The end of a visitor may be told after younger transactions have committed: epochs do not come in order.
+        let slot = &mut self.slots[Self::slot(place, key)];
+        *slot = epoch.0.max(*slot);
+        let table = &mut self.tables[place.table.at()];
+        *table = epoch.0.max(*table);
+    }
+
+    /// The newest epoch on which an access to `target` may depend.
+    #[inline]
+    pub(crate) fn of(&self, place: Place, target: &LockTarget) -> u64 {
+        match target {
+            LockTarget::Key(key) => self.slots[Self::slot(place, key)],
+            LockTarget::Range { .. } => self.tables[place.table.at()],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use atrapos_storage::{Key, KeyBuf};
+
+    use super::*;
+    use crate::schema::TableId;
+
+    #[test]
+    fn what_was_noted_is_found_and_ranges_see_the_newest() {
+        let place = Place { table: TableId(1), partition: 0 };
+        let mut recent = Recent::new(2);
+        for key in 0..100_000_u64 {
+            recent.note(place, &key.encode(), Epoch(key / 1000 + 1));
+            assert!(recent.of(place, &LockTarget::Key(key.encode())) > key / 1000);
+        }
+        let range = LockTarget::Range { lower: KeyBuf::new(), upper: None };
+        assert_eq!(recent.of(place, &range), 100);
+        assert_eq!(recent.of(Place { table: TableId(0), partition: 0 }, &range), 0);
+    }
+
+    #[test]
+    fn epochs_of_one_slot_never_go_back() {
+        let place = Place { table: TableId(0), partition: 0 };
+        let mut recent = Recent::new(1);
+        let key = 7_u64.encode();
+        recent.note(place, &key, Epoch(9));
+        recent.note(place, &key, Epoch(8));
+        assert_eq!(recent.of(place, &LockTarget::Key(key)), 9);
+    }
+}

@@ -1,0 +1,9 @@
+//! What a directory promises: whatever was reported as committed is there again, whatever was not is there whole or not at
+//! all, and damage and failures are told and never served.
+
+mod crash;
+mod failures;
+#[cfg(feature = "planted")]
+mod planted;
+mod reopen;
+mod support;

@@ -1,0 +1,33 @@
+//! Planted bugs: each is noticed by the crashes that find nothing wrong without it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use atrapos::planted::{Bug, with};
+
+use crate::support::crash_once;
+
+fn caught(bug: Bug) {
+    for seed in 0..400 {
+        let crash = || catch_unwind(AssertUnwindSafe(|| crash_once(seed)));
+        if !matches!(with(bug, crash), Ok(Ok(()))) {
+            assert_eq!(crash_once(seed), Ok(()), "without the bug nothing is wrong");
+            return;
+        }
+    }
+    panic!("{bug:?} was not noticed");
+}
+
+#[test]
+fn telling_before_the_sync_is_caught() {
+    caught(Bug::ToldBeforeSync);
+}
+
+#[test]
+fn telling_a_reader_early_is_caught() {
+    caught(Bug::ReaderToldEarly);
+}
+
+#[test]
+fn a_skipped_record_is_caught() {
+    caught(Bug::LastRecordSkipped);
+}

@@ -1,0 +1,327 @@
+//! Closing and opening: everything comes back, with other workers too, and through checkpoints.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use atrapos::{
+    Abort, AbortReason, Database, Durability, KeyRange, LoadProgress, OpenError, Schema, Table, row,
+};
+
+use crate::support::{ByNumber, KEYS, Note, Notes, builder, directory, files, note, schema};
+
+fn fill(db: &Database, from: u64, to: u64) {
+    let notes = db.table::<Notes>().unwrap();
+    for key in from..to {
+        db.run(notes.at(&key), async move |tx| tx.insert(notes, key, note(key as usize, key)).await).unwrap();
+    }
+}
+
+/// All rows, and the number of entries of the index.
+fn contents(db: &Database) -> (Vec<(u64, Note)>, u64) {
+    let (notes, by_number) = (db.table::<Notes>().unwrap(), db.index::<ByNumber>().unwrap());
+    db.verify().unwrap();
+    let rows =
+        db.run(notes.at(&0), async move |tx| tx.scan(notes, KeyRange::all(), usize::MAX).await).unwrap();
+    (rows, db.len(by_number.id()).unwrap())
+}
+
+fn close(db: Database) {
+    let report = db.close(Duration::from_secs(5));
+    assert_eq!((report.dropped, report.failure), (0, None));
+}
+
+#[test]
+fn everything_comes_back_with_any_number_of_workers() {
+    let files = files();
+    let db = builder(&files, 2).open(directory()).unwrap();
+    fill(&db, 0, 60);
+    let notes = db.table::<Notes>().unwrap();
+    db.run(notes.at(&7), async move |tx| {
+        tx.update(notes, 7, |note| note.text = "another text, and a longer one".repeat(3)).await?;
+        tx.delete(notes, 8).await.map(drop)
+    })
+    .unwrap();
+    let before = contents(&db);
+    close(db);
+    for workers in [1, 2, 3, 5] {
+        let db = builder(&files, workers).open(directory()).unwrap();
+        assert_eq!(contents(&db), before, "{workers} workers");
+        if workers == 2 {
+            db.checkpoint().unwrap();
+        }
+        // Later writes are newer than everything that was recovered.
+        let text = format!("{workers} workers");
+        db.run(notes_at(&db, 7), {
+            let notes = db.table::<Notes>().unwrap();
+            async move |tx| {
+                let text = text.clone();
+                tx.update(notes, 7, move |note| note.text = text).await.map(drop)
+            }
+        })
+        .unwrap();
+        let after = contents(&db);
+        close(db);
+        let db = builder(&files, workers + 1).open(directory()).unwrap();
+        assert_eq!(contents(&db), after);
+        db.run(notes_at(&db, 7), {
+            let notes = db.table::<Notes>().unwrap();
+            async move |tx| {
+                tx.update(notes, 7, |note| note.text = "another text, and a longer one".repeat(3))
+                    .await
+                    .map(drop)
+            }
+        })
+        .unwrap();
+        close(db);
+    }
+}
+
+fn notes_at(db: &Database, key: u64) -> atrapos::Route {
+    db.table::<Notes>().unwrap().at(&key)
+}
+
+#[test]
+fn what_is_loaded_is_durable_when_the_load_returns() {
+    let files = files();
+    let db = builder(&files, 2).open(directory()).unwrap();
+    let notes = db.table::<Notes>().unwrap();
+    let loaded = db.load(&LoadProgress::default(), move |loader| {
+        for key in loader.share_of(notes, 0, KEYS - 1).into_iter().flatten() {
+            loader.add(notes, &key, &note(key as usize, key))?;
+        }
+        Ok(())
+    });
+    assert_eq!(loaded, Ok(KEYS));
+    let before = contents(&db);
+    let after = files.power_cut(7);
+    let db = builder(&after, 3).open(directory()).unwrap();
+    assert_eq!(contents(&db), before);
+    assert_eq!(
+        db.recovery_report().unwrap().rows,
+        2 * KEYS,
+        "rows and index entries come from the checkpoint"
+    );
+}
+
+#[test]
+fn a_checkpoint_makes_segments_unnecessary_and_they_go() {
+    let files = files();
+    let db = builder(&files, 2).segment_bytes(8 << 10).open(directory()).unwrap();
+    fill(&db, 0, 600);
+    let segments = |files: &atrapos_durability::file::ModelFiles| {
+        use atrapos_durability::file::FileSystem;
+        files.list(&directory().join("wal")).unwrap().len()
+    };
+    let many = segments(&files);
+    assert!(many > 5, "{many} segments");
+    let report = db.checkpoint().unwrap();
+    assert_eq!((report.number, report.rows), (1, 1200));
+    fill(&db, 600, 640);
+    assert!(segments(&files) < many, "{} of {many} segments", segments(&files));
+    let before = contents(&db);
+    let after = files.power_cut(1);
+    let db = builder(&after, 1).open(directory()).unwrap();
+    assert_eq!(contents(&db), before);
+}
+
+#[test]
+fn checkpoints_are_made_by_themselves_when_the_wal_grows() {
+    let files = files();
+    let db = builder(&files, 2).checkpoint_wal_bytes(4 << 10).open(directory()).unwrap();
+    let made = |files: &atrapos_durability::file::ModelFiles| {
+        use atrapos_durability::file::FileSystem;
+        !files.list(&directory().join("checkpoint")).unwrap().is_empty()
+    };
+    fill(&db, 0, 100);
+    // A thread of its own makes it; how long that takes is not this test's to say.
+    while !made(&files) {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_checkpoint_leaves_out_what_is_not_finished() {
+    let files = files();
+    let db = Arc::new(builder(&files, 2).open(directory()).unwrap());
+    fill(&db, 0, 20);
+    let before = contents(&db);
+    let notes = db.table::<Notes>().unwrap();
+    let (changed, was_changed) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let may_go_on = std::sync::Mutex::new(may_go_on);
+    // It changes rows on both workers, and waits in the middle for a lock that a session holds.
+    let blocker = db.spawn_session(atrapos::WorkerId(1), async move |session| {
+        session
+            .run(&notes.at(&900), async move |tx| {
+                tx.insert(notes, 900, note(0, 900)).await?;
+                tx.get(notes, 0).await?;
+                changed.send(()).unwrap();
+                loop {
+                    // Keeps its locks without keeping the worker.
+                    tx.get(notes, 1).await?;
+                    tx.get(notes, 2).await?;
+                    if may_go_on.lock().unwrap().try_recv().is_ok() {
+                        return Err::<(), _>(Abort::user("done"));
+                    }
+                }
+            })
+            .await
+    });
+    was_changed.recv().unwrap();
+    let waiting = db
+        .submit(notes.at(&3), async move |tx| {
+            tx.update(notes, 3, |note| note.text = "unfinished".to_owned()).await?;
+            tx.delete(notes, 4).await?;
+            tx.insert(notes, 500, note(0, 500)).await?;
+            tx.get(notes, 900).await.map(drop)
+        })
+        .unwrap();
+    // A checkpoint cannot wait for it.
+    let report = db.checkpoint().unwrap();
+    let crashed = files.power_cut(3);
+    let after = builder(&crashed, 1).open(directory()).unwrap();
+    assert_eq!(contents(&after), before);
+    assert_eq!(report.rows, 40);
+    go_on.send(()).unwrap();
+    assert_eq!(blocker.unwrap().join().unwrap().unwrap_err().reason(), AbortReason::User);
+    waiting.wait().unwrap();
+    let finished = contents(&db);
+    let after = builder(&files.power_cut(4), 1).open(directory()).unwrap();
+    assert_eq!(contents(&after), finished);
+}
+
+#[test]
+fn the_schema_is_stored_and_another_one_is_refused() {
+    struct Strange;
+    row! { #[derive(Clone, Debug)] struct Other { number: u32 } }
+    impl Table for Strange {
+        type Key = u64;
+        type Row = Other;
+        const NAME: &'static str = "notes";
+    }
+    let files = files();
+    let db = builder(&files, 2).open(directory()).unwrap();
+    fill(&db, 0, 10);
+    let before = contents(&db);
+    close(db);
+    let with = |schema: Schema| {
+        Database::builder(schema).workers(1).pin(false).files(Arc::new(files.clone())).open(directory())
+    };
+    let error = with(Schema::new().table::<Strange>()).unwrap_err();
+    assert!(matches!(error, OpenError::OtherSchema { .. }), "{error}");
+    assert!(error.to_string().contains("notes"), "{error}");
+    // Without any declaration everything is there.
+    let stored =
+        || Database::existing().workers(3).pin(false).files(Arc::new(files.clone())).open(directory());
+    let db = stored().unwrap();
+    assert!(db.table::<Strange>().unwrap_err().to_string().contains("other columns"));
+    let notes = db.table::<Notes>().unwrap();
+    let insert = || db.run(notes.at(&77), async move |tx| tx.insert(notes, 77, note(1, 77)).await);
+    assert_eq!(insert().unwrap_err().reason(), AbortReason::Misuse, "its index is not known yet");
+    assert_eq!(contents(&db), before);
+    insert().unwrap();
+    db.verify().unwrap();
+    assert_eq!(db.columns(notes.id()).len(), 3);
+    drop(db);
+    assert_eq!(contents(&with(schema()).unwrap()).0.len(), 11);
+}
+
+#[test]
+fn a_directory_is_opened_once_and_other_mistakes_are_told() {
+    let scratch = Scratch::new("mistakes");
+    let open = || Database::builder(schema()).workers(1).pin(false).open(&scratch.0);
+    let db = open().unwrap();
+    let error = open().unwrap_err().to_string();
+    assert!(error.contains("is open in") && error.contains(&std::process::id().to_string()), "{error}");
+    assert!(db.recovery_report().is_some());
+    close(db);
+    std::fs::write(scratch.0.join("MANIFEST"), b"nonsense").unwrap();
+    let error = open().unwrap_err().to_string();
+    assert!(error.contains("MANIFEST"), "{error}");
+    let missing = Database::open(scratch.0.join("nothing")).unwrap_err().to_string();
+    assert!(missing.contains("holds no database"), "{missing}");
+    std::fs::create_dir(scratch.0.join("full")).unwrap();
+    std::fs::write(scratch.0.join("full/thesis.txt"), b"years of work").unwrap();
+    let full = Database::builder(schema()).workers(1).open(scratch.0.join("full")).unwrap_err().to_string();
+    assert!(full.contains("thesis.txt"), "{full}");
+    let relaxed = Database::builder(schema())
+        .durability(Durability::Relaxed { max_loss_ms: 0 })
+        .open(scratch.0.join("relaxed"))
+        .unwrap_err();
+    assert!(matches!(relaxed, OpenError::Setting(_)));
+    let none = Database::existing().in_memory().unwrap_err().to_string();
+    assert!(none.contains("declare"), "{none}");
+}
+
+#[test]
+fn without_durability_only_checkpoints_survive() {
+    let files = files();
+    let none = || builder(&files, 2).durability(Durability::None).open(directory());
+    let db = none().unwrap();
+    fill(&db, 0, 20);
+    let before = contents(&db);
+    db.checkpoint().unwrap();
+    fill(&db, 20, 40);
+    close(db);
+    assert_eq!(contents(&none().unwrap()), before);
+    let memory = builder(&files, 1).in_memory().unwrap();
+    assert!(memory.checkpoint().unwrap_err().to_string().contains("in memory"));
+    assert_eq!(memory.wal_statistics(), None);
+}
+
+#[test]
+fn relaxed_durability_becomes_durable_without_being_asked() {
+    let files = files();
+    let relaxed = Durability::Relaxed { max_loss_ms: 20 };
+    let db = builder(&files, 2).durability(relaxed).open(directory()).unwrap();
+    fill(&db, 0, 50);
+    let epoch = |db: &Database| db.wal_statistics().unwrap().durable_epoch;
+    let first = epoch(&db);
+    fill(&db, 50, 51);
+    // The bound is kept by a thread that does not wait for this one; how long that takes is not this test's to say.
+    while epoch(&db) == first {
+        std::thread::yield_now();
+    }
+    let before = contents(&db);
+    close(db);
+    assert_eq!(contents(&builder(&files, 2).open(directory()).unwrap()), before);
+}
+
+/// A real directory that is removed.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("atrapos-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn real_files_hold_a_database() {
+    let scratch = Scratch::new("real");
+    let open = |workers| Database::builder(schema()).workers(workers).pin(false).open(&scratch.0).unwrap();
+    let db = open(2);
+    fill(&db, 0, 100);
+    let before = contents(&db);
+    db.checkpoint().unwrap();
+    close(db);
+    let db = open(1);
+    assert_eq!(contents(&db), before);
+    drop(db);
+    assert_eq!(contents(&Database::open(&scratch.0).map(with_index).unwrap()), before);
+}
+
+/// Makes the index of a database opened without its schema known.
+fn with_index(db: Database) -> Database {
+    db.index::<ByNumber>().unwrap();
+    db
+}

@@ -1,0 +1,256 @@
+//! A table, clients whose writes can be judged after a crash, and directories.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use atrapos::sim::Simulation;
+use atrapos::{
+    Abort, AbortReason, Builder, Database, Index, Route, Schema, Session, Table, TableRef, WorkerId, row,
+};
+use atrapos_durability::file::ModelFiles;
+
+row! {
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub(crate) struct Note {
+        pub(crate) client: u32,
+        pub(crate) number: u64,
+        pub(crate) text: String,
+    }
+}
+
+/// Rows that clients write; cut evenly among the workers.
+pub(crate) struct Notes;
+
+impl Table for Notes {
+    type Key = u64;
+    type Row = Note;
+    const NAME: &'static str = "notes";
+}
+
+/// The notes of a client by number.
+pub(crate) struct ByNumber;
+
+impl Index for ByNumber {
+    type Table = Notes;
+    type Key = (u32, u64);
+    const NAME: &'static str = "notes_by_number";
+    const UNIQUE: bool = false;
+    fn key(_: &u64, note: &Note) -> (u32, u64) {
+        (note.client, note.number)
+    }
+}
+
+pub(crate) const KEYS: u64 = 1000;
+
+pub(crate) fn schema() -> Schema {
+    Schema::new().table::<Notes>().index::<ByNumber>().split_evenly("notes", 0, KEYS - 1)
+}
+
+pub(crate) fn builder(files: &ModelFiles, workers: usize) -> Builder {
+    Database::builder(schema())
+        .workers(workers)
+        .pin(false)
+        .huge_pages(false)
+        .segment_bytes(16 << 10)
+        .files(Arc::new(files.clone()))
+}
+
+pub(crate) fn directory() -> &'static Path {
+    Path::new("/data/notes")
+}
+
+/// A model of files in which the directory can be made.
+pub(crate) fn files() -> ModelFiles {
+    let files = ModelFiles::new();
+    use atrapos_durability::file::FileSystem;
+    files.create_dir(Path::new("/data")).expect("the model takes it");
+    files.sync_dir(Path::new("/")).expect("the model takes it");
+    files
+}
+
+/// A small generator (SplitMix64).
+#[derive(Clone, Debug)]
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.next() % end
+    }
+}
+
+/// Rows that each client writes in one transaction, all with the same number.
+const ROWS: u64 = 3;
+
+/// What one client knows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Witness {
+    /// The number of the newest transaction handed over.
+    pub(crate) submitted: u64,
+    /// Of the newest one reported as committed.
+    pub(crate) acknowledged: u64,
+    /// The newest number that somebody was told to have read.
+    pub(crate) observed: u64,
+}
+
+pub(crate) type Witnesses = Rc<RefCell<Vec<Witness>>>;
+
+/// The keys of a client's rows: spread over the table, and so over the workers.
+pub(crate) fn keys_of(client: usize) -> [u64; ROWS as usize] {
+    std::array::from_fn(|at| client as u64 * 2 + at as u64 * (KEYS / ROWS))
+}
+
+/// The key of the row that a client inserts and deletes in turn.
+pub(crate) fn extra_of(client: usize) -> u64 {
+    KEYS - 1 - client as u64
+}
+
+pub(crate) fn note(client: usize, number: u64) -> Note {
+    // Rows change their lengths now and then: some changes are logged whole, others in part.
+    let text = "x".repeat((number / 4 % 7 * 9) as usize);
+    Note { client: client as u32, number, text }
+}
+
+/// Writes number `number` into all rows of the client; every other transaction the extra row is there.
+pub(crate) async fn write(
+    session: &Session,
+    notes: TableRef<Notes>,
+    client: usize,
+    number: u64,
+) -> Result<(), Abort> {
+    let keys = keys_of(client);
+    session
+        .run(&notes.at(&keys[0]), async move |tx| {
+            for key in keys {
+                let new = note(client, number);
+                if tx.update(notes, key, move |row| *row = new).await?.is_none() {
+                    tx.insert(notes, key, note(client, number)).await?;
+                }
+            }
+            if number % 2 == 1 {
+                tx.run(notes.insert_if_absent(extra_of(client), note(client, number))).await?;
+            } else {
+                tx.delete(notes, extra_of(client)).await?;
+            }
+            // Now and then a transaction changes its mind.
+            if number % 7 == 3 { Err(Abort::user("changed its mind")) } else { Ok(()) }
+        })
+        .await
+}
+
+/// The numbers in a client's rows, as one transaction sees them.
+pub(crate) async fn read(
+    session: &Session,
+    notes: TableRef<Notes>,
+    client: usize,
+) -> Result<[Option<u64>; 3], Abort> {
+    let keys = keys_of(client);
+    session
+        .run(&notes.at(&keys[0]), async move |tx| {
+            let mut numbers = [None; 3];
+            for (number, key) in numbers.iter_mut().zip(keys) {
+                *number = tx.get(notes, key).await?.map(|note| note.number);
+            }
+            Ok(numbers)
+        })
+        .await
+}
+
+/// Starts clients that write, and read what others write, until something fails.
+pub(crate) fn start_clients(
+    simulation: &Simulation,
+    workers: usize,
+    clients: usize,
+    transactions: u64,
+    seed: u64,
+) -> Witnesses {
+    let notes = simulation.table::<Notes>().expect("it is in the schema");
+    let witnesses: Witnesses = Rc::new(RefCell::new(vec![Witness::default(); clients]));
+    for client in 0..clients {
+        let witnesses = Rc::clone(&witnesses);
+        let mut random = Random(seed ^ (client as u64) << 32);
+        let _ = simulation.spawn_session(WorkerId((client % workers) as u16), async move |session| {
+            for number in 1..=transactions {
+                if random.below(3) == 0 {
+                    let other = random.below(clients as u64) as usize;
+                    match read(&session, notes, other).await {
+                        Ok(numbers) => {
+                            assert!(
+                                numbers.iter().all(|number| *number == numbers[0]),
+                                "partial: {numbers:?}"
+                            );
+                            let mut witnesses = witnesses.borrow_mut();
+                            let observed = &mut witnesses[other].observed;
+                            *observed = numbers[0].unwrap_or(0).max(*observed);
+                        }
+                        Err(abort) => return assert_eq!(abort.reason(), AbortReason::NotDurable),
+                    }
+                }
+                witnesses.borrow_mut()[client].submitted = number;
+                match write(&session, notes, client, number).await {
+                    Ok(()) => witnesses.borrow_mut()[client].acknowledged = number,
+                    Err(abort) if abort.reason() == AbortReason::User => {}
+                    Err(abort) => return assert_eq!(abort.reason(), AbortReason::NotDurable),
+                }
+            }
+        });
+    }
+    witnesses
+}
+
+/// Opens what a crash has left and compares it with what the clients know. `Err` says what is wrong.
+pub(crate) fn judge(files: &ModelFiles, workers: usize, witnesses: &[Witness]) -> Result<Database, String> {
+    let db =
+        builder(files, workers).open(directory()).map_err(|error| format!("it does not open: {error}"))?;
+    let notes = db.table::<Notes>().map_err(|error| error.to_string())?;
+    db.verify().map_err(|error| format!("it is not whole: {error}"))?;
+    for (client, witness) in witnesses.iter().enumerate() {
+        let keys = keys_of(client);
+        let read = db.run(Route::worker(WorkerId(0)), async move |tx| {
+            let mut rows = Vec::new();
+            for key in keys {
+                rows.push(tx.get(notes, key).await?);
+            }
+            Ok((rows, tx.get(notes, extra_of(client)).await?))
+        });
+        let (rows, extra) = read.map_err(|abort| abort.to_string())?;
+        let number = rows[0].as_ref().map_or(0, |row| row.number);
+        let expected = (number > 0).then(|| note(client, number));
+        if rows.iter().any(|row| *row != expected) {
+            return Err(format!("client {client}: a transaction is there in part: {rows:?}"));
+        }
+        if (number % 2 == 1) != extra.is_some() {
+            return Err(format!("client {client}: number {number}, but the extra row is {extra:?}"));
+        }
+        if number < witness.acknowledged.max(witness.observed) || number > witness.submitted {
+            return Err(format!("client {client}: number {number} is there, the client knows {witness:?}"));
+        }
+    }
+    Ok(db)
+}
+
+/// One run of clients on a simulation that is cut off somewhere, and the judgement.
+pub(crate) fn crash_once(seed: u64) -> Result<(), String> {
+    let mut random = Random(seed);
+    let workers = 1 + random.below(3) as usize;
+    let streams = 1 + random.below(workers as u64) as usize;
+    let files = files();
+    let mut simulation =
+        Simulation::durable(schema(), workers, streams, seed, Arc::new(files.clone()), directory())
+            .map_err(|error| error.to_string())?;
+    let witnesses = start_clients(&simulation, workers, 6, 40, seed);
+    simulation.run_for(random.below(30_000));
+    let after = if random.below(2) == 0 { files.power_cut(random.next()) } else { files.kill() };
+    let known = witnesses.borrow().clone();
+    drop(simulation);
+    judge(&after, 1 + random.below(3) as usize, &known).map(drop)
+}

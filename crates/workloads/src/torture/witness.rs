@@ -1,0 +1,89 @@
+//! What remembers, outside the database, what clients were told: the only memory that a killed process may be judged by.
+//!
+//! Owns: which facts there are and where each is kept. Never: keeps them; that is up to whoever implements [`Witness`].
+
+use super::schema::CLIENTS;
+
+/// Clients that read the marks of others.
+pub const READERS: usize = 2;
+
+/// A part of the data that is loaded in one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// TATP's tables.
+    Tatp,
+    /// Marks and purses.
+    Marks,
+}
+
+/// One fact: a number that only grows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Slot {
+    /// 1 when a part has been loaded, and the load has been reported as complete.
+    Loaded(Part),
+    /// The last transaction of a client that it handed over.
+    Submitted(usize),
+    /// The last transaction of a client that was reported as committed.
+    Acknowledged(usize),
+    /// The newest transaction of a client that a reader was shown.
+    Observed {
+        /// The reader, below [`READERS`].
+        reader: usize,
+        /// Whose transaction it was.
+        client: usize,
+    },
+}
+
+const PARTS: usize = 2;
+const PER_CLIENT: usize = 2 + READERS;
+
+impl Slot {
+    /// How many slots there are.
+    pub const COUNT: usize = PARTS + CLIENTS * PER_CLIENT;
+
+    /// The slot's number, from 0 and below [`COUNT`](Slot::COUNT).
+    #[must_use]
+    pub fn index(self) -> usize {
+        let of_client = |client: usize, at: usize| PARTS + client * PER_CLIENT + at;
+        match self {
+            Slot::Loaded(part) => part as usize,
+            Slot::Submitted(client) => of_client(client, 0),
+            Slot::Acknowledged(client) => of_client(client, 1),
+            Slot::Observed { reader, client } => of_client(client, 2 + reader),
+        }
+    }
+}
+
+/// A witness failed: what it remembers cannot be relied on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the witness failed: {0}")]
+pub struct WitnessError(pub String);
+
+/// Remembers facts. What [`write`](Witness::write) has returned from survives the death of the process by any signal.
+pub trait Witness: Sync {
+    /// What was written last; 0 at first.
+    fn read(&self, slot: Slot) -> u64;
+
+    /// Writes a number. Each slot has one writer.
+    ///
+    /// # Errors
+    /// When it cannot be kept.
+    fn write(&self, slot: Slot, value: u64) -> Result<(), WitnessError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_slot_has_a_place_of_its_own() {
+        let mut slots = vec![Slot::Loaded(Part::Tatp), Slot::Loaded(Part::Marks)];
+        for client in 0..CLIENTS {
+            slots.extend([Slot::Submitted(client), Slot::Acknowledged(client)]);
+            slots.extend((0..READERS).map(|reader| Slot::Observed { reader, client }));
+        }
+        let places: std::collections::BTreeSet<usize> = slots.iter().map(|slot| slot.index()).collect();
+        assert_eq!((slots.len(), places.len()), (Slot::COUNT, Slot::COUNT));
+        assert_eq!(places.last(), Some(&(Slot::COUNT - 1)));
+    }
+}
