@@ -34,7 +34,8 @@ fn print_life(title: &str, outcome: &Result<Option<i64>, Abort>, events: &[Trace
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let schema = Schema::new().table::<Items>().split_evenly("items", 1, 100);
-    let db = Database::builder(schema).workers(2).in_memory()?;
+    let directory = std::env::temp_dir().join(format!("atrapos-life-{}", std::process::id()));
+    let db = Database::builder(schema).workers(2).open(&directory)?;
     let items = db.table::<Items>()?;
     for id in [1, 2, 99] {
         db.run(items.at(&id), async move |tx| tx.insert(items, id, Item { stock: 10 }).await)?;
@@ -77,5 +78,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "locks entered: {} by the first, {} by the second; actions sent to another worker: {} and {}",
         local.locks_entered, crossing.locks_entered, local.remote_actions, crossing.remote_actions
     );
+    drop(db);
+    std::fs::remove_dir_all(directory)?;
     Ok(())
 }

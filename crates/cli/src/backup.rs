@@ -13,8 +13,7 @@ use crate::{output, store};
 /// `atrapos backup`.
 pub(crate) fn backup(args: &BackupArgs) -> Result<(), CliError> {
     let report = copy(store::files(), &args.directory, &args.to).map_err(|error| match error {
-        BackupError::Original(error) => refused(error),
-        BackupError::Copy(error) => refused(error),
+        BackupError::Original(error) | BackupError::Copy(error) => refused(error),
         error => CliError::failed(error),
     })?;
     let checkpoint = match report.checkpoint {

@@ -42,28 +42,23 @@ fn refuse(path: &Path, why: impl std::fmt::Display) -> CliError {
 
 /// A fresh directory that goes when the command ends.
 pub(crate) fn temporary(prefix: &str) -> Result<TempDir, CliError> {
-    let candidates = [std::env::temp_dir(), PathBuf::from(".")];
-    let make = |parent: &Path| tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
-    let made = match candidates.iter().find(|parent| !is_in_memory(parent)).map(|parent| make(parent)) {
-        Some(Ok(directory)) => Ok(directory),
-        // The one on a disk may not be writable; one in memory is better than none, if it is said.
-        _ => {
-            let made = make(&candidates[0]);
-            if is_in_memory(&candidates[0]) {
-                output::complain(&format!(
-                    "warning: {} is in memory, so nothing really becomes durable; use --dir to name a directory on a disk",
-                    candidates[0].display()
-                ));
-            }
-            made
-        }
-    };
-    let directory = made.map_err(|error| {
+    let system = std::env::temp_dir();
+    let mut parents = [system.clone(), PathBuf::from(".")];
+    // Stable: among equals, the system's place comes first.
+    parents.sort_by_key(|parent| is_in_memory(parent));
+    let make = |parent: &PathBuf| tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
+    let directory = parents.iter().find_map(|parent| make(parent).ok()).ok_or_else(|| {
         CliError::bad_input(format!(
-            "no temporary directory can be made in {}: {error}; use --dir to name a directory",
-            candidates[0].display()
+            "no temporary directory can be made in {}; use --dir to name an empty directory",
+            system.display()
         ))
     })?;
+    if is_in_memory(directory.path()) {
+        output::complain(&format!(
+            "warning: {} is in memory, so nothing really becomes durable; use --dir to name a directory on a disk",
+            directory.path().display()
+        ));
+    }
     interrupt::remove_at_exit(directory.path());
     Ok(directory)
 }

@@ -287,9 +287,9 @@ fn live(
         };
     }
     if is_ready {
-        summary.killed += 1
+        summary.killed += 1;
     } else {
-        summary.killed_early += 1
+        summary.killed_early += 1;
     }
     child.0.kill().map_err(|error| Broken(format!("a child could not be killed: {error}")))?;
     match wait(child)? {

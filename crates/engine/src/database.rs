@@ -11,6 +11,7 @@ use std::sync::RwLock;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use atrapos_durability::backup::{BackupError, BackupReport, backup};
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::file::{FileSystem, RealFiles};
 use atrapos_durability::manifest::{Manifest, StoredColumn};
@@ -738,6 +739,25 @@ impl Database {
         }
     }
 
+    /// Copies the database to the directory `to`, which must be empty or not exist, while transactions go on. Everything that
+    /// was reported as committed before the call is in the copy; open it like any database.
+    ///
+    /// # Errors
+    /// When files cannot be read or written, `to` is in use, or the database has no directory.
+    pub fn backup(&self, to: impl AsRef<Path>) -> Result<BackupReport, BackupFailure> {
+        refuse_on_worker()?;
+        let Some((durable, _)) = &self.durable else {
+            return Err(Abort::because(
+                AbortReason::Misuse,
+                "a database in memory has no files to copy; open it with a path",
+            )
+            .into());
+        };
+        // No checkpoint is published meanwhile, so the copy never has to start over.
+        let _state = durable.lock_state();
+        Ok(backup(Arc::clone(&durable.fs), durable.directory.path(), to.as_ref())?)
+    }
+
     /// What opening the database brought back; nothing for a database in memory.
     #[must_use]
     pub fn recovery_report(&self) -> Option<&RecoveryReport> {
@@ -799,6 +819,17 @@ pub(crate) fn settle(handle: &Handle<Shard>) -> Result<(), Abort> {
         handle.submit(from, start).map_err(|_| Abort::shutting_down())?;
         receiver.wait().map_err(|_| Abort::shutting_down())
     })
+}
+
+/// Why a backup could not be made. What is at its place is not a database.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupFailure {
+    /// Files could not be copied.
+    #[error(transparent)]
+    Copy(#[from] BackupError),
+    /// The database has no directory.
+    #[error(transparent)]
+    Refused(#[from] Abort),
 }
 
 /// What the WAL of a database has done since it was opened.

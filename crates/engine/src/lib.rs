@@ -44,11 +44,13 @@ mod wal;
 
 pub use abort::{Abort, AbortReason, Advice};
 pub use action::{Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operation, Update};
+pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_runtime::{Ticks, WorkerId};
 pub use atrapos_storage::{Column, ColumnType, Field, FixedStr, Key, KeyBuf, Row, row};
 pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{
-    Builder, CloseReport, Database, OpenError, SessionHandle, Submitted, WalStatistics, WorkerReport,
+    BackupFailure, Builder, CloseReport, Database, OpenError, SessionHandle, Submitted, WalStatistics,
+    WorkerReport,
 };
 pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;

@@ -280,6 +280,8 @@ impl Hardening {
         let epoch = self.commit(worker, &home.redo);
         core.trace
             .event(worker, Stage::Log, || format!("{} bytes of redo, in epoch {}", home.redo.len(), epoch.0));
+        core.trace
+            .event(worker, Stage::Harden, || format!("its caller is told when epoch {} is durable", epoch.0));
         home.note_changes(&mut self.recent.borrow_mut(), epoch);
         Ok(Ending { commit: true, epoch, needs: epoch.0 })
     }

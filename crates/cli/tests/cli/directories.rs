@@ -175,7 +175,7 @@ fn what_is_no_database_is_refused() {
         (&["torture", "--dir", text(directory.path())], "not empty"),
         (&["torture", "--kills", "0"], "--kills 0"),
         (&["torture", "--subscribers", "0"], "0 subscribers"),
-        (&["torture", "--seconds-per-round", "-1"], "--seconds-per-round -1"),
+        (&["torture", "--seconds-per-round", "nan"], "--seconds-per-round NaN"),
     ] {
         let complaint = refused(arguments);
         assert!(complaint.contains(what), "{arguments:?} said: {complaint}");

@@ -98,4 +98,49 @@ mod tests {
         buffer.take(Epoch(7), &mut taken);
         assert!(taken.is_empty() && buffer.is_empty());
     }
+
+    /// Threads commit while another seals epochs. Returns whether a record came after its epoch had been sealed.
+    fn comes_late(commit: impl Fn(&CommitBuffer, &AtomicU64) + Sync) -> bool {
+        const ROUNDS: u64 = 20_000;
+        let (buffer, epoch) = (CommitBuffer::default(), AtomicU64::new(1));
+        let ended = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while ended.load(Ordering::Relaxed) == 0 {
+                        commit(&buffer, &epoch);
+                    }
+                });
+            }
+            let mut late = false;
+            let (mut taken, mut before) = (Vec::new(), 0);
+            for _ in 0..ROUNDS {
+                let sealed = epoch.fetch_add(1, Ordering::SeqCst);
+                buffer.take(Epoch(sealed), &mut taken);
+                late |= epochs(&taken).iter().any(|epoch| *epoch <= before);
+                taken.clear();
+                before = sealed;
+            }
+            ended.store(1, Ordering::Relaxed);
+            late
+        })
+    }
+
+    #[test]
+    fn nothing_follows_an_epoch_that_was_sealed() {
+        let commit = |buffer: &CommitBuffer, epoch: &AtomicU64| {
+            buffer.append(epoch, b"");
+        };
+        assert!(!comes_late(commit));
+    }
+
+    #[cfg(feature = "planted")]
+    #[test]
+    fn planted_reading_the_epoch_before_the_lock_is_caught() {
+        let commit = |buffer: &CommitBuffer, epoch: &AtomicU64| {
+            crate::planted::with(Bug::EpochReadBeforeLock, || buffer.append(epoch, b""));
+        };
+        // It takes an unlucky moment; there are many.
+        assert!((0..50).any(|_| comes_late(commit)));
+    }
 }

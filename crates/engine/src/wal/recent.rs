@@ -3,8 +3,9 @@
 //! A reader has to wait for what it observed, rows and their absence alike. Versions cannot tell: they are given when a row
 //! is written, epochs when its transaction commits. So when a transaction commits, the keys it changed here are noted in a
 //! table of fixed size, by hash, with the epoch; whoever accesses a key that hashes there depends on that epoch. A
-//! collision makes somebody wait who need not; nobody is ever missed. Ranges depend on the newest change of their
-//! partition.
+//! collision makes somebody wait who need not; nobody is ever missed. Changes are noted under the first eight bytes of
+//! their keys as well (the routing prefix of most), for ranges within one such prefix; wider ranges depend on the newest
+//! change of their table on this worker.
 
 use atrapos_durability::wal::Epoch;
 use atrapos_storage::lock::LockTarget;
@@ -40,12 +41,21 @@ impl Recent {
         (hash >> 32) as usize & (SLOTS - 1)
     }
 
+    /// Where changes of keys that begin with `head` are noted for ranges.
+    #[inline]
+    fn slot_of_head(place: Place, head: u64) -> usize {
+        let hash = (head ^ u64::from(place.table.0) << 48).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (hash >> 32) as usize & (SLOTS - 1)
+    }
+
     /// A transaction of `epoch` has changed `key`.
     #[inline]
     pub(crate) fn note(&mut self, place: Place, key: &[u8], epoch: Epoch) {
         // The end of a visitor may be told after younger transactions have committed: epochs do not come in order.
-        let slot = &mut self.slots[Self::slot(place, key)];
-        *slot = epoch.0.max(*slot);
+        for at in [Self::slot(place, key), Self::slot_of_head(place, head_of(key))] {
+            let slot = &mut self.slots[at];
+            *slot = epoch.0.max(*slot);
+        }
         let table = &mut self.tables[place.table.at()];
         *table = epoch.0.max(*table);
     }
@@ -55,9 +65,17 @@ impl Recent {
     pub(crate) fn of(&self, place: Place, target: &LockTarget) -> u64 {
         match target {
             LockTarget::Key(key) => self.slots[Self::slot(place, key)],
+            LockTarget::Range { lower, upper: Some(upper) } if within_one_head(lower, upper) => {
+                self.slots[Self::slot_of_head(place, head_of(lower))]
+            }
             LockTarget::Range { .. } => self.tables[place.table.at()],
         }
     }
+}
+
+/// Whether all keys of a range begin with the same eight bytes.
+fn within_one_head(lower: &[u8], upper: &[u8]) -> bool {
+    lower.len() >= 8 && upper.len() >= 8 && lower[..8] == upper[..8]
 }
 
 #[cfg(test)]
@@ -75,6 +93,15 @@ mod tests {
             recent.note(place, &key.encode(), Epoch(key / 1000 + 1));
             assert!(recent.of(place, &LockTarget::Key(key.encode())) > key / 1000);
         }
+        let within = LockTarget::Range {
+            lower: KeyBuf::from_slice(&[7_u64.to_be_bytes().as_slice(), &[1]].concat()),
+            upper: Some(KeyBuf::from_slice(&[7_u64.to_be_bytes().as_slice(), &[2]].concat())),
+        };
+        assert!(recent.of(place, &within) >= 1);
+        recent.note(place, &[7_u64.to_be_bytes().as_slice(), &[1, 5]].concat(), Epoch(200));
+        assert_eq!(recent.of(place, &within), 200);
+        recent.slots.fill(0);
+        recent.tables[1] = 100;
         let range = LockTarget::Range { lower: KeyBuf::new(), upper: None };
         assert_eq!(recent.of(place, &range), 100);
         assert_eq!(recent.of(Place { table: TableId(0), partition: 0 }, &range), 0);

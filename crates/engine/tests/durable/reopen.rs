@@ -255,6 +255,29 @@ fn a_directory_is_opened_once_and_other_mistakes_are_told() {
 }
 
 #[test]
+fn a_backup_of_a_running_database_opens_with_what_was_committed_before_it() {
+    let files = files();
+    let db = builder(&files, 2).open(directory()).unwrap();
+    fill(&db, 0, 40);
+    db.checkpoint().unwrap();
+    fill(&db, 40, 60);
+    let before = contents(&db);
+    let to = std::path::Path::new("/data/copy");
+    db.backup(to).unwrap();
+    fill(&db, 60, 70);
+    let copy = builder(&files, 3).open(to).unwrap();
+    assert_eq!(contents(&copy), before);
+    fill(&copy, 500, 510);
+    assert_eq!(contents(&copy).0.len(), 70);
+    assert_eq!(contents(&db).0.len(), 70);
+    assert!(db.backup(to).is_err(), "there is a database already");
+    let memory = builder(&files, 1).in_memory().unwrap();
+    assert!(
+        memory.backup(std::path::Path::new("/data/other")).unwrap_err().to_string().contains("in memory")
+    );
+}
+
+#[test]
 fn without_durability_only_checkpoints_survive() {
     let files = files();
     let none = || builder(&files, 2).durability(Durability::None).open(directory());

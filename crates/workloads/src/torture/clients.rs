@@ -16,6 +16,7 @@ use super::schema::{CLIENTS, Handles, Mark, PURSES, ROWS, TOKEN_EVERY, Token, ma
 use super::witness::{READERS, Slot, Witness};
 use crate::driver::{self, Clients, Routing, RunOptions};
 use crate::random::Random;
+use crate::recorder::ClassTally;
 use crate::tatp::Tatp;
 
 /// What was done in a round.
@@ -256,7 +257,7 @@ impl Turn<'_> {
             run: round,
         };
         let result = driver::run(self.db, tatp, &options, self.stop, |_| {})?;
-        let tatp = result.tallies_all.iter().map(|tally| tally.completed()).sum();
+        let tatp = result.tallies_all.iter().map(ClassTally::completed).sum();
         Ok(Tally { tatp, ..Tally::default() })
     }
 }
