@@ -83,6 +83,31 @@ get-access-data, update-subscriber-data, update-location, insert-call-forwarding
     Micro(MicroArgs),
     /// The limits of the machine: bare lookups, messages and increments, without any engine around them.
     Raw(RawArgs),
+    /// How long a database takes to come back after its process has ended, compared with making it anew without logging.
+    Recovery(RecoveryArgs),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecoveryArgs {
+    /// Number of TATP subscribers.
+    #[arg(long, value_name = "N", default_value_t = 800_000)]
+    pub(crate) subscribers: u64,
+    /// Updates that are logged and replayed.
+    #[arg(long, value_name = "N", default_value_t = 10_000_000)]
+    pub(crate) updates: u64,
+    /// Numbers of workers to measure with, one after the other.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2")]
+    pub(crate) workers: Vec<usize>,
+    /// Where all random choices follow from.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Keep the database here; the directory must be empty or not exist, and only one number of workers makes sense then
+    /// [default: a temporary directory].
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Also write the result as one JSON object to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
 }
 
 /// What every measurement takes.

@@ -27,7 +27,7 @@ const SESSIONS_DURABLE: usize = 2048;
 const SESSIONS_MAX: usize = 8192;
 
 /// Milliseconds that relaxed durability may lose by default.
-const MAX_LOSS_MS_DEFAULT: u64 = 100;
+pub(crate) const MAX_LOSS_MS_DEFAULT: u64 = 100;
 
 /// Longer than anybody wants to wait, and short enough to be added up.
 const SECONDS_MAX: f64 = 1e7;

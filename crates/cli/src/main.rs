@@ -20,6 +20,7 @@ mod machine;
 mod output;
 mod progress;
 mod raw;
+mod recovery;
 mod resident;
 mod store;
 mod table;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Bench { benchmark: BenchCommand::Tatp(args) } => bench::tatp(args),
         Command::Bench { benchmark: BenchCommand::Micro(args) } => bench::micro(args),
         Command::Bench { benchmark: BenchCommand::Raw(args) } => raw::raw(args),
+        Command::Bench { benchmark: BenchCommand::Recovery(args) } => recovery::recovery(args),
         Command::Topology(args) => topology::topology(args),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Backup(args) => backup::backup(args),

@@ -5,7 +5,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use atrapos::LoadProgress;
+use atrapos::{LoadProgress, RecoveryProgress};
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 fn bar(length: u64, template: &str) -> ProgressBar {
@@ -39,6 +39,35 @@ pub(crate) fn while_loading<R: Send>(
             bar.finish_and_clear();
         });
         let result = load();
+        done.store(true, Ordering::Relaxed);
+        result
+    })
+}
+
+/// Opens a database while showing how far its recovery is.
+pub(crate) fn while_recovering<R: Send>(progress: &RecoveryProgress, open: impl FnOnce() -> R + Send) -> R {
+    let bar = bar(100, "recovering {bar:32} {percent:>3}%  {msg}");
+    if bar.is_hidden() {
+        return open();
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let ((rows, rows_total), (bytes, bytes_total)) = (progress.rows(), progress.wal_bytes());
+                // Rows of the checkpoint and bytes of the WAL count alike as shares of what there is of them.
+                let share = |done: u64, total: u64| (done * 50).checked_div(total).unwrap_or(50);
+                bar.set_position(share(rows, rows_total) + share(bytes, bytes_total));
+                bar.set_message(format!(
+                    "{} rows, {} changes",
+                    HumanCount(rows),
+                    HumanCount(progress.changes())
+                ));
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            bar.finish_and_clear();
+        });
+        let result = open();
         done.store(true, Ordering::Relaxed);
         result
     })

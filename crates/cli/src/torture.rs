@@ -64,7 +64,7 @@ impl Plan {
     fn draw(round: u64, random: &mut Random, longest: Duration) -> Plan {
         let workers = random.between(1, WORKERS_MAX);
         let topology = TOPOLOGIES[random.below(TOPOLOGIES.len() as u64) as usize];
-        // Short lives as often as long ones.
+        // Mostly short lives: much of what can go wrong happens soon after the start.
         let life = longest.mul_f64(random.unit() * random.unit());
         let end = if random.small(ORDERLY_EVERY) == 0 {
             End::Orderly(life)

@@ -265,6 +265,7 @@ impl Builder {
         runtime.cpus = Some(cpus.clone());
         runtime.pin = pin;
         runtime.inbox_slots = self.inbox_slots.next_power_of_two();
+        runtime.limits.tasks_in_flight = TASKS_IN_FLIGHT;
         let runtime = runtime.start(factory).map_err(|error| OpenError::Start(error.to_string()))?;
         let durable = match opened {
             None => None,
@@ -305,6 +306,10 @@ fn live_machine() -> Machine {
     let affinity = affinity.map(|cpus| cpus.into_iter().map(|cpu| CpuId(cpu as u32)).collect::<CpuSet>());
     Machine::live(&LiveOptions::new(affinity))
 }
+
+/// Sessions and transactions that a worker hosts before it takes no more from outside. Transactions that wait for a device are
+/// among them: there have to be enough to keep the worker busy meanwhile.
+const TASKS_IN_FLIGHT: usize = 1 << 14;
 
 /// Workers beyond this number are surely a mistake.
 const WORKERS_MAX: usize = 4096;

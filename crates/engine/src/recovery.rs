@@ -512,6 +512,9 @@ impl Replay {
         }
         // Mostly in order already.
         self.order.sort_by_key(|change| (change.epoch, change.version));
+        if planted(Bug::VersionsIgnored) {
+            self.order.sort_by_key(|change| (change.epoch, std::cmp::Reverse(change.version)));
+        }
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();
         for group in self.order.chunks(TOGETHER) {

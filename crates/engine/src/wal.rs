@@ -71,8 +71,10 @@ pub enum Durability {
 pub(crate) struct StreamState {
     /// The newest epoch of which everything in this stream is durable.
     sealed: AtomicU64,
-    /// Wakes the flusher.
+    /// Wakes the flusher when it has nothing to do.
     parker: Parker,
+    /// Wakes it when it keeps a distance between two rounds.
+    pause: Parker,
     /// The workers whose records it writes.
     workers: Vec<WorkerId>,
     /// Segments with nothing newer than this may go (a checkpoint has replaced them).
@@ -118,6 +120,7 @@ impl Wal {
         let state = |stream: usize| StreamState {
             sealed: AtomicU64::new(sealed),
             parker: Parker::new(),
+            pause: Parker::new(),
             workers: (0..stream_of.len())
                 .filter(|worker| stream_of[*worker] == stream)
                 .map(|worker| WorkerId(worker as u16))
@@ -183,6 +186,7 @@ impl Wal {
     fn wake_flushers(&self) {
         for stream in &self.streams {
             stream.parker.wake();
+            stream.pause.wake();
         }
     }
 

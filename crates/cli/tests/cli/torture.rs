@@ -72,9 +72,11 @@ mod planted {
 
     #[test]
     fn planted_mistakes_are_found() {
-        for bug in ["last-record-skipped", "segment-removed-early"] {
+        for bug in
+            ["last-record-skipped", "segment-removed-early", "checkpoint-of-unfinished", "reader-told-early"]
+        {
             let temporary = tempfile::tempdir().expect("a directory");
-            let mut command = atrapos(&["torture", "--kills", "100", "--seed", "3", "--planted", bug]);
+            let mut command = atrapos(&["torture", "--kills", "400", "--seed", "3", "--planted", bug]);
             let output = command.env("TMPDIR", temporary.path()).output().expect("the command starts");
             assert_eq!(output.status.code(), Some(1), "{bug} was not found: {}", stdout(&output));
             let complaint = stderr(&output);

@@ -133,6 +133,7 @@ impl Flusher {
         let wal = Arc::clone(&self.wal);
         let parker = &wal.streams[self.stream].parker;
         parker.adopt_current_thread();
+        wal.streams[self.stream].pause.adopt_current_thread();
         loop {
             // Read before the round: what is committed before the closing is in a buffer by then.
             let closing = wal.closing.load(Ordering::SeqCst);
@@ -171,7 +172,7 @@ impl Flusher {
                 || wal.streams[self.stream].sealed.load(Ordering::Relaxed)
                     < wal.wanted.0.load(Ordering::SeqCst)
         };
-        // Woken by every commit: the time that is left counts, not the number of wake-ups.
+        // It may be woken for no reason: the time that is left counts.
         let clock = atrapos_runtime::Clock::real();
         let until = clock.now().after(clock.ticks(interval));
         loop {
@@ -180,7 +181,7 @@ impl Flusher {
                 return;
             }
             let rest = std::time::Duration::from_nanos(clock.ns(until.since(now)));
-            wal.streams[self.stream].parker.park(urgent, Some(rest));
+            wal.streams[self.stream].pause.park(urgent, Some(rest));
         }
     }
 }
