@@ -1,14 +1,16 @@
 //! Interleaved look-ups: the first accesses of independent transactions, made together so that their cache misses overlap.
 //!
 //! A transaction that has touched nothing yet may be put off without any isolation being lost. So before a transaction
-//! begins (for the key its route names), or at its first access, when others are ready to run, it only notes its key here; when [`BATCH`] keys are there, or nothing else is
-//! ready, all are looked up level by level with prefetching, and their transactions go on with the positions found. What
-//! a data-oriented engine can do and a thread-per-transaction engine cannot.
+//! begins (for the key its route names), or at its first access, when others are ready to run, it only notes its key here and
+//! goes to the end of the queue of ready tasks. When its turn comes, its key and those of the next ones in the queue, up to
+//! [`BATCH`], are looked up level by level with prefetching; so what was brought into the cache is used at once, however
+//! long the queue is. What a data-oriented engine can do and a thread-per-transaction engine cannot.
 //!
 //! Invariant: a position that was found is a hint. The tree checks it (no two trees, and no two states of one, have the
 //! same stamp) and looks again when something has moved in between.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::Poll;
 
@@ -57,7 +59,8 @@ pub(crate) struct Routed<'a> {
 /// The look-ups that wait on one worker.
 #[derive(Debug, Default)]
 pub(crate) struct Lookups {
-    waiting: RefCell<ArrayVec<Entry, BATCH>>,
+    /// In the order in which their tasks were queued.
+    waiting: RefCell<VecDeque<Entry>>,
     /// By index of the task.
     hints: RefCell<Vec<Hint>>,
     next_ticket: Cell<u64>,
@@ -70,70 +73,73 @@ impl Lookups {
         worker.ready_len() > 0 || !self.waiting.borrow().is_empty()
     }
 
-    /// Puts off the look-up of `key` for the current task, which will be woken.
+    /// Puts off the look-up of `key` for the current task, which goes to the end of the queue.
     #[inline(always)]
     pub(crate) fn put_off(&self, worker: &EngineWorker, place: Place, key: &KeyBuf) -> LookupTicket {
         let ticket = LookupTicket(self.next_ticket.get());
         self.next_ticket.set(ticket.0 + 1);
-        let full = {
-            let mut waiting = self.waiting.borrow_mut();
-            waiting.push(Entry { place, key: key.clone(), task: worker.current_task(), ticket });
-            waiting.is_full()
-        };
-        if full {
-            self.flush(worker);
-        }
+        let task = worker.current_task();
+        self.waiting.borrow_mut().push_back(Entry { place, key: key.clone(), task, ticket });
+        worker.wake(task);
         ticket
     }
 
-    /// Waits for the result of the look-up that was put off for the current task.
+    /// Waits for the turn of the current task and returns the result of the look-up that was put off for it.
     #[inline(always)]
     pub(crate) async fn result(&self, worker: &EngineWorker, ticket: LookupTicket) -> Position {
-        // The task is woken when its result is there; looking before that would mostly be in vain.
         let mut asked = false;
         poll_fn(|_| {
             if !std::mem::replace(&mut asked, true) {
                 return Poll::Pending;
             }
-            match self.take(worker.current_task(), ticket) {
-                Some(position) => Poll::Ready(position),
-                None => Poll::Pending,
-            }
+            Poll::Ready(self.take(worker, ticket))
         })
         .await
     }
 
-    /// Takes the result of the current task's look-up; `None` while it is still waiting.
+    /// Takes the result of the current task's look-up, which is made now, with others, if it was not made with others before.
     #[inline(always)]
-    pub(crate) fn take(&self, task: TaskId, ticket: LookupTicket) -> Option<Position> {
-        let hints = self.hints.borrow();
-        let hint = hints.get(task.index())?;
-        (hint.ticket == ticket).then_some(hint.position)
+    pub(crate) fn take(&self, worker: &EngineWorker, ticket: LookupTicket) -> Position {
+        let task = worker.current_task();
+        loop {
+            if let Some(hint) = self.hints.borrow().get(task.index())
+                && hint.ticket == ticket
+            {
+                return hint.position;
+            }
+            if !self.make_some(worker) {
+                // Its entry is gone: somebody else's ticket. The tree finds the row without a hint.
+                return Position::unknown();
+            }
+        }
     }
 
-    /// Makes the waiting look-ups and wakes their tasks. Returns whether there were any.
+    /// Makes the look-ups that have waited longest. Returns whether there were any.
     #[inline(never)]
-    pub(crate) fn flush(&self, worker: &EngineWorker) -> bool {
+    fn make_some(&self, worker: &EngineWorker) -> bool {
         let mut waiting = self.waiting.borrow_mut();
         if waiting.is_empty() {
             return false;
         }
+        let together: ArrayVec<Entry, BATCH> = {
+            let count = waiting.len().min(BATCH);
+            waiting.drain(..count).collect()
+        };
         let tables = worker.shard().tables.borrow();
-        let mut probes: ArrayVec<Probe<'_>, BATCH> =
-            waiting.iter().map(|entry| Probe::new(&tables.partition(entry.place).tree, &entry.key)).collect();
+        let mut probes: ArrayVec<Probe<'_>, BATCH> = together
+            .iter()
+            .map(|entry| Probe::new(&tables.partition(entry.place).tree, &entry.key))
+            .collect();
         locate_batch(&mut probes);
         let mut hints = self.hints.borrow_mut();
-        for (entry, probe) in waiting.iter().zip(&probes) {
+        for (entry, probe) in together.iter().zip(&probes) {
             let at = entry.task.index();
             if at >= hints.len() {
                 hints.resize(at + 1, Hint { ticket: LookupTicket::NONE, position: Position::unknown() });
             }
             hints[at] = Hint { ticket: entry.ticket, position: probe.position };
-            worker.wake(entry.task);
         }
         worker.shard().stats.interleaved.add(probes.len() as u64);
-        drop(probes);
-        waiting.clear();
         true
     }
 }

@@ -81,11 +81,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     #[inline(always)]
     fn looked_up(&mut self, place: Place, ticket: LookupTicket) -> Poll<Result<O::Output, Abort>> {
         let worker = self.tx.worker();
-        let shard = worker.shard();
-        let Some(position) = shard.lookups.take(worker.current_task(), ticket) else {
-            self.tx.core().suspending();
-            return Poll::Pending;
-        };
+        let position = worker.shard().lookups.take(worker, ticket);
         self.attempt(place, Some(position))
     }
 

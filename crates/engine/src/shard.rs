@@ -235,10 +235,6 @@ impl RuntimeShard for Shard {
         worker.shard().hardening.as_ref().is_some_and(Hardening::has_news)
     }
 
-    fn on_ready_drained(worker: &Rc<EngineWorker>) -> bool {
-        worker.shard().lookups.flush(worker)
-    }
-
     fn next_deadline(worker: &Rc<EngineWorker>) -> Option<Ticks> {
         deadlock::next_check(worker)
     }

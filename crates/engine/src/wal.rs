@@ -37,7 +37,6 @@ mod recent;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Parker, WorkerId};
@@ -75,6 +74,8 @@ pub(crate) struct StreamState {
     parker: Parker,
     /// Wakes it when it keeps a distance between two rounds.
     pause: Parker,
+    /// A worker has nothing left to do but to wait for the next round.
+    hurry: AtomicBool,
     /// The workers whose records it writes.
     workers: Vec<WorkerId>,
     /// Segments with nothing newer than this may go (a checkpoint has replaced them).
@@ -121,6 +122,7 @@ impl Wal {
             sealed: AtomicU64::new(sealed),
             parker: Parker::new(),
             pause: Parker::new(),
+            hurry: AtomicBool::new(false),
             workers: (0..stream_of.len())
                 .filter(|worker| stream_of[*worker] == stream)
                 .map(|worker| WorkerId(worker as u16))
@@ -193,6 +195,15 @@ impl Wal {
     /// Tells the flusher of a worker that the worker's buffer has something.
     pub(crate) fn notify_flusher(&self, worker: WorkerId) {
         self.streams[self.stream_of[worker.index()]].parker.wake();
+    }
+
+    /// Tells the flusher of a worker that the worker has nothing to do until the next round is over.
+    pub(crate) fn hurry(&self, worker: WorkerId) {
+        let stream = &self.streams[self.stream_of[worker.index()]];
+        if !stream.hurry.load(Ordering::Relaxed) {
+            stream.hurry.store(true, Ordering::SeqCst);
+            stream.pause.wake();
+        }
     }
 
     /// Segments with nothing newer than `epoch` may go.
@@ -277,14 +288,6 @@ impl Wal {
                 return false;
             }
             guard = self.rounds.1.wait(guard).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// How long a flusher waits between two rounds when nobody waits for it.
-    fn relaxed_interval(&self) -> Option<Duration> {
-        match self.durability {
-            Durability::Relaxed { max_loss_ms } => Some(Duration::from_micros(max_loss_ms * 1000 / 4)),
-            _ => None,
         }
     }
 }

@@ -180,7 +180,7 @@ const CACHE_LINE: usize = 64;
 
 /// Asks for a cache line to be read soon. Has no effect but on time.
 #[inline(always)]
-fn prefetch_line(address: *const u8) {
+pub(crate) fn prefetch_line(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch does not access memory in any way a program can see; every x86-64 processor has it.
     unsafe {

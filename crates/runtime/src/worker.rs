@@ -39,13 +39,6 @@ pub trait Shard: Sized + 'static {
         false
     }
 
-    /// Called when no task is ready, at least once per step. Returns whether it made any ready, in which case these are
-    /// polled in the same step (within its limits) and it is called again.
-    fn on_ready_drained(worker: &Rc<Worker<Self>>) -> bool {
-        let _ = worker;
-        false
-    }
-
     /// Whether anything that threads outside have published waits for [`background`](Self::background). Asked between
     /// raising the worker's sleep flag and sleeping; whoever publishes such a thing calls [`Handle::wake`] after it.
     fn has_arrivals(worker: &Rc<Worker<Self>>) -> bool {
@@ -487,16 +480,10 @@ impl<S: Shard> Worker<S> {
 
     #[inline]
     fn poll_tasks(self: &Rc<Self>, tasks_per_step: usize) -> usize {
-        let mut polled = 0;
-        loop {
-            polled += self.core.tasks.poll_ready(tasks_per_step - polled);
-            // A burst ends here: what it asks of others is not kept back until the next one has been polled.
-            self.publish_if_publishing();
-            // The second look keeps a shard that says "woken" without having woken anything from holding the step.
-            if polled == tasks_per_step || !S::on_ready_drained(self) || self.core.tasks.ready_len() == 0 {
-                return polled;
-            }
-        }
+        let polled = self.core.tasks.poll_ready(tasks_per_step);
+        // What the polls ask of others is not kept back for the background work.
+        self.publish_if_publishing();
+        polled
     }
 
     #[inline]

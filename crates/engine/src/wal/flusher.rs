@@ -4,15 +4,16 @@
 //!
 //! A round seals an epoch, takes the buffers, writes one frame and syncs it, and then says so. While a round waits for the
 //! device, workers go on; what they commit goes into the next round: that is all there is to group commit, and it needs no
-//! timer. Under [`Durability::Relaxed`](super::Durability) rounds keep a distance, unless somebody waits.
+//! timer. Rounds keep a distance from each other while the workers have other things to do ([`Flusher::keep_distance`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use atrapos_durability::wal::{Epoch, StreamEnd, StreamWriter, WalError};
-use atrapos_runtime::{Handle, WorkerId};
+use atrapos_runtime::{Clock, Handle, Ticks, WorkerId};
 
-use super::Wal;
+use super::{Durability, Wal};
 use crate::planted::{Bug, planted};
 use crate::shard::Shard;
 
@@ -25,6 +26,7 @@ pub(crate) struct Flusher {
     /// What was taken from each worker's buffer, in order of the stream's workers.
     taken: Vec<Vec<u8>>,
     removed_before: u64,
+    clock: Clock,
 }
 
 /// What a round did.
@@ -44,7 +46,7 @@ const KEEP_BYTES: usize = 4 << 20;
 impl Flusher {
     pub(crate) fn new(wal: Arc<Wal>, stream: usize, writer: StreamWriter) -> Flusher {
         let taken = wal.streams[stream].workers.iter().map(|_| Vec::new()).collect();
-        Flusher { wal, stream, writer, taken, removed_before: 0 }
+        Flusher { wal, stream, writer, taken, removed_before: 0, clock: Clock::real() }
     }
 
     /// Whether there is anything to make durable.
@@ -137,6 +139,8 @@ impl Flusher {
         loop {
             // Read before the round: what is committed before the closing is in a buffer by then.
             let closing = wal.closing.load(Ordering::SeqCst);
+            wal.streams[self.stream].hurry.store(false, Ordering::SeqCst);
+            let began = self.clock.now();
             let round = self.round();
             if round != Round::Idle {
                 wal.show_round();
@@ -150,7 +154,7 @@ impl Flusher {
                 Round::Sealed => {
                     wake_workers(handle);
                     self.tidy_up();
-                    self.keep_distance();
+                    self.keep_distance(began);
                 }
                 Round::Idle if closing => return Some(self.writer.position()),
                 Round::Idle => {
@@ -162,29 +166,39 @@ impl Flusher {
         }
     }
 
-    /// Lets some time pass before the next round, when durability is relaxed and nobody waits.
-    fn keep_distance(&self) {
-        let Some(interval) = self.wal.relaxed_interval() else { return };
-        let wal = &self.wal;
+    /// Lets some time pass before the next round begins, as long as every worker has something else to do.
+    ///
+    /// A sync costs processor time, which the workers need; a round that makes more durable costs no more. So a round does not
+    /// begin before [`DISTANCE`] times the time a round takes has passed since the last one began; unless a worker has
+    /// nothing left to do but to wait for it. Under relaxed durability nobody waits, and the distance follows from the bound.
+    fn keep_distance(&self, began: Ticks) {
+        let (wal, state) = (&self.wal, &self.wal.streams[self.stream]);
+        let now = self.clock.now();
+        let distance = match wal.durability {
+            Durability::Relaxed { max_loss_ms } => self.clock.ticks(Duration::from_micros(max_loss_ms * 250)),
+            _ => Ticks(now.since(began).0 * DISTANCE),
+        };
+        let until = began.after(distance);
         let urgent = || {
-            wal.closing.load(Ordering::SeqCst)
+            state.hurry.load(Ordering::SeqCst)
+                || wal.closing.load(Ordering::SeqCst)
                 || wal.is_failed()
-                || wal.streams[self.stream].sealed.load(Ordering::Relaxed)
-                    < wal.wanted.0.load(Ordering::SeqCst)
+                || state.sealed.load(Ordering::Relaxed) < wal.wanted.0.load(Ordering::SeqCst)
         };
         // It may be woken for no reason: the time that is left counts.
-        let clock = atrapos_runtime::Clock::real();
-        let until = clock.now().after(clock.ticks(interval));
         loop {
-            let now = clock.now();
+            let now = self.clock.now();
             if now >= until || urgent() {
                 return;
             }
-            let rest = std::time::Duration::from_nanos(clock.ns(until.since(now)));
-            wal.streams[self.stream].pause.park(urgent, Some(rest));
+            let rest = Duration::from_nanos(self.clock.ns(until.since(now)));
+            state.pause.park(urgent, Some(rest));
         }
     }
 }
+
+/// See [`Flusher::keep_distance`].
+const DISTANCE: u64 = 3;
 
 fn wake_workers(handle: &Handle<Shard>) {
     for worker in 0..handle.workers() {

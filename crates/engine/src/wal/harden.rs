@@ -125,6 +125,9 @@ impl Hardening {
             self.wal.notify_flusher(worker.id());
         }
         if !self.has_news() {
+            if worker.ready_len() == 0 && !self.waiting.borrow().is_empty() {
+                self.wal.hurry(worker.id());
+            }
             return false;
         }
         self.wake_served(worker);

@@ -13,19 +13,12 @@ use proptest::prelude::*;
 struct Journal {
     entries: RefCell<Vec<(u16, u64)>>,
     background: Cell<u64>,
-    drained: Cell<u64>,
 }
 
 impl Shard for Journal {
     fn background(worker: &Rc<Worker<Self>>, _: Ticks) -> bool {
         worker.shard().background.set(worker.shard().background.get() + 1);
         false
-    }
-
-    fn on_ready_drained(worker: &Rc<Worker<Self>>) -> bool {
-        worker.shard().drained.set(worker.shard().drained.get() + 1);
-        // A shard that says it woke somebody without having done so must not hold the step.
-        true
     }
 }
 
@@ -126,48 +119,6 @@ fn a_step_keeps_to_its_hooks() {
     }
     let shard = pump.worker(WorkerId(0)).shard();
     assert_eq!(shard.background.get(), 10, "background work once per step");
-    assert_eq!(shard.drained.get(), 10, "and one look at an empty queue");
-}
-
-#[test]
-fn a_woken_task_runs_in_the_same_step() {
-    #[derive(Default)]
-    struct Batch {
-        waiting: RefCell<Vec<atrapos_runtime::TaskId>>,
-        rounds: Cell<u32>,
-    }
-    impl Shard for Batch {
-        fn on_ready_drained(worker: &Rc<Worker<Self>>) -> bool {
-            let waiting = worker.shard().waiting.take();
-            for &task in &waiting {
-                worker.wake(task);
-            }
-            !waiting.is_empty()
-        }
-    }
-    let mut pump = Pump::new(1, Seed(1), |_| Batch::default()).expect("valid");
-    let worker = Rc::clone(pump.worker(WorkerId(0)));
-    for _ in 0..3 {
-        let here = Rc::clone(&worker);
-        worker.spawn(async move {
-            let mut waited = false;
-            std::future::poll_fn(|_| {
-                if waited {
-                    return std::task::Poll::Ready(());
-                }
-                waited = true;
-                here.shard().waiting.borrow_mut().push(here.current_task());
-                std::task::Poll::Pending
-            })
-            .await;
-            here.shard().rounds.set(here.shard().rounds.get() + 1);
-        });
-    }
-    assert_eq!((worker.tasks_len(), worker.ready_len()), (3, 3));
-    assert_eq!(worker.current_task(), atrapos_runtime::TaskId::NONE);
-    assert!(pump.run_until_idle(1_000));
-    assert_eq!(worker.shard().rounds.get(), 3);
-    assert_eq!(worker.tasks_len(), 0);
 }
 
 #[test]
