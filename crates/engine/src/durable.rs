@@ -21,7 +21,7 @@ use std::time::Duration;
 use atrapos_durability::directory::{Directory, DirectoryError};
 use atrapos_durability::file::FileSystem;
 use atrapos_durability::manifest::{Manifest, StoredSchema};
-use atrapos_durability::wal::{Incarnation, StreamEnd, StreamId, StreamOptions, StreamWriter};
+use atrapos_durability::wal::{Epoch, Incarnation, StreamEnd, StreamId, StreamOptions, StreamWriter};
 use atrapos_runtime::Handle;
 
 use crate::database::OpenError;
@@ -204,7 +204,8 @@ impl Durable {
 
     /// Makes checkpoints when they are due, until the database closes.
     fn keep(&self) {
-        let mut checkpointed = self.wal.epoch();
+        // What was replayed now would be replayed again: it is worth a checkpoint when there is enough of it.
+        let mut checkpointed = if self.report.changes > 0 { Epoch(0) } else { self.wal.epoch() };
         while self.wait_until_due() {
             let epoch = self.wal.epoch();
             let bytes = self.wal.bytes();

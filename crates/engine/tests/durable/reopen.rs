@@ -82,6 +82,32 @@ fn notes_at(db: &Database, key: u64) -> atrapos::Route {
 }
 
 #[test]
+fn islands_have_streams_of_their_own_and_any_number_of_them_comes_back() {
+    let files = files();
+    let machine = |spec: &str| atrapos_topology::Machine::synthetic(spec).unwrap();
+    let streams = |files: &atrapos_durability::file::ModelFiles| {
+        atrapos_durability::wal::list_streams(files, directory()).unwrap().len()
+    };
+    let two = || builder(&files, 4).machine(machine("pack:2 core:2 pu:1")).open(directory()).unwrap();
+    let db = two();
+    assert_eq!(streams(&files), 2, "one for each node");
+    fill(&db, 0, 30);
+    db.checkpoint().unwrap();
+    // Only one island has anything to write: the other seals epochs all the same, or nobody would be told.
+    fill(&db, 30, 60);
+    let before = contents(&db);
+    let crashed = files.power_cut(5);
+    drop(db);
+    let again = two();
+    assert_eq!(contents(&again), before);
+    close(again);
+    let db = builder(&files, 3).open(directory()).unwrap();
+    assert_eq!(contents(&db), before);
+    let db = builder(&crashed, 1).open(directory()).unwrap();
+    assert_eq!(contents(&db), before);
+}
+
+#[test]
 fn what_is_loaded_is_durable_when_the_load_returns() {
     let files = files();
     let db = builder(&files, 2).open(directory()).unwrap();
