@@ -33,6 +33,7 @@ Examples:
   atrapos inspect DIR                        what a database directory holds, every checksum verified
   atrapos backup DIR TO                      copy a database, also while it is in use; open the copy to restore it
   atrapos torture --kills 200                kill a working database 200 times, and check it each time it comes back
+  atrapos torture --power-cuts 20            the same with power cuts, on a file system made for it (as root)
 
 Exit status: 0 on success, 1 when a run or its audit failed or a database is damaged, 2 when what was asked for makes no \
 sense.";
@@ -305,6 +306,11 @@ pub(crate) struct TortureArgs {
     /// How often the database is ended, by a kill or now and then in order.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) kills: u32,
+    /// Cut the power so many times, instead of only killing the process: the database is on a file system of its own in a file,
+    /// which loses after each round whatever was not synced. As root, with loop devices and e2fsprogs; where that cannot be
+    /// had, one line says that it was skipped.
+    #[arg(long, value_name = "N", conflicts_with = "kills")]
+    pub(crate) power_cuts: Option<u32>,
     /// Where the lengths of the rounds, numbers of workers and transactions follow from. What the machine does between two
     /// kills is not repeated by it.
     #[arg(long, value_name = "S", default_value_t = 1)]

@@ -1,4 +1,5 @@
-//! `atrapos torture`: kills a working database again and again, and has each next process check what is left.
+//! `atrapos torture`: kills a working database again and again, and has each next process check what is left. With power
+//! cuts, the file system under the database forgets after each kill what was not synced ([`disk`]).
 //!
 //! Owns: the processes: when each starts, how long it lives, how it ends. Never: looks into the database; the children do
 //! ([`child`]).
@@ -8,6 +9,7 @@
 //! goes to standard error, and ends it with an exit status other than 0.
 
 pub(crate) mod child;
+mod disk;
 #[cfg(feature = "planted")]
 mod planted;
 
@@ -26,6 +28,8 @@ use crate::error::CliError;
 use crate::progress::RunBar;
 use crate::table::count;
 use crate::{config, interrupt, output, store};
+
+use disk::Disk;
 
 /// More workers than this are not started: there are two cores at least, and some more workers than cores are worth trying.
 const WORKERS_MAX: u64 = 4;
@@ -95,8 +99,9 @@ struct Summary {
 
 /// `atrapos torture`.
 pub(crate) fn torture(args: &TortureArgs) -> Result<(), CliError> {
-    if args.kills == 0 {
-        return Err(CliError::bad_input("--kills 0 leaves nothing to survive; use at least 1"));
+    let (option, rounds) = args.power_cuts.map_or(("--kills", args.kills), |cuts| ("--power-cuts", cuts));
+    if rounds == 0 {
+        return Err(CliError::bad_input(format!("{option} 0 leaves nothing to survive; use at least 1")));
     }
     let longest = config::duration("--seconds-per-round", args.seconds_per_round, true)?;
     atrapos_workloads::torture::Torture::new(args.subscribers, args.seed).map_err(CliError::bad_input)?;
@@ -104,16 +109,23 @@ pub(crate) fn torture(args: &TortureArgs) -> Result<(), CliError> {
     if let Some(bug) = &args.planted {
         planted::named(bug)?;
     }
-    let place = Place::prepare(args)?;
+    let mut place = Place::prepare(args)?;
+    if args.power_cuts.is_some() {
+        match Disk::prepare(&place.base, place.temporary.is_some()) {
+            Ok(disk) => place.disk = Some(disk),
+            Err(why) => return output::print(&format!("SKIPPED: no power can be cut here: {why}\n")),
+        }
+    }
     interrupt::install();
     let interrupted = interrupt::flag();
     let mut random = Random::of_stream(args.seed, 0);
     let mut summary = Summary::default();
-    let bar = RunBar::new(String::new(), Duration::ZERO, Duration::from_millis(u64::from(args.kills)));
-    for round in 0..u64::from(args.kills) {
+    let bar = RunBar::new(String::new(), Duration::ZERO, Duration::from_millis(u64::from(rounds)));
+    for round in 0..u64::from(rounds) {
         let plan = Plan::draw(round, &mut random, longest);
-        bar.step(&format!("round {round} of {}", args.kills));
-        if let Err(broken) = run_child(args, &place, &plan, &mut summary) {
+        bar.step(&format!("round {round} of {rounds}"));
+        let ended = run_child(args, &place, &plan, &mut summary).and_then(|()| place.cut_power());
+        if let Err(broken) = ended {
             bar.finish();
             return Err(place.keep(args.seed, round, &broken));
         }
@@ -126,23 +138,22 @@ pub(crate) fn torture(args: &TortureArgs) -> Result<(), CliError> {
         }
     }
     // What the last kill left has to be looked at, too.
-    let round = u64::from(args.kills);
+    let round = u64::from(rounds);
     let last = Plan { round, workers: 2, topology: TOPOLOGIES[0], end: End::Orderly(Duration::ZERO) };
     let checked = run_child(args, &place, &last, &mut summary);
     bar.finish();
     checked.map_err(|broken| place.keep(args.seed, round, &broken))?;
     summary.orderly -= 1;
-    output::print(&text(args, &summary))
+    let what = if args.power_cuts.is_some() { "power cuts" } else { "rounds" };
+    output::print(&text(&format!("{rounds} {what}"), args.seed, &summary))
 }
 
-fn text(args: &TortureArgs, summary: &Summary) -> String {
+fn text(rounds: &str, seed: u64, summary: &Summary) -> String {
     let Summary { killed, killed_early, orderly, restored, replayed, torn, transactions } = *summary;
     format!(
-        "torture: {} rounds with seed {}, every promise kept\n  {killed} killed at work, {killed_early} killed while they \
+        "torture: {rounds} with seed {seed}, every promise kept\n  {killed} killed at work, {killed_early} killed while they \
          started, {orderly} ended in order\n  came back: {} rows from checkpoints, {} changes from the WAL; {} half-written \
          ends cut off\n  {} transactions of the witness clients, each checked whole\n",
-        args.kills,
-        args.seed,
         count(restored),
         count(replayed),
         count(torn),
@@ -154,6 +165,8 @@ fn text(args: &TortureArgs, summary: &Summary) -> String {
 #[derive(Debug)]
 struct Place {
     base: PathBuf,
+    /// What the database is on, when power is cut. Before `temporary`, as it is unmounted before that is removed.
+    disk: Option<Disk>,
     temporary: Option<tempfile::TempDir>,
 }
 
@@ -161,18 +174,24 @@ impl Place {
     fn prepare(args: &TortureArgs) -> Result<Place, CliError> {
         let Some(base) = &args.dir else {
             let directory = store::temporary("atrapos-torture-")?;
-            return Ok(Place { base: directory.path().to_owned(), temporary: Some(directory) });
+            return Ok(Place { base: directory.path().to_owned(), disk: None, temporary: Some(directory) });
         };
         store::make_empty(base, &*store::files())?;
-        Ok(Place { base: base.clone(), temporary: None })
+        Ok(Place { base: base.clone(), disk: None, temporary: None })
     }
 
     fn database(&self) -> PathBuf {
-        self.base.join("database")
+        self.disk.as_ref().map_or(&*self.base, Disk::path).join("database")
     }
 
     fn witness(&self) -> PathBuf {
         self.base.join("witness")
+    }
+
+    /// Has the database lose what was not synced, when that is wanted.
+    fn cut_power(&self) -> Result<(), Broken> {
+        let cut = self.disk.as_ref().map_or(Ok(()), Disk::cut_power);
+        cut.map_err(|why| Broken(format!("the power could not be cut: {why}")))
     }
 
     /// Keeps everything for whoever wants to look at it, and says where.
@@ -180,8 +199,11 @@ impl Place {
         if let Some(directory) = self.temporary {
             let _ = directory.keep();
         }
+        let mounting = self.disk.as_ref().map_or_else(String::new, |disk| {
+            format!("; `mount -o loop` shows the database in {}", disk.image().display())
+        });
         CliError::failed(format!(
-            "seed {seed}, round {round}: {broken} (everything is kept in {})",
+            "seed {seed}, round {round}: {broken} (everything is kept in {}{mounting})",
             self.base.display()
         ))
     }

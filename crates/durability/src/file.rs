@@ -8,11 +8,13 @@
 //!   and believe the result.
 
 mod model;
+mod power;
 mod real;
 #[cfg(target_os = "linux")]
 mod uring;
 
 pub use model::{CallKind, Fault, FaultKind, ModelFiles, Times, is_crash};
+pub use power::cut_power;
 pub use real::RealFiles;
 
 use std::fmt::Debug;
