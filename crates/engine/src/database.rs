@@ -610,7 +610,19 @@ impl Database {
         let (sender, receiver) = oneshot();
         let start = move |worker: &Rc<EngineWorker>| {
             let session = Session::new(Rc::clone(worker));
-            worker.spawn(async move { sender.send(to_its_end(body(session)).await) });
+            worker.spawn(async move {
+                // Pinned where it is made: handed to another function, the whole future would be there twice.
+                let mut body = pin!(body(session));
+                let ended = poll_fn(|context| {
+                    // A panic of the session's is the session's, not the worker's.
+                    match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(context))) {
+                        Ok(polled) => polled.map(Ok),
+                        Err(panic) => Poll::Ready(Err(panicked_in("session", panic.as_ref()))),
+                    }
+                })
+                .await;
+                sender.send(ended);
+            });
         };
         let worker = WorkerId(worker.0 % self.workers() as u16);
         self.handle.submit(worker, start).map_err(|_| Abort::shutting_down())?;
@@ -862,16 +874,6 @@ fn refuse_on_worker() -> Result<(), Abort> {
         AbortReason::Misuse,
         "a worker's thread cannot wait for a database; use the transaction or session at hand, or another thread",
     ))
-}
-
-/// Polls a session's body to its end. Its panic is the session's, not the worker's.
-async fn to_its_end<R>(body: impl Future<Output = R>) -> Result<R, Abort> {
-    let mut body = pin!(body);
-    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(context))) {
-        Ok(polled) => polled.map(Ok),
-        Err(panic) => Poll::Ready(Err(panicked_in("session", panic.as_ref()))),
-    })
-    .await
 }
 
 /// How long a database that is dropped without being closed completes what is under way.
