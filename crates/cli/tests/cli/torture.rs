@@ -1,5 +1,6 @@
 //! `atrapos torture`: promises survive kills, and broken promises are found.
 
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -17,6 +18,70 @@ fn nothing_is_lost_in_two_hundred_kills() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     for word in ["200 rounds with seed 1, every promise kept", "killed at work", "ended in order"] {
         assert!(stdout(&output).contains(word), "no '{word}' in:\n{}", stdout(&output));
+    }
+}
+
+/// Says something that is seen even if the test succeeds.
+fn say(words: &str) {
+    std::io::stderr().write_all(words.as_bytes()).expect("somebody listens");
+}
+
+/// Runs a torture with power cuts in a directory of its own, of which nothing may be left if it succeeds. Nothing comes back
+/// where no power can be cut, and that is said.
+fn with_power_cuts(arguments: &[&str], temporary: &Path) -> Option<std::process::Output> {
+    let output = atrapos(arguments).env("TMPDIR", temporary).output().expect("the command starts");
+    let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    assert!(!mounts.contains(text(temporary)), "something is still mounted:\n{mounts}");
+    let words = stdout(&output);
+    if output.status.success() {
+        let left = std::fs::read_dir(temporary).expect("the directory").count();
+        assert_eq!(left, 0, "nothing is left");
+    }
+    if words.starts_with("SKIPPED: ") {
+        assert_eq!((output.status.code(), words.lines().count()), (Some(0), 1), "{words}");
+        say(&words);
+        return None;
+    }
+    Some(output)
+}
+
+#[test]
+fn nothing_is_lost_in_power_cuts() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let arguments = ["torture", "--power-cuts", "5", "--seed", "1", "--seconds-per-round", "0.1"];
+    if let Some(output) = with_power_cuts(&arguments, temporary.path()) {
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let words = stdout(&output);
+        assert!(words.starts_with("torture: 5 power cuts with seed 1, every promise kept\n"), "{words}");
+        say(&words);
+    }
+}
+
+#[test]
+fn a_file_system_of_a_killed_torture_is_unmounted() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let mut command = std::process::Command::new(assert_cmd::cargo::cargo_bin("atrapos"));
+    command.args(["torture", "--power-cuts", "100000"]).env("TMPDIR", temporary.path());
+    let mut running = command.stdout(std::process::Stdio::null()).spawn().expect("the command starts");
+    let mounts = || std::fs::read_to_string("/proc/mounts").unwrap_or_default();
+    let is_mounted = || mounts().contains(text(temporary.path()));
+    let pause = || std::thread::sleep(std::time::Duration::from_millis(10));
+    while !is_mounted() {
+        if let Some(status) = running.try_wait().expect("a child of this") {
+            assert!(
+                status.success(),
+                "it ends before it has mounted anything only where it cannot: {status}"
+            );
+            say("SKIPPED: no file system can be mounted here\n");
+            return;
+        }
+        pause();
+    }
+    running.kill().expect("it is killed");
+    running.wait().expect("it is gone");
+    // The shell that was left behind does it; the test hangs if it does not.
+    while is_mounted() || temporary.path().read_dir().expect("the directory").next().is_some() {
+        pause();
     }
 }
 
@@ -84,6 +149,23 @@ mod planted {
             let kept = std::fs::read_dir(temporary.path()).expect("the directory").next();
             let kept = kept.expect("something is kept").expect("an entry").path();
             assert!(complaint.contains(text(&kept)) && kept.join("witness").is_file(), "{complaint}");
+        }
+    }
+
+    /// What was told before its sync is lost with the power, even if it had been written by then.
+    #[test]
+    fn power_cuts_find_what_was_told_before_the_sync() {
+        let temporary = tempfile::tempdir().expect("a directory");
+        let mut arguments = vec!["torture", "--power-cuts", "100", "--seed", "3"];
+        arguments.extend(["--planted", "told-before-sync"]);
+        if let Some(output) = with_power_cuts(&arguments, temporary.path()) {
+            assert_eq!(output.status.code(), Some(1), "it was not found: {}", stdout(&output));
+            let complaint = stderr(&output);
+            assert!(complaint.contains("seed 3, round "), "{complaint}");
+            let kept = std::fs::read_dir(temporary.path()).expect("the directory").next();
+            let kept = kept.expect("something is kept").expect("an entry").path();
+            assert!(kept.join("image").is_file() && kept.join("witness").is_file(), "{complaint}");
+            assert!(complaint.contains(text(&kept.join("image"))), "{complaint}");
         }
     }
 

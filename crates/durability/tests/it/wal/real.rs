@@ -1,6 +1,6 @@
 //! The files of the operating system.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 
 use atrapos_durability::file::{FileSystem, RealFiles};
@@ -58,6 +58,20 @@ fn written_and_synced_bytes_of_any_length_are_there() {
         assert_eq!(file.len().unwrap(), at);
         let mut reader = fs.open(file.path(), false).unwrap();
         assert!(reader.write_and_sync(0, b"x").is_err(), "it was opened for reading");
+    }
+}
+
+/// Without this, the tests above would show the same thing twice where they say twice that they show another.
+#[test]
+fn plain_calls_are_had_by_asking_for_them() {
+    assert!(!RealFiles::without_io_uring().uses_io_uring());
+    let fs = RealFiles::new();
+    // A kernel that gives a ring gives another one: what is found out first holds.
+    let uses_io_uring = fs.uses_io_uring();
+    assert_eq!(fs.uses_io_uring(), uses_io_uring);
+    if !uses_io_uring {
+        let words = b"SKIPPED: the kernel gives no io_uring here, only plain calls are tested\n";
+        std::io::stderr().write_all(words).unwrap();
     }
 }
 
