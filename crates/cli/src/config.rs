@@ -21,7 +21,7 @@ const SESSIONS_IN_MEMORY: usize = 32;
 
 /// Sessions per worker by default when transactions become durable. Enough that a worker has work while the transactions of
 /// the others wait for the device: the more, the longer a sync takes in terms of transactions.
-const SESSIONS_DURABLE: usize = 512;
+const SESSIONS_DURABLE: usize = 256;
 
 /// More sessions than a worker can serve without all of them waiting long.
 const SESSIONS_MAX: usize = 8192;

@@ -17,13 +17,14 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use atrapos_durability::checkpoint::{CheckpointError, PartEncoder, PartFile, PartId};
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::manifest::{CheckpointRecord, PartRecord};
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::oneshot::Receiver;
-use atrapos_runtime::{Handle, WorkerId};
+use atrapos_runtime::{Clock, Handle, WorkerId};
 use atrapos_storage::KeyBuf;
 
 use crate::abort::Abort;
@@ -58,6 +59,21 @@ pub struct CheckpointReport {
     /// Bytes of its files.
     pub bytes: u64,
 }
+
+/// How much of the machine a checkpoint takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// What there is: somebody waits for it, and nobody for anything else.
+    Full,
+    /// A small part of it while transactions commit.
+    Gentle,
+}
+
+/// A gentle checkpoint pauses this many times as long as it works.
+const GENTLE: u64 = 8;
+
+/// The longest pause.
+const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// Rows after which a slice ends: a worker gives at most some tens of microseconds at a time.
 const SLICE_ROWS: usize = 256;
@@ -169,12 +185,12 @@ fn unfinished(shard: &Shard, place: Place, from: &KeyBuf) -> BTreeMap<KeyBuf, Op
 
 impl Durable {
     /// Makes a checkpoint while transactions go on. One at a time: a second caller waits for the first.
-    pub(crate) fn checkpoint(&self) -> Result<CheckpointReport, CheckpointFailure> {
+    pub(crate) fn checkpoint(&self, pace: Pace) -> Result<CheckpointReport, CheckpointFailure> {
         let mut state = self.lock_state();
         let number = state.next_checkpoint;
         state.next_checkpoint += 1;
         self.directory.begin_checkpoint(number)?;
-        let written = self.write_checkpoint(number, state.manifest.database);
+        let written = self.write_checkpoint(number, state.manifest.database, pace);
         let (begin, parts) = match written {
             Ok(written) => written,
             Err(error) => {
@@ -212,6 +228,7 @@ impl Durable {
         &self,
         number: u32,
         database: u128,
+        pace: Pace,
     ) -> Result<(Epoch, Vec<PartRecord>), CheckpointFailure> {
         let begin = self.wal.advance();
         settle(&self.handle)?;
@@ -232,7 +249,10 @@ impl Durable {
         // Each worker has one slice under way at most; while it walks, what it walked before is written.
         let mut under_way: Vec<Option<Receiver<PartScan>>> = scans.into_iter().map(Some).collect();
         let mut done: Vec<Option<PartScan>> = under_way.iter().map(|_| None).collect();
+        let clock = Clock::real();
+        let mut committed = self.wal.bytes();
         while done.iter().any(Option::is_none) {
+            let began = clock.now();
             for (at, slot) in under_way.iter_mut().enumerate() {
                 let Some(receiver) = slot.take() else { continue };
                 if self.stopping.load(Ordering::Relaxed) {
@@ -254,6 +274,12 @@ impl Durable {
                 for piece in pieces {
                     files[at].append(&piece)?;
                 }
+            }
+            let now = self.wal.bytes();
+            if pace == Pace::Gentle && now > std::mem::replace(&mut committed, now) {
+                // Transactions are going on: most of the time is theirs.
+                let worked = clock.ns(clock.now().since(began));
+                self.pause(Duration::from_nanos(worked * GENTLE).min(PAUSE_MAX));
             }
         }
         let end = self.wal.epoch();

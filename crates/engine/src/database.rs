@@ -25,7 +25,7 @@ use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
 
 use crate::abort::{Abort, AbortReason};
 use crate::action::panicked_in;
-use crate::checkpoint::{CheckpointFailure, CheckpointReport};
+use crate::checkpoint::{CheckpointFailure, CheckpointReport, Pace};
 use crate::durable::{Durable, DurableThreads, Opened, Policy};
 use crate::memory::TreeMemory;
 use crate::partition::{Partition, TableShard, Tables};
@@ -266,6 +266,10 @@ impl Builder {
         runtime.pin = pin;
         runtime.inbox_slots = self.inbox_slots.next_power_of_two();
         runtime.limits.tasks_in_flight = TASKS_IN_FLIGHT;
+        // Those for whom an idle worker waits, the flushers, need a core to get on with it.
+        let flushers =
+            opened.as_ref().map_or(0, |(_, wal, _)| if wal.logs() { wal.streams.len() } else { 0 });
+        runtime.yield_when_idle = flushers > 0 && workers + flushers > machine.usable_cpus().len();
         let runtime = runtime.start(factory).map_err(|error| OpenError::Start(error.to_string()))?;
         let durable = match opened {
             None => None,
@@ -747,7 +751,7 @@ impl Database {
     pub fn checkpoint(&self) -> Result<CheckpointReport, CheckpointFailure> {
         refuse_on_worker()?;
         match &self.durable {
-            Some((durable, _)) => durable.checkpoint(),
+            Some((durable, _)) => durable.checkpoint(Pace::Gentle),
             None => Err(Abort::because(
                 AbortReason::Misuse,
                 "a database in memory has no directory to write a checkpoint to; open it with a path",

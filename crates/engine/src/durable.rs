@@ -24,6 +24,7 @@ use atrapos_durability::manifest::{Manifest, StoredSchema};
 use atrapos_durability::wal::{Epoch, Incarnation, StreamEnd, StreamId, StreamOptions, StreamWriter};
 use atrapos_runtime::Handle;
 
+use crate::checkpoint::Pace;
 use crate::database::OpenError;
 use crate::recovery::{Plan, RecoveryProgress, RecoveryReport};
 use crate::routing::Scheme;
@@ -211,7 +212,7 @@ impl Durable {
             let bytes = self.wal.bytes();
             // By the clock, but nothing was committed since.
             if epoch > checkpointed {
-                let warning = self.checkpoint().err().map(|failure| failure.to_string());
+                let warning = self.checkpoint(Pace::Gentle).err().map(|failure| failure.to_string());
                 checkpointed = self.wal.epoch();
                 self.lock_state().warning = warning;
             }
@@ -237,6 +238,14 @@ impl Durable {
             let woken = self.keeper_sleeps.1.wait_timeout(guard, wait);
             guard = woken.unwrap_or_else(PoisonError::into_inner).0;
             waited += wait;
+        }
+    }
+
+    /// Lets time pass, unless the database closes.
+    pub(crate) fn pause(&self, time: Duration) {
+        let guard = self.keeper_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.stopping.load(Ordering::SeqCst) {
+            drop(self.keeper_sleeps.1.wait_timeout(guard, time));
         }
     }
 

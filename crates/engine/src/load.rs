@@ -19,6 +19,7 @@ use atrapos_storage::{BulkError, BulkLoader, DisplayKey, InsertError, Key, KeyBu
 
 use crate::abort::Abort;
 use crate::action::guarded;
+use crate::checkpoint::Pace;
 use crate::database::Database;
 use crate::partition::Place;
 use crate::schema::{Table, TableId, TableRef};
@@ -333,7 +334,7 @@ impl Database {
         let before = progress.rows();
         let loaded = self.load_in_phases(progress, add_rows).and_then(|()| match self.durable() {
             // Rows that are loaded leave no records: the load is durable when a checkpoint with them is.
-            Some(durable) => match durable.checkpoint() {
+            Some(durable) => match durable.checkpoint(Pace::Full) {
                 Ok(_) => Ok(()),
                 Err(failure) => Err(LoadError::NotSaved(failure.to_string())),
             },

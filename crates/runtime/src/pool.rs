@@ -59,6 +59,9 @@ pub struct RuntimeBuilder {
     pub limits: Limits,
     /// How long an idle worker spins at most before it sleeps.
     pub spin_max: Duration,
+    /// Whether idle workers let other threads run instead of spinning: for a process that has busy threads beside its
+    /// workers. With more workers than processing units they do so anyway.
+    pub yield_when_idle: bool,
     /// How long [`Runtime::drop`] waits for what is in flight.
     pub shutdown_deadline: Duration,
     /// What the workers' seeds derive from.
@@ -77,6 +80,7 @@ impl RuntimeBuilder {
             inbox_slots: 256,
             limits: Limits::default(),
             spin_max: Duration::from_micros(50),
+            yield_when_idle: false,
             shutdown_deadline: Duration::from_secs(10),
             seed: Seed::default(),
         }
@@ -98,7 +102,7 @@ impl RuntimeBuilder {
         let start = Arc::new(Start::new(self.workers));
         let factory = Arc::new(factory);
         // Asked here, before any thread is pinned: a pinned thread is told of one processing unit only.
-        let oversubscribed = self.is_oversubscribed();
+        let oversubscribed = self.yield_when_idle || self.is_oversubscribed();
         let configuration = Arc::new(self);
         let mut threads = Vec::with_capacity(configuration.workers);
         for (index, inbox) in inboxes.into_iter().enumerate() {

@@ -26,6 +26,8 @@ pub(crate) struct Flusher {
     /// What was taken from each worker's buffer, in order of the stream's workers.
     taken: Vec<Vec<u8>>,
     removed_before: u64,
+    /// Bytes of records that the last round made durable.
+    last_bytes: usize,
     clock: Clock,
 }
 
@@ -46,7 +48,7 @@ const KEEP_BYTES: usize = 4 << 20;
 impl Flusher {
     pub(crate) fn new(wal: Arc<Wal>, stream: usize, writer: StreamWriter) -> Flusher {
         let taken = wal.streams[stream].workers.iter().map(|_| Vec::new()).collect();
-        Flusher { wal, stream, writer, taken, removed_before: 0, clock: Clock::real() }
+        Flusher { wal, stream, writer, taken, removed_before: 0, last_bytes: 0, clock: Clock::real() }
     }
 
     /// Whether there is anything to make durable.
@@ -93,6 +95,7 @@ impl Flusher {
             wal.buffers[worker.index()].take(Epoch(sealed), taken);
             bytes += taken.len();
         }
+        self.last_bytes = bytes;
         if bytes > 0 && wal.streams.len() > 1 {
             // An epoch is durable when all streams have sealed it: the others have to, even with nothing to write.
             wal.want(Epoch(sealed));
@@ -139,7 +142,6 @@ impl Flusher {
         loop {
             // Read before the round: what is committed before the closing is in a buffer by then.
             let closing = wal.closing.load(Ordering::SeqCst);
-            wal.streams[self.stream].hurry.store(false, Ordering::SeqCst);
             let began = self.clock.now();
             let round = self.round();
             if round != Round::Idle {
@@ -152,9 +154,12 @@ impl Flusher {
                     return None;
                 }
                 Round::Sealed => {
+                    let ended = self.clock.now();
+                    // Who was in a hurry was so for this round.
+                    wal.streams[self.stream].hurry.store(false, Ordering::SeqCst);
                     wake_workers(handle);
                     self.tidy_up();
-                    self.keep_distance(began);
+                    self.keep_distance(began, ended);
                 }
                 Round::Idle if closing => return Some(self.writer.position()),
                 Round::Idle => {
@@ -170,35 +175,48 @@ impl Flusher {
     ///
     /// A sync costs processor time, which the workers need; a round that makes more durable costs no more. So a round does not
     /// begin before [`DISTANCE`] times the time a round takes has passed since the last one began; unless a worker has
-    /// nothing left to do but to wait for it. Under relaxed durability nobody waits, and the distance follows from the bound.
-    fn keep_distance(&self, began: Ticks) {
+    /// nothing left to do but to wait for it. And then not at once either: those who have just been told come back with
+    /// their next transactions, and would be late for it by a moment and have to wait for the one after ([`GAP`]). Under
+    /// relaxed durability nobody waits, and the distance follows from the bound.
+    fn keep_distance(&self, began: Ticks, ended: Ticks) {
         let (wal, state) = (&self.wal, &self.wal.streams[self.stream]);
-        let now = self.clock.now();
-        let distance = match wal.durability {
-            Durability::Relaxed { max_loss_ms } => self.clock.ticks(Duration::from_micros(max_loss_ms * 250)),
-            _ => Ticks(now.since(began).0 * DISTANCE),
+        let round = ended.since(began).0;
+        let (least, most) = match wal.durability {
+            Durability::Relaxed { max_loss_ms } => {
+                let distance = self.clock.ticks(Duration::from_micros(max_loss_ms * 250));
+                (began.after(distance), began.after(distance))
+            }
+            _ if self.last_bytes < FEW_BYTES => (ended, began.after(Ticks(round * DISTANCE))),
+            _ => (ended.after(Ticks(round / GAP)), began.after(Ticks(round * DISTANCE))),
         };
-        let until = began.after(distance);
+        let hurry = || state.hurry.load(Ordering::SeqCst);
         let urgent = || {
-            state.hurry.load(Ordering::SeqCst)
-                || wal.closing.load(Ordering::SeqCst)
+            wal.closing.load(Ordering::SeqCst)
                 || wal.is_failed()
                 || state.sealed.load(Ordering::Relaxed) < wal.wanted.0.load(Ordering::SeqCst)
         };
         // It may be woken for no reason: the time that is left counts.
         loop {
             let now = self.clock.now();
+            let until = if hurry() { least } else { most };
             if now >= until || urgent() {
                 return;
             }
             let rest = Duration::from_nanos(self.clock.ns(until.since(now)));
-            state.pause.park(urgent, Some(rest));
+            let in_vain = until == least;
+            state.pause.park(|| urgent() || (!in_vain && hurry()), Some(rest));
         }
     }
 }
 
 /// See [`Flusher::keep_distance`].
 const DISTANCE: u64 = 3;
+
+/// The part of a round's time that passes at least before the next one.
+const GAP: u64 = 4;
+
+/// A round of fewer bytes made a transaction or two durable: there is nobody to wait for.
+const FEW_BYTES: usize = 128;
 
 fn wake_workers(handle: &Handle<Shard>) {
     for worker in 0..handle.workers() {
