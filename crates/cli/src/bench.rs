@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use crate::args::{KeysArg, KindArg, MicroArgs, RunArgs, TatpArgs};
 use crate::checkpoints::{Checkpoints, while_measuring};
-use crate::config::RunConfig;
+use crate::config::{self, RunConfig};
 use crate::error::CliError;
 use crate::progress::{RunBar, while_loading};
 use crate::resident::resident_bytes;
@@ -185,7 +185,7 @@ fn run<W: Workload>(
     benchmark: &'static str,
     workload: &W,
     args: &RunArgs,
-    config: RunConfig,
+    mut config: RunConfig,
     title: String,
     settings: Value,
 ) -> Result<(), CliError> {
@@ -197,6 +197,9 @@ fn run<W: Workload>(
     let machine = machine::summary(&config.machine);
     let files = store::files();
     let store = Store::prepare(config.durability, config.dir.as_deref(), &*files)?;
+    if let (Some(store), Durability::Synchronous, false) = (&store, config.durability, config.clients_given) {
+        config.clients = Clients::Sessions { per_worker: config::sessions_durable(store.device_sync_us) };
+    }
     let builder = Database::builder(workload.schema())
         .workers(config.workers)
         .machine(config.machine.clone())

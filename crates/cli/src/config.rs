@@ -15,13 +15,22 @@ use crate::error::CliError;
 use crate::machine;
 use crate::output::JsonFile;
 
-/// Sessions per worker by default, in memory. Enough that look-ups of independent transactions fill a batch of sixteen while
+/// Sessions per worker by default when nobody waits for a device. Enough that look-ups of independent transactions fill a batch of sixteen while
 /// as many wait for other workers; more only make each wait longer.
 const SESSIONS_IN_MEMORY: usize = 32;
 
-/// Sessions per worker by default when transactions become durable. Enough that a worker has work while the transactions of
-/// the others wait for the device: the more, the longer a sync takes in terms of transactions.
-const SESSIONS_DURABLE: usize = 256;
+/// Sessions per worker by default when transactions become durable, given the median time of a sync of the device in
+/// microseconds: enough that a worker has work while the transactions of the others wait, which is the more the longer a sync
+/// takes (a worker runs one or two transactions in a microsecond, and about one in three waits for two syncs). More than
+/// that only crowd the cache.
+pub(crate) fn sessions_durable(device_sync_us: f64) -> NonZeroUsize {
+    let wanted = (device_sync_us * 1.5) as usize;
+    let sessions = wanted.next_power_of_two().clamp(SESSIONS_DURABLE_MIN, SESSIONS_DURABLE_MAX);
+    NonZeroUsize::new(sessions).unwrap_or(NonZeroUsize::MIN)
+}
+
+const SESSIONS_DURABLE_MIN: usize = 256;
+const SESSIONS_DURABLE_MAX: usize = 4096;
 
 /// More sessions than a worker can serve without all of them waiting long.
 const SESSIONS_MAX: usize = 8192;
@@ -56,6 +65,8 @@ pub(crate) struct RunConfig {
     pub(crate) pin: bool,
     pub(crate) place_memory: bool,
     pub(crate) clients: Clients,
+    /// Whether their number was given, and is not to follow from what the device does.
+    pub(crate) clients_given: bool,
     pub(crate) durability: Durability,
     /// Where the database is to be kept, if that was said.
     pub(crate) dir: Option<PathBuf>,
@@ -102,6 +113,7 @@ impl RunConfig {
             pin,
             place_memory: !args.no_place_memory,
             clients,
+            clients_given: args.clients.is_some() || args.sessions.is_some(),
             durability,
             dir: args.durability.dir.clone(),
             checkpoint_during: args.durability.checkpoint_during,
@@ -126,7 +138,8 @@ fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> 
         }
         return Ok(Clients::Threads { threads });
     }
-    let default = if durability == Durability::None { SESSIONS_IN_MEMORY } else { SESSIONS_DURABLE };
+    let default =
+        if durability == Durability::Synchronous { SESSIONS_DURABLE_MIN } else { SESSIONS_IN_MEMORY };
     let sessions = args.sessions.unwrap_or(default);
     let per_worker = at_least_one("--sessions", sessions, "nobody to run transactions")?;
     if sessions > SESSIONS_MAX {
@@ -178,6 +191,12 @@ pub(crate) fn json_file(args: &CommonArgs) -> Result<Option<JsonFile>, CliError>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_slower_device_gets_more_sessions() {
+        let sessions = [0.0, 150.0, 600.0, 2500.0, 1e9].map(|sync| sessions_durable(sync).get());
+        assert_eq!(sessions, [256, 256, 1024, 4096, 4096]);
+    }
 
     #[test]
     fn lengths_of_time_are_checked() {

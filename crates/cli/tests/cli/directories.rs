@@ -44,7 +44,8 @@ fn transactions_are_durable_unless_asked_otherwise_and_leave_nothing_behind() {
     let temporary = tempfile::tempdir().expect("a directory");
     let (shown, json) = benchmark(temporary.path(), "tatp", &["--runs", "2", "--checkpoint-during"]);
     assert_eq!(json["config"]["durability"], "synchronous");
-    assert_eq!(json["config"]["sessions"], 256);
+    // How many depends on the device.
+    assert!(json["config"]["sessions"].as_u64().is_some_and(|sessions| (256..=4096).contains(&sessions)));
     assert_eq!((&json["config"]["dir"], &json["config"]["max_loss_ms"]), (&Value::Null, &Value::Null));
     let wal = &json["wal"];
     for key in
