@@ -174,10 +174,10 @@ impl Flusher {
     /// Lets some time pass before the next round begins, as long as every worker has something else to do.
     ///
     /// A sync costs processor time, which the workers need; a round that makes more durable costs no more. So a round does not
-    /// begin before [`DISTANCE`] times the time a round takes has passed since the last one began; unless a worker has
-    /// nothing left to do but to wait for it. And then not at once either: those who have just been told come back with
-    /// their next transactions, and would be late for it by a moment and have to wait for the one after ([`GAP`]). Under
-    /// relaxed durability nobody waits, and the distance follows from the bound.
+    /// begin before [`DISTANCE`] times the time a round takes (on a slow device less) has passed since the last one began;
+    /// unless a worker has nothing left to do but to wait for it. And then not at once either: those who have just been
+    /// told come back with their next transactions, and would be late for it by a moment and have to wait for the one after
+    /// ([`GAP`]). Under relaxed durability nobody waits, and the distance follows from the bound.
     fn keep_distance(&self, began: Ticks, ended: Ticks) {
         let (wal, state) = (&self.wal, &self.wal.streams[self.stream]);
         let round = ended.since(began).0;
@@ -186,8 +186,12 @@ impl Flusher {
                 let distance = self.clock.ticks(Duration::from_micros(max_loss_ms * 250));
                 (began.after(distance), began.after(distance))
             }
-            _ if self.last_bytes < FEW_BYTES => (ended, began.after(Ticks(round * DISTANCE))),
-            _ => (ended.after(Ticks(round / GAP)), began.after(Ticks(round * DISTANCE))),
+            _ => {
+                let gap = if self.last_bytes < FEW_BYTES { 0 } else { round / GAP };
+                let least = ended.after(Ticks(gap));
+                let distance = (round * DISTANCE).min(self.clock.ticks(DISTANCE_MAX).0);
+                (least, least.max(began.after(Ticks(distance))))
+            }
         };
         let hurry = || state.hurry.load(Ordering::SeqCst);
         let urgent = || {
@@ -211,6 +215,9 @@ impl Flusher {
 
 /// See [`Flusher::keep_distance`].
 const DISTANCE: u64 = 3;
+
+/// What a round costs the processor is little beyond this time: a slower device is used without a distance.
+const DISTANCE_MAX: Duration = Duration::from_millis(1);
 
 /// The part of a round's time that passes at least before the next one.
 const GAP: u64 = 4;
