@@ -1,0 +1,168 @@
+//! The cost model (`ATraPos §V-B`, `thesis §4.3.2`).
+//!
+//! Owns: RU, TS and the objective that joins them. Never: searches.
+//!
+//! With `T` the cycles of all actions, `N` the available workers, `M` the tables and `cuts` the partitions less `M`:
+//!
+//! ```text
+//! RU(S, W) = sum over workers |RU(c) - RU_avg|             cycles; RU(c): cost of all actions on partitions of c
+//! TS(S, W) = sum over synchronization points C(s)           byte distances
+//! C(s)     = (n - 1) x Distance x Size over nested islands, see `Platform`; Size = bytes + count x message_bytes
+//! J(S, W)  = balance x RU / T  +  synchronization x cycles_per_byte x TS / T  +  partitions x cuts / (M N)
+//! ```
+//!
+//! The paper lowers RU first and TS afterwards. `J` puts both on one scale, the share of the work itself, so that a
+//! search may weigh one against the other; the third term is the paper's oversaturation: partitions that bring nothing
+//! are not made. With `partitions` at 0 and `message_bytes` at 0, `J` knows nothing beyond the paper's two metrics.
+//!
+//! Invariants: no term is negative; `J` is 0 only for perfect balance without a message and without a cut. A worker that
+//! is retired has nothing, so all of its load is imbalance, and the mean is over the available ones.
+
+use crate::error::AdaptError;
+use crate::ids::TableIndex;
+use crate::platform::Platform;
+use crate::scheme::Scheme;
+use crate::workload::Workload;
+use serde::{Deserialize, Serialize};
+
+/// How the objective weighs its terms.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Weights {
+    /// Of the imbalance, as a share of the work. Default 1.
+    pub balance: f64,
+    /// Of the synchronization cost, as a share of the work. Default 1.
+    pub synchronization: f64,
+    /// Of the number of partitions: what the naive scheme's partitions cost, as a share of the work. Default 0.01.
+    pub partitions: f64,
+    /// Cycles to move one byte over distance 1. Default 2: a line of 64 bytes in about 128 cycles between cores of one
+    /// L3 island.
+    pub cycles_per_byte: f64,
+    /// Bytes that every synchronization point exchanges beyond its data. Default 64: one line per message. 0 is the
+    /// paper's model, in which an exchange of nothing is free.
+    pub message_bytes: f64,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self {
+            balance: 1.0,
+            synchronization: 1.0,
+            partitions: 0.01,
+            cycles_per_byte: 2.0,
+            message_bytes: 64.0,
+        }
+    }
+}
+
+impl Weights {
+    /// # Errors
+    /// [`AdaptError::Weight`] names one that is negative or not a number.
+    pub(crate) fn check(&self) -> Result<(), AdaptError> {
+        let named = [
+            ("balance", self.balance),
+            ("synchronization", self.synchronization),
+            ("partitions", self.partitions),
+            ("cycles_per_byte", self.cycles_per_byte),
+            ("message_bytes", self.message_bytes),
+        ];
+        match named.into_iter().find(|(_, value)| !(value.is_finite() && *value >= 0.0)) {
+            Some((name, value)) => Err(AdaptError::Weight { name, value: value.to_string() }),
+            None => Ok(()),
+        }
+    }
+
+    /// What one unit of RU, of TS and of cuts adds to the objective.
+    pub(crate) fn per_unit(&self, workload: &Workload, platform: &Platform) -> (f64, f64, f64) {
+        let work = workload.work_cycles();
+        // Without any work there is nothing to be a share of; counting cycles keeps the order of schemes.
+        let work = if work > 0.0 { work } else { 1.0 };
+        let naive = workload.table_count() * platform.available_count();
+        (
+            self.balance / work,
+            self.synchronization * self.cycles_per_byte / work,
+            self.partitions / naive as f64,
+        )
+    }
+}
+
+/// What a scheme costs under a workload.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Cost {
+    /// Cost of all actions, in cycles; the same for every scheme.
+    pub work_cycles: f64,
+    /// `RU(S, W)`: summed deviations of the workers from their mean, in cycles.
+    pub imbalance_cycles: f64,
+    /// The mean over available workers, in cycles.
+    pub load_mean_cycles: f64,
+    /// The most loaded worker, in cycles.
+    pub load_max_cycles: f64,
+    /// `TS(S, W)`, in bytes times distance.
+    pub sync_byte_distance: f64,
+    /// Number of partitions.
+    pub partitions: usize,
+    /// `J(S, W)`, as a share of the work.
+    pub objective: f64,
+}
+
+impl Cost {
+    /// `RU` as a share of the work: 0 when all workers have the same, towards 2 when one has everything.
+    #[must_use]
+    pub fn imbalance_ratio(&self) -> f64 {
+        if self.work_cycles > 0.0 { self.imbalance_cycles / self.work_cycles } else { 0.0 }
+    }
+
+    /// The load of the most loaded worker over the mean: at saturation, the throughput is the inverse of it.
+    #[must_use]
+    pub fn load_max_ratio(&self) -> f64 {
+        if self.load_mean_cycles > 0.0 { self.load_max_cycles / self.load_mean_cycles } else { 1.0 }
+    }
+}
+
+/// What `scheme` costs under `workload` on `platform`.
+///
+/// # Errors
+/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+pub fn evaluate(
+    workload: &Workload,
+    platform: &Platform,
+    scheme: &Scheme,
+    weights: &Weights,
+) -> Result<Cost, AdaptError> {
+    weights.check()?;
+    scheme.check(workload, platform)?;
+    let owners = scheme.slice_owners(workload);
+    let mut loads = vec![0.0; platform.worker_count()];
+    for table in (0..).take(workload.table_count()).map(TableIndex) {
+        for (owner, cost) in owners[workload.range(table)].iter().zip(workload.table_costs(table)) {
+            loads[owner.index()] += cost;
+        }
+    }
+    let work_cycles = workload.work_cycles();
+    let load_mean_cycles = work_cycles / platform.available_count() as f64;
+    let deviation = |(worker, load): (u32, &f64)| {
+        let available = platform.is_available(crate::ids::WorkerIndex(worker));
+        if available { (load - load_mean_cycles).abs() } else { *load }
+    };
+    let imbalance_cycles = (0..).zip(&loads).map(deviation).sum();
+    let mut ranks = Vec::new();
+    let mut sync_byte_distance = 0.0;
+    for point in workload.sync_points() {
+        ranks.clear();
+        ranks.extend(point.partners.iter().map(|slice| platform.rank(owners[*slice as usize])));
+        let size = point.bytes + point.count * weights.message_bytes;
+        sync_byte_distance += platform.distance_among_ranks(&mut ranks) * size;
+    }
+    let partitions = scheme.partition_count();
+    let cuts = (partitions - workload.table_count()) as f64;
+    let (per_cycle, per_byte_distance, per_cut) = weights.per_unit(workload, platform);
+    Ok(Cost {
+        work_cycles,
+        imbalance_cycles,
+        load_mean_cycles,
+        load_max_cycles: loads.iter().copied().fold(0.0, f64::max),
+        sync_byte_distance,
+        partitions,
+        objective: imbalance_cycles * per_cycle + sync_byte_distance * per_byte_distance + cuts * per_cut,
+    })
+}

@@ -1,0 +1,67 @@
+//! Which partitions there should be and which worker should own each: the cost model and the searches of ATraPos as
+//! pure functions of (statistics, topology) (`ATraPos §V`, `thesis §4.3`).
+//!
+//! A [`Trace`] holds what a database has observed of itself: the cost of actions by sub-partition, the synchronization
+//! points with their partners, the flow of each transaction class. It becomes a [`Workload`]; a machine and the
+//! processing units of the workers become a [`Platform`]. [`evaluate`] says what a [`Scheme`] costs, [`plan`] proposes a
+//! better one, and [`steps_between`] says how to get there.
+//!
+//! ```
+//! use atrapos_adapt::{Platform, Settings, Trace, plan};
+//! use atrapos_topology::Machine;
+//!
+//! let trace = Trace::from_json(r#"{
+//!     "format": "atrapos-trace 1", "seconds": 1.0, "workers": 2,
+//!     "tables": [{"name": "account", "partitions": [
+//!         {"worker": 0, "cost_cycles": [900, 100]},
+//!         {"worker": 1, "cost_cycles": [50, 50]}]}],
+//!     "sync_points": [], "classes": []
+//! }"#)?;
+//! let platform = Platform::for_workers(&Machine::synthetic("core:2 pu:1")?, trace.workers)?;
+//! let plan = plan(&trace.workload()?, &platform, &trace.scheme()?, &Settings::default())?;
+//! assert!(plan.after.imbalance_cycles < plan.before.imbalance_cycles);
+//! assert_eq!(plan.scheme.tables()[0].cuts(), [1]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Owns: the statistics' form, the cost model, the searches, the differences between schemes, their presentation.
+//!
+//! Never: reads a clock, a file or the environment, starts a thread, knows an engine, or decides when to act: that is the
+//! controller's, who calls this crate.
+//!
+//! Invariants: the same arguments give the same result on every machine; a proposed scheme is never costlier than the
+//! naive one, nor than today's where today's is possible.
+
+#![forbid(unsafe_code)]
+
+mod anticipate;
+mod cost;
+mod error;
+#[cfg(feature = "exact")]
+mod exact;
+mod flow;
+mod ids;
+mod plan;
+mod platform;
+mod report;
+mod scheme;
+mod search;
+mod steps;
+mod trace;
+mod workload;
+
+pub use anticipate::{AnticipatedTable, anticipate};
+pub use cost::{Cost, Weights, evaluate};
+pub use error::AdaptError;
+#[cfg(feature = "exact")]
+pub use exact::{ExactPlan, SLICES_TIMES_WORKERS_MAX, solve_exactly};
+pub use flow::{ClassFlow, Dependency, FlowAction, FlowSyncPoint, Operation};
+pub use ids::{SliceIndex, TableIndex, WorkerIndex};
+pub use plan::{Plan, plan, plan_from};
+pub use platform::{Platform, WORKERS_MAX};
+pub use report::{render_plan, render_scheme};
+pub use scheme::{Partition, Scheme, TableScheme};
+pub use search::{Settings, choose_partitioning, choose_placement, search};
+pub use steps::{Step, apply_steps, steps_between};
+pub use trace::{PartitionTrace, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, Trace};
+pub use workload::{SLICES_MAX, SyncPoint, Workload};

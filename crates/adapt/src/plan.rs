@@ -1,0 +1,154 @@
+//! A proposal: what there is, what there should be, and the way there.
+//!
+//! Owns: what is kept of today's scheme although it does not matter for the cost: idle tables stay as they are, and of
+//! workers that are equally far from everything, each keeps what it has. Never: decides whether the gain is worth the way;
+//! that is the controller's hysteresis.
+//!
+//! Invariants: the proposed scheme gives nothing to a retired worker; it is not costlier than today's, unless a retired
+//! worker owns something today; the steps lead from today's scheme to it.
+
+use crate::cost::{Cost, Weights, evaluate};
+use crate::error::AdaptError;
+use crate::ids::WorkerIndex;
+use crate::platform::Platform;
+use crate::scheme::{Scheme, TableScheme};
+use crate::search::{Settings, search};
+use crate::steps::{Step, steps_between};
+use crate::workload::Workload;
+use atrapos_topology::Level;
+use serde::Serialize;
+
+/// A proposed change of scheme.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// Today's scheme.
+    pub today: Scheme,
+    /// The proposed one; equal to today's when nothing better was found.
+    pub scheme: Scheme,
+    /// What today's costs.
+    pub before: Cost,
+    /// What the proposed one costs.
+    pub after: Cost,
+    /// What the naive one costs, for comparison.
+    pub naive: Cost,
+    /// The way from today's to the proposed one; empty when they are equal.
+    pub steps: Vec<Step>,
+}
+
+impl Plan {
+    /// By how much the objective falls, as a share of the work. Never negative, unless a worker was retired.
+    #[must_use]
+    pub fn gain(&self) -> f64 {
+        self.before.objective - self.after.objective
+    }
+}
+
+/// Proposes a scheme for `workload` on `platform`, coming from `today`.
+///
+/// # Errors
+/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+pub fn plan(
+    workload: &Workload,
+    platform: &Platform,
+    today: &Scheme,
+    settings: &Settings,
+) -> Result<Plan, AdaptError> {
+    let found = search(workload, platform, Some(today), settings)?;
+    plan_from(workload, platform, today, found, &settings.weights)
+}
+
+/// The plan that leads from `today` to `found`, a scheme that was found by whatever means, for instance by the exact
+/// program; today's scheme stays where `found` is not better.
+///
+/// # Errors
+/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+pub fn plan_from(
+    workload: &Workload,
+    platform: &Platform,
+    today: &Scheme,
+    found: Scheme,
+    weights: &Weights,
+) -> Result<Plan, AdaptError> {
+    let before = evaluate(workload, platform, today, weights)?;
+    let mut best = (evaluate(workload, platform, &found, weights)?, found);
+    // What follows must not cost anything; where rounding or uneven distances say otherwise, the found scheme stays.
+    for changed in [keep_idle_tables, keep_owners] {
+        let scheme = changed(workload, platform, today, &best.1);
+        let cost = evaluate(workload, platform, &scheme, weights)?;
+        let same = |a: f64, b: f64| a <= b + 1e-9 * b.abs().max(1.0);
+        if same(cost.imbalance_cycles, best.0.imbalance_cycles)
+            && same(cost.sync_byte_distance, best.0.sync_byte_distance)
+        {
+            best = (cost, scheme);
+        }
+    }
+    let possible =
+        today.tables().iter().flat_map(TableScheme::owners).all(|owner| platform.is_available(*owner));
+    let (after, scheme) = if possible && before.objective <= best.0.objective + 1e-12 {
+        (before.clone(), today.clone())
+    } else {
+        best
+    };
+    let naive = evaluate(workload, platform, &Scheme::naive(workload, platform), weights)?;
+    let steps = steps_between(today, &scheme, workload)?;
+    Ok(Plan { today: today.clone(), scheme, before, after, naive, steps })
+}
+
+/// Of a table that nothing is known of, the partitions stay as they are: to merge them would save next to nothing, and the
+/// first access to come would find them all on one worker.
+fn keep_idle_tables(workload: &Workload, platform: &Platform, today: &Scheme, found: &Scheme) -> Scheme {
+    let naive = Scheme::naive(workload, platform);
+    let tables = workload.idle_tables().into_iter().enumerate().map(|(at, idle)| {
+        let possible = today.tables()[at].owners().iter().all(|owner| platform.is_available(*owner));
+        match (idle, possible) {
+            (true, true) => today.tables()[at].clone(),
+            (true, false) => naive.tables()[at].clone(),
+            (false, _) => found.tables()[at].clone(),
+        }
+    });
+    Scheme::new(tables.collect())
+}
+
+/// Exchanges workers of one L3 island in `found` so that each keeps as many slices of today's as possible, weighed by
+/// their cost: between them it makes no difference to the objective, but a great one to the number of moves.
+fn keep_owners(workload: &Workload, platform: &Platform, today: &Scheme, found: &Scheme) -> Scheme {
+    let (old, new) = (today.slice_owners(workload), found.slice_owners(workload));
+    let mut renamed: Vec<WorkerIndex> = (0..).take(platform.worker_count()).map(WorkerIndex).collect();
+    let mut overlaps = std::collections::BTreeMap::new();
+    for ((old, new), cost) in old.iter().zip(&new).zip(workload.all_costs()) {
+        *overlaps.entry((*new, *old)).or_insert(0.0) += cost + 1.0;
+    }
+    for (_, first, count) in platform.islands().iter().filter(|(level, ..)| *level == Level::L3) {
+        let workers: Vec<WorkerIndex> = (*first..*first + *count)
+            .map(|rank| platform.worker(rank))
+            .filter(|worker| platform.is_available(*worker))
+            .collect();
+        let mut pairs = Vec::new();
+        for new in &workers {
+            let of_new = overlaps.range((*new, WorkerIndex(0))..=(*new, WorkerIndex(u32::MAX)));
+            pairs.extend(
+                of_new
+                    .filter(|((_, old), _)| workers.contains(old))
+                    .map(|((_, old), cost)| (*cost, *new, *old)),
+            );
+        }
+        pairs.sort_by(|a: &(f64, _, _), b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
+        let mut left: Vec<WorkerIndex> = workers.clone();
+        let mut free: Vec<WorkerIndex> = workers;
+        for (_, new, old) in pairs {
+            if left.contains(&new) && free.contains(&old) {
+                left.retain(|worker| *worker != new);
+                free.retain(|worker| *worker != old);
+                renamed[new.index()] = old;
+            }
+        }
+        for (new, old) in left.into_iter().zip(free) {
+            renamed[new.index()] = old;
+        }
+    }
+    let tables = found.tables().iter().map(|table| {
+        let owners = table.owners().iter().map(|owner| renamed[owner.index()]).collect();
+        TableScheme::new(table.cuts().to_vec(), owners)
+    });
+    Scheme::new(tables.collect())
+}

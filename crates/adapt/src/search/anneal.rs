@@ -1,0 +1,103 @@
+//! Simulated annealing for small cases, where a few thousand random changes cover what the ordered searches miss.
+//!
+//! Owns: the random changes and the schedule. Never: draws from anything but its own fixed seed, nor returns something
+//! costlier than it was given.
+
+use super::{refine, state::State};
+use std::ops::Range;
+
+/// Slices times workers up to which a case is small.
+const SMALL: usize = 1024;
+/// Random changes in all descents together, for each unit of [`Settings::effort`](super::Settings::effort).
+const CHANGES_PER_EFFORT: usize = 33_334;
+/// Random changes in one descent, for each slice and worker: few for small cases, which are begun again more often.
+const CHANGES_PER_SLICE_AND_WORKER: usize = 500;
+/// Bounds of that number, and so of how often it is begun again.
+const CHANGES_PER_DESCENT: std::ops::RangeInclusive<usize> = 5_000..=25_000;
+
+/// The best of `start` and what annealing finds from it.
+pub(crate) fn improve(start: State<'_>, effort: u32) -> State<'_> {
+    let workers = start.problem.available.len();
+    if workers < 2 || start.owner.len() * workers > SMALL {
+        return start;
+    }
+    let changes = (start.owner.len() * workers * CHANGES_PER_SLICE_AND_WORKER)
+        .clamp(*CHANGES_PER_DESCENT.start(), *CHANGES_PER_DESCENT.end());
+    let mut best = start;
+    for descent in 0..CHANGES_PER_EFFORT.saturating_mul(effort as usize) / changes {
+        let mut state = descend(best.clone(), descent as u64, changes);
+        refine::improve(&mut state, 50_000);
+        state.recompute();
+        if state.objective < best.objective - super::GAIN_MIN {
+            best = state;
+        }
+    }
+    best
+}
+
+fn descend(mut state: State<'_>, seed: u64, changes: usize) -> State<'_> {
+    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0xd134_2543_de82_ef95));
+    let mut best = (state.objective, state.owner.clone());
+    // Hot enough to move an average slice to the wrong worker; every second descent stays near where it began.
+    let average = 2.0 * state.problem.load(0..state.owner.len()) / state.owner.len() as f64;
+    let hottest =
+        if seed.is_multiple_of(2) { state.problem.imbalance_cost(average) } else { best.0 * 0.3 }.max(1e-3);
+    for change in 0..changes {
+        let temperature = hottest * (1e-3_f64).powf(change as f64 / changes as f64);
+        let allowed = -temperature * random.unit().max(1e-12).ln();
+        if random.below(3) == 0 {
+            let (a, b) = (random_range(&state, &mut random), random_range(&state, &mut random));
+            let overlap = a.start < b.end && b.start < a.end;
+            if !overlap
+                && state.owner[a.start] != state.owner[b.start]
+                && state.swap(a.clone(), b.clone()) > allowed
+            {
+                state.swap(a, b);
+            }
+        } else {
+            let slices = random_range(&state, &mut random);
+            let to = state.problem.available[random.below(state.problem.available.len())];
+            if state.try_move(slices, to) <= allowed {
+                state.commit();
+            }
+        }
+        if state.objective < best.0 - super::GAIN_MIN {
+            best = (state.objective, state.owner.clone());
+        }
+    }
+    State::new(state.problem, best.1)
+}
+
+/// A partition, or a part of one.
+fn random_range(state: &State<'_>, random: &mut Random) -> Range<usize> {
+    let slice = random.below(state.owner.len());
+    let partition = state.partition_around(slice);
+    match random.below(5) {
+        0 => partition,
+        1 => slice..partition.end,
+        2 => partition.start..slice + 1,
+        3 => slice..slice + 1 + random.below(partition.end - slice),
+        _ => slice..slice + 1,
+    }
+}
+
+/// SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+
+    fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}

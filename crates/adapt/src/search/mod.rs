@@ -1,0 +1,140 @@
+//! The searches: Algorithm 1, Algorithm 2, and what comes before and after them.
+//!
+//! Owns: which starts are searched from, in which order, and how long. Never: evaluates anything itself; see `state`.
+//!
+//! 1. `starts`: the naive scheme; equal loads per table; equal loads over all tables in a row, which is the paper's
+//!    start; equal loads over the slices of all tables in an order that puts together what synchronizes; today's scheme.
+//! 2. From each: [`choose_partitioning`]'s loop (Algorithm 1), then [`choose_placement`]'s (Algorithm 2), then `refine`,
+//!    which repeats both kinds of change on the objective until none helps.
+//! 3. The best result; where the case is small, `anneal` goes on from it.
+//!
+//! Invariants: deterministic; every change that is kept lowers the objective, so the result is not costlier than any start;
+//! effort is bounded by a count of evaluations, never by time.
+
+mod anneal;
+mod partitioning;
+mod placement;
+mod refine;
+mod starts;
+pub(crate) mod state;
+
+use crate::cost::Weights;
+use crate::error::AdaptError;
+use crate::platform::Platform;
+use crate::scheme::Scheme;
+use crate::workload::Workload;
+use serde::{Deserialize, Serialize};
+use state::{GAIN_MIN, Problem, State};
+
+/// How to search.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// The objective.
+    pub weights: Weights,
+    /// Evaluations of synchronization points per start, for each slice and each partner of the statistics. Default 12.
+    /// Small cases (at most 1,024 slices times workers) are annealed as well, for as long as this says: at 12 that takes
+    /// more time than a plan for 80 workers, but finds the optimum within a few percent. 0 keeps the best of the starts.
+    pub effort: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { weights: Weights::default(), effort: 12 }
+    }
+}
+
+/// Evaluations that are always allowed, so that small cases are searched well.
+const EFFORT_MIN: u64 = 20_000;
+
+impl Settings {
+    fn effort_for(&self, workload: &Workload) -> u64 {
+        let partners: usize = workload.sync_points().iter().map(|point| point.partners.len()).sum();
+        let size = (partners + workload.all_costs().len()) as u64;
+        match self.effort {
+            0 => 0,
+            effort => (size * u64::from(effort)).max(EFFORT_MIN),
+        }
+    }
+}
+
+/// Algorithm 1 (`ATraPos §V-C`): groups sub-partitions into partitions so that workers are loaded equally. The start is
+/// the paper's: slices of all tables in a row, to one worker until its load is the mean, then to the next. Then the worker
+/// with the least load is given one sub-partition after the other, neighbours of what it has first.
+///
+/// It differs from the paper in that a worker may have several partitions, of one or several tables, and in that a change
+/// must lower the objective as well as RU.
+///
+/// # Errors
+/// A weight that is no weight.
+pub fn choose_partitioning(
+    workload: &Workload,
+    platform: &Platform,
+    settings: &Settings,
+) -> Result<Scheme, AdaptError> {
+    settings.weights.check()?;
+    let problem = Problem::new(workload, platform, &settings.weights);
+    let mut state = State::new(&problem, starts::in_a_row(&problem));
+    partitioning::improve(&mut state, settings.effort_for(workload));
+    Ok(state.scheme())
+}
+
+/// Algorithm 2 (`ATraPos §V-C`): from the costliest synchronization point down, brings partitions that meet nearer to each
+/// other by moving one, or by switching it with another, as long as the objective falls.
+///
+/// It differs from the paper in that it starts from the given placement, in that a partition may move alone, since a
+/// worker may have several, and in that balance counts: partitions that are switched need not be equally loaded.
+///
+/// # Errors
+/// A scheme that does not fit, or gives something to a retired worker ([`AdaptError::UnknownWorker`]); a weight that is no
+/// weight.
+pub fn choose_placement(
+    workload: &Workload,
+    platform: &Platform,
+    scheme: &Scheme,
+    settings: &Settings,
+) -> Result<Scheme, AdaptError> {
+    settings.weights.check()?;
+    scheme.check(workload, platform)?;
+    let owners = scheme.slice_owners(workload);
+    if let Some(worker) = owners.iter().find(|owner| !platform.is_available(**owner)) {
+        return Err(AdaptError::UnknownWorker { worker: *worker, workers: platform.worker_count() });
+    }
+    let problem = Problem::new(workload, platform, &settings.weights);
+    let ranks = owners.iter().map(|owner| platform.rank(*owner)).collect();
+    let mut state = State::new(&problem, ranks);
+    placement::improve(&mut state, settings.effort_for(workload));
+    Ok(state.scheme())
+}
+
+/// The best scheme that is found for `workload` on `platform`, whatever today's is. `today` is one more start, and wins
+/// ties; what it gives to retired workers is given to available ones first.
+///
+/// # Errors
+/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+pub fn search(
+    workload: &Workload,
+    platform: &Platform,
+    today: Option<&Scheme>,
+    settings: &Settings,
+) -> Result<Scheme, AdaptError> {
+    settings.weights.check()?;
+    if let Some(scheme) = today {
+        scheme.check(workload, platform)?;
+    }
+    let problem = Problem::new(workload, platform, &settings.weights);
+    let effort = settings.effort_for(workload);
+    let mut best: Option<State<'_>> = None;
+    for owner in starts::all(&problem, today) {
+        let mut state = State::new(&problem, owner);
+        partitioning::improve(&mut state, effort / 4);
+        placement::improve(&mut state, effort / 2);
+        refine::improve(&mut state, effort);
+        state.recompute();
+        if best.as_ref().is_none_or(|best| state.objective < best.objective - GAIN_MIN) {
+            best = Some(state);
+        }
+    }
+    let best = best.expect("there is always the naive start");
+    Ok(anneal::improve(best, settings.effort).scheme())
+}

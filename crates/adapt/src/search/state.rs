@@ -1,0 +1,351 @@
+//! A scheme under change: who owns each slice, and what any change would cost, without evaluating everything again.
+//!
+//! Owns: the incremental form of the objective. Never: decides which change to try.
+//!
+//! Invariants: the running totals agree with [`evaluate`](crate::evaluate) up to rounding; owners are available ranks.
+
+use crate::cost::Weights;
+use crate::ids::TableIndex;
+use crate::platform::Platform;
+use crate::scheme::Scheme;
+use crate::workload::Workload;
+use std::ops::Range;
+
+/// What does not change during a search.
+pub(crate) struct Problem<'a> {
+    pub(crate) workload: &'a Workload,
+    pub(crate) platform: &'a Platform,
+    /// Size of each synchronization point, with the weight of what it adds to the objective per unit of distance.
+    size: Vec<f64>,
+    weight: f64,
+    /// Synchronization points of slice `i` are `incident[incident_start[i]..incident_start[i + 1]]`.
+    incident_start: Vec<u32>,
+    incident: Vec<u32>,
+    pub(crate) available: Vec<u32>,
+    pub(crate) load_mean: f64,
+    per_cycle: f64,
+    per_cut: f64,
+}
+
+impl<'a> Problem<'a> {
+    pub(crate) fn new(workload: &'a Workload, platform: &'a Platform, weights: &Weights) -> Self {
+        let slices = workload.all_costs().len();
+        let mut incident_start = vec![0_u32; slices + 1];
+        for slice in workload.sync_points().iter().flat_map(|point| &point.partners) {
+            incident_start[*slice as usize + 1] += 1;
+        }
+        for slice in 0..slices {
+            incident_start[slice + 1] += incident_start[slice];
+        }
+        let mut next = incident_start.clone();
+        let mut incident = vec![0; incident_start[slices] as usize];
+        for (at, point) in (0_u32..).zip(workload.sync_points()) {
+            for slice in &point.partners {
+                incident[next[*slice as usize] as usize] = at;
+                next[*slice as usize] += 1;
+            }
+        }
+        let (per_cycle, weight, per_cut) = weights.per_unit(workload, platform);
+        let size =
+            workload.sync_points().iter().map(|point| point.bytes + point.count * weights.message_bytes);
+        let available = platform.available_ranks();
+        let load_mean = workload.work_cycles() / available.len() as f64;
+        Self {
+            workload,
+            platform,
+            size: size.collect(),
+            weight,
+            incident_start,
+            incident,
+            available,
+            load_mean,
+            per_cycle,
+            per_cut,
+        }
+    }
+
+    pub(crate) fn slice_count(&self) -> usize {
+        self.workload.all_costs().len()
+    }
+
+    pub(crate) fn incident(&self, slice: usize) -> &[u32] {
+        &self.incident[self.incident_start[slice] as usize..self.incident_start[slice + 1] as usize]
+    }
+
+    pub(crate) fn partners(&self, point: u32) -> &[u32] {
+        &self.workload.sync_points()[point as usize].partners
+    }
+
+    /// The size of a synchronization point, in bytes.
+    pub(crate) fn size(&self, point: u32) -> f64 {
+        self.size[point as usize]
+    }
+
+    /// The slices of the table that `slice` is in.
+    pub(crate) fn table_of(&self, slice: usize) -> Range<usize> {
+        let starts = self.workload.starts();
+        let table = starts.partition_point(|start| *start <= slice) - 1;
+        starts[table]..starts[table + 1]
+    }
+
+    pub(crate) fn tables(&self) -> impl Iterator<Item = Range<usize>> + '_ {
+        (0..).take(self.workload.table_count()).map(|table| self.workload.range(TableIndex(table)))
+    }
+
+    /// What `cycles` of imbalance add to the objective.
+    pub(crate) fn imbalance_cost(&self, cycles: f64) -> f64 {
+        cycles * self.per_cycle
+    }
+
+    pub(crate) fn load(&self, slices: Range<usize>) -> f64 {
+        self.workload.all_costs()[slices].iter().sum()
+    }
+}
+
+/// Changes smaller than this are rounding.
+pub(crate) const GAIN_MIN: f64 = 1e-12;
+
+/// A scheme, by the rank that owns each slice.
+#[derive(Clone)]
+pub(crate) struct State<'a> {
+    pub(crate) problem: &'a Problem<'a>,
+    pub(crate) owner: Vec<u32>,
+    pub(crate) load: Vec<f64>,
+    /// Distance among the partners of each synchronization point.
+    distance: Vec<f64>,
+    pub(crate) objective: f64,
+    /// How many synchronization points were looked at: the measure of effort.
+    pub(crate) effort: u64,
+    seen: Vec<u32>,
+    stamp: u32,
+    ranks: Vec<u32>,
+    trial: Trial,
+}
+
+/// The change that was evaluated last.
+#[derive(Clone, Default)]
+struct Trial {
+    slices: Range<usize>,
+    to: u32,
+    delta: f64,
+    distances: Vec<(u32, f64)>,
+}
+
+impl<'a> State<'a> {
+    pub(crate) fn new(problem: &'a Problem<'a>, owner: Vec<u32>) -> Self {
+        let points = problem.size.len();
+        let mut state = Self {
+            problem,
+            owner,
+            load: vec![0.0; problem.platform.worker_count()],
+            distance: vec![0.0; points],
+            objective: 0.0,
+            effort: 0,
+            seen: vec![0; points],
+            stamp: 0,
+            ranks: Vec::new(),
+            trial: Trial::default(),
+        };
+        state.recompute();
+        state
+    }
+
+    /// Sets all totals from the owners; the rounding of many small changes is gone afterwards.
+    pub(crate) fn recompute(&mut self) {
+        let problem = self.problem;
+        self.load.fill(0.0);
+        for (owner, cost) in self.owner.iter().zip(problem.workload.all_costs()) {
+            self.load[*owner as usize] += cost;
+        }
+        let imbalance: f64 =
+            problem.available.iter().map(|rank| (self.load[*rank as usize] - problem.load_mean).abs()).sum();
+        let mut sync = 0.0;
+        for point in 0..problem.size.len() {
+            self.distance[point] = self.distance_of(point as u32);
+            sync += self.distance[point] * problem.size[point];
+        }
+        let cuts: usize = problem
+            .tables()
+            .map(|table| self.owner[table].windows(2).filter(|pair| pair[0] != pair[1]).count())
+            .sum();
+        self.objective =
+            imbalance * problem.per_cycle + sync * problem.weight + cuts as f64 * problem.per_cut;
+    }
+
+    fn distance_of(&mut self, point: u32) -> f64 {
+        self.ranks.clear();
+        let owner = &self.owner;
+        self.ranks.extend(self.problem.partners(point).iter().map(|slice| owner[*slice as usize]));
+        self.problem.platform.distance_among_ranks(&mut self.ranks)
+    }
+
+    /// What a synchronization point adds to the objective.
+    pub(crate) fn sync_cost(&self, point: u32) -> f64 {
+        self.distance[point as usize] * self.problem.size(point) * self.problem.weight
+    }
+
+    /// The slices around `slice` that are one partition.
+    pub(crate) fn partition_around(&self, slice: usize) -> Range<usize> {
+        let table = self.problem.table_of(slice);
+        let owner = self.owner[slice];
+        let mut from = slice;
+        while from > table.start && self.owner[from - 1] == owner {
+            from -= 1;
+        }
+        let mut to = slice + 1;
+        while to < table.end && self.owner[to] == owner {
+            to += 1;
+        }
+        from..to
+    }
+
+    /// By how much the objective changes when `slices`, all of one table and one owner, go to `to`. Remembered for
+    /// [`State::commit`].
+    pub(crate) fn try_move(&mut self, slices: Range<usize>, to: u32) -> f64 {
+        let problem = self.problem;
+        let from = self.owner[slices.start];
+        self.trial.distances.clear();
+        self.trial.slices = slices.clone();
+        self.trial.to = to;
+        self.trial.delta = 0.0;
+        if from == to {
+            return 0.0;
+        }
+        let moved = problem.load(slices.clone());
+        let deviation = |load: f64| (load - problem.load_mean).abs();
+        let (load_from, load_to) = (self.load[from as usize], self.load[to as usize]);
+        let imbalance = deviation(load_from - moved) - deviation(load_from) + deviation(load_to + moved)
+            - deviation(load_to);
+        let table = problem.table_of(slices.start);
+        let mut cuts = 0_i32;
+        let neighbours = [
+            (slices.start > table.start).then(|| self.owner[slices.start - 1]),
+            (slices.end < table.end).then(|| self.owner[slices.end]),
+        ];
+        for neighbour in neighbours.into_iter().flatten() {
+            cuts += i32::from(neighbour != to) - i32::from(neighbour != from);
+        }
+        self.owner[slices.clone()].fill(to);
+        self.stamp += 1;
+        let mut sync = 0.0;
+        for slice in slices.clone() {
+            for &point in problem.incident(slice) {
+                if self.seen[point as usize] != self.stamp {
+                    self.seen[point as usize] = self.stamp;
+                    let distance = self.distance_of(point);
+                    let change = distance - self.distance[point as usize];
+                    if change != 0.0 {
+                        sync += change * problem.size(point);
+                        self.trial.distances.push((point, distance));
+                    }
+                    self.effort += 1;
+                }
+            }
+        }
+        self.effort += 1 + slices.len() as u64 / 4;
+        self.owner[slices].fill(from);
+        self.trial.delta =
+            imbalance * problem.per_cycle + sync * problem.weight + f64::from(cuts) * problem.per_cut;
+        self.trial.delta
+    }
+
+    /// Makes the change that was tried last.
+    pub(crate) fn commit(&mut self) {
+        let Trial { slices, to, delta, .. } = &self.trial;
+        let from = self.owner[slices.start];
+        if from == *to {
+            return;
+        }
+        let moved = self.problem.load(slices.clone());
+        self.load[from as usize] -= moved;
+        self.load[*to as usize] += moved;
+        self.owner[slices.clone()].fill(*to);
+        for (point, distance) in &self.trial.distances {
+            self.distance[*point as usize] = *distance;
+        }
+        self.objective += delta;
+    }
+
+    /// Moves `slices` to `to` if the objective falls; says whether it did.
+    pub(crate) fn move_if_better(&mut self, slices: Range<usize>, to: u32) -> bool {
+        let better = self.try_move(slices, to) < -GAIN_MIN;
+        if better {
+            self.commit();
+        }
+        better
+    }
+
+    /// By how much the objective changes when two disjoint ranges, each of one table and one owner, change owners. The
+    /// change is made.
+    pub(crate) fn swap(&mut self, a: Range<usize>, b: Range<usize>) -> f64 {
+        let (owner_a, owner_b) = (self.owner[a.start], self.owner[b.start]);
+        let first = self.try_move(a, owner_b);
+        self.commit();
+        let second = self.try_move(b, owner_a);
+        self.commit();
+        first + second
+    }
+
+    /// Swaps if the objective falls; says whether it did.
+    pub(crate) fn swap_if_better(&mut self, a: Range<usize>, b: Range<usize>) -> bool {
+        let better = self.swap(a.clone(), b.clone()) < -GAIN_MIN;
+        if !better {
+            self.swap(a, b);
+        }
+        better
+    }
+
+    pub(crate) fn scheme(&self) -> Scheme {
+        let owners: Vec<_> = self.owner.iter().map(|rank| self.problem.platform.worker(*rank)).collect();
+        Scheme::from_slice_owners(self.problem.workload, &owners)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Problem, State};
+    use crate::cost::{Weights, evaluate};
+    use crate::platform::Platform;
+    use crate::workload::{SyncPoint, Workload};
+    use atrapos_topology::Machine;
+
+    #[test]
+    fn the_running_objective_is_the_evaluated_one() {
+        let machine = Machine::synthetic("pack:2 l3:2 core:2 pu:1").expect("a machine");
+        let platform = Platform::for_workers(&machine, 8).expect("a platform");
+        let tables = (0..3_u32).map(|table| {
+            let costs = (0..10_u32).map(|slice| f64::from(100 + (table * 37 + slice * 61) % 400)).collect();
+            (table.to_string(), costs)
+        });
+        let points = (0..40_u32).map(|at| SyncPoint {
+            partners: vec![(at * 7) % 30, (at * 11 + 3) % 30, (at * 13 + 1) % 30],
+            bytes: f64::from(at % 5),
+            count: 0.01 * f64::from(1 + at),
+        });
+        let workload = Workload::new(tables.collect(), points.collect(), 1.0).expect("a workload");
+        let weights = Weights { partitions: 0.3, ..Weights::default() };
+        let problem = Problem::new(&workload, &platform, &weights);
+        let mut state = State::new(&problem, vec![0; 30]);
+        for change in 0..500_usize {
+            let slice = (change * 17) % 30;
+            let mut range = state.partition_around(slice);
+            if change % 3 == 0 {
+                range.start = slice;
+            }
+            if change % 7 < 4 {
+                range.end = slice + 1;
+            }
+            let other = state.partition_around((slice + 11) % 30);
+            let disjoint = range.end <= other.start || other.end <= range.start;
+            if change % 5 == 0 && disjoint && state.owner[range.start] != state.owner[other.start] {
+                state.swap(range, other);
+            } else {
+                state.try_move(range, (change * 5 % 8) as u32);
+                state.commit();
+            }
+            let cost = evaluate(&workload, &platform, &state.scheme(), &weights).expect("a cost");
+            let difference = (cost.objective - state.objective).abs();
+            assert!(difference < 1e-9, "after change {change}: {} for {}", state.objective, cost.objective);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Recorded statistics, and their form as JSON.
+//!
+//! Owns: the format `atrapos-trace 1`: one JSON object with
+//! - `format`, `seconds` (how long was recorded), `workers` (how many there were), optionally `machine` (what
+//!   `atrapos topology` calls the machine; for people);
+//! - `tables`: `name`, and `partitions` in key order, each with its `worker` and `cost_cycles`, the cost of the actions
+//!   on each of its sub-partitions (`ATraPos §V-D`, the first array);
+//! - `sync_points`: `partners` as `[table, partition, sub-partition]`, `bytes` exchanged in all, and `count` (the second
+//!   array, folded over the partitions that recorded it);
+//! - `classes`: the flow graphs, see [`ClassFlow`].
+//!
+//! Never: opens a file. Invariant: a trace that became a [`Workload`](crate::Workload) does not contradict itself.
+
+use crate::error::AdaptError;
+use crate::flow::ClassFlow;
+use crate::ids::WorkerIndex;
+use serde::{Deserialize, Serialize};
+
+/// The format that [`Trace::to_json`] writes and [`Trace::from_json`] reads.
+pub const TRACE_FORMAT: &str = "atrapos-trace 1";
+
+/// What a database observed of itself under one scheme.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trace {
+    /// Always [`TRACE_FORMAT`].
+    pub format: String,
+    /// How long was recorded, in seconds.
+    pub seconds: f64,
+    /// How many workers there were, retired ones included.
+    pub workers: usize,
+    /// What machine it was, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub machine: Option<String>,
+    /// The tables, or families of tables with common boundaries.
+    pub tables: Vec<TableTrace>,
+    /// The synchronization points; equal partners may appear more than once.
+    pub sync_points: Vec<SyncPointTrace>,
+    /// The transaction classes that ran.
+    pub classes: Vec<ClassFlow>,
+}
+
+/// The partitions of a table and what their actions cost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableTrace {
+    /// Its name.
+    pub name: String,
+    /// Its partitions, in key order.
+    pub partitions: Vec<PartitionTrace>,
+}
+
+/// One partition's array of costs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PartitionTrace {
+    /// The worker that owns it.
+    pub worker: WorkerIndex,
+    /// Cost of the actions on each of its sub-partitions, in cycles and in key order.
+    pub cost_cycles: Vec<u64>,
+}
+
+/// A sub-partition of a partition of a table; in JSON `[table, partition, sub-partition]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(from = "(u32, u32, u32)", into = "(u32, u32, u32)")]
+pub struct SubPartition {
+    /// Position of the table in [`Trace::tables`].
+    pub table: u32,
+    /// Position of the partition in the table.
+    pub partition: u32,
+    /// Position of the sub-partition in the partition.
+    pub sub_partition: u32,
+}
+
+impl From<(u32, u32, u32)> for SubPartition {
+    fn from((table, partition, sub_partition): (u32, u32, u32)) -> Self {
+        Self { table, partition, sub_partition }
+    }
+}
+
+impl From<SubPartition> for (u32, u32, u32) {
+    fn from(place: SubPartition) -> Self {
+        (place.table, place.partition, place.sub_partition)
+    }
+}
+
+/// Synchronization points between the same partners.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SyncPointTrace {
+    /// Whose actions met. Partners on one worker exchange nothing, but may not stay so.
+    pub partners: Vec<SubPartition>,
+    /// Bytes exchanged, summed over `count` occurrences.
+    pub bytes: u64,
+    /// How often it happened.
+    pub count: u64,
+}
+
+impl Trace {
+    /// Reads a trace and checks that it does not contradict itself.
+    ///
+    /// # Errors
+    /// [`AdaptError::NotATrace`] with line and column, [`AdaptError::Format`], or what [`Trace::workload`] and
+    /// [`Trace::scheme`] refuse.
+    pub fn from_json(text: &str) -> Result<Self, AdaptError> {
+        let trace: Self = serde_json::from_str(text)
+            .map_err(|error| AdaptError::NotATrace { detail: error.to_string() })?;
+        trace.workload()?;
+        trace.scheme()?;
+        Ok(trace)
+    }
+
+    /// The trace as one line of JSON.
+    ///
+    /// # Panics
+    /// Never: everything in a trace has a JSON form.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).expect("everything in a trace has a JSON form")
+    }
+}

@@ -1,0 +1,317 @@
+//! Statistics in the form in which the cost model reads them: slices of tables with a cost, and synchronization points
+//! between slices.
+//!
+//! Owns: the check that a trace does not contradict itself, and the numbering of slices. Never: knows who owns a slice
+//! (that is a scheme) or what a distance is (that is a platform).
+//!
+//! Invariants: slices of all tables are numbered through, table by table and in key order; every table has at least one;
+//! partners of a synchronization point ascend and are distinct; no two points have the same partners.
+
+use crate::error::AdaptError;
+use crate::flow::ClassFlow;
+use crate::ids::{SliceIndex, TableIndex, WorkerIndex};
+use crate::platform::WORKERS_MAX;
+use crate::scheme::{Scheme, TableScheme};
+use crate::trace::{SubPartition, TRACE_FORMAT, Trace};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How many sub-partitions all tables together may have.
+pub const SLICES_MAX: usize = 1 << 24;
+
+/// Statistics of a database, independent of who owned what while they were taken.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Workload {
+    names: Vec<String>,
+    /// First slice of each table in the common numbering, and one past the last.
+    starts: Vec<usize>,
+    cost_cycles: Vec<f64>,
+    sync_points: Vec<SyncPoint>,
+    classes: Vec<ClassFlow>,
+    seconds: f64,
+}
+
+/// Synchronization points between the same slices.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SyncPoint {
+    /// The slices whose actions meet, in the numbering over all tables ([`Workload::slice`]); ascending, distinct.
+    pub partners: Vec<u32>,
+    /// Bytes exchanged in all.
+    pub bytes: f64,
+    /// How often it happened.
+    pub count: f64,
+}
+
+impl Workload {
+    /// Statistics from costs in cycles per table and slice, and synchronization points, over `seconds` seconds. Points
+    /// with the same partners are added up; those with fewer than two partners have no cost and are left out.
+    ///
+    /// # Errors
+    /// [`AdaptError::Contradiction`] when there is no table, a table has no slice, a name is missing or taken twice, a
+    /// number is negative or not finite, or a partner does not exist; [`AdaptError::TooLarge`] beyond [`SLICES_MAX`].
+    pub fn new(
+        tables: Vec<(String, Vec<f64>)>,
+        sync_points: Vec<SyncPoint>,
+        seconds: f64,
+    ) -> Result<Self, AdaptError> {
+        let wrong = |detail: String| Err(AdaptError::Contradiction { detail });
+        if tables.is_empty() {
+            return wrong("there is no table".into());
+        }
+        if !(seconds.is_finite() && seconds > 0.0) {
+            return wrong(format!("it was recorded for {seconds} seconds"));
+        }
+        let mut taken = BTreeSet::new();
+        let (mut names, mut starts, mut cost_cycles) = (Vec::new(), vec![0], Vec::new());
+        for (name, costs) in tables {
+            if name.is_empty() || !taken.insert(name.clone()) {
+                return wrong(format!("the table name '{name}' is empty or appears twice"));
+            }
+            if costs.is_empty() {
+                return wrong(format!("table '{name}' has no sub-partitions"));
+            }
+            if let Some(cost) = costs.iter().find(|cost| !(cost.is_finite() && **cost >= 0.0)) {
+                return wrong(format!("a sub-partition of table '{name}' costs {cost} cycles"));
+            }
+            cost_cycles.extend(costs);
+            starts.push(cost_cycles.len());
+            names.push(name);
+        }
+        let found = cost_cycles.len();
+        if found > SLICES_MAX {
+            let (what, cure) = ("sub-partitions", "fewer sub-partitions per partition");
+            return Err(AdaptError::TooLarge { what, found, max: SLICES_MAX, cure });
+        }
+        let mut by_partners: BTreeMap<Vec<u32>, (f64, f64)> = BTreeMap::new();
+        for SyncPoint { mut partners, bytes, count } in sync_points {
+            partners.sort_unstable();
+            partners.dedup();
+            let numbers = [bytes, count];
+            if numbers.iter().any(|number| !(number.is_finite() && *number >= 0.0)) {
+                return wrong(format!("a synchronization point exchanges {bytes} bytes {count} times"));
+            }
+            if count == 0.0 && bytes > 0.0 {
+                return wrong(format!("a synchronization point never happened but exchanged {bytes} bytes"));
+            }
+            if let Some(slice) = partners.last().filter(|slice| **slice as usize >= found) {
+                return wrong(format!("a synchronization point names slice {slice} of {found}"));
+            }
+            if partners.len() >= 2 && count > 0.0 {
+                let sum = by_partners.entry(partners).or_default();
+                *sum = (sum.0 + bytes, sum.1 + count);
+            }
+        }
+        let sync_points = by_partners
+            .into_iter()
+            .map(|(partners, (bytes, count))| SyncPoint { partners, bytes, count })
+            .collect();
+        Ok(Self { names, starts, cost_cycles, sync_points, classes: Vec::new(), seconds })
+    }
+
+    /// How many tables there are.
+    #[must_use]
+    pub fn table_count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The name of a table.
+    ///
+    /// # Panics
+    /// When there is no such table.
+    #[must_use]
+    pub fn table_name(&self, table: TableIndex) -> &str {
+        &self.names[table.index()]
+    }
+
+    /// How many slices a table has.
+    ///
+    /// # Panics
+    /// When there is no such table.
+    #[must_use]
+    pub fn slice_count(&self, table: TableIndex) -> u32 {
+        let slices = self.range(table);
+        u32::try_from(slices.len()).expect("no more than SLICES_MAX")
+    }
+
+    /// The number of a slice in the numbering over all tables.
+    ///
+    /// # Panics
+    /// When there is no such table.
+    #[must_use]
+    pub fn slice(&self, table: TableIndex, slice: SliceIndex) -> u32 {
+        u32::try_from(self.starts[table.index()]).expect("no more than SLICES_MAX") + slice.0
+    }
+
+    /// Cost in cycles of every slice of a table.
+    ///
+    /// # Panics
+    /// When there is no such table.
+    #[must_use]
+    pub fn table_costs(&self, table: TableIndex) -> &[f64] {
+        &self.cost_cycles[self.range(table)]
+    }
+
+    /// The synchronization points.
+    #[must_use]
+    pub fn sync_points(&self) -> &[SyncPoint] {
+        &self.sync_points
+    }
+
+    /// The flow graphs of the transaction classes that ran.
+    #[must_use]
+    pub fn classes(&self) -> &[ClassFlow] {
+        &self.classes
+    }
+
+    /// How long was recorded, in seconds.
+    #[must_use]
+    pub fn seconds(&self) -> f64 {
+        self.seconds
+    }
+
+    /// Cost of all actions in cycles.
+    #[must_use]
+    pub fn work_cycles(&self) -> f64 {
+        self.cost_cycles.iter().sum()
+    }
+
+    /// Whether nothing was observed of a table: no cost and no synchronization.
+    #[must_use]
+    pub(crate) fn idle_tables(&self) -> Vec<bool> {
+        let mut idle: Vec<bool> = (0..self.table_count())
+            .map(|t| self.cost_cycles[self.starts[t]..self.starts[t + 1]].iter().all(|c| *c == 0.0))
+            .collect();
+        for slice in self.sync_points.iter().flat_map(|point| &point.partners) {
+            let table = self.starts.partition_point(|start| *start <= *slice as usize) - 1;
+            idle[table] = false;
+        }
+        idle
+    }
+
+    pub(crate) fn range(&self, table: TableIndex) -> std::ops::Range<usize> {
+        self.starts[table.index()]..self.starts[table.index() + 1]
+    }
+
+    pub(crate) fn starts(&self) -> &[usize] {
+        &self.starts
+    }
+
+    pub(crate) fn all_costs(&self) -> &[f64] {
+        &self.cost_cycles
+    }
+
+    pub(crate) fn set_classes(&mut self, classes: Vec<ClassFlow>) {
+        self.classes = classes;
+    }
+}
+
+impl Trace {
+    /// The statistics of this trace, without its scheme.
+    ///
+    /// # Errors
+    /// [`AdaptError::Format`], or [`AdaptError::Contradiction`] when parts contradict each other.
+    pub fn workload(&self) -> Result<Workload, AdaptError> {
+        if self.format != TRACE_FORMAT {
+            return Err(AdaptError::Format { found: self.format.clone(), expected: TRACE_FORMAT });
+        }
+        for table in &self.tables {
+            if let Some(at) = table.partitions.iter().position(|partition| partition.cost_cycles.is_empty()) {
+                let detail = format!("partition {at} of table '{}' has no sub-partitions", table.name);
+                return Err(AdaptError::Contradiction { detail });
+            }
+        }
+        for class in &self.classes {
+            class.check(self.tables.len())?;
+        }
+        let numbering = self.first_slices();
+        let sync_points = self
+            .sync_points
+            .iter()
+            .map(|point| {
+                let partners = point.partners.iter().map(|place| self.slice_of(&numbering, *place));
+                Ok(SyncPoint {
+                    partners: partners.collect::<Result<_, AdaptError>>()?,
+                    bytes: point.bytes as f64,
+                    count: point.count as f64,
+                })
+            })
+            .collect::<Result<_, AdaptError>>()?;
+        let tables = self.tables.iter().map(|table| {
+            let costs = table.partitions.iter().flat_map(|partition| &partition.cost_cycles);
+            (table.name.clone(), costs.map(|cost| *cost as f64).collect())
+        });
+        let mut workload = Workload::new(tables.collect(), sync_points, self.seconds)?;
+        workload.set_classes(self.classes.clone());
+        Ok(workload)
+    }
+
+    /// The scheme under which the trace was recorded; its slices are the sub-partitions of the trace.
+    ///
+    /// # Errors
+    /// [`AdaptError::Contradiction`] when a partition is on a worker that the trace does not have, and
+    /// [`AdaptError::TooLarge`] for more workers than [`WORKERS_MAX`].
+    pub fn scheme(&self) -> Result<Scheme, AdaptError> {
+        if self.workers > WORKERS_MAX {
+            let (what, cure) = ("workers", "fewer workers");
+            return Err(AdaptError::TooLarge { what, found: self.workers, max: WORKERS_MAX, cure });
+        }
+        let mut tables = Vec::new();
+        for table in &self.tables {
+            let (mut at, mut cuts, mut owners) = (0, Vec::new(), Vec::new());
+            for partition in &table.partitions {
+                if partition.worker.index() >= self.workers {
+                    let (name, worker, workers) = (&table.name, partition.worker, self.workers);
+                    let detail = format!("a partition of table '{name}' is on {worker} of {workers} workers");
+                    return Err(AdaptError::Contradiction { detail });
+                }
+                if at > 0 {
+                    cuts.push(at);
+                }
+                let slices = u32::try_from(partition.cost_cycles.len()).unwrap_or(u32::MAX);
+                at = u32::saturating_add(at, slices);
+                owners.push(WorkerIndex(partition.worker.0));
+            }
+            tables.push(TableScheme::new(cuts, owners));
+        }
+        Ok(Scheme::new(tables))
+    }
+
+    /// For every table and partition, the number of its first slice over all tables.
+    fn first_slices(&self) -> Vec<Vec<usize>> {
+        let mut at = 0;
+        let mut first = |count: usize| {
+            at += count;
+            at - count
+        };
+        self.tables
+            .iter()
+            .map(|table| {
+                table.partitions.iter().map(|partition| first(partition.cost_cycles.len())).collect()
+            })
+            .collect()
+    }
+
+    fn slice_of(&self, first_slices: &[Vec<usize>], place: SubPartition) -> Result<u32, AdaptError> {
+        let SubPartition { table, partition, sub_partition } = place;
+        let costs = self
+            .tables
+            .get(table as usize)
+            .and_then(|table| table.partitions.get(partition as usize))
+            .map(|partition| partition.cost_cycles.len());
+        match costs {
+            Some(count) if (sub_partition as usize) < count => {
+                let slice = first_slices[table as usize][partition as usize] + sub_partition as usize;
+                u32::try_from(slice).map_err(|_| AdaptError::TooLarge {
+                    what: "sub-partitions",
+                    found: slice,
+                    max: SLICES_MAX,
+                    cure: "fewer sub-partitions per partition",
+                })
+            }
+            _ => Err(AdaptError::Contradiction {
+                detail: format!(
+                    "a synchronization point names sub-partition [{table}, {partition}, {sub_partition}], which no table has"
+                ),
+            }),
+        }
+    }
+}

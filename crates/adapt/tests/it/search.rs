@@ -1,0 +1,125 @@
+//! What holds for every plan, on random cases; a failure prints the seed.
+
+use crate::fixture::{Random, new_order, platform, random_scheme, random_workload, tatp};
+use atrapos_adapt::{
+    Platform, Scheme, Settings, TableScheme, WorkerIndex, Workload, choose_partitioning, choose_placement,
+    evaluate, plan, search,
+};
+use proptest::prelude::*;
+
+const MACHINES: [&str; 4] =
+    ["core:2 pu:1", "pack:2 core:4 pu:1", "pack:2 l3:2 core:3 pu:1", "pack:4 numa:2 core:2 pu:1"];
+
+fn objective(workload: &Workload, platform: &Platform, scheme: &Scheme) -> f64 {
+    evaluate(workload, platform, scheme, &Settings::default().weights).expect("a cost").objective
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn never_worse_than_naive_or_today_and_always_the_same(seed in any::<u64>()) {
+        let mut random = Random(seed);
+        let platform = platform(MACHINES[random.below(4) as usize]);
+        let tables = 1 + random.below(5) as usize;
+        let slices = tables + random.below(100) as usize;
+        let workload = random_workload(&mut random, tables, slices);
+        let today = random_scheme(&mut random, &workload, &platform);
+        let settings = Settings { effort: 3, ..Settings::default() };
+        let first = plan(&workload, &platform, &today, &settings).expect("a plan");
+        let naive = objective(&workload, &platform, &Scheme::naive(&workload, &platform));
+        prop_assert!((first.naive.objective - naive).abs() < 1e-12);
+        prop_assert!(first.after.objective <= naive + 1e-9, "{} for naive {naive}", first.after.objective);
+        prop_assert!(first.gain() >= -1e-9, "{} for today's {}", first.after.objective, first.before.objective);
+        prop_assert_eq!(&first, &plan(&workload, &platform, &today, &settings).expect("a plan"));
+        let applied = atrapos_adapt::apply_steps(&today, &first.steps).expect("steps that fit");
+        prop_assert_eq!(applied, first.scheme);
+    }
+
+    #[test]
+    fn a_retired_worker_is_given_nothing(seed in any::<u64>()) {
+        let mut random = Random(seed);
+        let all = platform(MACHINES[1 + random.below(3) as usize]);
+        let workload = random_workload(&mut random, 3, 60);
+        let today = random_scheme(&mut random, &workload, &all);
+        let retired: Vec<_> = (0..2).map(|_| WorkerIndex(random.below(all.worker_count() as u64) as u32)).collect();
+        let rest = all.without(&retired).expect("some are left");
+        let plan = plan(&workload, &rest, &today, &Settings { effort: 3, ..Settings::default() }).expect("a plan");
+        for owner in plan.scheme.tables().iter().flat_map(TableScheme::owners) {
+            prop_assert!(rest.is_available(*owner), "{owner} of {retired:?}");
+        }
+    }
+
+    #[test]
+    fn the_algorithms_lower_what_they_are_for(seed in any::<u64>()) {
+        let mut random = Random(seed);
+        let platform = platform(MACHINES[random.below(4) as usize]);
+        let workload = random_workload(&mut random, 3, 80);
+        let settings = Settings::default();
+        let idle = Settings { effort: 0, ..settings };
+        let cost = |scheme: &Scheme| evaluate(&workload, &platform, scheme, &settings.weights).expect("a cost");
+        let start = cost(&choose_partitioning(&workload, &platform, &idle).expect("a start"));
+        let chosen = choose_partitioning(&workload, &platform, &settings).expect("a partitioning");
+        prop_assert!(cost(&chosen).imbalance_cycles <= start.imbalance_cycles * (1.0 + 1e-9));
+        let placed = choose_placement(&workload, &platform, &chosen, &settings).expect("a placement");
+        prop_assert!(cost(&placed).objective <= cost(&chosen).objective + 1e-9);
+    }
+}
+
+#[test]
+fn a_plan_is_a_fixed_point() {
+    for (machine, workload) in
+        [("pack:2 core:8 pu:1", tatp(160, true)), ("pack:4 core:6 pu:1", new_order(240))]
+    {
+        let platform = platform(machine);
+        let naive = Scheme::naive(&workload, &platform);
+        let settings = Settings::default();
+        let first = plan(&workload, &platform, &naive, &settings).expect("a plan");
+        let second = plan(&workload, &platform, &first.scheme, &settings).expect("a plan");
+        // The second search starts from the first one's result; it may still find a little.
+        assert!(second.gain() < 0.01, "on {machine} {} is found a second time", second.gain());
+    }
+}
+
+#[test]
+fn uniform_work_without_synchronization_leaves_the_naive_scheme_alone() {
+    let platform = platform("pack:2 core:4 pu:1");
+    let workload = Workload::new(vec![("t".into(), vec![500.0; 80])], Vec::new(), 1.0).expect("a workload");
+    let naive = Scheme::naive(&workload, &platform);
+    let plan = plan(&workload, &platform, &naive, &Settings::default()).expect("a plan");
+    assert!(plan.steps.is_empty(), "{:?}", plan.steps);
+    assert_eq!(plan.scheme, naive);
+}
+
+#[test]
+fn half_of_the_load_on_a_fifth_of_the_data_is_balanced() {
+    let platform = platform("pack:8 core:10 pu:1");
+    let workload = tatp(800, true);
+    let naive = Scheme::naive(&workload, &platform);
+    let plan = plan(&workload, &platform, &naive, &Settings::default()).expect("a plan");
+    assert!(plan.before.load_max_ratio() > 2.0, "{}", plan.before.load_max_ratio());
+    assert!(plan.after.load_max_ratio() < 1.15, "{}", plan.after.load_max_ratio());
+}
+
+#[test]
+fn a_table_that_nobody_uses_stays_as_it_is() {
+    let platform = platform("core:4 pu:1");
+    let tables =
+        vec![("used".into(), vec![900.0, 100.0, 100.0, 100.0, 100.0, 100.0]), ("idle".into(), vec![0.0; 8])];
+    let workload = Workload::new(tables, Vec::new(), 1.0).expect("a workload");
+    let naive = Scheme::naive(&workload, &platform);
+    let plan = plan(&workload, &platform, &naive, &Settings::default()).expect("a plan");
+    assert_ne!(plan.scheme.tables()[0], naive.tables()[0]);
+    assert_eq!(plan.scheme.tables()[1], naive.tables()[1]);
+}
+
+#[test]
+fn nothing_observed_changes_nothing() {
+    let platform = platform("core:2 pu:1");
+    let workload = Workload::new(vec![("t".into(), vec![0.0; 20])], Vec::new(), 1.0).expect("a workload");
+    let naive = Scheme::naive(&workload, &platform);
+    let plan = plan(&workload, &platform, &naive, &Settings::default()).expect("a plan");
+    assert!(plan.steps.is_empty());
+    let found = search(&workload, &platform, None, &Settings::default()).expect("a scheme");
+    found.check(&workload, &platform).expect("a scheme that fits");
+}
