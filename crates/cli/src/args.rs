@@ -148,8 +148,8 @@ pub(crate) struct RunArgs {
     /// Take memory from wherever the kernel gives it, not from the worker's own node.
     #[arg(long, help_heading = "Machine")]
     pub(crate) no_place_memory: bool,
-    /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 32; with
-    /// synchronous durability 256 to 4096, the more the slower the disk].
+    /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 64; with
+    /// synchronous durability 256 to 2048, the more the slower the disk].
     #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]
     pub(crate) sessions: Option<usize>,
     /// Run from N client threads outside the engine instead of sessions on the workers.

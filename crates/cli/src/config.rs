@@ -17,20 +17,20 @@ use crate::output::JsonFile;
 
 /// Sessions per worker by default when nobody waits for a device. Enough that look-ups of independent transactions fill a batch of sixteen while
 /// as many wait for other workers; more only make each wait longer.
-const SESSIONS_IN_MEMORY: usize = 32;
+const SESSIONS_IN_MEMORY: usize = 64;
 
 /// Sessions per worker by default when transactions become durable, given the median time of a sync of the device in
 /// microseconds: enough that a worker has work while the transactions of the others wait, which is the more the longer a sync
-/// takes (a worker runs one or two transactions in a microsecond, and about one in three waits for two syncs). More than
-/// that only crowd the cache.
+/// takes (a worker runs about one transaction in a microsecond, and one in three waits for a sync or two). More than that
+/// only crowd the cache, and wait for each other.
 pub(crate) fn sessions_durable(device_sync_us: f64) -> NonZeroUsize {
-    let wanted = (device_sync_us * 1.5) as usize;
+    let wanted = (device_sync_us * 0.8) as usize;
     let sessions = wanted.next_power_of_two().clamp(SESSIONS_DURABLE_MIN, SESSIONS_DURABLE_MAX);
     NonZeroUsize::new(sessions).unwrap_or(NonZeroUsize::MIN)
 }
 
 const SESSIONS_DURABLE_MIN: usize = 256;
-const SESSIONS_DURABLE_MAX: usize = 4096;
+const SESSIONS_DURABLE_MAX: usize = 2048;
 
 /// More sessions than a worker can serve without all of them waiting long.
 const SESSIONS_MAX: usize = 8192;
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn a_slower_device_gets_more_sessions() {
         let sessions = [0.0, 150.0, 600.0, 2500.0, 1e9].map(|sync| sessions_durable(sync).get());
-        assert_eq!(sessions, [256, 256, 1024, 4096, 4096]);
+        assert_eq!(sessions, [256, 256, 512, 2048, 2048]);
     }
 
     #[test]

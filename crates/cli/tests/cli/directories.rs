@@ -45,7 +45,7 @@ fn transactions_are_durable_unless_asked_otherwise_and_leave_nothing_behind() {
     let (shown, json) = benchmark(temporary.path(), "tatp", &["--runs", "2", "--checkpoint-during"]);
     assert_eq!(json["config"]["durability"], "synchronous");
     // How many depends on the device.
-    assert!(json["config"]["sessions"].as_u64().is_some_and(|sessions| (256..=4096).contains(&sessions)));
+    assert!(json["config"]["sessions"].as_u64().is_some_and(|sessions| (256..=2048).contains(&sessions)));
     assert_eq!((&json["config"]["dir"], &json["config"]["max_loss_ms"]), (&Value::Null, &Value::Null));
     let wal = &json["wal"];
     for key in
@@ -65,7 +65,7 @@ fn transactions_are_durable_unless_asked_otherwise_and_leave_nothing_behind() {
 
     let (shown, json) = benchmark(temporary.path(), "micro", &["--durability", "none", "--kind", "update"]);
     assert_eq!((&json["wal"], &json["checkpoints"]), (&Value::Null, &Value::Null));
-    assert_eq!(json["config"]["sessions"], 32);
+    assert_eq!(json["config"]["sessions"], 64);
     assert!(shown.contains("in memory only"), "{shown}");
 
     let more = ["--durability", "relaxed", "--max-loss-ms", "7", "--sessions", "16", "--kind", "update"];
