@@ -15,8 +15,8 @@ use crate::error::CliError;
 use crate::machine;
 use crate::output::JsonFile;
 
-/// Sessions per worker by default when nobody waits for a device. Enough that look-ups of independent transactions fill a batch of sixteen while
-/// as many wait for other workers; more only make each wait longer.
+/// Sessions per worker by default when nobody waits for a device. Enough that look-ups of independent transactions fill
+/// batches of sixteen while as many wait for other workers; more only make each wait longer.
 const SESSIONS_IN_MEMORY: usize = 64;
 
 /// Sessions per worker by default when transactions become durable, given the median time of a sync of the device in

@@ -10,8 +10,8 @@
 //!   ([`flusher`]): it takes what its workers' buffers hold, writes it as one frame, and syncs.
 //! - **Epochs.** The epoch is one number that everybody reads and only flushers (and checkpoints) advance. A flusher *seals*
 //!   an epoch: it advances the number and then takes every buffer. An epoch is *durable* when every stream has sealed it
-//!   and synced what it held. Nothing advances by a timer: a flusher goes round as fast as its device, when there is
-//!   something to make durable, and sleeps otherwise.
+//!   and synced what it held. Nothing advances by a timer: a flusher goes round when there is something to make durable,
+//!   as fast as its device when somebody has nothing else to do, and sleeps otherwise ([`flusher`]).
 //! - **Acknowledgement.** A transaction is told to its caller when the newest epoch it depends on is durable: its own, if it
 //!   wrote; otherwise the newest epoch of what it *observed* ([`recent`]), if that is not durable yet. What waits is a task
 //!   of the worker ([`harden`]); the worker goes on with others. Locks are released before: whoever reads what is
