@@ -2,18 +2,25 @@
 //! sub-partitions per worker and table.
 //!
 //! `cargo run --release -p atrapos-adapt --example search_speed`
+//!
+//! With three numbers, `TABLES SLICES REPEATS`, it makes that many equal plans for two workers with the controller's settings
+//! and says nothing of time: for counting instructions, where the difference of two runs is that of their repeats.
 #![expect(
     clippy::disallowed_types,
     reason = "this program measures the library, which itself reads no clock"
 )]
 #![expect(clippy::print_stdout, reason = "printing is what this program is for")]
 
-use atrapos_adapt::{Platform, Scheme, Settings, SyncPoint, Workload, plan};
+use atrapos_adapt::{ControllerSettings, Platform, Scheme, Settings, SyncPoint, Workload, plan};
 use atrapos_topology::Machine;
 use std::error::Error;
 use std::time::Instant;
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let numbers: Vec<usize> = std::env::args().skip(1).map(|text| text.parse()).collect::<Result<_, _>>()?;
+    if let [tables, slices, repeats] = numbers[..] {
+        return repeat(tables, slices, repeats);
+    }
     for (machine, tables) in [
         ("core:2 pu:1", 4),
         ("pack:8 core:10 pu:1", 4),
@@ -39,6 +46,19 @@ fn main() -> Result<(), Box<dyn Error>> {
                 plan.steps.len()
             );
         }
+    }
+    Ok(())
+}
+
+/// Plans for two workers, as a running database makes them.
+fn repeat(tables: usize, slices: usize, repeats: usize) -> Result<(), Box<dyn Error>> {
+    let platform = Platform::for_workers(&Machine::synthetic("core:2 pu:1")?, 2)?;
+    let workload = statistics(tables, slices, true)?;
+    let today = Scheme::naive(&workload, &platform);
+    let settings = ControllerSettings::default().planning;
+    for _ in 0..repeats {
+        let plan = plan(&workload, &platform, &today, &settings)?;
+        println!("objective {:.6} -> {:.6}", plan.before.objective, plan.after.objective);
     }
     Ok(())
 }

@@ -92,6 +92,16 @@ pub enum AdaptError {
         /// Its value, as text.
         value: String,
     },
+    /// A setting of the controller with which it cannot work.
+    #[error("the setting '{name}' of the controller is {value}; {cure}")]
+    Setting {
+        /// Which one.
+        name: &'static str,
+        /// Its value, as text.
+        value: String,
+        /// What to give instead.
+        cure: &'static str,
+    },
     /// A step that does not fit the scheme it is applied to.
     #[error(
         "the step '{step}' does not fit: {problem}; apply the steps in order to the scheme they were made for"

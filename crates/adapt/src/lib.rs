@@ -24,10 +24,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Owns: the statistics' form, the cost model, the searches, the differences between schemes, their presentation.
+//! Owns: the statistics' form, the cost model, the searches, the differences between schemes, their presentation; and the
+//! [`Controller`], which says when to evaluate, and whether to act.
 //!
-//! Never: reads a clock, a file or the environment, starts a thread, knows an engine, or decides when to act: that is the
-//! controller's, who calls this crate.
+//! Never: reads a clock, a file or the environment, starts a thread, knows an engine, or acts: whoever drives the controller
+//! does.
 //!
 //! Invariants: the same arguments give the same result on every machine; a proposed scheme is never costlier than the
 //! naive one, nor than today's where today's is possible.
@@ -35,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 mod anticipate;
+mod controller;
 mod cost;
 mod error;
 #[cfg(feature = "exact")]
@@ -51,15 +53,19 @@ mod trace;
 mod workload;
 
 pub use anticipate::{AnticipatedTable, anticipate};
+pub use controller::{
+    Action, Cause, Considered, Controller, ControllerSettings, Decision, KeepReason, Observation, Predicted,
+    Trigger, Verdict, WaitReason,
+};
 pub use cost::{Cost, Weights, evaluate};
 pub use error::AdaptError;
 #[cfg(feature = "exact")]
 pub use exact::{ExactPlan, SLICES_TIMES_WORKERS_MAX, solve_exactly};
 pub use flow::{ClassFlow, Dependency, FlowAction, FlowSyncPoint, Operation};
 pub use ids::{SliceIndex, TableIndex, WorkerIndex};
-pub use plan::{Plan, plan, plan_from};
+pub use plan::{Plan, plan, plan_from, plan_of_necessity};
 pub use platform::{Platform, WORKERS_MAX};
-pub use report::{render_plan, render_scheme};
+pub use report::{render_plan, render_scheme, render_steps};
 pub use scheme::{Partition, Scheme, TableScheme};
 pub use search::{Settings, choose_partitioning, choose_placement, search};
 pub use steps::{Step, apply_steps, steps_between};

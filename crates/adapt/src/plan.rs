@@ -9,9 +9,9 @@
 
 use crate::cost::{Cost, Weights, evaluate};
 use crate::error::AdaptError;
-use crate::ids::WorkerIndex;
+use crate::ids::{TableIndex, WorkerIndex};
 use crate::platform::Platform;
-use crate::scheme::{Scheme, TableScheme};
+use crate::scheme::{Partition, Scheme, TableScheme};
 use crate::search::{Settings, search};
 use crate::steps::{Step, steps_between};
 use crate::workload::Workload;
@@ -40,6 +40,51 @@ impl Plan {
     #[must_use]
     pub fn gain(&self) -> f64 {
         self.before.objective - self.after.objective
+    }
+
+    /// The same plan with every slice that costs more than `hot` times the mean of the workers in a partition of its own;
+    /// `None` if there is none that is not in one today.
+    ///
+    /// This gains nothing by itself. But sub-partitions are cut anew for every new partition, so that afterwards the slice is
+    /// seen in parts, which can be given to several workers.
+    pub(crate) fn with_hot_slices_alone(
+        &self,
+        workload: &Workload,
+        platform: &Platform,
+        hot: f64,
+        weights: &Weights,
+    ) -> Result<Option<Self>, AdaptError> {
+        let limit = hot * workload.work_cycles() / platform.available_count() as f64;
+        let is_new = (0..).map(TableIndex).zip(self.today.tables()).any(|(table, partitions)| {
+            let costs = workload.table_costs(table);
+            partitions.partitions(workload.slice_count(table)).any(|part| {
+                part.to.0 - part.from.0 > 1
+                    && costs[part.from.index()..part.to.index()].iter().any(|cost| *cost > limit)
+            })
+        });
+        if !is_new {
+            return Ok(None);
+        }
+        let tables = (0..).map(TableIndex).zip(self.scheme.tables()).map(|(table, partitions)| {
+            let costs = workload.table_costs(table);
+            let (mut cuts, mut owners) = (Vec::new(), Vec::new());
+            for part in partitions.partitions(workload.slice_count(table)) {
+                let inside = part.from.0 + 1..part.to.0;
+                let is_cut = |at: &u32| costs[*at as usize].max(costs[*at as usize - 1]) > limit;
+                let begins = std::iter::once(part.from.0).chain(inside.filter(is_cut));
+                for begin in begins {
+                    owners.push(part.owner);
+                    if begin > 0 {
+                        cuts.push(begin);
+                    }
+                }
+            }
+            TableScheme::new(cuts, owners)
+        });
+        let scheme = Scheme::new(tables.collect());
+        let after = evaluate(workload, platform, &scheme, weights)?;
+        let steps = steps_between(&self.today, &scheme, workload)?;
+        Ok(Some(Self { scheme, after, steps, ..self.clone() }))
     }
 }
 
@@ -89,6 +134,71 @@ pub fn plan_from(
     } else {
         best
     };
+    let naive = evaluate(workload, platform, &Scheme::naive(workload, platform), weights)?;
+    let steps = steps_between(today, &scheme, workload)?;
+    Ok(Plan { today: today.clone(), scheme, before, after, naive, steps })
+}
+
+/// The plan that only brings away what is on retired workers, each partition to the available one that has least, and
+/// leaves all else alone: for when there are no statistics that a better one could be made from.
+///
+/// # Errors
+/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+pub fn plan_of_necessity(
+    workload: &Workload,
+    platform: &Platform,
+    today: &Scheme,
+    weights: &Weights,
+) -> Result<Plan, AdaptError> {
+    today.check(workload, platform)?;
+    // Load first, partitions second: without any load they are spread all the same.
+    let mut has = vec![(0.0, 0_usize); platform.worker_count()];
+    let parts_of = |table: TableIndex| today.tables()[table.index()].partitions(workload.slice_count(table));
+    let load_of = |table: TableIndex, part: &Partition| -> f64 {
+        workload.table_costs(table)[part.from.index()..part.to.index()].iter().sum()
+    };
+    let tables = || (0..).map(TableIndex).take(today.tables().len());
+    for (table, part) in tables().flat_map(|table| parts_of(table).map(move |part| (table, part))) {
+        has[part.owner.index()].0 += load_of(table, &part);
+        has[part.owner.index()].1 += 1;
+    }
+    let mut scheme = Vec::new();
+    for table in tables() {
+        let mut owners = Vec::new();
+        for part in parts_of(table) {
+            let mut owner = part.owner;
+            if !platform.is_available(owner) {
+                let heirs = (0_u32..).map(WorkerIndex).take(platform.worker_count());
+                owner = heirs
+                    .filter(|heir| platform.is_available(*heir))
+                    .min_by(|a, b| {
+                        let (a, b) = (has[a.index()], has[b.index()]);
+                        a.0.total_cmp(&b.0).then(a.1.cmp(&b.1))
+                    })
+                    .expect("a platform has an available worker");
+                has[owner.index()].0 += load_of(table, &part);
+                has[owner.index()].1 += 1;
+            }
+            owners.push(owner);
+        }
+        scheme.push(TableScheme::new(today.tables()[table.index()].cuts().to_vec(), owners));
+    }
+    plan_to(workload, platform, today, Scheme::new(scheme), weights)
+}
+
+/// The plan that leads from `today` to exactly `scheme`, better or not.
+///
+/// # Errors
+/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+pub(crate) fn plan_to(
+    workload: &Workload,
+    platform: &Platform,
+    today: &Scheme,
+    scheme: Scheme,
+    weights: &Weights,
+) -> Result<Plan, AdaptError> {
+    let before = evaluate(workload, platform, today, weights)?;
+    let after = evaluate(workload, platform, &scheme, weights)?;
     let naive = evaluate(workload, platform, &Scheme::naive(workload, platform), weights)?;
     let steps = steps_between(today, &scheme, workload)?;
     Ok(Plan { today: today.clone(), scheme, before, after, naive, steps })

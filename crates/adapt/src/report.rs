@@ -7,16 +7,42 @@ use crate::ids::TableIndex;
 use crate::plan::Plan;
 use crate::platform::Platform;
 use crate::scheme::Scheme;
+use crate::steps::Step;
 use crate::workload::Workload;
 use atrapos_topology::Level;
 use std::fmt::Write as _;
 
-/// How many steps of a kind are listed one by one.
-const STEPS_SHOWN: usize = 12;
+/// Up to how many steps are listed one by one; of more, only the sums.
+const STEPS_SHOWN: usize = 24;
+/// Up to how many workers have a line each; of more, each island has one.
+const WORKERS_SHOWN: usize = 16;
+/// Up to how many ranges of slices are shown as such; of more, their number.
+const RANGES_SHOWN: usize = 4;
+/// How wide the name of a table may be.
+const NAME_WIDTH: usize = 24;
+/// The narrowest column of a table.
+const COLUMN_MIN: usize = 16;
 
-/// A plan: what changes in cost, both schemes island by island, and the steps.
+/// A plan: what changes in cost, both schemes, and the steps.
 #[must_use]
 pub fn render_plan(plan: &Plan, workload: &Workload, platform: &Platform) -> String {
+    let mut text = render_costs(plan);
+    if plan.steps.is_empty() {
+        text.push_str("\nNothing better was found: today's scheme stays.\n\n");
+        text.push_str(&render_scheme(&plan.scheme, workload, platform));
+        return text;
+    }
+    text.push_str("\ntoday\n");
+    text.push_str(&render_scheme(&plan.today, workload, platform));
+    text.push_str("\nproposed\n");
+    text.push_str(&render_scheme(&plan.scheme, workload, platform));
+    text.push('\n');
+    text.push_str(&render_steps(plan, workload));
+    text
+}
+
+/// What the naive scheme, today's and the proposed one cost.
+fn render_costs(plan: &Plan) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{:<34}{:>12}{:>12}{:>12}", "", "naive", "today", "proposed");
     let costs = [&plan.naive, &plan.before, &plan.after];
@@ -32,69 +58,179 @@ pub fn render_plan(plan: &Plan, workload: &Workload, platform: &Platform) -> Str
     });
     row("partitions", &|cost| cost.partitions.to_string());
     row("objective", &|cost| format!("{:.4}", cost.objective));
-    if plan.steps.is_empty() {
-        text.push_str("\nNothing better was found: today's scheme stays.\n\n");
-        text.push_str(&render_scheme(&plan.scheme, workload, platform));
-        return text;
+    text
+}
+
+/// The steps of a plan: how many there are for each table, what of it changes its worker, and each one if they are few.
+#[must_use]
+pub fn render_steps(plan: &Plan, workload: &Workload) -> String {
+    let mut text = String::new();
+    let count = plan.steps.len();
+    let _ = writeln!(text, "{count} {}", if count == 1 { "step" } else { "steps" });
+    let columns = ["splits", "moves", "merges", "slices moved", "load moved"];
+    let name_width = name_width(workload);
+    let _ = write!(text, "  {:<name_width$}", "table");
+    for column in columns {
+        let _ = write!(text, "{column:>14}");
     }
-    text.push_str("\ntoday\n");
-    text.push_str(&render_scheme(&plan.today, workload, platform));
-    text.push_str("\nproposed\n");
-    text.push_str(&render_scheme(&plan.scheme, workload, platform));
-    let _ = writeln!(text, "\n{} steps", plan.steps.len());
-    let all: Vec<String> = plan.steps.iter().map(ToString::to_string).collect();
-    for kind in ["split", "move", "merge"] {
-        let of_kind: Vec<&String> = all.iter().filter(|step| step.starts_with(kind)).collect();
-        for step in of_kind.iter().take(STEPS_SHOWN) {
-            let _ = writeln!(text, "  {step}");
+    text.push('\n');
+    let mut all = [0_usize; 3];
+    let (mut all_moved, mut all_load) = (0, 0.0);
+    let share = |part: f64, whole: f64| if whole > 0.0 { 100.0 * part / whole } else { 0.0 };
+    let mut line = |name: &str, counts: [usize; 3], moved: u32, slices: u32, load: f64, of: f64| {
+        let _ = write!(text, "  {name:<name_width$}");
+        for count in counts {
+            let _ = write!(text, "{count:>14}");
         }
-        if of_kind.len() > STEPS_SHOWN {
-            let _ = writeln!(text, "  and {} more of this kind ({kind})", of_kind.len() - STEPS_SHOWN);
+        let slices = share(f64::from(moved), f64::from(slices));
+        let _ = writeln!(text, "{:>14}{:>14}", format!("{slices:.1}%"), format!("{:.1}%", share(load, of)));
+    };
+    let mut all_slices = 0;
+    for table in (0..).map(TableIndex).take(workload.table_count()) {
+        let (mut counts, mut moved, mut load) = ([0; 3], 0, 0.0);
+        for step in &plan.steps {
+            match *step {
+                Step::Split { table: of, .. } if of == table => counts[0] += 1,
+                Step::Merge { table: of, .. } if of == table => counts[2] += 1,
+                Step::Move { table: of, from, to, .. } if of == table => {
+                    counts[1] += 1;
+                    moved += to.0 - from.0;
+                    load += workload.table_costs(table)[from.index()..to.index()].iter().sum::<f64>();
+                }
+                _ => {}
+            }
+        }
+        let slices = workload.slice_count(table);
+        all_slices += slices;
+        if counts != [0; 3] {
+            let of = workload.table_costs(table).iter().sum();
+            line(&shown_name(workload, table), counts, moved, slices, load, of);
+        }
+        all = [all[0] + counts[0], all[1] + counts[1], all[2] + counts[2]];
+        (all_moved, all_load) = (all_moved + moved, all_load + load);
+    }
+    if workload.table_count() > 1 {
+        line("all", all, all_moved, all_slices, all_load, workload.work_cycles());
+    }
+    if plan.steps.len() <= STEPS_SHOWN {
+        text.push('\n');
+        for step in &plan.steps {
+            let _ = writeln!(text, "  {}", describe(step, workload));
         }
     }
     text
 }
 
-/// A scheme: by L3 island, how many partitions of each table it has, which share of each table's slices, and its load.
+/// A step with the name of its table.
+fn describe(step: &Step, workload: &Workload) -> String {
+    match step {
+        Step::Split { table, at } => format!("split {} at {at}", workload.table_name(*table)),
+        Step::Merge { table, at } => format!("merge {} at {at}", workload.table_name(*table)),
+        Step::Move { table, from, to, source, target } => {
+            let (name, slices) = (workload.table_name(*table), span(from.0, to.0));
+            format!("move {name} slices {slices} from {source} to {target}")
+        }
+    }
+}
+
+/// Slices from `from` up to but not including `to`, as `3` or `3-7`.
+fn span(from: u32, to: u32) -> String {
+    if to == from + 1 { from.to_string() } else { format!("{from}-{}", to - 1) }
+}
+
+fn shown_name(workload: &Workload, table: TableIndex) -> String {
+    workload.table_name(table).chars().take(NAME_WIDTH).collect()
+}
+
+fn name_width(workload: &Workload) -> usize {
+    let names = (0..).map(TableIndex).take(workload.table_count());
+    names.map(|table| shown_name(workload, table).chars().count()).max().unwrap_or(0).max(5)
+}
+
+/// What a worker or an island has.
+struct Line {
+    name: String,
+    /// In units of the mean over the available workers.
+    load: f64,
+    load_max: f64,
+    cells: Vec<String>,
+}
+
+/// A scheme: for up to 16 workers, what slices of each table each has, and how much of the mean load; for more, by L3
+/// island, how many partitions of each table it has, which share of its slices, and the load of its workers.
 #[must_use]
 pub fn render_scheme(scheme: &Scheme, workload: &Workload, platform: &Platform) -> String {
     let tables: Vec<TableIndex> = (0..).map(TableIndex).take(scheme.tables().len()).collect();
-    let mut text = format!("  {:<12}{:>9}{:>9}", "workers", "load", "max");
-    for table in &tables {
-        let name: String = workload.table_name(*table).chars().take(16).collect();
-        let _ = write!(text, "{name:>18}");
-    }
-    text.push('\n');
     let workers = platform.worker_count();
+    let one_by_one = workers <= WORKERS_SHOWN;
     let mut loads = vec![0.0; workers];
-    let mut counts = vec![vec![0_u32; workers]; tables.len()];
-    let mut slices = vec![vec![0_u32; workers]; tables.len()];
+    let mut parts: Vec<Vec<Vec<(u32, u32)>>> = vec![vec![Vec::new(); workers]; tables.len()];
     for table in &tables {
         let costs = workload.table_costs(*table);
         for part in scheme.tables()[table.index()].partitions(workload.slice_count(*table)) {
             let worker = part.owner.index();
             loads[worker] += costs[part.from.index()..part.to.index()].iter().sum::<f64>();
-            counts[table.index()][worker] += 1;
-            slices[table.index()][worker] += part.to.0 - part.from.0;
+            parts[table.index()][worker].push((part.from.0, part.to.0));
         }
     }
     let mean = workload.work_cycles() / platform.available_count() as f64;
     let relative = |load: f64| if mean > 0.0 { load / mean } else { 0.0 };
-    for (_, first, count) in platform.islands().iter().filter(|(level, ..)| *level == Level::L3) {
-        let members: Vec<usize> =
-            (*first..*first + *count).map(|rank| platform.worker(rank).index()).collect();
-        let load: f64 = members.iter().map(|worker| loads[*worker]).sum::<f64>() / f64::from(*count);
-        let most = members.iter().map(|worker| loads[*worker]).fold(0.0, f64::max);
+    let island = |members: &[usize]| {
+        let load: f64 = members.iter().map(|worker| loads[*worker]).sum::<f64>() / members.len() as f64;
+        let load_max = members.iter().map(|worker| loads[*worker]).fold(0.0, f64::max);
         let least = members.iter().min().expect("an island has workers");
         let last = members.iter().max().expect("an island has workers");
-        let name = if least == last { least.to_string() } else { format!("{least}..{last}") };
-        let _ = write!(text, "  {name:<12}{:>9.3}{:>9.3}", relative(load), relative(most));
-        for table in &tables {
-            let parts: u32 = members.iter().map(|worker| counts[table.index()][*worker]).sum();
-            let share: u32 = members.iter().map(|worker| slices[table.index()][*worker]).sum();
-            let percent = 100.0 * f64::from(share) / f64::from(workload.slice_count(*table));
-            let cell = if parts == 0 { "-".to_owned() } else { format!("{parts} parts {percent:.1}%") };
-            let _ = write!(text, "{cell:>18}");
+        let name = if least == last { least.to_string() } else { format!("{least}-{last}") };
+        let cells = tables.iter().map(|table| {
+            let parts: Vec<_> = members.iter().flat_map(|worker| &parts[table.index()][*worker]).collect();
+            let slices: u32 = parts.iter().map(|(from, to)| to - from).sum();
+            let percent = 100.0 * f64::from(slices) / f64::from(workload.slice_count(*table));
+            match parts.as_slice() {
+                [] => "-".to_owned(),
+                parts if one_by_one && parts.len() <= RANGES_SHOWN => {
+                    parts.iter().map(|(from, to)| span(*from, *to)).collect::<Vec<_>>().join(",")
+                }
+                [_] => format!("1 part {percent:.1}%"),
+                parts => format!("{} parts {percent:.1}%", parts.len()),
+            }
+        });
+        Line { name, load: relative(load), load_max: relative(load_max), cells: cells.collect() }
+    };
+    let lines: Vec<Line> = if one_by_one {
+        (0..workers).map(|worker| island(&[worker])).collect()
+    } else {
+        let islands = platform.islands().iter().filter(|(level, ..)| *level == Level::L3);
+        islands
+            .map(|(_, first, count)| {
+                let ranks = *first..*first + *count;
+                island(&ranks.map(|rank| platform.worker(rank).index()).collect::<Vec<_>>())
+            })
+            .collect()
+    };
+    let mut text = if one_by_one {
+        format!("  {:<10}{:>8}", "worker", "load")
+    } else {
+        format!("  {:<10}{:>8}{:>8}", "workers", "load", "max")
+    };
+    let widths: Vec<usize> = tables
+        .iter()
+        .map(|table| {
+            let cells = lines.iter().map(|line| line.cells[table.index()].chars().count());
+            let widest = cells.max().unwrap_or(0).max(shown_name(workload, *table).chars().count());
+            (widest + 2).max(COLUMN_MIN)
+        })
+        .collect();
+    for (table, width) in tables.iter().zip(&widths) {
+        let _ = write!(text, "{:>width$}", shown_name(workload, *table));
+    }
+    text.push('\n');
+    for Line { name, load, load_max, cells } in lines {
+        let _ = write!(text, "  {name:<10}{load:>8.3}");
+        if !one_by_one {
+            let _ = write!(text, "{load_max:>8.3}");
+        }
+        for (cell, width) in cells.iter().zip(&widths) {
+            let _ = write!(text, "{cell:>width$}");
         }
         text.push('\n');
     }

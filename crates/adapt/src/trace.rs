@@ -2,7 +2,7 @@
 //!
 //! Owns: the format `atrapos-trace 1`: one JSON object with
 //! - `format`, `seconds` (how long was recorded), `workers` (how many there were), optionally `machine` (what
-//!   `atrapos topology` calls the machine; for people);
+//!   `atrapos topology` calls the machine; for people) and `samples` (how many actions were timed);
 //! - `tables`: `name`, and `partitions` in key order, each with its `worker` and `cost_cycles`, the cost of the actions
 //!   on each of its sub-partitions (`ATraPos §V-D`, the first array);
 //! - `sync_points`: `partners` as `[table, partition, sub-partition]`, `bytes` exchanged in all, and `count` (the second
@@ -32,6 +32,10 @@ pub struct Trace {
     /// What machine it was, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
+    /// How many actions the costs are from, when only some were timed and stand for all; `None` when all were. It says how
+    /// far the costs are to be believed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub samples: Option<u64>,
     /// The tables, or families of tables with common boundaries.
     pub tables: Vec<TableTrace>,
     /// The synchronization points; equal partners may appear more than once.

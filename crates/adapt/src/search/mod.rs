@@ -33,14 +33,17 @@ pub struct Settings {
     /// The objective.
     pub weights: Weights,
     /// Evaluations of synchronization points per start, for each slice and each partner of the statistics. Default 12.
-    /// Small cases (at most 1,024 slices times workers) are annealed as well, for as long as this says: at 12 that takes
-    /// more time than a plan for 80 workers, but finds the optimum within a few percent. 0 keeps the best of the starts.
+    /// 0 keeps the best of the starts.
     pub effort: u32,
+    /// Whether small cases (at most 1,024 slices times workers) are annealed as well, for as long as `effort` says. At 12 that
+    /// takes more time than a plan for 80 workers, but finds the optimum within a few percent. Default `true`; a controller
+    /// does without, as it needs no more than a good scheme, and has other things to do.
+    pub annealing: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { weights: Weights::default(), effort: 12 }
+        Self { weights: Weights::default(), effort: 12, annealing: true }
     }
 }
 
@@ -136,5 +139,6 @@ pub fn search(
         }
     }
     let best = best.expect("there is always the naive start");
-    Ok(anneal::improve(best, settings.effort).scheme())
+    let best = if settings.annealing { anneal::improve(best, settings.effort) } else { best };
+    Ok(best.scheme())
 }

@@ -1,10 +1,13 @@
 //! The integration tests of `atrapos-adapt`: traces in, schemes and steps out.
 
+mod controller;
 mod cost;
 mod exact;
 mod fixture;
 mod flows;
+mod model;
 mod plans;
+mod scenarios;
 mod search;
 mod steps;
 mod traces;

@@ -1,0 +1,272 @@
+//! Whether a plan is worth carrying out.
+//!
+//! Owns: the hysteresis. Never: searches; see [`plan`].
+//!
+//! The paper carries out every plan that differs from today's scheme. Statistics are samples, so that the best scheme for
+//! them nearly always differs; what decides here is by how much, whether that could be noise, and what came of the last
+//! attempt in the same situation.
+
+use super::memory::{Candidate, Promise, Trial};
+use super::{Action, Cause, Controller, Decision, KeepReason, Predicted, Trigger, ns_between};
+use crate::cost::Cost;
+use crate::error::AdaptError;
+use crate::plan::{Plan, plan, plan_of_necessity, plan_to};
+use crate::platform::Platform;
+use crate::scheme::TableScheme;
+use crate::trace::Trace;
+use crate::workload::Workload;
+
+/// Sampling noise, in standard deviations of a worker's load times the wanted confidence, beyond which statistics say
+/// nothing.
+const NOISE_MAX: f64 = 0.5;
+/// How many times in a row a partition may be cut only to see more: each time ten times finer, by default, so that the
+/// thousandth part of a sub-partition is found.
+const LOOKS_MAX: u32 = 3;
+
+/// After how many of the longest intervals that count begins again.
+const LOOKS_FORGOTTEN_INTERVALS: u32 = 16;
+
+/// What came of an evaluation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Considered {
+    /// What was decided, and why.
+    pub decision: Decision,
+    /// What to carry out; `None` unless the decision is to repartition.
+    pub plan: Option<Plan>,
+}
+
+/// How a plan compares with what is wanted of one.
+enum Worth {
+    /// It has to be carried out, or is worth it without doubt.
+    Sure,
+    /// It cuts a hot sub-partition out, which gains nothing by itself.
+    Look,
+    /// It may be worth it.
+    Perhaps,
+    Not(KeepReason),
+}
+
+/// What a repartitioning is made for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Necessary,
+    Look,
+    ForGain,
+}
+
+impl Controller {
+    /// Makes a plan for the statistics that `trigger` asked for and decides what becomes of it. `platform` has the workers of
+    /// the observation; a [`Plan::today`] is the scheme of the trace.
+    ///
+    /// A plan is carried out
+    /// - at once, if today's scheme gives something to a worker that may own nothing, or workers came back;
+    /// - at once, if it gains [`gain_sure`](super::ControllerSettings::gain_sure) more than noise explains: as many standard
+    ///   deviations of a worker's load as [`confidence`](super::ControllerSettings::confidence) says;
+    /// - if it gains [`gain_min`](super::ControllerSettings::gain_min) more than one standard deviation and than by what
+    ///   throughputs usually differ from one measurement to the next, and as many later statistics as
+    ///   [`confirmations`](super::ControllerSettings::confirmations) say confirm the gain of the very same scheme: what was
+    ///   fitted to noise gains nothing under other noise;
+    /// - if a single sub-partition has more than a worker's share of the load: it becomes a partition, in order to be seen in
+    ///   ten parts. Only three times in a row, because it may be a single key;
+    ///
+    /// but not, unless it must, when a change under the same loads of the workers brought nothing twice; that is forgotten
+    /// after a while, later each time.
+    ///
+    /// # Errors
+    /// As [`plan`]: the statistics, their scheme and the platform do not fit.
+    pub fn consider(
+        &mut self,
+        trigger: Trigger,
+        trace: &Trace,
+        platform: &Platform,
+    ) -> Result<Considered, AdaptError> {
+        let (workload, today) = (trace.workload()?, trace.scheme()?);
+        today.check(&workload, platform)?;
+        let planning = self.settings.planning;
+        let owners = today.tables().iter().flat_map(TableScheme::owners);
+        let must = owners.into_iter().any(|owner| !platform.is_available(*owner));
+        let deviation = deviation(trace.samples, &workload, platform);
+        let noise = self.settings.confidence * deviation;
+        if noise > NOISE_MAX {
+            if must {
+                let plan = plan_of_necessity(&workload, platform, &today, &planning.weights)?;
+                return Ok(self.repartition(trigger, plan, 0.0, Kind::Necessary));
+            }
+            return Ok(self.keep(trigger, None, KeepReason::TooFewSamples));
+        }
+        self.follow_up_due = None;
+        self.platform_due = false;
+        self.first_due &= !matches!(trigger, Trigger::First);
+
+        let mut plan = plan(&workload, platform, &today, &planning)?;
+        let wanted = if must { 0.0 } else { self.settings.gain_sure + noise };
+        let hot = 1.0 + self.settings.imbalance;
+        let cut_out = if plan.before.load_max_ratio() > hot + noise && self.looks_left() > 0 {
+            plan.with_hot_slices_alone(&workload, platform, hot, &planning.weights)?
+        } else {
+            None
+        };
+        let looks = cut_out.is_some();
+        plan = cut_out.unwrap_or(plan);
+        let candidate = self.candidate.take();
+        match self.worth(trigger, &plan, must, looks, deviation) {
+            Worth::Sure => Ok(self.repartition(trigger, plan, wanted, Kind::ForGain)),
+            Worth::Look => Ok(self.repartition(trigger, plan, wanted, Kind::Look)),
+            Worth::Not(reason @ KeepReason::FailedBefore) => {
+                Ok(self.keep(trigger, Some((&plan, wanted)), reason))
+            }
+            worth => match candidate.filter(|candidate| candidate.today == today) {
+                Some(candidate) => self.confirm(trigger, candidate, &workload, platform, deviation),
+                None => Ok(self.propose(trigger, worth, plan, wanted)),
+            },
+        }
+    }
+
+    fn worth(&self, trigger: Trigger, plan: &Plan, must: bool, looks: bool, deviation: f64) -> Worth {
+        let settings = &self.settings;
+        let gain = gain(plan, self);
+        if plan.steps.is_empty() {
+            return Worth::Not(KeepReason::NothingBetter);
+        }
+        if must || (matches!(trigger, Trigger::PlatformChanged { .. }) && plan.gain() > 0.0) {
+            return Worth::Sure;
+        }
+        if self.failures.block(&self.situation(), settings) {
+            return Worth::Not(KeepReason::FailedBefore);
+        }
+        if gain >= settings.gain_sure + settings.confidence * deviation {
+            return Worth::Sure;
+        }
+        if looks {
+            return Worth::Look;
+        }
+        if gain >= settings.gain_min + deviation.max(self.scatter) {
+            return Worth::Perhaps;
+        }
+        Worth::Not(KeepReason::GainTooSmall)
+    }
+
+    /// A gain that may be noise is remembered together with its scheme, and nothing is moved yet.
+    fn propose(&mut self, trigger: Trigger, worth: Worth, plan: Plan, wanted: f64) -> Considered {
+        let reason = match worth {
+            Worth::Not(reason) => reason,
+            _ if self.settings.confirmations == 0 => {
+                return self.repartition(trigger, plan, wanted, Kind::ForGain);
+            }
+            _ => {
+                self.interval = self.settings.interval;
+                let (today, scheme) = (plan.today.clone(), plan.scheme.clone());
+                self.candidate = Some(Candidate { today, scheme, confirmed: 0, gain_sum: 0.0 });
+                KeepReason::ToBeConfirmed
+            }
+        };
+        self.keep(trigger, Some((&plan, wanted)), reason)
+    }
+
+    /// What later statistics say about a scheme that was proposed for earlier ones.
+    fn confirm(
+        &mut self,
+        trigger: Trigger,
+        mut candidate: Candidate,
+        workload: &Workload,
+        platform: &Platform,
+        deviation: f64,
+    ) -> Result<Considered, AdaptError> {
+        let wanted = self.settings.gain_sure + self.settings.confidence * deviation;
+        let weights = self.settings.planning.weights;
+        let scheme = candidate.scheme.clone();
+        let plan = plan_to(workload, platform, &candidate.today, scheme, &weights)?;
+        let gain = gain(&plan, self);
+        candidate.confirmed += 1;
+        candidate.gain_sum += gain;
+        let mean = candidate.gain_sum / f64::from(candidate.confirmed);
+        let reason = if gain <= 0.0 || mean < self.settings.gain_min + deviation.max(self.scatter) {
+            KeepReason::NotConfirmed
+        } else if candidate.confirmed >= self.settings.confirmations {
+            return Ok(self.repartition(trigger, plan, wanted, Kind::ForGain));
+        } else {
+            self.candidate = Some(candidate);
+            KeepReason::ToBeConfirmed
+        };
+        Ok(self.keep(trigger, Some((&plan, wanted)), reason))
+    }
+
+    fn keep(&mut self, trigger: Trigger, plan: Option<(&Plan, f64)>, reason: KeepReason) -> Considered {
+        if !matches!(reason, KeepReason::TooFewSamples | KeepReason::ToBeConfirmed) {
+            self.rejected = Some(self.situation());
+        }
+        let predicted = plan.map(|(plan, wanted)| self.predicted(plan, wanted));
+        Considered { decision: self.decision(trigger, Action::Keep { reason }, predicted), plan: None }
+    }
+
+    fn repartition(&mut self, trigger: Trigger, plan: Plan, wanted: f64, kind: Kind) -> Considered {
+        let predicted = self.predicted(&plan, wanted);
+        let was_must = wanted == 0.0 || matches!(trigger, Trigger::PlatformChanged { .. });
+        // What came between two loads is no throughput to compare with.
+        let judged = kind == Kind::ForGain && !was_must && !self.mixed;
+        let promise = Promise {
+            gain: predicted.gain,
+            load_max_fall: predicted.load_max_before - predicted.load_max_after,
+        };
+        self.trial = Some(Trial { before: self.situation(), promise: judged.then_some(promise) });
+        if kind == Kind::Look {
+            self.looks = LOOKS_MAX - self.looks_left() + 1;
+            self.looked_ns = self.at_ns;
+        } else if predicted.gain >= self.settings.gain_sure {
+            self.looks = 0;
+        }
+        self.interval = self.settings.interval;
+        self.window.clear();
+        (self.candidate, self.rejected) = (None, None);
+        self.first_due = false;
+        let action = Action::Repartition { steps: plan.steps.len() };
+        Considered { decision: self.decision(trigger, action, Some(predicted)), plan: Some(plan) }
+    }
+
+    /// How many more times a partition may be cut only to see more.
+    fn looks_left(&self) -> u32 {
+        let long = self.settings.interval_max.as_nanos() * u128::from(LOOKS_FORGOTTEN_INTERVALS);
+        let forgotten = ns_between(self.looked_ns, self.at_ns) >= long;
+        if forgotten { LOOKS_MAX } else { LOOKS_MAX.saturating_sub(self.looks) }
+    }
+
+    const fn decision(&self, trigger: Trigger, action: Action, predicted: Option<Predicted>) -> Decision {
+        let (at_ns, throughput_tps) = (self.at_ns, self.throughput_tps);
+        Decision { at_ns, throughput_tps, cause: Cause::Evaluated(trigger), action, predicted }
+    }
+
+    fn predicted(&self, plan: &Plan, gain_wanted: f64) -> Predicted {
+        Predicted {
+            load_max_before: plan.before.load_max_ratio(),
+            load_max_after: plan.after.load_max_ratio(),
+            sync_before: self.sync_share(&plan.before),
+            sync_after: self.sync_share(&plan.after),
+            gain: gain(plan, self),
+            gain_wanted,
+        }
+    }
+
+    /// What synchronization costs, as a share of the work.
+    fn sync_share(&self, cost: &Cost) -> f64 {
+        let weights = &self.settings.planning.weights;
+        let cycles = weights.synchronization * weights.cycles_per_byte * cost.sync_byte_distance;
+        if cost.work_cycles > 0.0 { cycles / cost.work_cycles } else { 0.0 }
+    }
+}
+
+/// See [`Predicted::gain`].
+fn gain(plan: &Plan, controller: &Controller) -> f64 {
+    let strain = |cost: &Cost| cost.load_max_ratio() + controller.sync_share(cost);
+    1.0 - strain(&plan.after) / strain(&plan.before)
+}
+
+/// The standard deviation of a worker's load that comes from sampling, as a share of the mean: with `n` samples of similar
+/// cost per worker it is `1 / sqrt(n)`. 0 for statistics that are no samples, unless there are none at all.
+fn deviation(samples: Option<u64>, workload: &Workload, platform: &Platform) -> f64 {
+    match samples {
+        Some(0) => f64::INFINITY,
+        _ if workload.work_cycles() == 0.0 => f64::INFINITY,
+        Some(samples) => (platform.available_count() as f64 / samples as f64).sqrt(),
+        None => 0.0,
+    }
+}

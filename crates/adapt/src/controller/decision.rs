@@ -1,0 +1,244 @@
+//! What was decided, and why, in a form that is kept and shown.
+//!
+//! Owns: the record and its wording. Never: decides.
+
+use super::Observation;
+use crate::ids::WorkerIndex;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Why statistics are evaluated.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "trigger")]
+pub enum Trigger {
+    /// The throughput left the mean of the previous measurements by more than the threshold (`ATraPos §V-D`).
+    ThroughputChanged {
+        /// That mean, in transactions per second.
+        from_tps: f64,
+        /// The throughput, in transactions per second.
+        to_tps: f64,
+    },
+    /// One worker was much busier than the mean.
+    Imbalance {
+        /// Which one.
+        busiest: WorkerIndex,
+        /// By which share it exceeded the mean.
+        over_mean: f64,
+    },
+    /// Workers went away or came back, or the machine changed; or one that may own nothing still does.
+    PlatformChanged {
+        /// How many may own something.
+        available: usize,
+        /// How many there are.
+        workers: usize,
+    },
+    /// The first measurements agree with each other.
+    First,
+    /// The scheme was changed just before, and its sub-partitions are new.
+    FollowUp {
+        /// The throughput before, in transactions per second.
+        before_tps: f64,
+        /// The throughput since, in transactions per second.
+        after_tps: f64,
+        /// The gain that was predicted; `None` when it was not changed for a gain, or what came before cannot be compared
+        /// with what came after.
+        predicted_gain: Option<f64>,
+    },
+    /// A small gain was predicted just before, and may have been noise.
+    Confirmation,
+}
+
+/// Why nothing is evaluated.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "wait")]
+pub enum WaitReason {
+    /// The throughput is what it was, and no worker stands out.
+    Calm,
+    /// There are too few measurements to compare with.
+    Settling {
+        /// How many there are, before this one.
+        earlier: usize,
+    },
+    /// There is a reason to evaluate, but the same situation was evaluated not long ago, and nothing was worth it.
+    TurnedDown {
+        /// That reason.
+        trigger: Trigger,
+    },
+}
+
+/// Why a scheme is kept although the model was evaluated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KeepReason {
+    /// No better scheme was found.
+    NothingBetter,
+    /// There is a better one, but by too little.
+    GainTooSmall,
+    /// The statistics are of too few samples to tell.
+    TooFewSamples,
+    /// The gain may be noise; the next statistics will tell.
+    ToBeConfirmed,
+    /// Later statistics did not show the gain.
+    NotConfirmed,
+    /// A change in the same situation brought nothing, more than once.
+    FailedBefore,
+}
+
+/// What was decided.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "action")]
+pub enum Action {
+    /// Not even to evaluate.
+    Wait,
+    /// To keep the scheme.
+    Keep {
+        /// Why.
+        reason: KeepReason,
+    },
+    /// To change it.
+    Repartition {
+        /// In how many steps.
+        steps: usize,
+    },
+}
+
+/// What caused a decision.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Cause {
+    /// An evaluation.
+    Evaluated(Trigger),
+    /// The lack of a reason for one.
+    Waited(WaitReason),
+}
+
+/// What the model says about today's scheme and the proposed one.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Predicted {
+    /// The most loaded worker over the mean, today.
+    pub load_max_before: f64,
+    /// The same, proposed.
+    pub load_max_after: f64,
+    /// What synchronization costs as a share of the work, today.
+    pub sync_before: f64,
+    /// The same, proposed.
+    pub sync_after: f64,
+    /// By which share the time of the busiest worker, synchronization included, shrinks: `1 - (load_max_after +
+    /// sync_after) / (load_max_before + sync_before)`. Where it limits the throughput, that grows by `1 / (1 - gain)`.
+    pub gain: f64,
+    /// The gain from which it would have been carried out at once; 0 where it had to be.
+    pub gain_wanted: f64,
+}
+
+/// The record of one decision. It says everything in [`Display`](fmt::Display) in one sentence.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    /// When, on the clock of the observations.
+    pub at_ns: u64,
+    /// The throughput that was observed, in transactions per second.
+    pub throughput_tps: f64,
+    /// Why.
+    pub cause: Cause,
+    /// What.
+    #[serde(flatten)]
+    pub action: Action,
+    /// What the model said; `None` where it was not evaluated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predicted: Option<Predicted>,
+}
+
+impl Decision {
+    /// The record of an observation after which nothing was evaluated.
+    #[must_use]
+    pub const fn waited(observation: &Observation, reason: WaitReason) -> Self {
+        Self {
+            at_ns: observation.at_ns,
+            throughput_tps: observation.throughput_tps,
+            cause: Cause::Waited(reason),
+            action: Action::Wait,
+            predicted: None,
+        }
+    }
+
+    /// Whether the scheme is changed.
+    #[must_use]
+    pub const fn is_repartition(&self) -> bool {
+        matches!(self.action, Action::Repartition { .. })
+    }
+}
+
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ThroughputChanged { from_tps, to_tps } => {
+                write!(f, "the throughput went from {from_tps:.0} to {to_tps:.0} tps")
+            }
+            Self::Imbalance { busiest, over_mean } => {
+                write!(f, "{busiest} is {:.0}% busier than the mean", 100.0 * over_mean)
+            }
+            Self::PlatformChanged { available, workers } => {
+                write!(f, "{available} of {workers} workers may own data now")
+            }
+            Self::First => f.write_str("the first measurements agree"),
+            Self::FollowUp { before_tps, after_tps, .. } => {
+                write!(
+                    f,
+                    "the last repartitioning took the throughput from {before_tps:.0} to {after_tps:.0} tps"
+                )
+            }
+            Self::Confirmation => f.write_str("a small gain was to be confirmed"),
+        }
+    }
+}
+
+impl fmt::Display for WaitReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Calm => f.write_str("the throughput is steady and no worker stands out"),
+            Self::Settling { earlier } => {
+                write!(f, "{earlier} earlier measurements are too few to compare with")
+            }
+            Self::TurnedDown { trigger } => {
+                write!(f, "{trigger}, for which nothing worth doing was found a short time ago")
+            }
+        }
+    }
+}
+
+impl fmt::Display for KeepReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NothingBetter => "no better scheme was found",
+            Self::GainTooSmall => "the gain is too small",
+            Self::TooFewSamples => "there are too few samples to tell",
+            Self::ToBeConfirmed => "the gain is to be confirmed first",
+            Self::NotConfirmed => "later statistics did not confirm the gain",
+            Self::FailedBefore => "the same change brought nothing before",
+        })
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.cause {
+            Cause::Evaluated(trigger) => write!(f, "{trigger}")?,
+            Cause::Waited(reason) => write!(f, "{reason}")?,
+        }
+        match self.action {
+            Action::Wait => {}
+            Action::Keep { reason } => write!(f, ": the scheme stays, because {reason}")?,
+            Action::Repartition { steps } => write!(f, ": the scheme changes in {steps} steps")?,
+        }
+        if let Some(predicted) = self.predicted {
+            let Predicted { load_max_before, load_max_after, sync_before, sync_after, gain, .. } = predicted;
+            write!(
+                f,
+                " (predicted gain {:.1}%: busiest worker {load_max_before:.2} to {load_max_after:.2} times the mean, synchronization {:.1}% to {:.1}% of the work)",
+                100.0 * gain,
+                100.0 * sync_before,
+                100.0 * sync_after
+            )?;
+        }
+        f.write_str(".")
+    }
+}

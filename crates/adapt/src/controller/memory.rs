@@ -1,0 +1,205 @@
+//! What the controller remembers: how the workers were loaded when something was tried or turned down.
+//!
+//! Owns: when two situations are the same one. Never: decides.
+//!
+//! Situations are compared by the loads of the workers, not by schemes: sub-partitions are cut anew after each
+//! repartitioning, so that the numbers of a scheme mean something else each time.
+
+use super::{ControllerSettings, Observation, ns_between, sane};
+use crate::scheme::Scheme;
+use std::collections::VecDeque;
+
+/// How many failed repartitionings are remembered.
+const FAILURES_MAX: usize = 8;
+/// How often a repartitioning must have failed before it is not tried again: once may be a change of load that came at a bad
+/// moment.
+const FAILURES_TO_BLOCK: u32 = 2;
+/// For how many of the longest intervals it is not tried again, and twice as long after each further failure.
+const BLOCKED_INTERVALS: u32 = 8;
+/// How often that doubles.
+const DOUBLINGS_MAX: u32 = 6;
+/// Which part of the predicted gain must come true for a repartitioning not to have been in vain.
+const FULFILMENT_MIN: f64 = 0.25;
+
+/// Which part of the predicted balance must come about for a repartitioning to have been good although the throughput did not
+/// rise, as where clients do not ask for more.
+const BALANCE_MIN: f64 = 0.5;
+/// How many repartitionings in a row must bring progress together, if the throughput fell after so many of them. Otherwise
+/// there is a pause after the last one, of so many of the longest intervals, and after each further one.
+const RECENT: usize = 6;
+const RECENT_FALLS: usize = 3;
+/// What one of them may count at most, so that a single change of load does not outweigh the others.
+const PROGRESS_MAX: f64 = 0.5;
+const PAUSE_INTERVALS: u32 = 4;
+
+/// How busy the workers were, in units of the mean over the available ones.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Profile {
+    loads: Vec<f64>,
+    available: Vec<bool>,
+}
+
+impl Profile {
+    pub(super) fn of(observation: &Observation) -> Self {
+        let available = observation.available.clone();
+        let mut loads: Vec<f64> = observation.loads.iter().map(|load| sane(*load)).collect();
+        loads.resize(available.len(), 0.0);
+        let count = available.iter().filter(|available| **available).count();
+        // All of the work, because what is on a lost worker has to be done by somebody.
+        let mean = loads.iter().sum::<f64>() / count.max(1) as f64;
+        if mean > 0.0 {
+            loads.iter_mut().for_each(|load| *load /= mean);
+        }
+        Self { loads, available }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.available.is_empty()
+    }
+
+    pub(super) fn worker_count(&self) -> usize {
+        self.available.len()
+    }
+
+    pub(super) fn available_count(&self) -> usize {
+        self.available.iter().filter(|available| **available).count()
+    }
+
+    pub(super) fn is_of_same_workers(&self, other: &Self) -> bool {
+        self.available == other.available
+    }
+
+    /// The busiest available worker, and by which share it exceeds the mean.
+    pub(super) fn busiest(&self) -> Option<(u32, f64)> {
+        (0_u32..)
+            .zip(self.loads.iter().zip(&self.available))
+            .filter(|(_, (_, available))| **available)
+            .map(|(worker, (load, _))| (worker, load - 1.0))
+            .reduce(|most, next| if next.1 > most.1 { next } else { most })
+    }
+
+    /// A worker that may own nothing but was busy.
+    pub(super) fn stranded(&self) -> Option<usize> {
+        self.loads.iter().zip(&self.available).position(|(load, available)| *load > 0.0 && !available)
+    }
+
+    /// Whether no worker was loaded noticeably differently.
+    pub(super) fn is_like(&self, other: &Self, settings: &ControllerSettings) -> bool {
+        let tolerance = settings.imbalance / 2.0;
+        let near = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * a.max(*b).max(1.0);
+        self.is_of_same_workers(other) && self.loads.iter().zip(&other.loads).all(near)
+    }
+}
+
+/// What was observed when something was decided.
+#[derive(Debug, Clone)]
+pub(super) struct Situation {
+    pub(super) at_ns: u64,
+    pub(super) throughput_tps: f64,
+    pub(super) profile: Profile,
+}
+
+impl Situation {
+    /// Whether neither the throughput nor any worker's load was noticeably different.
+    pub(super) fn is_like(&self, other: &Self, settings: &ControllerSettings) -> bool {
+        let change = (other.throughput_tps - self.throughput_tps).abs();
+        change <= settings.threshold * self.throughput_tps && self.profile.is_like(&other.profile, settings)
+    }
+}
+
+/// A scheme whose gain is to be confirmed.
+#[derive(Debug, Clone)]
+pub(super) struct Candidate {
+    pub(super) today: Scheme,
+    pub(super) scheme: Scheme,
+    pub(super) confirmed: u32,
+    /// Of the gains under later statistics.
+    pub(super) gain_sum: f64,
+}
+
+/// A repartitioning that was just made.
+#[derive(Debug, Clone)]
+pub(super) struct Trial {
+    pub(super) before: Situation,
+    /// `None` where it was not made for a gain, or cannot be judged.
+    pub(super) promise: Option<Promise>,
+}
+
+/// What was predicted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Promise {
+    /// See [`Predicted::gain`](super::Predicted::gain).
+    pub(super) gain: f64,
+    /// By how much the load of the busiest worker falls, in units of the mean.
+    pub(super) load_max_fall: f64,
+}
+
+/// Repartitionings that did not keep their promise.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Failures {
+    of: Vec<Failure>,
+    /// When the last ones were judged, and the logarithms of what they multiplied the throughput with.
+    recent: VecDeque<(u64, f64)>,
+}
+
+#[derive(Debug, Clone)]
+struct Failure {
+    /// The latest time.
+    before: Situation,
+    times: u32,
+}
+
+impl Failures {
+    /// Remembers how `trial` went, now that there is a measurement of what came of it.
+    pub(super) fn judge(&mut self, trial: &Trial, after: &Situation, settings: &ControllerSettings) {
+        let Some(promise) = trial.promise else { return };
+        let before = &trial.before;
+        let over = |situation: &Situation| situation.profile.busiest().map_or(0.0, |(_, over)| over);
+        let balanced =
+            promise.load_max_fall > 0.0 && over(before) - over(after) >= BALANCE_MIN * promise.load_max_fall;
+        let ratio =
+            if before.throughput_tps > 0.0 { after.throughput_tps / before.throughput_tps } else { 1.0 };
+        let fell = ratio < 1.0 - settings.threshold / 2.0;
+        let in_vain =
+            promise.gain >= settings.gain_sure && ratio < 1.0 + FULFILMENT_MIN * promise.gain && !balanced;
+        let progress = if balanced && !fell { ratio.ln().max(promise.gain) } else { ratio.ln() };
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((after.at_ns, progress.clamp(-PROGRESS_MAX, PROGRESS_MAX)));
+
+        let known = self.of.iter().position(|failure| failure.before.is_like(before, settings));
+        let times = known.map_or(0, |at| self.of.remove(at).times);
+        if fell || in_vain {
+            if self.of.len() == FAILURES_MAX {
+                // The oldest one comes first.
+                self.of.remove(0);
+            }
+            self.of.push(Failure { before: before.clone(), times: times.saturating_add(1) });
+        }
+    }
+
+    /// Whether what would be tried now failed in the same situation, often enough and not long ago, or the last attempts in
+    /// whatever situations led nowhere together.
+    pub(super) fn block(&self, now: &Situation, settings: &ControllerSettings) -> bool {
+        let intervals = |count: u32| settings.interval_max.as_nanos() * u128::from(count);
+        let failed = self.of.iter().any(|failure| {
+            let doublings = failure.times.saturating_sub(FAILURES_TO_BLOCK).min(DOUBLINGS_MAX);
+            failure.times >= FAILURES_TO_BLOCK
+                && ns_between(failure.before.at_ns, now.at_ns) < intervals(BLOCKED_INTERVALS << doublings)
+                && failure.before.is_like(now, settings)
+        });
+        let fell = |progress: f64| progress < -settings.threshold / 2.0;
+        let falls = self.recent.iter().filter(|(_, progress)| fell(*progress)).count();
+        let sum: f64 = self.recent.iter().map(|(_, progress)| progress).sum();
+        let led_nowhere = falls >= RECENT_FALLS && sum < settings.threshold;
+        let futile = match (self.recent.front(), self.recent.back()) {
+            (Some((first, _)), Some((last, _))) if self.recent.len() == RECENT && led_nowhere => {
+                ns_between(*first, *last) < intervals(RECENT as u32 * PAUSE_INTERVALS)
+                    && ns_between(*last, now.at_ns) < intervals(PAUSE_INTERVALS)
+            }
+            _ => false,
+        };
+        failed || futile
+    }
+}

@@ -1,0 +1,374 @@
+//! The controller: when statistics are evaluated, and when a plan is carried out (`ATraPos §V-D`, `thesis §4.4`).
+//!
+//! Owns: the monitoring interval, the window of throughputs, what was tried and what was turned down. Never: reads a clock,
+//! waits, starts a thread or carries a plan out: whoever drives it says what time it is and what was measured, and does what
+//! comes back. The cycle is
+//!
+//! ```text
+//! wait for interval()  ->  observe(what was measured)  ->  Wait: note it, go on
+//!                                                      ->  Evaluate: consider(statistics)  ->  Keep: note it, go on
+//!                                                                                          ->  Repartition: carry the steps
+//!                                                                                              out, empty the statistics
+//! ```
+//!
+//! As in the paper: the interval is 1 s at first; while the throughput stays within 10% of the mean of the previous five
+//! measurements it doubles, up to 8 s; when it does not, the model is evaluated; after a repartitioning it is 1 s again.
+//! Beyond the paper, the model is also evaluated
+//! - when the busiest worker stands out, which throughput alone does not show ([`Trigger::Imbalance`]);
+//! - when workers went away or came back ([`Trigger::PlatformChanged`]);
+//! - once, when the first five measurements agree ([`Trigger::First`]): a scheme may be bad without anything changing;
+//! - after each repartitioning ([`Trigger::FollowUp`]): its sub-partitions are cut anew, so more can be seen than before;
+//! - to find out whether a small gain is one ([`Trigger::Confirmation`]).
+//!
+//! The paper repartitions whenever the best scheme differs from today's. Here a gain counts only when it is no noise: see
+//! [`Controller::consider`].
+//!
+//! Invariants: the same observations and statistics give the same decisions; the interval is between its bounds; memory is
+//! bounded, whatever is observed.
+
+mod consider;
+mod decision;
+mod memory;
+
+pub use consider::Considered;
+pub use decision::{Action, Cause, Decision, KeepReason, Predicted, Trigger, WaitReason};
+
+use crate::error::AdaptError;
+use crate::ids::WorkerIndex;
+use crate::search::Settings;
+use memory::{Candidate, Failures, Profile, Situation, Trial};
+use serde::{Deserialize, Serialize};
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// How the controller decides.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControllerSettings {
+    /// The shortest time between two observations. Default 1 s, the paper's.
+    pub interval: Duration,
+    /// The longest, which is reached when it is calm. Default 8 s, the paper's. Also how long a plan that was turned down
+    /// is not made again while nothing changes.
+    pub interval_max: Duration,
+    /// By which share a throughput must differ from the mean of the previous ones to be another. Default 0.1, the paper's.
+    pub threshold: f64,
+    /// How many measurements that mean is of. Default 5, the paper's.
+    pub window: usize,
+    /// By which share the busiest worker must exceed the mean for its own sake to be looked at. Default 0.2: twice what
+    /// changes the throughput noticeably, and more than noise of 10% makes of equal loads.
+    pub imbalance: f64,
+    /// The least gain for which anything is moved (see [`Predicted::gain`]), if later statistics confirm it. Default 0.03.
+    pub gain_min: f64,
+    /// The gain from which a plan is carried out at once, beyond what noise explains. Default 0.15.
+    pub gain_sure: f64,
+    /// How often statistics taken afterwards must confirm a gain between these two. Default 2.
+    pub confirmations: u32,
+    /// How many standard deviations of the sampling noise a gain must exceed to be sure. Default 3.
+    pub confidence: f64,
+    /// How plans are searched for. By default without annealing, because a worker may have to do without the core for so
+    /// long.
+    pub planning: Settings,
+}
+
+impl Default for ControllerSettings {
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(1),
+            interval_max: Duration::from_secs(8),
+            threshold: 0.1,
+            window: 5,
+            imbalance: 0.2,
+            gain_min: 0.03,
+            gain_sure: 0.15,
+            confirmations: 2,
+            confidence: 3.0,
+            planning: Settings { annealing: false, ..Settings::default() },
+        }
+    }
+}
+
+/// The longest window, so that memory stays bounded.
+const WINDOW_MAX: usize = 1_000;
+
+/// How many differences between throughputs show how much they scatter.
+const SCATTER_MIN: usize = 3;
+
+impl ControllerSettings {
+    /// Whether a controller can work with these.
+    ///
+    /// # Errors
+    /// [`AdaptError::Setting`] names the first that makes no sense; [`AdaptError::Weight`] a weight of the objective.
+    pub fn check(&self) -> Result<(), AdaptError> {
+        let wrong = |name, value: String, cure| Err(AdaptError::Setting { name, value, cure });
+        let (least, most) = (Duration::from_millis(1), Duration::from_secs(86_400));
+        if self.interval < least || self.interval > most {
+            return wrong("interval", format!("{:?}", self.interval), "give it between 1 ms and a day");
+        }
+        if self.interval_max < self.interval || self.interval_max > most {
+            let value = format!("{:?}", self.interval_max);
+            return wrong("interval_max", value, "give it at least the interval and at most a day");
+        }
+        if !(1..=WINDOW_MAX).contains(&self.window) {
+            return wrong("window", self.window.to_string(), "give it between 1 and 1000 measurements");
+        }
+        let shares =
+            [("threshold", self.threshold), ("imbalance", self.imbalance), ("gain_min", self.gain_min)];
+        for (name, value) in shares {
+            if !(value > 0.0 && value.is_finite()) {
+                return wrong(name, value.to_string(), "give it a share above 0, such as 0.1");
+            }
+        }
+        if !(self.gain_sure >= self.gain_min && self.gain_sure.is_finite()) {
+            return wrong("gain_sure", self.gain_sure.to_string(), "give it at least gain_min");
+        }
+        if !(self.confidence >= 0.0 && self.confidence.is_finite()) {
+            return wrong("confidence", self.confidence.to_string(), "give it 0 or more, such as 3");
+        }
+        self.planning.weights.check()
+    }
+}
+
+/// What was measured since the previous observation.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Observation {
+    /// When, in nanoseconds since any fixed moment.
+    pub at_ns: u64,
+    /// Committed transactions per second.
+    pub throughput_tps: f64,
+    /// Cycles that each worker was busy for the sake of what it owns.
+    pub loads: Vec<f64>,
+    /// Which workers may own data.
+    pub available: Vec<bool>,
+    /// Whether the machine is another, in a way that `available` does not show; for instance distances.
+    pub changed_platform: bool,
+}
+
+/// What to do after an observation.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// Take the statistics and let them be [considered](Controller::consider).
+    Evaluate(Trigger),
+    /// Nothing, for this reason; [`Decision::waited`] makes a record of it.
+    Wait(WaitReason),
+}
+
+/// The state of the controller.
+#[derive(Debug, Clone)]
+pub struct Controller {
+    settings: ControllerSettings,
+    interval: Duration,
+    /// The previous throughputs, the latest last.
+    window: VecDeque<f64>,
+    /// The latest observation.
+    at_ns: u64,
+    throughput_tps: f64,
+    profile: Profile,
+    /// By which share throughputs usually differ from one measurement to the next.
+    scatter: f64,
+    /// Whether that throughput may be of two different loads, since it differs from the one before.
+    mixed: bool,
+    /// What an evaluation is due for, until there was one with enough statistics.
+    platform_due: bool,
+    first_due: bool,
+    follow_up_due: Option<Trigger>,
+    candidate: Option<Candidate>,
+    /// Where nothing was worth it.
+    rejected: Option<Situation>,
+    /// The repartitioning that the next observation judges.
+    trial: Option<Trial>,
+    failures: Failures,
+    /// How many times in a row a partition was cut only to see more.
+    looks: u32,
+    /// When that was last.
+    looked_ns: u64,
+}
+
+impl Controller {
+    /// A controller that has seen nothing yet.
+    ///
+    /// # Errors
+    /// As [`ControllerSettings::check`].
+    pub fn new(settings: ControllerSettings) -> Result<Self, AdaptError> {
+        settings.check()?;
+        Ok(Self {
+            settings,
+            interval: settings.interval,
+            window: VecDeque::with_capacity(settings.window),
+            at_ns: 0,
+            throughput_tps: 0.0,
+            profile: Profile::default(),
+            scatter: 0.0,
+            mixed: false,
+            platform_due: false,
+            first_due: true,
+            follow_up_due: None,
+            candidate: None,
+            rejected: None,
+            trial: None,
+            failures: Failures::default(),
+            looks: 0,
+            looked_ns: 0,
+        })
+    }
+
+    /// How it decides.
+    #[must_use]
+    pub const fn settings(&self) -> &ControllerSettings {
+        &self.settings
+    }
+
+    /// How long to wait until the next observation.
+    #[must_use]
+    pub const fn interval(&self) -> Duration {
+        self.interval
+    }
+
+    /// Takes note of what was measured, and says whether the model is to be evaluated.
+    ///
+    /// Numbers that are none are taken for 0, and a worker without a load for one that was idle.
+    pub fn observe(&mut self, observation: &Observation) -> Verdict {
+        let throughput = sane(observation.throughput_tps);
+        let profile = Profile::of(observation);
+        if let Some(trial) = self.trial.take() {
+            let (at_ns, throughput_tps, profile) = (observation.at_ns, throughput, profile.clone());
+            self.failures.judge(&trial, &Situation { at_ns, throughput_tps, profile }, &self.settings);
+            let predicted_gain = trial.promise.map(|promise| promise.gain);
+            let (before_tps, after_tps) = (trial.before.throughput_tps, throughput);
+            self.follow_up_due = Some(Trigger::FollowUp { before_tps, after_tps, predicted_gain });
+        }
+        let known = !self.profile.is_empty();
+        let other = if known {
+            !self.profile.is_of_same_workers(&profile)
+        } else {
+            // A worker may have gone before anything was observed.
+            profile.available_count() < profile.worker_count()
+        };
+        if observation.changed_platform || other {
+            self.forget();
+            self.platform_due = true;
+        }
+        (self.at_ns, self.throughput_tps, self.profile) = (observation.at_ns, throughput, profile);
+
+        self.mixed = self
+            .window
+            .back()
+            .is_some_and(|before| (throughput - before).abs() > self.settings.threshold * before);
+        let mean = (!self.window.is_empty()).then(|| {
+            let sum: f64 = self.window.iter().sum();
+            sum / self.window.len() as f64
+        });
+        let full = self.window.len() == self.settings.window;
+        let changed = mean.filter(|mean| (throughput - mean).abs() > self.settings.threshold * mean);
+        if full {
+            self.window.pop_front();
+        }
+        self.window.push_back(throughput);
+        self.measure_scatter();
+        match changed {
+            Some(_) => self.interval = self.settings.interval,
+            None if full => {
+                self.interval = self.interval.saturating_mul(2).min(self.settings.interval_max);
+            }
+            None => {}
+        }
+        let verdict = self.verdict(changed, full);
+        let alert = |trigger: &Trigger| {
+            matches!(
+                trigger,
+                Trigger::Imbalance { .. } | Trigger::PlatformChanged { .. } | Trigger::Confirmation
+            )
+        };
+        if matches!(&verdict, Verdict::Evaluate(trigger) if alert(trigger)) {
+            self.interval = self.settings.interval;
+        }
+        verdict
+    }
+
+    fn verdict(&self, changed: Option<f64>, full: bool) -> Verdict {
+        let busiest = self.profile.busiest();
+        if self.platform_due || self.profile.stranded().is_some() {
+            let available = self.profile.available_count();
+            let trigger = Trigger::PlatformChanged { available, workers: self.profile.worker_count() };
+            // What could not be brought away is tried again, but not all the time.
+            return if self.platform_due {
+                Verdict::Evaluate(trigger)
+            } else {
+                self.unless_rejected(trigger)
+            };
+        }
+        if self.candidate.is_some() {
+            return Verdict::Evaluate(Trigger::Confirmation);
+        }
+        if let Some(trigger) = self.follow_up_due {
+            return Verdict::Evaluate(trigger);
+        }
+        if let Some(from_tps) = changed {
+            return self
+                .unless_rejected(Trigger::ThroughputChanged { from_tps, to_tps: self.throughput_tps });
+        }
+        if let Some((worker, over_mean)) = busiest.filter(|(_, over)| *over > self.settings.imbalance) {
+            let busiest = WorkerIndex(worker);
+            return self.unless_rejected(Trigger::Imbalance { busiest, over_mean });
+        }
+        if full && self.first_due && self.throughput_tps > 0.0 {
+            return Verdict::Evaluate(Trigger::First);
+        }
+        let earlier = self.window.len() - 1;
+        Verdict::Wait(if full { WaitReason::Calm } else { WaitReason::Settling { earlier } })
+    }
+
+    /// What was found not worth it is not looked at again while everything is as it was then.
+    fn unless_rejected(&self, trigger: Trigger) -> Verdict {
+        let patience = self.settings.interval_max;
+        match &self.rejected {
+            Some(rejected)
+                if ns_between(rejected.at_ns, self.at_ns) < patience.as_nanos()
+                    && rejected.is_like(&self.situation(), &self.settings) =>
+            {
+                Verdict::Wait(WaitReason::TurnedDown { trigger })
+            }
+            _ => Verdict::Evaluate(trigger),
+        }
+    }
+
+    /// The steps of the last plan were not carried out, or not all of them: nothing is concluded from what comes next.
+    pub fn abandoned(&mut self) {
+        self.trial = None;
+        self.follow_up_due = None;
+    }
+
+    /// The median of the differences, which a single change of load leaves alone; what exceeds the threshold is no noise.
+    fn measure_scatter(&mut self) {
+        let pairs = self.window.iter().zip(self.window.iter().skip(1));
+        let mut differences: Vec<f64> = pairs
+            .filter(|(a, b)| a.max(**b) > 0.0)
+            .map(|(a, b)| (a - b).abs() / f64::midpoint(*a, *b))
+            .collect();
+        if differences.len() >= SCATTER_MIN {
+            differences.sort_by(f64::total_cmp);
+            self.scatter = differences[differences.len() / 2].min(self.settings.threshold);
+        }
+    }
+
+    fn situation(&self) -> Situation {
+        let (at_ns, throughput_tps) = (self.at_ns, self.throughput_tps);
+        Situation { at_ns, throughput_tps, profile: self.profile.clone() }
+    }
+
+    /// Another machine: what was learnt is of no use.
+    fn forget(&mut self) {
+        self.interval = self.settings.interval;
+        self.window.clear();
+        (self.candidate, self.rejected, self.follow_up_due) = (None, None, None);
+        self.failures = Failures::default();
+        self.looks = 0;
+    }
+}
+
+fn sane(number: f64) -> f64 {
+    if number.is_finite() { number.max(0.0) } else { 0.0 }
+}
+
+const fn ns_between(from: u64, to: u64) -> u128 {
+    to.saturating_sub(from) as u128
+}

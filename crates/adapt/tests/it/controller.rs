@@ -1,0 +1,271 @@
+//! The controller turn by turn: what it waits for, what it refuses, what it records.
+
+use crate::fixture::platform;
+use atrapos_adapt::{
+    Action, AdaptError, Cause, Controller, ControllerSettings, Decision, KeepReason, Observation, Settings,
+    Trace, Trigger, Verdict, WaitReason, Weights, WorkerIndex,
+};
+use std::time::Duration;
+
+fn controller() -> Controller {
+    Controller::new(ControllerSettings::default()).expect("the defaults make sense")
+}
+
+/// Two workers of these loads, `at_s` seconds after the beginning.
+fn observation(at_s: u64, throughput_tps: f64, loads: [f64; 2]) -> Observation {
+    Observation {
+        at_ns: at_s * 1_000_000_000,
+        throughput_tps,
+        loads: loads.to_vec(),
+        available: vec![true; 2],
+        changed_platform: false,
+    }
+}
+
+/// A trace of two workers with ten sub-partitions each, which cost `left` and `right`.
+fn trace(left: u64, right: u64, samples: Option<u64>) -> Trace {
+    let mut trace = Trace::from_json(
+        r#"{"format": "atrapos-trace 1", "seconds": 1.0, "workers": 2, "tables": [{"name": "t", "partitions": [
+            {"worker": 0, "cost_cycles": [1]}, {"worker": 1, "cost_cycles": [1]}]}], "sync_points": [], "classes": []}"#,
+    )
+    .expect("a trace");
+    trace.samples = samples;
+    trace.tables[0].partitions[0].cost_cycles = vec![left; 10];
+    trace.tables[0].partitions[1].cost_cycles = vec![right; 10];
+    trace
+}
+
+/// `observe` until it is calm at the longest interval; gives the second at which that is.
+fn calm_down(controller: &mut Controller) -> u64 {
+    let mut at_s = 0;
+    for _ in 0..10 {
+        at_s += controller.interval().as_secs();
+        if let Verdict::Evaluate(trigger) = controller.observe(&observation(at_s, 1000.0, [5.0, 5.0])) {
+            assert_eq!(trigger, Trigger::First);
+            let kept = controller.consider(trigger, &trace(5, 5, None), &platform("core:2 pu:1"));
+            let kept = kept.expect("a decision").decision;
+            assert_eq!(kept.action, Action::Keep { reason: KeepReason::NothingBetter }, "{kept}");
+        }
+    }
+    assert_eq!(controller.interval(), Duration::from_secs(8));
+    at_s
+}
+
+#[test]
+fn the_interval_is_the_papers() {
+    let mut controller = controller();
+    let mut at_s = 0;
+    let mut intervals = Vec::new();
+    let mut verdicts = Vec::new();
+    for throughput in [1000.0; 10] {
+        intervals.push(controller.interval().as_secs());
+        at_s += controller.interval().as_secs();
+        verdicts.push(controller.observe(&observation(at_s, throughput, [5.0, 5.0])));
+    }
+    // Five measurements are what the sixth is compared with.
+    assert_eq!(intervals, [1, 1, 1, 1, 1, 1, 2, 4, 8, 8]);
+    assert_eq!(verdicts[4], Verdict::Wait(WaitReason::Settling { earlier: 4 }));
+    assert_eq!(verdicts[5], Verdict::Evaluate(Trigger::First));
+    // 10% is not more than 10%.
+    assert!(matches!(
+        controller.observe(&observation(at_s + 8, 900.0, [5.0, 5.0])),
+        Verdict::Evaluate(Trigger::First)
+    ));
+    assert_eq!(controller.interval(), Duration::from_secs(8));
+    // The mean of the five before is 980.
+    let changed = controller.observe(&observation(at_s + 16, 881.0, [5.0, 5.0]));
+    assert_eq!(changed, Verdict::Evaluate(Trigger::ThroughputChanged { from_tps: 980.0, to_tps: 881.0 }));
+    assert_eq!(controller.interval(), Duration::from_secs(1));
+}
+
+#[test]
+fn nothing_is_evaluated_while_nothing_runs() {
+    let mut controller = controller();
+    let mut at_s = 0;
+    for _ in 0..12 {
+        at_s += controller.interval().as_secs();
+        let verdict = controller.observe(&observation(at_s, 0.0, [0.0, 0.0]));
+        assert!(matches!(verdict, Verdict::Wait(_)), "{verdict:?}");
+    }
+    assert_eq!(controller.interval(), Duration::from_secs(8));
+    let verdict = controller.observe(&observation(at_s, 10.0, [1.0, 1.0]));
+    assert_eq!(verdict, Verdict::Evaluate(Trigger::ThroughputChanged { from_tps: 0.0, to_tps: 10.0 }));
+}
+
+#[test]
+fn imbalance_is_seen_although_the_throughput_is_steady() {
+    let mut controller = controller();
+    let at_s = calm_down(&mut controller);
+    assert_eq!(
+        controller.observe(&observation(at_s + 8, 1000.0, [5.9, 4.1])),
+        Verdict::Wait(WaitReason::Calm)
+    );
+    let verdict = controller.observe(&observation(at_s + 16, 1000.0, [4.0, 8.0]));
+    let Verdict::Evaluate(Trigger::Imbalance { busiest, over_mean }) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(busiest, WorkerIndex(1));
+    assert!((over_mean - 1.0 / 3.0).abs() < 1e-9);
+    assert_eq!(controller.interval(), Duration::from_secs(1));
+}
+
+#[test]
+fn what_was_turned_down_is_not_evaluated_until_something_changes_or_time_passes() {
+    let platform = platform("core:2 pu:1");
+    let mut controller = controller();
+    let at_s = calm_down(&mut controller);
+    let uneven = |at_s| observation(at_s, 1000.0, [4.0, 8.0]);
+    // The workers differ, but not by what they own: no scheme is better.
+    let Verdict::Evaluate(trigger) = controller.observe(&uneven(at_s + 8)) else { panic!("not evaluated") };
+    let kept = controller.consider(trigger, &trace(5, 5, None), &platform).expect("a decision");
+    assert_eq!((kept.plan, kept.decision.action), (None, Action::Keep { reason: KeepReason::NothingBetter }));
+    for later in [9, 11, 15] {
+        let verdict = controller.observe(&uneven(at_s + later));
+        assert!(
+            matches!(verdict, Verdict::Wait(WaitReason::TurnedDown { trigger: Trigger::Imbalance { .. } })),
+            "{verdict:?}"
+        );
+    }
+    let mut changed = controller.clone();
+    let verdict = changed.observe(&observation(at_s + 15, 1000.0, [3.0, 9.0]));
+    assert!(matches!(verdict, Verdict::Evaluate(Trigger::Imbalance { .. })), "{verdict:?}");
+    let verdict = controller.observe(&uneven(at_s + 16));
+    assert!(matches!(verdict, Verdict::Evaluate(Trigger::Imbalance { .. })), "{verdict:?}");
+}
+
+#[test]
+fn a_great_gain_is_had_at_once_and_followed_up() {
+    let platform = platform("core:2 pu:1");
+    let mut controller = controller();
+    let at_s = calm_down(&mut controller);
+    let verdict = controller.observe(&observation(at_s + 8, 600.0, [9.0, 3.0]));
+    let Verdict::Evaluate(trigger) = verdict else { panic!("{verdict:?}") };
+    let considered = controller.consider(trigger, &trace(9, 3, None), &platform).expect("a decision");
+    let plan = considered.plan.expect("a plan");
+    assert_eq!(considered.decision.action, Action::Repartition { steps: plan.steps.len() });
+    let predicted = considered.decision.predicted.expect("a prediction");
+    assert_eq!(predicted.load_max_before, 1.5);
+    assert!(predicted.gain > 0.25 && predicted.gain_wanted == 0.15, "{predicted:?}");
+    assert_eq!(controller.interval(), Duration::from_secs(1));
+    let mut abandoned = controller.clone();
+    let verdict = controller.observe(&observation(at_s + 9, 990.0, [5.0, 5.0]));
+    assert!(matches!(verdict, Verdict::Evaluate(Trigger::FollowUp { after_tps: 990.0, .. })), "{verdict:?}");
+    // If it was not carried out after all, nothing is concluded.
+    abandoned.abandoned();
+    let verdict = abandoned.observe(&observation(at_s + 9, 600.0, [9.0, 3.0]));
+    assert!(matches!(verdict, Verdict::Evaluate(Trigger::Imbalance { .. })), "{verdict:?}");
+}
+
+#[test]
+fn a_small_gain_must_be_confirmed_twice() {
+    let platform = platform("core:2 pu:1");
+    for confirmed in [true, false] {
+        let mut controller = controller();
+        let at_s = calm_down(&mut controller);
+        let mut decisions = Vec::new();
+        for (turn, again) in [true, true, confirmed].into_iter().enumerate() {
+            let verdict = controller.observe(&observation(at_s + 8 + turn as u64, 800.0, [6.0, 5.0]));
+            let Verdict::Evaluate(trigger) = verdict else { panic!("{verdict:?}") };
+            let statistics = if again { trace(56, 44, None) } else { trace(50, 50, None) };
+            let considered = controller.consider(trigger, &statistics, &platform).expect("a decision");
+            assert_eq!(controller.interval(), Duration::from_secs(1));
+            decisions.push(considered.decision.action);
+        }
+        let waiting = Action::Keep { reason: KeepReason::ToBeConfirmed };
+        assert_eq!(decisions[..2], [waiting, waiting]);
+        match (confirmed, decisions[2]) {
+            (true, Action::Repartition { .. })
+            | (false, Action::Keep { reason: KeepReason::NotConfirmed }) => {}
+            (_, decision) => panic!("confirmed {confirmed}: {decision:?}"),
+        }
+    }
+}
+
+#[test]
+fn few_samples_say_nothing() {
+    let platform = platform("core:2 pu:1");
+    for (samples, acts) in [(0, false), (50, false), (1_000, true)] {
+        let mut controller = controller();
+        let at_s = calm_down(&mut controller);
+        let verdict = controller.observe(&observation(at_s + 8, 600.0, [9.0, 3.0]));
+        let Verdict::Evaluate(trigger) = verdict else { panic!("{verdict:?}") };
+        let considered =
+            controller.consider(trigger, &trace(9, 3, Some(samples)), &platform).expect("a decision");
+        assert_eq!(considered.decision.is_repartition(), acts, "{samples} samples: {}", considered.decision);
+        if !acts {
+            assert_eq!(considered.decision.action, Action::Keep { reason: KeepReason::TooFewSamples });
+        }
+    }
+}
+
+#[test]
+fn observations_that_are_none_do_no_harm() {
+    let mut controller = controller();
+    for (at, strange) in [f64::NAN, f64::INFINITY, -1.0, f64::MAX].into_iter().cycle().take(40).enumerate() {
+        let mut observation = observation(at as u64 % 3, strange, [strange, 1.0]);
+        observation.loads.truncate(at % 3);
+        observation.available.truncate(at % 5);
+        let _ = controller.observe(&observation);
+        assert!((1..=8).contains(&controller.interval().as_secs()));
+    }
+}
+
+#[test]
+fn statistics_of_other_workers_are_refused() {
+    let mut controller = controller();
+    let verdict = controller.consider(Trigger::First, &trace(1, 1, None), &platform("core:1 pu:1"));
+    assert!(matches!(verdict, Err(AdaptError::UnknownWorker { .. })), "{verdict:?}");
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused_in_one_sentence() {
+    let good = ControllerSettings::default;
+    let ms = Duration::from_millis;
+    let weights = Weights { balance: -1.0, ..Weights::default() };
+    let cases = [
+        ("interval", ControllerSettings { interval: ms(0), ..good() }),
+        ("interval_max", ControllerSettings { interval_max: ms(999), ..good() }),
+        ("interval_max", ControllerSettings { interval_max: Duration::MAX, ..good() }),
+        ("window", ControllerSettings { window: 0, ..good() }),
+        ("window", ControllerSettings { window: usize::MAX, ..good() }),
+        ("threshold", ControllerSettings { threshold: 0.0, ..good() }),
+        ("imbalance", ControllerSettings { imbalance: f64::NAN, ..good() }),
+        ("gain_min", ControllerSettings { gain_min: -0.1, ..good() }),
+        ("gain_sure", ControllerSettings { gain_sure: 0.01, ..good() }),
+        ("confidence", ControllerSettings { confidence: f64::INFINITY, ..good() }),
+        ("balance", ControllerSettings { planning: Settings { weights, ..Settings::default() }, ..good() }),
+    ];
+    for (name, settings) in cases {
+        let error = Controller::new(settings).expect_err(name).to_string();
+        assert!(error.contains(&format!("'{name}'")), "{name}: {error}");
+    }
+    let text = serde_json::to_string(&good()).expect("settings as text");
+    assert_eq!(serde_json::from_str::<ControllerSettings>(&text).expect("settings"), good());
+}
+
+#[test]
+fn decisions_are_sentences_and_json() {
+    let platform = platform("core:2 pu:1");
+    let mut controller = controller();
+    let at_s = calm_down(&mut controller);
+    let calm = observation(at_s, 1000.0, [5.0, 5.0]);
+    let verdict = controller.observe(&observation(at_s + 8, 600.0, [9.0, 3.0]));
+    let Verdict::Evaluate(trigger) = verdict else { panic!("{verdict:?}") };
+    let changed = controller.consider(trigger, &trace(9, 3, None), &platform).expect("a decision").decision;
+    let decisions = [
+        Decision::waited(&calm, WaitReason::Calm),
+        Decision::waited(&calm, WaitReason::Settling { earlier: 2 }),
+        Decision::waited(&calm, WaitReason::TurnedDown { trigger }),
+        Decision {
+            cause: Cause::Evaluated(Trigger::Imbalance { busiest: WorkerIndex(1), over_mean: 0.5 }),
+            action: Action::Keep { reason: KeepReason::FailedBefore },
+            predicted: None,
+            ..changed
+        },
+        changed,
+    ];
+    let lines = decisions.map(|decision| {
+        let text = serde_json::to_string(&decision).expect("a decision as text");
+        assert_eq!(serde_json::from_str::<Decision>(&text).expect("a decision"), decision);
+        format!("{decision}\n{text}\n")
+    });
+    insta::assert_snapshot!(lines.join("\n"));
+}
