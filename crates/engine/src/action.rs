@@ -7,18 +7,22 @@
 //! A write to a table with indexes or enforced foreign keys has *followers*: further actions, computed where the row is
 //! and run by the transaction in the same phase.
 
+use std::any::TypeId;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use atrapos_adapt::Operation as Kind;
 use atrapos_durability::wal;
+use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::{LockMode, LockTarget};
 use atrapos_storage::{DisplayKey, InsertError, Key, KeyBuf, Position, Row};
 
 use crate::abort::{Abort, AbortReason};
 use crate::branch::UndoLog;
-use crate::partition::{Partition, Place};
+use crate::partition::{Partition, Place, Tables};
 use crate::planted::{Bug, planted};
 use crate::range::KeyRange;
+use crate::recording::{Brings, Nature};
 use crate::schema::{
     Catalog, CatalogTag, Table, TableId, TableMeta, TableRef, TreeKind, decode_key, decode_row,
 };
@@ -30,6 +34,9 @@ pub trait Operation: Send + 'static {
     /// Runs where the data is.
     #[doc(hidden)]
     fn apply(self, at: &mut Apply<'_>) -> Result<Self::Output, Abort>;
+    /// What it is, for a recording.
+    #[doc(hidden)]
+    fn nature(&self) -> Nature;
 }
 
 /// A piece of a transaction, to be run by [`Tx::run`](crate::Tx::run), [`Tx::join`](crate::Tx::join) or
@@ -40,6 +47,8 @@ pub struct Action<O: Operation> {
     pub(crate) table: TableId,
     pub(crate) tag: CatalogTag,
     pub(crate) mode: LockMode,
+    /// Whether a range is walked from its end: then its last part comes first.
+    pub(crate) from_end: bool,
     pub(crate) target: LockTarget,
     pub(crate) operation: O,
 }
@@ -47,10 +56,34 @@ pub struct Action<O: Operation> {
 impl<O: Operation> Action<O> {
     #[inline]
     fn on_key(table: TableId, tag: CatalogTag, mode: LockMode, key: KeyBuf, operation: O) -> Action<O> {
-        Action { table, tag, mode, target: LockTarget::Key(key), operation }
+        Action { table, tag, mode, from_end: false, target: LockTarget::Key(key), operation }
     }
 
-    /// The first key it touches: the owner of this key runs it.
+    /// Reads a range. What of it lies beyond the partition where it begins is left out, and told ([`Apply::left_out`]).
+    pub(crate) fn on_range(
+        table: TableId,
+        tag: CatalogTag,
+        range: KeyRange,
+        from_end: bool,
+        operation: O,
+    ) -> Action<O> {
+        let target = LockTarget::Range { lower: range.lower, upper: range.upper };
+        Action { table, tag, mode: LockMode::Shared, from_end, target, operation }
+    }
+
+    /// The partition in which it begins, and the owner.
+    #[inline(always)]
+    pub(crate) fn locate(&self, tables: &Tables) -> (Place, WorkerId) {
+        match &self.target {
+            LockTarget::Key(key) => tables.locate(self.table, key),
+            LockTarget::Range { upper, .. } if self.from_end => {
+                tables.locate_below(self.table, upper.as_deref())
+            }
+            LockTarget::Range { lower, .. } => tables.locate(self.table, lower),
+        }
+    }
+
+    /// The first key it touches.
     #[inline]
     pub(crate) fn key(&self) -> &KeyBuf {
         match &self.target {
@@ -66,6 +99,8 @@ pub struct Apply<'a> {
     pub(crate) place: Place,
     pub(crate) partition: &'a mut Partition,
     pub(crate) target: &'a mut LockTarget,
+    /// What the target was to cover beyond this partition: to be asked for next.
+    pub(crate) left_out: Option<KeyRange>,
     /// Where an interleaved look-up found the key, if one was made.
     pub(crate) position: Option<Position>,
     pub(crate) undo: &'a mut UndoLog,
@@ -86,8 +121,8 @@ pub(crate) enum Follower {
     RemoveEntry { index: TableId, entry: KeyBuf },
     /// A row with this key must exist.
     RequireParent { parent: TableId, key: KeyBuf },
-    /// No key may begin with this prefix.
-    RequireNoChild { through: TableId, prefix: KeyBuf },
+    /// No key may lie in this range.
+    RequireNoChild { through: TableId, range: KeyRange },
 }
 
 /// Runs a closure of the user in the middle of engine code: its panic is the transaction's, not the engine's.
@@ -225,7 +260,8 @@ fn follow_change(
         }
     } else {
         for child in &meta.children {
-            followers.push(Follower::RequireNoChild { through: child.through, prefix: key.clone() });
+            let range = KeyRange::of_prefix_bytes(key);
+            followers.push(Follower::RequireNoChild { through: child.through, range });
         }
     }
     Ok(())
@@ -244,6 +280,10 @@ impl<T: Table> Operation for Get<T> {
             Some((_, row)) => decode_row::<T::Row>(row).map(Some),
             None => Ok(None),
         }
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::new(Kind::Read, 0, Brings::Rows)
     }
 }
 
@@ -271,6 +311,10 @@ impl<T: Table> Operation for Insert<T> {
             followed?;
         }
         Ok(true)
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::new(Kind::Insert, self.row.encoded_len(), Brings::Nothing)
     }
 }
 
@@ -300,6 +344,10 @@ where
         *at.scratch = encoded;
         written?;
         Ok(Some(result))
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::new(Kind::Update, size_of::<F>() + size_of::<R>(), Brings::Nothing)
     }
 }
 
@@ -353,6 +401,10 @@ impl<T: Table> Operation for Delete<T> {
         }
         Ok(Some(row))
     }
+
+    fn nature(&self) -> Nature {
+        Nature::new(Kind::Delete, 0, Brings::Rows)
+    }
 }
 
 impl Apply<'_> {
@@ -385,12 +437,13 @@ pub struct Fold<T: Table, A, F> {
     pub(crate) table: std::marker::PhantomData<fn() -> T>,
 }
 
-/// What a walk brings back: the accumulator, the closure to go on with, and whether it asked to stop.
+/// What a walk brings back: the accumulator, the closure to go on with, and what is left to walk.
 #[derive(Debug)]
 pub struct Folded<A, F> {
     pub(crate) accumulator: A,
     pub(crate) step: F,
-    pub(crate) stopped: bool,
+    /// What is still to be walked.
+    pub(crate) rest: Option<KeyRange>,
 }
 
 impl<T, A, F> Operation for Fold<T, A, F>
@@ -408,7 +461,14 @@ where
             let row = decode_row::<T::Row>(row)?;
             guarded(|| step(&mut accumulator, key, row))
         })?;
-        Ok(Folded { accumulator, step, stopped })
+        Ok(Folded { accumulator, step, rest: if stopped { None } else { at.left_out.take() } })
+    }
+
+    fn nature(&self) -> Nature {
+        // The accumulator goes there and comes back. Of what is on the heap only the rows of a scan are known.
+        let collects = TypeId::of::<A>() == TypeId::of::<Vec<(T::Key, T::Row)>>();
+        let brings = if collects { Brings::KeysAndRows } else { Brings::Nothing };
+        Nature::new(Kind::Scan, size_of::<F>() + 2 * size_of::<A>(), brings)
     }
 }
 
@@ -459,16 +519,27 @@ pub struct CollectKeys {
     pub(crate) limit: usize,
 }
 
-impl Operation for CollectKeys {
-    type Output = Vec<KeyBuf>;
+/// The keys that were found, and what is left to look through.
+#[derive(Debug)]
+pub struct Collected {
+    pub(crate) found: Vec<KeyBuf>,
+    pub(crate) rest: Option<KeyRange>,
+}
 
-    fn apply(self, at: &mut Apply<'_>) -> Result<Vec<KeyBuf>, Abort> {
+impl Operation for CollectKeys {
+    type Output = Collected;
+
+    fn apply(self, at: &mut Apply<'_>) -> Result<Collected, Abort> {
         let CollectKeys { mut found, limit } = self;
-        at.walk(false, |_, primary_key| {
+        let stopped = at.walk(false, |_, primary_key| {
             found.push(KeyBuf::from(primary_key));
             Ok(if found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
-        Ok(found)
+        Ok(Collected { found, rest: if stopped { None } else { at.left_out.take() } })
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::new(Kind::Scan, 0, Brings::Rows)
     }
 }
 
@@ -485,6 +556,10 @@ impl<K: Key> Operation for Lookup<K> {
             Some((_, primary_key)) => decode_key::<K>(primary_key).map(Some),
             None => Ok(None),
         }
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::new(Kind::Read, 0, Brings::Rows)
     }
 }
 
@@ -529,6 +604,9 @@ impl Operation for Follow {
             Follow::RequireNoChild => {
                 let found = at.walk(false, |_, _| Ok(ControlFlow::Break(())))?;
                 if !found {
+                    if let Some(range) = at.left_out.take() {
+                        at.followers.push(Follower::RequireNoChild { through: at.place.table, range });
+                    }
                     return Ok(());
                 }
                 let tables = &at.catalog.tables;
@@ -546,6 +624,15 @@ impl Operation for Follow {
             }
         }
     }
+
+    fn nature(&self) -> Nature {
+        match self {
+            Follow::AddEntry(key) => Nature::following(Kind::Insert, key.len()),
+            Follow::RemoveEntry => Nature::following(Kind::Delete, 0),
+            Follow::RequireParent => Nature::following(Kind::Read, 0),
+            Follow::RequireNoChild => Nature::following(Kind::Scan, 0),
+        }
+    }
 }
 
 impl Follower {
@@ -558,8 +645,8 @@ impl Follower {
             }
             (Follow::RemoveEntry, LockTarget::Key(entry)) => Follower::RemoveEntry { index: table, entry },
             (Follow::RequireParent, LockTarget::Key(key)) => Follower::RequireParent { parent: table, key },
-            (Follow::RequireNoChild, LockTarget::Range { lower, .. }) => {
-                Follower::RequireNoChild { through: table, prefix: lower }
+            (Follow::RequireNoChild, LockTarget::Range { lower, upper }) => {
+                Follower::RequireNoChild { through: table, range: KeyRange { lower, upper } }
             }
             _ => unreachable!("only an absence is looked for in a range"),
         }
@@ -576,15 +663,8 @@ impl Follower {
             Follower::RequireParent { parent, key } => {
                 Action::on_key(parent, tag, LockMode::Shared, key, Follow::RequireParent)
             }
-            Follower::RequireNoChild { through, prefix } => {
-                let KeyRange { lower, upper } = KeyRange::of_prefix_bytes(&prefix);
-                Action {
-                    table: through,
-                    tag,
-                    mode: LockMode::Shared,
-                    target: LockTarget::Range { lower, upper },
-                    operation: Follow::RequireNoChild,
-                }
+            Follower::RequireNoChild { through, range } => {
+                Action::on_range(through, tag, range, false, Follow::RequireNoChild)
             }
         }
     }

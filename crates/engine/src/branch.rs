@@ -12,6 +12,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use atrapos_durability::wal::Epoch;
+use atrapos_runtime::WorkerId;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockOwner, LockTarget, LockTicket};
 
@@ -48,15 +49,13 @@ impl UndoLog {
     /// Remembers that `key` had no row.
     #[inline]
     pub(crate) fn remember_absent(&mut self, place: Place, key: &KeyBuf) {
-        self.changes.push(Undo { place, key: key.clone(), row: None });
+        self.push(place, key.clone(), None);
     }
 
     /// Remembers the row that `key` had.
     #[inline]
     pub(crate) fn remember_row(&mut self, place: Place, key: &KeyBuf, version: u64, row: &[u8]) {
-        let start = self.rows.len();
-        self.rows.extend_from_slice(row);
-        self.changes.push(Undo { place, key: key.clone(), row: Some((version, start..self.rows.len())) });
+        self.push(place, key.clone(), Some((version, row)));
     }
 
     /// The row that was remembered last.
@@ -109,6 +108,34 @@ impl UndoLog {
         self.rows.clear();
     }
 
+    /// Takes out the changes of some partitions, in order.
+    fn carry_off(&mut self, is_in: impl Fn(Place) -> bool) -> UndoLog {
+        let (mut carried, mut kept) = (UndoLog::default(), UndoLog::default());
+        for Undo { place, key, row } in self.changes.drain(..) {
+            let log = if is_in(place) { &mut carried } else { &mut kept };
+            log.push(place, key, row.map(|(version, row)| (version, &self.rows[row])));
+        }
+        *self = kept;
+        carried
+    }
+
+    /// Adds the changes of a partition that has come here.
+    fn take_in(&mut self, carried: UndoLog) {
+        for Undo { place, key, row } in carried.changes {
+            self.push(place, key, row.map(|(version, row)| (version, &carried.rows[row])));
+        }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, place: Place, key: KeyBuf, row: Option<(u64, &[u8])>) {
+        let row = row.map(|(version, row)| {
+            let start = self.rows.len();
+            self.rows.extend_from_slice(row);
+            (version, start..self.rows.len())
+        });
+        self.changes.push(Undo { place, key, row });
+    }
+
     #[inline]
     fn clear(&mut self) {
         if !self.changes.is_empty() {
@@ -132,9 +159,109 @@ pub(crate) struct Branch {
     pub(crate) scratch: Vec<u8>,
     /// The redo of its changes, when the database logs. At the home, that of the other branches as well.
     pub(crate) redo: Vec<u8>,
+    /// Accesses of which the transaction's home, on another worker, has been told what they observed.
+    pub(crate) told: usize,
+    /// The newest epoch that was observed on data that has gone elsewhere.
+    pub(crate) observed: u64,
+    /// Workers to which data of this branch, or an action, has gone on from here: they are told of the transaction's end by
+    /// this worker, since the transaction's home may not know of them.
+    pub(crate) passed_to: Vec<WorkerId>,
+}
+
+/// What a transaction has done on a partition that goes to another worker.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    pub(crate) owner: LockOwner,
+    held: Vec<Held>,
+    undo: UndoLog,
 }
 
 impl Branch {
+    /// Notes that something of the transaction has gone on to `worker`.
+    pub(crate) fn pass_to(&mut self, worker: WorkerId) {
+        if !self.passed_to.contains(&worker) {
+            self.passed_to.push(worker);
+        }
+    }
+
+    /// What lies in partition `from` of the tables of a family, from key `cut` on (everything without a cut), lies in
+    /// partition `to` now. Ranges that reach across the cut become two; those noted before stay at their places in `held`.
+    pub(crate) fn renumber(&mut self, family: &[TableId], from: u32, cut: Option<&KeyBuf>, to: u32) {
+        let is_in = |place: Place| place.partition == from && family.contains(&place.table);
+        let mut beyond = Vec::new();
+        for held in self.held.iter_mut().filter(|held| is_in(held.place)) {
+            let moved = Place { partition: to, ..held.place };
+            match (&mut held.target, cut) {
+                (LockTarget::Key(key), Some(cut)) if *key < *cut => {}
+                (LockTarget::Range { lower, upper }, Some(cut)) if *lower < *cut => {
+                    if upper.as_ref().is_none_or(|upper| cut < upper) {
+                        let target =
+                            LockTarget::Range { lower: cut.clone(), upper: upper.replace(cut.clone()) };
+                        beyond.push(Held { place: moved, mode: held.mode, target });
+                    }
+                }
+                _ => held.place = moved,
+            }
+        }
+        self.held.append(&mut beyond);
+        for undo in self.undo.changes.iter_mut().filter(|undo| is_in(undo.place)) {
+            if cut.is_none_or(|cut| undo.key >= *cut) {
+                undo.place.partition = to;
+            }
+        }
+    }
+
+    /// Takes out what lies in partition `number` of the tables of a family, which goes elsewhere, and the places it had in
+    /// `held`, ascending; nothing when there is nothing.
+    pub(crate) fn carry_off(
+        &mut self,
+        owner: LockOwner,
+        family: &[TableId],
+        number: u32,
+        recent: Option<&Recent>,
+    ) -> Option<(Carried, Vec<usize>)> {
+        let is_in = |place: Place| place.partition == number && family.contains(&place.table);
+        let held = self.held.iter().any(|held| is_in(held.place));
+        if !held && !self.undo.changes.iter().any(|undo| is_in(undo.place)) {
+            return None;
+        }
+        let (mut places, mut held, mut kept, mut told) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        for (at, access) in std::mem::take(&mut self.held).into_iter().enumerate() {
+            if is_in(access.place) {
+                // Seen from here on as something observed elsewhere.
+                let observed = recent.map_or(0, |recent| recent.of(access.place, &access.target));
+                self.observed = self.observed.max(observed);
+                places.push(at);
+                held.push(access);
+            } else {
+                told += usize::from(at < self.told);
+                kept.push(access);
+            }
+        }
+        (self.held, self.told) = (kept, told);
+        let mut undo = self.undo.carry_off(is_in);
+        if planted(Bug::UndoLeftBehind) {
+            undo = UndoLog::default();
+        }
+        if planted(Bug::LocksLeftBehind) {
+            held.clear();
+        }
+        Some((Carried { owner, held, undo }, places))
+    }
+
+    /// Takes in what the transaction has done on a partition that has come here.
+    pub(crate) fn take_in(&mut self, carried: Carried) {
+        self.held.extend(carried.held);
+        self.undo.take_in(carried.undo);
+    }
+
+    /// Enters again what is held in some partitions, whose lock tables are new.
+    pub(crate) fn lock_again(&self, owner: LockOwner, is_in: impl Fn(Place) -> bool, tables: &mut Tables) {
+        for held in self.held.iter().filter(|held| self.entered && is_in(held.place)) {
+            tables.partition_mut(held.place).locks.enter(owner, &held.target, held.mode);
+        }
+    }
+
     /// Nothing was read or changed yet: suspending now needs no lock.
     #[inline]
     pub(crate) fn is_untouched(&self) -> bool {
@@ -172,9 +299,9 @@ impl Branch {
         self.redo.clear();
     }
 
-    /// The newest epoch on which what was accessed here so far may depend.
-    pub(crate) fn observed(&self, recent: &Recent) -> u64 {
-        self.held.iter().map(|held| recent.of(held.place, &held.target)).max().unwrap_or(0)
+    /// The newest epoch on which what was accessed here, from access number `from` on, may depend.
+    pub(crate) fn observed_since(&self, from: usize, recent: &Recent) -> u64 {
+        self.held[from..].iter().map(|held| recent.of(held.place, &held.target)).max().unwrap_or(0)
     }
 
     /// Notes that what was changed here belongs to a transaction of `epoch`.
@@ -208,5 +335,8 @@ impl Branch {
         self.entered = false;
         self.undo.clear();
         self.redo.clear();
+        self.told = 0;
+        self.observed = 0;
+        self.passed_to.clear();
     }
 }

@@ -5,7 +5,7 @@
 //! 1. The epoch is advanced to `begin`: whatever commits from now on has `begin` or a later epoch and will be replayed.
 //! 2. All messages on the way are let arrive: wherever a transaction that committed before `begin` has changed something, its
 //!    end is known when the scan gets there. So what still looks unfinished has no older epoch.
-//! 3. Each owner walks its own trees, a slice at a time. It writes rows as it finds them, with their versions; a row that an
+//! 3. Each owner walks its own trees, a slice at a time; a key range that goes to another worker meanwhile is walked on there. It writes rows as it finds them, with their versions; a row that an
 //!    unfinished transaction has changed is written as it was before (from the undo). A later change of any row,
 //!    written or not, is in the WAL with an epoch of at least `begin`; replay applies it if it is newer than the row.
 //! 4. Rows may hold changes that are not durable yet. The checkpoint is published only when everything up to the end of the
@@ -24,15 +24,16 @@ use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::manifest::{CheckpointRecord, PartRecord};
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::oneshot::Receiver;
-use atrapos_runtime::{Clock, Handle, WorkerId};
+use atrapos_runtime::{Clock, WorkerId};
 use atrapos_storage::KeyBuf;
 
 use crate::abort::Abort;
 use crate::branch::Branch;
-use crate::database::settle;
-use crate::durable::Durable;
+use crate::database::{settle, start_on_worker};
+use crate::durable::{Durable, State};
 use crate::partition::{Partition, Place};
 use crate::planted::{Bug, planted};
+use crate::schema::TableId;
 use crate::shard::{EngineWorker, Shard};
 
 /// Why a checkpoint could not be made. The database goes on with the one before.
@@ -81,38 +82,54 @@ const SLICE_ROWS: usize = 256;
 /// Bytes after which a slice ends.
 const SLICE_BYTES: u64 = 32 << 10;
 
-/// One worker's part of a checkpoint, on its way between the worker, which fills it, and the thread that writes it.
+/// A key range of a tree that one part of a checkpoint covers.
+struct Section {
+    table: TableId,
+    lower: KeyBuf,
+    upper: Option<KeyBuf>,
+}
+
+/// One part of a checkpoint, on its way between the workers, which fill it, and the thread that writes it. It begins with the
+/// key ranges of one worker; where one of them has gone elsewhere, the part goes there too.
 struct PartScan {
     encoder: PartEncoder,
-    places: Vec<Place>,
+    sections: Vec<Section>,
     at: usize,
-    /// The key to go on with in the present place; `None` at its beginning.
+    /// The key to go on with in the present section; `None` at its beginning.
     next: Option<KeyBuf>,
+    /// The worker that owns what comes next.
+    owner: WorkerId,
     failed: Option<CheckpointError>,
 }
 
 impl PartScan {
     fn is_done(&self) -> bool {
-        self.at == self.places.len() || self.failed.is_some()
+        self.at == self.sections.len() || self.failed.is_some()
     }
 
-    /// Walks on for one slice, on the worker that owns the trees.
+    /// Walks on for one slice on this worker, if it owns what comes next.
     fn slice(&mut self, worker: &EngineWorker) {
         let shard = worker.shard();
-        let Some(place) = self.places.get(self.at).copied() else { return };
+        let Some(section) = self.sections.get(self.at) else { return };
         let tables = shard.tables.borrow();
-        let partition = tables.partition(place);
-        if self.next.is_none() {
-            let scheme = &tables.shards[place.table.at()].scheme;
-            let index = place.partition as usize;
-            self.encoder.begin_section(
-                place.table.0,
-                scheme.lower(index).unwrap_or(&[]),
-                scheme.upper(index),
-            );
+        let from = self.next.as_ref().unwrap_or(&section.lower).clone();
+        let (place, owner) = tables.locate(section.table, &from);
+        self.owner = owner;
+        if owner != worker.id() {
+            return;
         }
-        match self.walk(shard, place, partition) {
+        if self.next.is_none() {
+            self.encoder.begin_section(section.table.0, &section.lower, section.upper.as_deref());
+        }
+        // The partition may end before the section does, or after it: it may have been split, or joined to others.
+        let (_, end) = tables.shards[section.table.at()].bounds(place);
+        let (goes_on, until) = match (end, section.upper.as_deref()) {
+            (Some(end), upper) if upper.is_none_or(|upper| end < upper) => (true, Some(KeyBuf::from(end))),
+            (_, upper) => (false, upper.map(KeyBuf::from)),
+        };
+        match self.walk(shard, place, tables.partition(place), &from, until.as_ref()) {
             Ok(Some(next)) => self.next = Some(next),
+            Ok(None) if goes_on => self.next = until,
             Ok(None) => {
                 self.next = None;
                 self.at += 1;
@@ -121,29 +138,31 @@ impl PartScan {
         }
     }
 
-    /// Writes rows from `self.next` on. Returns the key to go on with, or nothing at the end of the partition.
+    /// Writes the rows of a partition from key `from` to `until`. Returns the key to go on with, or nothing at the end.
     fn walk(
         &mut self,
         shard: &Shard,
         place: Place,
         partition: &Partition,
+        from: &KeyBuf,
+        until: Option<&KeyBuf>,
     ) -> Result<Option<KeyBuf>, CheckpointError> {
-        let from = self.next.take().unwrap_or_default();
         let unfinished = if planted(Bug::CheckpointOfUnfinished) {
             BTreeMap::new()
         } else {
-            unfinished(shard, place, &from)
+            unfinished(shard, place, from, until)
         };
         let mut unfinished = unfinished.into_iter().peekable();
-        let until = self.encoder.bytes() + SLICE_BYTES;
+        let bytes_max = self.encoder.bytes() + SLICE_BYTES;
         let mut key = KeyBuf::new();
-        for (row, entry) in partition.tree.range(Bound::Included(&from), Bound::Unbounded).enumerate() {
+        let end = until.map_or(Bound::Unbounded, |until| Bound::Excluded(&**until));
+        for (row, entry) in partition.tree.range(Bound::Included(&**from), end).enumerate() {
             entry.key_into(&mut key);
             // Rows that unfinished transactions have removed come before this one.
             while let Some((gone, before)) = unfinished.next_if(|(changed, _)| *changed < key) {
                 self.push_before(&gone, before.as_ref())?;
             }
-            if row == SLICE_ROWS || self.encoder.bytes() > until {
+            if row == SLICE_ROWS || self.encoder.bytes() > bytes_max {
                 return Ok(Some(key));
             }
             match unfinished.next_if(|(changed, _)| *changed == key) {
@@ -165,15 +184,36 @@ impl PartScan {
     }
 }
 
+/// The key ranges of all tables by their owners, as one worker knows them.
+fn sections_by_owner(worker: &Rc<EngineWorker>) -> Vec<Vec<Section>> {
+    let tables = worker.shard().tables.borrow();
+    let mut sections: Vec<Vec<Section>> = (0..worker.workers()).map(|_| Vec::new()).collect();
+    for (table, shard) in (0..).map(TableId).zip(&tables.shards) {
+        for index in 0..shard.scheme.partitions() {
+            sections[shard.scheme.owner(index).index()].push(Section {
+                table,
+                lower: shard.scheme.lower(index).map_or_else(KeyBuf::new, KeyBuf::from),
+                upper: shard.scheme.upper(index).map(KeyBuf::from),
+            });
+        }
+    }
+    sections
+}
+
 /// A row as it was: version and bytes.
 type Before = (u64, Vec<u8>);
 
-/// What unfinished transactions have changed in a partition, from key `from` on, as it was before them.
-fn unfinished(shard: &Shard, place: Place, from: &KeyBuf) -> BTreeMap<KeyBuf, Option<Before>> {
+/// What unfinished transactions have changed in a partition, from key `from` to `until`, as it was before them.
+fn unfinished(
+    shard: &Shard,
+    place: Place,
+    from: &KeyBuf,
+    until: Option<&KeyBuf>,
+) -> BTreeMap<KeyBuf, Option<Before>> {
     let mut changed = BTreeMap::new();
     let mut add = |branch: &Branch| {
         for (key, before) in branch.undo.before(place) {
-            if key >= from {
+            if key >= from && until.is_none_or(|until| key < until) {
                 changed.insert(key.clone(), before.map(|(version, row)| (version, row.to_vec())));
             }
         }
@@ -186,7 +226,15 @@ fn unfinished(shard: &Shard, place: Place, from: &KeyBuf) -> BTreeMap<KeyBuf, Op
 impl Durable {
     /// Makes a checkpoint while transactions go on. One at a time: a second caller waits for the first.
     pub(crate) fn checkpoint(&self, pace: Pace) -> Result<CheckpointReport, CheckpointFailure> {
-        let mut state = self.lock_state();
+        self.checkpoint_holding(&mut self.lock_state(), pace)
+    }
+
+    /// Like [`checkpoint`](Durable::checkpoint), for a caller that has kept others from making one.
+    pub(crate) fn checkpoint_holding(
+        &self,
+        state: &mut State,
+        pace: Pace,
+    ) -> Result<CheckpointReport, CheckpointFailure> {
         let number = state.next_checkpoint;
         state.next_checkpoint += 1;
         self.directory.begin_checkpoint(number)?;
@@ -215,12 +263,12 @@ impl Durable {
             return Err(error.into());
         }
         state.manifest = manifest;
-        self.directory.remove_unnamed_segments(&state.manifest)?;
         let removable = if planted(Bug::SegmentRemovedEarly) { Epoch(self.wal.epoch().0 + 1) } else { begin };
         self.wal.remove_before(removable);
-        if let Some(before) = before {
-            self.directory.remove_checkpoint(before)?;
-        }
+        // The checkpoint counts, whatever becomes of what it replaces: that goes at the next opening at the latest.
+        let segments = self.directory.remove_unnamed_segments(&state.manifest).map(drop);
+        let removed = segments.and(before.map_or(Ok(()), |before| self.directory.remove_checkpoint(before)));
+        self.wal.set_warning(removed.err().map(|error| error.to_string()));
         Ok(report)
     }
 
@@ -233,21 +281,22 @@ impl Durable {
         let begin = self.wal.advance();
         settle(&self.handle)?;
         let dir = self.directory.checkpoint_dir(number);
-        let workers = (0..self.handle.workers()).map(|worker| WorkerId(worker as u16));
+        // One worker's scheme covers every key once, however old it is; a part follows its key ranges to their owners.
+        let sections = start_on_worker(&self.handle, WorkerId(0), sections_by_owner)?;
+        let sections = sections.wait().map_err(|_| Abort::shutting_down())?;
         let mut files = Vec::new();
-        let mut scans = Vec::new();
-        for worker in workers {
-            let part = worker.0;
+        let mut under_way: Vec<Option<Receiver<PartScan>>> = Vec::new();
+        for (part, sections) in (0..).zip(sections) {
             files.push(PartFile::create(&*self.fs, &dir, part)?);
             let encoder = PartEncoder::new(PartId { database, checkpoint: number, part });
-            scans.push(start(&self.handle, worker, move |worker| {
-                let tables = worker.shard().tables.borrow();
-                let places = tables.owned().map(|(place, _)| place).collect();
-                PartScan { encoder, places, at: 0, next: None, failed: None }
-            })?);
+            let owner = WorkerId(part);
+            let mut scan = PartScan { encoder, sections, at: 0, next: None, owner, failed: None };
+            under_way.push(Some(start_on_worker(&self.handle, owner, move |worker| {
+                scan.slice(worker);
+                scan
+            })?));
         }
-        // Each worker has one slice under way at most; while it walks, what it walked before is written.
-        let mut under_way: Vec<Option<Receiver<PartScan>>> = scans.into_iter().map(Some).collect();
+        // Each part has one slice under way at most; while it walks, what it walked before is written.
         let mut done: Vec<Option<PartScan>> = under_way.iter().map(|_| None).collect();
         let clock = Clock::real();
         let mut committed = self.wal.bytes();
@@ -266,7 +315,7 @@ impl Durable {
                 if scan.is_done() {
                     done[at] = Some(scan);
                 } else {
-                    *slot = Some(start(&self.handle, WorkerId(at as u16), move |worker| {
+                    *slot = Some(start_on_worker(&self.handle, scan.owner, move |worker| {
                         scan.slice(worker);
                         scan
                     })?);
@@ -305,13 +354,4 @@ impl Durable {
         let reached = self.wal.wait_for(epoch);
         if reached { Ok(()) } else { Err(self.wal.refusal()) }
     }
-}
-
-/// Starts `job` on a worker between transactions.
-fn start<R: Send + 'static>(
-    handle: &Handle<Shard>,
-    worker: WorkerId,
-    job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
-) -> Result<Receiver<R>, Abort> {
-    handle.request(worker, move |worker, sender| sender.send(job(worker))).map_err(|_| Abort::shutting_down())
 }

@@ -6,11 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::RwLock;
+use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use atrapos_adapt::Platform;
 use atrapos_durability::backup::{BackupError, BackupReport, backup};
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::file::{FileSystem, RealFiles};
@@ -25,12 +25,16 @@ use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
 
 use crate::abort::{Abort, AbortReason};
 use crate::action::panicked_in;
+use crate::adaptation::{Adaptation, AdaptationEvent, AdaptingThread, Adaptive};
 use crate::checkpoint::{CheckpointFailure, CheckpointReport, Pace};
 use crate::durable::{Durable, DurableThreads, Opened, Policy};
 use crate::memory::TreeMemory;
+use crate::monitor::Monitor;
 use crate::partition::{Partition, TableShard, Tables};
-use crate::procedure::{Procedure, Session, run_here, run_traced};
+use crate::procedure::{Procedure, Session, run_here, run_recorded, run_traced};
+use crate::recording::RecordedRun;
 use crate::recovery::{RecoveryError, RecoveryProgress, RecoveryReport};
+use crate::repartition::{RepartitionReport, SchemeBoard, SchemeChange};
 use crate::routing::{Route, Scheme};
 use crate::schema::{Catalog, Dependency, Index, IndexRef, Schema, SchemaError, Table, TableId, TableRef};
 use crate::shard::{EngineWorker, Shard, ShardOptions};
@@ -82,9 +86,26 @@ pub struct Builder {
     inbox_slots: usize,
     policy: Policy,
     files: Arc<dyn FileSystem>,
+    adaptation: Option<Adaptation>,
 }
 
 impl Builder {
+    /// How the database adapts its partitioning and placement to what it observes (by default as [`Adaptation::default`]
+    /// says). With one worker there is nothing to choose.
+    #[must_use]
+    pub fn adaptation(mut self, adaptation: Adaptation) -> Builder {
+        self.adaptation = Some(adaptation);
+        self
+    }
+
+    /// The database keeps the scheme it starts with, unless it is changed [by hand](Database::repartition), and observes
+    /// nothing.
+    #[must_use]
+    pub fn fixed_scheme(mut self) -> Builder {
+        self.adaptation = None;
+        self
+    }
+
     /// How many workers own the data. By default one per usable core of the machine.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Builder {
@@ -222,6 +243,12 @@ impl Builder {
                     .to_owned(),
             ));
         }
+        if let Some(adaptation) = &self.adaptation {
+            adaptation.check()?;
+        }
+        // Nothing is observed where there is nothing to choose.
+        let observing = self.adaptation.filter(|adaptation| workers > 1 || !adaptation.act);
+        let observing = observing.map(|adaptation| (adaptation.sample_every, adaptation.sub_partitions));
         let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
         let stats: Vec<Arc<EngineStats>> = (0..workers).map(|_| Arc::default()).collect();
         let placement = machine.placement(workers);
@@ -258,7 +285,7 @@ impl Builder {
                 let memory = Arc::new(TreeMemory::new(Arc::clone(&chunks), nodes[worker.index()]));
                 let stats = Arc::clone(&stats[worker.index()]);
                 let (catalog, scheme) = (Arc::clone(&catalog), Arc::clone(&scheme));
-                new_shard(worker, catalog, scheme, memory, stats, &clock, wal.clone())
+                new_shard(worker, catalog, scheme, memory, stats, &clock, wal.clone(), observing)
             }
         };
         let mut runtime = RuntimeBuilder::new(workers);
@@ -277,11 +304,25 @@ impl Builder {
                 Some(opened.recover(wal, runtime.handle(), &scheme, progress)?)
             }
         };
+        let board = Arc::new(SchemeBoard::new(scheme));
+        let platform = Platform::new(&machine, &placement).ok();
+        let cores = if pin { cpus.clone() } else { vec![None; workers] };
+        let adaptive = Adaptive::new(
+            runtime.handle(),
+            Arc::clone(&catalog),
+            board,
+            stats.clone(),
+            self.adaptation,
+            platform,
+            cores,
+        );
+        let adapting = adaptive.start()?;
         Ok(Database {
             handle: runtime.handle(),
             runtime: Some(runtime),
             catalog,
-            scheme: RwLock::new(scheme),
+            adaptive,
+            adapting,
             stats,
             cpus,
             chunks,
@@ -331,6 +372,7 @@ fn check_workers(workers: usize) -> Result<(), OpenError> {
 /// How long a lock request waits before its transaction looks for a deadlock.
 const DEADLOCK_CHECK_AFTER: Duration = Duration::from_millis(1);
 
+#[expect(clippy::too_many_arguments, reason = "what a worker is made of")]
 pub(crate) fn new_shard(
     worker: WorkerId,
     catalog: Arc<Catalog>,
@@ -339,6 +381,7 @@ pub(crate) fn new_shard(
     stats: Arc<EngineStats>,
     clock: &Clock,
     wal: Option<Arc<Wal>>,
+    observing: Option<(u32, usize)>,
 ) -> Shard {
     let shards = catalog.tables.iter().enumerate().map(|(at, meta)| {
         let family = Arc::clone(&scheme.families[scheme.family_of[at]]);
@@ -358,7 +401,8 @@ pub(crate) fn new_shard(
         };
         Hardening::new(wal, catalog.tables.len(), max_loss)
     });
-    Shard::new(catalog, tables, memory, stats, options, hardening)
+    let monitor = Monitor::new(&catalog, worker, clock, observing);
+    Shard::new(catalog, tables, memory, stats, options, hardening, monitor)
 }
 
 /// An open database. Closing it, or dropping it, completes what is under way and stops the workers.
@@ -387,7 +431,8 @@ pub struct Database {
     handle: Handle<Shard>,
     runtime: Option<Runtime<Shard>>,
     catalog: Arc<Catalog>,
-    scheme: RwLock<Arc<Scheme>>,
+    adaptive: Arc<Adaptive>,
+    adapting: Option<AdaptingThread>,
     stats: Vec<Arc<EngineStats>>,
     cpus: Vec<Option<usize>>,
     chunks: Arc<HugeChunks>,
@@ -463,6 +508,7 @@ impl Builder {
             inbox_slots: 1024,
             policy: Policy::default(),
             files: Arc::new(RealFiles::new()),
+            adaptation: Some(Adaptation::default()),
         }
     }
 }
@@ -510,8 +556,7 @@ impl Database {
     /// Today's partitioning and placement.
     #[must_use]
     pub fn scheme(&self) -> Arc<Scheme> {
-        let scheme = self.scheme.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        Arc::clone(&scheme)
+        self.adaptive.scheme()
     }
 
     /// What did not go as asked without stopping anything: a core that could not be pinned to, memory that could not be
@@ -520,12 +565,74 @@ impl Database {
     pub fn warnings(&self) -> Vec<String> {
         let pinning = self.runtime.iter().flat_map(|runtime| runtime.warnings().iter().cloned());
         let memory = self.chunks.warnings();
-        let checkpoint = self.durable.as_ref().and_then(|(durable, _)| durable.lock_state().warning.clone());
+        let checkpoint = self.durable.as_ref().and_then(|(durable, _)| durable.wal.warning());
         pinning.chain(memory.iter().map(ToString::to_string)).chain(checkpoint).collect()
     }
 
     pub(crate) fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
+    }
+
+    /// Changes partitioning and placement while transactions go on: one partition at a time is split, merged or moved, in the
+    /// order given. Nothing aborts because of it. On a database that [adapts itself](Builder::adaptation) the
+    /// controller may change it again.
+    ///
+    /// # Errors
+    /// A change that makes no sense (those before it have been made), or the database is shutting down.
+    pub fn repartition(
+        &self,
+        changes: impl IntoIterator<Item = SchemeChange>,
+    ) -> Result<RepartitionReport, Abort> {
+        refuse_on_worker()?;
+        self.adaptive.repartition(changes.into_iter().collect())
+    }
+
+    /// What the database has decided about its partitioning and placement since it was opened, decisions not to act included;
+    /// the oldest first, and the oldest of very many forgotten.
+    #[must_use]
+    pub fn adaptation_history(&self) -> Vec<AdaptationEvent> {
+        self.adaptive.history()
+    }
+
+    /// What the workers have observed since this was asked last, or since the controller last looked: the cost of actions by
+    /// sub-partition and the synchronization points, as a trace that can be planned from anywhere.
+    ///
+    /// # Errors
+    /// When the database [does not observe itself](Builder::fixed_scheme), or is shutting down.
+    pub fn workload_trace(&self) -> Result<atrapos_adapt::Trace, Abort> {
+        refuse_on_worker()?;
+        self.adaptive.trace()
+    }
+
+    /// Takes a worker out of use: all it owns goes to the others, before this returns. Its thread goes on, so sessions that
+    /// live there do too, and reach their data elsewhere.
+    ///
+    /// # Errors
+    /// When there is no such worker, or no other that may own data.
+    pub fn retire_worker(&self, worker: WorkerId) -> Result<RepartitionReport, Abort> {
+        refuse_on_worker()?;
+        self.adaptive.retire(worker)
+    }
+
+    /// Brings a retired worker back, on core `core`, and returns which one it is. It is given data again when the database next
+    /// adapts itself; one with a [fixed scheme](Builder::fixed_scheme) is repartitioned [by hand](Database::repartition).
+    ///
+    /// # Errors
+    /// When no worker has retired.
+    pub fn add_worker(&self, core: usize) -> Result<WorkerId, Abort> {
+        refuse_on_worker()?;
+        self.adaptive.add(core)
+    }
+
+    /// Which workers may own data: all but those that [retired](Database::retire_worker) or lost their core.
+    #[must_use]
+    pub fn available_workers(&self) -> Vec<bool> {
+        self.adaptive.available()
+    }
+
+    /// Keeps the scheme as it is.
+    pub(crate) fn keep_scheme(&self) -> MutexGuard<'_, ()> {
+        self.adaptive.keep_scheme()
     }
 
     fn home(&self, route: &Route) -> WorkerId {
@@ -601,6 +708,36 @@ impl Database {
         })
     }
 
+    /// Runs a procedure like [`run`](Database::run) and also returns what it has accessed, for a
+    /// [`ClassRecording`](crate::ClassRecording). For learning about procedures: it is slower, and a deadlock is not retried.
+    ///
+    /// # Errors
+    /// [`AbortReason::Misuse`] when the database has more than one worker, or when another transaction was in the way;
+    /// [`AbortReason::ShuttingDown`].
+    pub fn record<R: Send + 'static>(
+        &self,
+        route: Route,
+        procedure: impl Procedure<R>,
+    ) -> Result<(Result<R, Abort>, RecordedRun), Abort> {
+        if self.workers() > 1 {
+            return Err(Abort::because(
+                AbortReason::Misuse,
+                "accesses are recorded on a single worker, since what they are does not depend on where the data is; open a \
+                 database of one worker to record",
+            ));
+        }
+        let recorded = self.on_worker_async(self.home(&route), async move |worker: Rc<EngineWorker>| {
+            run_recorded(&worker, &procedure).await
+        })?;
+        if recorded.1.is_complete() {
+            return Ok(recorded);
+        }
+        Err(Abort::because(
+            AbortReason::Misuse,
+            "another transaction was in the way of the recorded one; record while nothing else runs",
+        ))
+    }
+
     /// Starts a session on a worker: a client that lives there and runs transactions one after the other. The result of
     /// `body` is the session's result; a panic ends the session and nothing else.
     ///
@@ -640,19 +777,7 @@ impl Database {
         job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
     ) -> Result<R, Abort> {
         refuse_on_worker()?;
-        self.start_on_worker(worker, job)?.wait().map_err(|_| Abort::shutting_down())
-    }
-
-    /// Starts `job` on a worker's thread between transactions.
-    pub(crate) fn start_on_worker<R: Send + 'static>(
-        &self,
-        worker: WorkerId,
-        job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
-    ) -> Result<Receiver<R>, Abort> {
-        let (sender, receiver) = oneshot();
-        let job = move |worker: &Rc<EngineWorker>| sender.send(job(worker));
-        self.handle.submit(worker, job).map_err(|_| Abort::shutting_down())?;
-        Ok(receiver)
+        start_on_worker(&self.handle, worker, job)?.wait().map_err(|_| Abort::shutting_down())
     }
 
     fn on_worker_async<R: Send + 'static>(
@@ -697,7 +822,13 @@ impl Database {
     /// # Errors
     /// When the database is shutting down.
     pub fn len(&self, table: TableId) -> Result<u64, Abort> {
+        let _scheme = self.keep_scheme();
         self.settle()?;
+        self.count(table)
+    }
+
+    /// Number of rows or entries, for a caller that keeps the scheme and has let everything settle.
+    pub(crate) fn count(&self, table: TableId) -> Result<u64, Abort> {
         let count = move |worker: &Rc<EngineWorker>| {
             let tables = worker.shard().tables.borrow();
             tables
@@ -714,6 +845,7 @@ impl Database {
     /// # Errors
     /// When the database is shutting down.
     pub fn memory_bytes(&self) -> Result<usize, Abort> {
+        let _scheme = self.keep_scheme();
         let bytes = |worker: &Rc<EngineWorker>| {
             let tables = worker.shard().tables.borrow();
             tables
@@ -731,10 +863,7 @@ impl Database {
         job: impl FnOnce(&Rc<EngineWorker>) -> R + Clone + Send + 'static,
     ) -> Result<Vec<R>, Abort> {
         refuse_on_worker()?;
-        let started: Vec<Receiver<R>> = (0..self.workers())
-            .map(|worker| self.start_on_worker(WorkerId(worker as u16), job.clone()))
-            .collect::<Result<_, _>>()?;
-        started.into_iter().map(|result| result.wait().map_err(|_| Abort::shutting_down())).collect()
+        on_all_workers(&self.handle, job)
     }
 
     /// Waits until every message that one worker has sent to another so far has arrived: the ends of transactions
@@ -808,6 +937,7 @@ impl Database {
     }
 
     fn shut_down(&mut self, deadline: Duration) -> CloseReport {
+        self.adaptive.stop(self.adapting.take());
         let Some(runtime) = self.runtime.take() else { return CloseReport::default() };
         let closing = self.durable.take().map(|(durable, threads)| {
             let flushers = threads.before_workers_end(&durable);
@@ -820,8 +950,43 @@ impl Database {
     }
 }
 
-/// Waits until every message that one worker has sent to another so far has arrived.
+/// Starts `job` on a worker's thread between transactions.
+pub(crate) fn start_on_worker<R: Send + 'static>(
+    handle: &Handle<Shard>,
+    worker: WorkerId,
+    job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
+) -> Result<Receiver<R>, Abort> {
+    handle.request(worker, move |worker, sender| sender.send(job(worker))).map_err(|_| Abort::shutting_down())
+}
+
+/// Runs `job` on every worker at once and collects the results in order of the workers.
+pub(crate) fn on_all_workers<R: Send + 'static>(
+    handle: &Handle<Shard>,
+    job: impl FnOnce(&Rc<EngineWorker>) -> R + Clone + Send + 'static,
+) -> Result<Vec<R>, Abort> {
+    let started: Vec<Receiver<R>> = (0..handle.workers())
+        .map(|worker| start_on_worker(handle, WorkerId(worker as u16), job.clone()))
+        .collect::<Result<_, _>>()?;
+    started.into_iter().map(|result| result.wait().map_err(|_| Abort::shutting_down())).collect()
+}
+
+/// Waits until every message that one worker has sent to another so far has arrived, and the ends of transactions that
+/// follow data from worker to worker as well.
 pub(crate) fn settle(handle: &Handle<Shard>) -> Result<(), Abort> {
+    let ends_passed_on = || {
+        let counts = on_all_workers(handle, |worker| worker.shard().stats.ends_passed_on.get())?;
+        Ok::<u64, Abort>(counts.into_iter().sum())
+    };
+    loop {
+        let before = ends_passed_on()?;
+        settle_once(handle)?;
+        if ends_passed_on()? == before {
+            return Ok(());
+        }
+    }
+}
+
+fn settle_once(handle: &Handle<Shard>) -> Result<(), Abort> {
     let workers = (0..handle.workers()).map(|worker| WorkerId(worker as u16));
     workers.clone().try_for_each(|from| {
         let others: Vec<WorkerId> = workers.clone().filter(|to| *to != from).collect();

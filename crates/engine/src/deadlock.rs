@@ -27,7 +27,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
 use crate::planted::{Bug, planted};
-use crate::shard::EngineWorker;
+use crate::shard::{EngineWorker, Shard};
 use crate::tx::TxCore;
 use crate::waits::WaitState;
 
@@ -149,6 +149,10 @@ fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
             }
         }
     }
+    // It may also wait where its data, or its action, has gone on to.
+    for next in passed_to(shard, (probe.round, probe.initiator, not_itself(waiter)), waiter) {
+        worker.send(next, move |worker| follow_waits(worker, probe, waiter));
+    }
     ahead.sort_unstable();
     ahead.dedup();
     for blocker in ahead {
@@ -158,6 +162,24 @@ fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
     }
 }
 
+/// The workers to which something of a visiting transaction has gone on from here, told once to each `asker`: data may
+/// have gone to and fro.
+fn passed_to(shard: &Shard, asker: (u64, LockOwner, LockOwner), owner: LockOwner) -> Vec<WorkerId> {
+    let visitors = shard.visitors.borrow();
+    let Some(branch) = visitors.get(&owner).filter(|branch| !branch.borrow().passed_to.is_empty()) else {
+        return Vec::new();
+    };
+    if !shard.probes.borrow_mut().seen.insert(asker) {
+        return Vec::new();
+    }
+    branch.borrow().passed_to.clone()
+}
+
+/// A name for a transaction's way, other than the transaction's own: both may be noted of one probe.
+fn not_itself(owner: LockOwner) -> LockOwner {
+    LockOwner(!owner.0)
+}
+
 /// At the home of `met`, which somebody waits for: is the cycle closed? If not, where may `met` be waiting itself?
 fn at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: LockOwner) {
     let shard = worker.shard();
@@ -165,7 +187,8 @@ fn at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: LockOwner) {
     let Some(core) = shard.active.borrow().get(&met).cloned() else { return };
     if met == probe.initiator {
         let (_, victim) = probe.youngest;
-        worker.send(home_of(victim), move |worker| at_home_of_victim(worker, victim));
+        let round = probe.round;
+        worker.send(home_of(victim), move |worker| at_home_of_victim(worker, round, victim));
         return;
     }
     probe.youngest = probe.youngest.max((core.age.get(), met));
@@ -181,16 +204,16 @@ fn pass_on(worker: &Rc<EngineWorker>, core: &TxCore, probe: Probe, waiter: LockO
 }
 
 /// At the home of the victim of a cycle: wherever it waits, it gives way.
-fn at_home_of_victim(worker: &Rc<EngineWorker>, victim: LockOwner) {
+fn at_home_of_victim(worker: &Rc<EngineWorker>, round: u64, victim: LockOwner) {
     let Some(core) = worker.shard().active.borrow().get(&victim).cloned() else { return };
     for participant in core.participants.borrow().iter().copied() {
-        worker.send(participant, move |worker| give_way(worker, victim));
+        worker.send(participant, move |worker| give_way(worker, round, victim));
     }
-    give_way(worker, victim);
+    give_way(worker, round, victim);
 }
 
 /// Where the victim may wait: it stops waiting, and aborts. Nothing happens when it has got its lock meanwhile.
-fn give_way(worker: &Rc<EngineWorker>, victim: LockOwner) {
+fn give_way(worker: &Rc<EngineWorker>, round: u64, victim: LockOwner) {
     let shard = worker.shard();
     let queued: Vec<LockTicket> = {
         let waits = shard.waits.borrow();
@@ -200,6 +223,9 @@ fn give_way(worker: &Rc<EngineWorker>, victim: LockOwner) {
             .map(|(ticket, _)| ticket)
             .collect()
     };
+    for next in passed_to(shard, (round, not_itself(victim), victim), victim) {
+        worker.send(next, move |worker| give_way(worker, round, victim));
+    }
     for ticket in queued {
         shard.refuse_wait(worker, ticket, AbortReason::Deadlock);
     }

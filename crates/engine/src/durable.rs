@@ -6,8 +6,9 @@
 //! # Order of things
 //!
 //! *Opening*: lock the directory; read the manifest; read and verify the WAL ([`Plan`]); start the workers; fill their
-//! trees; publish a manifest with the next incarnation; start its streams. Nothing on disk has changed before recovery has
-//! succeeded, and nothing is written by an incarnation before the manifest names it and says how far the one before counts.
+//! trees; publish a manifest with the next incarnation; start its streams. Nothing that counts has changed on disk before
+//! recovery has succeeded (leftovers of a crash are removed, and the last frame is made certain), and nothing is written by
+//! an incarnation before the manifest names it and says how far the one before counts.
 //!
 //! *Closing*: the keeper ends; the workers complete what is under way, for which they need the flushers; the flushers make
 //! everything durable and end; a manifest is published that says where the streams end, so that the next opening takes
@@ -59,8 +60,6 @@ impl Default for Policy {
 pub(crate) struct State {
     pub(crate) manifest: Manifest,
     pub(crate) next_checkpoint: u32,
-    /// Why the last checkpoint that nobody asked for failed.
-    pub(crate) warning: Option<String>,
 }
 
 /// See the module's introduction.
@@ -175,23 +174,25 @@ impl Opened {
             directory,
             wal: Arc::clone(&wal),
             handle: handle.clone(),
-            // What was replayed now would be replayed again: it counts towards the next checkpoint.
-            state: Mutex::new(State { manifest, next_checkpoint, warning: None }),
+            state: Mutex::new(State { manifest, next_checkpoint }),
             policy,
             stopping: AtomicBool::new(false),
             keeper_sleeps: Default::default(),
             report,
         });
+        // What was replayed now would be replayed again: it counts towards the next checkpoint.
         wal.set_checkpoint_at(durable.policy.checkpoint_wal_bytes.saturating_sub(durable.report.wal_bytes));
         let mut flushers = Vec::new();
         for (stream, writer) in writers.into_iter().enumerate() {
             let flusher = Flusher::new(Arc::clone(&wal), stream, writer);
             let handle = handle.clone();
-            flushers.push(spawn(&format!("atrapos-wal-{stream}"), move || flusher.run(&handle))?);
+            let started = spawn(&format!("atrapos-wal-{stream}"), move || flusher.run(&handle));
+            // Those that run already must not outlive a database that did not open.
+            flushers.push(started.inspect_err(|_| wal.close())?);
         }
         let keeper = {
             let durable = Arc::clone(&durable);
-            spawn("atrapos-keeper", move || durable.keep())?
+            spawn("atrapos-keeper", move || durable.keep()).inspect_err(|_| wal.close())?
         };
         Ok((durable, DurableThreads { flushers, keeper }))
     }
@@ -205,16 +206,17 @@ impl Durable {
 
     /// Makes checkpoints when they are due, until the database closes.
     fn keep(&self) {
-        // What was replayed now would be replayed again: it is worth a checkpoint when there is enough of it.
+        // What was replayed is worth a checkpoint too, when there is enough of it.
         let mut checkpointed = if self.report.changes > 0 { Epoch(0) } else { self.wal.epoch() };
         while self.wait_until_due() {
             let epoch = self.wal.epoch();
             let bytes = self.wal.bytes();
             // By the clock, but nothing was committed since.
             if epoch > checkpointed {
-                let warning = self.checkpoint(Pace::Gentle).err().map(|failure| failure.to_string());
+                if let Err(failure) = self.checkpoint(Pace::Gentle) {
+                    self.wal.set_warning(Some(failure.to_string()));
+                }
                 checkpointed = self.wal.epoch();
-                self.lock_state().warning = warning;
             }
             self.wal.set_checkpoint_at(bytes.saturating_add(self.policy.checkpoint_wal_bytes));
         }

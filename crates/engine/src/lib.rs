@@ -13,6 +13,7 @@
 
 mod abort;
 mod action;
+mod adaptation;
 mod branch;
 mod checkpoint;
 mod database;
@@ -21,6 +22,7 @@ mod durable;
 mod load;
 mod lookups;
 mod memory;
+mod monitor;
 mod partition;
 #[cfg(feature = "planted")]
 pub mod planted;
@@ -28,7 +30,9 @@ pub mod planted;
 mod planted;
 mod procedure;
 mod range;
+mod recording;
 mod recovery;
+mod repartition;
 mod routing;
 mod run;
 mod schema;
@@ -44,6 +48,8 @@ mod wal;
 
 pub use abort::{Abort, AbortReason, Advice};
 pub use action::{Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operation, Update};
+pub use adaptation::{Adaptation, AdaptationEvent};
+pub use atrapos_adapt::{ControllerSettings, Decision};
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_runtime::{Ticks, WorkerId};
 pub use atrapos_storage::{Column, ColumnType, Field, FixedStr, Key, KeyBuf, Row, row};
@@ -56,7 +62,9 @@ pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;
 pub use procedure::{Procedure, Session};
 pub use range::KeyRange;
+pub use recording::{ClassRecording, RecordedAction, RecordedFlow, RecordedRun};
 pub use recovery::{RecoveryError, RecoveryProgress, RecoveryReport};
+pub use repartition::{RepartitionReport, SchemeChange};
 pub use routing::{FamilyScheme, Route, Scheme};
 pub use run::Run;
 pub use schema::{Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef};

@@ -332,9 +332,12 @@ impl Database {
         add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
     ) -> Result<u64, LoadError> {
         let before = progress.rows();
-        let loaded = self.load_in_phases(progress, add_rows).and_then(|()| match self.durable() {
+        // A checkpoint that somebody else made meanwhile could hold half of the load.
+        let _scheme = self.keep_scheme();
+        let mut state = self.durable().map(|durable| (durable, durable.lock_state()));
+        let loaded = self.load_in_phases(progress, add_rows).and_then(|()| match &mut state {
             // Rows that are loaded leave no records: the load is durable when a checkpoint with them is.
-            Some(durable) => match durable.checkpoint(Pace::Full) {
+            Some((durable, state)) => match durable.checkpoint_holding(state, Pace::Full) {
                 Ok(_) => Ok(()),
                 Err(failure) => Err(LoadError::NotSaved(failure.to_string())),
             },

@@ -54,6 +54,8 @@ pub(crate) struct Routed<'a> {
     pub(crate) place: Place,
     pub(crate) key: &'a KeyBuf,
     pub(crate) position: Position,
+    /// [`Shard::scheme_changes`](crate::shard::Shard) when the place was found.
+    pub(crate) scheme_changes: u64,
 }
 
 /// The look-ups that wait on one worker.
@@ -64,6 +66,8 @@ pub(crate) struct Lookups {
     /// By index of the task.
     hints: RefCell<Vec<Hint>>,
     next_ticket: Cell<u64>,
+    /// Look-ups with tickets before this one were put off under another scheme.
+    stale_before: Cell<u64>,
 }
 
 impl Lookups {
@@ -82,6 +86,17 @@ impl Lookups {
         self.waiting.borrow_mut().push_back(Entry { place, key: key.clone(), task, ticket });
         worker.wake(task);
         ticket
+    }
+
+    /// The scheme changes: the places of the look-ups put off so far may not hold any more.
+    pub(crate) fn outdate(&self) {
+        self.stale_before.set(self.next_ticket.get());
+    }
+
+    /// Whether the scheme has changed since the look-up was put off.
+    #[inline(always)]
+    pub(crate) fn is_stale(&self, ticket: LookupTicket) -> bool {
+        ticket.0 < self.stale_before.get()
     }
 
     /// Waits for the turn of the current task and returns the result of the look-up that was put off for it.
@@ -108,7 +123,7 @@ impl Lookups {
                 return hint.position;
             }
             if !self.make_some(worker) {
-                // Its entry is gone: somebody else's ticket. The tree finds the row without a hint.
+                // Its entry is gone: somebody else's ticket, or of data that has gone elsewhere. The tree finds the row without a hint.
                 return Position::unknown();
             }
         }
@@ -126,13 +141,16 @@ impl Lookups {
             waiting.drain(..count).collect()
         };
         let tables = worker.shard().tables.borrow();
+        // What has gone elsewhere meanwhile is not looked up; whoever waits for it will find out.
+        let here = |entry: &&Entry| tables.owned_at(entry.place).is_some();
         let mut probes: ArrayVec<Probe<'_>, BATCH> = together
             .iter()
+            .filter(here)
             .map(|entry| Probe::new(&tables.partition(entry.place).tree, &entry.key))
             .collect();
         locate_batch(&mut probes);
         let mut hints = self.hints.borrow_mut();
-        for (entry, probe) in together.iter().zip(&probes) {
+        for (entry, probe) in together.iter().filter(here).zip(&probes) {
             let at = entry.task.index();
             if at >= hints.len() {
                 hints.resize(at + 1, Hint { ticket: LookupTicket::NONE, position: Position::unknown() });

@@ -6,13 +6,16 @@
 use std::sync::Arc;
 
 use atrapos_runtime::WorkerId;
-use atrapos_storage::Tree;
-use atrapos_storage::lock::LockTable;
+use atrapos_storage::lock::{LockTable, LockTarget};
+use atrapos_storage::{KeyBuf, OutOfMemory, Tree};
 
+use crate::action::{Action, Operation};
+use crate::monitor::PartitionMonitor;
+use crate::range::KeyRange;
 use crate::routing::FamilyScheme;
 use crate::schema::TableId;
 
-/// A partition: which table, and its index in the family's scheme.
+/// A partition: which table, and its number in the family's scheme, which stays the same as long as it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Place {
     pub(crate) table: TableId,
@@ -26,11 +29,40 @@ pub(crate) struct Partition {
     /// Version of the newest write. Versions of one partition only grow, so two writes of the same key, on the same row
     /// or across a deletion, are always in order.
     version: u64,
+    /// What is observed of the partitions of the family in this key range; kept with the first table of the family.
+    pub(crate) monitor: Option<Box<PartitionMonitor>>,
 }
 
 impl Partition {
     pub(crate) fn new(tree: Tree, version: u64) -> Partition {
-        Partition { tree, locks: LockTable::new(), version }
+        Partition { tree, locks: LockTable::new(), version, monitor: None }
+    }
+
+    /// Cuts the partition at `key` and returns the part from there on. Both go on with the same version, so that later
+    /// writes on either side are newer than what is there. The lock tables are the caller's business.
+    pub(crate) fn split(&mut self, key: &KeyBuf) -> Result<Partition, OutOfMemory> {
+        let (tree, _) = self.tree.split_off(key)?;
+        let mut half = Partition::new(tree, self.version);
+        half.monitor = self.monitor.as_mut().map(|monitor| Box::new(monitor.split(key)));
+        Ok(half)
+    }
+
+    /// Joins the partition that follows in key order, from `cut` on, to this one; gives it back with the reason when that fails.
+    pub(crate) fn join(&mut self, cut: &KeyBuf, next: Partition) -> Result<(), (Box<Partition>, String)> {
+        let Partition { tree, locks, version, monitor } = next;
+        match self.tree.append(tree) {
+            Ok(_) => {
+                self.raise_version(version);
+                if let (Some(left), Some(right)) = (&mut self.monitor, monitor) {
+                    left.join(cut, *right);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                let why = error.to_string();
+                Err((Box::new(Partition { tree: *error.tree, locks, version, monitor }), why))
+            }
+        }
     }
 
     /// Makes sure that later writes get versions beyond `version`.
@@ -50,8 +82,21 @@ impl Partition {
 #[derive(Debug)]
 pub(crate) struct TableShard {
     pub(crate) scheme: Arc<FamilyScheme>,
-    /// By partition index; `None` where another worker is the owner.
+    /// By partition number; `None` where another worker is the owner, or no partition has the number.
     pub(crate) partitions: Vec<Option<Box<Partition>>>,
+}
+
+impl TableShard {
+    #[inline(always)]
+    fn at(&self, table: TableId, index: usize) -> (Place, WorkerId) {
+        (Place { table, partition: self.scheme.number(index) }, self.scheme.owner(index))
+    }
+
+    /// First key of a partition (empty for the first one), and the first key after it (`None` for the last one).
+    pub(crate) fn bounds(&self, place: Place) -> (&[u8], Option<&[u8]>) {
+        let index = self.scheme.index_of(place.partition).expect("a partition that is asked for exists");
+        (self.scheme.lower(index).unwrap_or(&[]), self.scheme.upper(index))
+    }
 }
 
 /// All tables as one worker sees them.
@@ -65,8 +110,39 @@ impl Tables {
     #[inline(always)]
     pub(crate) fn locate(&self, table: TableId, key: &[u8]) -> (Place, WorkerId) {
         let shard = &self.shards[table.at()];
-        let partition = shard.scheme.partition_of(key);
-        (Place { table, partition: partition as u32 }, shard.scheme.owner(partition))
+        shard.at(table, shard.scheme.partition_of(key))
+    }
+
+    /// Like [`locate`](Tables::locate) for the last key below `upper` (`None`: the last key of all).
+    pub(crate) fn locate_below(&self, table: TableId, upper: Option<&[u8]>) -> (Place, WorkerId) {
+        let shard = &self.shards[table.at()];
+        shard.at(table, shard.scheme.partition_below(upper))
+    }
+
+    /// The part of an action's range that lies in the partition at `place`, where the range begins (or ends), and the rest;
+    /// nothing when that is all of it.
+    pub(crate) fn cut_to_partition<O: Operation>(
+        &self,
+        place: Place,
+        action: &Action<O>,
+    ) -> (Option<LockTarget>, Option<KeyRange>) {
+        let LockTarget::Range { lower, upper } = &action.target else { return (None, None) };
+        let (first, end) = self.shards[place.table.at()].bounds(place);
+        if action.from_end {
+            if first <= &**lower {
+                return (None, None);
+            }
+            let part = LockTarget::Range { lower: KeyBuf::from(first), upper: upper.clone() };
+            (Some(part), Some(KeyRange { lower: lower.clone(), upper: Some(KeyBuf::from(first)) }))
+        } else {
+            match end {
+                Some(end) if upper.as_deref().is_none_or(|upper| end < upper) => {
+                    let part = LockTarget::Range { lower: lower.clone(), upper: Some(KeyBuf::from(end)) };
+                    (Some(part), Some(KeyRange { lower: KeyBuf::from(end), upper: upper.clone() }))
+                }
+                _ => (None, None),
+            }
+        }
     }
 
     /// Like [`locate`](Tables::locate); `None` for a table that is not there.
@@ -77,9 +153,18 @@ impl Tables {
 
     #[inline]
     pub(crate) fn partition(&self, place: Place) -> &Partition {
-        self.shards[place.table.at()].partitions[place.partition as usize]
-            .as_deref()
-            .expect("a worker asks only for partitions it owns")
+        self.owned_at(place).expect("a worker asks only for partitions it owns")
+    }
+
+    /// The partition at `place`, if this worker owns it.
+    #[inline]
+    pub(crate) fn owned_at(&self, place: Place) -> Option<&Partition> {
+        self.shards[place.table.at()].partitions.get(place.partition as usize)?.as_deref()
+    }
+
+    /// Like [`owned_at`](Tables::owned_at), to be changed.
+    pub(crate) fn owned_at_mut(&mut self, place: Place) -> Option<&mut Partition> {
+        self.shards[place.table.at()].partitions.get_mut(place.partition as usize)?.as_deref_mut()
     }
 
     #[inline]
@@ -87,6 +172,30 @@ impl Tables {
         self.shards[place.table.at()].partitions[place.partition as usize]
             .as_deref_mut()
             .expect("a worker asks only for partitions it owns")
+    }
+
+    /// Takes a partition out, to be joined to another or to go to another worker.
+    pub(crate) fn take(&mut self, place: Place) -> Box<Partition> {
+        let slot = &mut self.shards[place.table.at()].partitions[place.partition as usize];
+        slot.take().expect("a worker gives away only partitions it owns")
+    }
+
+    /// Puts a partition where there is none.
+    pub(crate) fn put(&mut self, place: Place, partition: Box<Partition>) {
+        let slots = &mut self.shards[place.table.at()].partitions;
+        let at = place.partition as usize;
+        if at >= slots.len() {
+            slots.resize_with(at + 1, || None);
+        }
+        let before = slots[at].replace(partition);
+        assert!(before.is_none(), "a number names one partition");
+    }
+
+    /// Uses another scheme of a family from now on.
+    pub(crate) fn adopt(&mut self, tables: &[TableId], scheme: &Arc<FamilyScheme>) {
+        for table in tables {
+            self.shards[table.at()].scheme = Arc::clone(scheme);
+        }
     }
 
     /// The partitions this worker owns.

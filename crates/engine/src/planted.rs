@@ -43,6 +43,16 @@ pub enum Bug {
     SegmentRemovedEarly,
     /// A checkpoint takes rows as they are, those of unfinished transactions too.
     CheckpointOfUnfinished,
+    /// A worker that has passed on data of a transaction does not pass on its end.
+    EndNotPassedOn,
+    /// A partition goes to another worker without the locks that are held on it.
+    LocksLeftBehind,
+    /// A partition goes to another worker without what would undo the changes of unfinished transactions.
+    UndoLeftBehind,
+    /// A partition goes to another worker, which takes everything in it for durable.
+    NewestNotInherited,
+    /// Who waits for a lock of a partition that goes to another worker is not woken.
+    WaitersLeftBehind,
 }
 
 /// Whether the mistake is to be made.

@@ -1,5 +1,6 @@
 //! Running procedures: on the worker at hand, on the home worker from elsewhere, again after a deadlock.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -12,6 +13,7 @@ use atrapos_storage::{Key, Position};
 use crate::abort::{Abort, AbortReason, Advice};
 use crate::action::panicked;
 use crate::lookups::Routed;
+use crate::recording::{RecordedRun, Recorder};
 use crate::routing::{Destination, Route};
 use crate::schema::{Index, IndexRef, SchemaError, Table, TableRef};
 use crate::shard::EngineWorker;
@@ -92,6 +94,7 @@ async fn attempt<R>(
         let mut tx = Tx::new(worker, core, routed);
         let mut running = pin!(procedure(&mut tx));
         poll_fn(|context| {
+            worker.shard().monitor.begins(worker);
             // The outcome leaves through a variable of the caller: as the result of each closure it would be copied again.
             let poll = || match running.as_mut().poll(context) {
                 Poll::Ready(ended) => {
@@ -137,6 +140,19 @@ pub(crate) async fn run_traced<R>(
     let outcome = attempt(scope, procedure, None).await;
     let events = core.trace.close();
     (outcome, events)
+}
+
+/// Runs a procedure here and records what it accesses.
+pub(crate) async fn run_recorded<R>(
+    worker: &Rc<EngineWorker>,
+    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+) -> (Result<R, Abort>, RecordedRun) {
+    let scope = Scope::begin(worker);
+    let recorder = Rc::new(RefCell::new(Recorder::default()));
+    scope.core().trace.record(Rc::clone(&recorder));
+    let outcome = attempt(scope, procedure, None).await;
+    let run = recorder.take().finish(worker.shard().catalog.tag, outcome.is_err());
+    (outcome, run)
 }
 
 /// Runs a procedure here, as a task of its own, for a caller on another worker.
@@ -236,14 +252,19 @@ impl Session {
             Destination::Owner(table, key) => {
                 let located = shard.tables.borrow().locate_checked(*table, key);
                 match located {
-                    Some((place, home)) => {
+                    Some((mut place, mut home)) => {
                         if home == worker.id() {
                             let mut position = Position::unknown();
                             if shard.lookups.pays(worker) {
                                 let ticket = shard.lookups.put_off(worker, place, key);
                                 position = shard.lookups.result(worker, ticket).await;
+                                if shard.lookups.is_stale(ticket) {
+                                    // The position is a hint: the tree, whichever it is, finds out.
+                                    (place, home) = shard.tables.borrow().locate(*table, key);
+                                }
                             }
-                            routed = Some(Routed { place, key, position });
+                            let scheme_changes = shard.scheme_changes.get();
+                            routed = Some(Routed { place, key, position, scheme_changes });
                         }
                         home
                     }

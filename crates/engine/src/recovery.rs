@@ -34,6 +34,8 @@ use atrapos_durability::wal::{
 use atrapos_runtime::{Handle, WorkerId};
 use atrapos_storage::{BulkLoader, Position, Probe, TreeConfig, locate_batch};
 
+use crate::abort::Abort;
+use crate::database::{on_all_workers, start_on_worker};
 use crate::load::FILL;
 use crate::partition::{Place, Tables};
 use crate::planted::{Bug, planted};
@@ -61,6 +63,12 @@ pub enum RecoveryError {
     /// The WAL does not begin where the checkpoint ends.
     #[error("{0}")]
     Gap(String),
+    /// The WAL holds, under right checksums, what does not fit the database.
+    #[error("{0}")]
+    Unfit(String),
+    /// The workers stopped meanwhile.
+    #[error(transparent)]
+    Stopped(#[from] Abort),
 }
 
 /// How far a recovery is: shared with whoever shows it.
@@ -230,7 +238,8 @@ impl Plan {
             });
             let readers = Arc::new(readers.collect::<Result<Vec<_>, _>>()?);
             let progress = progress.clone();
-            for loaded in on_all(handle, move |worker| load_checkpoint(worker, &readers, &progress)) {
+            for loaded in on_all_workers(handle, move |worker| load_checkpoint(worker, &readers, &progress))?
+            {
                 loaded?;
             }
         }
@@ -287,21 +296,6 @@ impl Plan {
     }
 }
 
-/// Runs `job` on every worker at once and waits for all.
-fn on_all<R: Send + 'static>(
-    handle: &Handle<Shard>,
-    job: impl FnOnce(&Rc<EngineWorker>) -> R + Clone + Send + 'static,
-) -> Vec<R> {
-    let workers = (0..handle.workers()).map(|worker| WorkerId(worker as u16));
-    let started: Vec<_> = workers
-        .map(|worker| {
-            let job = job.clone();
-            handle.request(worker, move |worker, sender| sender.send(job(worker)))
-        })
-        .collect();
-    started.into_iter().filter_map(|started| started.ok()?.wait().ok()).collect()
-}
-
 /// Fills a worker's trees with the rows of the checkpoint that belong there.
 fn load_checkpoint(
     worker: &Rc<EngineWorker>,
@@ -316,7 +310,7 @@ fn load_checkpoint(
         let restore =
             |why: &dyn std::fmt::Display| RecoveryError::Restore { table: meta.name, why: why.to_string() };
         let scheme = Arc::clone(&shard.tables.borrow().shards[place.table.at()].scheme);
-        let index = place.partition as usize;
+        let index = scheme.index_of(place.partition).expect("a partition that is owned exists");
         let (lower, upper) = (scheme.lower(index).unwrap_or(&[]), scheme.upper(index));
         // Sections of different parts do not overlap: in order of their lower keys, their rows are in order.
         let mut sections: Vec<(&[u8], &PartReader, usize, std::ops::Range<usize>)> = parts
@@ -400,7 +394,7 @@ impl<'a> Distributor<'a> {
                 let change = change.map_err(unreadable)?;
                 let encoded = &record.changes[begins..changes.offset()];
                 if usize::from(change.table) >= self.scheme.family_of.len() {
-                    return Err(RecoveryError::Gap(format!(
+                    return Err(RecoveryError::Unfit(format!(
                         "the WAL has a change of table number {}, which the schema does not have; the manifest and the WAL are not of one database",
                         change.table
                     )));
@@ -428,23 +422,17 @@ impl<'a> Distributor<'a> {
         for (worker, (batch, replay)) in self.batches.iter_mut().zip(&self.replays).enumerate() {
             let batch = std::mem::replace(batch, Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8));
             let (replay, progress) = (Arc::clone(replay), self.progress.clone());
-            let job = move |worker: &Rc<EngineWorker>, sender: atrapos_runtime::oneshot::Sender<_>| {
+            self.under_way.push(start_on_worker(self.handle, WorkerId(worker as u16), move |worker| {
                 let mut replay = replay.lock().unwrap_or_else(PoisonError::into_inner);
-                sender.send(replay.apply(worker, batch, complete, &progress));
-            };
-            match self.handle.request(WorkerId(worker as u16), job) {
-                Ok(started) => self.under_way.push(started),
-                Err(_) => return Err(RecoveryError::Gap("the workers stopped during recovery".to_owned())),
-            }
+                replay.apply(worker, batch, complete, &progress)
+            })?);
         }
         Ok(())
     }
 
     fn wait(&mut self) -> Result<(), RecoveryError> {
         for started in self.under_way.drain(..) {
-            started
-                .wait()
-                .map_err(|_| RecoveryError::Gap("the workers stopped during recovery".to_owned()))??;
+            started.wait().map_err(|_| Abort::shutting_down())??;
         }
         Ok(())
     }
@@ -457,7 +445,7 @@ impl<'a> Distributor<'a> {
 
 #[cold]
 fn unreadable(error: impl std::fmt::Display) -> RecoveryError {
-    RecoveryError::Gap(format!(
+    RecoveryError::Unfit(format!(
         "the WAL has a frame whose checksum is right but whose records are not ({error}); it was written by another version of atrapos, or by a bug"
     ))
 }

@@ -1,10 +1,14 @@
 //! Which partition holds a key, and which worker owns the partition: the *scheme*.
 //!
-//! Every worker keeps its own copy of the scheme; nobody reads another's. A scheme has a version; it changes only as
-//! a whole, so a worker sees one scheme or the next and never a mixture.
+//! Every worker keeps its own copy of the scheme; nobody reads another's. The scheme of a family has a version; it changes
+//! only as a whole, so a worker sees one scheme or the next and never a mixture. A change reaches the workers one after the
+//! other ([`crate::repartition`]); whoever still has the one before sends to the owner before, which passes on.
 //!
-//! Invariants: the cuts of a family ascend strictly; a family of `n` cuts has `n + 1` partitions, of which partition 0
-//! begins at the smallest key; every partition has exactly one owner.
+//! A partition has a place in the order of the keys, which changes when others are split or merged, and a number, which
+//! does not.
+//!
+//! Invariants: the cuts of a family ascend strictly; a family of `n` cuts has `n + 1` partitions, of which the first
+//! begins at the smallest key; every partition has exactly one owner and a number of its own.
 
 use std::sync::Arc;
 
@@ -41,10 +45,20 @@ impl Route {
 /// The partitions of one family of tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FamilyScheme {
+    /// Grows by one with every change.
+    version: u64,
     /// First eight bytes of each cut as a big-endian integer: most look-ups compare nothing else.
     heads: Vec<u64>,
     cuts: Vec<KeyBuf>,
-    owners: Vec<WorkerId>,
+    /// In key order.
+    partitions: Vec<Slot>,
+}
+
+/// One partition of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    owner: WorkerId,
+    number: u32,
 }
 
 /// First eight bytes of a key, padded with zeros, as an integer that orders as the bytes do.
@@ -63,12 +77,23 @@ pub(crate) fn head_of(key: &[u8]) -> u64 {
 impl FamilyScheme {
     /// Partitions that begin at `cuts` (ascending), with their owners; one more owner than cuts.
     pub(crate) fn new(cuts: Vec<KeyBuf>, owners: Vec<WorkerId>) -> FamilyScheme {
-        assert_eq!(cuts.len() + 1, owners.len(), "every partition has one owner");
-        assert!(cuts.is_sorted_by(|a, b| a < b), "cuts ascend strictly");
-        FamilyScheme { heads: cuts.iter().map(|cut| head_of(cut)).collect(), cuts, owners }
+        let slots = owners.into_iter().zip(0..).map(|(owner, number)| Slot { owner, number });
+        FamilyScheme::of_slots(1, cuts, slots.collect())
     }
 
-    /// The index of the partition that holds `key`.
+    fn of_slots(version: u64, cuts: Vec<KeyBuf>, partitions: Vec<Slot>) -> FamilyScheme {
+        assert_eq!(cuts.len() + 1, partitions.len(), "every partition has one owner");
+        assert!(cuts.is_sorted_by(|a, b| a < b), "cuts ascend strictly");
+        FamilyScheme { version, heads: cuts.iter().map(|cut| head_of(cut)).collect(), cuts, partitions }
+    }
+
+    /// Grows by one with every split, merge and move.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The index, in key order, of the partition that holds `key`.
     #[inline(always)]
     #[must_use]
     pub fn partition_of(&self, key: &[u8]) -> usize {
@@ -84,17 +109,35 @@ impl FamilyScheme {
         at
     }
 
+    /// The index of the partition that holds the last key below `upper` (`None`: the last key of all).
+    pub(crate) fn partition_below(&self, upper: Option<&[u8]>) -> usize {
+        match upper {
+            None => self.partitions() - 1,
+            Some(upper) => {
+                let index = self.partition_of(upper);
+                if index > 0 && self.lower(index) == Some(upper) { index - 1 } else { index }
+            }
+        }
+    }
+
     /// The owner of partition `index`.
     #[inline]
     #[must_use]
     pub fn owner(&self, index: usize) -> WorkerId {
-        self.owners[index]
+        self.partitions[index].owner
+    }
+
+    /// The number of partition `index`: the same as long as the partition exists, whatever becomes of the others.
+    #[inline]
+    #[must_use]
+    pub fn number(&self, index: usize) -> u32 {
+        self.partitions[index].number
     }
 
     /// Number of partitions.
     #[must_use]
     pub fn partitions(&self) -> usize {
-        self.owners.len()
+        self.partitions.len()
     }
 
     /// First key of partition `index`; `None` for partition 0, which begins at the smallest key.
@@ -108,13 +151,57 @@ impl FamilyScheme {
     pub fn upper(&self, index: usize) -> Option<&[u8]> {
         self.cuts.get(index).map(|cut| &**cut)
     }
+
+    /// The cuts between the partitions, ascending.
+    #[must_use]
+    pub fn cuts(&self) -> &[KeyBuf] {
+        &self.cuts
+    }
+
+    /// The index of the partition with this number.
+    pub(crate) fn index_of(&self, number: u32) -> Option<usize> {
+        self.partitions.iter().position(|slot| slot.number == number)
+    }
+
+    /// With the partition that holds `cut` split there; nothing when a partition begins there already. The new partition
+    /// takes the smallest number that is free, so that numbers stay as small as there are partitions.
+    pub(crate) fn split(&self, cut: &KeyBuf) -> Option<FamilyScheme> {
+        let index = self.partition_of(cut);
+        if cut.is_empty() || self.lower(index) == Some(&**cut) {
+            return None;
+        }
+        let mut taken: Vec<u32> = self.partitions.iter().map(|slot| slot.number).collect();
+        taken.sort_unstable();
+        let number = (0..)
+            .zip(&taken)
+            .find(|(free, taken)| free != *taken)
+            .map_or(taken.len() as u32, |(free, _)| free);
+        let (mut cuts, mut partitions) = (self.cuts.clone(), self.partitions.clone());
+        cuts.insert(index, cut.clone());
+        partitions.insert(index + 1, Slot { owner: partitions[index].owner, number });
+        Some(FamilyScheme::of_slots(self.version + 1, cuts, partitions))
+    }
+
+    /// With the partition that begins at `cut` joined to the one before it; nothing when none begins there.
+    pub(crate) fn merge(&self, cut: &KeyBuf) -> Option<FamilyScheme> {
+        let at = self.cuts.binary_search(cut).ok()?;
+        let (mut cuts, mut partitions) = (self.cuts.clone(), self.partitions.clone());
+        cuts.remove(at);
+        partitions.remove(at + 1);
+        Some(FamilyScheme::of_slots(self.version + 1, cuts, partitions))
+    }
+
+    /// With partition `index` on another worker.
+    pub(crate) fn moved(&self, index: usize, to: WorkerId) -> FamilyScheme {
+        let mut partitions = self.partitions.clone();
+        partitions[index].owner = to;
+        FamilyScheme::of_slots(self.version + 1, self.cuts.clone(), partitions)
+    }
 }
 
 /// Partitioning and placement of all families.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheme {
-    /// Grows by one with every change.
-    pub version: u64,
     pub(crate) families: Vec<Arc<FamilyScheme>>,
     /// Family of each table and index.
     pub(crate) family_of: Vec<usize>,
@@ -143,7 +230,6 @@ impl Scheme {
             Ok(Arc::new(FamilyScheme::new(cuts, owners)))
         });
         Ok(Scheme {
-            version: 1,
             families: families.collect::<Result<_, _>>()?,
             family_of: catalog.tables.iter().map(|table| table.family).collect(),
         })
@@ -153,6 +239,22 @@ impl Scheme {
     #[must_use]
     pub fn family(&self, table: TableId) -> &FamilyScheme {
         &self.families[self.family_of[table.at()]]
+    }
+
+    /// The partitions of all families, with the tables and indexes of each.
+    pub fn families(&self) -> impl Iterator<Item = (&FamilyScheme, Vec<TableId>)> + '_ {
+        self.families.iter().enumerate().map(|(at, family)| {
+            let of = |table: &usize| self.family_of[*table] == at;
+            let tables = (0..self.family_of.len()).filter(of).map(|table| TableId(table as u16));
+            (&**family, tables.collect())
+        })
+    }
+
+    /// With the partitions of one family replaced.
+    pub(crate) fn with_family(&self, family: usize, scheme: Arc<FamilyScheme>) -> Scheme {
+        let mut changed = self.clone();
+        changed.families[family] = scheme;
+        changed
     }
 
     /// The worker a transaction with this route has its home at.

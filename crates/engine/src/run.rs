@@ -53,10 +53,12 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
         if !self.tx.admits(action) {
             return Poll::Ready(Err(self.tx.refusal(action)));
         }
-        if let Some((place, position)) = self.tx.routed_to(action.table, action.key()) {
+        if !action.from_end
+            && let Some((place, position)) = self.tx.routed_to(action.table, action.key())
+        {
             return self.attempt(place, Some(position));
         }
-        let (place, owner) = shard.tables.borrow().locate(action.table, action.key());
+        let (place, owner) = action.locate(&shard.tables.borrow());
         if owner != worker.id() {
             return self.send(owner);
         }
@@ -81,8 +83,22 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     #[inline(always)]
     fn looked_up(&mut self, place: Place, ticket: LookupTicket) -> Poll<Result<O::Output, Abort>> {
         let worker = self.tx.worker();
-        let position = worker.shard().lookups.take(worker, ticket);
+        let shard = worker.shard();
+        let position = shard.lookups.take(worker, ticket);
+        if shard.lookups.is_stale(ticket) {
+            return self.look_again(position);
+        }
         self.attempt(place, Some(position))
+    }
+
+    /// The scheme has changed since the look-up was put off: where is the data now?
+    #[cold]
+    fn look_again(&mut self, position: Position) -> Poll<Result<O::Output, Abort>> {
+        let worker = self.tx.worker();
+        let action = self.action.as_ref().expect("an action that was put off is still there");
+        let (place, owner) = action.locate(&worker.shard().tables.borrow());
+        // The position is a hint: the tree, whichever it is, finds out.
+        if owner == worker.id() { self.attempt(place, Some(position)) } else { self.send(owner) }
     }
 
     #[inline(always)]
@@ -90,15 +106,15 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
         match self.tx.attempt_here(place, &mut self.action, position) {
             Some(Ok(result)) => self.follow(result),
             Some(Err(abort)) => Poll::Ready(Err(abort)),
-            None => self.wait(place),
+            None => self.wait(),
         }
     }
 
     #[cold]
-    fn wait(&mut self, place: Place) -> Poll<Result<O::Output, Abort>> {
+    fn wait(&mut self) -> Poll<Result<O::Output, Abort>> {
         let tx = self.tx;
         let action = self.action.take().expect("an action that is blocked is still there");
-        self.step = Step::Waiting(Box::pin(async move { tx.wait_and_run(place, action).await }));
+        self.step = Step::Waiting(Box::pin(async move { tx.wait_and_run(action).await }));
         self.poll_step()
     }
 

@@ -34,6 +34,9 @@ pub trait Table: 'static {
     const NAME: &'static str;
     /// The family whose partition boundaries the table shares; by default one of its own.
     const FAMILY: &'static str = Self::NAME;
+    /// Names of the parts of the key, for people: see [`ClassRecording`](crate::ClassRecording). A part beyond them is called
+    /// by its number.
+    const KEY_COLUMNS: &'static [&'static str] = &[];
 }
 
 /// A secondary index over a table. Its entries are partitioned by their own key and changed in the same transaction
@@ -49,6 +52,8 @@ pub trait Index: 'static {
     const FAMILY: &'static str = Self::NAME;
     /// Whether two rows may not have the same index key.
     const UNIQUE: bool;
+    /// Names of the parts of the index key, as for [`Table::KEY_COLUMNS`].
+    const KEY_COLUMNS: &'static [&'static str] = &[];
     /// The index key of a row.
     fn key(key: &<Self::Table as Table>::Key, row: &<Self::Table as Table>::Row) -> Self::Key;
 }
@@ -212,6 +217,7 @@ pub(crate) struct TableDecl {
     family: &'static str,
     type_id: TypeId,
     key: String,
+    key_columns: &'static [&'static str],
     expected_row_bytes: usize,
     columns: &'static [Column],
 }
@@ -221,6 +227,7 @@ struct IndexDecl {
     family: &'static str,
     type_id: TypeId,
     key: String,
+    key_columns: &'static [&'static str],
     table: &'static str,
     unique: bool,
     extract: Extract,
@@ -283,6 +290,7 @@ impl Schema {
             family: T::FAMILY,
             type_id: TypeId::of::<T>(),
             key: key_name::<T::Key>(),
+            key_columns: T::KEY_COLUMNS,
             expected_row_bytes: bytes.max(T::Row::FIXED_BYTES),
             columns: T::Row::COLUMNS,
         });
@@ -297,6 +305,7 @@ impl Schema {
             family: I::FAMILY,
             type_id: TypeId::of::<I>(),
             key: key_name::<I::Key>(),
+            key_columns: I::KEY_COLUMNS,
             table: I::Table::NAME,
             unique: I::UNIQUE,
             extract: extract_of::<I>(),
@@ -501,7 +510,9 @@ pub(crate) struct TableMeta {
     /// The type it was declared with; unknown until it is asked for in a database opened without a schema.
     type_id: OnceLock<TypeId>,
     /// The type of its keys, readable.
-    key: String,
+    pub(crate) key: String,
+    /// Names of the parts of its keys, as far as they are known.
+    pub(crate) key_columns: &'static [&'static str],
     pub(crate) kind: TreeKind,
     pub(crate) family: usize,
     pub(crate) expected_row_bytes: usize,
@@ -547,6 +558,7 @@ impl Catalog {
                 name: table.name,
                 type_id: OnceLock::from(table.type_id),
                 key: table.key,
+                key_columns: table.key_columns,
                 kind: TreeKind::Rows,
                 family,
                 expected_row_bytes: table.expected_row_bytes,
@@ -582,6 +594,7 @@ impl Catalog {
                 name: index.name,
                 type_id: OnceLock::from(index.type_id),
                 key: index.key,
+                key_columns: index.key_columns,
                 kind: TreeKind::Entries { of: table, unique: index.unique },
                 family,
                 expected_row_bytes: 16,
@@ -679,6 +692,7 @@ impl Catalog {
                 name: interned(&table.name),
                 type_id: OnceLock::new(),
                 key: table.key.clone(),
+                key_columns: &[],
                 kind: match table.kind {
                     StoredKind::Rows => TreeKind::Rows,
                     StoredKind::Index { of, unique } => TreeKind::Entries { of: TableId(of), unique },

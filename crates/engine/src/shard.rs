@@ -19,14 +19,15 @@ use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
 use crate::branch::Branch;
-use crate::deadlock;
+use crate::deadlock::{self, home_of};
 use crate::load::LoadJournal;
 use crate::lookups::Lookups;
+use crate::monitor::Monitor;
 use crate::partition::Tables;
 use crate::planted::{Bug, planted};
 use crate::schema::Catalog;
 use crate::stats::EngineStats;
-use crate::tx::TxCore;
+use crate::tx::{BranchRef, TxCore};
 use crate::waits::{WaitState, Waits};
 use crate::wal::Hardening;
 
@@ -53,6 +54,8 @@ pub(crate) struct Shard {
     next_ticket: Cell<u64>,
     next_owner: Cell<u64>,
     pub(crate) lookups: Lookups,
+    /// Changes of the scheme that this worker has seen: a place found at another count may not hold any more.
+    pub(crate) scheme_changes: Cell<u64>,
     pub(crate) probes: RefCell<deadlock::Probes>,
     /// Where new trees take their memory from.
     pub(crate) memory: Arc<dyn Memory>,
@@ -60,10 +63,9 @@ pub(crate) struct Shard {
     pub(crate) loading: RefCell<LoadJournal>,
     pub(crate) stats: Arc<EngineStats>,
     pub(crate) options: ShardOptions,
-    /// What makes commits durable; none in a database that lives in memory only.
+    /// What makes commits durable; none where changes leave no redo.
     pub(crate) hardening: Option<Hardening>,
-    /// Whether changes leave redo.
-    pub(crate) logs: bool,
+    pub(crate) monitor: Monitor,
 }
 
 /// Settings every worker gets.
@@ -84,6 +86,7 @@ impl Shard {
         stats: Arc<EngineStats>,
         options: ShardOptions,
         hardening: Option<Hardening>,
+        monitor: Monitor,
     ) -> Shard {
         Shard {
             catalog,
@@ -98,13 +101,14 @@ impl Shard {
             next_ticket: Cell::new(1),
             next_owner: Cell::new(1),
             lookups: Lookups::default(),
+            scheme_changes: Cell::new(0),
             probes: RefCell::default(),
             memory,
             loading: RefCell::default(),
             stats,
             options,
-            logs: hardening.is_some(),
             hardening,
+            monitor,
         }
     }
 
@@ -122,7 +126,7 @@ impl Shard {
     }
 
     /// The branch that a transaction of another worker has here, made when it is the first action.
-    pub(crate) fn visitor(&self, owner: LockOwner) -> Rc<RefCell<Branch>> {
+    fn visitor(&self, owner: LockOwner) -> Rc<RefCell<Branch>> {
         let mut visitors = self.visitors.borrow_mut();
         let branch = visitors.entry(owner).or_insert_with(|| {
             let branch = self.branches.borrow_mut().pop().unwrap_or_default();
@@ -135,6 +139,36 @@ impl Shard {
             branch
         });
         Rc::clone(branch)
+    }
+
+    /// The branch that a transaction has here, whether or not this is its home; made when it is the first action.
+    pub(crate) fn branch_of(&self, worker: &EngineWorker, owner: LockOwner) -> BranchRef {
+        if home_of(owner) == worker.id()
+            && let Some(core) = self.active.borrow().get(&owner)
+        {
+            // It is suspended: what it touches is locked at once.
+            core.home.borrow_mut().entered = true;
+            return BranchRef::Home(Rc::clone(core));
+        }
+        BranchRef::Visiting(self.visitor(owner))
+    }
+
+    /// The branch that a transaction has here, if it has one.
+    pub(crate) fn find_branch(&self, owner: LockOwner) -> Option<BranchRef> {
+        if let Some(core) = self.active.borrow().get(&owner) {
+            return Some(BranchRef::Home(Rc::clone(core)));
+        }
+        self.visitors.borrow().get(&owner).map(|branch| BranchRef::Visiting(Rc::clone(branch)))
+    }
+
+    /// Every branch on this worker that others may know of.
+    pub(crate) fn each_branch(&self, mut each: impl FnMut(LockOwner, &BranchRef)) {
+        for (owner, core) in self.active.borrow().iter() {
+            each(*owner, &BranchRef::Home(Rc::clone(core)));
+        }
+        for (owner, branch) in self.visitors.borrow().iter() {
+            each(*owner, &BranchRef::Visiting(Rc::clone(branch)));
+        }
     }
 
     /// A number for a transaction with its home here, unique in the database and growing with time on each worker.
@@ -175,6 +209,14 @@ impl Shard {
         }
         let Some(branch) = self.visitors.borrow_mut().remove(&owner) else { return };
         branch.borrow_mut().closed = true;
+        let passed_to = std::mem::take(&mut branch.borrow_mut().passed_to);
+        for next in passed_to {
+            if planted(Bug::EndNotPassedOn) {
+                break;
+            }
+            self.stats.ends_passed_on.add(1);
+            worker.send(next, move |worker| worker.shard().finish_visitor(worker, owner, commit, epoch));
+        }
         if let Some(hardening) = &self.hardening {
             branch.borrow().note_changes(&mut hardening.recent.borrow_mut(), epoch);
         }
@@ -206,9 +248,17 @@ impl Shard {
         }
     }
 
+    /// The branch of `owner` does not get a lock that it has noted at `place`.
+    pub(crate) fn forget_access(&self, owner: LockOwner, place: usize) {
+        let branch = self.find_branch(owner).expect("who waits has a branch");
+        branch.borrow_mut().held.remove(place);
+        self.waits.borrow_mut().move_up(owner, &[place]);
+    }
+
     /// Takes one request out of its queue. One that was granted is released with the branch, which has noted it.
     pub(crate) fn refuse_wait(&self, worker: &EngineWorker, ticket: LockTicket, reason: AbortReason) {
         let mut granted = self.granted.take();
+        let mut given_up = None;
         {
             let mut waits = self.waits.borrow_mut();
             let Some(wait) = waits.get_mut(ticket) else { return };
@@ -218,7 +268,11 @@ impl Shard {
                 let locks = &mut locks.partition_mut(wait.place).locks;
                 locks.cancel(wait.owner, &wait.target, ticket, &mut granted);
                 worker.wake(wait.task);
+                given_up = Some((wait.owner, wait.held));
             }
+        }
+        if let Some((owner, held)) = given_up {
+            self.forget_access(owner, held);
         }
         self.wake_granted(worker, &mut granted);
         self.granted.replace(granted);

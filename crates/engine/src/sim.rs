@@ -5,7 +5,9 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
+use atrapos_adapt::{Controller, Platform};
 use atrapos_durability::directory::Directory;
 use atrapos_durability::file::FileSystem;
 use atrapos_durability::manifest::StoredSchema;
@@ -13,10 +15,13 @@ use atrapos_durability::wal::{StreamId, StreamOptions, StreamWriter, WalError};
 use atrapos_runtime::rng::Seed;
 use atrapos_runtime::{Clock, Pump, Ticks, WorkerId};
 use atrapos_storage::HeapMemory;
+use atrapos_topology::Machine;
 
 use crate::abort::Abort;
+use crate::adaptation::{Adaptation, AdaptationEvent, Now, Observed, decide, without};
 use crate::database::{OpenError, new_shard};
 use crate::procedure::{Procedure, Session, run_here};
+use crate::repartition::{RepartitionReport, SchemeBoard, SchemeChange, carry_out};
 use crate::routing::{Route, Scheme};
 use crate::schema::{Catalog, Index, IndexRef, Schema, SchemaError, Table, TableRef};
 use crate::shard::Shard;
@@ -28,9 +33,20 @@ use crate::wal::{Durability, Wal};
 pub struct Simulation {
     pump: Pump<Shard>,
     catalog: Arc<Catalog>,
-    scheme: Arc<Scheme>,
+    scheme: Arc<SchemeBoard>,
     stats: Vec<Arc<EngineStats>>,
     durable: Option<SimulatedWal>,
+    adapting: Option<Adapting>,
+}
+
+/// What makes a simulated database adapt itself.
+struct Adapting {
+    controller: Controller,
+    platform: Platform,
+    available: Vec<bool>,
+    /// How much time has passed, as far as the controller knows.
+    elapsed: Duration,
+    committed: u64,
 }
 
 /// The WAL of a simulated database: its flushers go round on the same thread, when the seed says so.
@@ -108,7 +124,7 @@ impl Simulation {
     /// # Errors
     /// When the schema contradicts itself, or there is no worker.
     pub fn new(schema: Schema, workers: usize, seed: u64) -> Result<Simulation, SchemaError> {
-        match Simulation::start(schema, workers, seed, None) {
+        match Simulation::start(schema, workers, seed, None, None) {
             Ok(simulation) => Ok(simulation),
             Err(OpenError::Schema(error)) => Err(error),
             Err(error) => Err(SchemaError(error.to_string())),
@@ -129,7 +145,86 @@ impl Simulation {
         files: Arc<dyn FileSystem>,
         path: &Path,
     ) -> Result<Simulation, OpenError> {
-        Simulation::start(schema, workers, seed, Some((streams, files, path)))
+        Simulation::start(schema, workers, seed, Some((streams, files, path)), None)
+    }
+
+    /// A new, empty database on `workers` simulated workers of a machine that is only described, which observes itself: every
+    /// event, with a cost of one tick each. It adapts itself when told to ([`adapt`](Simulation::adapt)).
+    ///
+    /// # Errors
+    /// As for [`new`](Simulation::new); settings that make no sense.
+    pub fn adaptive(
+        schema: Schema,
+        machine: &Machine,
+        workers: usize,
+        seed: u64,
+        adaptation: &Adaptation,
+    ) -> Result<Simulation, OpenError> {
+        adaptation.check()?;
+        let setting = |error: atrapos_adapt::AdaptError| OpenError::Setting(error.to_string());
+        let adapting = Adapting {
+            controller: Controller::new(adaptation.controller).map_err(setting)?,
+            platform: Platform::for_workers(machine, workers).map_err(setting)?,
+            available: vec![true; workers],
+            elapsed: Duration::ZERO,
+            committed: 0,
+        };
+        let observing = (adaptation.sample_every, adaptation.sub_partitions);
+        let mut simulation = Simulation::start(schema, workers, seed, None, Some(observing))?;
+        simulation.adapting = Some(adapting);
+        Ok(simulation)
+    }
+
+    /// Lets the controller look at what was observed since the last time, as if it had taken `interval`, and carries out what
+    /// it decides while sessions go on, in about `steps_max` steps at most. Nothing for a simulation that is not
+    /// [adaptive](Simulation::adaptive).
+    ///
+    /// # Panics
+    /// When a change does not come to its end within so many steps.
+    pub fn adapt(&mut self, interval: Duration, steps_max: u64) -> Option<AdaptationEvent> {
+        let workers =
+            self.pump.workers().iter().map(|worker| worker.shard().monitor.collect(worker)).collect();
+        let committed = self.statistics().committed;
+        let adapting = self.adapting.as_mut()?;
+        adapting.elapsed += interval;
+        let before = std::mem::replace(&mut adapting.committed, committed);
+        let observed = Observed { workers, elapsed: interval, committed: committed - before };
+        let now = Now {
+            at_ns: adapting.elapsed.as_nanos() as u64,
+            available: adapting.available.clone(),
+            platform: without(adapting.platform.clone(), &adapting.available),
+        };
+        let (mut event, changes) =
+            decide(&mut adapting.controller, &observed, now, &self.scheme.scheme(), &self.catalog);
+        if let Some(changes) = changes {
+            let changed = self.repartition(changes);
+            let end = self.pump.steps() + steps_max;
+            let outcome = loop {
+                self.run_for(1);
+                if let Some(outcome) = changed.take() {
+                    break outcome;
+                }
+                assert!(self.pump.steps() < end, "a change of the scheme does not come to its end");
+            };
+            match outcome {
+                Ok(report) => event.report = Some(report),
+                Err(abort) => event.failure = Some(abort.to_string()),
+            }
+        }
+        Some(event)
+    }
+
+    /// How long the controller would wait before the next [`adapt`](Simulation::adapt).
+    #[must_use]
+    pub fn adaptation_interval(&self) -> Option<Duration> {
+        self.adapting.as_ref().map(|adapting| adapting.controller.interval())
+    }
+
+    /// Says whether a worker may own data, from the next [`adapt`](Simulation::adapt) on.
+    pub fn set_available(&mut self, worker: WorkerId, available: bool) {
+        if let Some(adapting) = &mut self.adapting {
+            adapting.available[worker.index()] = available;
+        }
     }
 
     fn start(
@@ -137,6 +232,7 @@ impl Simulation {
         workers: usize,
         seed: u64,
         directory: Option<(usize, Arc<dyn FileSystem>, &Path)>,
+        observing: Option<(u32, usize)>,
     ) -> Result<Simulation, OpenError> {
         if workers == 0 {
             return Err(SchemaError("zero workers cannot own data; simulate at least 1".to_owned()).into());
@@ -155,10 +251,11 @@ impl Simulation {
         let pump = Pump::new(workers, Seed(seed), |worker| {
             let stats = Arc::clone(&stats[worker.index()]);
             let (catalog, scheme) = (Arc::clone(&catalog), Arc::clone(&scheme));
-            new_shard(worker, catalog, scheme, Arc::new(HeapMemory), stats, &clock, wal.clone())
+            new_shard(worker, catalog, scheme, Arc::new(HeapMemory), stats, &clock, wal.clone(), observing)
         })
         .map_err(|error| SchemaError(error.to_string()))?;
-        Ok(Simulation { pump, catalog, scheme, stats, durable })
+        let scheme = Arc::new(SchemeBoard::new(scheme));
+        Ok(Simulation { pump, catalog, scheme, stats, durable, adapting: None })
     }
 
     /// The handle of table `T`.
@@ -183,7 +280,7 @@ impl Simulation {
         route: &Route,
         procedure: impl Procedure<R>,
     ) -> Outcome<Result<R, Abort>> {
-        let home = self.scheme.home(route, self.stats.len());
+        let home = self.scheme.scheme().home(route, self.stats.len());
         let outcome = Outcome(Rc::default());
         let slot = Rc::clone(&outcome.0);
         let worker = Rc::clone(self.pump.worker(home));
@@ -192,6 +289,24 @@ impl Simulation {
             slot.replace(Some(result));
         });
         outcome
+    }
+
+    /// Changes the scheme while the simulation is stepped. Another change may begin only when this one has ended.
+    pub fn repartition(&self, changes: Vec<SchemeChange>) -> Outcome<Result<RepartitionReport, Abort>> {
+        let outcome = Outcome(Rc::default());
+        let (slot, board) = (Rc::clone(&outcome.0), Arc::clone(&self.scheme));
+        let worker = Rc::clone(self.pump.worker(WorkerId(0)));
+        self.pump.worker(WorkerId(0)).spawn(async move {
+            let result = carry_out(&worker, changes, &board).await;
+            slot.replace(Some(result));
+        });
+        outcome
+    }
+
+    /// Today's partitioning and placement, as far as all workers have been told of it.
+    #[must_use]
+    pub fn scheme(&self) -> Arc<Scheme> {
+        self.scheme.scheme()
     }
 
     /// Starts a session on a worker.
@@ -252,6 +367,19 @@ impl Simulation {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.stats.iter().fold(Statistics::default(), |sum, stats| sum.plus(&stats.read()))
+    }
+
+    /// Makes `steps` steps of workers while the flushers stand still, as behind a device that takes very long.
+    pub fn run_workers_for(&mut self, steps: u64) {
+        for _ in 0..steps {
+            self.pump.step();
+        }
+    }
+
+    /// Sessions, transactions and changes of the scheme that have not ended.
+    #[must_use]
+    pub fn tasks(&self) -> usize {
+        self.pump.workers().iter().map(|worker| worker.tasks_len()).sum()
     }
 
     /// Locks held and lock requests waiting, over all workers.

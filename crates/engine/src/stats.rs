@@ -17,6 +17,8 @@ pub(crate) struct EngineStats {
     pub(crate) lock_waits: Counter,
     pub(crate) interleaved: Counter,
     pub(crate) forwarded: Counter,
+    pub(crate) passed_on: Counter,
+    pub(crate) ends_passed_on: Counter,
 }
 
 /// What happened since the database was opened, of one worker or summed over several.
@@ -40,6 +42,8 @@ pub struct Statistics {
     pub interleaved: u64,
     /// Requests that went to another worker to run there.
     pub forwarded: u64,
+    /// Actions that came to a worker whose partition had gone on to another, and were passed on.
+    pub passed_on: u64,
 }
 
 impl EngineStats {
@@ -54,6 +58,7 @@ impl EngineStats {
             lock_waits: self.lock_waits.get(),
             interleaved: self.interleaved.get(),
             forwarded: self.forwarded.get(),
+            passed_on: self.passed_on.get(),
         }
     }
 }
@@ -83,6 +88,7 @@ impl Statistics {
             lock_waits: with(self.lock_waits, other.lock_waits),
             interleaved: with(self.interleaved, other.interleaved),
             forwarded: with(self.forwarded, other.forwarded),
+            passed_on: with(self.passed_on, other.passed_on),
         }
     }
 

@@ -1,9 +1,12 @@
-//! The stages of one transaction, recorded on request: for people who want to see where a transaction goes.
+//! The stages of one transaction, recorded on request: for people who want to see where a transaction goes. What it accesses
+//! is recorded on the same occasion, for flow graphs ([`crate::recording`]).
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
 use atrapos_runtime::WorkerId;
 
+use crate::recording::Recorder;
 use crate::shard::EngineWorker;
 
 /// A stage in the life of a transaction, with the name it has everywhere: in the documentation, the code and the output.
@@ -54,6 +57,8 @@ pub struct TraceEvent {
 pub(crate) struct Trace {
     on: Cell<bool>,
     events: RefCell<Vec<TraceEvent>>,
+    /// Where accesses are noted; then stages are not.
+    recorder: RefCell<Option<Rc<RefCell<Recorder>>>>,
 }
 
 impl Trace {
@@ -61,11 +66,59 @@ impl Trace {
         self.on.set(true);
     }
 
+    /// Notes accesses from now on until the transaction ends.
+    pub(crate) fn record(&self, recorder: Rc<RefCell<Recorder>>) {
+        self.recorder.replace(Some(recorder));
+        self.on.set(true);
+    }
+
+    /// Whether anybody asked.
+    #[inline(always)]
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.get()
+    }
+
+    /// Where accesses are noted, if they are.
+    pub(crate) fn recorder(&self) -> Option<Rc<RefCell<Recorder>>> {
+        self.recorder.borrow().clone()
+    }
+
     /// Notes an event. Costs one comparison when nobody asked.
     #[inline]
     pub(crate) fn event(&self, worker: &EngineWorker, stage: Stage, what: impl FnOnce() -> String) {
         if self.on.get() {
+            self.note(worker, stage, what);
+        }
+    }
+
+    #[cold]
+    fn note(&self, worker: &EngineWorker, stage: Stage, what: impl FnOnce() -> String) {
+        if self.recorder.borrow().is_none() {
             self.events.borrow_mut().push(TraceEvent { stage, worker: worker.id(), what: what() });
+        } else if stage == Stage::Release {
+            // The state is about to be another transaction's.
+            self.recorder.take();
+            self.on.set(false);
+        }
+    }
+
+    /// Actions that belong together are about to run: a phase.
+    #[inline]
+    pub(crate) fn next_phase(&self) {
+        if self.on.get()
+            && let Some(recorder) = self.recorder()
+        {
+            recorder.borrow_mut().next_phase();
+        }
+    }
+
+    /// The next access is of the phase that was begun.
+    #[inline]
+    pub(crate) fn in_phase(&self) {
+        if self.on.get()
+            && let Some(recorder) = self.recorder()
+        {
+            recorder.borrow_mut().in_phase();
         }
     }
 

@@ -101,6 +101,7 @@ impl Database {
     /// The first thing that is wrong.
     pub fn verify(&self) -> Result<Verification, VerifyError> {
         // A transaction is reported before its participants have heard of its end.
+        let _scheme = self.keep_scheme();
         self.settle()?;
         let mut sum = Verification::default();
         for counted in self.on_all_workers(verify_trees)? {
@@ -124,7 +125,7 @@ impl Database {
         for (at, wanted) in entries_wanted.into_iter().enumerate() {
             let meta = &self.catalog().tables[at];
             if let TreeKind::Entries { .. } = meta.kind {
-                let there = self.len(TableId(at as u16))?;
+                let there = self.count(TableId(at as u16))?;
                 if there != wanted {
                     return Err(VerifyError::Index {
                         index: meta.name,
@@ -173,7 +174,7 @@ fn verify_trees(worker: &Rc<EngineWorker>) -> Result<(u64, u64), VerifyError> {
         partition.tree.check().map_err(|error| VerifyError::Tree { table, what: error.to_string() })?;
         let scheme = &tables.shards[place.table.at()].scheme;
         for key in [partition.tree.first_key(), partition.tree.last_key()].into_iter().flatten() {
-            if scheme.partition_of(&key) != place.partition as usize {
+            if scheme.number(scheme.partition_of(&key)) != place.partition {
                 return Err(VerifyError::Misplaced { table, key: DisplayKey(&key).to_string() });
             }
         }

@@ -16,6 +16,8 @@ use crate::partition::Place;
 pub(crate) enum WaitState {
     Queued,
     Granted,
+    /// The partition was split, merged or moved: the data is to be looked for again.
+    Moved,
     /// Taken out of the queue: the transaction is to abort for this reason.
     Refused(AbortReason),
 }
@@ -29,6 +31,8 @@ pub(crate) struct Wait {
     pub(crate) task: TaskId,
     pub(crate) state: WaitState,
     pub(crate) since: Ticks,
+    /// Where the transaction's branch notes the lock.
+    pub(crate) held: usize,
 }
 
 /// See the module's introduction.
@@ -71,6 +75,21 @@ impl Waits {
     /// All requests, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LockTicket, &Wait)> {
         self.by_ticket.iter().map(|(ticket, wait)| (LockTicket(*ticket), wait))
+    }
+
+    /// All requests, in no order, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (LockTicket, &mut Wait)> {
+        self.by_ticket.iter_mut().map(|(ticket, wait)| (LockTicket(*ticket), wait))
+    }
+
+    /// The branch of `owner` has lost the accesses noted at `places` (ascending): the others move up.
+    pub(crate) fn move_up(&mut self, owner: LockOwner, places: &[usize]) {
+        let Some(tickets) = self.by_owner.get(&owner) else { return };
+        for ticket in tickets {
+            if let Some(wait) = self.by_ticket.get_mut(ticket) {
+                wait.held -= places.partition_point(|place| *place < wait.held);
+            }
+        }
     }
 
     /// The requests of one transaction.

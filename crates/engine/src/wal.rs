@@ -53,9 +53,10 @@ pub enum Durability {
     /// When it is certain to survive a crash of process and machine, and so is everything it has read.
     #[default]
     Synchronous,
-    /// At once. A crash may lose what was committed in the last `max_loss_ms` milliseconds, never more, and never the middle
-    /// of it: what remains is a state the database was in. When the device does not keep up, callers wait as under
-    /// [`Synchronous`](Durability::Synchronous).
+    /// At once. A crash may lose what was committed in the last `max_loss_ms` milliseconds, and never the middle of it: what
+    /// remains is a state the database was in. A round of syncs begins every quarter of that time; when the device takes
+    /// longer than the rest, nobody is told any more until it has caught up, as under
+    /// [`Synchronous`](Durability::Synchronous), but what was told before the device stalled can be older.
     Relaxed {
         /// Milliseconds of committed transactions that a crash may lose.
         max_loss_ms: u64,
@@ -78,11 +79,12 @@ pub(crate) struct StreamState {
     hurry: AtomicBool,
     /// The workers whose records it writes.
     workers: Vec<WorkerId>,
-    /// Segments with nothing newer than this may go (a checkpoint has replaced them).
+    /// Segments that have sealed only older epochs may go (a checkpoint has replaced them).
     remove_before: AtomicU64,
-    /// Bytes written, frames included; frames; records.
-    pub(crate) bytes: AtomicU64,
-    pub(crate) frames: AtomicU64,
+    /// Bytes written, those of headers included.
+    bytes: AtomicU64,
+    /// Frames written, and so syncs made.
+    frames: AtomicU64,
 }
 
 /// What the workers of a durable database share with its flushers.
@@ -100,6 +102,8 @@ pub(crate) struct Wal {
     stream_of: Vec<usize>,
     failed: AtomicBool,
     failure: OnceLock<String>,
+    /// What went wrong last without any harm to what is stored.
+    warning: Mutex<Option<String>>,
     closing: AtomicBool,
     /// Bytes of WAL from which on a checkpoint is due.
     checkpoint_at: AtomicU64,
@@ -140,6 +144,7 @@ impl Wal {
             stream_of,
             failed: AtomicBool::new(false),
             failure: OnceLock::new(),
+            warning: Mutex::default(),
             closing: AtomicBool::new(false),
             checkpoint_at: AtomicU64::new(u64::MAX),
             rounds: Default::default(),
@@ -206,7 +211,7 @@ impl Wal {
         }
     }
 
-    /// Segments with nothing newer than `epoch` may go.
+    /// Segments that have sealed only epochs before `epoch` may go.
     pub(crate) fn remove_before(&self, epoch: Epoch) {
         for stream in &self.streams {
             stream.remove_before.fetch_max(epoch.0, Ordering::SeqCst);
@@ -237,6 +242,16 @@ impl Wal {
     /// Why it failed.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
+    }
+
+    /// Notes what went wrong, or that all is well again.
+    pub(crate) fn set_warning(&self, warning: Option<String>) {
+        *self.warning.lock().unwrap_or_else(PoisonError::into_inner) = warning;
+    }
+
+    /// What went wrong last without any harm to what is stored.
+    pub(crate) fn warning(&self) -> Option<String> {
+        self.warning.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What a caller is told who cannot be told that the transaction is durable.

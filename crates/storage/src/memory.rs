@@ -190,7 +190,12 @@ impl Pages {
 
     /// Takes chunks from `memory` from now on; pages in use stay where they are.
     pub(crate) fn allocate_from(&mut self, memory: Arc<dyn Memory>) {
-        self.homes.insert(0, Arc::new(ChunkSet::new(memory)));
+        let is_of = |home: &Arc<ChunkSet>| std::ptr::addr_eq(Arc::as_ptr(&home.memory), Arc::as_ptr(&memory));
+        match self.homes.iter().position(is_of) {
+            // A tree that goes to and fro takes up where it left off.
+            Some(known) => self.homes.swap(0, known),
+            None => self.homes.insert(0, Arc::new(ChunkSet::new(memory))),
+        }
         self.next_chunk_bytes = SMALLEST_CHUNK_BYTES;
     }
 

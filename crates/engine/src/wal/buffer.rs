@@ -35,6 +35,10 @@ impl CommitBuffer {
     #[inline]
     pub(super) fn append(&self, epoch: &AtomicU64, changes: &[u8]) -> Epoch {
         let early = Epoch(epoch.load(Ordering::Relaxed));
+        if planted(Bug::EpochReadBeforeLock) {
+            // The moment between the two, which the mistake leaves open, is made long enough to be hit.
+            std::thread::yield_now();
+        }
         let mut waiting = self.lock();
         let epoch =
             if planted(Bug::EpochReadBeforeLock) { early } else { Epoch(epoch.load(Ordering::Relaxed)) };

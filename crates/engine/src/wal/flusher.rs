@@ -80,8 +80,13 @@ impl Flusher {
     /// checkpoint has replaced.
     pub(crate) fn tidy_up(&mut self) {
         self.writer.prepare_next();
-        if let Err(error) = self.remove_segments() {
-            self.wal.fail(error.to_string());
+        let before = self.wal.streams[self.stream].remove_before.load(Ordering::SeqCst);
+        if before > self.removed_before {
+            self.removed_before = before;
+            // What could not be removed is in nobody's way; it goes with the next checkpoint.
+            if let Err(error) = self.writer.remove_before(Epoch(before)) {
+                self.wal.set_warning(Some(error.to_string()));
+            }
         }
     }
 
@@ -120,15 +125,6 @@ impl Flusher {
         state.sealed.store(sealed, Ordering::SeqCst);
         let durable = wal.streams.iter().map(|stream| stream.sealed.load(Ordering::SeqCst)).min();
         wal.durable.0.fetch_max(durable.unwrap_or(sealed), Ordering::SeqCst);
-        Ok(())
-    }
-
-    fn remove_segments(&mut self) -> Result<(), WalError> {
-        let before = self.wal.streams[self.stream].remove_before.load(Ordering::SeqCst);
-        if before > self.removed_before {
-            self.writer.remove_before(Epoch(before))?;
-            self.removed_before = before;
-        }
         Ok(())
     }
 
@@ -207,8 +203,8 @@ impl Flusher {
                 return;
             }
             let rest = Duration::from_nanos(self.clock.ns(until.since(now)));
-            let in_vain = until == least;
-            state.pause.park(|| urgent() || (!in_vain && hurry()), Some(rest));
+            let hurrying = until == least;
+            state.pause.park(|| urgent() || (!hurrying && hurry()), Some(rest));
         }
     }
 }

@@ -9,7 +9,7 @@ use std::task::Poll;
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{TaskId, Ticks};
 
-use super::{Durability, Recent, Wal};
+use super::{Recent, Wal};
 use crate::abort::Abort;
 use crate::planted::{Bug, planted};
 use crate::shard::EngineWorker;
@@ -25,6 +25,7 @@ pub(crate) struct Hardening {
     dirty: Cell<bool>,
     /// For each epoch in which something was committed here that may not be durable yet: when that began.
     began: RefCell<VecDeque<(u64, Ticks)>>,
+    /// Under relaxed durability: the bound.
     max_loss: Option<Ticks>,
     /// What this worker's partitions hold that is not durable yet.
     pub(crate) recent: RefCell<Recent>,
@@ -65,21 +66,16 @@ impl Hardening {
     /// Whether the caller of a transaction that depends on `needs` may be told now.
     #[inline]
     fn may_tell(&self, worker: &EngineWorker, needs: u64) -> bool {
-        if needs <= self.wal.durable().0 || planted(Bug::ToldBeforeSync) {
+        if self.is_durable(needs) || planted(Bug::ToldBeforeSync) {
             return true;
         }
-        match (self.wal.durability, self.max_loss) {
-            (Durability::Relaxed { .. }, Some(max_loss)) => {
-                let durable = self.wal.durable().0;
-                let mut began = self.began.borrow_mut();
-                while began.front().is_some_and(|(epoch, _)| *epoch <= durable) {
-                    began.pop_front();
-                }
-                !self.wal.is_failed()
-                    && began.front().is_none_or(|(_, began)| worker.now().since(*began) < max_loss)
-            }
-            _ => false,
+        let Some(max_loss) = self.max_loss else { return false };
+        let durable = self.wal.durable().0;
+        let mut began = self.began.borrow_mut();
+        while began.front().is_some_and(|(epoch, _)| *epoch <= durable) {
+            began.pop_front();
         }
+        !self.wal.is_failed() && began.front().is_none_or(|(_, began)| worker.now().since(*began) < max_loss)
     }
 
     /// Waits until the caller of a transaction that depends on `needs` may be told of it.
@@ -89,7 +85,7 @@ impl Hardening {
         }
         let mut registered = false;
         poll_fn(|_| {
-            if needs <= self.wal.durable().0 {
+            if self.is_durable(needs) {
                 return Poll::Ready(Ok(()));
             }
             if self.wal.is_failed() {
@@ -140,7 +136,7 @@ impl Hardening {
         let waiting = self.waiting.borrow();
         match waiting.front() {
             None => false,
-            Some((epoch, _)) => *epoch <= self.wal.durable().0 || self.wal.is_failed(),
+            Some((epoch, _)) => self.is_durable(*epoch) || self.wal.is_failed(),
         }
     }
 

@@ -3,7 +3,8 @@
 //! A reader has to wait for what it observed, rows and their absence alike. Versions cannot tell: they are given when a row
 //! is written, epochs when its transaction commits. So when a transaction commits, the keys it changed here are noted in a
 //! table of fixed size, by hash, with the epoch; whoever accesses a key that hashes there depends on that epoch. A
-//! collision makes somebody wait who need not; nobody is ever missed. Changes are noted under the first eight bytes of
+//! collision makes somebody wait who need not; nobody is ever missed. What came with a partition from another worker counts for
+//! every key: for one sync after a move, readers wait who need not. Changes are noted under the first eight bytes of
 //! their keys as well (the routing prefix of most), for ranges within one such prefix; wider ranges depend on the newest
 //! change of their table on this worker.
 
@@ -22,17 +23,19 @@ pub(crate) struct Recent {
     slots: Box<[u64]>,
     /// The newest epoch of any change noted, by table.
     tables: Vec<u64>,
+    /// The newest epoch of what was changed in partitions before they came here: every access may depend on it.
+    inherited: u64,
 }
 
 impl Recent {
     pub(crate) fn new(tables: usize) -> Recent {
-        Recent { slots: vec![0; SLOTS].into_boxed_slice(), tables: vec![0; tables] }
+        Recent { slots: vec![0; SLOTS].into_boxed_slice(), tables: vec![0; tables], inherited: 0 }
     }
 
     #[inline]
     fn slot(place: Place, key: &[u8]) -> usize {
         const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut hash = (head_of(key) ^ u64::from(place.table.0) << 56).wrapping_mul(MULTIPLIER);
+        let mut hash = (head_of(key) ^ table_bits(place)).wrapping_mul(MULTIPLIER);
         if key.len() > 8 {
             for chunk in key[8..].chunks(8) {
                 hash = (hash.rotate_left(23) ^ head_of(chunk)).wrapping_mul(MULTIPLIER);
@@ -44,7 +47,7 @@ impl Recent {
     /// Where changes of keys that begin with `head` are noted for ranges.
     #[inline]
     fn slot_of_head(place: Place, head: u64) -> usize {
-        let hash = (head ^ u64::from(place.table.0) << 48).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let hash = (head ^ table_bits(place)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (hash >> 32) as usize & (SLOTS - 1)
     }
 
@@ -63,14 +66,32 @@ impl Recent {
     /// The newest epoch on which an access to `target` may depend.
     #[inline]
     pub(crate) fn of(&self, place: Place, target: &LockTarget) -> u64 {
-        match target {
+        let noted = match target {
             LockTarget::Key(key) => self.slots[Self::slot(place, key)],
             LockTarget::Range { lower, upper: Some(upper) } if within_one_head(lower, upper) => {
                 self.slots[Self::slot_of_head(place, head_of(lower))]
             }
             LockTarget::Range { .. } => self.tables[place.table.at()],
-        }
+        };
+        noted.max(self.inherited)
     }
+
+    /// The newest epoch on which any access may depend.
+    pub(crate) fn newest(&self) -> u64 {
+        self.tables.iter().copied().fold(self.inherited, u64::max)
+    }
+
+    /// A partition has come here from a worker whose newest epoch is `epoch`.
+    pub(crate) fn inherit(&mut self, epoch: u64) {
+        self.inherited = self.inherited.max(epoch);
+    }
+}
+
+/// Bits all over a word that differ from table to table: a product takes those at its top no further down, so that equal keys
+/// of different tables would share a slot.
+#[inline]
+fn table_bits(place: Place) -> u64 {
+    u64::from(place.table.0).wrapping_mul(0xff51_afd7_ed55_8ccd)
 }
 
 /// Whether all keys of a range begin with the same eight bytes.
@@ -105,6 +126,19 @@ mod tests {
         let range = LockTarget::Range { lower: KeyBuf::new(), upper: None };
         assert_eq!(recent.of(place, &range), 100);
         assert_eq!(recent.of(Place { table: TableId(0), partition: 0 }, &range), 0);
+    }
+
+    #[test]
+    fn equal_keys_of_different_tables_are_told_apart() {
+        let mut recent = Recent::new(9);
+        (0..100_u64)
+            .for_each(|key| recent.note(Place { table: TableId(0), partition: 0 }, &key.encode(), Epoch(1)));
+        let taken = |table: u16| {
+            let place = Place { table: TableId(table), partition: 0 };
+            (0..100_u64).filter(|key| recent.of(place, &LockTarget::Key(key.encode())) > 0).count()
+        };
+        assert_eq!(taken(0), 100);
+        assert!((1..9).all(|table| taken(table) < 20), "collisions happen, but not to most keys");
     }
 
     #[test]

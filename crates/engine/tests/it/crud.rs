@@ -376,7 +376,7 @@ fn random_transactions_and_aborts_leave_what_a_model_says() {
         let workers = 1 + seed % 4;
         let mut engine = Engine::threads(two_tables(), workers as usize);
         random_history(&mut engine, workers, seed, 150).unwrap();
-        let Engine::Threads(db) = engine else { unreachable!("it runs on threads") };
+        let Engine::Threads(db, _) = engine else { unreachable!("it runs on threads") };
         db.verify().unwrap();
     });
 }

@@ -296,7 +296,7 @@ fn random_transactions_and_aborts_keep_rows_and_indexes_together() {
         let workers = 1 + seed % 4;
         let mut engine = Engine::threads(users(), workers as usize);
         random_history(&mut engine, workers, seed, 100).unwrap();
-        let Engine::Threads(db) = engine else { unreachable!("it runs on threads") };
+        let Engine::Threads(db, _) = engine else { unreachable!("it runs on threads") };
         verified(&db);
     });
 }

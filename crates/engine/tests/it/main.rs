@@ -5,12 +5,15 @@
 //!
 //! The tests of the planted bugs (module `planted`) exist in builds with the feature of that name.
 
+mod adaptation;
 mod bad_input;
 mod crud;
+mod durable;
 mod indexes;
 mod isolation;
 mod load;
 mod local_path;
 #[cfg(feature = "planted")]
 mod planted;
+mod recording;
 mod support;

@@ -80,6 +80,26 @@ fn an_index_entry_left_behind_is_caught() {
     });
 }
 
+#[test]
+fn an_end_that_is_not_passed_on_is_caught() {
+    caught(Bug::EndNotPassedOn, bank::few_accounts, bank::few);
+}
+
+#[test]
+fn locks_left_behind_by_a_move_are_caught() {
+    caught(Bug::LocksLeftBehind, lists::lists, lists::serializable);
+}
+
+#[test]
+fn undo_left_behind_by_a_move_is_caught() {
+    caught(Bug::UndoLeftBehind, bank::few_accounts, bank::few);
+}
+
+#[test]
+fn waiters_left_behind_by_a_move_are_caught() {
+    caught(Bug::WaitersLeftBehind, bank::few_accounts, bank::few);
+}
+
 // --- Damage at rest --------------------------------------------------------------------------------------------------
 
 /// A database of parents and children with indexes, damaged in one place: what `verify` says of it.

@@ -2,11 +2,12 @@
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use atrapos::sim::Simulation;
 use atrapos::{
-    Abort, Advice, Database, Index, IndexRef, LoadProgress, Route, Schema, Session, Statistics, Table,
-    TableRef, Tx, WorkerId, row,
+    Abort, Advice, Database, Index, IndexRef, Key, KeyBuf, LoadProgress, Route, Schema, Scheme, SchemeChange,
+    Session, Statistics, Table, TableRef, Tx, WorkerId, row,
 };
 
 /// Steps after which a simulation that has not come to rest is taken for stuck.
@@ -146,39 +147,96 @@ pub(crate) fn load_items(db: &Database, rows: u64, value: i64) {
 /// A database in either form: the same sessions run on both.
 #[expect(clippy::large_enum_variant, reason = "a test makes one of them")]
 pub(crate) enum Engine {
-    Simulated(Box<Simulation>),
-    Threads(Database),
+    Simulated(Box<Simulation>, Option<Shuffle>),
+    Threads(Database, Option<Shuffle>),
+}
+
+/// Changes the scheme at random while sessions run.
+#[derive(Clone, Debug)]
+pub(crate) struct Shuffle(Random);
+
+/// Partitions a shuffled family has at most.
+const PARTITIONS_MAX: usize = 12;
+
+impl Shuffle {
+    pub(crate) fn new(seed: u64) -> Shuffle {
+        Shuffle(Random::new(!seed))
+    }
+
+    /// Some changes that make sense one after the other. Keys are taken to be small numbers, or to begin with such.
+    pub(crate) fn changes(&mut self, scheme: &Scheme, workers: u64) -> Vec<SchemeChange> {
+        let Shuffle(random) = self;
+        let families: Vec<_> = scheme.families().collect();
+        let (family, tables) = &families[random.below(families.len() as u64) as usize];
+        let table = tables[random.below(tables.len() as u64) as usize];
+        let any = random.below(family.partitions() as u64) as usize;
+        let key = family.lower(any).map_or_else(KeyBuf::new, KeyBuf::from);
+        let to = WorkerId(random.below(workers) as u16);
+        match random.below(3) {
+            // Mostly where the rows are, now and then where there are none, or within what begins with one number.
+            0 if family.partitions() < PARTITIONS_MAX => {
+                let mut at = (random.below(100) >> random.below(5)).encode();
+                if random.chance(20) {
+                    at.extend_from_slice(&random.below(4).to_be_bytes());
+                }
+                if (0..family.partitions()).any(|index| family.lower(index) == Some(&*at)) || at.is_empty() {
+                    return Vec::new();
+                }
+                vec![SchemeChange::Split { table, at: at.clone() }, SchemeChange::Move { table, at, to }]
+            }
+            1 if any > 0 => {
+                let before = family.owner(any - 1);
+                vec![
+                    SchemeChange::Move { table, at: key.clone(), to: before },
+                    SchemeChange::Merge { table, at: key },
+                ]
+            }
+            _ => vec![SchemeChange::Move { table, at: key, to }],
+        }
+    }
 }
 
 impl Engine {
+    /// On simulated workers; with an odd seed, partitions are split, merged and moved all the time.
     pub(crate) fn simulated(schema: Schema, workers: usize, seed: u64) -> Engine {
-        Engine::Simulated(Box::new(simulate(schema, workers, seed)))
+        let shuffle = (seed % 2 == 1).then(|| Shuffle::new(seed));
+        Engine::Simulated(Box::new(simulate(schema, workers, seed)), shuffle)
+    }
+
+    /// On simulated workers that keep their partitions.
+    pub(crate) fn simulated_at_rest(schema: Schema, workers: usize, seed: u64) -> Engine {
+        Engine::Simulated(Box::new(simulate(schema, workers, seed)), None)
     }
 
     pub(crate) fn threads(schema: Schema, workers: usize) -> Engine {
-        Engine::Threads(open(schema, workers))
+        Engine::Threads(open(schema, workers), None)
+    }
+
+    /// On threads, while partitions are split, merged and moved all the time.
+    pub(crate) fn shuffled_threads(schema: Schema, workers: usize, seed: u64) -> Engine {
+        Engine::Threads(open(schema, workers), Some(Shuffle::new(seed)))
     }
 
     pub(crate) fn table<T: Table>(&self) -> TableRef<T> {
         match self {
-            Engine::Simulated(simulation) => simulation.table(),
-            Engine::Threads(db) => db.table(),
+            Engine::Simulated(simulation, _) => simulation.table(),
+            Engine::Threads(db, _) => db.table(),
         }
         .expect("the table is in the schema")
     }
 
     pub(crate) fn index<I: Index>(&self) -> IndexRef<I> {
         match self {
-            Engine::Simulated(simulation) => simulation.index(),
-            Engine::Threads(db) => db.index(),
+            Engine::Simulated(simulation, _) => simulation.index(),
+            Engine::Threads(db, _) => db.index(),
         }
         .expect("the index is in the schema")
     }
 
     pub(crate) fn statistics(&self) -> Statistics {
         match self {
-            Engine::Simulated(simulation) => simulation.statistics(),
-            Engine::Threads(db) => db.statistics(),
+            Engine::Simulated(simulation, _) => simulation.statistics(),
+            Engine::Threads(db, _) => db.statistics(),
         }
     }
 
@@ -189,12 +247,12 @@ impl Engine {
         procedure: impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static,
     ) -> Result<R, Abort> {
         match self {
-            Engine::Simulated(simulation) => {
+            Engine::Simulated(simulation, _) => {
                 let outcome = simulation.submit(&route, procedure);
                 assert!(simulation.run(STEPS_MAX), "a single transaction does not come to rest");
                 outcome.take().expect("a simulation at rest has no transaction under way")
             }
-            Engine::Threads(db) => db.run(route, procedure),
+            Engine::Threads(db, _) => db.run(route, procedure),
         }
     }
 
@@ -210,13 +268,16 @@ impl Engine {
     ) -> Result<Vec<R>, String> {
         let on = |at: usize| WorkerId(u16::try_from(at % workers).expect("few workers"));
         match self {
-            Engine::Simulated(simulation) => {
+            Engine::Simulated(simulation, shuffle) => {
                 let started: Vec<_> = (0..count)
                     .map(|at| {
                         let body = body.clone();
                         simulation.spawn_session(on(at), async move |session| body(&session, at).await)
                     })
                     .collect();
+                if let Some(shuffle) = shuffle {
+                    shuffle_simulated(simulation, shuffle, workers as u64)?;
+                }
                 let at_rest = simulation.run(STEPS_MAX);
                 let ended: Vec<_> = started.into_iter().filter_map(|session| session.take()).collect();
                 if !at_rest || ended.len() < count {
@@ -230,7 +291,7 @@ impl Engine {
                 }
                 Ok(ended)
             }
-            Engine::Threads(db) => {
+            Engine::Threads(db, shuffle) => {
                 let started: Vec<_> = (0..count)
                     .map(|at| {
                         let body = body.clone();
@@ -238,15 +299,54 @@ impl Engine {
                             .expect("the database is open")
                     })
                     .collect();
-                let ended =
-                    started.into_iter().map(|session| session.join().map_err(|abort| abort.to_string()));
-                let ended = ended.collect::<Result<Vec<_>, _>>()?;
+                let running = AtomicBool::new(true);
+                let ended = std::thread::scope(|scope| {
+                    if let Some(shuffle) = shuffle {
+                        let (db, running) = (&*db, &running);
+                        scope.spawn(move || {
+                            while running.load(Ordering::Relaxed) {
+                                let changes = shuffle.changes(&db.scheme(), workers as u64);
+                                db.repartition(changes).expect("the changes make sense");
+                            }
+                        });
+                    }
+                    let ended = started.into_iter().map(atrapos::SessionHandle::join);
+                    let ended: Result<Vec<_>, _> =
+                        ended.map(|end| end.map_err(|abort| abort.to_string())).collect();
+                    running.store(false, Ordering::Relaxed);
+                    ended
+                });
+                let ended = ended?;
                 db.verify().map_err(|error| error.to_string())?;
                 Ok(ended)
             }
         }
     }
 }
+
+/// Lets a simulation run while its scheme is changed, until its sessions have ended.
+fn shuffle_simulated(simulation: &mut Simulation, shuffle: &mut Shuffle, workers: u64) -> Result<(), String> {
+    // A run that takes longer is left to run without: then it comes to rest or never does.
+    for _ in 0..SHUFFLES_MAX {
+        let changes = shuffle.changes(&simulation.scheme(), workers);
+        let changed = simulation.repartition(changes);
+        let outcome = loop {
+            simulation.run_for(1 + shuffle.0.below(40));
+            if let Some(outcome) = changed.take() {
+                break outcome;
+            }
+        };
+        outcome.map_err(|abort| abort.to_string())?;
+        simulation.run_for(shuffle.0.below(60));
+        if simulation.tasks() == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Changes of the scheme during one run of sessions, at most.
+const SHUFFLES_MAX: u64 = 3_000;
 
 /// Runs a transaction again until it commits or ends for a reason that trying again does not cure.
 pub(crate) async fn until_done<R: Send + 'static>(

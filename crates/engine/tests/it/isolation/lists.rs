@@ -263,7 +263,7 @@ fn run_of(seed: u64) -> (u64, History, atrapos::Statistics) {
     let mut engine = Engine::simulated(lists(), 3, seed);
     let history = history(&mut engine, 3, seed, FEW).unwrap();
     let statistics = engine.statistics();
-    let Engine::Simulated(simulation) = engine else { unreachable!("it is simulated") };
+    let Engine::Simulated(simulation, _) = engine else { unreachable!("it is simulated") };
     (simulation.trace_hash(), history, statistics)
 }
 

@@ -34,7 +34,10 @@ fn simulated(
 /// Runs a scenario on real threads.
 fn threaded(count: u64, schema: fn() -> Schema, scenario: fn(&mut Engine, usize, u64) -> Result<(), String>) {
     for_seeds(count, |seed| {
-        let mut engine = Engine::threads(schema(), THREADS);
+        let mut engine = match seed % 2 {
+            0 => Engine::threads(schema(), THREADS),
+            _ => Engine::shuffled_threads(schema(), THREADS, seed),
+        };
         if let Err(wrong) = scenario(&mut engine, THREADS, seed) {
             panic!("with the choices of seed {seed}: {wrong}");
         }

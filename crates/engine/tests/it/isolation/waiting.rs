@@ -155,7 +155,7 @@ fn deadlocks_and_waits(
     let (mut deadlocks, mut waits, mut runs) = (0, 0, 0);
     for_seeds(count, |seed| {
         let workers = 2 + (seed % 3) as usize;
-        let mut engine = Engine::simulated(items(), workers, seed);
+        let mut engine = Engine::simulated_at_rest(items(), workers, seed);
         if let Err(wrong) = scenario(&mut engine, workers, seed) {
             panic!("with seed {seed}: {wrong}");
         }
@@ -334,7 +334,7 @@ fn hundreds_of_transactions_that_want_the_same_rows_all_commit() {
         let mut engine = Engine::threads(items(), workers);
         insert(&mut engine, (0..100).collect()).unwrap();
         let items = engine.table::<Items>();
-        let Engine::Threads(db) = engine else { unreachable!("it runs on threads") };
+        let Engine::Threads(db, _) = engine else { unreachable!("it runs on threads") };
         let submitted: Vec<_> = (0..500_u64)
             .map(|at| {
                 let (first, second) = (at * 7 % 100, (at * 13 + 1) % 100);

@@ -3,7 +3,7 @@
 
 mod crash;
 mod failures;
+pub(crate) mod notes;
 #[cfg(feature = "planted")]
 mod planted;
 mod reopen;
-mod support;

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use atrapos::planted::{Bug, with};
 
-use crate::support::crash_once;
+use crate::durable::notes::{crash_once, read_what_has_moved};
 
 fn caught(bug: Bug) {
     for seed in 0..400 {
@@ -30,4 +30,9 @@ fn telling_a_reader_early_is_caught() {
 #[test]
 fn a_skipped_record_is_caught() {
     caught(Bug::LastRecordSkipped);
+}
+
+#[test]
+fn taking_for_durable_what_has_moved_is_caught() {
+    assert_eq!(with(Bug::NewestNotInherited, || read_what_has_moved(1)), (true, true, true));
 }

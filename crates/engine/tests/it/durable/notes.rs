@@ -7,9 +7,12 @@ use std::sync::Arc;
 
 use atrapos::sim::Simulation;
 use atrapos::{
-    Abort, AbortReason, Builder, Database, Index, Route, Schema, Session, Table, TableRef, WorkerId, row,
+    Abort, AbortReason, Builder, Database, Index, Route, Schema, SchemeChange, Session, Table, TableRef, Tx,
+    WorkerId, row,
 };
 use atrapos_durability::file::ModelFiles;
+
+use crate::support::{Random, Shuffle};
 
 row! {
     #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,24 +73,6 @@ pub(crate) fn files() -> ModelFiles {
     files
 }
 
-/// A small generator (SplitMix64).
-#[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-}
-
 /// Rows that each client writes in one transaction, all with the same number.
 const ROWS: u64 = 3;
 
@@ -120,27 +105,30 @@ pub(crate) fn note(client: usize, number: u64) -> Note {
     Note { client: client as u32, number, text }
 }
 
-/// Writes number `number` into all rows of the client; every other transaction the extra row is there.
-pub(crate) async fn write(
-    session: &Session,
+/// Writes number `number` into all rows of the client; with an odd number the extra row is there, with an even one not.
+pub(crate) async fn change(
+    tx: &mut Tx<'_>,
     notes: TableRef<Notes>,
     client: usize,
     number: u64,
 ) -> Result<(), Abort> {
-    let keys = keys_of(client);
+    for key in keys_of(client) {
+        let new = note(client, number);
+        if tx.update(notes, key, move |row| *row = new).await?.is_none() {
+            tx.insert(notes, key, note(client, number)).await?;
+        }
+    }
+    if number % 2 == 1 {
+        tx.run(notes.insert_if_absent(extra_of(client), note(client, number))).await.map(drop)
+    } else {
+        tx.delete(notes, extra_of(client)).await.map(drop)
+    }
+}
+
+async fn write(session: &Session, notes: TableRef<Notes>, client: usize, number: u64) -> Result<(), Abort> {
     session
-        .run(&notes.at(&keys[0]), async move |tx| {
-            for key in keys {
-                let new = note(client, number);
-                if tx.update(notes, key, move |row| *row = new).await?.is_none() {
-                    tx.insert(notes, key, note(client, number)).await?;
-                }
-            }
-            if number % 2 == 1 {
-                tx.run(notes.insert_if_absent(extra_of(client), note(client, number))).await?;
-            } else {
-                tx.delete(notes, extra_of(client)).await?;
-            }
+        .run(&notes.at(&keys_of(client)[0]), async move |tx| {
+            change(tx, notes, client, number).await?;
             // Now and then a transaction changes its mind.
             if number % 7 == 3 { Err(Abort::user("changed its mind")) } else { Ok(()) }
         })
@@ -148,11 +136,7 @@ pub(crate) async fn write(
 }
 
 /// The numbers in a client's rows, as one transaction sees them.
-pub(crate) async fn read(
-    session: &Session,
-    notes: TableRef<Notes>,
-    client: usize,
-) -> Result<[Option<u64>; 3], Abort> {
+async fn read(session: &Session, notes: TableRef<Notes>, client: usize) -> Result<[Option<u64>; 3], Abort> {
     let keys = keys_of(client);
     session
         .run(&notes.at(&keys[0]), async move |tx| {
@@ -177,7 +161,7 @@ pub(crate) fn start_clients(
     let witnesses: Witnesses = Rc::new(RefCell::new(vec![Witness::default(); clients]));
     for client in 0..clients {
         let witnesses = Rc::clone(&witnesses);
-        let mut random = Random(seed ^ (client as u64) << 32);
+        let mut random = Random::new(seed).part(client);
         let _ = simulation.spawn_session(WorkerId((client % workers) as u16), async move |session| {
             for number in 1..=transactions {
                 if random.below(3) == 0 {
@@ -240,7 +224,7 @@ pub(crate) fn judge(files: &ModelFiles, workers: usize, witnesses: &[Witness]) -
 
 /// One run of clients on a simulation that is cut off somewhere, and the judgement.
 pub(crate) fn crash_once(seed: u64) -> Result<(), String> {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let workers = 1 + random.below(3) as usize;
     let streams = 1 + random.below(workers as u64) as usize;
     let files = files();
@@ -248,9 +232,44 @@ pub(crate) fn crash_once(seed: u64) -> Result<(), String> {
         Simulation::durable(schema(), workers, streams, seed, Arc::new(files.clone()), directory())
             .map_err(|error| error.to_string())?;
     let witnesses = start_clients(&simulation, workers, 6, 40, seed);
-    simulation.run_for(random.below(30_000));
+    let steps = random.below(30_000);
+    if random.below(2) == 0 {
+        simulation.run_for(steps);
+    } else {
+        let mut shuffle = Shuffle::new(seed);
+        let mut changed = None;
+        for _ in 0..steps / 20 {
+            // One change after the other; the crash comes in the middle of one, mostly.
+            if changed.as_ref().is_none_or(|changed: &atrapos::sim::Outcome<_>| changed.take().is_some()) {
+                let changes = shuffle.changes(&simulation.scheme(), workers as u64);
+                changed = Some(simulation.repartition(changes));
+            }
+            simulation.run_for(20);
+        }
+    }
     let after = if random.below(2) == 0 { files.power_cut(random.next()) } else { files.kill() };
     let known = witnesses.borrow().clone();
     drop(simulation);
     judge(&after, 1 + random.below(3) as usize, &known).map(drop)
+}
+
+/// A row is written, its partition goes to another worker before the write is durable, and the row is read there. Returns
+/// whether the move came to its end, whether the reader was told before the device was done, and whether it was after.
+pub(crate) fn read_what_has_moved(seed: u64) -> (bool, bool, bool) {
+    let mut simulation = Simulation::durable(schema(), 2, 2, seed, Arc::new(files()), directory())
+        .expect("the model takes it");
+    let notes = simulation.table::<Notes>().expect("it is in the schema");
+    let from = simulation.scheme().family(notes.id()).owner(0);
+    let to = WorkerId(1 - from.0);
+    let written = simulation.submit(&notes.at(&0), async move |tx| tx.insert(notes, 0, note(0, 1)).await);
+    simulation.run_workers_for(300);
+    assert!(written.take().is_none(), "nobody is told before it is durable");
+    let moved = simulation.repartition(vec![SchemeChange::move_to(notes, &0, to)]);
+    simulation.run_workers_for(600);
+    let is_moved = matches!(moved.take(), Some(Ok(report)) if report.moves == 1);
+    let read = simulation.submit(&Route::worker(to), async move |tx| Ok(tx.get(notes, 0).await?.is_some()));
+    simulation.run_workers_for(600);
+    let early = read.take();
+    assert!(simulation.run(1_000_000));
+    (is_moved, early.is_some(), early.or_else(|| read.take()) == Some(Ok(true)))
 }

@@ -2,9 +2,9 @@
 //! there when the database is opened again.
 
 use atrapos::{Abort, AbortReason, Database};
-use atrapos_durability::file::{Fault, FaultKind, ModelFiles, Times};
+use atrapos_durability::file::{CallKind, Fault, FaultKind, ModelFiles, Times};
 
-use crate::support::{KEYS, Notes, builder, directory, files, note};
+use crate::durable::notes::{KEYS, Notes, builder, directory, files, note};
 
 fn insert(db: &Database, key: u64) -> Result<(), Abort> {
     let notes = db.table::<Notes>().unwrap();
@@ -44,6 +44,25 @@ fn a_failed_sync_stops_writing_and_reading_what_is_not_durable() {
     // What was not acknowledged may have been written all the same; what was refused has not been.
     let left = keys(&files.power_cut(1));
     assert!(left == [1] || left == [1, 2], "{left:?}");
+}
+
+#[test]
+fn what_a_checkpoint_replaces_may_stay() {
+    let files = files();
+    let db = builder(&files, 2).segment_bytes(4 << 10).open(directory()).unwrap();
+    db.checkpoint().unwrap();
+    (0..40).for_each(|key| insert(&db, key).unwrap());
+    // The first removal is part of publishing the manifest; the next ones are of what it replaces.
+    let fault = Fault { at: 2, calls: Some(CallKind::Remove), kind: FaultKind::Eio, times: Times::Forever };
+    files.set_fault(fault);
+    assert_eq!(db.checkpoint().unwrap().number, 2, "it counts all the same");
+    assert!(db.warnings().iter().any(|warning| warning.contains("/data/notes/")), "{:?}", db.warnings());
+    insert(&db, 40).unwrap();
+    files.clear_fault();
+    assert_eq!(keys(&files.power_cut(3)).len(), 41);
+    db.checkpoint().unwrap();
+    insert(&db, 41).unwrap();
+    assert_eq!(keys(&files.power_cut(4)).len(), 42);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use atrapos::{
     Abort, AbortReason, Database, Durability, KeyRange, LoadProgress, OpenError, Schema, Table, row,
 };
 
-use crate::support::{ByNumber, KEYS, Note, Notes, builder, directory, files, note, schema};
+use crate::durable::notes::{ByNumber, KEYS, Note, Notes, builder, directory, files, note, schema};
 
 fn fill(db: &Database, from: u64, to: u64) {
     let notes = db.table::<Notes>().unwrap();
@@ -128,6 +128,38 @@ fn what_is_loaded_is_durable_when_the_load_returns() {
         2 * KEYS,
         "rows and index entries come from the checkpoint"
     );
+}
+
+#[test]
+fn a_load_and_a_checkpoint_take_turns() {
+    let files = files();
+    let db = builder(&files, 2).open(directory()).unwrap();
+    let notes = db.table::<Notes>().unwrap();
+    let (loading, is_loading) = std::sync::mpsc::channel();
+    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
+    let may_go_on = Arc::new(std::sync::Mutex::new(may_go_on));
+    std::thread::scope(|scope| {
+        let load = scope.spawn(|| {
+            db.load(&LoadProgress::default(), move |loader| {
+                for key in loader.share_of(notes, 0, KEYS - 1).into_iter().flatten() {
+                    loader.add(notes, &key, &note(key as usize, key))?;
+                }
+                if loader.worker().0 == 1 {
+                    loading.send(()).unwrap();
+                    may_go_on.lock().unwrap().recv().unwrap();
+                }
+                Ok(())
+            })
+        });
+        is_loading.recv().unwrap();
+        // In the middle of the load: it must not see the half that the first worker has.
+        let checkpoint = scope.spawn(|| db.checkpoint());
+        go_on.send(()).unwrap();
+        assert_eq!(load.join().unwrap(), Ok(KEYS));
+        let checkpoint = checkpoint.join().unwrap().unwrap();
+        assert_eq!((checkpoint.number, checkpoint.rows), (2, 2 * KEYS), "the first is that of the load");
+    });
+    assert_eq!(contents(&builder(&files.power_cut(1), 1).open(directory()).unwrap()), contents(&db));
 }
 
 #[test]

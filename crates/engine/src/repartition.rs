@@ -1,0 +1,553 @@
+//! Changing the scheme while transactions go on: splits, merges and moves, one partition at a time (`ATraPos §V-D`, which stops
+//! everything; thesis §4.4).
+//!
+//! # How it works
+//!
+//! A *coordinator*, a task of one worker, carries out one change after the other; there is one coordinator at a time. Each
+//! change concerns one partition of a family: the trees of all its tables and indexes that have this key range.
+//!
+//! 1. The owner makes the change between two tasks, so that no transaction is in the middle of anything. Splitting and
+//!    joining trees touches one path; whoever is suspended on the partition has locks, undo and waits, and these are put
+//!    where the rows are now. Nothing depends on the number of rows.
+//! 2. In a move, the owner hands everything to the new owner in one message: trees, version counters, monitoring, and for each
+//!    transaction what it holds and how to undo it. From then on it passes on what still comes here.
+//! 3. The coordinator tells all other workers, and who routes requests from outside.
+//!
+//! # Why nothing is lost
+//!
+//! - *Rows* are in one tree at any time, and a tree is with one worker, or in the message between two.
+//! - *Locks*: every lock that is held is noted in the branch of its transaction; so the lock tables of the changed partitions
+//!   are built anew from the branches. Locks that were compatible remain so.
+//! - *Waits*: who waits for a lock of a changed partition is woken and looks again where the data is, in the order of
+//!   arrival. In a move it sends its action on to the new owner.
+//! - *Actions on the way* that come to a worker that is not the owner any more are passed on (see [`crate::tx`]). Messages
+//!   between two workers keep their order, so they come after the partition.
+//! - *Ends*: a transaction's home learns of no moves. A worker that has passed on data or actions of a transaction passes
+//!   on its end. If the home itself passes on data, the new owner becomes a participant.
+//! - *Durability*: redo names tables and keys, and versions go with the partition, so the WAL does not depend on the
+//!   scheme, and neither does recovery. What was committed and is not durable yet counts for every reader at the new owner
+//!   ([`Recent::inherit`](crate::wal::Recent)).
+//!
+//! Invariant: a change that fails leaves everything as it was.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use atrapos_runtime::{Lost, Reply, TaskId, Ticks, WorkerId};
+use atrapos_storage::lock::{LockTable, LockTicket};
+use atrapos_storage::{DisplayKey, Key, KeyBuf};
+
+use crate::abort::{Abort, AbortReason};
+use crate::branch::{Branch, Carried};
+use crate::partition::{Partition, Place};
+use crate::planted::{Bug, planted};
+use crate::routing::{FamilyScheme, Scheme};
+use crate::schema::{Table, TableId, TableRef};
+use crate::section::EngineSection;
+use crate::shard::EngineWorker;
+use crate::tx::BranchRef;
+use crate::waits::WaitState;
+
+/// A change of the scheme. It concerns the family of the table: all tables and indexes that are cut at the same keys.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SchemeChange {
+    /// The partition that holds `at` ends there, and a new one on the same worker begins.
+    Split {
+        /// A table or index of the family.
+        table: TableId,
+        /// First key of the new partition, encoded.
+        at: KeyBuf,
+    },
+    /// The partition that begins at `at` joins the one before it, which is on the same worker.
+    Merge {
+        /// A table or index of the family.
+        table: TableId,
+        /// First key of the partition that ends to exist, encoded.
+        at: KeyBuf,
+    },
+    /// The partition that holds `at` goes to another worker.
+    Move {
+        /// A table or index of the family.
+        table: TableId,
+        /// A key of the partition, encoded; the empty key is in the first one.
+        at: KeyBuf,
+        /// The new owner.
+        to: WorkerId,
+    },
+}
+
+impl SchemeChange {
+    /// The partition that holds `at` ends there.
+    #[must_use]
+    pub fn split<T: Table>(table: TableRef<T>, at: &T::Key) -> SchemeChange {
+        SchemeChange::Split { table: table.id, at: at.encode() }
+    }
+
+    /// The partition that begins at `at` joins the one before it.
+    #[must_use]
+    pub fn merge<T: Table>(table: TableRef<T>, at: &T::Key) -> SchemeChange {
+        SchemeChange::Merge { table: table.id, at: at.encode() }
+    }
+
+    /// The partition that holds `at` goes to worker `to`.
+    #[must_use]
+    pub fn move_to<T: Table>(table: TableRef<T>, at: &T::Key, to: WorkerId) -> SchemeChange {
+        SchemeChange::Move { table: table.id, at: at.encode(), to }
+    }
+
+    fn table(&self) -> TableId {
+        match self {
+            SchemeChange::Split { table, .. }
+            | SchemeChange::Merge { table, .. }
+            | SchemeChange::Move { table, .. } => *table,
+        }
+    }
+}
+
+/// What changes of the scheme have taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepartitionReport {
+    /// Partitions split.
+    pub splits: u64,
+    /// Partitions joined to the ones before them.
+    pub merges: u64,
+    /// Partitions that went to other workers.
+    pub moves: u64,
+    /// Time for which owners did nothing else, in all.
+    pub owner_time: Duration,
+    /// The longest time for which an owner did nothing else.
+    pub longest: Duration,
+}
+
+impl RepartitionReport {
+    fn add_time(&mut self, time: Duration) {
+        self.owner_time += time;
+        self.longest = self.longest.max(time);
+    }
+}
+
+/// Today's scheme, for those who hand in requests from outside.
+#[derive(Debug)]
+pub(crate) struct SchemeBoard(RwLock<Arc<Scheme>>);
+
+impl SchemeBoard {
+    pub(crate) fn new(scheme: Arc<Scheme>) -> SchemeBoard {
+        SchemeBoard(RwLock::new(scheme))
+    }
+
+    pub(crate) fn scheme(&self) -> Arc<Scheme> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn show(&self, family: usize, scheme: &Arc<FamilyScheme>) {
+        let mut board = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let changed = board.with_family(family, Arc::clone(scheme));
+        *board = Arc::new(changed);
+    }
+}
+
+/// After each change, this many times its owners' time passes before the next: transactions that have looked up data in a tree
+/// that was cut look it up again, so a change costs more than its owner's time.
+const GENTLE: u32 = 24;
+
+/// The shortest time between two changes.
+const PAUSE_MIN: Duration = Duration::from_micros(300);
+
+/// The longest.
+const PAUSE_MAX: Duration = Duration::from_millis(2);
+
+/// Carries out changes, in order, as a task of `worker`. Nobody else may do so at the same time.
+///
+/// # Errors
+/// A change that makes no sense; those before it have been made.
+pub(crate) async fn carry_out(
+    worker: &Rc<EngineWorker>,
+    changes: Vec<SchemeChange>,
+    board: &SchemeBoard,
+) -> Result<RepartitionReport, Abort> {
+    let mut report = RepartitionReport::default();
+    let mut done = Ok(());
+    for change in changes {
+        let before = report.owner_time;
+        done = carry_out_one(worker, change, board, &mut report).await;
+        if done.is_err() {
+            break;
+        }
+        if !worker.clock().is_virtual() {
+            let pause = (report.owner_time - before) * GENTLE;
+            let pause = pause.clamp(PAUSE_MIN, PAUSE_MAX);
+            worker.sleep_until(Ticks(worker.now().0 + worker.clock().ticks(pause).0)).await;
+        }
+    }
+    // When this returns, no worker has an older scheme.
+    for other in 0..worker.workers() {
+        let answer: Result<(), Lost> = worker
+            .call(WorkerId(other as u16), |worker: &Rc<EngineWorker>, reply: Reply<()>| {
+                reply.send(worker, ());
+            })
+            .await;
+        answer.map_err(|Lost| Abort::shutting_down())?;
+    }
+    done.map(|()| report)
+}
+
+async fn carry_out_one(
+    worker: &Rc<EngineWorker>,
+    change: SchemeChange,
+    board: &SchemeBoard,
+    report: &mut RepartitionReport,
+) -> Result<(), Abort> {
+    let table = change.table();
+    let catalog = &worker.shard().catalog;
+    let Some(meta) = catalog.tables.get(table.at()) else {
+        return Err(misuse(format!(
+            "the database has no table number {}; name one of its {} tables and indexes",
+            table.at(),
+            catalog.tables.len()
+        )));
+    };
+    let (family, name) = (meta.family, meta.name);
+    let today = Arc::clone(&worker.shard().tables.borrow().shards[table.at()].scheme);
+    let (owner, scheme, made) = match change {
+        SchemeChange::Split { at, .. } => {
+            let Some(scheme) = today.split(&at) else {
+                return Err(misuse(format!(
+                    "table '{name}' has a partition that begins at key {} already; split at another key",
+                    DisplayKey(&at)
+                )));
+            };
+            let (scheme, owner) = (Arc::new(scheme), today.owner(today.partition_of(&at)));
+            let split = Arc::clone(&scheme);
+            report.splits += 1;
+            (owner, scheme, call(worker, owner, move |worker| split_here(worker, family, &at, &split)).await?)
+        }
+        SchemeChange::Merge { at, .. } => {
+            let Some(scheme) = today.merge(&at) else {
+                return Err(misuse(format!(
+                    "no partition of table '{name}' begins at key {}; merge at the first key of one",
+                    DisplayKey(&at)
+                )));
+            };
+            let right = today.partition_of(&at);
+            let (owner, other) = (today.owner(right - 1), today.owner(right));
+            if owner != other {
+                return Err(misuse(format!(
+                    "the partitions of table '{name}' that meet at key {} are on workers {} and {}; move one of them first",
+                    DisplayKey(&at),
+                    owner.0,
+                    other.0
+                )));
+            }
+            let scheme = Arc::new(scheme);
+            let merged = Arc::clone(&scheme);
+            report.merges += 1;
+            (
+                owner,
+                scheme,
+                call(worker, owner, move |worker| merge_here(worker, family, &at, &merged)).await?,
+            )
+        }
+        SchemeChange::Move { at, to, .. } => {
+            if to.index() >= worker.workers() {
+                return Err(misuse(format!(
+                    "there is no worker {}; the database has workers 0 to {}",
+                    to.0,
+                    worker.workers() - 1
+                )));
+            }
+            let index = today.partition_of(&at);
+            let owner = today.owner(index);
+            if owner == to {
+                return Ok(());
+            }
+            let scheme = Arc::new(today.moved(index, to));
+            let moved = Arc::clone(&scheme);
+            let number = today.number(index);
+            let sent = worker.call(owner, move |worker, reply| {
+                move_away(worker, family, number, to, &moved, reply);
+            });
+            report.moves += 1;
+            (owner, scheme, sent.await.map_err(|Lost| Abort::shutting_down())?)
+        }
+    };
+    made.into_iter().for_each(|ticks| {
+        report.add_time(Duration::from_nanos(worker.clock().ns(ticks)));
+    });
+    for other in (0..worker.workers()).map(|other| WorkerId(other as u16)).filter(|other| *other != owner) {
+        let scheme = Arc::clone(&scheme);
+        // The coordinator goes on with the new scheme at once; the others when it reaches them.
+        if other == worker.id() {
+            adopt(worker, family, &scheme);
+        } else {
+            worker.send(other, move |worker| adopt(worker, family, &scheme));
+        }
+    }
+    board.show(family, &scheme);
+    Ok(())
+}
+
+fn misuse(why: String) -> Abort {
+    Abort::explained(AbortReason::Misuse, why)
+}
+
+/// Runs a change at the owner. The coordinator's own worker is asked by a message as well, since a change is made between tasks.
+async fn call(
+    worker: &Rc<EngineWorker>,
+    owner: WorkerId,
+    change: impl FnOnce(&Rc<EngineWorker>) -> Result<Ticks, Abort> + Send + 'static,
+) -> Result<Vec<Ticks>, Abort> {
+    let sent = worker.call(owner, move |worker, reply: Reply<Result<Ticks, Abort>>| {
+        let made = change(worker);
+        reply.send(worker, made);
+    });
+    sent.await.map_err(|Lost| Abort::shutting_down())?.map(|ticks| vec![ticks])
+}
+
+/// The tables and indexes of a family.
+fn tables_of(worker: &EngineWorker, family: usize) -> Vec<TableId> {
+    let tables = &worker.shard().catalog.tables;
+    (0..tables.len()).filter(|at| tables[*at].family == family).map(|at| TableId(at as u16)).collect()
+}
+
+/// Uses another scheme of a family from now on, unless this worker has it already.
+fn adopt(worker: &EngineWorker, family: usize, scheme: &Arc<FamilyScheme>) {
+    let shard = worker.shard();
+    let family = tables_of(worker, family);
+    let mut tables = shard.tables.borrow_mut();
+    if tables.shards[family[0].at()].scheme.version() >= scheme.version() {
+        return;
+    }
+    tables.adopt(&family, scheme);
+    drop(tables);
+    shard.scheme_changes.set(shard.scheme_changes.get() + 1);
+    shard.lookups.outdate();
+}
+
+/// At the owner: splits a partition.
+fn split_here(
+    worker: &Rc<EngineWorker>,
+    family: usize,
+    cut: &KeyBuf,
+    scheme: &Arc<FamilyScheme>,
+) -> Result<Ticks, Abort> {
+    let began = worker.now();
+    let section = EngineSection::enter();
+    let shard = worker.shard();
+    let index = scheme.partition_of(cut);
+    let (left, right) = (scheme.number(index - 1), scheme.number(index));
+    let family_tables = tables_of(worker, family);
+    let mut halves: Vec<(Place, Box<Partition>)> = Vec::new();
+    {
+        let mut tables = shard.tables.borrow_mut();
+        for table in &family_tables {
+            let partition = tables.partition_mut(Place { table: *table, partition: left });
+            match partition.split(cut) {
+                Ok(half) => halves.push((Place { table: *table, partition: right }, Box::new(half))),
+                Err(error) => {
+                    for (place, half) in halves {
+                        // What was one path a moment ago is joined again without new pages.
+                        let joined =
+                            tables.partition_mut(Place { partition: left, ..place }).join(cut, *half);
+                        assert!(joined.is_ok(), "a tree that was just split could not be joined again");
+                    }
+                    section.leave();
+                    return Err(Abort::explained(AbortReason::OutOfMemory, error.to_string()));
+                }
+            }
+        }
+    }
+    let woken = unsettle(worker, &family_tables, left);
+    {
+        let mut tables = shard.tables.borrow_mut();
+        halves.into_iter().for_each(|(place, half)| tables.put(place, half));
+        shard.each_branch(|_, branch| branch.borrow_mut().renumber(&family_tables, left, Some(cut), right));
+        relock(worker, &mut tables, &family_tables, &[left, right]);
+    }
+    adopt(worker, family, scheme);
+    woken.into_iter().for_each(|task| worker.wake(task));
+    section.leave();
+    Ok(worker.now().since(began))
+}
+
+/// At the owner: joins a partition to the one before it.
+fn merge_here(
+    worker: &Rc<EngineWorker>,
+    family: usize,
+    cut: &KeyBuf,
+    scheme: &Arc<FamilyScheme>,
+) -> Result<Ticks, Abort> {
+    let began = worker.now();
+    let section = EngineSection::enter();
+    let shard = worker.shard();
+    let family_tables = tables_of(worker, family);
+    let today = Arc::clone(&shard.tables.borrow().shards[family_tables[0].at()].scheme);
+    let index = today.partition_of(cut);
+    let (left, right) = (today.number(index - 1), today.number(index));
+    {
+        let mut tables = shard.tables.borrow_mut();
+        for (at, table) in family_tables.iter().enumerate() {
+            let place = |partition| Place { table: *table, partition };
+            let half = tables.take(place(right));
+            let Err((half, error)) = tables.partition_mut(place(left)).join(cut, *half) else { continue };
+            tables.put(place(right), half);
+            for table in &family_tables[..at] {
+                let place = |partition| Place { table: *table, partition };
+                let half = tables.partition_mut(place(left)).split(cut);
+                let half = half.expect("a tree that was just joined can be split again");
+                tables.put(place(right), Box::new(half));
+            }
+            section.leave();
+            return Err(Abort::explained(AbortReason::OutOfMemory, error));
+        }
+    }
+    let mut woken = unsettle(worker, &family_tables, left);
+    woken.extend(unsettle(worker, &family_tables, right));
+    {
+        let mut tables = shard.tables.borrow_mut();
+        shard.each_branch(|_, branch| branch.borrow_mut().renumber(&family_tables, right, None, left));
+        relock(worker, &mut tables, &family_tables, &[left]);
+    }
+    adopt(worker, family, scheme);
+    woken.into_iter().for_each(|task| worker.wake(task));
+    section.leave();
+    Ok(worker.now().since(began))
+}
+
+/// A partition on its way to another worker, with everything that belongs to it.
+struct Moving {
+    family: usize,
+    number: u32,
+    partitions: Vec<Partition>,
+    /// What suspended transactions hold on it.
+    carried: Vec<Carried>,
+    /// The newest epoch of what was committed where it was.
+    newest: u64,
+    scheme: Arc<FamilyScheme>,
+}
+
+/// At the owner: hands a partition to another worker. The answer, how long both took, comes from there.
+fn move_away(
+    worker: &Rc<EngineWorker>,
+    family: usize,
+    number: u32,
+    to: WorkerId,
+    scheme: &Arc<FamilyScheme>,
+    reply: Reply<Vec<Ticks>>,
+) {
+    let began = worker.now();
+    let section = EngineSection::enter();
+    let shard = worker.shard();
+    let family_tables = tables_of(worker, family);
+    let mut woken = unsettle(worker, &family_tables, number);
+    if planted(Bug::WaitersLeftBehind) {
+        woken.clear();
+    }
+    let mut carried = Vec::new();
+    let recent = shard.hardening.as_ref().map(|hardening| hardening.recent.borrow());
+    shard.each_branch(|owner, branch| {
+        let taken = branch.borrow_mut().carry_off(owner, &family_tables, number, recent.as_deref());
+        let Some((taken, places)) = taken else { return };
+        carried.push(taken);
+        branch.pass_to(to);
+        shard.waits.borrow_mut().move_up(owner, &places);
+    });
+    let newest = recent.as_ref().map_or(0, |recent| recent.newest());
+    drop(recent);
+    let partitions = {
+        let mut tables = shard.tables.borrow_mut();
+        let take = |table: &TableId| *tables.take(Place { table: *table, partition: number });
+        family_tables.iter().map(take).collect()
+    };
+    adopt(worker, family, scheme);
+    let moving = Moving { family, number, partitions, carried, newest, scheme: Arc::clone(scheme) };
+    let took = worker.now().since(began);
+    worker.send(to, move |worker| {
+        let arrived = take_in(worker, moving);
+        reply.send(worker, vec![took, arrived]);
+    });
+    // They send their actions after it.
+    woken.into_iter().for_each(|task| worker.wake(task));
+    section.leave();
+}
+
+/// At the new owner: takes a partition in.
+fn take_in(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
+    let began = worker.now();
+    let section = EngineSection::enter();
+    let shard = worker.shard();
+    let Moving { family, number, partitions, carried, newest, scheme } = moving;
+    let family_tables = tables_of(worker, family);
+    if let Some(hardening) = &shard.hardening
+        && !planted(Bug::NewestNotInherited)
+    {
+        hardening.recent.borrow_mut().inherit(newest);
+    }
+    {
+        let mut tables = shard.tables.borrow_mut();
+        for (table, mut partition) in family_tables.iter().zip(partitions) {
+            partition.tree.allocate_from(Arc::clone(&shard.memory));
+            partition.locks = LockTable::new();
+            tables.put(Place { table: *table, partition: number }, Box::new(partition));
+        }
+    }
+    adopt(worker, family, &scheme);
+    for carried in carried {
+        let owner = carried.owner;
+        let branch = shard.branch_of(worker, owner);
+        let first = branch.borrow().held.len();
+        branch.borrow_mut().take_in(carried);
+        let branch = branch.borrow();
+        let mut tables = shard.tables.borrow_mut();
+        for held in &branch.held[first..] {
+            tables.partition_mut(held.place).locks.enter(owner, &held.target, held.mode);
+        }
+    }
+    section.leave();
+    worker.now().since(began)
+}
+
+/// Makes everybody who waits for a lock of a partition look again for its data. Returns their tasks, in order of arrival: to
+/// be woken when the partition is where it will be.
+fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskId> {
+    let shard = worker.shard();
+    let mut waiting: Vec<(LockTicket, TaskId)> = Vec::new();
+    for (ticket, wait) in shard.waits.borrow_mut().iter_mut() {
+        if wait.place.partition != number || !family.contains(&wait.place.table) {
+            continue;
+        }
+        match wait.state {
+            WaitState::Queued => waiting.push((ticket, wait.task)),
+            // It holds the lock, but the rows may be elsewhere when it goes on. Its task has been woken.
+            WaitState::Granted => wait.state = WaitState::Moved,
+            WaitState::Moved | WaitState::Refused(_) => {}
+        }
+    }
+    for (ticket, _) in &waiting {
+        // What is not held is not noted any more; it will be, where the data is then.
+        let noted = shard.waits.borrow_mut().get_mut(*ticket).map(|wait| {
+            wait.state = WaitState::Moved;
+            (wait.owner, wait.held)
+        });
+        if let Some((owner, at)) = noted {
+            shard.forget_access(owner, at);
+        }
+    }
+    waiting.sort_unstable_by_key(|(ticket, _)| ticket.0);
+    waiting.into_iter().map(|(_, task)| task).collect()
+}
+
+/// Builds the lock tables of some partitions anew from what transactions hold.
+fn relock(worker: &EngineWorker, tables: &mut crate::partition::Tables, family: &[TableId], numbers: &[u32]) {
+    let is_in = |place: Place| numbers.contains(&place.partition) && family.contains(&place.table);
+    for table in family {
+        for number in numbers {
+            tables.partition_mut(Place { table: *table, partition: *number }).locks = LockTable::new();
+        }
+    }
+    worker.shard().each_branch(|owner, branch: &BranchRef| {
+        let branch: &RefCell<Branch> = branch;
+        branch.borrow().lock_again(owner, is_in, tables);
+    });
+}

@@ -1,0 +1,326 @@
+//! What the engine keeps for a transaction at its home worker, and how the transaction ends.
+//!
+//! Owns: the states of a transaction between its beginning and its end ([`TxCore`]), and the right to end it ([`Scope`]).
+//! Never: runs an action.
+//!
+//! Invariant: a transaction ends exactly once, whatever becomes of its procedure.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use atrapos_durability::wal::Epoch;
+use atrapos_runtime::WorkerId;
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::LockOwner;
+
+use crate::abort::{Abort, AbortReason};
+use crate::action::Follower;
+use crate::branch::Branch;
+use crate::monitor::Partner;
+use crate::planted::{Bug, planted};
+use crate::schema::TableId;
+use crate::section::EngineSection;
+use crate::shard::EngineWorker;
+use crate::trace::{Stage, Trace};
+use crate::wal::Hardening;
+
+/// What the engine keeps for a transaction at its home worker. Recycled.
+#[derive(Debug, Default)]
+pub(crate) struct TxCore {
+    /// Its number as an owner of locks; zero as long as nobody needs one.
+    owner: Cell<u64>,
+    /// The number of its first attempt: attempts made after a deadlock keep their seniority.
+    pub(crate) age: Cell<u64>,
+    pub(crate) home: RefCell<Branch>,
+    /// Other workers on which it has run actions.
+    pub(crate) participants: RefCell<Vec<WorkerId>>,
+    /// Set when an action failed: the transaction can only abort, for this reason.
+    doomed: RefCell<Option<Abort>>,
+    pub(super) is_doomed: Cell<bool>,
+    /// Actions sent whose results have not been taken.
+    pub(super) outstanding: Cell<u32>,
+    /// Set by an operation of its own that is about to suspend it: a procedure that suspends in anything else would never
+    /// go on.
+    suspends: Cell<bool>,
+    /// The newest epoch of what was seen elsewhere that was not durable.
+    pub(super) observed: Cell<u64>,
+    /// What it has asked for on other workers: what it has met with, should that be recorded.
+    sent: RefCell<Vec<Partner>>,
+    /// What must follow the writes made so far; empty between actions.
+    pub(crate) followers: RefCell<Vec<Follower>>,
+    pub(crate) trace: Trace,
+}
+
+impl TxCore {
+    #[inline]
+    pub(crate) fn owner(&self) -> LockOwner {
+        LockOwner(self.owner.get())
+    }
+
+    /// Gives the transaction a number and makes it known to this worker: others are about to hear of it.
+    pub(super) fn ensure_known(self: &Rc<Self>, worker: &EngineWorker) -> LockOwner {
+        if self.owner.get() == 0 {
+            let owner = worker.shard().new_owner(worker.id());
+            self.owner.set(owner.0);
+            if self.age.get() == 0 {
+                self.age.set(owner.0);
+            }
+            worker.shard().active.borrow_mut().insert(owner, Rc::clone(self));
+        }
+        self.owner()
+    }
+
+    /// Notes that something is asked for on another worker.
+    pub(super) fn note_sent(&self, table: TableId, key: &KeyBuf) {
+        let mut sent = self.sent.borrow_mut();
+        if sent.len() < SENT_MAX {
+            sent.push((table, key.clone()));
+        }
+    }
+
+    /// The transaction has, or is about to have, done something on another worker.
+    pub(crate) fn add_participant(&self, worker: WorkerId) {
+        let mut participants = self.participants.borrow_mut();
+        if !participants.contains(&worker) {
+            participants.push(worker);
+        }
+    }
+
+    /// The transaction suspends: enters its footprint in the lock tables unless that was done before.
+    pub(crate) fn enter_locks(self: &Rc<Self>, worker: &EngineWorker) {
+        if self.home.borrow().entered || self.home.borrow().is_untouched() {
+            return;
+        }
+        let owner = self.ensure_known(worker);
+        let shard = worker.shard();
+        if shard.monitor.is_due() {
+            shard.monitor.record(worker, &self.home.borrow().held, &[], false);
+        }
+        let entered = self.home.borrow_mut().enter_locks(owner, &mut shard.tables.borrow_mut());
+        shard.stats.locks_entered.add(entered);
+        self.trace.event(worker, Stage::Lock, || format!("suspends: {entered} locks entered"));
+    }
+
+    /// Called when the procedure returns to the worker without being finished. An error means that nothing would ever
+    /// wake it again.
+    #[inline(always)]
+    pub(crate) fn on_suspend(self: &Rc<Self>, worker: &EngineWorker) -> Result<(), Abort> {
+        if !self.suspends.replace(false) {
+            return Err(Abort::because(
+                AbortReason::Misuse,
+                "the procedure awaits something other than its own actions; do that before or after the transaction",
+            ));
+        }
+        if !self.home.borrow().is_untouched() {
+            self.enter_locks(worker);
+        }
+        Ok(())
+    }
+
+    /// Why a doomed transaction is doomed.
+    #[cold]
+    pub(super) fn doomed_for(&self) -> Abort {
+        self.doomed.borrow().clone().expect("a doomed transaction knows why")
+    }
+
+    /// Why the transaction must not commit although its procedure ended well.
+    #[cold]
+    fn cannot_commit(&self) -> Option<Abort> {
+        if self.is_doomed.get() {
+            return Some(self.doomed_for());
+        }
+        (self.outstanding.get() > 0).then(|| {
+            Abort::because(
+                AbortReason::Misuse,
+                "the procedure ended while one of its actions was still under way; await every action",
+            )
+        })
+    }
+
+    /// An operation of the transaction is about to suspend it.
+    #[inline]
+    pub(crate) fn suspending(&self) {
+        self.suspends.set(true);
+    }
+
+    /// An action failed: whatever the procedure does now, the transaction aborts.
+    #[cold]
+    pub(crate) fn doom(&self, abort: &Abort) {
+        if !self.is_doomed.replace(true) {
+            self.doomed.replace(Some(abort.clone()));
+        }
+    }
+}
+
+/// Keys asked for on other workers that a transaction remembers.
+const SENT_MAX: usize = 32;
+
+/// An operation that suspends its transaction is under way. Given up before its end, it dooms the transaction: what it
+/// has done, or would have done, may be half of something.
+pub(crate) struct HalfWay<'a>(pub(crate) &'a TxCore);
+
+impl HalfWay<'_> {
+    /// The operation has come to its end.
+    #[inline]
+    pub(crate) fn disarm(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for HalfWay<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        // Nothing of the transaction's own suspends it any more.
+        self.0.suspends.set(false);
+        self.0.doom(&Abort::because(
+            AbortReason::Misuse,
+            "the procedure gave up waiting for one of its own actions; await every action to its end",
+        ));
+    }
+}
+
+/// The right to end a transaction, exactly once: dropped without being asked, it aborts.
+pub(crate) struct Scope<'w> {
+    worker: &'w Rc<EngineWorker>,
+    core: Option<Rc<TxCore>>,
+}
+
+impl<'w> Scope<'w> {
+    #[inline(always)]
+    pub(crate) fn begin(worker: &'w Rc<EngineWorker>) -> Scope<'w> {
+        Scope { worker, core: Some(worker.shard().take_core()) }
+    }
+
+    #[inline]
+    pub(crate) fn worker(&self) -> &'w Rc<EngineWorker> {
+        self.worker
+    }
+
+    #[inline]
+    pub(crate) fn core(&self) -> &Rc<TxCore> {
+        self.core.as_ref().expect("a scope has its core until it is finished")
+    }
+
+    /// Commits or aborts by the procedure's outcome, which becomes an abort when the transaction cannot commit. Returns the
+    /// epoch that has to be durable before anybody is told of the outcome; zero when nothing has to.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn finish<R>(mut self, outcome: &mut Result<R, Abort>) -> u64 {
+        let core = self.core.take().expect("a scope is finished once");
+        if outcome.is_ok()
+            && (core.is_doomed.get() || core.outstanding.get() > 0)
+            && let Some(abort) = core.cannot_commit()
+        {
+            *outcome = Err(abort);
+        }
+        let (mut epoch, mut needs) = (Epoch(0), 0);
+        if let Some(hardening) = &self.worker.shard().hardening {
+            match hardening.harden(self.worker, &core, outcome.is_ok()) {
+                Ok(decided) => (epoch, needs) = decided,
+                Err(abort) => *outcome = Err(abort),
+            }
+        }
+        let stats = &self.worker.shard().stats;
+        match &outcome {
+            Ok(_) => stats.committed.add(1),
+            Err(abort) => {
+                stats.aborted[abort.reason() as usize].add(1);
+                self.worker.shard().aborted_age.set(core.age.get());
+            }
+        }
+        end(self.worker, core, Ending { commit: outcome.is_ok(), epoch });
+        // The scope is over: its destructor has nothing to do.
+        std::mem::forget(self);
+        needs
+    }
+}
+
+impl Drop for Scope<'_> {
+    fn drop(&mut self) {
+        if let Some(core) = self.core.take() {
+            self.worker.shard().stats.aborted[AbortReason::ShuttingDown as usize].add(1);
+            end(self.worker, core, Ending { commit: false, epoch: Epoch(0) });
+        }
+    }
+}
+
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending {
+    pub(crate) commit: bool,
+    /// The epoch of its record; zero when it has none.
+    pub(crate) epoch: Epoch,
+}
+
+impl Hardening {
+    /// Logs a transaction that commits, and finds out for which epoch its caller has to wait. Returns the epoch of its
+    /// record, zero when it has none, and the one to wait for.
+    #[inline(always)]
+    fn harden(&self, worker: &EngineWorker, core: &TxCore, commit: bool) -> Result<(Epoch, u64), Abort> {
+        let home = core.home.borrow();
+        let mut needs = core.observed.get().max(home.observed);
+        if home.redo.is_empty() || !commit {
+            needs = needs.max(home.observed_since(0, &self.recent.borrow()));
+            if planted(Bug::ReaderToldEarly) {
+                needs = 0;
+            }
+            return Ok((Epoch(0), needs));
+        }
+        self.log(worker, &home, core)
+    }
+
+    #[inline(never)]
+    fn log(&self, worker: &EngineWorker, home: &Branch, core: &TxCore) -> Result<(Epoch, u64), Abort> {
+        if self.wal.is_failed() {
+            return Err(self.wal.refusal());
+        }
+        let epoch = self.commit(worker, &home.redo);
+        core.trace
+            .event(worker, Stage::Log, || format!("{} bytes of redo, in epoch {}", home.redo.len(), epoch.0));
+        core.trace
+            .event(worker, Stage::Harden, || format!("its caller is told when epoch {} is durable", epoch.0));
+        home.note_changes(&mut self.recent.borrow_mut(), epoch);
+        Ok((epoch, epoch.0))
+    }
+}
+
+/// Releases the transaction everywhere and recycles its state.
+#[inline(always)]
+fn end(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
+    let section = EngineSection::enter();
+    let shard = worker.shard();
+    let commit = ending.commit;
+    if shard.monitor.is_due() {
+        shard.monitor.record(worker, &core.home.borrow().held, &core.sent.borrow(), true);
+    }
+    core.trace.event(worker, Stage::Release, || if commit { "commits" } else { "aborts" }.to_owned());
+    if core.owner.get() == 0 && !core.is_doomed.get() {
+        core.home.borrow_mut().finish_unseen(commit, &shard.tables);
+    } else {
+        end_known(worker, &core, ending);
+    }
+    core.observed.set(0);
+    core.age.set(0);
+    core.suspends.set(false);
+    shard.put_core(core);
+    section.leave();
+}
+
+#[cold]
+#[inline(never)]
+fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, ending: Ending) {
+    let Ending { commit, epoch } = ending;
+    let shard = worker.shard();
+    let owner = core.owner();
+    for participant in core.participants.borrow_mut().drain(..) {
+        worker.send(participant, move |worker| worker.shard().finish_visitor(worker, owner, commit, epoch));
+    }
+    shard.active.borrow_mut().remove(&owner);
+    shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, commit);
+    core.owner.set(0);
+    core.outstanding.set(0);
+    core.sent.borrow_mut().clear();
+    core.followers.borrow_mut().clear();
+    core.is_doomed.set(false);
+    core.doomed.take();
+}

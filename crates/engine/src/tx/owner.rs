@@ -1,0 +1,428 @@
+//! Actions where their data is: run at once, after waiting for a lock, or passed on to where the data has gone.
+//!
+//! A worker that is asked for data it does not own (the sender's scheme was older) passes the action on to the owner,
+//! remembers in the transaction's branch that it did, and passes the transaction's end on as well ([`Branch::passed_to`]).
+//! Messages between two workers arrive in order, so a partition is always there before an action that was passed on to it.
+//! An action that waits for a lock when its partition goes elsewhere is woken, and looks again where its data is.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::task::Poll;
+
+use atrapos_runtime::{Lost, Reply, WorkerId};
+use atrapos_storage::Position;
+use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTicket};
+
+use crate::abort::{Abort, AbortReason};
+use crate::action::{Action, Apply, Follower, Operation};
+use crate::branch::{Branch, Held};
+use crate::partition::Place;
+use crate::planted;
+use crate::range::KeyRange;
+use crate::section::EngineSection;
+use crate::shard::{EngineWorker, Shard};
+use crate::tx::TxCore;
+use crate::waits::{Wait, WaitState};
+
+/// Runs an action on a partition of this worker, taking it out of `action`; or leaves it there and returns `None` when a
+/// lock of somebody else is in its way.
+#[inline(always)]
+pub(super) fn attempt<O: Operation>(
+    shard: &Shard,
+    owner: LockOwner,
+    branch: &mut Branch,
+    place: Place,
+    action: &mut Option<Action<O>>,
+    position: Option<Position>,
+    followers: &mut Vec<Follower>,
+) -> Option<Result<O::Output, Abort>> {
+    let asked = action.as_ref().expect("an action is attempted once");
+    let section = EngineSection::enter();
+    let mut tables = shard.tables.borrow_mut();
+    let (part, left_out) = match &asked.target {
+        LockTarget::Key(_) => (None, None),
+        LockTarget::Range { .. } => tables.cut_to_partition(place, asked),
+    };
+    let partition = tables.partition_mut(place);
+    let locks = &mut partition.locks;
+    let target = part.as_ref().unwrap_or(&asked.target);
+    if !locks.is_empty()
+        && locks.is_in_the_way(owner, target, asked.mode)
+        && !planted::lets_pass(locks, owner, target, asked.mode)
+    {
+        section.leave();
+        return None;
+    }
+    if branch.entered && !planted::leaves_unlocked(target) {
+        shard.stats.locks_entered.add(u64::from(locks.enter(owner, target, asked.mode)));
+    }
+    let Some(Action { mode, target, operation, .. }) = action.take() else {
+        unreachable!("it was just looked at")
+    };
+    branch.held.push(Held { place, mode, target: part.unwrap_or(target) });
+    let held = branch.held.last_mut().expect("the access was just noted");
+    let mut at = Apply {
+        catalog: &shard.catalog,
+        place,
+        partition,
+        target: &mut held.target,
+        left_out,
+        position,
+        undo: &mut branch.undo,
+        scratch: &mut branch.scratch,
+        redo: shard.hardening.is_some().then_some(&mut branch.redo),
+        followers,
+        may_narrow: !branch.entered,
+    };
+    let done = operation.apply(&mut at);
+    section.leave();
+    Some(done)
+}
+
+/// Runs an action whose lock was queued and has been granted. `held` is where the branch noted it.
+fn run_granted<O: Operation>(
+    shard: &Shard,
+    branch: &mut Branch,
+    held: usize,
+    left_out: Option<KeyRange>,
+    operation: O,
+    followers: &mut Vec<Follower>,
+) -> Result<O::Output, Abort> {
+    let section = EngineSection::enter();
+    let mut tables = shard.tables.borrow_mut();
+    let held = &mut branch.held[held];
+    let place = held.place;
+    let mut at = Apply {
+        catalog: &shard.catalog,
+        place,
+        partition: tables.partition_mut(place),
+        target: &mut held.target,
+        left_out,
+        position: None,
+        undo: &mut branch.undo,
+        scratch: &mut branch.scratch,
+        redo: shard.hardening.is_some().then_some(&mut branch.redo),
+        followers,
+        may_narrow: false,
+    };
+    let done = operation.apply(&mut at);
+    section.leave();
+    done
+}
+
+/// Queues for a lock and waits until it is granted or refused, or until the partition has changed. The branch notes the
+/// lock at once, so that whatever happens it is released with the others.
+struct LockWait<'a> {
+    worker: &'a Rc<EngineWorker>,
+    ticket: LockTicket,
+}
+
+/// How a wait ended.
+enum Waited {
+    /// The lock is held; the branch notes it at this place.
+    Granted(usize),
+    /// The partition was split, merged or moved: the data is to be looked for again. Nothing is held on account of the
+    /// request, unless it had been granted already.
+    Moved,
+}
+
+impl LockWait<'_> {
+    async fn wait(
+        worker: &Rc<EngineWorker>,
+        owner: LockOwner,
+        place: Place,
+        mode: LockMode,
+        target: &LockTarget,
+        held: usize,
+    ) -> Result<Waited, Abort> {
+        let shard = worker.shard();
+        let ticket = shard.new_ticket();
+        let outcome =
+            shard.tables.borrow_mut().partition_mut(place).locks.request(owner, target, mode, ticket);
+        shard.stats.locks_entered.add(1);
+        if outcome == LockOutcome::Granted {
+            return Ok(Waited::Granted(held));
+        }
+        shard.stats.lock_waits.add(1);
+        let wait = Wait {
+            owner,
+            place,
+            target: target.clone(),
+            task: worker.current_task(),
+            state: WaitState::Queued,
+            since: worker.step_time(),
+            held,
+        };
+        shard.waits.borrow_mut().insert(ticket, wait);
+        let wait = LockWait { worker, ticket };
+        poll_fn(|_| {
+            let waits = shard.waits.borrow();
+            let wait = waits.get(wait.ticket).expect("a wait is there until it is over");
+            match wait.state {
+                WaitState::Queued => Poll::Pending,
+                WaitState::Granted => Poll::Ready(Ok(Waited::Granted(wait.held))),
+                WaitState::Moved => Poll::Ready(Ok(Waited::Moved)),
+                WaitState::Refused(reason) => Poll::Ready(Err(refused(reason))),
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for LockWait<'_> {
+    fn drop(&mut self) {
+        let shard = self.worker.shard();
+        shard.refuse_wait(self.worker, self.ticket, AbortReason::Misuse);
+        shard.waits.borrow_mut().remove(self.ticket);
+    }
+}
+
+#[cold]
+fn refused(reason: AbortReason) -> Abort {
+    match reason {
+        AbortReason::Deadlock => Abort::because(
+            reason,
+            "the transaction was one of several that waited for each other, and gave way; run it again",
+        ),
+        reason => Abort::because(reason, "the transaction was aborted while one of its actions waited"),
+    }
+}
+
+/// What actions have done at their owner besides their results.
+#[derive(Debug, Default)]
+pub(crate) struct Effects {
+    /// What must follow.
+    pub(super) followers: Vec<Follower>,
+    /// The redo of what they changed.
+    pub(super) redo: Vec<u8>,
+    /// The newest epoch of what they may have seen that was not durable.
+    pub(super) observed: u64,
+}
+
+impl Effects {
+    /// What a branch has done since its home was told last.
+    fn of(shard: &Shard, branch: &BranchRef, followers: Vec<Follower>) -> Effects {
+        match (&shard.hardening, branch) {
+            (Some(hardening), BranchRef::Visiting(branch)) => {
+                let mut branch = branch.borrow_mut();
+                let observed =
+                    branch.observed_since(branch.told, &hardening.recent.borrow()).max(branch.observed);
+                branch.told = branch.held.len();
+                Effects { followers, redo: std::mem::take(&mut branch.redo), observed }
+            }
+            // At the transaction's own home everything is there already.
+            _ => Effects { followers, ..Effects::default() },
+        }
+    }
+}
+
+/// What an action brings back from its owner.
+pub(crate) type Returned<O> = (Result<<O as Operation>::Output, Abort>, Effects);
+
+/// What several actions bring back.
+pub(super) type ReturnedAll<O> = (Result<Vec<<O as Operation>::Output>, Abort>, Effects);
+
+/// The branch of a transaction on this worker, whether or not it has its home here. There is one at most, since the locks
+/// and the undo of a transaction on one worker have to go together.
+#[derive(Clone)]
+pub(crate) enum BranchRef {
+    /// Its home is elsewhere, or it has ended.
+    Visiting(Rc<RefCell<Branch>>),
+    /// Data that it uses elsewhere has come to its home.
+    Home(Rc<TxCore>),
+}
+
+impl BranchRef {
+    /// Something of the transaction goes on to `worker`, which has to be told of its end.
+    pub(crate) fn pass_to(&self, worker: WorkerId) {
+        match self {
+            // The home tells its participants of the end itself.
+            BranchRef::Home(core) => core.add_participant(worker),
+            BranchRef::Visiting(branch) => branch.borrow_mut().pass_to(worker),
+        }
+    }
+}
+
+impl Deref for BranchRef {
+    type Target = RefCell<Branch>;
+
+    #[inline]
+    fn deref(&self) -> &RefCell<Branch> {
+        match self {
+            BranchRef::Visiting(branch) => branch,
+            BranchRef::Home(core) => &core.home,
+        }
+    }
+}
+
+/// Runs, at the owner, an action of a transaction that has its home on another worker, and replies.
+pub(super) fn on_action<O: Operation>(
+    worker: &Rc<EngineWorker>,
+    owner: LockOwner,
+    action: Action<O>,
+    reply: Reply<Returned<O>>,
+) {
+    let shard = worker.shard();
+    shard.monitor.begins(worker);
+    let (place, holder) = action.locate(&shard.tables.borrow());
+    let branch = shard.branch_of(worker, owner);
+    let mut followers = Vec::new();
+    let mut action = Some(action);
+    if holder == worker.id() {
+        let attempted =
+            attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut followers);
+        if let Some(done) = attempted {
+            note_event(worker, &branch);
+            return reply.send(worker, (done, Effects::of(shard, &branch, followers)));
+        }
+    }
+    let action = action.expect("an action that was not run is still there");
+    let own = Rc::clone(worker);
+    worker.spawn(async move {
+        let followers = RefCell::new(followers);
+        let done = run_visiting(&own, owner, &branch, action, &followers).await;
+        let effects = Effects::of(own.shard(), &branch, followers.take());
+        drop(branch);
+        reply.send(&own, (done, effects));
+    });
+}
+
+/// An action of a transaction from elsewhere was run: for the monitor.
+fn note_event(worker: &EngineWorker, branch: &BranchRef) {
+    let monitor = &worker.shard().monitor;
+    if monitor.is_due() {
+        let held = &branch.borrow().held;
+        monitor.record(worker, &held[held.len().saturating_sub(1)..], &[], false);
+    }
+}
+
+/// Runs several actions at their common owner, in order, and replies when the last is done.
+pub(super) fn on_actions<O: Operation>(
+    worker: &Rc<EngineWorker>,
+    owner: LockOwner,
+    actions: Vec<Action<O>>,
+    reply: Reply<ReturnedAll<O>>,
+) {
+    let shard = worker.shard();
+    let branch = shard.branch_of(worker, owner);
+    let mut followers = Vec::new();
+    let mut results = Vec::with_capacity(actions.len());
+    let mut actions = actions.into_iter();
+    while let Some(action) = actions.next() {
+        shard.monitor.begins(worker);
+        let (place, holder) = action.locate(&shard.tables.borrow());
+        let mut action = Some(action);
+        let attempted = if holder == worker.id() {
+            attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut followers)
+        } else {
+            None
+        };
+        match (attempted, action) {
+            (Some(Ok(result)), _) => {
+                note_event(worker, &branch);
+                results.push(result);
+            }
+            (Some(Err(abort)), _) => {
+                return reply.send(worker, (Err(abort), Effects::of(shard, &branch, followers)));
+            }
+            (None, None) => unreachable!("an action that was not run is still there"),
+            (None, Some(action)) => {
+                let own = Rc::clone(worker);
+                let followers = RefCell::new(followers);
+                worker.spawn(async move {
+                    let mut next = Some(action);
+                    let mut done = Ok(());
+                    while let Some(action) = next {
+                        match run_visiting(&own, owner, &branch, action, &followers).await {
+                            Ok(result) => results.push(result),
+                            Err(abort) => {
+                                done = Err(abort);
+                                break;
+                            }
+                        }
+                        next = actions.next();
+                    }
+                    let effects = Effects::of(own.shard(), &branch, followers.take());
+                    drop(branch);
+                    reply.send(&own, (done.map(|()| results), effects));
+                });
+                return;
+            }
+        }
+    }
+    reply.send(worker, (Ok(results), Effects::of(shard, &branch, followers)));
+}
+
+/// Runs an action of another worker's transaction wherever its data is: here, after waiting for its lock, or at the worker
+/// it has gone to.
+async fn run_visiting<O: Operation>(
+    worker: &Rc<EngineWorker>,
+    owner: LockOwner,
+    branch: &BranchRef,
+    mut action: Action<O>,
+    followers: &RefCell<Vec<Follower>>,
+) -> Result<O::Output, Abort> {
+    let shard = worker.shard();
+    loop {
+        if branch.borrow().closed {
+            return Err(refused(AbortReason::User));
+        }
+        let (place, holder) = action.locate(&shard.tables.borrow());
+        if holder != worker.id() {
+            shard.stats.passed_on.add(1);
+            branch.pass_to(holder);
+            let call = worker.call(holder, move |worker, reply| on_action(worker, owner, action, reply));
+            let (result, effects) = call.await.map_err(|Lost| Abort::shutting_down())?;
+            followers.borrow_mut().extend(effects.followers);
+            let mut branch = branch.borrow_mut();
+            branch.redo.extend_from_slice(&effects.redo);
+            branch.observed = branch.observed.max(effects.observed);
+            return result;
+        }
+        match queue_and_run(worker, owner, branch, place, action, followers).await {
+            Ran::Done(done) => return done,
+            Ran::Moved(back) => action = back,
+        }
+    }
+}
+
+/// What became of an action that had to wait.
+pub(super) enum Ran<O: Operation> {
+    /// It was run, or refused.
+    Done(Result<O::Output, Abort>),
+    /// Its partition has changed: look again where its data is.
+    Moved(Action<O>),
+}
+
+/// Takes the lock of an action, waiting for it if need be, and runs the action. The transaction must be known and, at its
+/// home, its footprint entered.
+pub(super) async fn queue_and_run<O: Operation>(
+    worker: &Rc<EngineWorker>,
+    owner: LockOwner,
+    branch: &RefCell<Branch>,
+    place: Place,
+    action: Action<O>,
+    followers: &RefCell<Vec<Follower>>,
+) -> Ran<O> {
+    let (part, left_out) = worker.shard().tables.borrow().cut_to_partition(place, &action);
+    let target = part.unwrap_or_else(|| action.target.clone());
+    let held = {
+        let mut branch = branch.borrow_mut();
+        if branch.closed {
+            return Ran::Done(Err(refused(AbortReason::User)));
+        }
+        branch.held.push(Held { place, mode: action.mode, target: target.clone() });
+        branch.held.len() - 1
+    };
+    match LockWait::wait(worker, owner, place, action.mode, &target, held).await {
+        Ok(Waited::Granted(held)) => {
+            let (mut branch, mut followers) = (branch.borrow_mut(), followers.borrow_mut());
+            let shard = worker.shard();
+            Ran::Done(run_granted(shard, &mut branch, held, left_out, action.operation, &mut followers))
+        }
+        Ok(Waited::Moved) => Ran::Moved(action),
+        Err(abort) => Ran::Done(Err(abort)),
+    }
+}

@@ -1,0 +1,50 @@
+//! Crashes at pseudo-random places of a simulated run, with everything that was not synced lost, torn or kept.
+
+use atrapos::{Route, WorkerId};
+
+use crate::durable::notes::{Notes, Witness, change, crash_once, files, judge, read_what_has_moved};
+use crate::support::for_seeds;
+
+#[test]
+fn what_was_acknowledged_or_read_survives_and_nothing_is_there_in_part() {
+    for_seeds(150, |seed| {
+        if let Err(wrong) = crash_once(seed) {
+            panic!("{wrong}");
+        }
+    });
+}
+
+#[test]
+fn what_moved_before_it_was_durable_is_told_when_it_is() {
+    for_seeds(20, |seed| assert_eq!(read_what_has_moved(seed), (true, false, true)));
+}
+
+#[test]
+fn a_database_survives_one_crash_after_another_and_no_lost_record_comes_back() {
+    let mut files = files();
+    let mut number = 0;
+    for round in 0..12_u64 {
+        let workers = 1 + (round % 3) as usize;
+        let known = [Witness { submitted: number, acknowledged: number, observed: 0 }];
+        let db = judge(&files, workers, &known).unwrap_or_else(|wrong| panic!("round {round}: {wrong}"));
+        let notes = db.table::<Notes>().unwrap();
+        for _ in 0..5 {
+            number += 1;
+            let now = number;
+            db.run(Route::worker(WorkerId(0)), async move |tx| change(tx, notes, 0, now).await).unwrap();
+        }
+        if round % 4 == 1 {
+            db.checkpoint().unwrap();
+        }
+        files = match round % 3 {
+            0 => files.power_cut(round),
+            1 => files.kill(),
+            _ => {
+                let report = db.close(std::time::Duration::from_secs(5));
+                assert_eq!((report.dropped, report.failure), (0, None));
+                files
+            }
+        };
+    }
+    assert!(judge(&files, 2, &[Witness { submitted: number, acknowledged: number, observed: 0 }]).is_ok());
+}
