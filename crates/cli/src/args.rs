@@ -29,7 +29,12 @@ Examples:
                                              10-row updates, one in five across workers
   atrapos bench tatp --durability none       in memory only: what durability costs is the difference
   atrapos bench raw                          what this machine can do without any engine
+  atrapos experiment adapt-skew --svg skew.svg
+                                             what a database makes of sudden skew, beside one that keeps its scheme
   atrapos topology --measure                 the islands of this machine, timed rather than believed
+  atrapos plan --topology 8x10.toml --trace FILE
+                                             which worker should own what, for recorded statistics
+  atrapos explain tatp get-new-destination   what a transaction accesses, in which order, and where it synchronizes
   atrapos inspect DIR                        what a database directory holds, every checksum verified
   atrapos backup DIR TO                      copy a database, also while it is in use; open the copy to restore it
   atrapos torture --kills 200                kill a working database 200 times, and check it each time it comes back
@@ -45,8 +50,27 @@ pub(crate) enum Command {
         #[command(subcommand)]
         benchmark: BenchCommand,
     },
+    /// Show how a database adapts itself, beside one that does not, or what that costs.
+    ///
+    /// Reproduces the experiments of the ATraPos paper at the size of this machine.
+    Experiment(crate::experiment::args::ExperimentArgs),
     /// Show the machine: nested islands of cores, their distances, and where each piece of knowledge comes from.
     Topology(TopologyArgs),
+    /// Show which partitions there should be, and on which workers, for recorded statistics.
+    ///
+    /// Prints what today's scheme and the proposed one cost, who owns what in each, and the steps from the one to the other.
+    /// Slices are the sub-partitions of a table, counted in key order. Nothing is changed.
+    Plan(PlanArgs),
+    /// Show what transactions do: the flow graph of a transaction class, recorded from its procedure.
+    ///
+    /// The boxes are actions: R reads a row, S scans a range, U updates, I inserts, D deletes. Those of one phase run together;
+    /// an arrow says that a key of the second action comes from the first. Synchronization points, where actions exchange data,
+    /// are marked at the end of their phase, with the bytes exchanged by one transaction on average. The transactions run on a small
+    /// database in memory, with arguments as a benchmark chooses them.
+    #[command(after_help = "\
+Classes of tatp: get-subscriber-data, get-new-destination, get-access-data, update-subscriber-data, update-location, \
+insert-call-forwarding, delete-call-forwarding.\nClasses of micro: read-local, read-multisite, update-local, update-multisite.")]
+    Explain(ExplainArgs),
     /// Show what a database directory holds, and verify every checksum in it.
     ///
     /// Nothing is locked and nothing is written, so it works beside a running database, too. Exit status 1 means that
@@ -155,11 +179,36 @@ pub(crate) struct RunArgs {
     /// Run from N client threads outside the engine instead of sessions on the workers.
     #[arg(long, value_name = "N", help_heading = "Clients")]
     pub(crate) clients: Option<usize>,
-    /// Which data clients choose: any, or only what their worker owns.
+    /// Which data clients choose: any, or only what their worker owns; the database then keeps its scheme.
     #[arg(long, value_enum, default_value_t = RoutingArg::Any, help_heading = "Clients")]
     pub(crate) routing: RoutingArg,
     #[command(flatten)]
     pub(crate) durability: DurabilityArgs,
+    /// Keep the scheme the database begins with, and observe nothing.
+    #[arg(long = "static", conflicts_with = "record", help_heading = "Adaptation")]
+    pub(crate) fixed: bool,
+    /// Observe without changing anything, and write what was observed to this file, for `atrapos plan`.
+    #[arg(long, value_name = "FILE", help_heading = "Adaptation")]
+    pub(crate) record: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) adaptation: AdaptationArgs,
+}
+
+/// How a database adapts itself. What is not given is the engine's default.
+#[derive(Debug, Args)]
+pub(crate) struct AdaptationArgs {
+    /// The shortest time between two looks at what was observed, in seconds [default: 1]. The longest is eight times that.
+    #[arg(long, value_name = "S", help_heading = "Adaptation")]
+    pub(crate) interval: Option<f64>,
+    /// By which share the throughput must change for the scheme to be thought over [default: 0.1].
+    #[arg(long, value_name = "X", help_heading = "Adaptation")]
+    pub(crate) threshold: Option<f64>,
+    /// Sub-partitions per partition: the unit in which load is observed [default: 10].
+    #[arg(long, value_name = "N", help_heading = "Adaptation")]
+    pub(crate) sub_partitions: Option<usize>,
+    /// Record one event in so many, on average [default: 64].
+    #[arg(long, value_name = "N", help_heading = "Adaptation")]
+    pub(crate) sample_every: Option<u32>,
 }
 
 /// When transactions are reported as committed, and where the database is kept.
@@ -279,6 +328,42 @@ pub(crate) struct TopologyArgs {
     /// Print a machine file, to be given to --topology later.
     #[arg(long)]
     pub(crate) toml: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlanArgs {
+    /// The machine to plan for: `live`, a description such as "pack:8 core:10 pu:1", or a machine file (.toml).
+    #[arg(long, value_name = "T", default_value = "live")]
+    pub(crate) topology: String,
+    /// The statistics to plan for, as `bench --record` writes them.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: PathBuf,
+    /// Find the best scheme there is by an integer program, and say how far the usual search is from it. For small cases.
+    #[arg(long)]
+    pub(crate) exact: bool,
+    /// How long the integer program may take, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 60.0, requires = "exact")]
+    pub(crate) exact_seconds: f64,
+    /// Print one JSON object.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// The workload: `tatp` or `micro`.
+    #[arg(value_name = "WORKLOAD")]
+    pub(crate) workload: String,
+    /// The transaction class, or `all`.
+    #[arg(value_name = "CLASS", default_value = "all")]
+    pub(crate) class: String,
+    /// Print the graph for Graphviz.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) dot: bool,
+    /// Print the graph as JSON, as it is in traces; `all` prints a list. Tables have their numbers: those of the schema in order,
+    /// then the indexes.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use atrapos::{Database, Durability, LoadProgress};
+use atrapos::{AdaptationEvent, Database, Durability, LoadProgress};
+use atrapos_topology::Machine;
 use atrapos_workloads::driver::{self, Clients, Progress, RunOptions, RunResult};
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::tatp::Tatp;
@@ -67,6 +68,8 @@ pub(crate) struct BenchReport {
     pub(crate) device_sync_us: Option<f64>,
     /// In the order they were made; not empty.
     pub(crate) runs: Vec<Run>,
+    /// What the database decided about its scheme.
+    pub(crate) decisions: Vec<AdaptationEvent>,
     /// Of the last audit; `Err` says what it found wrong.
     pub(crate) audit: Result<AuditReport, String>,
 }
@@ -207,6 +210,10 @@ fn run<W: Workload>(
         .place_memory(config.place_memory)
         .durability(config.durability)
         .files(Arc::clone(&files));
+    let builder = match config.adaptation {
+        Some(adaptation) => builder.adaptation(adaptation),
+        None => builder.fixed_scheme(),
+    };
     let db = match &store {
         Some(store) => builder.open(store.path()),
         None => builder.in_memory(),
@@ -215,6 +222,10 @@ fn run<W: Workload>(
     let load = load(workload, &db, resident_before)?;
     for warning in db.warnings() {
         output::complain(&format!("warning: {warning}"));
+    }
+    if config.record.is_some() {
+        // What loading looked like is forgotten.
+        db.workload_trace().map_err(CliError::failed)?;
     }
     let (runs, audit) = measure(workload, &db, &config)?;
     let report = BenchReport {
@@ -225,11 +236,15 @@ fn run<W: Workload>(
         load,
         device_sync_us: store.as_ref().map(|store| store.device_sync_us),
         runs,
+        decisions: db.adaptation_history(),
         audit,
     };
     output::print(&table::bench(&report))?;
     if let Some(file) = config.json {
         file.write(&json::bench(&report))?;
+    }
+    if let Some(file) = config.record {
+        file.write(&recorded(&db, &config.machine)?)?;
     }
     let closed = db.close(CLOSE_DEADLINE);
     if let Some(store) = store {
@@ -242,6 +257,13 @@ fn run<W: Workload>(
         }
         (Ok(_), None) => Ok(()),
     }
+}
+
+/// What the database has observed, as `atrapos plan` reads it.
+fn recorded(db: &Database, machine: &Machine) -> Result<Value, CliError> {
+    let mut trace = db.workload_trace().map_err(CliError::failed)?;
+    trace.machine = Some(machine.name().unwrap_or("this machine").to_owned());
+    serde_json::to_value(&trace).map_err(CliError::failed)
 }
 
 /// How long the database may take to close: every client has ended by then.

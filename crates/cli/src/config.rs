@@ -6,11 +6,11 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use atrapos::Durability;
+use atrapos::{Adaptation, Durability};
 use atrapos_topology::Machine;
 use atrapos_workloads::driver::{Clients, Routing};
 
-use crate::args::{CommonArgs, DurabilityArg, DurabilityArgs, RoutingArg, RunArgs};
+use crate::args::{AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, RoutingArg, RunArgs};
 use crate::error::CliError;
 use crate::machine;
 use crate::output::JsonFile;
@@ -77,6 +77,10 @@ pub(crate) struct RunConfig {
     pub(crate) runs: u32,
     pub(crate) seed: u64,
     pub(crate) json: Option<JsonFile>,
+    /// How the database adapts itself; `None` when it keeps its scheme.
+    pub(crate) adaptation: Option<Adaptation>,
+    /// Where what was observed goes.
+    pub(crate) record: Option<JsonFile>,
 }
 
 /// More client threads than this are surely a mistake.
@@ -98,14 +102,12 @@ impl RunConfig {
         let durability = durability(&args.durability)?;
         let clients = clients(args, durability)?;
         let machine = machine::read(&args.common.topology)?;
-        let workers = args.workers.unwrap_or_else(|| machine.default_workers());
-        let workers = at_least_one("--workers", workers, "nobody to own the data")?.get();
-        if workers > WORKERS_MAX {
-            return Err(CliError::bad_input(format!(
-                "{workers} workers are more than any machine has cores; use at most {WORKERS_MAX}"
-            )));
-        }
+        let workers = workers(args.workers, &machine)?;
         let json = json_file(&args.common)?;
+        let record = args.record.as_deref().map(JsonFile::prepare).transpose()?;
+        // What is recorded is to be of one scheme; and clients that keep to what their worker owns have to be right about it.
+        let act = record.is_none() && matches!(routing, Routing::Any);
+        let adaptation = Adaptation { act, ..adaptation(&args.adaptation)? };
         let pin = !args.common.no_pin && machine::may_pin(&machine);
         Ok(RunConfig {
             machine,
@@ -123,8 +125,33 @@ impl RunConfig {
             runs: args.runs,
             seed: args.common.seed,
             json,
+            adaptation: (!args.fixed).then_some(adaptation),
+            record,
         })
     }
+}
+
+/// How many workers there are to be.
+pub(crate) fn workers(wanted: Option<usize>, machine: &Machine) -> Result<usize, CliError> {
+    let workers = wanted.unwrap_or_else(|| machine.default_workers());
+    let workers = at_least_one("--workers", workers, "nobody to own the data")?.get();
+    if workers > WORKERS_MAX {
+        return Err(CliError::bad_input(format!(
+            "{workers} workers are more than any machine has cores; use at most {WORKERS_MAX}"
+        )));
+    }
+    Ok(workers)
+}
+
+/// How many sessions there are to be on each worker.
+pub(crate) fn sessions(wanted: usize) -> Result<usize, CliError> {
+    let sessions = at_least_one("--sessions", wanted, "nobody to run transactions")?.get();
+    if sessions > SESSIONS_MAX {
+        return Err(CliError::bad_input(format!(
+            "{sessions} clients on each worker are more than it can serve; use at most {SESSIONS_MAX} --sessions"
+        )));
+    }
+    Ok(sessions)
 }
 
 /// Who runs the transactions.
@@ -140,13 +167,8 @@ fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> 
     }
     let default =
         if durability == Durability::Synchronous { SESSIONS_DURABLE_MIN } else { SESSIONS_IN_MEMORY };
-    let sessions = args.sessions.unwrap_or(default);
-    let per_worker = at_least_one("--sessions", sessions, "nobody to run transactions")?;
-    if sessions > SESSIONS_MAX {
-        return Err(CliError::bad_input(format!(
-            "{sessions} clients on each worker are more than it can serve; use at most {SESSIONS_MAX} --sessions"
-        )));
-    }
+    let per_worker =
+        NonZeroUsize::new(sessions(args.sessions.unwrap_or(default))?).unwrap_or(NonZeroUsize::MIN);
     Ok(Clients::Sessions { per_worker })
 }
 
@@ -181,6 +203,23 @@ fn durability(args: &DurabilityArgs) -> Result<Durability, CliError> {
         }
     }
     Ok(durability)
+}
+
+/// How many times the interval grows when it is calm: the paper's 8 s over 1 s.
+const INTERVAL_GROWTH: u32 = 8;
+
+/// How a database is to adapt itself.
+pub(crate) fn adaptation(args: &AdaptationArgs) -> Result<Adaptation, CliError> {
+    let mut adaptation = Adaptation::default();
+    let controller = &mut adaptation.controller;
+    if let Some(seconds) = args.interval {
+        controller.interval = duration("--interval", seconds, false)?;
+        controller.interval_max = controller.interval.saturating_mul(INTERVAL_GROWTH);
+    }
+    controller.threshold = args.threshold.unwrap_or(controller.threshold);
+    adaptation.sub_partitions = args.sub_partitions.unwrap_or(adaptation.sub_partitions);
+    adaptation.sample_every = args.sample_every.unwrap_or(adaptation.sample_every);
+    Ok(adaptation)
 }
 
 /// The file for the result, if one is wanted: known to be writable.

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::bench::BenchReport;
 use crate::checkpoints::Checkpoints;
+use crate::decisions;
 
 /// The commit the program was built from, or `unknown`.
 pub(crate) const COMMIT: &str = env!("ATRAPOS_COMMIT");
@@ -53,6 +54,7 @@ pub(crate) fn bench(report: &BenchReport) -> Value {
         "interrupted": report.runs.iter().any(|run| run.result.interrupted),
         "wal": wal(run, report.device_sync_us),
         "checkpoints": middle.checkpoints.as_ref().map(Checkpoints::to_json),
+        "decisions": report.decisions.iter().map(|event| decisions::json(event, decisions::opened_s(event))).collect::<Vec<_>>(),
         "load": {
             "rows": report.load.rows,
             "seconds": report.load.elapsed.as_secs_f64(),

@@ -12,12 +12,16 @@ mod backup;
 mod bench;
 mod checkpoints;
 mod config;
+mod decisions;
 mod error;
+mod experiment;
+mod explain;
 mod inspect;
 mod interrupt;
 mod json;
 mod machine;
 mod output;
+mod plan;
 mod progress;
 mod raw;
 mod recovery;
@@ -44,7 +48,10 @@ fn main() -> ExitCode {
         Command::Bench { benchmark: BenchCommand::Micro(args) } => bench::micro(args),
         Command::Bench { benchmark: BenchCommand::Raw(args) } => raw::raw(args),
         Command::Bench { benchmark: BenchCommand::Recovery(args) } => recovery::recovery(args),
+        Command::Experiment(args) => experiment::experiment(args),
         Command::Topology(args) => topology::topology(args),
+        Command::Plan(args) => plan::plan(args),
+        Command::Explain(args) => explain::explain(args),
         Command::Inspect(args) => inspect::inspect(args),
         Command::Backup(args) => backup::backup(args),
         Command::Torture(args) => torture::torture(args),

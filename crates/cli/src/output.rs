@@ -29,11 +29,13 @@ pub(crate) fn complain(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// A file that is going to hold a result. That it can be written is known before the work is begun; what was in it stays
+/// A file that is going to hold a result, as JSON or as text. That it can be written is known before the work is begun; what was in it stays
 /// until the result is complete.
 #[derive(Debug)]
 pub(crate) struct JsonFile {
     path: PathBuf,
+    /// What kind of file it is, for complaints.
+    what: &'static str,
     target: Target,
 }
 
@@ -48,9 +50,14 @@ enum Target {
 impl JsonFile {
     /// Makes sure that `path` can be written.
     pub(crate) fn prepare(path: &Path) -> Result<JsonFile, CliError> {
+        JsonFile::prepare_as("JSON", path)
+    }
+
+    /// The same for a file of another kind.
+    pub(crate) fn prepare_as(what: &'static str, path: &Path) -> Result<JsonFile, CliError> {
         let refuse = |why: &dyn std::fmt::Display| {
             CliError::bad_input(format!(
-                "the JSON file {} cannot be written: {why}; choose a path in a directory you may write to",
+                "the {what} file {} cannot be written: {why}; choose a path in a directory you may write to",
                 path.display()
             ))
         };
@@ -64,7 +71,7 @@ impl JsonFile {
             // A file that one may not write is not to be replaced either.
             let opened = OpenOptions::new().append(true).open(path).map_err(|error| refuse(&error))?;
             if existing.is_some_and(|metadata| !metadata.is_file()) {
-                return Ok(JsonFile { path: path.to_owned(), target: Target::Itself(opened) });
+                return Ok(JsonFile { path: path.to_owned(), what, target: Target::Itself(opened) });
             }
         }
         // What a link leads to is replaced, not the link.
@@ -74,16 +81,20 @@ impl JsonFile {
             _ => Path::new("."),
         };
         let mut builder = tempfile::Builder::new();
-        builder.prefix(".atrapos-").suffix(".json");
+        builder.prefix(".atrapos-").suffix(".part");
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
         let beside = builder.tempfile_in(directory).map_err(|error| refuse(&error))?;
-        Ok(JsonFile { path, target: Target::Beside(beside) })
+        Ok(JsonFile { path, what, target: Target::Beside(beside) })
     }
 
     /// Writes the file in one step: from now on it is there, and whole.
     pub(crate) fn write(self, value: &serde_json::Value) -> Result<(), CliError> {
-        let text = format!("{value:#}\n");
+        self.write_text(&format!("{value:#}\n"))
+    }
+
+    /// Writes a text in one step.
+    pub(crate) fn write_text(self, text: &str) -> Result<(), CliError> {
         let written = match self.target {
             Target::Itself(mut file) => file.write_all(text.as_bytes()),
             Target::Beside(mut file) => file
@@ -92,7 +103,11 @@ impl JsonFile {
                 .and_then(|()| file.persist(&self.path).map(drop).map_err(|error| error.error)),
         };
         written.map_err(|error| {
-            CliError::failed(format!("the JSON file {} could not be written: {error}", self.path.display()))
+            CliError::failed(format!(
+                "the {} file {} could not be written: {error}",
+                self.what,
+                self.path.display()
+            ))
         })
     }
 }

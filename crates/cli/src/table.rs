@@ -10,6 +10,7 @@ use atrapos_workloads::raw::{RawReport, RawResult};
 use serde_json::Value;
 
 use crate::bench::{BenchReport, Load, Run};
+use crate::decisions;
 use crate::json::COMMIT;
 
 /// A number with a comma after every three digits.
@@ -26,7 +27,7 @@ pub(crate) fn count(number: u64) -> String {
 }
 
 /// A rate, without digits behind the point.
-fn rate(per_second: f64) -> String {
+pub(crate) fn rate(per_second: f64) -> String {
     count(per_second.round() as u64)
 }
 
@@ -61,6 +62,7 @@ pub(crate) fn bench(report: &BenchReport) -> String {
     let _ = foot(&mut out, run);
     let _ = durability(&mut out, report, middle);
     let _ = audit(&mut out, report);
+    out.push_str(&decisions::text(report.decisions.iter().map(|event| (decisions::opened_s(event), event))));
     out
 }
 

@@ -199,7 +199,7 @@ fn stream(options: &RunOptions, client: usize) -> u64 {
 }
 
 /// How a client ended: well, or with the class and abort that no workload allows for.
-type ClientEnd = Result<(), (usize, Abort)>;
+pub(crate) type ClientEnd = Result<(), (usize, Abort)>;
 
 fn run_sessions<W: Workload>(
     db: &Database,
@@ -282,7 +282,7 @@ fn run_threads<W: Workload>(
     Ok(result_of(workload, &recorder_refs, measured))
 }
 
-fn check_end<W: Workload>(workload: &W, end: ClientEnd) -> Result<(), RunError> {
+pub(crate) fn check_end<W: Workload>(workload: &W, end: ClientEnd) -> Result<(), RunError> {
     end.map_err(|(class, abort)| RunError::Broken { class: workload.classes()[class], abort })
 }
 
@@ -302,7 +302,11 @@ fn goes_on(abort: &Abort) -> bool {
 /// A session that never suspends lets the worker look at its rings and inbox after this long.
 const TURN: Duration = Duration::from_micros(10);
 
-async fn run_session<W: Workload>(session: &Session, state: &mut W::State, recorder: &Recorder) -> ClientEnd {
+pub(crate) async fn run_session<W: Workload>(
+    session: &Session,
+    state: &mut W::State,
+    recorder: &Recorder,
+) -> ClientEnd {
     let turn = Clock::real().ticks(TURN);
     let mut began = session.now();
     let mut turn_began = began;

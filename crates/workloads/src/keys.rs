@@ -105,6 +105,16 @@ pub enum KeyChoice {
     Uniform,
     /// The TATP specification's non-uniform choice: `(rnd(0, A) | rnd(1, n)) mod n`, which favours keys with many one bits.
     NonUniform,
+    /// A share of the requests goes to a range of the keys, the rest to all others; alike within each. Ends of the range
+    /// beyond the last key are cut off, and it has at least one key.
+    Hot {
+        /// Share of the requests that go to the range, in percent.
+        requests_percent: u8,
+        /// Where the range begins, in thousandths of the keys.
+        first_permille: u16,
+        /// How long it is, in thousandths of the keys.
+        size_permille: u16,
+    },
 }
 
 impl KeyChoice {
@@ -127,6 +137,18 @@ impl KeyChoice {
             KeyChoice::NonUniform => {
                 let a = random.below(KeyChoice::spread(n) + 1);
                 keys.nth((a | random.between(1, n)) % n)
+            }
+            KeyChoice::Hot { requests_percent, first_permille, size_permille } => {
+                let first = (n * u64::from(first_permille) / 1000).min(n - 1);
+                let count = (n * u64::from(size_permille) / 1000).clamp(1, n - first);
+                let is_hot = random.small(100) < u32::from(requests_percent) || count == n;
+                let at = if is_hot {
+                    first + random.below(count)
+                } else {
+                    let other = random.below(n - count);
+                    if other < first { other } else { other + count }
+                };
+                keys.nth(at)
             }
         }
     }
@@ -155,6 +177,25 @@ mod tests {
             counts[[0, 1, 2, 10, 11].iter().position(|known| *known == key).expect("a key of the set")] += 1;
         }
         assert_fits("uniform choice", &counts, &[0.2; 5]);
+    }
+
+    #[test]
+    fn a_hot_range_gets_its_share_of_the_requests() {
+        let set = KeySet::range(1, 20).expect("keys");
+        let hot = |first_permille, size_permille| {
+            let choice = KeyChoice::Hot { requests_percent: 50, first_permille, size_permille };
+            let mut random = Random::of_stream(3, 0);
+            let mut counts = [0; 20];
+            (0..50_000).for_each(|_| counts[choice.choose(&set, &mut random) as usize - 1] += 1);
+            counts
+        };
+        let mut shares = [0.5 / 16.0; 20];
+        shares[5..9].fill(0.5 / 4.0);
+        assert_fits("a hot range", &hot(250, 200), &shares);
+        let mut shares = [0.5 / 19.0; 20];
+        shares[19] = 0.5;
+        assert_fits("a hot range beyond the last key", &hot(1000, 500), &shares);
+        assert_fits("a hot range of all keys", &hot(0, 1000), &[0.05; 20]);
     }
 
     /// The distribution by definition, over every pair of the two uniform draws.

@@ -6,7 +6,9 @@
 //!
 //! - [`tatp`]: the Telecom Application Transaction Processing benchmark, complete.
 //! - [`micro`]: reads or updates of a few rows, local or multisite (`Islands §3.2`).
+//! - [`experiment`]: workloads that change while they run, on a database that adapts and on one that does not.
 //! - [`torture`]: what a process runs that is killed again and again, and what must hold each time it comes back.
+//! - [`flows`](flows()): the flow graphs of a workload's transaction classes, recorded from its procedures.
 //! - [`raw`]: no transactions at all, but the physical limits of the machine to measure the others against.
 //!
 //! Owns: workloads, their generators and auditors, drivers and what they record. Never: reaches below the public interface
@@ -19,6 +21,8 @@ mod chi_square;
 mod client;
 mod digits;
 pub mod driver;
+pub mod experiment;
+mod flows;
 mod keys;
 pub mod latency;
 pub mod micro;
@@ -32,6 +36,7 @@ mod workload;
 mod zipf;
 
 pub use client::{Client, Outside};
+pub use flows::{FlowError, flows};
 pub use keys::{KeyChoice, KeySet};
 pub use random::Random;
 pub use recorder::{ClassTally, Ledger};

@@ -126,6 +126,12 @@ pub trait Workload: Clone + Send + Sync + 'static {
     /// Whether transactions of a class change rows when they succeed.
     fn updates(&self, class: ClassId) -> bool;
 
+    /// Small configurations of this workload, of one schema and population, whose clients between them run every class: what
+    /// [`flows`](crate::flows) records. By default the configuration itself.
+    fn to_record(&self) -> Vec<Self> {
+        vec![self.clone()]
+    }
+
     /// The tables, indexes and references, and where partitions begin.
     fn schema(&self) -> Schema;
 

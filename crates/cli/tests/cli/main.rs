@@ -2,6 +2,9 @@
 
 mod bad_input;
 mod directories;
+mod experiment;
+mod explain;
+mod plan;
 mod results;
 mod support;
 mod torture;

@@ -61,6 +61,7 @@ impl Table for Counters {
     type Key = u64;
     type Row = Counter;
     const NAME: &'static str = "counters";
+    const KEY_COLUMNS: &'static [&'static str] = &["row"];
 }
 
 /// What transactions do with their rows.
@@ -197,6 +198,9 @@ impl Micro {
 /// What a row takes in memory, all told: measured, and rounded up.
 const RESIDENT_BYTES_PER_ROW: u64 = 350;
 
+/// Rows per site, or as many as a transaction touches, when transactions are recorded.
+const RECORDED_ROWS_PER_SITE: u64 = 100;
+
 /// Transactions that stay on their site.
 const LOCAL: ClassId = ClassId(0);
 /// Transactions that do not.
@@ -222,6 +226,13 @@ impl Workload for Micro {
 
     fn updates(&self, _: ClassId) -> bool {
         self.config.kind == Kind::Update
+    }
+
+    fn to_record(&self) -> Vec<Micro> {
+        let MicroConfig { rows_per_site, rows_per_transaction, .. } = self.config;
+        let rows_per_site = rows_per_site.min((rows_per_transaction as u64).max(RECORDED_ROWS_PER_SITE));
+        let of = |multisite| Micro::new(MicroConfig { sites: 2, rows_per_site, multisite, ..self.config });
+        [0.0, 1.0].into_iter().filter_map(|multisite| of(multisite).ok()).collect()
     }
 
     fn schema(&self) -> Schema {

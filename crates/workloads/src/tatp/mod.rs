@@ -89,6 +89,9 @@ const ENCODED_BYTES_PER_SUBSCRIBER: f64 = (8 + Subscriber::FIXED_BYTES) as f64
 /// What a subscriber takes in memory, all told, with room for call forwarding to come and go: measured, and rounded up.
 const RESIDENT_BYTES_PER_SUBSCRIBER: u64 = 512;
 
+/// Subscribers of the database on which transactions are recorded.
+const RECORDED_SUBSCRIBERS: u64 = 1_000;
+
 /// What one TATP client carries.
 #[derive(Clone, Debug)]
 pub struct TatpState {
@@ -108,6 +111,14 @@ impl Workload for Tatp {
 
     fn updates(&self, class: ClassId) -> bool {
         Class::ALL.get(class.index()).is_some_and(|class| class.updates())
+    }
+
+    fn to_record(&self) -> Vec<Tatp> {
+        let subscribers = self.subscribers.min(RECORDED_SUBSCRIBERS);
+        Class::ALL
+            .into_iter()
+            .map(|class| Tatp { subscribers, mix: Mix::Only(class), ..self.clone() })
+            .collect()
     }
 
     fn schema(&self) -> Schema {

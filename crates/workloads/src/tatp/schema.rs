@@ -96,6 +96,7 @@ impl Table for Subscribers {
     type Row = Subscriber;
     const NAME: &'static str = "subscriber";
     const FAMILY: &'static str = SUBSCRIBER_FAMILY;
+    const KEY_COLUMNS: &'static [&'static str] = &["s_id"];
 }
 
 /// Table `access_info`, by `s_id` and `ai_type` (from 1 to 4).
@@ -106,6 +107,7 @@ impl Table for AccessInfos {
     type Row = AccessInfo;
     const NAME: &'static str = "access_info";
     const FAMILY: &'static str = SUBSCRIBER_FAMILY;
+    const KEY_COLUMNS: &'static [&'static str] = &["s_id", "ai_type"];
 }
 
 /// Table `special_facility`, by `s_id` and `sf_type` (from 1 to 4).
@@ -116,6 +118,7 @@ impl Table for SpecialFacilities {
     type Row = SpecialFacility;
     const NAME: &'static str = "special_facility";
     const FAMILY: &'static str = SUBSCRIBER_FAMILY;
+    const KEY_COLUMNS: &'static [&'static str] = &["s_id", "sf_type"];
 }
 
 /// Table `call_forwarding`, by `s_id`, `sf_type` and `start_time` (0, 8 or 16).
@@ -126,6 +129,7 @@ impl Table for CallForwardings {
     type Row = CallForwarding;
     const NAME: &'static str = "call_forwarding";
     const FAMILY: &'static str = SUBSCRIBER_FAMILY;
+    const KEY_COLUMNS: &'static [&'static str] = &["s_id", "sf_type", "start_time"];
 }
 
 /// The unique index over the subscribers' numbers.
@@ -136,6 +140,7 @@ impl Index for SubscribersByNumber {
     type Key = Digits15;
     const NAME: &'static str = "subscriber_by_sub_nbr";
     const UNIQUE: bool = true;
+    const KEY_COLUMNS: &'static [&'static str] = &["sub_nbr"];
     fn key(_: &u64, row: &Subscriber) -> Digits15 {
         row.sub_nbr
     }

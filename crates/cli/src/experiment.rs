@@ -1,0 +1,174 @@
+//! `atrapos experiment`: a database that adapts itself beside one that does not, and what adapting costs.
+//!
+//! Owns: the order of things: what is refused, run, shown and written. Never: measures anything itself (the workloads crate
+//! does), or formats it (the modules below do).
+
+pub(crate) mod args;
+mod costs;
+mod plot;
+mod sides;
+
+use std::path::Path;
+use std::time::Duration;
+
+use atrapos::{Builder, Database, Schema};
+use atrapos_workloads::experiment::{ExperimentError, Setup, Watched, monitoring, repartitioning, scenario};
+use serde_json::{Value, json};
+
+use self::args::{Experiment, ExperimentArgs};
+use crate::error::CliError;
+use crate::json::COMMIT;
+use crate::output::JsonFile;
+use crate::progress::RunBar;
+use crate::{config, interrupt, machine, output};
+
+/// What comes out of an experiment: the same result in four forms.
+#[derive(Debug)]
+struct Report {
+    /// For people.
+    text: String,
+    /// The keys of the result; those that all experiments have are added.
+    json: Value,
+    csv: String,
+    svg: String,
+}
+
+/// The files that were asked for: known to be writable.
+#[derive(Debug)]
+struct Files {
+    json: Option<JsonFile>,
+    csv: Option<JsonFile>,
+    svg: Option<JsonFile>,
+}
+
+impl Files {
+    fn prepare(args: &ExperimentArgs) -> Result<Files, CliError> {
+        let file = |what, path: Option<&Path>| path.map(|path| JsonFile::prepare_as(what, path)).transpose();
+        Ok(Files {
+            json: file("JSON", args.json.as_deref())?,
+            csv: file("CSV", args.csv.as_deref())?,
+            svg: file("SVG", args.svg.as_deref())?,
+        })
+    }
+
+    fn write(self, report: &Report) -> Result<(), CliError> {
+        if let Some(file) = self.json {
+            file.write(&report.json)?;
+        }
+        if let Some(file) = self.csv {
+            file.write_text(&report.csv)?;
+        }
+        if let Some(file) = self.svg {
+            file.write_text(&report.svg)?;
+        }
+        Ok(())
+    }
+}
+
+fn refused(error: ExperimentError) -> CliError {
+    if error.is_bad_input() { CliError::bad_input(error) } else { CliError::failed(error) }
+}
+
+/// More rounds or pairs than anybody waits for.
+const REPEATED_MAX: u32 = 1000;
+
+fn repeated(option: &str, number: u32) -> Result<u32, CliError> {
+    if (1..=REPEATED_MAX).contains(&number) {
+        return Ok(number);
+    }
+    Err(CliError::bad_input(format!("{option} {number} cannot be measured; use 1 to {REPEATED_MAX}")))
+}
+
+/// `atrapos experiment`.
+pub(crate) fn experiment(args: &ExperimentArgs) -> Result<(), CliError> {
+    let experiment = args.experiment;
+    let seconds = args.seconds_per_phase.unwrap_or_else(|| experiment.phase_seconds());
+    let phase = config::duration("--seconds-per-phase", seconds, false)?;
+    let (rounds, pairs) = (repeated("--rounds", args.rounds)?, repeated("--pairs", args.pairs)?);
+    let sessions = config::sessions(args.sessions)?;
+    let machine = machine::read(&args.topology)?;
+    let workers = config::workers(args.workers, &machine)?;
+    let adaptation = config::adaptation(&args.adaptation)?;
+    let pin = !args.no_pin && machine::may_pin(&machine);
+    let open = |schema: Schema| -> Builder { Database::builder(schema).machine(machine.clone()).pin(pin) };
+    let setup = Setup {
+        open: &open,
+        workers,
+        sessions,
+        rows: args.rows.unwrap_or_else(|| experiment.rows()),
+        seed: args.seed,
+        phase,
+        static_only: args.fixed,
+        adaptation,
+    };
+    let available = machine::available_memory_bytes();
+    let files = Files::prepare(args)?;
+    match (experiment.scenario(), available) {
+        (Some(scenario), available) => scenario::check(scenario, &setup, available),
+        (None, available) if experiment == Experiment::MonitoringCost => monitoring::check(&setup, available),
+        (None, available) => repartitioning::check(&setup, available),
+    }
+    .map_err(refused)?;
+    // One that is opened for nothing refuses settings of the adaptive side before the other has run for a minute.
+    let probe = open(Schema::new()).workers(workers).adaptation(adaptation).in_memory();
+    for warning in probe.map_err(CliError::bad_input)?.warnings() {
+        output::complain(&format!("warning: {warning}"));
+    }
+    interrupt::install();
+    let mut report = run(experiment, &setup, rounds, pairs)?;
+    if let Some(json) = report.json.as_object_mut() {
+        json.insert("experiment".to_owned(), json!(experiment.name()));
+        json.insert("commit".to_owned(), json!(COMMIT));
+        json.insert("machine".to_owned(), machine::summary(&machine));
+        json.insert(
+            "config".to_owned(),
+            json!({
+                "workers": workers,
+                "sessions": sessions,
+                "rows": setup.rows,
+                "seconds_per_phase": phase.as_secs_f64(),
+                "rounds": rounds,
+                "pairs": pairs,
+                "seed": args.seed,
+                "static": args.fixed,
+                "pin": pin,
+                "topology": args.topology,
+                "interval_s": adaptation.controller.interval.as_secs_f64(),
+                "interval_max_s": adaptation.controller.interval_max.as_secs_f64(),
+                "threshold": adaptation.controller.threshold,
+                "sub_partitions": adaptation.sub_partitions,
+                "sample_every": adaptation.sample_every,
+            }),
+        );
+    }
+    output::print(&report.text)?;
+    files.write(&report)
+}
+
+fn run(experiment: Experiment, setup: &Setup<'_>, rounds: u32, pairs: u32) -> Result<Report, CliError> {
+    let length = match experiment.scenario() {
+        Some(scenario) => scenario.length(setup, rounds),
+        None if experiment == Experiment::MonitoringCost => monitoring::length(setup, pairs),
+        None => repartitioning::length(setup),
+    };
+    let bar = RunBar::new(format!("{}: ", experiment.name()), Duration::ZERO, length);
+    let mut passed = Duration::ZERO;
+    let mut watch = |Watched { what, elapsed, tps }: Watched<'_>| {
+        passed += elapsed;
+        bar.show(what, Duration::ZERO, passed, tps);
+    };
+    let flag = interrupt::flag();
+    let report = match experiment.scenario() {
+        Some(scenario) => scenario::run(scenario, setup, rounds, flag, &mut watch)
+            .map_err(refused)
+            .and_then(|rounds| sides::report(scenario, setup, &rounds)),
+        None if experiment == Experiment::MonitoringCost => monitoring::run(setup, pairs, flag, &mut watch)
+            .map_err(refused)
+            .and_then(|costs| costs::monitoring(setup, &costs)),
+        None => repartitioning::run(setup, flag, &mut watch)
+            .map_err(refused)
+            .and_then(|costs| costs::repartitioning(setup, &costs)),
+    };
+    bar.finish();
+    report
+}

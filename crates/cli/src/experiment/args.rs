@@ -1,0 +1,113 @@
+//! The command line of `atrapos experiment`.
+//!
+//! Owns: names, defaults and help texts. Never: judges values beyond their syntax.
+
+use std::path::PathBuf;
+
+use atrapos_workloads::experiment::scenario::Scenario;
+use clap::{Args, ValueEnum};
+
+use crate::args::AdaptationArgs;
+
+#[derive(Debug, Args)]
+pub(crate) struct ExperimentArgs {
+    /// What to show.
+    #[arg(value_enum, value_name = "EXPERIMENT")]
+    pub(crate) experiment: Experiment,
+    /// Run only the side that keeps its scheme.
+    #[arg(long = "static")]
+    pub(crate) fixed: bool,
+    /// Length of a phase, in seconds [default: such that everything takes about a minute].
+    #[arg(long, value_name = "S", help_heading = "Measurement")]
+    pub(crate) seconds_per_phase: Option<f64>,
+    /// How often the sides of an adapt- experiment run; they take turns to be first. The median of the rounds counts.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
+    pub(crate) rounds: u32,
+    /// Pairs of runs that monitoring-cost compares.
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Measurement")]
+    pub(crate) pairs: u32,
+    /// Where all random choices follow from.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
+    pub(crate) seed: u64,
+    /// Also write the result as one JSON object to this file.
+    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
+    pub(crate) json: Option<PathBuf>,
+    /// Also write what was measured as comma-separated values: the throughput over time, or each cost.
+    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Also draw the result.
+    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
+    pub(crate) svg: Option<PathBuf>,
+    /// TATP subscribers, or rows of the table of repartition-cost [default: 800000; 100000 for monitoring-cost].
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub(crate) rows: Option<u64>,
+    /// Sessions per worker: clients that live on the worker, ask for any data, and run one transaction after the other.
+    #[arg(long, value_name = "N", default_value_t = 128, help_heading = "Workload")]
+    pub(crate) sessions: usize,
+    /// Workers, each a thread that owns a part of the data [default: one per usable core].
+    #[arg(long, value_name = "N", help_heading = "Machine")]
+    pub(crate) workers: Option<usize>,
+    /// The machine to place workers on: `live`, a description such as "pack:2 l3:4 core:8 pu:1", or a machine file (.toml).
+    #[arg(long, value_name = "T", default_value = "live", help_heading = "Machine")]
+    pub(crate) topology: String,
+    /// Leave threads where the kernel puts them.
+    #[arg(long, help_heading = "Machine")]
+    pub(crate) no_pin: bool,
+    #[command(flatten)]
+    pub(crate) adaptation: AdaptationArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Experiment {
+    /// The class of the transactions changes.
+    AdaptWorkload,
+    /// Half of the requests go to a fifth of the data, then to a hundredth, then to another.
+    AdaptSkew,
+    /// A worker is lost, and comes back.
+    AdaptFailure,
+    /// A long calm, then frequent changes: how often the database looks.
+    AdaptFrequency,
+    /// What observing costs.
+    MonitoringCost,
+    /// What splitting, merging and rearranging partitions costs.
+    RepartitionCost,
+}
+
+impl Experiment {
+    /// The scenario, for those in which a database adapts.
+    pub(crate) fn scenario(self) -> Option<Scenario> {
+        match self {
+            Experiment::AdaptWorkload => Some(Scenario::Workload),
+            Experiment::AdaptSkew => Some(Scenario::Skew),
+            Experiment::AdaptFailure => Some(Scenario::Failure),
+            Experiment::AdaptFrequency => Some(Scenario::Frequency),
+            Experiment::MonitoringCost | Experiment::RepartitionCost => None,
+        }
+    }
+
+    /// Its name, as on the command line.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Experiment::AdaptWorkload => "adapt-workload",
+            Experiment::AdaptSkew => "adapt-skew",
+            Experiment::AdaptFailure => "adapt-failure",
+            Experiment::AdaptFrequency => "adapt-frequency",
+            Experiment::MonitoringCost => "monitoring-cost",
+            Experiment::RepartitionCost => "repartition-cost",
+        }
+    }
+
+    /// Seconds of a phase by default.
+    pub(crate) fn phase_seconds(self) -> f64 {
+        match self.scenario() {
+            Some(scenario) => scenario.phase_seconds(),
+            None if self == Experiment::MonitoringCost => 0.6,
+            None => 10.0,
+        }
+    }
+
+    /// Rows or subscribers by default: the paper's, where they need not be loaded many times over.
+    pub(crate) fn rows(self) -> u64 {
+        if self == Experiment::MonitoringCost { 100_000 } else { 800_000 }
+    }
+}

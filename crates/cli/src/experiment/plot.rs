@@ -1,0 +1,327 @@
+//! Drawings of results, as SVG that can go into a paper as it is.
+//!
+//! Owns: axes, lines and colours. Never: computes what it draws.
+//!
+//! Lines differ in their pattern and not in colour alone, for print and for eyes that tell few colours apart.
+
+use std::ops::Range;
+
+use atrapos_workloads::experiment::monitoring::MonitoringCost;
+use atrapos_workloads::experiment::repartitioning::{Cost, Kind};
+use atrapos_workloads::experiment::scenario::{Round, Scenario};
+use atrapos_workloads::experiment::timeline::Timeline;
+use plotters::coord::Shift;
+use plotters::coord::types::RangedCoordf64;
+use plotters::element::DashedPathElement;
+use plotters::prelude::*;
+
+use super::sides::intervals;
+use crate::error::CliError;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+type Drawn = Result<(), Box<dyn std::error::Error>>;
+
+const ADAPTIVE: RGBColor = RGBColor(0, 68, 136);
+const STATIC: RGBColor = RGBColor(102, 102, 102);
+const REFERENCE: RGBColor = RGBColor(0, 119, 68);
+const MARK: RGBColor = RGBColor(204, 51, 17);
+const FAINT: RGBColor = RGBColor(187, 187, 187);
+
+const WIDTH: u32 = 960;
+const HEIGHT: u32 = 420;
+/// Height of a second panel.
+const PANEL: u32 = 160;
+const FONT: &str = "sans-serif";
+
+/// Draws into a string.
+fn svg(height: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, CliError> {
+    let mut text = String::new();
+    let failed =
+        |error: &dyn std::fmt::Display| CliError::failed(format!("the result cannot be drawn: {error}"));
+    {
+        let area = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+        area.fill(&WHITE).map_err(|error| failed(&error))?;
+        draw(&area).map_err(|error| failed(&error))?;
+        area.present().map_err(|error| failed(&error))?;
+    }
+    Ok(text)
+}
+
+/// What rates are shown in, so that numbers are short.
+fn unit(most: f64) -> (f64, &'static str) {
+    match most {
+        most if most >= 2e6 => (1e6, "million transactions/s"),
+        most if most >= 2e3 => (1e3, "thousand transactions/s"),
+        _ => (1.0, "transactions/s"),
+    }
+}
+
+/// Throughput over time of both sides, with the reference, the phases and the changes of the scheme.
+pub(super) fn sides(scenario: Scenario, round: &Round) -> Result<String, CliError> {
+    let second = round.adaptive.as_ref().filter(|_| scenario == Scenario::Frequency);
+    svg(HEIGHT + second.map_or(0, |_| PANEL), |area| {
+        let (upper, lower) = area.split_vertically(HEIGHT);
+        throughput(&upper, scenario, round)?;
+        second.map_or(Ok(()), |adaptive| relaxing(&lower, adaptive, seconds(round)))
+    })
+}
+
+/// The time that is drawn.
+fn seconds(round: &Round) -> Range<f64> {
+    0.0..round.fixed.spans.last().map_or(1.0, |span| span.end_s)
+}
+
+/// When the scheme changed, from the first phase on.
+fn changes(adaptive: &Timeline) -> impl Iterator<Item = f64> {
+    let changed = adaptive.decisions.iter().filter(|timed| timed.event.decision.is_repartition());
+    changed.map(|timed| timed.time_s).filter(|time_s| *time_s > 0.0)
+}
+
+fn throughput(area: &Area<'_>, scenario: Scenario, round: &Round) -> Drawn {
+    let adaptive = round.adaptive.as_ref();
+    let lines = std::iter::once(&round.fixed).chain(adaptive);
+    let samples = lines.flat_map(|line| line.samples.iter().map(|sample| sample.tps));
+    let most = samples.chain(round.reference_tps.iter().copied()).fold(1.0, f64::max);
+    let (unit, unit_name) = unit(most);
+    let top = 1.15 * most / unit;
+    let mut chart = ChartBuilder::on(area)
+        .caption(capitalized(scenario.title()), (FONT, 18))
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(64)
+        .build_cartesian_2d(seconds(round), 0.0..top)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .bold_line_style(FAINT.mix(0.5))
+        .light_line_style(TRANSPARENT)
+        .x_desc("seconds")
+        .y_desc(unit_name)
+        .x_label_formatter(&axis)
+        .y_label_formatter(&axis)
+        .label_style((FONT, 14))
+        .axis_desc_style((FONT, 15))
+        .draw()?;
+    for (compared, span) in round.compared.iter().zip(&round.fixed.spans) {
+        let line = [(span.begin_s, 0.0), (span.begin_s, top)];
+        chart.draw_series(std::iter::once(PathElement::new(line, FAINT.stroke_width(1))))?;
+        let place = (span.begin_s + 0.005 * span.end_s, 0.985 * top);
+        chart.draw_series(std::iter::once(Text::new(compared.name, place, (FONT, 14))))?;
+    }
+    if let Some(adaptive) = adaptive {
+        let marks = changes(adaptive)
+            .map(|at| DashedPathElement::new([(at, 0.0), (at, 0.92 * top)], 2, 3, MARK.stroke_width(1)));
+        chart
+            .draw_series(marks)?
+            .label("scheme changed")
+            .legend(|(x, y)| PathElement::new([(x + 12, y - 7), (x + 12, y + 7)], MARK.stroke_width(1)));
+    }
+    references(&mut chart, scenario, round, unit)?;
+    let points = |timeline: &Timeline| -> Vec<(f64, f64)> {
+        timeline.samples.iter().map(|sample| (sample.time_s, sample.tps / unit)).collect()
+    };
+    chart
+        .draw_series(DashedLineSeries::new(points(&round.fixed), 6, 4, STATIC.stroke_width(2)))?
+        .label("static")
+        .legend(|(x, y)| DashedPathElement::new([(x, y), (x + 24, y)], 6, 4, STATIC.stroke_width(2)));
+    if let Some(adaptive) = adaptive {
+        chart
+            .draw_series(LineSeries::new(points(adaptive), ADAPTIVE.stroke_width(2)))?
+            .label("adaptive")
+            .legend(|(x, y)| PathElement::new([(x, y), (x + 24, y)], ADAPTIVE.stroke_width(2)));
+    }
+    legend(&mut chart)
+}
+
+/// One level line per phase.
+fn references(chart: &mut Chart<'_, '_>, scenario: Scenario, round: &Round, unit: f64) -> Drawn {
+    let Some(name) = scenario.reference().filter(|_| !round.reference_tps.is_empty()) else { return Ok(()) };
+    let levels = round.fixed.spans.iter().zip(&round.reference_tps).map(|(span, tps)| {
+        let line = [(span.begin_s, tps / unit), (span.end_s, tps / unit)];
+        DashedPathElement::new(line, 2, 2, REFERENCE.stroke_width(2))
+    });
+    chart
+        .draw_series(levels)?
+        .label(name)
+        .legend(|(x, y)| DashedPathElement::new([(x, y), (x + 24, y)], 2, 2, REFERENCE.stroke_width(2)));
+    Ok(())
+}
+
+fn legend<'a, 'b: 'a>(chart: &mut Chart<'a, 'b>) -> Drawn {
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .margin(10)
+        .legend_area_size(34)
+        .background_style(WHITE.mix(0.85))
+        .border_style(FAINT)
+        .label_font((FONT, 14))
+        .draw()?;
+    Ok(())
+}
+
+/// The time between two looks of the controller.
+fn relaxing(area: &Area<'_>, adaptive: &Timeline, seconds: Range<f64>) -> Drawn {
+    let looks = intervals(adaptive);
+    let longest = looks.iter().map(|(_, interval_s)| *interval_s).fold(1.0, f64::max);
+    let mut chart = ChartBuilder::on(area)
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(64)
+        .build_cartesian_2d(seconds.clone(), 0.0..1.15 * longest)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .bold_line_style(FAINT.mix(0.5))
+        .light_line_style(TRANSPARENT)
+        .x_desc("seconds")
+        .y_desc("interval, s")
+        .y_labels(5)
+        .x_label_formatter(&axis)
+        .y_label_formatter(&axis)
+        .label_style((FONT, 14))
+        .axis_desc_style((FONT, 15))
+        .draw()?;
+    // A step for the time before each look.
+    let steps = looks.iter().flat_map(|(at, interval_s)| {
+        [((at - interval_s).max(seconds.start), *interval_s), (*at, *interval_s)]
+    });
+    chart.draw_series(LineSeries::new(steps, ADAPTIVE.stroke_width(2)))?;
+    chart.draw_series(looks.iter().map(|look| Circle::new(*look, 3, ADAPTIVE.filled())))?;
+    Ok(())
+}
+
+/// Time by number of changes, one line per kind, for the table of `rows` rows.
+pub(super) fn repartitioning(costs: &[Cost], rows: u64) -> Result<String, CliError> {
+    let of = |kind: Kind| costs.iter().filter(move |cost| cost.rows == rows && cost.kind == kind);
+    let points =
+        |kind: Kind| -> Vec<(f64, f64)> { of(kind).map(|cost| (cost.count as f64, cost.owner_ms)).collect() };
+    let all = || Kind::ALL.into_iter().flat_map(of);
+    let widest = all().map(|cost| cost.count as f64).fold(1.0, f64::max);
+    let most = all().map(|cost| cost.owner_ms + cost.owner_ms_sd).fold(1e-3, f64::max);
+    svg(HEIGHT, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .caption("Cost of repartitioning (ATraPos, Figure 9)", (FONT, 18))
+            .margin(12)
+            .x_label_area_size(42)
+            .y_label_area_size(64)
+            .build_cartesian_2d(0.0..1.05 * widest, 0.0..1.15 * most)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .bold_line_style(FAINT.mix(0.5))
+            .light_line_style(TRANSPARENT)
+            .x_desc("changes")
+            .y_desc("milliseconds of the owners")
+            .x_label_formatter(&axis)
+            .y_label_formatter(&axis)
+            .label_style((FONT, 14))
+            .axis_desc_style((FONT, 15))
+            .draw()?;
+        for (kind, colour, size) in
+            [(Kind::Split, STATIC, 6), (Kind::Merge, REFERENCE, 2), (Kind::Rearrange, ADAPTIVE, 40)]
+        {
+            // The longest dashes are a line without gaps.
+            let gap = if size > 20 { 0 } else { 4 };
+            chart
+                .draw_series(DashedLineSeries::new(points(kind), size, gap, colour.stroke_width(2)))?
+                .label(kind.name())
+                .legend(move |(x, y)| {
+                    DashedPathElement::new([(x, y), (x + 24, y)], size, gap, colour.stroke_width(2))
+                });
+            let bars = of(kind).map(|cost| {
+                let (count, mean, sd) = (cost.count as f64, cost.owner_ms, cost.owner_ms_sd);
+                PathElement::new([(count, (mean - sd).max(0.0)), (count, mean + sd)], colour.stroke_width(1))
+            });
+            chart.draw_series(bars)?;
+            chart
+                .draw_series(points(kind).into_iter().map(|point| Circle::new(point, 3, colour.filled())))?;
+        }
+        legend(&mut chart)
+    })
+}
+
+/// The ratio of every pair, and the median, by mix.
+pub(super) fn monitoring(costs: &[MonitoringCost]) -> Result<String, CliError> {
+    let ratios: Vec<Vec<f64>> = costs.iter().map(MonitoringCost::ratios).collect();
+    let all = || ratios.iter().flatten().copied();
+    let (least, most) = (all().fold(0.97, f64::min) - 0.005, all().fold(1.03, f64::max) + 0.005);
+    svg(HEIGHT, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .caption("Cost of observing (ATraPos, Table II)", (FONT, 18))
+            .margin(12)
+            .x_label_area_size(42)
+            .y_label_area_size(64)
+            .build_cartesian_2d(-0.5..costs.len() as f64 - 0.5, least..most)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .bold_line_style(FAINT.mix(0.5))
+            .light_line_style(TRANSPARENT)
+            .y_desc("throughput observing / not observing")
+            .x_label_formatter(&axis)
+            .y_label_formatter(&axis)
+            .label_style((FONT, 14))
+            .axis_desc_style((FONT, 15))
+            .draw()?;
+        let line = [(-0.5, 1.0), (costs.len() as f64 - 0.5, 1.0)];
+        chart.draw_series(std::iter::once(PathElement::new(line, STATIC.stroke_width(1))))?;
+        for (at, (cost, ratios)) in costs.iter().zip(&ratios).enumerate() {
+            let x = at as f64;
+            let pairs = ratios.iter().map(|ratio| Circle::new((x, *ratio), 3, ADAPTIVE.mix(0.5).filled()));
+            chart.draw_series(pairs)?;
+            if let Some(median) = cost.ratio() {
+                let line = [(x - 0.15, median), (x + 0.15, median)];
+                chart.draw_series(std::iter::once(PathElement::new(line, MARK.stroke_width(2))))?;
+                let label = format!("{:.2}%", 100.0 * (1.0 - median));
+                chart.draw_series(std::iter::once(Text::new(label, (x + 0.17, median), (FONT, 14))))?;
+            }
+            let place = (x - 0.25, least + 0.04 * (most - least));
+            chart.draw_series(std::iter::once(Text::new(cost.mix.to_string(), place, (FONT, 14))))?;
+        }
+        Ok(())
+    })
+}
+
+/// A number on an axis: with as many digits behind the point as it needs, three at most.
+fn axis(number: &f64) -> String {
+    let text = format!("{number:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn capitalized(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_on_axes_have_no_idle_digits() {
+        let shown = [0.0, 5.0, 200.0, 0.25, 0.985].map(|number| axis(&number));
+        assert_eq!(shown, ["0", "5", "200", "0.25", "0.985"]);
+    }
+
+    #[test]
+    fn rates_are_shown_in_units_that_keep_them_short() {
+        assert_eq!(unit(3e6).0, 1e6);
+        assert_eq!(unit(900_000.0), (1e3, "thousand transactions/s"));
+        assert_eq!(unit(10.0).0, 1.0);
+    }
+
+    #[test]
+    fn experiments_without_results_are_drawn_without_lines() {
+        let empty = [
+            sides(Scenario::Frequency, &Round { adaptive: Some(Timeline::default()), ..Round::default() }),
+            repartitioning(&[], 10),
+            monitoring(&[]),
+        ];
+        for drawn in empty {
+            assert!(drawn.expect("drawn").trim_end().ends_with("</svg>"));
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! `atrapos plan`: what the adaptive engine would do about recorded statistics, on any machine.
+//!
+//! Owns: joining a trace to a machine, and the comparison with the optimum. Never: searches; that is `atrapos-adapt`.
+
+use std::path::Path;
+
+use atrapos_adapt::{
+    AdaptError, Plan, Platform, Scheme, Settings, TableIndex, Trace, Workload, evaluate, plan_from,
+    render_plan, search, solve_exactly,
+};
+use serde_json::json;
+
+use crate::args::PlanArgs;
+use crate::error::CliError;
+use crate::{machine, output};
+
+/// How far the usual search is from the optimum.
+struct Optimum {
+    /// The objective of the best scheme there is.
+    best: f64,
+    /// What the search finds.
+    searched: f64,
+}
+
+impl Optimum {
+    /// By which share of the optimum the search is worse.
+    fn excess(&self) -> f64 {
+        // Rounding may put the search below the optimum.
+        if self.best > 0.0 { (self.searched / self.best - 1.0).max(0.0) } else { self.searched.max(0.0) }
+    }
+}
+
+/// `atrapos plan`.
+pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
+    let machine = machine::read(&args.topology)?;
+    let trace = read_trace(&args.trace)?;
+    let cpus = machine.usable_cpus().len();
+    if trace.workers > cpus {
+        return Err(CliError::bad_input(format!(
+            "the trace {} is of {} workers, more than {} has usable cpus: {cpus}; give a --topology that has as many, or \
+             record the trace with fewer --workers",
+            args.trace.display(),
+            trace.workers,
+            machine.origin(),
+        )));
+    }
+    let unfit = |error: AdaptError| refuse(&args.trace, &error);
+    let platform = Platform::for_workers(&machine, trace.workers).map_err(unfit)?;
+    let workload = trace.workload().map_err(unfit)?;
+    let today = trace.scheme().map_err(unfit)?;
+    let (plan, optimum) = propose(args, &workload, &platform, &today)?;
+    if args.json {
+        let tables: Vec<_> = (0..)
+            .map(TableIndex)
+            .take(workload.table_count())
+            .map(|table| json!({ "name": workload.table_name(table), "slices": workload.slice_count(table) }))
+            .collect();
+        let result = json!({
+            "machine": machine::summary(&machine),
+            "workers": trace.workers,
+            "tables": tables,
+            "plan": plan,
+            "exact": optimum.map(|optimum| json!({
+                "objective": optimum.best,
+                "searched_objective": optimum.searched,
+                "searched_excess": optimum.excess(),
+            })),
+        });
+        return output::print(&format!("{result:#}\n"));
+    }
+    let mut text = format!(
+        "{} workers of {} on {}, statistics of {} s\n\n{}",
+        trace.workers,
+        trace.machine.as_deref().unwrap_or("an unnamed machine"),
+        machine.origin(),
+        trace.seconds,
+        render_plan(&plan, &workload, &platform)
+    );
+    if let Some(optimum) = optimum {
+        text.push_str(&format!(
+            "\nThe proposed scheme is the best there is, with an objective of {:.4}; the usual search finds {:.4}, which is {:.1}% \
+             more.\n",
+            optimum.best,
+            optimum.searched,
+            100.0 * optimum.excess()
+        ));
+    }
+    output::print(&text)
+}
+
+fn refuse(path: &Path, error: &AdaptError) -> CliError {
+    CliError::bad_input(format!("no plan can be made from {}: {error}", path.display()))
+}
+
+fn read_trace(path: &Path) -> Result<Trace, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        CliError::bad_input(format!(
+            "the trace {} cannot be read: {error}; give a file that `atrapos bench --record FILE` wrote",
+            path.display()
+        ))
+    })?;
+    Trace::from_json(&text).map_err(|error| refuse(path, &error))
+}
+
+/// The plan, and with `--exact` how far the usual search is from the best one.
+fn propose(
+    args: &PlanArgs,
+    workload: &Workload,
+    platform: &Platform,
+    today: &Scheme,
+) -> Result<(Plan, Option<Optimum>), CliError> {
+    let settings = Settings::default();
+    let unfit = |error: AdaptError| refuse(&args.trace, &error);
+    if !args.exact {
+        let plan = atrapos_adapt::plan(workload, platform, today, &settings).map_err(unfit)?;
+        return Ok((plan, None));
+    }
+    let exact =
+        solve_exactly(workload, platform, &settings, args.exact_seconds).map_err(|error| match error {
+            AdaptError::ExactUnfinished { .. } if args.exact_seconds > 0.0 => CliError::failed(error),
+            AdaptError::TooLarge { .. }
+            | AdaptError::UnevenDistances { .. }
+            | AdaptError::ExactUnfinished { .. } => {
+                CliError::bad_input(format!("{error}, or leave out --exact"))
+            }
+            error => unfit(error),
+        })?;
+    let cost = |scheme: &Scheme| {
+        evaluate(workload, platform, scheme, &settings.weights).map(|cost| cost.objective).map_err(unfit)
+    };
+    let searched = cost(&search(workload, platform, Some(today), &settings).map_err(unfit)?)?;
+    let optimum = Optimum { best: exact.objective, searched };
+    let plan = plan_from(workload, platform, today, exact.scheme, &settings.weights).map_err(unfit)?;
+    Ok((plan, Some(optimum)))
+}

@@ -1,0 +1,259 @@
+//! `atrapos experiment` at tiny sizes: what it prints and writes, never how fast anything is; and what `bench` says and records
+//! of adaptation.
+
+use serde_json::Value;
+
+use crate::bad_input::refused;
+use crate::support::{quick, run, stderr, stdout};
+
+/// What a quick experiment printed and wrote.
+struct Result {
+    text: String,
+    json: Value,
+    csv: String,
+    svg: String,
+}
+
+fn experiment(name: &str, more: &[&str]) -> Result {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |file: &str| directory.path().join(file).to_str().expect("text").to_owned();
+    let (json, csv, svg) = (path("result.json"), path("result.csv"), path("result.svg"));
+    let mut arguments = vec!["experiment", name, "--no-pin", "--workers", "2", "--sessions", "4"];
+    arguments.extend(["--seconds-per-phase", "1", "--pairs", "1"]);
+    arguments.extend(["--rows", if name == "repartition-cost" { "3000" } else { "400" }]);
+    arguments.extend(["--json", &json, "--csv", &csv, "--svg", &svg]);
+    arguments.extend(more);
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?} said: {}", stderr(&output));
+    assert_eq!(std::fs::read_dir(directory.path()).expect("the directory").count(), 3, "three files, whole");
+    let read = |path: &str| std::fs::read_to_string(path).expect("the file");
+    let text = stdout(&output);
+    assert!(text.is_ascii() && !text.contains('\r'), "{text}");
+    let json = serde_json::from_str(&read(&json)).expect("one JSON object");
+    Result { text, json, csv: read(&csv), svg: read(&svg) }
+}
+
+/// Every experiment has these; the names of the phases are `phases`.
+fn assert_is_a_result(result: &Result, name: &str, phases: &[&str], is_adaptive: bool) {
+    let json = &result.json;
+    assert_eq!(json["experiment"], name);
+    assert!(json["commit"].is_string() && json["machine"].is_object() && json["config"].is_object());
+    assert!(json["decisions"].is_array());
+    let each = json["phases"].as_array().expect("a list");
+    let names: Vec<&str> = each.iter().filter_map(|phase| phase["name"].as_str()).collect();
+    assert_eq!(names, phases);
+    for phase in each {
+        assert!(phase["static_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{phase}");
+        for key in ["adaptive_tps", "ratio"] {
+            assert_eq!(
+                phase[key].as_f64().is_some_and(|number| number > 0.0),
+                is_adaptive,
+                "{key} of {phase}"
+            );
+        }
+        let after = phase.get("adapted_after_s").expect("the key is there");
+        assert!(after.is_null() || after.as_f64().is_some_and(|after| after >= 0.0), "{phase}");
+        assert!(result.text.contains(phase["name"].as_str().expect("a name")), "{}", result.text);
+    }
+    assert_is_a_drawing(&result.svg);
+}
+
+/// Every element is closed, in the order in which they were opened.
+fn assert_is_a_drawing(svg: &str) {
+    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    let mut open = Vec::new();
+    for tag in svg.split('<').skip(1) {
+        let (tag, _) = tag.split_once('>').expect("every tag ends");
+        match tag.strip_prefix('/') {
+            Some(name) => assert_eq!(open.pop(), Some(name.trim())),
+            None if tag.ends_with('/') => {}
+            None => open.push(tag.split_whitespace().next().expect("a name")),
+        }
+    }
+    assert!(open.is_empty(), "{open:?} are not closed");
+}
+
+/// The throughput over time of each side: times ascend within each.
+fn assert_is_a_timeline(csv: &str, sides: &[&str]) {
+    let mut lines = csv.lines();
+    assert_eq!(lines.next(), Some("time_s,side,tps"));
+    let rows: Vec<(f64, &str, f64)> = lines
+        .map(|line| {
+            let columns: Vec<&str> = line.split(',').collect();
+            let [time, side, tps] = columns[..] else { panic!("three columns: {line}") };
+            (time.parse().expect("a time"), side, tps.parse().expect("a rate"))
+        })
+        .collect();
+    for side in sides {
+        let times: Vec<f64> = rows.iter().filter(|row| row.1 == *side).map(|row| row.0).collect();
+        assert!(times.len() >= 5 && times.is_sorted_by(|a, b| a < b), "{side}: {times:?}");
+    }
+    assert!(rows.iter().all(|row| sides.contains(&row.1) && row.2 >= 0.0), "{csv}");
+}
+
+#[test]
+fn a_change_of_class_is_shown_side_by_side() {
+    // So short an interval that the controller has something to say in a second.
+    let result = experiment("adapt-workload", &["--interval", "0.05"]);
+    assert_is_a_result(
+        &result,
+        "adapt-workload",
+        &["update-subscriber-data", "get-new-destination", "mix"],
+        true,
+    );
+    assert_is_a_timeline(&result.csv, &["static", "adaptive"]);
+    assert_eq!(result.json["reference"], "best fixed scheme");
+    assert!(result.json["phases"][2]["reference_tps"].as_f64().is_some_and(|tps| tps > 0.0));
+    let decisions = result.json["decisions"].as_array().expect("a list");
+    assert!(!decisions.is_empty());
+    for decision in decisions {
+        assert!(decision["time_s"].is_f64() && decision["action"].is_string(), "{decision}");
+        assert!(decision["sentence"].as_str().is_some_and(|sentence| sentence.ends_with('.')), "{decision}");
+    }
+    assert!(result.text.contains("decisions  "), "{}", result.text);
+    assert!(result.svg.contains("adaptive") && result.svg.contains("static"), "both lines have a name");
+}
+
+#[test]
+fn skew_is_shown_side_by_side() {
+    let result = experiment("adapt-skew", &["--rounds", "2"]);
+    let phases = ["uniform", "50% to 20%", "50% to a hot 1%", "hot 1% elsewhere"];
+    assert_is_a_result(&result, "adapt-skew", &phases, true);
+    assert_eq!(result.json["rounds"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn the_loss_of_a_worker_is_shown_beside_a_fresh_start() {
+    let result = experiment("adapt-failure", &["--workers", "3"]);
+    assert_is_a_result(&result, "adapt-failure", &["all workers", "one lost", "all again"], true);
+    assert_is_a_timeline(&result.csv, &["static", "adaptive"]);
+    assert_eq!(result.json["reference"], "fresh start");
+}
+
+#[test]
+fn frequent_changes_show_how_often_the_database_looks() {
+    let result = experiment("adapt-frequency", &["--interval", "0.1"]);
+    assert_is_a_result(&result, "adapt-frequency", &["A: get-new-destination", "B: mix", "A", "B"], true);
+    let intervals = result.json["intervals"].as_array().expect("a list");
+    assert!(!intervals.is_empty());
+    assert!(intervals.iter().all(|at| at["interval_s"].as_f64().is_some_and(|interval| interval > 0.0)));
+    assert!(result.text.contains("intervals  ") && result.svg.contains("interval, s"), "{}", result.text);
+}
+
+#[test]
+fn the_cost_of_observing_is_that_of_every_mix() {
+    let result = experiment("monitoring-cost", &["--seconds-per-phase", "0.2", "--pairs", "2"]);
+    let mixes = ["get-subscriber-data", "get-new-destination", "update-subscriber-data", "standard"];
+    assert_is_a_result(&result, "monitoring-cost", &mixes, true);
+    for phase in result.json["phases"].as_array().expect("a list") {
+        let ratio = phase["ratio"].as_f64().expect("both sides ran");
+        let overhead = phase["overhead"].as_f64().expect("both sides ran");
+        // Written in decimal and read back, a number may be off by its last bit.
+        assert!((1.0 - ratio - overhead).abs() < 1e-9, "{phase}");
+        assert_eq!(phase["ratios"].as_array().map(Vec::len), Some(2), "{phase}");
+    }
+    assert_eq!(result.csv.lines().count(), 1 + 2 * mixes.len(), "{}", result.csv);
+}
+
+#[test]
+fn the_cost_of_repartitioning_is_that_of_every_kind_number_and_size() {
+    let result = experiment("repartition-cost", &[]);
+    assert_is_a_result(&result, "repartition-cost", &["80 rearrangements"], true);
+    let costs = result.json["costs"].as_array().expect("a list");
+    assert_eq!(costs.len(), 3 * 4 * 3);
+    for cost in costs {
+        assert!(cost["owner_ms"].as_f64().is_some_and(|ms| ms >= 0.0), "{cost}");
+        assert!(["split", "merge", "rearrange"].contains(&cost["operation"].as_str().expect("a kind")));
+    }
+    let sizes: std::collections::BTreeSet<u64> =
+        costs.iter().filter_map(|cost| cost["rows"].as_u64()).collect();
+    assert_eq!(sizes.into_iter().collect::<Vec<_>>(), [375, 3000, 37_500]);
+    assert_eq!(result.csv.lines().count(), 1 + costs.len());
+    let latency = &result.json["phases"][0]["latency_us"];
+    assert!(latency["adaptive_longest"].is_f64() && latency["static_p999"].is_f64(), "{latency}");
+}
+
+#[test]
+fn the_static_side_runs_alone() {
+    let names = ["adapt-workload", "adapt-skew", "adapt-failure", "adapt-frequency"];
+    for name in names.into_iter().chain(["monitoring-cost", "repartition-cost"]) {
+        let result = experiment(name, &["--static", "--seconds-per-phase", "0.3"]);
+        let phases = result.json["phases"].as_array().expect("a list");
+        assert!(!phases.is_empty());
+        for phase in phases {
+            assert!(phase["adaptive_tps"].is_null() && phase["ratio"].is_null(), "{name}: {phase}");
+            assert!(phase["static_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{name}: {phase}");
+        }
+        assert_eq!(result.json["decisions"].as_array().map(Vec::len), Some(0));
+        assert_is_a_drawing(&result.svg);
+    }
+}
+
+#[test]
+fn experiments_that_make_no_sense_are_refused_before_anything_runs() {
+    for (arguments, what) in [
+        (&["adapt-skew", "--seconds-per-phase", "0"][..], "--seconds-per-phase 0"),
+        (&["adapt-skew", "--rounds", "0"], "--rounds 0"),
+        (&["monitoring-cost", "--pairs", "0"], "--pairs 0"),
+        (&["adapt-skew", "--sessions", "0"], "--sessions 0"),
+        (&["adapt-skew", "--workers", "0"], "--workers 0"),
+        (&["adapt-skew", "--rows", "0"], "0 subscribers"),
+        (&["adapt-skew", "--rows", "900000000000"], "subscribers need about"),
+        (&["adapt-failure", "--workers", "1"], "the only worker"),
+        (&["repartition-cost", "--workers", "2", "--rows", "100"], "use at least"),
+        (&["repartition-cost", "--rows", "18446744073709551615"], "use at most"),
+        (&["adapt-skew", "--interval", "0"], "--interval 0"),
+        (&["adapt-skew", "--threshold", "0"], "threshold"),
+        (&["adapt-skew", "--sub-partitions", "0"], "0 sub-partitions"),
+        (&["adapt-skew", "--sample-every", "0"], "record one in 1"),
+        (&["adapt-skew", "--svg", "/"], "the SVG file / cannot be written"),
+        (&["adapt-skew", "--csv", "/"], "the CSV file / cannot be written"),
+        (&["adapt-skew", "--topology", "nonsense"], "nonsense"),
+    ] {
+        let mut all = vec!["experiment", "--seconds-per-phase", "100000"];
+        all.extend(arguments);
+        let complaint = refused(&all);
+        assert!(complaint.contains(what), "{arguments:?} said: {complaint}");
+    }
+    assert_eq!(run(&["experiment"]).status.code(), Some(2));
+    assert_eq!(run(&["experiment", "adapt-nothing"]).status.code(), Some(2));
+    assert_eq!(run(&["bench", "tatp", "--static", "--record", "somewhere"]).status.code(), Some(2));
+}
+
+#[test]
+fn bench_says_what_was_decided() {
+    let decisions = |more: &[&str]| {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("result.json");
+        let mut arguments = quick("tatp", more);
+        arguments.extend(["--seconds", "1", "--durability", "none", "--json", path.to_str().expect("text")]);
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let json = std::fs::read_to_string(&path).expect("the file");
+        let json: Value = serde_json::from_str(&json).expect("one JSON object");
+        (stdout(&output), json["decisions"].as_array().expect("a list").len())
+    };
+    let (text, adaptive) =
+        decisions(&["--interval", "0.05", "--sub-partitions", "4", "--sample-every", "16"]);
+    assert!(adaptive > 0 && text.contains("decisions  "), "{text}");
+    let (text, fixed) = decisions(&["--static"]);
+    assert!(fixed == 0 && !text.contains("decisions  "), "{text}");
+}
+
+#[test]
+fn what_a_benchmark_records_can_be_planned_from() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("trace.json");
+    let path = path.to_str().expect("text");
+    let mut arguments = quick("tatp", &["--record", path, "--durability", "none"]);
+    arguments.extend(["--sample-every", "2"]);
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let trace: Value =
+        serde_json::from_str(&std::fs::read_to_string(path).expect("the file")).expect("one JSON object");
+    assert_eq!(trace["workers"], 2);
+    assert!(trace["samples"].as_u64().is_some_and(|samples| samples > 0), "{trace}");
+    let output = run(&["plan", "--topology", "pack:1 core:2 pu:1", "--trace", path]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stdout(&output).contains("subscriber"), "{}", stdout(&output));
+}
