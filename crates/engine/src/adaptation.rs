@@ -24,7 +24,8 @@ use atrapos_runtime::{Handle, Ticks, WorkerId, affinity};
 use atrapos_storage::KeyBuf;
 
 use crate::abort::{Abort, AbortReason};
-use crate::database::{OpenError, on_all_workers, start_on_worker};
+use crate::builder::OpenError;
+use crate::database::{on_all_workers, start_on_worker};
 use crate::monitor::{Collected, Meetings, WorkerCollected};
 use crate::repartition::{RepartitionReport, SchemeBoard, SchemeChange, carry_out};
 use crate::routing::Scheme;
@@ -219,26 +220,58 @@ impl Adaptive {
         // Checked when the database was opened.
         let Ok(mut controller) = Controller::new(settings.controller) else { return };
         let mut waited = Duration::ZERO;
+        let mut seen = (self.handle.clock().now(), self.committed());
         loop {
-            // Cores are looked after at the shortest interval, however calm it is.
+            // Cores and the throughput are looked after at the shortest interval, however calm it is.
             let step = settings.controller.interval.min(controller.interval());
             if self.wait(step) {
                 return;
             }
             waited += step;
             let core_changed = self.look_after_cores();
-            if waited < controller.interval() && !core_changed {
-                continue;
-            }
+            let now = (self.handle.clock().now(), self.committed());
+            let before = std::mem::replace(&mut seen, now);
+            let event = if waited < controller.interval() && !core_changed {
+                let throughput = rate(now.1 - before.1, self.handle.clock().ns(now.0.since(before.0)));
+                let Some(reason) = controller.glance(throughput) else { continue };
+                self.begin_anew(throughput, reason)
+            } else {
+                self.turn(&mut controller)
+            };
             waited = Duration::ZERO;
             // When the workers are gone there is nothing left to adapt.
-            let Ok(event) = self.turn(&mut controller) else { return };
+            let Ok(event) = event else { return };
             let mut state = self.lock();
             if state.history.len() == HISTORY_MAX {
                 state.history.pop_front();
             }
             state.history.push_back(event);
         }
+    }
+
+    /// Throws away what was observed so far.
+    fn begin_anew(&self, throughput_tps: f64, reason: WaitReason) -> Result<AdaptationEvent, Abort> {
+        let _scheme = self.keep_scheme();
+        self.observe()?;
+        let observation = Observation {
+            at_ns: self.since_opening_ns(),
+            throughput_tps,
+            loads: Vec::new(),
+            available: Vec::new(),
+            changed_platform: false,
+        };
+        let decision = Decision::waited(&observation, reason);
+        Ok(AdaptationEvent { decision, report: None, failure: None })
+    }
+
+    fn since_opening_ns(&self) -> u64 {
+        let clock = self.handle.clock();
+        clock.ns(clock.now().since(self.opened))
+    }
+
+    /// Transactions that have committed since the database was opened.
+    fn committed(&self) -> u64 {
+        self.stats.iter().map(|stats| stats.read().committed).sum()
     }
 
     /// Waits for some time; true when the database closes.
@@ -270,12 +303,8 @@ impl Adaptive {
     fn turn(&self, controller: &mut Controller) -> Result<AdaptationEvent, Abort> {
         let _scheme = self.keep_scheme();
         let observed = self.observe()?;
-        let clock = self.handle.clock();
-        let now = Now {
-            at_ns: clock.ns(clock.now().since(self.opened)),
-            available: self.available(),
-            platform: self.platform(),
-        };
+        let now =
+            Now { at_ns: self.since_opening_ns(), available: self.available(), platform: self.platform() };
         let (mut event, changes) = decide(controller, &observed, now, &self.board.scheme(), &self.catalog);
         if let Some(changes) = changes {
             match self.carry_out(changes) {
@@ -298,7 +327,7 @@ impl Adaptive {
     /// Takes what the workers have observed.
     fn observe(&self) -> Result<Observed, Abort> {
         let workers = on_all_workers(&self.handle, |worker| worker.shard().monitor.collect(worker))?;
-        let committed = self.stats.iter().map(|stats| stats.read().committed).sum();
+        let committed = self.committed();
         let now = self.handle.clock().now();
         let (since, before) = std::mem::replace(&mut self.lock().taken, (now, committed));
         let elapsed = Duration::from_nanos(self.handle.clock().ns(now.since(since)));
@@ -474,7 +503,7 @@ pub(crate) fn decide(
 ) -> (AdaptationEvent, Option<Vec<SchemeChange>>) {
     let observation = Observation {
         at_ns: now.at_ns,
-        throughput_tps: observed.committed as f64 / observed.elapsed.as_secs_f64().max(1e-9),
+        throughput_tps: rate(observed.committed, observed.elapsed.as_nanos() as u64),
         loads: observed.workers.iter().map(load_of).collect(),
         available: now.available,
         changed_platform: false,
@@ -508,6 +537,11 @@ pub(crate) fn decide(
             (event(decision, Some(failure)), None)
         }
     }
+}
+
+/// Events per second.
+fn rate(events: u64, nanoseconds: u64) -> f64 {
+    events as f64 / (nanoseconds as f64 * 1e-9).max(1e-9)
 }
 
 /// Whether the calling thread may run on the core it was pinned to. What cannot be found out is taken to be well.

@@ -25,8 +25,8 @@ use atrapos_durability::manifest::{Manifest, StoredSchema};
 use atrapos_durability::wal::{Epoch, Incarnation, StreamEnd, StreamId, StreamOptions, StreamWriter};
 use atrapos_runtime::Handle;
 
+use crate::builder::OpenError;
 use crate::checkpoint::Pace;
-use crate::database::OpenError;
 use crate::recovery::{Plan, RecoveryProgress, RecoveryReport};
 use crate::routing::Scheme;
 use crate::shard::Shard;

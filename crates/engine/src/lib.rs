@@ -15,6 +15,7 @@ mod abort;
 mod action;
 mod adaptation;
 mod branch;
+mod builder;
 mod checkpoint;
 mod database;
 mod deadlock;
@@ -53,10 +54,10 @@ pub use atrapos_adapt::{ControllerSettings, Decision};
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_runtime::{Ticks, WorkerId};
 pub use atrapos_storage::{Column, ColumnType, Field, FixedStr, Key, KeyBuf, Row, row};
+pub use builder::{Builder, OpenError};
 pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{
-    BackupFailure, Builder, CloseReport, Database, OpenError, SessionHandle, Submitted, WalStatistics,
-    WorkerReport,
+    BackupFailure, CloseReport, Database, SessionHandle, Submitted, WalStatistics, WorkerReport,
 };
 pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;

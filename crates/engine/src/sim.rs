@@ -19,7 +19,7 @@ use atrapos_topology::Machine;
 
 use crate::abort::Abort;
 use crate::adaptation::{Adaptation, AdaptationEvent, Now, Observed, decide, without};
-use crate::database::{OpenError, new_shard};
+use crate::builder::{OpenError, new_shard};
 use crate::procedure::{Procedure, Session, run_here};
 use crate::repartition::{RepartitionReport, SchemeBoard, SchemeChange, carry_out};
 use crate::routing::{Route, Scheme};

@@ -20,6 +20,10 @@
 //! - after each repartitioning ([`Trigger::FollowUp`]): its sub-partitions are cut anew, so more can be seen than before;
 //! - to find out whether a small gain is one ([`Trigger::Confirmation`]).
 //!
+//! A long interval is for steady times. In between, the throughput alone, which costs nothing to know, is
+//! [glanced](Controller::glance) at: when it is a clearly different one, the statistics of before are thrown away and the
+//! next ones are taken after the shortest interval, so a change is acted on within two of those, however calm it was.
+//!
 //! The paper repartitions whenever the best scheme differs from today's. Here a gain counts only when it is no noise: see
 //! [`Controller::consider`].
 //!
@@ -89,6 +93,9 @@ impl Default for ControllerSettings {
 
 /// The longest window, so that memory stays bounded.
 const WINDOW_MAX: usize = 1_000;
+
+/// How many times the threshold a throughput seen at a glance must differ by: it is of a short time, and may be of two loads.
+const GLANCE_THRESHOLDS: f64 = 2.0;
 
 /// How many differences between throughputs show how much they scatter.
 const SCATTER_MIN: usize = 3;
@@ -167,6 +174,8 @@ pub struct Controller {
     scatter: f64,
     /// Whether that throughput may be of two different loads, since it differs from the one before.
     mixed: bool,
+    /// Whether the statistics began anew after the throughput had changed, so that the next ones are of one load.
+    began_anew: bool,
     /// What an evaluation is due for, until there was one with enough statistics.
     platform_due: bool,
     first_due: bool,
@@ -199,6 +208,7 @@ impl Controller {
             profile: Profile::default(),
             scatter: 0.0,
             mixed: false,
+            began_anew: false,
             platform_due: false,
             first_due: true,
             follow_up_due: None,
@@ -249,14 +259,12 @@ impl Controller {
         }
         (self.at_ns, self.throughput_tps, self.profile) = (observation.at_ns, throughput, profile);
 
-        self.mixed = self
-            .window
-            .back()
-            .is_some_and(|before| (throughput - before).abs() > self.settings.threshold * before);
-        let mean = (!self.window.is_empty()).then(|| {
-            let sum: f64 = self.window.iter().sum();
-            sum / self.window.len() as f64
-        });
+        self.mixed = !std::mem::take(&mut self.began_anew)
+            && self
+                .window
+                .back()
+                .is_some_and(|before| (throughput - before).abs() > self.settings.threshold * before);
+        let mean = self.mean();
         let full = self.window.len() == self.settings.window;
         let changed = mean.filter(|mean| (throughput - mean).abs() > self.settings.threshold * mean);
         if full {
@@ -282,6 +290,28 @@ impl Controller {
             self.interval = self.settings.interval;
         }
         verdict
+    }
+
+    /// Looks at the throughput in the middle of a long interval. When it differs from what it was by
+    /// [clearly](GLANCE_THRESHOLDS) more than the threshold, says so: then whatever was counted so far is to be thrown away,
+    /// and the next observation is due after [`interval`](Controller::interval), which is the shortest again.
+    pub fn glance(&mut self, throughput_tps: f64) -> Option<WaitReason> {
+        let to_tps = sane(throughput_tps);
+        if self.interval <= self.settings.interval {
+            return None;
+        }
+        let from_tps = self.mean()?;
+        if (to_tps - from_tps).abs() <= GLANCE_THRESHOLDS * self.settings.threshold * from_tps {
+            return None;
+        }
+        self.interval = self.settings.interval;
+        self.began_anew = true;
+        Some(WaitReason::BeganAnew { from_tps, to_tps })
+    }
+
+    fn mean(&self) -> Option<f64> {
+        let sum: f64 = self.window.iter().sum();
+        (!self.window.is_empty()).then(|| sum / self.window.len() as f64)
     }
 
     fn verdict(&self, changed: Option<f64>, full: bool) -> Verdict {
@@ -362,6 +392,7 @@ impl Controller {
         (self.candidate, self.rejected, self.follow_up_due) = (None, None, None);
         self.failures = Failures::default();
         self.looks = 0;
+        self.began_anew = false;
     }
 }
 

@@ -93,6 +93,31 @@ fn nothing_is_evaluated_while_nothing_runs() {
 }
 
 #[test]
+fn a_change_in_the_middle_of_a_long_interval_is_seen_at_a_glance() {
+    let mut controller = controller();
+    // At the shortest interval the next observation is as near.
+    assert_eq!(controller.glance(1000.0), None);
+    controller.observe(&observation(1, 1000.0, [5.0, 5.0]));
+    assert_eq!(controller.glance(1.0), None);
+    let mut controller = self::controller();
+    let at_s = calm_down(&mut controller);
+    assert_eq!(controller.glance(1000.0), None);
+    // A glance is of a short time: twice the threshold is needed.
+    assert_eq!(controller.glance(800.0), None);
+    assert_eq!(controller.interval(), Duration::from_secs(8));
+    let reason = controller.glance(799.0);
+    assert_eq!(reason, Some(WaitReason::BeganAnew { from_tps: 1000.0, to_tps: 799.0 }));
+    assert_eq!(controller.interval(), Duration::from_secs(1));
+    assert_eq!(controller.glance(799.0), None, "the next observation is near");
+    // What comes then is of one load, and may be acted on.
+    let verdict = controller.observe(&observation(at_s + 2, 600.0, [9.0, 3.0]));
+    let Verdict::Evaluate(trigger) = verdict else { panic!("{verdict:?}") };
+    assert_eq!(trigger, Trigger::ThroughputChanged { from_tps: 1000.0, to_tps: 600.0 });
+    let considered = controller.consider(trigger, &trace(9, 3, None), &platform("core:2 pu:1"));
+    assert!(considered.expect("a decision").decision.is_repartition());
+}
+
+#[test]
 fn imbalance_is_seen_although_the_throughput_is_steady() {
     let mut controller = controller();
     let at_s = calm_down(&mut controller);
@@ -253,6 +278,7 @@ fn decisions_are_sentences_and_json() {
     let decisions = [
         Decision::waited(&calm, WaitReason::Calm),
         Decision::waited(&calm, WaitReason::Settling { earlier: 2 }),
+        Decision::waited(&calm, WaitReason::BeganAnew { from_tps: 2000.0, to_tps: 1000.0 }),
         Decision::waited(&calm, WaitReason::TurnedDown { trigger }),
         Decision {
             cause: Cause::Evaluated(Trigger::Imbalance { busiest: WorkerIndex(1), over_mean: 0.5 }),

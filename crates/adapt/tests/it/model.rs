@@ -5,7 +5,7 @@
 use crate::fixture::Random;
 use atrapos_adapt::{
     Considered, Controller, ControllerSettings, Decision, Observation, PartitionTrace, Platform, Scheme,
-    SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, Trace, Verdict, WorkerIndex,
+    SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, Trace, Verdict, WaitReason, WorkerIndex,
 };
 
 pub(crate) const KEYS: u64 = 1_000_000;
@@ -67,6 +67,8 @@ pub(crate) struct Model {
     pub(crate) platform: Platform,
     pub(crate) controller: Controller,
     pub(crate) available: Vec<bool>,
+    /// Those of the last observation.
+    observed_available: Vec<bool>,
     /// By table: where partitions begin, and whose they are.
     pub(crate) tables: Vec<(Vec<u64>, Vec<WorkerIndex>)>,
     pub(crate) now_s: f64,
@@ -102,6 +104,7 @@ impl Model {
         let owners: Vec<WorkerIndex> = (0..).take(workers).map(WorkerIndex).collect();
         Self {
             available: vec![true; workers],
+            observed_available: vec![true; workers],
             platform,
             controller: Controller::new(settings).expect("settings that make sense"),
             tables: vec![(cuts, owners); tables],
@@ -190,7 +193,19 @@ impl Model {
         let mut run = Vec::new();
         let mut loads = vec![0.0; self.platform.worker_count()];
         let mut transactions = 0.0;
+        let steps_per_glance =
+            (self.controller.settings().interval.as_secs_f64() / STEP_S).round().max(1.0) as usize;
+        let (mut glanced_at, mut glanced_transactions) = (0, 0.0);
         for step in 0..steps {
+            // Whoever drives the controller lets it observe at once when workers go or come.
+            if step - glanced_at == steps_per_glance && self.available == self.observed_available {
+                let throughput = (transactions - glanced_transactions) / (steps_per_glance as f64 * STEP_S);
+                let throughput = throughput * (1.0 + self.noise.throughput * self.even());
+                if let Some(reason) = self.controller.glance(throughput) {
+                    return self.begun_anew(step, throughput, reason, load_at);
+                }
+                (glanced_at, glanced_transactions) = (step, transactions);
+            }
             let load = load_at(self.now_s + (step as f64 + 0.5) * STEP_S);
             let (by_owner, most) = self.cycles(&load);
             let count = CYCLES_PER_S / most * STEP_S * (self.surprise)(self.repartitionings);
@@ -212,6 +227,7 @@ impl Model {
             available: self.available.clone(),
             changed_platform: false,
         };
+        self.observed_available.clone_from(&self.available);
         let load_max_before = self.load_max(&load_at(self.now_s));
         let decision = match self.controller.observe(&observation) {
             Verdict::Wait(reason) => Decision::waited(&observation, reason),
@@ -235,6 +251,28 @@ impl Model {
         };
         let load_max = self.load_max(&load_at(self.now_s));
         Turn { at_s: self.now_s, interval_s, decision, load_max_before, load_max }
+    }
+
+    /// A turn that was cut short after some steps, because the throughput is another one.
+    fn begun_anew(
+        &mut self,
+        steps: usize,
+        throughput_tps: f64,
+        reason: WaitReason,
+        load_at: &dyn Fn(f64) -> Load,
+    ) -> Turn {
+        let interval_s = steps as f64 * STEP_S;
+        self.now_s += interval_s;
+        let observation = Observation {
+            at_ns: (self.now_s * 1e9).round() as u64,
+            throughput_tps,
+            loads: Vec::new(),
+            available: Vec::new(),
+            changed_platform: false,
+        };
+        let decision = Decision::waited(&observation, reason);
+        let load_max = self.load_max(&load_at(self.now_s));
+        Turn { at_s: self.now_s, interval_s, decision, load_max_before: load_max, load_max }
     }
 
     /// Turns until the end of second `end_s`.

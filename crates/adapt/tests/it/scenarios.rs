@@ -63,7 +63,7 @@ fn skew_is_balanced_and_stays_so() {
 }
 
 #[test]
-fn a_hot_range_that_jumps_is_found_within_two_intervals() {
+fn a_hot_range_that_jumps_is_found_within_three_seconds_however_calm_it_was() {
     for machine in [TWO, EIGHT_BY_TEN] {
         for seed in 0..6 {
             // Every ten seconds, at the end of an interval or within one.
@@ -79,8 +79,10 @@ fn a_hot_range_that_jumps_is_found_within_two_intervals() {
                 let after = between(&turns, jump, jump + 9.9);
                 let Some(last) = after.last() else { continue };
                 // It may happen to jump to where the load is nearly in balance.
-                if after[0].load_max_before > 1.4 && after.len() > 1 {
-                    assert!(repartitionings(&after[..2]) > 0, "{what}\n{}", show(&turns));
+                // At worst it jumps just before a glance that sees too little of it yet: two glances and an interval.
+                if after[0].load_max_before > 1.4 && after.len() > 2 {
+                    let soon = between(&turns, jump, jump + 3.0 + 1e-6);
+                    assert!(repartitionings(soon) > 0, "{what}\n{}", show(&turns));
                     noticed += 1;
                 }
                 // Four turns are enough, however long the first of them is.
@@ -145,7 +147,8 @@ fn calm_lengthens_the_interval_and_a_change_shortens_it() {
         let intervals: Vec<f64> = turns.iter().map(|turn| turn.interval_s).collect();
         assert_eq!(intervals[..10], [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 2.0, 4.0, 8.0, 8.0], "{what}");
         let noticed = turns.iter().position(Turn::is_repartition).expect("a repartitioning");
-        assert!(turns[noticed].at_s <= 76.0 && turns[noticed + 1].interval_s == 1.0, "{what}");
+        // A glance, and one interval of the new load.
+        assert!(turns[noticed].at_s <= 63.0 && turns[noticed + 1].interval_s == 1.0, "{what}");
         assert_eq!(turns.last().expect("turns").interval_s, 8.0, "{what}");
     }
 }
