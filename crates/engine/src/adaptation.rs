@@ -142,6 +142,15 @@ type Thread = std::thread::JoinHandle<()>;
 #[derive(Debug)]
 pub(crate) struct AdaptingThread(Thread);
 
+/// How far everything is at some moment.
+#[derive(Clone, Debug)]
+struct Glance {
+    at: Ticks,
+    committed: u64,
+    /// By worker: the cost of what was observed and not yet taken.
+    loads: Vec<u64>,
+}
+
 /// What the workers observed since the last time.
 pub(crate) struct Observed {
     pub(crate) workers: Vec<WorkerCollected>,
@@ -220,27 +229,28 @@ impl Adaptive {
         // Checked when the database was opened.
         let Ok(mut controller) = Controller::new(settings.controller) else { return };
         let mut waited = Duration::ZERO;
-        let mut seen = (self.handle.clock().now(), self.committed());
+        // When the workers are gone there is nothing left to adapt.
+        let Ok(mut seen) = self.glance() else { return };
         loop {
-            // Cores and the throughput are looked after at the shortest interval, however calm it is.
+            // Cores, throughput and loads are looked after at the shortest interval, however calm it is.
             let step = settings.controller.interval.min(controller.interval());
             if self.wait(step) {
                 return;
             }
             waited += step;
             let core_changed = self.look_after_cores();
-            let now = (self.handle.clock().now(), self.committed());
-            let before = std::mem::replace(&mut seen, now);
             let event = if waited < controller.interval() && !core_changed {
-                let throughput = rate(now.1 - before.1, self.handle.clock().ns(now.0.since(before.0)));
-                let Some(reason) = controller.glance(throughput) else { continue };
-                self.begin_anew(throughput, reason)
+                let Ok(now) = self.glance() else { return };
+                let between = self.between(&std::mem::replace(&mut seen, now.clone()), &now);
+                let Some(reason) = controller.glance(&between) else { continue };
+                self.begin_anew(&between, reason)
             } else {
                 self.turn(&mut controller)
             };
             waited = Duration::ZERO;
-            // When the workers are gone there is nothing left to adapt.
             let Ok(event) = event else { return };
+            let Ok(now) = self.glance() else { return };
+            seen = now;
             let mut state = self.lock();
             if state.history.len() == HISTORY_MAX {
                 state.history.pop_front();
@@ -249,18 +259,31 @@ impl Adaptive {
         }
     }
 
+    /// How far everything is.
+    fn glance(&self) -> Result<Glance, Abort> {
+        let loads = on_all_workers(&self.handle, |worker| worker.shard().monitor.load_so_far(worker))?;
+        Ok(Glance { at: self.handle.clock().now(), committed: self.committed(), loads })
+    }
+
+    /// What has happened between two glances; nothing was taken in between.
+    fn between(&self, before: &Glance, now: &Glance) -> Observation {
+        let elapsed_ns = self.handle.clock().ns(now.at.since(before.at));
+        let loads = now.loads.iter().zip(&before.loads);
+        Observation {
+            at_ns: self.since_opening_ns(),
+            throughput_tps: rate(now.committed - before.committed, elapsed_ns),
+            // A partition that was moved by hand took its load along.
+            loads: loads.map(|(now, before)| now.saturating_sub(*before) as f64).collect(),
+            available: self.available(),
+            changed_platform: false,
+        }
+    }
+
     /// Throws away what was observed so far.
-    fn begin_anew(&self, throughput_tps: f64, reason: WaitReason) -> Result<AdaptationEvent, Abort> {
+    fn begin_anew(&self, seen: &Observation, reason: WaitReason) -> Result<AdaptationEvent, Abort> {
         let _scheme = self.keep_scheme();
         self.observe()?;
-        let observation = Observation {
-            at_ns: self.since_opening_ns(),
-            throughput_tps,
-            loads: Vec::new(),
-            available: Vec::new(),
-            changed_platform: false,
-        };
-        let decision = Decision::waited(&observation, reason);
+        let decision = Decision::waited(seen, reason);
         Ok(AdaptationEvent { decision, report: None, failure: None })
     }
 

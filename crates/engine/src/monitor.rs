@@ -327,6 +327,22 @@ impl Monitor {
         Some((first, partition.monitor.as_deref_mut()?))
     }
 
+    /// The cost of all that was recorded since it was taken last, on what this worker owns now.
+    pub(crate) fn load_so_far(&self, worker: &EngineWorker) -> u64 {
+        let shard = worker.shard();
+        let mut tables = shard.tables.borrow_mut();
+        let mut load = 0;
+        for at in (0..shard.catalog.tables.len()).filter(|at| self.first_of[*at].at() == *at) {
+            let scheme = std::sync::Arc::clone(&tables.shards[at].scheme);
+            for index in (0..scheme.partitions()).filter(|index| scheme.owner(*index) == worker.id()) {
+                let place = Place { table: TableId(at as u16), partition: scheme.number(index) };
+                let monitor = tables.owned_at_mut(place).and_then(|partition| partition.monitor.as_deref());
+                load += monitor.map_or(0, |monitor| monitor.costs.iter().sum());
+            }
+        }
+        load
+    }
+
     /// Takes what was recorded since the last time, and begins anew. Costs are those of all events, recorded or not.
     pub(crate) fn collect(&self, worker: &EngineWorker) -> WorkerCollected {
         let shard = worker.shard();

@@ -64,12 +64,10 @@ pub enum WaitReason {
         /// That reason.
         trigger: Trigger,
     },
-    /// The throughput changed in the middle of a long interval: statistics of one load are needed first.
+    /// Something changed in the middle of a long interval: statistics of one load are needed first.
     BeganAnew {
-        /// What it was, in transactions per second.
-        from_tps: f64,
-        /// What it is.
-        to_tps: f64,
+        /// What it was: a throughput that changed, or an imbalance.
+        trigger: Trigger,
     },
 }
 
@@ -208,10 +206,7 @@ impl fmt::Display for WaitReason {
             Self::TurnedDown { trigger } => {
                 write!(f, "{trigger}, for which nothing worth doing was found a short time ago")
             }
-            Self::BeganAnew { from_tps, to_tps } => write!(
-                f,
-                "the throughput went from {from_tps:.0} to {to_tps:.0} tps, and statistics begin anew"
-            ),
+            Self::BeganAnew { trigger } => write!(f, "{trigger}, and statistics begin anew"),
         }
     }
 }

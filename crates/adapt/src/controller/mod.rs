@@ -20,9 +20,9 @@
 //! - after each repartitioning ([`Trigger::FollowUp`]): its sub-partitions are cut anew, so more can be seen than before;
 //! - to find out whether a small gain is one ([`Trigger::Confirmation`]).
 //!
-//! A long interval is for steady times. In between, the throughput alone, which costs nothing to know, is
-//! [glanced](Controller::glance) at: when it is a clearly different one, the statistics of before are thrown away and the
-//! next ones are taken after the shortest interval, so a change is acted on within two of those, however calm it was.
+//! A long interval is for steady times. In between, throughput and loads are [glanced](Controller::glance) at: when they are
+//! clearly different ones, the statistics of before are thrown away and the next ones are taken after the shortest interval,
+//! so a change is acted on within three of those, however calm it was.
 //!
 //! The paper repartitions whenever the best scheme differs from today's. Here a gain counts only when it is no noise: see
 //! [`Controller::consider`].
@@ -292,21 +292,28 @@ impl Controller {
         verdict
     }
 
-    /// Looks at the throughput in the middle of a long interval. When it differs from what it was by
-    /// [clearly](GLANCE_THRESHOLDS) more than the threshold, says so: then whatever was counted so far is to be thrown away,
-    /// and the next observation is due after [`interval`](Controller::interval), which is the shortest again.
-    pub fn glance(&mut self, throughput_tps: f64) -> Option<WaitReason> {
-        let to_tps = sane(throughput_tps);
+    /// Looks at the throughput and the loads of a short time in the middle of a long interval. When the throughput differs
+    /// from what it was by [clearly](GLANCE_THRESHOLDS) more than the threshold, or a worker stands out that did not before, says
+    /// so: then whatever was counted so far is to be thrown away, and the next observation is due after
+    /// [`interval`](Controller::interval), which is the shortest again.
+    ///
+    /// Workers that went away are for an observation, at once.
+    pub fn glance(&mut self, seen: &Observation) -> Option<WaitReason> {
         if self.interval <= self.settings.interval {
             return None;
         }
-        let from_tps = self.mean()?;
-        if (to_tps - from_tps).abs() <= GLANCE_THRESHOLDS * self.settings.threshold * from_tps {
-            return None;
-        }
+        let (from_tps, to_tps) = (self.mean()?, sane(seen.throughput_tps));
+        let profile = Profile::of(seen);
+        let busiest = profile.busiest().filter(|(_, over)| *over > self.settings.imbalance);
+        let trigger = if (to_tps - from_tps).abs() > GLANCE_THRESHOLDS * self.settings.threshold * from_tps {
+            Trigger::ThroughputChanged { from_tps, to_tps }
+        } else {
+            let (worker, over_mean) = busiest.filter(|_| !profile.is_like(&self.profile, &self.settings))?;
+            Trigger::Imbalance { busiest: WorkerIndex(worker), over_mean }
+        };
         self.interval = self.settings.interval;
         self.began_anew = true;
-        Some(WaitReason::BeganAnew { from_tps, to_tps })
+        Some(WaitReason::BeganAnew { trigger })
     }
 
     fn mean(&self) -> Option<f64> {

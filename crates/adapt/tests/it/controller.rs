@@ -95,26 +95,47 @@ fn nothing_is_evaluated_while_nothing_runs() {
 #[test]
 fn a_change_in_the_middle_of_a_long_interval_is_seen_at_a_glance() {
     let mut controller = controller();
+    let even = |at_s, tps| observation(at_s, tps, [5.0, 5.0]);
     // At the shortest interval the next observation is as near.
-    assert_eq!(controller.glance(1000.0), None);
-    controller.observe(&observation(1, 1000.0, [5.0, 5.0]));
-    assert_eq!(controller.glance(1.0), None);
+    assert_eq!(controller.glance(&even(0, 1000.0)), None);
+    controller.observe(&even(1, 1000.0));
+    assert_eq!(controller.glance(&even(1, 1.0)), None);
     let mut controller = self::controller();
     let at_s = calm_down(&mut controller);
-    assert_eq!(controller.glance(1000.0), None);
+    assert_eq!(controller.glance(&even(at_s, 1000.0)), None);
     // A glance is of a short time: twice the threshold is needed.
-    assert_eq!(controller.glance(800.0), None);
+    assert_eq!(controller.glance(&even(at_s, 800.0)), None);
     assert_eq!(controller.interval(), Duration::from_secs(8));
-    let reason = controller.glance(799.0);
-    assert_eq!(reason, Some(WaitReason::BeganAnew { from_tps: 1000.0, to_tps: 799.0 }));
+    let mut skewed = controller.clone();
+    let trigger = Trigger::ThroughputChanged { from_tps: 1000.0, to_tps: 799.0 };
+    assert_eq!(controller.glance(&even(at_s + 1, 799.0)), Some(WaitReason::BeganAnew { trigger }));
     assert_eq!(controller.interval(), Duration::from_secs(1));
-    assert_eq!(controller.glance(799.0), None, "the next observation is near");
+    assert_eq!(controller.glance(&even(at_s + 1, 799.0)), None, "the next observation is near");
     // What comes then is of one load, and may be acted on.
     let verdict = controller.observe(&observation(at_s + 2, 600.0, [9.0, 3.0]));
     let Verdict::Evaluate(trigger) = verdict else { panic!("{verdict:?}") };
     assert_eq!(trigger, Trigger::ThroughputChanged { from_tps: 1000.0, to_tps: 600.0 });
     let considered = controller.consider(trigger, &trace(9, 3, None), &platform("core:2 pu:1"));
     assert!(considered.expect("a decision").decision.is_repartition());
+
+    // The same for a worker that stands out, as long as that is new.
+    let uneven = |at_s| observation(at_s, 1000.0, [4.0, 8.0]);
+    let reason = skewed.glance(&uneven(at_s + 1));
+    assert!(
+        matches!(reason, Some(WaitReason::BeganAnew { trigger: Trigger::Imbalance { .. } })),
+        "{reason:?}"
+    );
+    let Verdict::Evaluate(trigger) = skewed.observe(&uneven(at_s + 2)) else { panic!("not evaluated") };
+    skewed.consider(trigger, &trace(5, 5, None), &platform("core:2 pu:1")).expect("a decision");
+    let mut later = at_s + 2;
+    while skewed.interval() < Duration::from_secs(8) {
+        later += skewed.interval().as_secs();
+        if let Verdict::Evaluate(trigger) = skewed.observe(&uneven(later)) {
+            skewed.consider(trigger, &trace(5, 5, None), &platform("core:2 pu:1")).expect("a decision");
+        }
+        assert!(later < at_s + 100, "what cannot be helped does not keep the interval short");
+    }
+    assert_eq!(skewed.glance(&uneven(later + 1)), None);
 }
 
 #[test]
@@ -278,7 +299,7 @@ fn decisions_are_sentences_and_json() {
     let decisions = [
         Decision::waited(&calm, WaitReason::Calm),
         Decision::waited(&calm, WaitReason::Settling { earlier: 2 }),
-        Decision::waited(&calm, WaitReason::BeganAnew { from_tps: 2000.0, to_tps: 1000.0 }),
+        Decision::waited(&calm, WaitReason::BeganAnew { trigger }),
         Decision::waited(&calm, WaitReason::TurnedDown { trigger }),
         Decision {
             cause: Cause::Evaluated(Trigger::Imbalance { busiest: WorkerIndex(1), over_mean: 0.5 }),

@@ -195,16 +195,25 @@ impl Model {
         let mut transactions = 0.0;
         let steps_per_glance =
             (self.controller.settings().interval.as_secs_f64() / STEP_S).round().max(1.0) as usize;
-        let (mut glanced_at, mut glanced_transactions) = (0, 0.0);
+        let (mut glanced_at, mut glanced_transactions, mut glanced_loads) = (0, 0.0, loads.clone());
         for step in 0..steps {
             // Whoever drives the controller lets it observe at once when workers go or come.
             if step - glanced_at == steps_per_glance && self.available == self.observed_available {
                 let throughput = (transactions - glanced_transactions) / (steps_per_glance as f64 * STEP_S);
-                let throughput = throughput * (1.0 + self.noise.throughput * self.even());
-                if let Some(reason) = self.controller.glance(throughput) {
-                    return self.begun_anew(step, throughput, reason, load_at);
+                let seen = Observation {
+                    at_ns: ((self.now_s + step as f64 * STEP_S) * 1e9).round() as u64,
+                    throughput_tps: throughput * (1.0 + self.noise.throughput * self.even()),
+                    loads: (loads.iter().zip(&glanced_loads))
+                        .map(|(load, before)| (load - before) * (1.0 + self.noise.loads * self.even()))
+                        .collect(),
+                    available: self.available.clone(),
+                    changed_platform: false,
+                };
+                if let Some(reason) = self.controller.glance(&seen) {
+                    return self.begun_anew(step, &seen, reason, load_at);
                 }
                 (glanced_at, glanced_transactions) = (step, transactions);
+                glanced_loads.clone_from(&loads);
             }
             let load = load_at(self.now_s + (step as f64 + 0.5) * STEP_S);
             let (by_owner, most) = self.cycles(&load);
@@ -253,24 +262,17 @@ impl Model {
         Turn { at_s: self.now_s, interval_s, decision, load_max_before, load_max }
     }
 
-    /// A turn that was cut short after some steps, because the throughput is another one.
+    /// A turn that was cut short after some steps, because something is different.
     fn begun_anew(
         &mut self,
         steps: usize,
-        throughput_tps: f64,
+        seen: &Observation,
         reason: WaitReason,
         load_at: &dyn Fn(f64) -> Load,
     ) -> Turn {
         let interval_s = steps as f64 * STEP_S;
         self.now_s += interval_s;
-        let observation = Observation {
-            at_ns: (self.now_s * 1e9).round() as u64,
-            throughput_tps,
-            loads: Vec::new(),
-            available: Vec::new(),
-            changed_platform: false,
-        };
-        let decision = Decision::waited(&observation, reason);
+        let decision = Decision::waited(seen, reason);
         let load_max = self.load_max(&load_at(self.now_s));
         Turn { at_s: self.now_s, interval_s, decision, load_max_before: load_max, load_max }
     }
