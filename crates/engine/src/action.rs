@@ -31,6 +31,9 @@ use crate::schema::{
 pub trait Operation: Send + 'static {
     /// What the transaction gets back.
     type Output: Send + 'static;
+    /// Whether it only reads what no transaction changes: then it is in nobody's way.
+    #[doc(hidden)]
+    const UNLOCKED: bool = false;
     /// Runs where the data is.
     #[doc(hidden)]
     fn apply(self, at: &mut Apply<'_>) -> Result<Self::Output, Abort>;
@@ -273,6 +276,7 @@ pub struct Get<T: Table>(std::marker::PhantomData<fn() -> T>);
 
 impl<T: Table> Operation for Get<T> {
     type Output = Option<T::Row>;
+    const UNLOCKED: bool = T::READ_ONLY;
 
     #[inline(always)]
     fn apply(self, at: &mut Apply<'_>) -> Result<Option<T::Row>, Abort> {
@@ -453,6 +457,7 @@ where
     F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
 {
     type Output = Folded<A, F>;
+    const UNLOCKED: bool = T::READ_ONLY;
 
     fn apply(self, at: &mut Apply<'_>) -> Result<Folded<A, F>, Abort> {
         let Fold { mut accumulator, mut step, backward, .. } = self;
@@ -671,6 +676,13 @@ impl Follower {
 }
 
 impl<T: Table> TableRef<T> {
+    /// Refuses, when it is compiled, whatever would write a read-only table.
+    const WRITABLE: () = assert!(
+        !T::READ_ONLY,
+        "the table is read-only (Table::READ_ONLY), so no transaction can write it; load its rows with Database::load, or \
+         drop the mark"
+    );
+
     /// Reads the row of `key`, if there is one.
     #[inline]
     pub fn get(self, key: T::Key) -> Action<Get<T>> {
@@ -679,12 +691,14 @@ impl<T: Table> TableRef<T> {
 
     /// Inserts a row; a key that is taken aborts the transaction ([`AbortReason::DuplicateKey`]).
     pub fn insert(self, key: T::Key, row: T::Row) -> Action<Insert<T>> {
+        const { Self::WRITABLE };
         let insert = Insert { row, strict: true };
         Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), insert)
     }
 
     /// Inserts a row unless the key is taken; returns whether it did.
     pub fn insert_if_absent(self, key: T::Key, row: T::Row) -> Action<Insert<T>> {
+        const { Self::WRITABLE };
         let insert = Insert { row, strict: false };
         Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), insert)
     }
@@ -696,12 +710,14 @@ impl<T: Table> TableRef<T> {
         F: FnOnce(&mut T::Row) -> R + Send + 'static,
         R: Send + 'static,
     {
+        const { Self::WRITABLE };
         let update = Update { change, table: std::marker::PhantomData };
         Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), update)
     }
 
     /// Deletes the row of `key` and returns it, if there was one.
     pub fn delete(self, key: T::Key) -> Action<Delete<T>> {
+        const { Self::WRITABLE };
         Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), Delete(std::marker::PhantomData))
     }
 }

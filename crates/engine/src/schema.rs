@@ -34,6 +34,25 @@ pub trait Table: 'static {
     const NAME: &'static str;
     /// The family whose partition boundaries the table shares; by default one of its own.
     const FAMILY: &'static str = Self::NAME;
+    /// Whether rows come from [`Database::load`](crate::Database::load) alone: a procedure that would write the table does not
+    /// compile, and reading its rows takes no locks and waits for nothing to become durable.
+    ///
+    /// ```compile_fail
+    /// # use atrapos::{Abort, Database, Schema, Table, row};
+    /// # row! { #[derive(Clone)] pub struct Price { pub cents: u32 } }
+    /// struct Prices;
+    /// impl Table for Prices {
+    ///     type Key = u32;
+    ///     type Row = Price;
+    ///     const NAME: &'static str = "prices";
+    ///     const READ_ONLY: bool = true;
+    /// }
+    /// # let db = Database::builder(Schema::new().table::<Prices>()).in_memory().unwrap();
+    /// # let prices = db.table::<Prices>().unwrap();
+    /// db.run(prices.at(&1), async move |tx| tx.update(prices, 1, |price| price.cents += 1).await)?;
+    /// # Ok::<(), Abort>(())
+    /// ```
+    const READ_ONLY: bool = false;
     /// Names of the parts of the key, for people: see [`ClassRecording`](crate::ClassRecording). A part beyond them is called
     /// by its number.
     const KEY_COLUMNS: &'static [&'static str] = &[];
