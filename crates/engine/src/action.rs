@@ -230,6 +230,15 @@ fn follow_change(
     followers: &mut Vec<Follower>,
 ) -> Result<(), Abort> {
     for index in &meta.indexes {
+        if let (Some(before), Some(after)) = (before, after)
+            && index.keeps_key(before, after)
+        {
+            debug_assert!(
+                index.extract.call(key, before) == index.extract.call(key, after),
+                "an index key is made of other columns than Index::KEY_FROM says"
+            );
+            continue;
+        }
         let old = before.map(|row| index.extract.call(key, row)).transpose()?;
         let new = after.map(|row| index.extract.call(key, row)).transpose()?;
         if old == new {
@@ -288,6 +297,34 @@ impl<T: Table> Operation for Get<T> {
 
     fn nature(&self) -> Nature {
         Nature::new(Kind::Read, 0, Brings::Rows)
+    }
+}
+
+/// Reads one row and brings back what a closure makes of it. See [`TableRef::read`].
+#[derive(Debug)]
+pub struct Read<T: Table, F> {
+    look: F,
+    table: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T, F, R> Operation for Read<T, F>
+where
+    T: Table,
+    F: FnOnce(T::Row) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    type Output = Option<R>;
+    const UNLOCKED: bool = T::READ_ONLY;
+
+    #[inline]
+    fn apply(self, at: &mut Apply<'_>) -> Result<Option<R>, Abort> {
+        let Some((_, row)) = at.row() else { return Ok(None) };
+        let row = decode_row::<T::Row>(row)?;
+        guarded(|| (self.look)(row)).map(Some)
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::new(Kind::Read, size_of::<F>() + size_of::<R>(), Brings::Nothing)
     }
 }
 
@@ -687,6 +724,18 @@ impl<T: Table> TableRef<T> {
     #[inline]
     pub fn get(self, key: T::Key) -> Action<Get<T>> {
         Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), Get(std::marker::PhantomData))
+    }
+
+    /// Reads the row of `key` where it is and returns what the closure makes of it, or `None` when there is no row: what it leaves
+    /// out does not travel.
+    #[inline]
+    pub fn read<F, R>(self, key: T::Key, look: F) -> Action<Read<T, F>>
+    where
+        F: FnOnce(T::Row) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let read = Read { look, table: std::marker::PhantomData };
+        Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), read)
     }
 
     /// Inserts a row; a key that is taken aborts the transaction ([`AbortReason::DuplicateKey`]).

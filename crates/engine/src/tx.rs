@@ -35,7 +35,9 @@ use atrapos_storage::lock::LockOwner;
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 
 use crate::abort::Abort;
-use crate::action::{Action, CollectKeys, Collected, Delete, Fold, Folded, Follower, Get, Operation, Update};
+use crate::action::{
+    Action, CollectKeys, Collected, Delete, Fold, Folded, Follower, Get, Operation, Read, Update,
+};
 use crate::lookups::Routed;
 use crate::partition::Place;
 use crate::range::KeyRange;
@@ -476,6 +478,20 @@ impl<'w> Tx<'w> {
     #[inline]
     pub fn get<T: Table>(&mut self, table: TableRef<T>, key: T::Key) -> Run<'_, 'w, Get<T>> {
         self.run(table.get(key))
+    }
+
+    /// Reads what a closure makes of a row; `None` when there is none.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    #[inline]
+    pub fn read<T, F, R>(&mut self, table: TableRef<T>, key: T::Key, look: F) -> Run<'_, 'w, Read<T, F>>
+    where
+        T: Table,
+        F: FnOnce(T::Row) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.run(table.read(key, look))
     }
 
     /// Inserts a row; a key that is taken aborts the transaction.

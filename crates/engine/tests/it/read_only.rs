@@ -54,8 +54,9 @@ fn loaded(workers: usize) -> (Database, TableRef<Items>, TableRef<Prices>) {
 /// Adds up the prices of all rows on both sides of a change on another worker.
 async fn buy(tx: &mut Tx<'_>, items: TableRef<Items>, prices: TableRef<Prices>) -> Result<u64, Abort> {
     let mut paid = 0;
-    for key in [0, 1, 98, 99] {
+    for key in [0, 98] {
         paid += tx.get(prices, key).await?.map_or(0, |price| price.cents);
+        paid += tx.read(prices, key + 1, |price| price.cents).await?.unwrap_or(0);
     }
     let range = tx.scan(prices, atrapos::KeyRange::all(), usize::MAX).await?;
     tx.update(items, 99, |row| row.value += 1).await?;
