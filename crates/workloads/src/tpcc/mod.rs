@@ -127,6 +127,8 @@ pub struct Tpcc {
     config: TpccConfig,
     population: Population,
     queues: Queues,
+    /// Whether it is to be recorded: what an order does that is given up would make every action of it one that may be left out.
+    is_recorded: bool,
 }
 
 impl Tpcc {
@@ -152,7 +154,7 @@ impl Tpcc {
         }
         let scale = Scale { warehouses: warehouses as u16, items: items as u32, customers: customers as u32 };
         let population = Population::new(seed, scale);
-        Ok(Tpcc { config, population, queues: Queues::default() })
+        Ok(Tpcc { config, population, queues: Queues::default(), is_recorded: false })
     }
 
     /// What was chosen.
@@ -197,7 +199,8 @@ impl Tpcc {
         })?;
         let random = Random::of_stream(Seed(self.config.seed).derive(CLIENT_STREAM).0, stream);
         let TpccConfig { mix, remote, .. } = self.config;
-        Ok(Parameters::new(mix, remote, scale, self.population.constants(), warehouses, random))
+        let parameters = Parameters::new(mix, remote, scale, self.population.constants(), warehouses, random);
+        Ok(if self.is_recorded { parameters.without_rollbacks() } else { parameters })
     }
 }
 
@@ -253,7 +256,8 @@ impl Workload for Tpcc {
         let (warehouses, items, customers) = RECORDED;
         let of = |mix| {
             let config = TpccConfig { warehouses, items, customers, mix, ..self.config };
-            Tpcc::new(TpccConfig { deliveries: Deliveries::Interactive, think: false, ..config })
+            let config = TpccConfig { deliveries: Deliveries::Interactive, think: false, ..config };
+            Tpcc::new(config).map(|tpcc| Tpcc { is_recorded: true, ..tpcc })
         };
         Class::ALL.into_iter().filter_map(|class| of(Mix::Only(class)).ok()).collect()
     }

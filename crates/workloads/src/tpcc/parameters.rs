@@ -196,6 +196,8 @@ pub struct Parameters {
     /// Shares of remote payments and lines, in units of [`SHARE_ONE`].
     remote_payments: u32,
     remote_lines: u32,
+    /// Of a hundred orders, how many are to be rolled back.
+    rolled_back_percent: u32,
     warehouses: KeySet,
     random: Random,
 }
@@ -220,8 +222,22 @@ impl Parameters {
         random: Random,
     ) -> Parameters {
         let share = |share: f64| (share * f64::from(SHARE_ONE)).round() as u32;
-        let (remote_payments, remote_lines) = (share(remote.payments), share(remote.lines));
-        Parameters { mix, scale, constants, remote_payments, remote_lines, warehouses, random }
+        Parameters {
+            mix,
+            scale,
+            constants,
+            remote_payments: share(remote.payments),
+            remote_lines: share(remote.lines),
+            rolled_back_percent: ROLLED_BACK_PERCENT,
+            warehouses,
+            random,
+        }
+    }
+
+    /// The same without orders that are to be rolled back.
+    #[must_use]
+    pub fn without_rollbacks(self) -> Parameters {
+        Parameters { rolled_back_percent: 0, ..self }
     }
 
     /// The generator that everything is drawn from.
@@ -294,7 +310,7 @@ impl Parameters {
     pub fn new_order(&mut self, w_id: u16, entry_d: Moment) -> NewOrderInput {
         let (d_id, c_id) = (self.district(), self.c_id());
         let lines = LINES_MIN + self.random.small(u32::from(LINES_MAX - LINES_MIN) + 1) as u8;
-        let is_rolled_back = self.random.small(100) < ROLLED_BACK_PERCENT;
+        let is_rolled_back = self.random.small(100) < self.rolled_back_percent;
         let mut input = NewOrderInput { w_id, d_id, c_id, lines: LineInputs::new(), entry_d };
         for number in 1..=lines {
             let mut i_id = nurand(&mut self.random, A_I_ID, self.constants.i_id, 1, self.scale.items);

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use atrapos::{Abort, KeyRange, Tx};
 
-use super::super::schema::{Cents, Moment, Tables};
+use super::super::schema::{Cents, Moment, Order, Tables};
 use super::there;
 
 /// An order that was delivered.
@@ -37,12 +37,14 @@ pub async fn deliver(
         ControlFlow::Break(())
     });
     let Some(o_id) = oldest.await? else { return Ok(None) };
-    there(tx.delete(tables.new_order, (w_id, d_id, o_id)).await?)?;
-    let order = tx.update(tables.order, (w_id, d_id, o_id), move |order| {
+    let key = (w_id, d_id, o_id);
+    let carry = move |order: &mut Order| {
         order.carrier_id = carrier_id;
         (order.c_id, order.ol_cnt)
-    });
-    let (c_id, ol_cnt) = there(order.await?)?;
+    };
+    let (was_new, order) = tx.join((tables.new_order.delete(key), tables.order.update(key, carry))).await?;
+    there(was_new)?;
+    let (c_id, ol_cnt) = there(order)?;
     let mut amount = 0;
     for number in 1..=ol_cnt {
         let line = tx.update(tables.order_line, (w_id, d_id, o_id, number), move |line| {

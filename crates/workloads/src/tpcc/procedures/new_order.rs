@@ -6,7 +6,7 @@ use atrapos::{Abort, FixedStr, Tx};
 use super::super::generator::LINES_MAX;
 use super::super::parameters::{LineInput, NewOrderInput};
 use super::super::schema::{
-    Cents, Customer, DIST_BYTES, Item, NewOrder, Order, OrderLine, Stock, Tables, is_original,
+    Cents, Customer, DIST_BYTES, District, Item, NewOrder, Order, OrderLine, Stock, Tables, is_original,
 };
 use super::there;
 
@@ -115,17 +115,23 @@ pub async fn new_order(tx: &mut Tx<'_>, tables: Tables, input: &NewOrderInput) -
     };
     let stocks = tx.join_all(lines.iter().map(take_stock)).await?;
     let see = |customer: Customer| (customer.discount, customer.last, customer.credit);
-    let (discount, last, credit) = there(tx.read(tables.customer, (w_id, d_id, c_id), see).await?)?;
-    let w_tax = there(tx.read(tables.warehouse, w_id, |warehouse| warehouse.tax).await?)?;
-    let number = tx.update(tables.district, (w_id, d_id), |district| {
+    let number = |district: &mut District| {
         district.next_o_id += 1;
         (district.tax, district.next_o_id - 1)
-    });
-    let (d_tax, o_id) = there(number.await?)?;
+    };
+    let (w_tax, numbered, customer) = tx
+        .join((
+            tables.warehouse.read(w_id, |warehouse| warehouse.tax),
+            tables.district.update((w_id, d_id), number),
+            tables.customer.read((w_id, d_id, c_id), see),
+        ))
+        .await?;
+    let (w_tax, (d_tax, o_id), (discount, last, credit)) =
+        (there(w_tax)?, there(numbered)?, there(customer)?);
     let all_local = lines.iter().all(|line| line.supply_w_id == w_id);
     let order = Order { c_id, entry_d, carrier_id: 0, ol_cnt: lines.len() as u8, all_local };
-    tx.insert(tables.order, (w_id, d_id, o_id), order).await?;
-    tx.insert(tables.new_order, (w_id, d_id, o_id), NewOrder {}).await?;
+    let key = (w_id, d_id, o_id);
+    tx.join((tables.order.insert(key, order), tables.new_order.insert(key, NewOrder {}))).await?;
     let mut placed =
         OrderPlaced { o_id, last, credit, discount, w_tax, d_tax, total: 0, lines: ArrayVec::new() };
     let mut sum = 0;

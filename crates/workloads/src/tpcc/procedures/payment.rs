@@ -149,19 +149,24 @@ pub async fn payment(tx: &mut Tx<'_>, tables: Tables, input: PaymentInput) -> Re
     let c_id = find_customer(tx, tables, c_w_id, c_d_id, input.customer).await?;
     let note = move |customer: &mut Customer| pay(customer, c_id, &input);
     let customer = there(tx.update(tables.customer, (c_w_id, c_d_id, c_id), note).await?)?;
-    let take = move |warehouse: &mut Warehouse| {
+    let pay_warehouse = move |warehouse: &mut Warehouse| {
         warehouse.ytd += amount;
         let Warehouse { name, street_1, street_2, city, state, zip, .. } = *warehouse;
         Payee { name, street_1, street_2, city, state, zip }
     };
-    let warehouse = there(tx.update(tables.warehouse, w_id, take).await?)?;
-    let take = move |district: &mut District| {
+    let pay_district = move |district: &mut District| {
         district.ytd += amount;
         district.next_h_id += 1;
         let District { name, street_1, street_2, city, state, zip, next_h_id, .. } = *district;
         (Payee { name, street_1, street_2, city, state, zip }, next_h_id - 1)
     };
-    let (district, h_id) = there(tx.update(tables.district, (w_id, d_id), take).await?)?;
+    let (warehouse, district) = tx
+        .join((
+            tables.warehouse.update(w_id, pay_warehouse),
+            tables.district.update((w_id, d_id), pay_district),
+        ))
+        .await?;
+    let (warehouse, (district, h_id)) = (there(warehouse)?, there(district)?);
     let data = history_data(&warehouse.name, &district.name);
     let row = History { c_id, c_d_id, c_w_id, date, amount, data };
     tx.insert(tables.history, (w_id, d_id, h_id), row).await?;
