@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use atrapos::{AdaptationEvent, Database, Durability, LoadProgress};
+use atrapos_adapt::ClassFlow;
 use atrapos_topology::Machine;
 use atrapos_workloads::driver::{self, Clients, Progress, RunOptions, RunResult};
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
@@ -18,7 +19,7 @@ use atrapos_workloads::tatp::parameters::Mix;
 use atrapos_workloads::tpcc::parameters::{Class, Mix as TpccMix, Remote};
 use atrapos_workloads::tpcc::terminal::Deliveries;
 use atrapos_workloads::tpcc::{Tpcc, TpccConfig, terminals_per_worker};
-use atrapos_workloads::{AuditReport, ClassId, KeyChoice, Ledger, Workload};
+use atrapos_workloads::{AuditReport, ClassId, KeyChoice, Ledger, Workload, flows};
 use serde_json::{Value, json};
 
 use crate::args::{DeliveryArg, KeysArg, KindArg, MicroArgs, RunArgs, TatpArgs, TpccArgs};
@@ -307,7 +308,8 @@ fn run<W: Workload>(
         file.write(&json::bench(&report))?;
     }
     if let Some(file) = config.record {
-        file.write(&recorded(&db, &config.machine)?)?;
+        let runs: Vec<&RunResult> = report.runs.iter().map(|run| &run.result).collect();
+        file.write(&recorded(workload, &db, &config.machine, &runs)?)?;
     }
     let closed = db.close(CLOSE_DEADLINE);
     if let Some(store) = store {
@@ -322,9 +324,20 @@ fn run<W: Workload>(
     }
 }
 
-/// What the database has observed, as `atrapos plan` reads it.
-fn recorded(db: &Database, machine: &Machine) -> Result<Value, CliError> {
+/// What the database has observed, as `atrapos plan` reads it, with the flow graphs of the classes that ran.
+fn recorded<W: Workload>(
+    workload: &W,
+    db: &Database,
+    machine: &Machine,
+    runs: &[&RunResult],
+) -> Result<Value, CliError> {
     let mut trace = db.workload_trace().map_err(CliError::failed)?;
+    for (class, flow) in flows(workload).map_err(CliError::failed)?.iter().enumerate() {
+        let count = runs.iter().map(|run| run.tallies_all[class].completed()).sum();
+        if count > 0 {
+            trace.classes.push(ClassFlow { count, ..flow.class_by_family() });
+        }
+    }
     trace.machine = Some(machine.name().unwrap_or("this machine").to_owned());
     serde_json::to_value(&trace).map_err(CliError::failed)
 }

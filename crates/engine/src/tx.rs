@@ -31,7 +31,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use atrapos_runtime::{Call, Lost, WorkerId};
-use atrapos_storage::lock::LockOwner;
+use atrapos_storage::lock::{LockOwner, LockTarget};
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 
 use crate::abort::Abort;
@@ -426,6 +426,11 @@ impl<'w> Tx<'w> {
             return self.receive(self.send(owner, action)).await;
         }
         self.core.trace.in_phase();
+        // What the route names was looked up on the way here.
+        let position = position.or_else(|| match &action.target {
+            LockTarget::Key(key) => self.routed_to(action.table, key).map(|(_, position)| position),
+            LockTarget::Range { .. } => None,
+        });
         let mut action = Some(action);
         match (self.attempt_here(place, &mut action, position), action) {
             (Some(done), _) => done,

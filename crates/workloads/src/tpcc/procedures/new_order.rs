@@ -119,11 +119,12 @@ pub async fn new_order(tx: &mut Tx<'_>, tables: Tables, input: &NewOrderInput) -
         district.next_o_id += 1;
         (district.tax, district.next_o_id - 1)
     };
-    let (w_tax, numbered, customer) = tx
+    // Before the rows that many want, since a payment from elsewhere may have it locked.
+    let customer = tx.read(tables.customer, (w_id, d_id, c_id), see).await?;
+    let (w_tax, numbered) = tx
         .join((
             tables.warehouse.read(w_id, |warehouse| warehouse.tax),
             tables.district.update((w_id, d_id), number),
-            tables.customer.read((w_id, d_id, c_id), see),
         ))
         .await?;
     let (w_tax, (d_tax, o_id), (discount, last, credit)) =

@@ -66,7 +66,7 @@ fn each_of_the_twelve_conditions_is_checked() {
         change!(db, tables.order, (2, 2, 4), |row| row.ol_cnt -= 1);
     });
     condition(7, |db, tables| {
-        change!(db, tables.order_line, (1, 9, UNDELIVERED, 2), |row| row.delivery_d = 1)
+        change!(db, tables.order_line, (1, 9, UNDELIVERED, 2), |row| row.delivery_d = 1);
     });
     condition(7, |db, tables| change!(db, tables.order_line, (1, 9, 1, 2), |row| row.delivery_d = 0));
     condition(8, |db, tables| change!(db, tables.history, (1, 1, 7), |row| row.amount += 5));

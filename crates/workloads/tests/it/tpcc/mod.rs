@@ -15,7 +15,7 @@ use atrapos_workloads::tpcc::parameters::{Class, Mix, Remote};
 use atrapos_workloads::tpcc::schema::Tables;
 use atrapos_workloads::tpcc::terminal::Deliveries;
 use atrapos_workloads::tpcc::{Tpcc, TpccConfig};
-use atrapos_workloads::{Ledger, SetupError, Workload};
+use atrapos_workloads::{ClassTally, Ledger, SetupError, Workload};
 
 use crate::support::{DRIVERS, SESSIONS, loaded, run_and_audit, run_once, short};
 
@@ -226,7 +226,7 @@ fn people_who_think_are_told_to_stop_all_the_same() {
     for (clients, routing) in [(SESSIONS, Routing::Owner), (threads, Routing::Any)] {
         // Nobody has keyed in anything yet when the run is over.
         let result = run_once(&db, &workload, clients, routing, 1);
-        assert_eq!(result.tallies_all.iter().map(|tally| tally.completed()).sum::<u64>(), 0);
+        assert_eq!(result.tallies_all.iter().map(ClassTally::completed).sum::<u64>(), 0);
     }
     workload.audit(&db, &Ledger::new()).expect("nothing has changed");
 }
