@@ -25,6 +25,8 @@ Examples:
   atrapos bench tatp --mix get-subscriber-data --routing owner --subscribers 800000
                                              the fastest transaction there is, each worker on its own data
   atrapos bench tatp --clients 4 --runs 5    four client threads outside the engine; the median of five runs
+  atrapos bench tpcc --warehouses 8 --remote 0
+                                             TPC-C on eight warehouses, nothing of it across them
   atrapos bench micro --kind update --multisite 0.2
                                              10-row updates, one in five across workers
   atrapos bench tatp --durability none       in memory only: what durability costs is the difference
@@ -34,7 +36,7 @@ Examples:
   atrapos topology --measure                 the islands of this machine, timed rather than believed
   atrapos plan --topology 8x10.toml --trace FILE
                                              which worker should own what, for recorded statistics
-  atrapos explain tatp get-new-destination   what a transaction accesses, in which order, and where it synchronizes
+  atrapos explain tpcc new-order             what a transaction accesses, in which order, and where it synchronizes
   atrapos inspect DIR                        what a database directory holds, every checksum verified
   atrapos backup DIR TO                      copy a database, also while it is in use; open the copy to restore it
   atrapos torture --kills 200                kill a working database 200 times, and check it each time it comes back
@@ -69,7 +71,8 @@ pub(crate) enum Command {
     /// database in memory, with arguments as a benchmark chooses them.
     #[command(after_help = "\
 Classes of tatp: get-subscriber-data, get-new-destination, get-access-data, update-subscriber-data, update-location, \
-insert-call-forwarding, delete-call-forwarding.\nClasses of micro: read-local, read-multisite, update-local, update-multisite.")]
+insert-call-forwarding, delete-call-forwarding.\nClasses of tpcc: new-order, payment, order-status, delivery, \
+stock-level.\nClasses of micro: read-local, read-multisite, update-local, update-multisite.")]
     Explain(ExplainArgs),
     /// Show what a database directory holds, and verify every checksum in it.
     ///
@@ -104,6 +107,14 @@ pub(crate) enum BenchCommand {
 Mixes: standard (all seven, 35/10/35/2/14/2/2 in a hundred), get-subscriber-data, get-new-destination, \
 get-access-data, update-subscriber-data, update-location, insert-call-forwarding, delete-call-forwarding.")]
     Tatp(TatpArgs),
+    /// TPC-C: five transactions of a wholesale supplier with warehouses.
+    ///
+    /// One New-Order in a hundred is rolled back, as the specification wants it. Such an expected failure is a complete
+    /// transaction and counts in the throughput and in the new orders per minute, which are not called tpmC, because that takes
+    /// more than a program. New orders stay: count on about 1 KiB of memory for each.
+    #[command(after_help = "\
+Mixes: standard (all five, 45/43/4/4/4 in a hundred), new-order, payment, order-status, delivery, stock-level.")]
+    Tpcc(TpccArgs),
     /// Read or update a few rows of 250 bytes, on one worker or on several.
     Micro(MicroArgs),
     /// The limits of the machine: bare lookups, messages and increments, without any engine around them.
@@ -270,6 +281,48 @@ pub(crate) enum KeysArg {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct TpccArgs {
+    /// Number of warehouses; about 100 MB each.
+    #[arg(long, value_name = "N", default_value_t = atrapos_workloads::tpcc::WAREHOUSES_DEFAULT, help_heading = "Workload")]
+    pub(crate) warehouses: u64,
+    /// Transactions to run: `standard`, or one class alone (see below).
+    #[arg(long, value_name = "M", default_value = "standard", help_heading = "Workload")]
+    pub(crate) mix: String,
+    /// Share of remote work, of payments and of order lines alike, from 0 (all of a transaction is at one warehouse) to 1.
+    #[arg(long, value_name = "P", conflicts_with_all = ["remote_payment", "remote_lines"], help_heading = "Workload")]
+    pub(crate) remote: Option<f64>,
+    /// Share of payments by customers of other warehouses [default: 0.15].
+    #[arg(long, value_name = "P", help_heading = "Workload")]
+    pub(crate) remote_payment: Option<f64>,
+    /// Share of order lines supplied by other warehouses [default: 0.01].
+    #[arg(long, value_name = "P", help_heading = "Workload")]
+    pub(crate) remote_lines: Option<f64>,
+    /// Whether clients wait for their deliveries.
+    #[arg(long, value_enum, default_value_t = DeliveryArg::Interactive, help_heading = "Workload")]
+    pub(crate) delivery: DeliveryArg,
+    /// Clients are terminals that people sit at: each belongs to a warehouse, keys in its inputs and thinks, as the specification
+    /// says [default sessions then: ten terminals per warehouse].
+    #[arg(long, help_heading = "Workload")]
+    pub(crate) think: bool,
+    /// Number of items. Other numbers than the default are not those of the specification.
+    #[arg(long, value_name = "N", default_value_t = atrapos_workloads::tpcc::generator::ITEMS.into(), help_heading = "Workload")]
+    pub(crate) items: u64,
+    /// Customers per district, and orders at first. Other numbers than the default are not those of the specification.
+    #[arg(long, value_name = "N", default_value_t = atrapos_workloads::tpcc::generator::CUSTOMERS.into(), help_heading = "Workload")]
+    pub(crate) customers: u64,
+    #[command(flatten)]
+    pub(crate) run: RunArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DeliveryArg {
+    /// They do; a delivery is ten orders.
+    Interactive,
+    /// They do not: deliveries are queued, and made by one more session on each worker.
+    Deferred,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct MicroArgs {
     /// What transactions do with their rows.
     #[arg(long, value_enum, default_value_t = KindArg::Read, help_heading = "Workload")]
@@ -351,7 +404,7 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The workload: `tatp` or `micro`.
+    /// The workload: `tatp`, `tpcc` or `micro`.
     #[arg(value_name = "WORKLOAD")]
     pub(crate) workload: String,
     /// The transaction class, or `all`.

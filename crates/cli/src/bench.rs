@@ -1,4 +1,4 @@
-//! `atrapos bench tatp` and `bench micro`: load, run, audit, report.
+//! `atrapos bench tatp`, `bench tpcc` and `bench micro`: load, run, audit, report.
 //!
 //! Owns: the order of things: where the database is made, when it goes, and what is done with it in between. Never: measures anything itself (the driver does) or formats it (the table and JSON do).
 //!
@@ -10,15 +10,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use atrapos::{AdaptationEvent, Database, Durability, LoadProgress};
+use atrapos_adapt::ClassFlow;
 use atrapos_topology::Machine;
 use atrapos_workloads::driver::{self, Clients, Progress, RunOptions, RunResult};
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tatp::parameters::Mix;
-use atrapos_workloads::{AuditReport, KeyChoice, Ledger, Workload};
+use atrapos_workloads::tpcc::parameters::{Class, Mix as TpccMix, Remote};
+use atrapos_workloads::tpcc::terminal::Deliveries;
+use atrapos_workloads::tpcc::{Tpcc, TpccConfig, terminals_per_worker};
+use atrapos_workloads::{AuditReport, ClassId, KeyChoice, Ledger, Workload, flows};
 use serde_json::{Value, json};
 
-use crate::args::{KeysArg, KindArg, MicroArgs, RunArgs, TatpArgs};
+use crate::args::{DeliveryArg, KeysArg, KindArg, MicroArgs, RunArgs, TatpArgs, TpccArgs};
 use crate::checkpoints::{Checkpoints, while_measuring};
 use crate::config::{self, RunConfig};
 use crate::error::CliError;
@@ -58,6 +62,8 @@ pub(crate) struct Run {
 #[derive(Debug)]
 pub(crate) struct BenchReport {
     pub(crate) benchmark: &'static str,
+    /// The class whose transactions per minute are what people compare, if there is one.
+    pub(crate) per_minute: Option<ClassId>,
     /// What was asked for, in one line for people.
     pub(crate) title: String,
     /// What was asked for, complete.
@@ -85,6 +91,14 @@ impl BenchReport {
         atrapos_workloads::raw::median(&mut self.throughputs())
     }
 
+    /// The median of the runs' rates of the class that people compare, per minute.
+    pub(crate) fn completed_per_minute(&self) -> Option<f64> {
+        let class = self.per_minute?.index();
+        let rate = |run: &Run| run.result.per_second(run.result.classes[class].tally.completed());
+        let mut rates: Vec<f64> = self.runs.iter().map(|run| 60.0 * rate(run)).collect();
+        Some(atrapos_workloads::raw::median(&mut rates))
+    }
+
     /// The run in the middle (the lower one of two): what is shown in detail.
     pub(crate) fn middle(&self) -> &Run {
         let mut order: Vec<&Run> = self.runs.iter().collect();
@@ -109,7 +123,55 @@ pub(crate) fn tatp(args: &TatpArgs) -> Result<(), CliError> {
     let config = RunConfig::of(&args.run)?;
     let title = format!("{} subscribers, mix {mix}, keys {keys}", table::count(args.subscribers));
     let settings = json!({ "subscribers": args.subscribers, "mix": mix.to_string(), "keys": keys });
-    run("tatp", &workload, &args.run, config, title, settings)
+    run(("tatp", None), &workload, &args.run, config, title, settings)
+}
+
+/// `atrapos bench tpcc`.
+pub(crate) fn tpcc(args: &TpccArgs) -> Result<(), CliError> {
+    let mix: TpccMix = args.mix.parse().map_err(CliError::bad_input)?;
+    let remote = Remote {
+        payments: args.remote.or(args.remote_payment).unwrap_or(Remote::STANDARD.payments),
+        lines: args.remote.or(args.remote_lines).unwrap_or(Remote::STANDARD.lines),
+    };
+    let deliveries = match args.delivery {
+        DeliveryArg::Interactive => Deliveries::Interactive,
+        DeliveryArg::Deferred => Deliveries::Deferred,
+    };
+    let workload = Tpcc::new(TpccConfig {
+        warehouses: args.warehouses,
+        items: args.items,
+        customers: args.customers,
+        mix,
+        remote,
+        deliveries,
+        think: args.think,
+        seed: args.run.common.seed,
+    })
+    .map_err(CliError::bad_input)?;
+    let mut config = RunConfig::of(&args.run)?;
+    if args.think && !config.clients_given {
+        config.clients = config::sessions_per_worker(terminals_per_worker(args.warehouses, config.workers))?;
+        config.clients_given = true;
+    }
+    let title = format!(
+        "{} warehouses, mix {mix}, {}% remote payments, {}% remote lines, {} deliveries{}",
+        table::count(args.warehouses),
+        100.0 * remote.payments,
+        100.0 * remote.lines,
+        deliveries.name(),
+        if args.think { ", think times" } else { "" },
+    );
+    let settings = json!({
+        "warehouses": args.warehouses,
+        "items": args.items,
+        "customers": args.customers,
+        "mix": mix.to_string(),
+        "remote_payment": remote.payments,
+        "remote_lines": remote.lines,
+        "delivery": deliveries.name(),
+        "think": args.think,
+    });
+    run(("tpcc", Some(Class::NewOrder.id())), &workload, &args.run, config, title, settings)
 }
 
 /// `atrapos bench micro`.
@@ -146,7 +208,7 @@ pub(crate) fn micro(args: &MicroArgs) -> Result<(), CliError> {
         "multisite": args.multisite,
         "zipf": args.zipf,
     });
-    run("micro", &workload, &args.run, config, title, settings)
+    run(("micro", None), &workload, &args.run, config, title, settings)
 }
 
 /// The settings in a result: those of the workload and those all benchmarks have.
@@ -184,8 +246,9 @@ fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig
     all
 }
 
+/// Loads, runs, audits and reports a benchmark, given by its name and the class that is to be reported per minute.
 fn run<W: Workload>(
-    benchmark: &'static str,
+    (benchmark, per_minute): (&'static str, Option<ClassId>),
     workload: &W,
     args: &RunArgs,
     mut config: RunConfig,
@@ -230,6 +293,7 @@ fn run<W: Workload>(
     let (runs, audit) = measure(workload, &db, &config)?;
     let report = BenchReport {
         benchmark,
+        per_minute,
         title,
         config: complete(settings, benchmark, args, &config),
         machine,
@@ -244,7 +308,8 @@ fn run<W: Workload>(
         file.write(&json::bench(&report))?;
     }
     if let Some(file) = config.record {
-        file.write(&recorded(&db, &config.machine)?)?;
+        let runs: Vec<&RunResult> = report.runs.iter().map(|run| &run.result).collect();
+        file.write(&recorded(workload, &db, &config.machine, &runs)?)?;
     }
     let closed = db.close(CLOSE_DEADLINE);
     if let Some(store) = store {
@@ -259,9 +324,20 @@ fn run<W: Workload>(
     }
 }
 
-/// What the database has observed, as `atrapos plan` reads it.
-fn recorded(db: &Database, machine: &Machine) -> Result<Value, CliError> {
+/// What the database has observed, as `atrapos plan` reads it, with the flow graphs of the classes that ran.
+fn recorded<W: Workload>(
+    workload: &W,
+    db: &Database,
+    machine: &Machine,
+    runs: &[&RunResult],
+) -> Result<Value, CliError> {
     let mut trace = db.workload_trace().map_err(CliError::failed)?;
+    for (class, flow) in flows(workload).map_err(CliError::failed)?.iter().enumerate() {
+        let count = runs.iter().map(|run| run.tallies_all[class].completed()).sum();
+        if count > 0 {
+            trace.classes.push(ClassFlow { count, ..flow.class_by_family() });
+        }
+    }
     trace.machine = Some(machine.name().unwrap_or("this machine").to_owned());
     serde_json::to_value(&trace).map_err(CliError::failed)
 }

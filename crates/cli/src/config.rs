@@ -154,6 +154,12 @@ pub(crate) fn sessions(wanted: usize) -> Result<usize, CliError> {
     Ok(sessions)
 }
 
+/// So many sessions on each worker.
+pub(crate) fn sessions_per_worker(wanted: usize) -> Result<Clients, CliError> {
+    let per_worker = NonZeroUsize::new(sessions(wanted)?).unwrap_or(NonZeroUsize::MIN);
+    Ok(Clients::Sessions { per_worker })
+}
+
 /// Who runs the transactions.
 fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> {
     if let Some(threads) = args.clients {
@@ -167,9 +173,7 @@ fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> 
     }
     let default =
         if durability == Durability::Synchronous { SESSIONS_DURABLE_MIN } else { SESSIONS_IN_MEMORY };
-    let per_worker =
-        NonZeroUsize::new(sessions(args.sessions.unwrap_or(default))?).unwrap_or(NonZeroUsize::MIN);
-    Ok(Clients::Sessions { per_worker })
+    sessions_per_worker(args.sessions.unwrap_or(default))
 }
 
 /// When transactions are reported; options that contradict each other are refused.

@@ -10,6 +10,7 @@ use atrapos::RecordedFlow;
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::tatp::parameters::Mix;
 use atrapos_workloads::tatp::{SUBSCRIBERS_DEFAULT, Tatp};
+use atrapos_workloads::tpcc::{Tpcc, TpccConfig};
 use atrapos_workloads::{KeyChoice, Workload, flows};
 use serde_json::json;
 
@@ -18,7 +19,7 @@ use crate::error::CliError;
 use crate::output;
 
 /// The workloads whose classes are known.
-const WORKLOADS: [&str; 2] = ["tatp", "micro"];
+const WORKLOADS: [&str; 3] = ["tatp", "tpcc", "micro"];
 
 /// Stands for every class of a workload.
 const ALL: &str = "all";
@@ -32,6 +33,10 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), CliError> {
         "tatp" => {
             let tatp = Tatp::new(SUBSCRIBERS_DEFAULT, Mix::Standard, KeyChoice::Uniform, SEED);
             choose(args, &[tatp.map_err(CliError::failed)?])?
+        }
+        "tpcc" => {
+            let tpcc = Tpcc::new(TpccConfig { seed: SEED, ..TpccConfig::default() });
+            choose(args, &[tpcc.map_err(CliError::failed)?])?
         }
         "micro" => {
             let micro = |kind| Micro::new(MicroConfig { kind, seed: SEED, ..MicroConfig::default() });

@@ -40,6 +40,8 @@ pub(crate) fn bench(report: &BenchReport) -> Value {
         "seconds": run.elapsed.as_secs_f64(),
         "throughput_tps": report.throughput_tps(),
         "committed_tps": run.committed_tps(),
+        "tpmc_like": report.completed_per_minute(),
+        "mix": mix(run),
         "classes": classes,
         "actions": {
             "local": statistics.local_actions,
@@ -75,6 +77,13 @@ pub(crate) fn bench(report: &BenchReport) -> Value {
             Err(wrong) => json!({ "passed": false, "error": wrong }),
         },
     })
+}
+
+/// The share of each class in all completed transactions: the mix that was reached.
+fn mix(run: &RunResult) -> Map<String, Value> {
+    let all = run.classes.iter().map(|class| class.tally.completed()).sum();
+    let share = |class: &ClassResult| (class.name.to_owned(), json!(per(class.tally.completed(), all)));
+    run.classes.iter().map(share).collect()
 }
 
 /// A share of a whole; nothing of nothing.

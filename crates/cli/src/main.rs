@@ -45,6 +45,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
         Command::Bench { benchmark: BenchCommand::Tatp(args) } => bench::tatp(args),
+        Command::Bench { benchmark: BenchCommand::Tpcc(args) } => bench::tpcc(args),
         Command::Bench { benchmark: BenchCommand::Micro(args) } => bench::micro(args),
         Command::Bench { benchmark: BenchCommand::Raw(args) } => raw::raw(args),
         Command::Bench { benchmark: BenchCommand::Recovery(args) } => recovery::recovery(args),

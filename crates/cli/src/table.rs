@@ -137,7 +137,23 @@ fn throughput(out: &mut String, report: &BenchReport, run: &RunResult) -> std::f
         100.0 * share(committed, completed),
         run.elapsed.as_secs_f64(),
         if run.interrupted { ", interrupted" } else { "" },
-    )
+    )?;
+    let Some((per_minute, class)) = report.completed_per_minute().zip(report.per_minute) else {
+        return Ok(());
+    };
+    writeln!(
+        out,
+        "per minute  {} {} (tpmC-like, rolled-back ones included)",
+        rate(per_minute),
+        run.classes[class.index()].name
+    )?;
+    let mix: Vec<String> = run
+        .classes
+        .iter()
+        .filter(|class| class.tally.completed() > 0)
+        .map(|class| format!("{} {:.2}%", class.name, 100.0 * share(class.tally.completed(), completed)))
+        .collect();
+    writeln!(out, "mix reached {}", if mix.is_empty() { "none".to_owned() } else { mix.join(", ") })
 }
 
 /// One line per class that ran.

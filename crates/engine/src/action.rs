@@ -31,6 +31,9 @@ use crate::schema::{
 pub trait Operation: Send + 'static {
     /// What the transaction gets back.
     type Output: Send + 'static;
+    /// Whether it only reads what no transaction changes: then it is in nobody's way.
+    #[doc(hidden)]
+    const UNLOCKED: bool = false;
     /// Runs where the data is.
     #[doc(hidden)]
     fn apply(self, at: &mut Apply<'_>) -> Result<Self::Output, Abort>;
@@ -227,6 +230,15 @@ fn follow_change(
     followers: &mut Vec<Follower>,
 ) -> Result<(), Abort> {
     for index in &meta.indexes {
+        if let (Some(before), Some(after)) = (before, after)
+            && index.keeps_key(before, after)
+        {
+            debug_assert!(
+                index.extract.call(key, before) == index.extract.call(key, after),
+                "an index key is made of other columns than Index::KEY_FROM says"
+            );
+            continue;
+        }
         let old = before.map(|row| index.extract.call(key, row)).transpose()?;
         let new = after.map(|row| index.extract.call(key, row)).transpose()?;
         if old == new {
@@ -273,6 +285,7 @@ pub struct Get<T: Table>(std::marker::PhantomData<fn() -> T>);
 
 impl<T: Table> Operation for Get<T> {
     type Output = Option<T::Row>;
+    const UNLOCKED: bool = T::READ_ONLY;
 
     #[inline(always)]
     fn apply(self, at: &mut Apply<'_>) -> Result<Option<T::Row>, Abort> {
@@ -284,6 +297,34 @@ impl<T: Table> Operation for Get<T> {
 
     fn nature(&self) -> Nature {
         Nature::new(Kind::Read, 0, Brings::Rows)
+    }
+}
+
+/// Reads one row and brings back what a closure makes of it. See [`TableRef::read`].
+#[derive(Debug)]
+pub struct Read<T: Table, F> {
+    look: F,
+    table: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T, F, R> Operation for Read<T, F>
+where
+    T: Table,
+    F: FnOnce(T::Row) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    type Output = Option<R>;
+    const UNLOCKED: bool = T::READ_ONLY;
+
+    #[inline]
+    fn apply(self, at: &mut Apply<'_>) -> Result<Option<R>, Abort> {
+        let Some((_, row)) = at.row() else { return Ok(None) };
+        let row = decode_row::<T::Row>(row)?;
+        guarded(|| (self.look)(row)).map(Some)
+    }
+
+    fn nature(&self) -> Nature {
+        Nature::new(Kind::Read, size_of::<F>() + size_of::<R>(), Brings::Nothing)
     }
 }
 
@@ -453,6 +494,7 @@ where
     F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
 {
     type Output = Folded<A, F>;
+    const UNLOCKED: bool = T::READ_ONLY;
 
     fn apply(self, at: &mut Apply<'_>) -> Result<Folded<A, F>, Abort> {
         let Fold { mut accumulator, mut step, backward, .. } = self;
@@ -671,20 +713,41 @@ impl Follower {
 }
 
 impl<T: Table> TableRef<T> {
+    /// Refuses, when it is compiled, whatever would write a read-only table.
+    const WRITABLE: () = assert!(
+        !T::READ_ONLY,
+        "the table is read-only (Table::READ_ONLY), so no transaction can write it; load its rows with Database::load, or \
+         drop the mark"
+    );
+
     /// Reads the row of `key`, if there is one.
     #[inline]
     pub fn get(self, key: T::Key) -> Action<Get<T>> {
         Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), Get(std::marker::PhantomData))
     }
 
+    /// Reads the row of `key` where it is and returns what the closure makes of it, or `None` when there is no row: what it leaves
+    /// out does not travel.
+    #[inline]
+    pub fn read<F, R>(self, key: T::Key, look: F) -> Action<Read<T, F>>
+    where
+        F: FnOnce(T::Row) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let read = Read { look, table: std::marker::PhantomData };
+        Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), read)
+    }
+
     /// Inserts a row; a key that is taken aborts the transaction ([`AbortReason::DuplicateKey`]).
     pub fn insert(self, key: T::Key, row: T::Row) -> Action<Insert<T>> {
+        const { Self::WRITABLE };
         let insert = Insert { row, strict: true };
         Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), insert)
     }
 
     /// Inserts a row unless the key is taken; returns whether it did.
     pub fn insert_if_absent(self, key: T::Key, row: T::Row) -> Action<Insert<T>> {
+        const { Self::WRITABLE };
         let insert = Insert { row, strict: false };
         Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), insert)
     }
@@ -696,12 +759,14 @@ impl<T: Table> TableRef<T> {
         F: FnOnce(&mut T::Row) -> R + Send + 'static,
         R: Send + 'static,
     {
+        const { Self::WRITABLE };
         let update = Update { change, table: std::marker::PhantomData };
         Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), update)
     }
 
     /// Deletes the row of `key` and returns it, if there was one.
     pub fn delete(self, key: T::Key) -> Action<Delete<T>> {
+        const { Self::WRITABLE };
         Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), Delete(std::marker::PhantomData))
     }
 }

@@ -27,6 +27,20 @@ pub(crate) struct Held {
     pub(crate) place: Place,
     pub(crate) mode: LockMode,
     pub(crate) target: LockTarget,
+    /// A read of what no transaction changes: noted, but never entered in a lock table.
+    pub(crate) unlocked: bool,
+}
+
+impl Held {
+    /// Enters it in the lock table of its partition; false when that has it already, or never will.
+    pub(crate) fn enter(&self, owner: LockOwner, tables: &mut Tables) -> bool {
+        !self.unlocked && tables.partition_mut(self.place).locks.enter(owner, &self.target, self.mode)
+    }
+
+    /// The newest epoch on which it may depend.
+    fn observed(&self, recent: &Recent) -> u64 {
+        if self.unlocked { 0 } else { recent.of(self.place, &self.target) }
+    }
 }
 
 /// One key before the transaction changed it.
@@ -197,7 +211,7 @@ impl Branch {
                     if upper.as_ref().is_none_or(|upper| cut < upper) {
                         let target =
                             LockTarget::Range { lower: cut.clone(), upper: upper.replace(cut.clone()) };
-                        beyond.push(Held { place: moved, mode: held.mode, target });
+                        beyond.push(Held { place: moved, mode: held.mode, target, unlocked: held.unlocked });
                     }
                 }
                 _ => held.place = moved,
@@ -229,7 +243,7 @@ impl Branch {
         for (at, access) in std::mem::take(&mut self.held).into_iter().enumerate() {
             if is_in(access.place) {
                 // Seen from here on as something observed elsewhere.
-                let observed = recent.map_or(0, |recent| recent.of(access.place, &access.target));
+                let observed = recent.map_or(0, |recent| access.observed(recent));
                 self.observed = self.observed.max(observed);
                 places.push(at);
                 held.push(access);
@@ -258,7 +272,7 @@ impl Branch {
     /// Enters again what is held in some partitions, whose lock tables are new.
     pub(crate) fn lock_again(&self, owner: LockOwner, is_in: impl Fn(Place) -> bool, tables: &mut Tables) {
         for held in self.held.iter().filter(|held| self.entered && is_in(held.place)) {
-            tables.partition_mut(held.place).locks.enter(owner, &held.target, held.mode);
+            held.enter(owner, tables);
         }
     }
 
@@ -281,8 +295,7 @@ impl Branch {
             if planted(Bug::ScanNotLocked) && matches!(held.target, LockTarget::Range { .. }) {
                 continue;
             }
-            let partition = tables.partition_mut(held.place);
-            entered += u64::from(partition.locks.enter(owner, &held.target, held.mode));
+            entered += u64::from(held.enter(owner, tables));
         }
         entered
     }
@@ -301,7 +314,7 @@ impl Branch {
 
     /// The newest epoch on which what was accessed here, from access number `from` on, may depend.
     pub(crate) fn observed_since(&self, from: usize, recent: &Recent) -> u64 {
-        self.held[from..].iter().map(|held| recent.of(held.place, &held.target)).max().unwrap_or(0)
+        self.held[from..].iter().map(|held| held.observed(recent)).max().unwrap_or(0)
     }
 
     /// Notes that what was changed here belongs to a transaction of `epoch`.
@@ -328,7 +341,8 @@ impl Branch {
             self.held.sort_by_key(|held| held.place);
             for run in self.held.chunk_by(|a, b| a.place == b.place) {
                 let locks = &mut tables.partition_mut(run[0].place).locks;
-                locks.release(owner, run.iter().map(|held| &held.target), granted);
+                let locked = run.iter().filter(|held| !held.unlocked);
+                locks.release(owner, locked.map(|held| &held.target), granted);
             }
         }
         self.held.clear();

@@ -48,7 +48,7 @@ mod waits;
 mod wal;
 
 pub use abort::{Abort, AbortReason, Advice};
-pub use action::{Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operation, Update};
+pub use action::{Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operation, Read, Update};
 pub use adaptation::{Adaptation, AdaptationEvent};
 pub use atrapos_adapt::{ControllerSettings, Decision};
 pub use atrapos_durability::backup::BackupReport;

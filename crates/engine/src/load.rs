@@ -244,7 +244,7 @@ impl<'a> Loader<'a> {
         if !self.journal.filled.contains(&place) {
             let earlier = shard.loading.borrow();
             if !self.journal.locked.contains(&place) && !earlier.locked.contains(&place) {
-                if !partition.locks.is_empty() {
+                if !partition.locks.is_empty() || shard.is_read_unlocked(table) {
                     return Err(LoadError::Busy { table: meta.name });
                 }
                 let known = self.journal.owner.or(earlier.owner);

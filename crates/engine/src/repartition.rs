@@ -501,7 +501,7 @@ fn take_in(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
         let branch = branch.borrow();
         let mut tables = shard.tables.borrow_mut();
         for held in &branch.held[first..] {
-            tables.partition_mut(held.place).locks.enter(owner, &held.target, held.mode);
+            held.enter(owner, &mut tables);
         }
     }
     section.leave();

@@ -10,6 +10,7 @@
 use std::any::TypeId;
 use std::collections::{BTreeSet, HashMap};
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -34,6 +35,25 @@ pub trait Table: 'static {
     const NAME: &'static str;
     /// The family whose partition boundaries the table shares; by default one of its own.
     const FAMILY: &'static str = Self::NAME;
+    /// Whether rows come from [`Database::load`](crate::Database::load) alone: a procedure that would write the table does not
+    /// compile, and reading its rows takes no locks and waits for nothing to become durable.
+    ///
+    /// ```compile_fail
+    /// # use atrapos::{Abort, Database, Schema, Table, row};
+    /// # row! { #[derive(Clone)] pub struct Price { pub cents: u32 } }
+    /// struct Prices;
+    /// impl Table for Prices {
+    ///     type Key = u32;
+    ///     type Row = Price;
+    ///     const NAME: &'static str = "prices";
+    ///     const READ_ONLY: bool = true;
+    /// }
+    /// # let db = Database::builder(Schema::new().table::<Prices>()).in_memory().unwrap();
+    /// # let prices = db.table::<Prices>().unwrap();
+    /// db.run(prices.at(&1), async move |tx| tx.update(prices, 1, |price| price.cents += 1).await)?;
+    /// # Ok::<(), Abort>(())
+    /// ```
+    const READ_ONLY: bool = false;
     /// Names of the parts of the key, for people: see [`ClassRecording`](crate::ClassRecording). A part beyond them is called
     /// by its number.
     const KEY_COLUMNS: &'static [&'static str] = &[];
@@ -54,6 +74,9 @@ pub trait Index: 'static {
     const UNIQUE: bool;
     /// Names of the parts of the index key, as for [`Table::KEY_COLUMNS`].
     const KEY_COLUMNS: &'static [&'static str] = &[];
+    /// The columns of a row, all of fixed size, of which (and of the primary key) the index key is made; `None` when that is not
+    /// said. An update that leaves these as they are leaves the entry as it is, and need not compute the key to know.
+    const KEY_FROM: Option<&'static [&'static str]> = None;
     /// The index key of a row.
     fn key(key: &<Self::Table as Table>::Key, row: &<Self::Table as Table>::Row) -> Self::Key;
 }
@@ -231,6 +254,8 @@ struct IndexDecl {
     table: &'static str,
     unique: bool,
     extract: Extract,
+    key_from: Option<&'static [&'static str]>,
+    row_columns: &'static [Column],
 }
 
 struct ForeignKeyDecl {
@@ -309,6 +334,8 @@ impl Schema {
             table: I::Table::NAME,
             unique: I::UNIQUE,
             extract: extract_of::<I>(),
+            key_from: I::KEY_FROM,
+            row_columns: <I::Table as Table>::Row::COLUMNS,
         });
         self
     }
@@ -478,6 +505,51 @@ pub(crate) struct IndexMeta {
     pub(crate) id: TableId,
     pub(crate) unique: bool,
     pub(crate) extract: Extractor,
+    /// The bytes of a row of which its key is made; unknown unless the index has said so.
+    key_bytes: OnceLock<KeyBytes>,
+}
+
+/// Where columns are in the bytes of a row, and what they are of the row that has them.
+type KeyBytes = Box<[Range<usize>]>;
+
+impl IndexMeta {
+    /// Whether a row that is replaced is known to keep its index key.
+    #[inline]
+    pub(crate) fn keeps_key(&self, before: &[u8], after: &[u8]) -> bool {
+        let is_same = |bytes: &Range<usize>| before.get(bytes.clone()) == after.get(bytes.clone());
+        self.key_bytes.get().is_some_and(|ranges| ranges.iter().all(is_same))
+    }
+}
+
+/// Where the columns an index key is made of are in the bytes of a row.
+fn key_bytes(
+    index: &str,
+    key_from: Option<&'static [&'static str]>,
+    columns: &[Column],
+) -> Result<OnceLock<KeyBytes>, SchemaError> {
+    let Some(names) = key_from else { return Ok(OnceLock::new()) };
+    let mut ranges = Vec::new();
+    for name in names {
+        let mut start = 0;
+        let mut found = None;
+        for column in columns {
+            let width = column.ty.width();
+            if column.name == *name {
+                found = width.map(|width| start..start + width);
+                break;
+            }
+            // Columns of variable size come after all others.
+            start += width.unwrap_or(0);
+        }
+        let Some(range) = found else {
+            return Err(SchemaError(format!(
+                "index '{index}' says that its key is made of column '{name}', but its table has no column of that name and of \
+                 fixed size; correct Index::KEY_FROM, or leave it out"
+            )));
+        };
+        ranges.push(range);
+    }
+    Ok(OnceLock::from(ranges.into_boxed_slice()))
 }
 
 /// A foreign key as seen from the child.
@@ -583,11 +655,13 @@ impl Catalog {
                     index.name
                 )));
             }
+            let key_bytes = key_bytes(index.name, index.key_from, index.row_columns)?;
             let family = catalog.family(index.family);
             catalog.tables[table.at()].indexes.push(IndexMeta {
                 id,
                 unique: index.unique,
                 extract: Extractor::known(index.extract),
+                key_bytes,
             });
             catalog.tables[table.at()].has_followers = true;
             catalog.tables.push(TableMeta {
@@ -716,6 +790,7 @@ impl Catalog {
                     id: TableId(at as u16),
                     unique,
                     extract: Extractor::default(),
+                    key_bytes: OnceLock::new(),
                 });
                 table.has_followers = true;
             }
@@ -759,6 +834,11 @@ impl Catalog {
             // Its table has to be of the type whose rows the key function reads.
             self.table::<I::Table>()?;
             index.extract.0.get_or_init(extract_of::<I>);
+            if let Ok(known) = key_bytes(I::NAME, I::KEY_FROM, <I::Table as Table>::Row::COLUMNS)
+                && let Some(ranges) = known.into_inner()
+            {
+                index.key_bytes.get_or_init(|| ranges);
+            }
         }
         Ok(IndexRef { id, tag: self.tag, marker: PhantomData })
     }

@@ -18,14 +18,14 @@ use atrapos_storage::lock::{LockOwner, LockTicket};
 use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
-use crate::branch::Branch;
+use crate::branch::{Branch, Held};
 use crate::deadlock::{self, home_of};
 use crate::load::LoadJournal;
 use crate::lookups::Lookups;
 use crate::monitor::Monitor;
 use crate::partition::Tables;
 use crate::planted::{Bug, planted};
-use crate::schema::Catalog;
+use crate::schema::{Catalog, TableId};
 use crate::stats::EngineStats;
 use crate::tx::{BranchRef, TxCore};
 use crate::waits::{WaitState, Waits};
@@ -169,6 +169,16 @@ impl Shard {
         for (owner, branch) in self.visitors.borrow().iter() {
             each(*owner, &BranchRef::Visiting(Rc::clone(branch)));
         }
+    }
+
+    /// Whether a transaction under way has read `table` without a lock.
+    pub(crate) fn is_read_unlocked(&self, table: TableId) -> bool {
+        let mut is_read = false;
+        self.each_branch(|_, branch| {
+            let is_of_it = |held: &Held| held.unlocked && held.place.table == table;
+            is_read = is_read || branch.borrow().held.iter().any(is_of_it);
+        });
+        is_read
     }
 
     /// A number for a transaction with its home here, unique in the database and growing with time on each worker.

@@ -31,11 +31,13 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use atrapos_runtime::{Call, Lost, WorkerId};
-use atrapos_storage::lock::LockOwner;
+use atrapos_storage::lock::{LockOwner, LockTarget};
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 
 use crate::abort::Abort;
-use crate::action::{Action, CollectKeys, Collected, Delete, Fold, Folded, Follower, Get, Operation, Update};
+use crate::action::{
+    Action, CollectKeys, Collected, Delete, Fold, Folded, Follower, Get, Operation, Read, Update,
+};
 use crate::lookups::Routed;
 use crate::partition::Place;
 use crate::range::KeyRange;
@@ -424,6 +426,11 @@ impl<'w> Tx<'w> {
             return self.receive(self.send(owner, action)).await;
         }
         self.core.trace.in_phase();
+        // What the route names was looked up on the way here.
+        let position = position.or_else(|| match &action.target {
+            LockTarget::Key(key) => self.routed_to(action.table, key).map(|(_, position)| position),
+            LockTarget::Range { .. } => None,
+        });
         let mut action = Some(action);
         match (self.attempt_here(place, &mut action, position), action) {
             (Some(done), _) => done,
@@ -476,6 +483,20 @@ impl<'w> Tx<'w> {
     #[inline]
     pub fn get<T: Table>(&mut self, table: TableRef<T>, key: T::Key) -> Run<'_, 'w, Get<T>> {
         self.run(table.get(key))
+    }
+
+    /// Reads what a closure makes of a row; `None` when there is none.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    #[inline]
+    pub fn read<T, F, R>(&mut self, table: TableRef<T>, key: T::Key, look: F) -> Run<'_, 'w, Read<T, F>>
+    where
+        T: Table,
+        F: FnOnce(T::Row) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.run(table.read(key, look))
     }
 
     /// Inserts a row; a key that is taken aborts the transaction.

@@ -43,6 +43,20 @@ pub enum ColumnType {
     VarBytes,
 }
 
+impl ColumnType {
+    /// Bytes a column takes in the fixed part of a row; `None` for one of variable size.
+    #[must_use]
+    pub const fn width(self) -> Option<usize> {
+        match self {
+            ColumnType::Unsigned(bytes) | ColumnType::Signed(bytes) => Some(bytes as usize),
+            ColumnType::F64 => Some(8),
+            ColumnType::Bool => Some(1),
+            ColumnType::Bytes(bytes) | ColumnType::FixedStr(bytes) => Some(bytes),
+            ColumnType::String | ColumnType::VarBytes => None,
+        }
+    }
+}
+
 /// One column of a row type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Column {

@@ -3,7 +3,7 @@
 //! Owns: clients of both kinds (sessions on the workers, threads outside) and the phases of a run. Never: chooses keys or
 //! writes transactions, which is the workload's business, and never loads or audits.
 //!
-//! A closed-loop client runs one transaction after the other without a pause. The end of one is the start of the next, so a
+//! A closed-loop client runs one transaction after the other, with no pause but what its workload asks for. The end of one is the start of the next, so a
 //! transaction costs one reading of the clock.
 //!
 //! Invariant: when [`run`] returns, every client has ended and every transaction it began has an outcome in the result's
@@ -218,8 +218,11 @@ fn run_sessions<W: Workload>(
             Routing::Owner => Reach::OwnedBy(worker),
         };
         let streams = (0..per_worker).map(|session| stream(options, worker.index() * per_worker + session));
-        match streams.map(|stream| workload.state(db, reach, stream)).collect() {
-            Ok(states) => hosts.push((worker, states)),
+        match streams.map(|stream| workload.state(db, reach, stream)).collect::<Result<Vec<_>, _>>() {
+            Ok(mut states) => {
+                states.extend(workload.server(db, reach, stream(options, worker.index()))?);
+                hosts.push((worker, states));
+            }
             // With more workers than data some have nothing to do; that is no reason to refuse the others' run.
             Err(error @ SetupError::NothingOwned { .. }) => nothing_owned = Some(error),
             Err(error) => return Err(error.into()),
@@ -258,15 +261,20 @@ fn run_threads<W: Workload>(
     watch: impl FnMut(Progress),
 ) -> Result<RunResult, RunError> {
     let classes = workload.classes().len();
-    let state = |client: usize| {
-        let reach = match options.routing {
-            Routing::Any => Reach::Everywhere,
-            Routing::Owner => Reach::OwnedBy(WorkerId((client % db.workers()) as u16)),
-        };
-        workload.state(db, reach, stream(options, client))
+    let reach = |client: usize| match options.routing {
+        Routing::Any => Reach::Everywhere,
+        Routing::Owner => Reach::OwnedBy(WorkerId((client % db.workers()) as u16)),
     };
-    let states: Vec<W::State> = (0..threads).map(state).collect::<Result<_, _>>()?;
-    let recorders: Vec<Recorder> = (0..threads).map(|_| Recorder::new(classes)).collect();
+    let state = |client: usize| workload.state(db, reach(client), stream(options, client));
+    let mut states: Vec<W::State> = (0..threads).map(state).collect::<Result<_, _>>()?;
+    let reaches = match options.routing {
+        Routing::Any => 1,
+        Routing::Owner => threads.min(db.workers()),
+    };
+    for client in 0..reaches {
+        states.extend(workload.server(db, reach(client), stream(options, client))?);
+    }
+    let recorders: Vec<Recorder> = states.iter().map(|_| Recorder::new(classes)).collect();
     let recorder_refs: Vec<&Recorder> = recorders.iter().collect();
     let (measured, ends) = std::thread::scope(|scope| {
         let client = |(state, recorder)| scope.spawn(move || run_thread::<W>(db, state, recorder));
@@ -311,6 +319,18 @@ pub(crate) async fn run_session<W: Workload>(
     let mut began = session.now();
     let mut turn_began = began;
     while !recorder.is_stopped() {
+        if let Some(pause) = W::pause(state) {
+            let end = session.now().after(Clock::real().ticks(pause));
+            while !recorder.is_stopped() && !session.is_stopping() && session.now() < end {
+                session.sleep_until(end.min(session.now().after(Clock::real().ticks(LOOK_EVERY)))).await;
+            }
+            if session.is_stopping() {
+                return Ok(());
+            }
+            began = session.now();
+            turn_began = began;
+            continue;
+        }
         let mut suspended = false;
         let (class, outcome) = {
             // Pinned where it is made: handed to another function, the whole future would be copied.
@@ -348,6 +368,17 @@ fn run_thread<W: Workload>(db: &Database, mut state: W::State, recorder: &Record
     let client = Outside::new(db);
     let mut began = clock.now();
     while !recorder.is_stopped() {
+        if let Some(pause) = W::pause(&mut state) {
+            let end = Instant::now() + pause;
+            while let Some(rest) = end.checked_duration_since(Instant::now())
+                && !rest.is_zero()
+                && !recorder.is_stopped()
+            {
+                std::thread::sleep(rest.min(LOOK_EVERY));
+            }
+            began = clock.now();
+            continue;
+        }
         let (class, outcome) = block_on(W::transaction(&client, &mut state));
         let now = clock.now();
         recorder.record(class, &outcome, now.since(began));
@@ -377,7 +408,8 @@ struct Measured {
     interrupted: bool,
 }
 
-/// How often the run looks whether it was interrupted, and reports how it goes.
+/// How often the run looks whether it was interrupted, and reports how it goes; how often a client that waits looks whether it
+/// is to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Waits for the warm-up and the measured interval to pass.

@@ -57,6 +57,19 @@ impl KeySet {
         KeySet::of_ranges(&ranges)
     }
 
+    /// Keys in ascending order; `None` when there are none.
+    #[must_use]
+    pub fn of_sorted(keys: impl IntoIterator<Item = u64>) -> Option<KeySet> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for key in keys {
+            match ranges.last_mut() {
+                Some((_, last)) if last.checked_add(1) == Some(key) => *last = key,
+                _ => ranges.push((key, key)),
+            }
+        }
+        KeySet::of_ranges(&ranges)
+    }
+
     fn of_ranges(ranges: &[(u64, u64)]) -> Option<KeySet> {
         let mut total = 0;
         let mut starts = Vec::new();
@@ -164,6 +177,8 @@ mod tests {
         let set = KeySet::of_ranges(&[(5, 6), (10, 10), (3, 2), (20, 22)]).expect("keys");
         assert_eq!((0..set.len()).map(|at| set.nth(at)).collect::<Vec<_>>(), [5, 6, 10, 20, 21, 22]);
         assert_eq!(KeySet::range(2, 1), None);
+        assert_eq!(KeySet::of_sorted([5, 6, 10, 20, 21, 22]), Some(set.clone()));
+        assert_eq!(KeySet::of_sorted([]), None);
         assert!(!set.is_empty());
     }
 

@@ -5,6 +5,7 @@
 //! [`driver`] runs any workload by sessions that live on the workers or by threads outside, with the same procedures.
 //!
 //! - [`tatp`]: the Telecom Application Transaction Processing benchmark, complete.
+//! - [`tpcc`]: TPC-C, complete but for prices.
 //! - [`micro`]: reads or updates of a few rows, local or multisite (`Islands §3.2`).
 //! - [`experiment`]: workloads that change while they run, on a database that adapts and on one that does not.
 //! - [`torture`]: what a process runs that is killed again and again, and what must hold each time it comes back.
@@ -32,6 +33,7 @@ mod recorder;
 mod room;
 pub mod tatp;
 pub mod torture;
+pub mod tpcc;
 mod workload;
 mod zipf;
 

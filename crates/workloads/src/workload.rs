@@ -3,6 +3,7 @@
 //! Owns: the [`Workload`] trait and the words for what comes out of it. Never: runs anything.
 
 use std::future::Future;
+use std::time::Duration;
 
 use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, SchemaError, VerifyError, WorkerId};
 
@@ -94,6 +95,22 @@ pub enum AuditError {
         /// The sum there is.
         found: u64,
     },
+    /// A consistency condition of a benchmark's specification does not hold.
+    #[error(
+        "consistency condition {number} does not hold in {place}: {what}: {found}, where {expected} is wanted"
+    )]
+    Condition {
+        /// The condition's number in the specification.
+        number: u8,
+        /// The warehouse, district, order or customer.
+        place: String,
+        /// What was counted or summed up, and what it has to agree with.
+        what: &'static str,
+        /// What the other side of the condition says.
+        expected: i64,
+        /// What was found.
+        found: i64,
+    },
     /// A row is not what the population and the committed transactions can have made of it.
     #[error("table '{table}', key {key}: {what}")]
     Row {
@@ -159,6 +176,21 @@ pub trait Workload: Clone + Send + Sync + 'static {
     /// # Errors
     /// When the database has another schema, or nothing is within reach.
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<Self::State, SetupError>;
+
+    /// One more client for those that choose within `reach`: it does what these put off. None when nothing is put off.
+    ///
+    /// # Errors
+    /// As [`state`](Workload::state).
+    fn server(&self, _db: &Database, _reach: Reach, _stream: u64) -> Result<Option<Self::State>, SetupError> {
+        Ok(None)
+    }
+
+    /// How long a client waits before its next transaction, without that being part of its latency; asked again after the wait,
+    /// until it is `None`.
+    #[inline]
+    fn pause(_state: &mut Self::State) -> Option<Duration> {
+        None
+    }
 
     /// Chooses the next transaction of a client, runs it, and says of which class it was and what became of it.
     fn transaction<C: Client>(

@@ -20,6 +20,8 @@ fn an_unknown_mix_is_refused_with_those_there_are() {
     for name in ["'fast'", "standard", "get-subscriber-data", "delete-call-forwarding"] {
         assert!(complaint.contains(name), "{complaint}");
     }
+    let complaint = refused(&["bench", "tpcc", "--mix", "get-subscriber-data"]);
+    assert!(complaint.contains("standard") && complaint.contains("stock-level"), "{complaint}");
 }
 
 #[test]
@@ -33,6 +35,11 @@ fn numbers_of_nothing_are_refused() {
         (&["bench", "tatp", "--seconds", "0"], "--seconds 0"),
         (&["bench", "tatp", "--seconds", "nan"], "--seconds NaN"),
         (&["bench", "tatp", "--warmup", "inf"], "--warmup inf"),
+        (&["bench", "tpcc", "--warehouses", "0"], "0 warehouses"),
+        (&["bench", "tpcc", "--items", "0"], "0 items"),
+        (&["bench", "tpcc", "--customers", "0"], "0 customers"),
+        (&["bench", "tpcc", "--remote", "2"], "share 2 of remote payments"),
+        (&["bench", "tpcc", "--remote-lines", "nan"], "share NaN of remote order lines"),
         (&["bench", "micro", "--rows", "0"], "0 different rows"),
         (&["bench", "micro", "--rows-per-site", "0"], "0 rows"),
         (&["bench", "micro", "--rows", "11", "--rows-per-site", "10"], "11 different rows"),
@@ -64,6 +71,7 @@ fn more_than_there_can_be_is_refused() {
 fn more_than_memory_holds_is_refused_with_what_it_holds() {
     for (arguments, unit) in [
         (&["bench", "tatp", "--subscribers", "900000000000"][..], "subscribers"),
+        (&["bench", "tpcc", "--warehouses", "32767"], "warehouses"),
         (&["bench", "micro", "--rows-per-site", "900000000000"], "rows"),
         (&["bench", "raw", "--rows", "4294967295"], "rows"),
     ] {
@@ -106,7 +114,7 @@ fn a_json_path_that_cannot_be_written_is_refused_before_the_run() {
     let directory = tempfile::tempdir().expect("a directory");
     let somewhere = directory.path().join("no/such/directory/result.json");
     for path in [somewhere.to_str().expect("text"), directory.path().to_str().expect("text")] {
-        for benchmark in ["tatp", "micro", "raw"] {
+        for benchmark in ["tatp", "tpcc", "micro", "raw"] {
             // So long a run that the test would notice if it was made.
             let complaint = refused(&["bench", benchmark, "--seconds", "100000", "--json", path]);
             assert!(complaint.contains("cannot be written") && complaint.contains(path), "{complaint}");
@@ -141,6 +149,9 @@ fn what_cannot_be_parsed_exits_with_2_too() {
         &["bench", "tatp", "--routing", "both"],
         &["bench", "tatp", "--clients", "2", "--sessions", "2"],
         &["bench", "micro", "--kind", "delete"],
+        &["bench", "tpcc", "--remote", "0.5", "--remote-lines", "0"],
+        &["bench", "tpcc", "--remote", "0", "--remote-payment", "0.1"],
+        &["bench", "tpcc", "--delivery", "tomorrow"],
         &["bench", "tatp", "--durability", "perhaps"],
         &["inspect"],
         &["backup", "somewhere"],

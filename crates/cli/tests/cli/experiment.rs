@@ -242,18 +242,26 @@ fn bench_says_what_was_decided() {
 
 #[test]
 fn what_a_benchmark_records_can_be_planned_from() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("trace.json");
-    let path = path.to_str().expect("text");
-    let mut arguments = quick("tatp", &["--record", path, "--durability", "none"]);
-    arguments.extend(["--sample-every", "2"]);
-    let output = run(&arguments);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    let trace: Value =
-        serde_json::from_str(&std::fs::read_to_string(path).expect("the file")).expect("one JSON object");
-    assert_eq!(trace["workers"], 2);
-    assert!(trace["samples"].as_u64().is_some_and(|samples| samples > 0), "{trace}");
-    let output = run(&["plan", "--topology", "pack:1 core:2 pu:1", "--trace", path]);
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    assert!(stdout(&output).contains("subscriber"), "{}", stdout(&output));
+    for (benchmark, family, class, actions) in
+        [("tatp", "subscriber", "get-access-data", 1), ("tpcc", "warehouse", "payment", 5)]
+    {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("trace.json");
+        let path = path.to_str().expect("text");
+        let mut arguments = quick(benchmark, &["--record", path, "--durability", "none"]);
+        arguments.extend(["--sample-every", "2"]);
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let trace: Value =
+            serde_json::from_str(&std::fs::read_to_string(path).expect("the file")).expect("one JSON object");
+        assert_eq!(trace["workers"], 2);
+        assert!(trace["samples"].as_u64().is_some_and(|samples| samples > 0), "{trace}");
+        let classes = trace["classes"].as_array().expect("a list");
+        let found = classes.iter().find(|found| found["name"] == class).expect("the class ran");
+        assert!(found["count"].as_u64().is_some_and(|count| count > 0), "{found}");
+        assert_eq!(found["actions"].as_array().map(Vec::len), Some(actions), "{found}");
+        let output = run(&["plan", "--topology", "pack:1 core:2 pu:1", "--trace", path]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(stdout(&output).contains(family), "{}", stdout(&output));
+    }
 }

@@ -126,6 +126,61 @@ fn every_way_to_run_tatp_works() {
     }
 }
 
+const TPCC: [&str; 5] = ["new-order", "payment", "order-status", "delivery", "stock-level"];
+
+#[test]
+fn tpcc_reports_what_is_promised() {
+    let (text, json) = benchmark("tpcc", &["--runs", "3", "--seed", "9", "--remote-payment", "0.5"]);
+    assert_is_a_benchmark_result(&json, &TPCC, 2);
+    let config = &json["config"];
+    assert_eq!(
+        (&config["warehouses"], &config["items"], &config["customers"]),
+        (&2.into(), &200.into(), &30.into())
+    );
+    assert_eq!((&config["remote_payment"], &config["remote_lines"]), (&0.5.into(), &0.01.into()));
+    assert_eq!((&config["mix"], &config["delivery"]), (&"standard".into(), &"interactive".into()));
+    assert_eq!(config["think"], false);
+    assert!(json["tpmc_like"].as_f64().is_some_and(|rate| rate > 0.0));
+    let mix: f64 = TPCC.iter().filter_map(|class| json["mix"][*class].as_f64()).sum();
+    assert!((mix - 1.0).abs() < 1e-9, "{}", json["mix"]);
+    for word in
+        ["tpmC-like", "mix reached new-order ", "50% remote payments", "2 warehouses", "audit       passed"]
+    {
+        assert!(text.contains(word), "no '{word}' in:\n{text}");
+    }
+    let (_, tatp) = benchmark("tatp", &[]);
+    assert!(tatp["tpmc_like"].is_null() && tatp["mix"]["get-subscriber-data"].is_f64());
+}
+
+#[test]
+fn every_way_to_run_tpcc_works() {
+    for more in [
+        &["--mix", "new-order", "--routing", "owner", "--remote", "0", "--durability", "none"][..],
+        &["--clients", "2", "--delivery", "deferred", "--warehouses", "3"],
+        &["--clients", "3", "--routing", "owner", "--mix", "payment", "--remote", "1"],
+        &["--sessions", "1", "--workers", "3", "--warehouses", "1", "--delivery", "deferred"],
+        &["--mix", "stock-level", "--static", "--remote-lines", "0.5"],
+    ] {
+        let (_, json) = benchmark("tpcc", more);
+        let workers = json["config"]["workers"].as_u64().expect("a number") as usize;
+        assert_is_a_benchmark_result(&json, &TPCC, workers);
+        if more.contains(&"0") {
+            assert_eq!((&json["actions"]["remote"], &json["locks"]["entered"]), (&0.into(), &0.into()));
+        }
+    }
+}
+
+#[test]
+fn people_at_terminals_are_ten_to_a_warehouse() {
+    // In so short a time nobody has keyed in anything, which is a result like any other.
+    let output = run(&quick("tpcc", &["--think", "--warehouses", "3"]));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    for word in ["15 sessions on each", "think times", "no transaction completed", "audit       passed"] {
+        assert!(text.contains(word), "no '{word}' in:\n{text}");
+    }
+}
+
 #[test]
 fn micro_reports_what_is_promised() {
     let (text, json) = benchmark("micro", &["--kind", "update", "--multisite", "0.5", "--zipf", "0.8"]);

@@ -37,6 +37,9 @@ pub(crate) fn quick<'a>(benchmark: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let mut arguments = vec!["bench", benchmark, "--no-pin", "--seconds", "0.2"];
     match benchmark {
         "tatp" => arguments.extend(["--warmup", "0.05", "--workers", "2", "--subscribers", "300"]),
+        "tpcc" => {
+            arguments.extend(["--warmup", "0.05", "--workers", "2", "--items", "200", "--customers", "30"]);
+        }
         "micro" => arguments.extend(["--warmup", "0.05", "--workers", "2", "--rows-per-site", "200"]),
         _ => arguments.extend(["--rows", "1000", "--lookups", "320", "--runs", "1"]),
     }

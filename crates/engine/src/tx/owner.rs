@@ -55,13 +55,13 @@ pub(super) fn attempt<O: Operation>(
         section.leave();
         return None;
     }
-    if branch.entered && !planted::leaves_unlocked(target) {
+    if branch.entered && !O::UNLOCKED && !planted::leaves_unlocked(target) {
         shard.stats.locks_entered.add(u64::from(locks.enter(owner, target, asked.mode)));
     }
     let Some(Action { mode, target, operation, .. }) = action.take() else {
         unreachable!("it was just looked at")
     };
-    branch.held.push(Held { place, mode, target: part.unwrap_or(target) });
+    branch.held.push(Held { place, mode, target: part.unwrap_or(target), unlocked: O::UNLOCKED });
     let held = branch.held.last_mut().expect("the access was just noted");
     let mut at = Apply {
         catalog: &shard.catalog,
@@ -413,7 +413,8 @@ pub(super) async fn queue_and_run<O: Operation>(
         if branch.closed {
             return Ran::Done(Err(refused(AbortReason::User)));
         }
-        branch.held.push(Held { place, mode: action.mode, target: target.clone() });
+        // It waits, so there is something that it has to wait for: a load. That ends with a lock like any other.
+        branch.held.push(Held { place, mode: action.mode, target: target.clone(), unlocked: false });
         branch.held.len() - 1
     };
     match LockWait::wait(worker, owner, place, action.mode, &target, held).await {

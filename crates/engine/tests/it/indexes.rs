@@ -47,6 +47,7 @@ impl Index for ByCity {
     type Key = u32;
     const NAME: &'static str = "users_by_city";
     const UNIQUE: bool = false;
+    const KEY_FROM: Option<&'static [&'static str]> = Some(&["city"]);
 
     fn key(_: &u64, user: &User) -> u32 {
         user.city
@@ -516,4 +517,29 @@ fn parents_and_children_that_come_and_go_at_once_never_disagree() {
     // `sessions` has verified the database, references included.
     let outcomes = ended.unwrap();
     assert!((0..2).all(|at| outcomes.iter().map(|outcome| outcome[at]).sum::<u32>() > 50), "{outcomes:?}");
+}
+
+/// An index that names a column it cannot.
+struct Misnamed<const VARIABLE: bool>;
+
+impl<const VARIABLE: bool> Index for Misnamed<VARIABLE> {
+    type Table = Users;
+    type Key = u32;
+    const NAME: &'static str = "misnamed";
+    const UNIQUE: bool = false;
+    const KEY_FROM: Option<&'static [&'static str]> =
+        if VARIABLE { Some(&["city", "email"]) } else { Some(&["town"]) };
+
+    fn key(_: &u64, user: &User) -> u32 {
+        user.city
+    }
+}
+
+#[test]
+fn columns_that_no_key_can_be_made_of_are_refused() {
+    let opened = |schema: Schema| Database::builder(schema).workers(1).pin(false).in_memory();
+    let refused = opened(Schema::new().table::<Users>().index::<Misnamed<false>>()).unwrap_err().to_string();
+    assert!(refused.contains("'misnamed'") && refused.contains("'town'"), "{refused}");
+    let refused = opened(Schema::new().table::<Users>().index::<Misnamed<true>>()).unwrap_err().to_string();
+    assert!(refused.contains("'email'") && refused.contains("fixed size"), "{refused}");
 }

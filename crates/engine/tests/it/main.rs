@@ -15,5 +15,6 @@ mod load;
 mod local_path;
 #[cfg(feature = "planted")]
 mod planted;
+mod read_only;
 mod recording;
 mod support;

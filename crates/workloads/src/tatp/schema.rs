@@ -141,6 +141,7 @@ impl Index for SubscribersByNumber {
     const NAME: &'static str = "subscriber_by_sub_nbr";
     const UNIQUE: bool = true;
     const KEY_COLUMNS: &'static [&'static str] = &["sub_nbr"];
+    const KEY_FROM: Option<&'static [&'static str]> = Some(&["sub_nbr"]);
     fn key(_: &u64, row: &Subscriber) -> Digits15 {
         row.sub_nbr
     }

@@ -1,0 +1,448 @@
+//! TPC-C (specification 5.11): nine tables of a wholesale supplier, five transactions.
+//!
+//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], the population ([`generator`], [`nurand`]),
+//! what clients ask for ([`parameters`]) and when ([`terminal`]), what the transactions do ([`procedures`]) and the proof that
+//! they did (`audit`).
+//!
+//! # What counts
+//!
+//! One New-Order in a hundred names an item that there is not and is rolled back: an [`Outcome::ExpectedFailure`], as is a
+//! delivery that finds no order in any of its districts. The specification counts orders per minute, rolled back ones
+//! included; its metric, tpmC, also wants think times, audits and prices, so what is reported here is not called so.
+//!
+//! # What differs
+//!
+//! - Without think times (the default) a client is not tied to a warehouse: it draws one for every transaction, so that any
+//!   number of clients loads all warehouses alike.
+//! - A delivery is ten transactions, one per district; the specification leaves that open.
+//! - The items of an order are all looked up before anything is changed, so that a rollback has nothing to take back.
+//! - Dates come from the machine's monotonic clock, from the date of the load on.
+
+mod audit;
+pub mod generator;
+mod load;
+pub mod nurand;
+pub mod parameters;
+pub mod procedures;
+pub mod schema;
+pub mod terminal;
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Schema, Tx, WorkerId};
+use atrapos_runtime::Clock;
+use atrapos_runtime::rng::Seed;
+
+use crate::client::Client;
+use crate::keys::KeySet;
+use crate::random::Random;
+use crate::recorder::Ledger;
+use crate::room::{self, NotEnoughMemory};
+use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
+use generator::{CUSTOMERS, ITEMS, LOADED_AT, Population, Scale};
+use parameters::{Class, Mix, Parameters, Remote};
+use procedures::StatusOf;
+use schema::{DISTRICTS, Moment, Tables};
+use terminal::{Deliveries, DeliveryRequest, Queues, TERMINALS_PER_WAREHOUSE, Terminal};
+
+/// The warehouses of a database by default.
+pub const WAREHOUSES_DEFAULT: u64 = 2;
+
+/// The most warehouses there can be.
+pub const WAREHOUSES_MAX: u64 = 32_767;
+
+/// The numbers of items, and of customers per district, that are possible: fewer than the specification's for small machines
+/// and tests, up to those that the specification wants room for (clause 1.3).
+const ITEMS_POSSIBLE: std::ops::RangeInclusive<u64> = 100..=200_000;
+const CUSTOMERS_POSSIBLE: std::ops::RangeInclusive<u64> = 10..=96_000;
+
+/// What there is to choose about TPC-C.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TpccConfig {
+    /// Number of warehouses.
+    pub warehouses: u64,
+    /// Number of items; the specification has 100,000.
+    pub items: u64,
+    /// Customers per district; the specification has 3,000.
+    pub customers: u64,
+    /// Which transactions run.
+    pub mix: Mix,
+    /// What goes to other warehouses.
+    pub remote: Remote,
+    /// Who makes deliveries.
+    pub deliveries: Deliveries,
+    /// Whether terminals belong to warehouses, enter their inputs, and think.
+    pub think: bool,
+    /// What population and inputs follow from.
+    pub seed: u64,
+}
+
+impl Default for TpccConfig {
+    fn default() -> TpccConfig {
+        TpccConfig {
+            warehouses: WAREHOUSES_DEFAULT,
+            items: ITEMS.into(),
+            customers: CUSTOMERS.into(),
+            mix: Mix::Standard,
+            remote: Remote::STANDARD,
+            deliveries: Deliveries::Interactive,
+            think: false,
+            seed: 1,
+        }
+    }
+}
+
+/// A configuration that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum BadTpcc {
+    /// No warehouse, or too many.
+    #[error("{0} warehouses are not possible; choose from 1 to {WAREHOUSES_MAX}")]
+    Warehouses(u64),
+    /// Too few items, or too many.
+    #[error(
+        "{0} items are not possible; choose from {least} to {most}, the specification has {ITEMS}",
+        least = ITEMS_POSSIBLE.start(), most = ITEMS_POSSIBLE.end()
+    )]
+    Items(u64),
+    /// Too few customers, or too many.
+    #[error(
+        "{0} customers per district are not possible; choose from {least} to {most}, the specification has {CUSTOMERS}",
+        least = CUSTOMERS_POSSIBLE.start(), most = CUSTOMERS_POSSIBLE.end()
+    )]
+    Customers(u64),
+    /// Not a share.
+    #[error("the share {share} of remote {what} is not possible; use 0 to 1")]
+    Remote {
+        /// Payments or order lines.
+        what: &'static str,
+        /// What was asked for.
+        share: f64,
+    },
+}
+
+/// One configuration of TPC-C.
+#[derive(Clone, Debug)]
+pub struct Tpcc {
+    config: TpccConfig,
+    population: Population,
+    queues: Queues,
+    /// Whether it is to be recorded: what an order does that is given up would make every action of it one that may be left out.
+    is_recorded: bool,
+}
+
+impl Tpcc {
+    /// The benchmark so configured.
+    ///
+    /// # Errors
+    /// What cannot be, and what could.
+    pub fn new(config: TpccConfig) -> Result<Tpcc, BadTpcc> {
+        let TpccConfig { warehouses, items, customers, remote, seed, .. } = config;
+        if !(1..=WAREHOUSES_MAX).contains(&warehouses) {
+            return Err(BadTpcc::Warehouses(warehouses));
+        }
+        if !ITEMS_POSSIBLE.contains(&items) {
+            return Err(BadTpcc::Items(items));
+        }
+        if !CUSTOMERS_POSSIBLE.contains(&customers) {
+            return Err(BadTpcc::Customers(customers));
+        }
+        for (what, share) in [("payments", remote.payments), ("order lines", remote.lines)] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(BadTpcc::Remote { what, share });
+            }
+        }
+        let scale = Scale { warehouses: warehouses as u16, items: items as u32, customers: customers as u32 };
+        let population = Population::new(seed, scale);
+        Ok(Tpcc { config, population, queues: Queues::default(), is_recorded: false })
+    }
+
+    /// What was chosen.
+    #[must_use]
+    pub fn config(&self) -> &TpccConfig {
+        &self.config
+    }
+
+    /// The population.
+    #[must_use]
+    pub fn population(&self) -> &Population {
+        &self.population
+    }
+
+    /// Like [`audit`](Workload::audit) for a database whose past nobody has counted, as after a crash: everything but the
+    /// numbers of orders and payments is checked.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn audit_uncounted(&self, db: &Database) -> Result<AuditReport, AuditError> {
+        audit::audit(&self.population, db, None)
+    }
+
+    fn parameters(
+        &self,
+        db: &Database,
+        tables: Tables,
+        reach: Reach,
+        stream: u64,
+    ) -> Result<Parameters, SetupError> {
+        let scale = self.population.scale();
+        let all = 1..=scale.warehouses;
+        let warehouses = match reach {
+            Reach::Everywhere => KeySet::of_sorted(all.map(u64::from)),
+            Reach::OwnedBy(worker) => {
+                KeySet::of_sorted(owned_by(db, tables, scale, worker).into_iter().map(u64::from))
+            }
+        };
+        let warehouses = warehouses.ok_or(match reach {
+            Reach::Everywhere => SetupError::NothingOwned { worker: WorkerId(0) },
+            Reach::OwnedBy(worker) => SetupError::NothingOwned { worker },
+        })?;
+        let random = Random::of_stream(Seed(self.config.seed).derive(CLIENT_STREAM).0, stream);
+        let TpccConfig { mix, remote, .. } = self.config;
+        let parameters = Parameters::new(mix, remote, scale, self.population.constants(), warehouses, random);
+        Ok(if self.is_recorded { parameters.without_rollbacks() } else { parameters })
+    }
+}
+
+/// The warehouses of a worker, ascending.
+fn owned_by(db: &Database, tables: Tables, scale: Scale, worker: WorkerId) -> Vec<u16> {
+    let scheme = db.scheme();
+    let family = scheme.family(tables.warehouse.id());
+    let owner = |w_id: u16| family.owner(family.partition_of(&w_id.to_be_bytes()));
+    (1..=scale.warehouses).filter(|w_id| owner(*w_id) == worker).collect()
+}
+
+/// Warehouses, items and customers per district of the database on which transactions are recorded. Every delivery is to find
+/// an order.
+const RECORDED: (u64, u64, u64) = (2, 1_000, 600);
+
+/// What a database takes in memory for each byte that is encoded: measured, and rounded up.
+const RESIDENT_PER_ENCODED_PERCENT: u64 = 150;
+
+/// Keeps the seeds of clients apart from those of the population.
+const CLIENT_STREAM: u64 = u64::MAX;
+/// Keeps those of servers apart from those of terminals.
+const SERVER_STREAM: u64 = 1 << 63;
+
+/// What one TPC-C client carries.
+#[derive(Clone, Debug)]
+pub struct TpccState {
+    tables: Tables,
+    parameters: Parameters,
+    terminal: Terminal,
+    clock: Clock,
+}
+
+impl TpccState {
+    /// The time of day in the world of the benchmark.
+    #[inline]
+    fn moment(&self) -> Moment {
+        LOADED_AT + self.clock.ns(self.clock.now()) / 1000
+    }
+}
+
+impl Workload for Tpcc {
+    type State = TpccState;
+
+    fn classes(&self) -> &'static [&'static str] {
+        &Class::NAMES
+    }
+
+    fn updates(&self, class: ClassId) -> bool {
+        Class::ALL.get(class.index()).is_some_and(|class| class.updates())
+    }
+
+    fn to_record(&self) -> Vec<Tpcc> {
+        let (warehouses, items, customers) = RECORDED;
+        let of = |mix| {
+            let config = TpccConfig { warehouses, items, customers, mix, ..self.config };
+            let config = TpccConfig { deliveries: Deliveries::Interactive, think: false, ..config };
+            Tpcc::new(config).map(|tpcc| Tpcc { is_recorded: true, ..tpcc })
+        };
+        Class::ALL.into_iter().filter_map(|class| of(Mix::Only(class)).ok()).collect()
+    }
+
+    fn schema(&self) -> Schema {
+        schema::schema(self.population.scale().warehouses)
+    }
+
+    fn encoded_bytes(&self) -> u64 {
+        self.config.warehouses * load::encoded_bytes_per_warehouse(self.population.scale())
+    }
+
+    fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory> {
+        let each =
+            load::encoded_bytes_per_warehouse(self.population.scale()) * RESIDENT_PER_ENCODED_PERCENT / 100;
+        room::check("warehouses", self.config.warehouses, each, available_bytes)
+    }
+
+    fn expected_rows(&self) -> u64 {
+        self.config.warehouses * load::rows_per_warehouse(self.population.scale())
+    }
+
+    fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError> {
+        load::load(self.population, db, progress)
+    }
+
+    fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<TpccState, SetupError> {
+        let tables = Tables::of(db)?;
+        let parameters = self.parameters(db, tables, reach, stream)?;
+        let queue = (self.config.deliveries == Deliveries::Deferred).then(|| self.queues.of(reach));
+        let terminal = if self.config.think {
+            // Streams are numbered from 1 on, in every run.
+            let (w_id, d_id) = parameters.seat((stream as u32).wrapping_sub(1));
+            Terminal::Human { w_id, d_id, next: None, last: None, queue }
+        } else {
+            Terminal::Busy { next: None, queue }
+        };
+        Ok(TpccState { tables, parameters, terminal, clock: Clock::real() })
+    }
+
+    fn server(&self, db: &Database, reach: Reach, stream: u64) -> Result<Option<TpccState>, SetupError> {
+        if self.config.deliveries == Deliveries::Interactive {
+            return Ok(None);
+        }
+        let tables = Tables::of(db)?;
+        let parameters = self.parameters(db, tables, reach, SERVER_STREAM | stream)?;
+        let terminal = Terminal::Server { queue: self.queues.of(reach), request: None };
+        Ok(Some(TpccState { tables, parameters, terminal, clock: Clock::real() }))
+    }
+
+    #[inline]
+    fn pause(state: &mut TpccState) -> Option<Duration> {
+        state.terminal.pause(&mut state.parameters)
+    }
+
+    // One function for all classes: a future inside another costs a copy of it. What nobody looks at passes through
+    // `black_box`, so that it is returned all the same.
+    #[inline]
+    async fn transaction<C: Client>(client: &C, state: &mut TpccState) -> (ClassId, Result<Outcome, Abort>) {
+        let now = state.moment();
+        let TpccState { tables, parameters, terminal, .. } = state;
+        let tables = *tables;
+        let class = terminal.class(parameters);
+        let outcome = match class {
+            Class::NewOrder => {
+                let w_id = terminal.warehouse(parameters);
+                let input = parameters.new_order(w_id, now);
+                let route = tables.customer.at(&(input.w_id, input.d_id, input.c_id));
+                let place = async move |tx: &mut Tx<'_>| procedures::new_order(tx, tables, &input).await;
+                match client.run(&route, place).await {
+                    Ok(placed) => succeeded(black_box(&placed)),
+                    Err(abort) if is_rolled_back(&abort) => Ok(Outcome::ExpectedFailure),
+                    Err(abort) => Err(abort),
+                }
+            }
+            Class::Payment => {
+                let w_id = terminal.warehouse(parameters);
+                let input = parameters.payment(w_id, now);
+                let route = tables.district.at(&(input.w_id, input.d_id));
+                let pay = async move |tx: &mut Tx<'_>| procedures::payment(tx, tables, input).await;
+                client.run(&route, pay).await.and_then(|paid| succeeded(black_box(&paid)))
+            }
+            Class::OrderStatus => {
+                let (w_id, d_id) = (terminal.warehouse(parameters), parameters.district());
+                let of = StatusOf { w_id, d_id, customer: parameters.customer() };
+                let route = tables.district.at(&(w_id, d_id));
+                let look = async move |tx: &mut Tx<'_>| procedures::order_status(tx, tables, of).await;
+                client.run(&route, look).await.and_then(|status| succeeded(black_box(&status)))
+            }
+            Class::Delivery => {
+                let request = terminal.delivery(parameters);
+                deliver_all(client, tables, request, now).await
+            }
+            Class::StockLevel => {
+                let (w_id, d_id) = (terminal.warehouse(parameters), terminal.district(parameters));
+                let threshold = parameters.threshold();
+                let route = tables.district.at(&(w_id, d_id));
+                let count = async move |tx: &mut Tx<'_>| {
+                    procedures::stock_level(tx, tables, w_id, d_id, threshold).await
+                };
+                client.run(&route, count).await.and_then(|low| succeeded(&black_box(low)))
+            }
+        };
+        (class.id(), outcome)
+    }
+
+    fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError> {
+        audit::audit(&self.population, db, Some(ledger))
+    }
+}
+
+/// Whatever came out of it, it did what it was asked for.
+#[inline]
+fn succeeded<R>(_: &R) -> Result<Outcome, Abort> {
+    Ok(Outcome::Succeeded)
+}
+
+/// Whether an order was given up because it named an item that there is not.
+fn is_rolled_back(abort: &Abort) -> bool {
+    abort.reason() == AbortReason::User && abort.detail() == procedures::UNUSED_ITEM
+}
+
+/// Delivers the oldest order of every district of a warehouse, each in a transaction of its own.
+async fn deliver_all<C: Client>(
+    client: &C,
+    tables: Tables,
+    request: DeliveryRequest,
+    now: Moment,
+) -> Result<Outcome, Abort> {
+    let DeliveryRequest { w_id, carrier_id } = request;
+    let mut delivered = 0;
+    for d_id in 1..=DISTRICTS {
+        let route = tables.district.at(&(w_id, d_id));
+        let deliver =
+            async move |tx: &mut Tx<'_>| procedures::deliver(tx, tables, w_id, d_id, carrier_id, now).await;
+        delivered += u32::from(client.run(&route, deliver).await?.is_some());
+    }
+    Ok(if delivered > 0 { Outcome::Succeeded } else { Outcome::ExpectedFailure })
+}
+
+/// How many terminals the specification wants for so many warehouses, on each of so many workers.
+#[must_use]
+pub fn terminals_per_worker(warehouses: u64, workers: usize) -> usize {
+    (warehouses as usize * TERMINALS_PER_WAREHOUSE).div_ceil(workers.max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senseless_configurations_are_refused() {
+        let tpcc = |config: TpccConfig| Tpcc::new(config).map(|tpcc| tpcc.config().warehouses);
+        let usual = TpccConfig::default();
+        assert_eq!(tpcc(usual), Ok(WAREHOUSES_DEFAULT));
+        for warehouses in [0, WAREHOUSES_MAX + 1] {
+            assert_eq!(tpcc(TpccConfig { warehouses, ..usual }), Err(BadTpcc::Warehouses(warehouses)));
+        }
+        for items in [99, 200_001] {
+            let refused = tpcc(TpccConfig { items, ..usual }).unwrap_err().to_string();
+            assert!(
+                refused.contains(&format!("{items} items")) && refused.contains("100 to 200000"),
+                "{refused}"
+            );
+        }
+        for customers in [9, 96_001] {
+            let refused = tpcc(TpccConfig { customers, ..usual }).unwrap_err().to_string();
+            assert!(refused.contains(&format!("{customers} customers")), "{refused}");
+        }
+        for share in [-0.1, 1.1, f64::NAN] {
+            let remote = Remote { payments: share, ..Remote::NONE };
+            let refused = tpcc(TpccConfig { remote, ..usual }).unwrap_err().to_string();
+            assert!(refused.contains("remote payments") && refused.contains("0 to 1"), "{refused}");
+            let remote = Remote { lines: share, ..Remote::NONE };
+            assert!(tpcc(TpccConfig { remote, ..usual }).is_err());
+        }
+        let most =
+            Tpcc::new(TpccConfig { warehouses: WAREHOUSES_MAX, ..usual }).expect("the most there can be");
+        assert!(most.check_memory(1 << 34).unwrap_err().to_string().contains("warehouses need about"));
+    }
+
+    #[test]
+    fn every_warehouse_has_ten_terminals() {
+        assert_eq!(terminals_per_worker(2, 2), 10);
+        assert_eq!(terminals_per_worker(1, 4), 3);
+        assert_eq!(terminals_per_worker(8, 1), 80);
+    }
+}

@@ -1,0 +1,464 @@
+//! What a TPC-C client asks for next: which class, which warehouse, and the transaction's input (clauses 2.4.1 to 2.8.1).
+//!
+//! Owns: the mix and the inputs' distributions. Never: runs anything, or waits.
+
+use std::str::FromStr;
+
+use arrayvec::ArrayVec;
+use atrapos::FixedStr;
+
+use super::generator::{CARRIERS, LINES_MAX, LINES_MIN, Scale, last_name};
+use super::nurand::{A_C_ID, A_C_LAST, A_I_ID, Constants, nurand};
+use super::schema::{Cents, DISTRICTS, Moment};
+use crate::keys::KeySet;
+use crate::random::Random;
+use crate::workload::ClassId;
+
+/// The five transaction classes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+#[expect(missing_docs, reason = "each is documented at the procedure of its name")]
+pub enum Class {
+    NewOrder,
+    Payment,
+    OrderStatus,
+    Delivery,
+    StockLevel,
+}
+
+impl Class {
+    /// Every class, in the order of their discriminants.
+    pub const ALL: [Class; 5] =
+        [Class::NewOrder, Class::Payment, Class::OrderStatus, Class::Delivery, Class::StockLevel];
+
+    /// Their names, in the same order.
+    pub const NAMES: [&'static str; 5] = ["new-order", "payment", "order-status", "delivery", "stock-level"];
+
+    /// Share of each in the standard mix, in percent (clause 5.2.3; New-Order has what the minima of the others leave).
+    pub const STANDARD_PERCENT: [u8; 5] = [45, 43, 4, 4, 4];
+
+    /// The class's name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        Class::NAMES[self as usize]
+    }
+
+    /// Whether its transactions change rows when they succeed.
+    #[must_use]
+    pub fn updates(self) -> bool {
+        matches!(self, Class::NewOrder | Class::Payment | Class::Delivery)
+    }
+
+    /// The class's number.
+    #[must_use]
+    pub fn id(self) -> ClassId {
+        ClassId(self as u8)
+    }
+}
+
+/// Which classes are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Mix {
+    /// All five, 45/43/4/4/4 in a hundred.
+    #[default]
+    Standard,
+    /// One class alone.
+    Only(Class),
+}
+
+/// A mix that there is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no mix '{0}'; choose 'standard' or one of {names}", names = Class::NAMES.join(", "))]
+pub struct UnknownMix(pub String);
+
+impl FromStr for Mix {
+    type Err = UnknownMix;
+
+    fn from_str(name: &str) -> Result<Mix, UnknownMix> {
+        if name == "standard" {
+            return Ok(Mix::Standard);
+        }
+        let class = Class::ALL.into_iter().find(|class| class.name() == name);
+        class.map(Mix::Only).ok_or_else(|| UnknownMix(name.to_owned()))
+    }
+}
+
+impl std::fmt::Display for Mix {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Mix::Standard => "standard",
+            Mix::Only(class) => class.name(),
+        })
+    }
+}
+
+/// The classes of a hundred transactions of the standard mix.
+const STANDARD: [Class; 100] = {
+    let mut classes = [Class::NewOrder; 100];
+    let (mut class, mut left, mut at) = (0, Class::STANDARD_PERCENT[0], 0);
+    while at < 100 {
+        while left == 0 {
+            class += 1;
+            left = Class::STANDARD_PERCENT[class];
+        }
+        classes[at] = Class::ALL[class];
+        left -= 1;
+        at += 1;
+    }
+    classes
+};
+
+/// What goes to other warehouses, as shares from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Remote {
+    /// Payments by customers of other warehouses.
+    pub payments: f64,
+    /// Order lines supplied by other warehouses.
+    pub lines: f64,
+}
+
+impl Remote {
+    /// The specification's shares (clauses 2.4.1.5 and 2.5.1.2).
+    pub const STANDARD: Remote = Remote { payments: 0.15, lines: 0.01 };
+    /// Nothing.
+    pub const NONE: Remote = Remote { payments: 0.0, lines: 0.0 };
+}
+
+impl Default for Remote {
+    fn default() -> Remote {
+        Remote::STANDARD
+    }
+}
+
+/// A line of an order to be placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineInput {
+    /// The item; one beyond the last in an order that is to be rolled back.
+    pub i_id: u32,
+    /// The warehouse it is to come from.
+    pub supply_w_id: u16,
+    /// How many.
+    pub quantity: u8,
+}
+
+/// The lines of an order to be placed.
+pub type LineInputs = ArrayVec<LineInput, { LINES_MAX as usize }>;
+
+/// What New-Order is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewOrderInput {
+    /// The warehouse.
+    pub w_id: u16,
+    /// The district.
+    pub d_id: u8,
+    /// The customer.
+    pub c_id: u32,
+    /// What is ordered.
+    pub lines: LineInputs,
+    /// When.
+    pub entry_d: Moment,
+}
+
+/// How a customer is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CustomerBy {
+    /// By number.
+    Id(u32),
+    /// By last name: of those who have it, the one in the middle by first name.
+    Name(FixedStr<16>),
+}
+
+/// What Payment is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PaymentInput {
+    /// The warehouse that is paid.
+    pub w_id: u16,
+    /// The district that is paid.
+    pub d_id: u8,
+    /// The customer's warehouse.
+    pub c_w_id: u16,
+    /// The customer's district.
+    pub c_d_id: u8,
+    /// The customer.
+    pub customer: CustomerBy,
+    /// How much, in cents.
+    pub amount: Cents,
+    /// When.
+    pub date: Moment,
+}
+
+/// Draws the classes and inputs of one client.
+#[derive(Clone, Debug)]
+pub struct Parameters {
+    mix: Mix,
+    scale: Scale,
+    constants: Constants,
+    /// Shares of remote payments and lines, in units of [`SHARE_ONE`].
+    remote_payments: u32,
+    remote_lines: u32,
+    /// Of a hundred orders, how many are to be rolled back.
+    rolled_back_percent: u32,
+    warehouses: KeySet,
+    random: Random,
+}
+
+/// A share of 1.
+const SHARE_ONE: u32 = 1 << 30;
+
+/// Orders to be rolled back, in a hundred (clause 2.4.1.4).
+const ROLLED_BACK_PERCENT: u32 = 1;
+/// Customers named by last name, in a hundred.
+const BY_NAME_PERCENT: u32 = 60;
+
+impl Parameters {
+    /// Draws from `random`: classes of `mix`, warehouses of `warehouses`.
+    #[must_use]
+    pub fn new(
+        mix: Mix,
+        remote: Remote,
+        scale: Scale,
+        constants: Constants,
+        warehouses: KeySet,
+        random: Random,
+    ) -> Parameters {
+        let share = |share: f64| (share * f64::from(SHARE_ONE)).round() as u32;
+        Parameters {
+            mix,
+            scale,
+            constants,
+            remote_payments: share(remote.payments),
+            remote_lines: share(remote.lines),
+            rolled_back_percent: ROLLED_BACK_PERCENT,
+            warehouses,
+            random,
+        }
+    }
+
+    /// The same without orders that are to be rolled back.
+    #[must_use]
+    pub fn without_rollbacks(self) -> Parameters {
+        Parameters { rolled_back_percent: 0, ..self }
+    }
+
+    /// The generator that everything is drawn from.
+    pub(super) fn random(&mut self) -> &mut Random {
+        &mut self.random
+    }
+
+    /// The class of the next transaction.
+    #[inline]
+    pub fn class(&mut self) -> Class {
+        match self.mix {
+            Mix::Standard => STANDARD[self.random.small(100) as usize],
+            Mix::Only(class) => class,
+        }
+    }
+
+    /// A warehouse.
+    #[inline]
+    pub fn warehouse(&mut self) -> u16 {
+        self.warehouses.nth(self.random.below(self.warehouses.len())) as u16
+    }
+
+    /// Where terminal number `terminal` stands: ten to a warehouse, one in each district.
+    #[must_use]
+    pub fn seat(&self, terminal: u32) -> (u16, u8) {
+        let (terminal, warehouses) = (u64::from(terminal), self.warehouses.len());
+        let w_id = self.warehouses.nth(terminal % warehouses) as u16;
+        (w_id, 1 + (terminal / warehouses % u64::from(DISTRICTS)) as u8)
+    }
+
+    /// A district.
+    #[inline]
+    pub fn district(&mut self) -> u8 {
+        1 + self.random.small(DISTRICTS.into()) as u8
+    }
+
+    /// Another warehouse than `home`; itself when it is the only one.
+    #[inline]
+    fn other_warehouse(&mut self, home: u16) -> u16 {
+        let others = u32::from(self.scale.warehouses) - 1;
+        if others == 0 {
+            return home;
+        }
+        let other = 1 + self.random.small(others) as u16;
+        if other < home { other } else { other + 1 }
+    }
+
+    #[inline]
+    fn is_remote(&mut self, share: u32) -> bool {
+        share > 0 && self.random.small(SHARE_ONE) < share
+    }
+
+    #[inline]
+    fn c_id(&mut self) -> u32 {
+        nurand(&mut self.random, A_C_ID, self.constants.c_id, 1, self.scale.customers)
+    }
+
+    /// A customer: six of ten by name.
+    #[inline]
+    pub fn customer(&mut self) -> CustomerBy {
+        if self.random.small(100) >= BY_NAME_PERCENT {
+            return CustomerBy::Id(self.c_id());
+        }
+        let number = nurand(&mut self.random, A_C_LAST, self.constants.c_last_run, 0, self.scale.names() - 1);
+        CustomerBy::Name(last_name(number))
+    }
+
+    /// What New-Order is given for a warehouse at a time.
+    #[inline]
+    pub fn new_order(&mut self, w_id: u16, entry_d: Moment) -> NewOrderInput {
+        let (d_id, c_id) = (self.district(), self.c_id());
+        let lines = LINES_MIN + self.random.small(u32::from(LINES_MAX - LINES_MIN) + 1) as u8;
+        let is_rolled_back = self.random.small(100) < self.rolled_back_percent;
+        let mut input = NewOrderInput { w_id, d_id, c_id, lines: LineInputs::new(), entry_d };
+        for number in 1..=lines {
+            let mut i_id = nurand(&mut self.random, A_I_ID, self.constants.i_id, 1, self.scale.items);
+            if is_rolled_back && number == lines {
+                i_id = self.scale.items + 1;
+            }
+            let is_remote = self.is_remote(self.remote_lines);
+            let supply_w_id = if is_remote { self.other_warehouse(w_id) } else { w_id };
+            let quantity = 1 + self.random.small(10) as u8;
+            input.lines.push(LineInput { i_id, supply_w_id, quantity });
+        }
+        input
+    }
+
+    /// What Payment is given for a warehouse at a time.
+    #[inline]
+    pub fn payment(&mut self, w_id: u16, date: Moment) -> PaymentInput {
+        let d_id = self.district();
+        let (c_w_id, c_d_id) = if self.is_remote(self.remote_payments) {
+            (self.other_warehouse(w_id), self.district())
+        } else {
+            (w_id, d_id)
+        };
+        let customer = self.customer();
+        // 1.00 to 5,000.00.
+        let amount = 100 + Cents::from(self.random.small(499_900 + 1));
+        PaymentInput { w_id, d_id, c_w_id, c_d_id, customer, amount, date }
+    }
+
+    /// A carrier.
+    #[inline]
+    pub fn carrier(&mut self) -> u8 {
+        1 + self.random.small(CARRIERS.into()) as u8
+    }
+
+    /// The stock below which Stock-Level counts.
+    #[inline]
+    pub fn threshold(&mut self) -> i16 {
+        10 + self.random.small(11) as i16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chi_square::assert_fits;
+
+    fn parameters(mix: Mix, remote: Remote, warehouses: u16) -> Parameters {
+        let scale = Scale::of(warehouses);
+        let constants = Constants::draw(&mut Random::of_stream(1, 0));
+        let all = KeySet::range(1, warehouses.into()).expect("warehouses");
+        Parameters::new(mix, remote, scale, constants, all, Random::of_stream(5, 1))
+    }
+
+    #[test]
+    fn the_standard_mix_has_its_shares() {
+        let mut parameters = parameters(Mix::Standard, Remote::STANDARD, 2);
+        let mut counts = [0; 5];
+        (0..200_000).for_each(|_| counts[parameters.class() as usize] += 1);
+        let shares = Class::STANDARD_PERCENT.map(|percent| f64::from(percent) / 100.0);
+        assert_fits("the standard mix", &counts, &shares);
+    }
+
+    #[test]
+    fn names_lead_to_mixes_and_back() {
+        for (name, class) in Class::NAMES.iter().zip(Class::ALL) {
+            assert_eq!(name.parse(), Ok(Mix::Only(class)));
+            assert_eq!(Mix::Only(class).to_string(), *name);
+        }
+        assert_eq!("standard".parse(), Ok(Mix::Standard));
+        let unknown = "fast".parse::<Mix>().unwrap_err().to_string();
+        assert!(unknown.contains("'fast'") && unknown.contains("stock-level"), "{unknown}");
+    }
+
+    #[test]
+    fn orders_are_the_specification_s() {
+        let mut parameters = parameters(Mix::Standard, Remote::STANDARD, 4);
+        let (mut lengths, mut remote, mut others) = ([0; 11], [0; 2], [0; 4]);
+        let (mut rolled_back, mut quantities, mut districts) = ([0; 2], [0; 10], [0; 10]);
+        for _ in 0..100_000 {
+            let input = parameters.new_order(2, 5);
+            lengths[input.lines.len() - 5] += 1;
+            districts[usize::from(input.d_id) - 1] += 1;
+            let unused = input.lines.iter().filter(|line| line.i_id > 100_000).count();
+            rolled_back[unused] += 1;
+            assert!(unused == 0 || input.lines.last().is_some_and(|line| line.i_id == 100_001));
+            assert!((1..=3000).contains(&input.c_id) && input.w_id == 2 && input.entry_d == 5);
+            for line in &input.lines {
+                assert!(line.i_id >= 1);
+                remote[usize::from(line.supply_w_id != 2)] += 1;
+                others[usize::from(line.supply_w_id) - 1] += u64::from(line.supply_w_id != 2);
+                quantities[usize::from(line.quantity) - 1] += 1;
+            }
+        }
+        assert_fits("lines", &lengths, &[1.0 / 11.0; 11]);
+        assert_fits("rolled back", &rolled_back, &[0.99, 0.01]);
+        assert_fits("remote lines", &remote, &[0.99, 0.01]);
+        assert_eq!(others[1], 0);
+        assert_fits("supplying warehouses", &[others[0], others[2], others[3]], &[1.0 / 3.0; 3]);
+        assert_fits("quantities", &quantities, &[0.1; 10]);
+        assert_fits("districts", &districts, &[0.1; 10]);
+    }
+
+    #[test]
+    fn payments_are_the_specification_s() {
+        let mut parameters = parameters(Mix::Standard, Remote::STANDARD, 3);
+        let (mut remote, mut by_name, mut amounts) = ([0; 2], [0; 2], [0; 10]);
+        for _ in 0..100_000 {
+            let input = parameters.payment(1, 5);
+            remote[usize::from(input.c_w_id != 1)] += 1;
+            assert!(input.c_w_id != 1 || input.c_d_id == input.d_id);
+            by_name[usize::from(matches!(input.customer, CustomerBy::Name(_)))] += 1;
+            assert!((100..=500_000).contains(&input.amount));
+            amounts[(((input.amount - 100) * 10 / 499_901) as usize).min(9)] += 1;
+        }
+        assert_fits("remote payments", &remote, &[0.85, 0.15]);
+        assert_fits("customers by name", &by_name, &[0.4, 0.6]);
+        assert_fits("amounts", &amounts, &[0.1; 10]);
+    }
+
+    #[test]
+    fn shares_of_remote_work_are_those_asked_for() {
+        for (share, warehouses, expected) in [(0.0, 4, 0.0), (1.0, 4, 1.0), (0.4, 4, 0.4), (1.0, 1, 0.0)] {
+            let remote = Remote { payments: share, lines: share };
+            let mut parameters = parameters(Mix::Standard, remote, warehouses);
+            let (mut payments, mut lines, mut all_lines) = (0, 0, 0);
+            for _ in 0..20_000 {
+                payments += u32::from(parameters.payment(1, 0).c_w_id != 1);
+                let input = parameters.new_order(1, 0);
+                lines += input.lines.iter().filter(|line| line.supply_w_id != 1).count();
+                all_lines += input.lines.len();
+            }
+            assert!((f64::from(payments) / 20_000.0 - expected).abs() < 0.02);
+            assert!((lines as f64 / all_lines as f64 - expected).abs() < 0.02);
+        }
+    }
+
+    #[test]
+    fn what_remains_is_the_specification_s() {
+        let mut parameters = parameters(Mix::Standard, Remote::NONE, 2);
+        let (mut carriers, mut thresholds, mut warehouses) = ([0; 10], [0; 11], [0; 2]);
+        for _ in 0..50_000 {
+            carriers[usize::from(parameters.carrier()) - 1] += 1;
+            thresholds[parameters.threshold() as usize - 10] += 1;
+            warehouses[usize::from(parameters.warehouse()) - 1] += 1;
+        }
+        assert_fits("carriers", &carriers, &[0.1; 10]);
+        assert_fits("thresholds", &thresholds, &[1.0 / 11.0; 11]);
+        assert_fits("warehouses", &warehouses, &[0.5; 2]);
+    }
+}

@@ -1,0 +1,62 @@
+//! Delivery (clause 2.7): of one district's oldest order. The specification lets every order of the ten be delivered in a
+//! transaction of its own (clause 2.7.2), and so it is done here.
+
+use std::ops::ControlFlow;
+
+use atrapos::{Abort, KeyRange, Tx};
+
+use super::super::schema::{Cents, Moment, Order, Tables};
+use super::there;
+
+/// An order that was delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// Its number.
+    pub o_id: u32,
+    /// The customer.
+    pub c_id: u32,
+    /// What it costs, in cents.
+    pub amount: Cents,
+}
+
+/// Delivers the oldest order of a district that is not delivered yet; `None` when there is none.
+///
+/// # Errors
+/// As [`Tx::run`].
+pub async fn deliver(
+    tx: &mut Tx<'_>,
+    tables: Tables,
+    w_id: u16,
+    d_id: u8,
+    carrier_id: u8,
+    delivery_d: Moment,
+) -> Result<Option<Delivered>, Abort> {
+    let district = KeyRange::prefix(&(w_id, d_id));
+    let oldest = tx.fold(tables.new_order, district, None, |oldest, (_, _, o_id), _| {
+        *oldest = Some(o_id);
+        ControlFlow::Break(())
+    });
+    let Some(o_id) = oldest.await? else { return Ok(None) };
+    let key = (w_id, d_id, o_id);
+    let carry = move |order: &mut Order| {
+        order.carrier_id = carrier_id;
+        (order.c_id, order.ol_cnt)
+    };
+    let (was_new, order) = tx.join((tables.new_order.delete(key), tables.order.update(key, carry))).await?;
+    there(was_new)?;
+    let (c_id, ol_cnt) = there(order)?;
+    let mut amount = 0;
+    for number in 1..=ol_cnt {
+        let line = tx.update(tables.order_line, (w_id, d_id, o_id, number), move |line| {
+            line.delivery_d = delivery_d;
+            line.amount
+        });
+        amount += Cents::from(there(line.await?)?);
+    }
+    let customer = tx.update(tables.customer, (w_id, d_id, c_id), move |customer| {
+        customer.balance += amount;
+        customer.delivery_cnt += 1;
+    });
+    there(customer.await?)?;
+    Ok(Some(Delivered { o_id, c_id, amount }))
+}

@@ -1,0 +1,197 @@
+//! New-Order (clause 2.4).
+
+use arrayvec::ArrayVec;
+use atrapos::{Abort, FixedStr, Tx};
+
+use super::super::generator::LINES_MAX;
+use super::super::parameters::{LineInput, NewOrderInput};
+use super::super::schema::{
+    Cents, Customer, DIST_BYTES, District, Item, NewOrder, Order, OrderLine, Stock, Tables, is_original,
+};
+use super::there;
+
+/// Why New-Order rolls back: the last item of the order is none.
+pub const UNUSED_ITEM: &str = "the order names an item that there is not";
+
+/// A line of an order that was placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinePlaced {
+    /// The item's name.
+    pub name: FixedStr<24>,
+    /// What is left in stock.
+    pub stock_quantity: i16,
+    /// `B` when both item and stock are original, otherwise `G`.
+    pub brand_generic: u8,
+    /// What one costs, in cents.
+    pub price: u32,
+    /// What the line costs, in cents.
+    pub amount: u32,
+}
+
+/// An order that was placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderPlaced {
+    /// Its number.
+    pub o_id: u32,
+    /// The customer's last name.
+    pub last: FixedStr<16>,
+    /// The customer's credit.
+    pub credit: FixedStr<2>,
+    /// The customer's discount, in hundredths of a percent.
+    pub discount: u16,
+    /// The warehouse's tax, in hundredths of a percent.
+    pub w_tax: u16,
+    /// The district's tax, in hundredths of a percent.
+    pub d_tax: u16,
+    /// What all of it costs, in cents, with discount and taxes, rounded.
+    pub total: Cents,
+    /// Its lines.
+    pub lines: ArrayVec<LinePlaced, { LINES_MAX as usize }>,
+}
+
+/// What an order needs to know of an item.
+#[derive(Clone, Copy, Debug)]
+struct ItemSeen {
+    name: FixedStr<24>,
+    price: u32,
+    is_original: bool,
+}
+
+impl ItemSeen {
+    fn of(item: Item) -> ItemSeen {
+        ItemSeen { name: item.name, price: item.price, is_original: is_original(&item.data) }
+    }
+}
+
+/// What an order needs to know of a stock.
+#[derive(Clone, Copy, Debug)]
+struct StockTaken {
+    quantity: i16,
+    is_original: bool,
+    dist_info: [u8; DIST_BYTES],
+}
+
+/// Takes `quantity` from a stock; one that would fall below ten is filled up by 91.
+#[inline]
+fn take(stock: &mut Stock, quantity: u8, d_id: u8, is_remote: bool) -> StockTaken {
+    let left = stock.quantity - i16::from(quantity);
+    stock.quantity = if left >= 10 { left } else { left + 91 };
+    stock.ytd += u32::from(quantity);
+    stock.order_cnt += 1;
+    stock.remote_cnt += u32::from(is_remote);
+    StockTaken {
+        quantity: stock.quantity,
+        is_original: is_original(&stock.data),
+        dist_info: stock.dist_info(d_id),
+    }
+}
+
+/// What lines cost together with discount and taxes, rounded to cents.
+fn total(sum: Cents, discount: u16, w_tax: u16, d_tax: u16) -> Cents {
+    const ONE: i128 = 10_000;
+    let taxed = ONE + i128::from(w_tax) + i128::from(d_tax);
+    let exact = i128::from(sum) * (ONE - i128::from(discount)) * taxed;
+    ((exact + ONE * ONE / 2) / (ONE * ONE)) as Cents
+}
+
+/// Places an order.
+///
+/// The items are read first, so that an order that names none is given up before anything is changed; then all stock is
+/// taken in one phase, wherever it is; then what is the home's own.
+///
+/// # Errors
+/// As [`Tx::run`]; of reason [`AbortReason::User`](atrapos::AbortReason::User) and detail [`UNUSED_ITEM`] when an item is none.
+pub async fn new_order(tx: &mut Tx<'_>, tables: Tables, input: &NewOrderInput) -> Result<OrderPlaced, Abort> {
+    let NewOrderInput { w_id, d_id, c_id, ref lines, entry_d } = *input;
+    let items =
+        tx.join_all(lines.iter().map(|line| tables.item.read((w_id, line.i_id), ItemSeen::of))).await?;
+    if items.iter().any(Option::is_none) {
+        return Err(Abort::user(UNUSED_ITEM));
+    }
+    let take_stock = |line: &LineInput| {
+        let LineInput { i_id, supply_w_id, quantity } = *line;
+        let is_remote = supply_w_id != w_id;
+        tables.stock.update((supply_w_id, i_id), move |stock| take(stock, quantity, d_id, is_remote))
+    };
+    let stocks = tx.join_all(lines.iter().map(take_stock)).await?;
+    let see = |customer: Customer| (customer.discount, customer.last, customer.credit);
+    let number = |district: &mut District| {
+        district.next_o_id += 1;
+        (district.tax, district.next_o_id - 1)
+    };
+    // Before the rows that many want, since a payment from elsewhere may have it locked.
+    let customer = tx.read(tables.customer, (w_id, d_id, c_id), see).await?;
+    let (w_tax, numbered) = tx
+        .join((
+            tables.warehouse.read(w_id, |warehouse| warehouse.tax),
+            tables.district.update((w_id, d_id), number),
+        ))
+        .await?;
+    let (w_tax, (d_tax, o_id), (discount, last, credit)) =
+        (there(w_tax)?, there(numbered)?, there(customer)?);
+    let all_local = lines.iter().all(|line| line.supply_w_id == w_id);
+    let order = Order { c_id, entry_d, carrier_id: 0, ol_cnt: lines.len() as u8, all_local };
+    let key = (w_id, d_id, o_id);
+    tx.join((tables.order.insert(key, order), tables.new_order.insert(key, NewOrder {}))).await?;
+    let mut placed =
+        OrderPlaced { o_id, last, credit, discount, w_tax, d_tax, total: 0, lines: ArrayVec::new() };
+    let mut sum = 0;
+    for (number, ((line, item), stock)) in (1..).zip(lines.iter().zip(items).zip(stocks)) {
+        let (item, stock) = (there(item)?, there(stock)?);
+        let amount = u32::from(line.quantity) * item.price;
+        sum += Cents::from(amount);
+        placed.lines.push(LinePlaced {
+            name: item.name,
+            stock_quantity: stock.quantity,
+            brand_generic: if item.is_original && stock.is_original { b'B' } else { b'G' },
+            price: item.price,
+            amount,
+        });
+        let row = OrderLine {
+            i_id: line.i_id,
+            supply_w_id: line.supply_w_id,
+            delivery_d: 0,
+            quantity: line.quantity,
+            amount,
+            dist_info: stock.dist_info,
+        };
+        tx.insert(tables.order_line, (w_id, d_id, o_id, number), row).await?;
+    }
+    placed.total = total(sum, discount, w_tax, d_tax);
+    Ok(placed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stock_is_filled_up_before_it_runs_out() {
+        let stock = |quantity| Stock {
+            quantity,
+            dist: [b'x'; 240],
+            ytd: 5,
+            order_cnt: 1,
+            remote_cnt: 0,
+            data: FixedStr::new("an ORIGINAL one").expect("short"),
+        };
+        for (before, quantity, after) in
+            [(20, 10, 10), (19, 10, 100), (100, 1, 99), (10, 1, 100), (10, 10, 91)]
+        {
+            let mut row = stock(before);
+            let taken = take(&mut row, quantity, 3, true);
+            assert_eq!((row.quantity, taken.quantity), (after, after));
+            assert_eq!((row.ytd, row.order_cnt, row.remote_cnt), (5 + u32::from(quantity), 2, 1));
+            assert!(taken.is_original && taken.dist_info == [b'x'; DIST_BYTES]);
+        }
+    }
+
+    #[test]
+    fn totals_are_exact_and_rounded_once() {
+        assert_eq!(total(10_000, 0, 0, 0), 10_000);
+        assert_eq!(total(10_000, 5_000, 2_000, 2_000), 7_000);
+        // 3.33 at 12.34% discount and taxes of 1.01% and 7.77%.
+        assert_eq!(total(333, 1_234, 101, 777), (3.33_f64 * 0.8766 * 1.0878 * 100.0).round() as Cents);
+        assert_eq!(total(1, 5_000, 0, 0), 1, "half a cent is rounded up");
+    }
+}

@@ -1,0 +1,87 @@
+//! Order-Status (clause 2.6).
+
+use std::ops::ControlFlow;
+
+use arrayvec::ArrayVec;
+use atrapos::{Abort, FixedStr, KeyRange, Tx};
+
+use super::super::generator::LINES_MAX;
+use super::super::parameters::CustomerBy;
+use super::super::schema::{Cents, Customer, Moment, Order, OrderLine, Tables};
+use super::{find_customer, there};
+
+/// Whose latest order is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StatusOf {
+    /// The warehouse.
+    pub w_id: u16,
+    /// The district.
+    pub d_id: u8,
+    /// The customer.
+    pub customer: CustomerBy,
+}
+
+/// The customer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is named after its column")]
+pub struct CustomerStatus {
+    pub c_id: u32,
+    pub first: FixedStr<16>,
+    pub middle: FixedStr<2>,
+    pub last: FixedStr<16>,
+    pub balance: Cents,
+}
+
+/// A line of the order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is named after its column")]
+pub struct LineStatus {
+    pub i_id: u32,
+    pub supply_w_id: u16,
+    pub quantity: u8,
+    pub amount: u32,
+    pub delivery_d: Moment,
+}
+
+/// A customer's latest order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrderStatus {
+    /// The customer.
+    pub customer: CustomerStatus,
+    /// The order's number.
+    pub o_id: u32,
+    /// The order.
+    pub order: Order,
+    /// Its lines.
+    pub lines: ArrayVec<LineStatus, { LINES_MAX as usize }>,
+}
+
+/// Reads the latest order of a customer.
+///
+/// # Errors
+/// As [`Tx::run`].
+pub async fn order_status(tx: &mut Tx<'_>, tables: Tables, of: StatusOf) -> Result<OrderStatus, Abort> {
+    let StatusOf { w_id, d_id, customer } = of;
+    let c_id = find_customer(tx, tables, w_id, d_id, customer).await?;
+    let see = move |Customer { first, middle, last, balance, .. }: Customer| CustomerStatus {
+        c_id,
+        first,
+        middle,
+        last,
+        balance,
+    };
+    let customer = there(tx.read(tables.customer, (w_id, d_id, c_id), see).await?)?;
+    let latest = tx.lookup_all(tables.order_by_customer, KeyRange::prefix(&(w_id, d_id, c_id)), 1).await?;
+    let (_, _, o_id) = *there(latest.first())?;
+    let order = there(tx.get(tables.order, (w_id, d_id, o_id)).await?)?;
+    let lines = KeyRange::prefix(&(w_id, d_id, o_id));
+    let lines = tx
+        .fold(tables.order_line, lines, ArrayVec::new(), |lines: &mut ArrayVec<LineStatus, 15>, _, row| {
+            let OrderLine { i_id, supply_w_id, quantity, amount, delivery_d, .. } = row;
+            // No order has more lines than there is room for.
+            let _ = lines.try_push(LineStatus { i_id, supply_w_id, quantity, amount, delivery_d });
+            ControlFlow::Continue(())
+        })
+        .await?;
+    Ok(OrderStatus { customer, o_id, order, lines })
+}

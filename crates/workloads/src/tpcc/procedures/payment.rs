@@ -1,0 +1,206 @@
+//! Payment (clause 2.5).
+
+use atrapos::{Abort, FixedStr, Tx};
+
+use super::super::parameters::PaymentInput;
+use super::super::schema::{Cents, Customer, District, History, Moment, Tables, Warehouse};
+use super::{find_customer, there};
+
+/// Name and address of a warehouse or district that was paid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is named after its column")]
+pub struct Payee {
+    pub name: FixedStr<10>,
+    pub street_1: FixedStr<20>,
+    pub street_2: FixedStr<20>,
+    pub city: FixedStr<20>,
+    pub state: FixedStr<2>,
+    pub zip: FixedStr<9>,
+}
+
+/// The customer who paid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each field is named after its column")]
+pub struct PayingCustomer {
+    pub first: FixedStr<16>,
+    pub middle: FixedStr<2>,
+    pub last: FixedStr<16>,
+    pub street_1: FixedStr<20>,
+    pub street_2: FixedStr<20>,
+    pub city: FixedStr<20>,
+    pub state: FixedStr<2>,
+    pub zip: FixedStr<9>,
+    pub phone: FixedStr<16>,
+    pub since: Moment,
+    pub credit: FixedStr<2>,
+    pub credit_lim: Cents,
+    pub discount: u16,
+    pub balance: Cents,
+    /// The first 200 characters of the miscellaneous data of a customer with bad credit; otherwise empty.
+    pub data: FixedStr<200>,
+}
+
+/// A payment that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Paid {
+    /// The customer's number.
+    pub c_id: u32,
+    /// The customer.
+    pub customer: PayingCustomer,
+    /// The warehouse that was paid.
+    pub warehouse: Payee,
+    /// The district that was paid.
+    pub district: Payee,
+}
+
+/// Notes a payment with a customer.
+fn pay(customer: &mut Customer, c_id: u32, input: &PaymentInput) -> PayingCustomer {
+    customer.balance -= input.amount;
+    customer.ytd_payment += input.amount;
+    customer.payment_cnt += 1;
+    let mut data = FixedStr::default();
+    if customer.credit == *"BC" {
+        customer.data = with_payment(&customer.data, c_id, input);
+        data = cut(customer.data.padded());
+    }
+    PayingCustomer {
+        first: customer.first,
+        middle: customer.middle,
+        last: customer.last,
+        street_1: customer.street_1,
+        street_2: customer.street_2,
+        city: customer.city,
+        state: customer.state,
+        zip: customer.zip,
+        phone: customer.phone,
+        since: customer.since,
+        credit: customer.credit,
+        credit_lim: customer.credit_lim,
+        discount: customer.discount,
+        balance: customer.balance,
+        data,
+    }
+}
+
+/// The beginning of a text, as far as there is room; all of it is letters, digits and the like.
+fn cut<const N: usize>(text: &[u8]) -> FixedStr<N> {
+    FixedStr::from_padded(std::array::from_fn(|at| text.get(at).copied().unwrap_or(0))).unwrap_or_default()
+}
+
+/// The miscellaneous data of a customer with bad credit after a payment: what was paid, before what was there, as far as
+/// there is room.
+fn with_payment(data: &FixedStr<500>, c_id: u32, input: &PaymentInput) -> FixedStr<500> {
+    let PaymentInput { w_id, d_id, c_w_id, c_d_id, amount, .. } = *input;
+    let mut text = Text { bytes: [0; 500], len: 0 };
+    for number in [u64::from(c_id), c_d_id.into(), c_w_id.into(), d_id.into(), w_id.into()] {
+        text.number(number);
+        text.push(b" ");
+    }
+    let cents = amount.unsigned_abs();
+    text.number(cents / 100);
+    text.push(&[b'.', b'0' + (cents / 10 % 10) as u8, b'0' + (cents % 10) as u8, b' ']);
+    text.push(data.padded());
+    cut(&text.bytes)
+}
+
+/// Text that is put together without an allocation; what does not fit is left out.
+struct Text {
+    bytes: [u8; 500],
+    len: usize,
+}
+
+impl Text {
+    fn push(&mut self, more: &[u8]) {
+        let more = &more[..more.len().min(self.bytes.len() - self.len)];
+        self.bytes[self.len..self.len + more.len()].copy_from_slice(more);
+        self.len += more.len();
+    }
+
+    fn number(&mut self, mut number: u64) {
+        let mut digits = [0; 20];
+        let mut first = digits.len();
+        loop {
+            first -= 1;
+            digits[first] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                return self.push(&digits[first..]);
+            }
+        }
+    }
+}
+
+/// What the row of history says: both names with four spaces between them.
+fn history_data(warehouse: &FixedStr<10>, district: &FixedStr<10>) -> FixedStr<24> {
+    let mut bytes = [0; 24];
+    let (first, second) = (warehouse.len(), district.len());
+    bytes[..first].copy_from_slice(&warehouse.padded()[..first]);
+    bytes[first..first + 4].fill(b' ');
+    bytes[first + 4..first + 4 + second].copy_from_slice(&district.padded()[..second]);
+    cut(&bytes)
+}
+
+/// Takes a payment of a customer, who may be of another warehouse.
+///
+/// # Errors
+/// As [`Tx::run`].
+pub async fn payment(tx: &mut Tx<'_>, tables: Tables, input: PaymentInput) -> Result<Paid, Abort> {
+    let PaymentInput { w_id, d_id, c_w_id, c_d_id, amount, date, .. } = input;
+    let c_id = find_customer(tx, tables, c_w_id, c_d_id, input.customer).await?;
+    let note = move |customer: &mut Customer| pay(customer, c_id, &input);
+    let customer = there(tx.update(tables.customer, (c_w_id, c_d_id, c_id), note).await?)?;
+    let pay_warehouse = move |warehouse: &mut Warehouse| {
+        warehouse.ytd += amount;
+        let Warehouse { name, street_1, street_2, city, state, zip, .. } = *warehouse;
+        Payee { name, street_1, street_2, city, state, zip }
+    };
+    let pay_district = move |district: &mut District| {
+        district.ytd += amount;
+        district.next_h_id += 1;
+        let District { name, street_1, street_2, city, state, zip, next_h_id, .. } = *district;
+        (Payee { name, street_1, street_2, city, state, zip }, next_h_id - 1)
+    };
+    let (warehouse, district) = tx
+        .join((
+            tables.warehouse.update(w_id, pay_warehouse),
+            tables.district.update((w_id, d_id), pay_district),
+        ))
+        .await?;
+    let (warehouse, (district, h_id)) = (there(warehouse)?, there(district)?);
+    let data = history_data(&warehouse.name, &district.name);
+    let row = History { c_id, c_d_id, c_w_id, date, amount, data };
+    tx.insert(tables.history, (w_id, d_id, h_id), row).await?;
+    Ok(Paid { c_id, customer, warehouse, district })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::parameters::CustomerBy;
+    use super::*;
+
+    #[test]
+    fn bad_credit_is_written_down_in_front() {
+        let input = PaymentInput {
+            w_id: 12,
+            d_id: 3,
+            c_w_id: 700,
+            c_d_id: 10,
+            customer: CustomerBy::Id(4),
+            amount: 123_405,
+            date: 1,
+        };
+        let before = FixedStr::new("abc").expect("short");
+        let after = with_payment(&before, 2999, &input);
+        assert_eq!(after.as_str(), "2999 10 700 3 12 1234.05 abc");
+        let full = FixedStr::new(&"y".repeat(500)).expect("500");
+        let cut = with_payment(&full, 2999, &input);
+        assert_eq!((cut.len(), cut.as_str().matches('y').count()), (500, 500 - 25));
+    }
+
+    #[test]
+    fn history_names_both() {
+        let [warehouse, district] = ["Wolfsburg1", "Dover"].map(|name| FixedStr::new(name).expect("short"));
+        assert_eq!(history_data(&warehouse, &district).as_str(), "Wolfsburg1    Dover");
+        assert_eq!(history_data(&warehouse, &warehouse).len(), 24);
+    }
+}
