@@ -37,6 +37,23 @@ pub struct Report {
     pub undecided: u64,
 }
 
+impl Report {
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &Report) -> Report {
+        Report {
+            committed: self.committed + other.committed,
+            aborted: self.aborted + other.aborted,
+            unknown: self.unknown + other.unknown,
+            versions: self.versions + other.versions,
+            rows_read: self.rows_read + other.rows_read,
+            predicates: self.predicates + other.predicates,
+            edges: self.edges + other.edges,
+            undecided: self.undecided + other.undecided,
+        }
+    }
+}
+
 /// Why a transaction comes before another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
@@ -167,6 +184,15 @@ impl Check<'_> {
                         brought.contains_key(&key) || own.contains_key(&key)
                     });
                 }
+                Event::Gone { key, found } => match own.get(key) {
+                    Some(left) if left == found => {}
+                    Some(left) => {
+                        return Err(internal(format!(
+                            "key {key} was gone ({found:?}) where it had left {left:?}"
+                        )));
+                    }
+                    None => self.draw_row(reader, *key, found)?,
+                },
                 Event::Append { .. } | Event::ReadList { .. } => {}
             }
         }
@@ -254,6 +280,7 @@ fn told(event: &Event) -> String {
                 rows.iter().map(|(key, found)| format!("{key}: {}", version(found))).collect();
             format!("read {what}: {{{}}}", rows.join(", "))
         }
+        Event::Gone { key, found } => format!("found key {key} deleted: {}", version(found)),
         Event::Append { list, number } => format!("appended {number} to list {list}"),
         Event::ReadList { list, numbers } => format!("read list {list}: {numbers:?}"),
     }

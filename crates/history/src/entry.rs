@@ -81,6 +81,13 @@ pub enum Event {
         /// The keys of the rows it was given, and what it found there.
         rows: Vec<(u64, Found)>,
     },
+    /// It found that there is no row, and which deletion left none. Only this tells of a deletion whose outcome nobody was told.
+    Gone {
+        /// The key.
+        key: u64,
+        /// What the deletion left.
+        found: Found,
+    },
     /// It added a number to a list.
     Append {
         /// The list.

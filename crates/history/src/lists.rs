@@ -19,6 +19,18 @@ pub struct ListReport {
     pub reads: u64,
 }
 
+impl ListReport {
+    /// Both together.
+    #[must_use]
+    pub fn plus(&self, other: &ListReport) -> ListReport {
+        ListReport {
+            transactions: self.transactions + other.transactions,
+            appends: self.appends + other.appends,
+            reads: self.reads + other.reads,
+        }
+    }
+}
+
 /// The model of the whole history.
 const MODEL: &str = "strict-serializable";
 
@@ -104,7 +116,7 @@ fn operations(transaction: &Transaction, done: &[&Event], interner: &mut Interne
                         asked.push(Mop::Read { key: id(*list), value: ReadValue::Nil });
                         answered.push(Mop::Read { key: id(*list), value: ReadValue::List(numbers) });
                     }
-                    Event::Write { .. } | Event::Read { .. } => {}
+                    Event::Write { .. } | Event::Read { .. } | Event::Gone { .. } => {}
                 }
             }
             (operation(OpType::Invoke, asked), operation(OpType::Ok, answered))

@@ -107,7 +107,7 @@ impl Versions {
         // What was seen of versions whose writers were not told, and whether everything that was seen was written.
         for (reader, transaction) in committed(history) {
             let seen = transaction.events.iter().flat_map(|event| match event {
-                Event::Write { key, found, .. } => vec![(*key, *found)],
+                Event::Write { key, found, .. } | Event::Gone { key, found } => vec![(*key, *found)],
                 Event::Read { rows, .. } => rows.clone(),
                 _ => Vec::new(),
             });

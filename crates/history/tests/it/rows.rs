@@ -240,6 +240,22 @@ fn what_nobody_was_told_may_have_happened_or_not() {
 }
 
 #[test]
+fn a_deletion_that_nobody_was_told_of_is_known_by_what_it_left() {
+    let deleted = vec![Event::Write { key: 1, found: ONE, version: 11, group: None }];
+    let left = Found { version: 11, over: 1, group: None };
+    let late = |events: Vec<Event>| (95, 99, Outcome::Committed, events);
+    let all = look(Predicate::Keys(0, u64::MAX), &[(2, TWO)]);
+    let everything = late(vec![Event::Gone { key: 1, found: left }, all]);
+    let unknown = (10, 0, Outcome::Unknown, deleted.clone());
+    assert!(history(&[loaded(), unknown.clone(), everything]).check().is_ok());
+    let gone_without_trace = late(vec![look(Predicate::Keys(0, 2), &[])]);
+    assert_eq!(cycle_of(&[loaded(), unknown, gone_without_trace]).0, "G-single-realtime");
+    let aborted = (10, 20, Outcome::Aborted, deleted);
+    let seen = late(vec![Event::Gone { key: 1, found: left }]);
+    assert!(matches!(anomaly(&[loaded(), aborted, seen]), Anomaly::AbortedRead { .. }));
+}
+
+#[test]
 fn a_chain_with_a_missing_link_goes_on() {
     // Two were killed one after the other, and nobody saw what the first of them wrote.
     let killed = |began, number| (began, 0, Outcome::Unknown, vec![write(1, ONE, number, 5)]);
