@@ -53,7 +53,8 @@ pub(super) fn history(args: &TortureArgs, transactions: u64) -> Result<(), CliEr
         return in_memory(args, transactions);
     }
     let place = Place::prepare(args)?;
-    let killed = under_kills(args, &place, transactions);
+    let mut round = 0;
+    let killed = under_kills(args, &place, transactions, &mut round);
     let judged = killed.and_then(|killed| {
         let entries =
             read_all(&log(&place)).map_err(|why| Broken(format!("the journals cannot be read: {why}")))?;
@@ -64,7 +65,7 @@ pub(super) fn history(args: &TortureArgs, transactions: u64) -> Result<(), CliEr
             let what = format!("{transactions} transactions with seed {}, killed {killed} times", args.seed);
             output::print(&text(&what, &verdict))
         }
-        Err(broken) => Err(place.keep(args.seed, u64::from(args.kills), &broken)),
+        Err(broken) => Err(place.keep(args.seed, round, &broken)),
     }
 }
 
@@ -125,12 +126,14 @@ fn log(place: &Place) -> PathBuf {
 }
 
 /// Starts one child after the other until all transactions were begun. Returns how many were killed.
-fn under_kills(args: &TortureArgs, place: &Place, transactions: u64) -> Result<u64, Broken> {
+/// `at` is the round that was begun last.
+fn under_kills(args: &TortureArgs, place: &Place, transactions: u64, at: &mut u64) -> Result<u64, Broken> {
     let log = log(place);
     std::fs::create_dir_all(&log).map_err(|error| Broken(format!("{}: {error}", log.display())))?;
     let mut random = Random::of_stream(args.seed, 2);
     let (mut left, mut killed) = (transactions, 0);
     for round in 0..=u64::from(args.kills) {
+        *at = round;
         let kills_left = u64::from(args.kills) - round;
         // Mostly all of them are killed, at any moment; the last one goes on to the end.
         let quota = (kills_left > 0).then(|| random.below(2 * left / (kills_left + 1) + 1));

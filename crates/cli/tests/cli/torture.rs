@@ -206,7 +206,9 @@ mod planted {
 
     #[test]
     fn histories_show_planted_mistakes() {
-        for (bug, kills) in [("scan-not-locked", "0"), ("last-record-skipped", "20")] {
+        for (bug, kills) in
+            [("scan-not-locked", "0"), ("last-record-skipped", "20"), ("versions-ignored", "100")]
+        {
             let temporary = tempfile::tempdir().expect("a directory");
             let arguments =
                 ["torture", "--history", "20000", "--kills", kills, "--seed", "3", "--planted", bug];

@@ -82,6 +82,13 @@ fn an_index_entry_left_behind_is_caught() {
 }
 
 #[test]
+fn an_index_entry_that_is_not_added_is_caught() {
+    caught(Bug::EntryNotAdded, users, |engine, workers, seed| {
+        indexes::random_history(engine, workers as u64, seed, 20)
+    });
+}
+
+#[test]
 fn an_end_that_is_not_passed_on_is_caught() {
     caught(Bug::EndNotPassedOn, bank::few_accounts, bank::few);
 }

@@ -33,6 +33,11 @@ fn a_skipped_record_is_caught() {
 }
 
 #[test]
+fn redo_of_other_workers_that_is_lost_is_caught() {
+    caught(Bug::RedoElsewhereLost);
+}
+
+#[test]
 fn taking_for_durable_what_has_moved_is_caught() {
     assert_eq!(with(Bug::NewestNotInherited, || read_what_has_moved(1)), (true, true, true));
 }
