@@ -95,6 +95,9 @@ stock-level.\nClasses of micro: read-local, read-multisite, update-local, update
     /// What `torture` starts and kills.
     #[command(hide = true)]
     TortureChild(TortureChildArgs),
+    /// What `torture --history` starts and kills.
+    #[command(hide = true)]
+    TortureHistoryChild(TortureHistoryChildArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -449,6 +452,12 @@ pub(crate) struct TortureArgs {
     /// had, one line says that it was skipped.
     #[arg(long, value_name = "N", conflicts_with = "kills")]
     pub(crate) power_cuts: Option<u32>,
+    /// Instead: run so many random transactions over rows and lists (multisite, with scans, look-ups, aborts, and partitions that
+    /// move), write down what each saw, and prove that there is an order in which they could have run. The process is killed
+    /// `--kills` times meanwhile; with `--kills 0` the databases are in memory. Prints the smallest contradiction there is, and
+    /// ends with exit status 1 then.
+    #[arg(long, value_name = "N", conflicts_with_all = ["power_cuts", "subscribers", "seconds_per_round"])]
+    pub(crate) history: Option<u64>,
     /// Where the lengths of the rounds, numbers of workers and transactions follow from. What the machine does between two
     /// kills is not repeated by it.
     #[arg(long, value_name = "S", default_value_t = 1)]
@@ -485,6 +494,27 @@ pub(crate) struct TortureChildArgs {
     pub(crate) topology: String,
     #[arg(long)]
     pub(crate) subscribers: u64,
+    #[cfg(feature = "planted")]
+    #[arg(long)]
+    pub(crate) planted: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TortureHistoryChildArgs {
+    #[arg(long)]
+    pub(crate) database: PathBuf,
+    #[arg(long)]
+    pub(crate) log: PathBuf,
+    #[arg(long)]
+    pub(crate) seed: u64,
+    #[arg(long)]
+    pub(crate) round: u64,
+    #[arg(long)]
+    pub(crate) transactions: u64,
+    #[arg(long)]
+    pub(crate) workers: usize,
+    #[arg(long)]
+    pub(crate) topology: String,
     #[cfg(feature = "planted")]
     #[arg(long)]
     pub(crate) planted: Option<String>,

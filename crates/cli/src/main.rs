@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         Command::Backup(args) => backup::backup(args),
         Command::Torture(args) => torture::torture(args),
         Command::TortureChild(args) => torture::child::run(args),
+        Command::TortureHistoryChild(args) => torture::history::run_child(args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

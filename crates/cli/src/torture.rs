@@ -10,6 +10,7 @@
 
 pub(crate) mod child;
 mod disk;
+pub(crate) mod history;
 #[cfg(feature = "planted")]
 mod planted;
 
@@ -99,16 +100,19 @@ struct Summary {
 
 /// `atrapos torture`.
 pub(crate) fn torture(args: &TortureArgs) -> Result<(), CliError> {
+    #[cfg(feature = "planted")]
+    if let Some(bug) = &args.planted {
+        planted::named(bug)?;
+    }
+    if let Some(transactions) = args.history {
+        return history::history(args, transactions);
+    }
     let (option, rounds) = args.power_cuts.map_or(("--kills", args.kills), |cuts| ("--power-cuts", cuts));
     if rounds == 0 {
         return Err(CliError::bad_input(format!("{option} 0 leaves nothing to survive; use at least 1")));
     }
     let longest = config::duration("--seconds-per-round", args.seconds_per_round, true)?;
     atrapos_workloads::torture::Torture::new(args.subscribers, args.seed).map_err(CliError::bad_input)?;
-    #[cfg(feature = "planted")]
-    if let Some(bug) = &args.planted {
-        planted::named(bug)?;
-    }
     let mut place = Place::prepare(args)?;
     if args.power_cuts.is_some() {
         match Disk::prepare(&place.base, place.temporary.is_some()) {

@@ -255,7 +255,9 @@ fn follow_change(
         {
             followers.push(Follower::RemoveEntry { index: index.id, entry: entry(old) });
         }
-        if let Some(new) = new {
+        if let Some(new) = new
+            && !(planted(Bug::EntryNotAdded) && before.is_some())
+        {
             followers.push(Follower::AddEntry { index: index.id, entry: entry(new), key: key.clone() });
         }
     }

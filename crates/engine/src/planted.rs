@@ -29,6 +29,10 @@ pub enum Bug {
     NoDeadlockProbe,
     /// A deletion leaves the row's index entries behind.
     EntryLeftBehind,
+    /// A change of a row does not enter it in its indexes anew.
+    EntryNotAdded,
+    /// The redo of what a transaction changed on other workers is left out of its record.
+    RedoElsewhereLost,
     /// A commit reads the epoch before it has its buffer: the epoch may be sealed by the time the record is there.
     EpochReadBeforeLock,
     /// Callers are told before their transactions are durable.

@@ -40,6 +40,7 @@ use crate::action::{
 };
 use crate::lookups::Routed;
 use crate::partition::Place;
+use crate::planted::{Bug, planted};
 use crate::range::KeyRange;
 use crate::recording::Access;
 use crate::routing::head_of;
@@ -200,7 +201,7 @@ impl<'w> Tx<'w> {
         let result = match returned {
             Ok((result, effects)) => {
                 self.core.followers.borrow_mut().extend(effects.followers);
-                if !effects.redo.is_empty() {
+                if !effects.redo.is_empty() && !planted(Bug::RedoElsewhereLost) {
                     self.core.home.borrow_mut().redo.extend_from_slice(&effects.redo);
                 }
                 self.core.observed.set(self.core.observed.get().max(effects.observed));

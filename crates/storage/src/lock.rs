@@ -11,8 +11,9 @@
 //! Invariants:
 //! - Two locks of different owners on overlapping things are never held together unless both are shared.
 //! - Queues are fair: a request waits behind every earlier waiter that it conflicts with, so shared requests cannot
-//!   starve an exclusive one. The one exception is an owner that upgrades a key it holds already: nobody who
-//!   waits for that key can be granted before it, so it waits only for the other holders.
+//!   starve an exclusive one. The one exception is an owner that asks for more of what it holds already, the key or a range
+//!   around it: nobody who waits for that key can be granted before it, so it waits only for the other holders. Who asks for
+//!   what it holds, as one who reads a range again, waits for nobody.
 //! - An entry without holders and without waiters is removed: an empty table costs its reader one comparison.
 
 use std::collections::{HashMap, VecDeque};
@@ -250,8 +251,9 @@ impl LockTable {
         let waiter = Waiter { owner, mode, ticket, arrival: self.arrivals };
         match target {
             LockTarget::Key(key) => {
+                let has_range = self.has_range_around(owner, key);
                 let lock = self.keys.entry(key.clone()).or_default();
-                if lock.holders.mode_of(owner).is_some() {
+                if has_range || lock.holders.mode_of(owner).is_some() {
                     // An upgrade: nobody in this queue can be granted before it, so it may as well be first.
                     lock.queue.push_front(waiter);
                 } else {
@@ -492,17 +494,42 @@ impl LockTable {
             .map(|(other, _)| other)
     }
 
+    /// Whether `owner` holds a range around `key`.
+    fn has_range_around(&self, owner: LockOwner, key: &[u8]) -> bool {
+        let around = |held: &&RangeHolder| contains(&held.lower, held.upper.as_deref(), key);
+        self.ranges.iter().filter(around).any(|held| held.owner == owner)
+    }
+
+    /// Whether the ranges that `owner` holds cover this one: what it wants it has. There may be several, one next to the other:
+    /// a range is cut where its partition is.
+    fn has_ranges_over(&self, owner: LockOwner, lower: &[u8], upper: Option<&[u8]>) -> bool {
+        let mut from = lower;
+        loop {
+            let mut around = self
+                .ranges
+                .iter()
+                .filter(|held| held.owner == owner && contains(&held.lower, held.upper.as_deref(), from));
+            let Some(held) = around.next() else { return false };
+            match (held.upper.as_deref(), upper) {
+                (None, _) => return true,
+                (Some(covered), Some(upper)) if upper <= covered => return true,
+                (Some(covered), _) => from = covered,
+            }
+        }
+    }
+
     /// Whether `owner` may not do `mode` to `key` because of a holder or of a waiter that came before `arrival`.
     fn key_blocked(&self, owner: LockOwner, key: &[u8], mode: LockMode, arrival: u64) -> bool {
         if let Some(lock) = self.keys.get(key) {
             if lock.holders.conflict(owner, mode) {
                 return true;
             }
-            let upgrades = match lock.holders.mode_of(owner) {
-                // What it wants it has.
-                Some(held) if held == LockMode::Exclusive || mode == LockMode::Shared => return false,
-                held => held.is_some(),
-            };
+            let held = lock.holders.mode_of(owner);
+            let upgrades = held.is_some() || self.has_range_around(owner, key);
+            // What it wants it has.
+            if held == Some(LockMode::Exclusive) || (upgrades && mode == LockMode::Shared) {
+                return false;
+            }
             if !upgrades
                 && lock
                     .queue
@@ -523,6 +550,9 @@ impl LockTable {
     }
 
     fn range_blocked(&self, owner: LockOwner, lower: &[u8], upper: Option<&[u8]>, arrival: u64) -> bool {
+        if self.has_ranges_over(owner, lower, upper) {
+            return false;
+        }
         self.exclusives_within(owner, lower, upper, arrival).next().is_some()
             || self.exclusive_ranges_across(owner, lower, upper).next().is_some()
     }

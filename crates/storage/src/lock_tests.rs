@@ -84,6 +84,26 @@ fn a_waiting_range_is_fair_to_and_against_writers() {
 }
 
 #[test]
+fn who_has_a_range_gets_what_lies_in_it_before_those_who_wait_for_it() {
+    let mut table = LockTable::new();
+    // Two ranges next to each other, as after a cut of the partition.
+    assert_eq!(table.request(LockOwner(1), &range(3, 5), Shared, LockTicket(1)), Granted);
+    assert_eq!(table.request(LockOwner(1), &range(5, 9), Shared, LockTicket(2)), Granted);
+    assert_eq!(table.request(LockOwner(2), &key(4), Exclusive, LockTicket(3)), Queued);
+    // Reading again what it has read: waiting behind one who waits for it would be waiting for ever.
+    for target in [range(3, 9), range(4, 8), range(3, 5), key(4)] {
+        assert!(!table.is_in_the_way(LockOwner(1), &target, Shared), "{target:?}");
+        assert!(table.is_in_the_way(LockOwner(3), &target, Shared), "{target:?}");
+    }
+    for beyond in [range(3, 10), range(2, 5)] {
+        assert!(table.is_in_the_way(LockOwner(1), &beyond, Shared), "{beyond:?}");
+    }
+    // And writing: it goes first.
+    assert_eq!(table.request(LockOwner(1), &key(4), Exclusive, LockTicket(4)), Granted);
+    assert_eq!(release(&mut table, 1, &[range(3, 5), range(5, 9), key(4)]), vec![3]);
+}
+
+#[test]
 fn taking_a_request_back_lets_those_behind_it_go_on() {
     let mut table = LockTable::new();
     assert_eq!(table.request(LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);

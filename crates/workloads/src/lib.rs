@@ -9,6 +9,7 @@
 //! - [`micro`]: reads or updates of a few rows, local or multisite (`Islands §3.2`).
 //! - [`experiment`]: workloads that change while they run, on a database that adapts and on one that does not.
 //! - [`torture`]: what a process runs that is killed again and again, and what must hold each time it comes back.
+//! - [`histories`]: random transactions that write down what they saw, for a proof of their isolation.
 //! - [`flows`](flows()): the flow graphs of a workload's transaction classes, recorded from its procedures.
 //! - [`raw`]: no transactions at all, but the physical limits of the machine to measure the others against.
 //!
@@ -24,6 +25,7 @@ mod digits;
 pub mod driver;
 pub mod experiment;
 mod flows;
+pub mod histories;
 mod keys;
 pub mod latency;
 pub mod micro;

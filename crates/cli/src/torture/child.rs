@@ -20,11 +20,11 @@ use crate::{machine, output};
 pub(crate) const READY: &str = "ready";
 
 /// Bytes of a segment.
-const SEGMENT_BYTES: u64 = 64 << 10;
+pub(super) const SEGMENT_BYTES: u64 = 64 << 10;
 /// Bytes of WAL after which a checkpoint is made, besides those that the torture itself asks for.
-const CHECKPOINT_WAL_BYTES: u64 = 256 << 10;
+pub(super) const CHECKPOINT_WAL_BYTES: u64 = 256 << 10;
 /// How long the end may take: every client has ended by then.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
+pub(super) const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// `atrapos torture-child`.
 pub(crate) fn run(args: &TortureChildArgs) -> Result<(), CliError> {

@@ -6,8 +6,8 @@ use atrapos::planted::Bug;
 
 use crate::error::CliError;
 
-/// Mistakes that can lose, invent or tear something when a process is killed.
-const BUGS: [(&str, Bug); 8] = [
+/// Mistakes that can lose, invent or tear something when a process is killed, or show in a history.
+const BUGS: [(&str, Bug); 10] = [
     ("last-record-skipped", Bug::LastRecordSkipped),
     ("versions-ignored", Bug::VersionsIgnored),
     ("segment-removed-early", Bug::SegmentRemovedEarly),
@@ -16,6 +16,8 @@ const BUGS: [(&str, Bug); 8] = [
     ("told-before-sync", Bug::ToldBeforeSync),
     ("reader-told-early", Bug::ReaderToldEarly),
     ("undo-skips-second-table", Bug::UndoSkipsSecondTable),
+    ("scan-not-locked", Bug::ScanNotLocked),
+    ("entry-left-behind", Bug::EntryLeftBehind),
 ];
 
 /// The mistake of a name.

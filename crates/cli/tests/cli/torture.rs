@@ -130,6 +130,41 @@ fn what_was_promised_and_is_not_there_is_found() {
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
 }
 
+#[test]
+fn histories_have_an_order() {
+    for kills in ["0", "6"] {
+        let output = run(&["torture", "--history", "3000", "--kills", kills, "--seed", "5"]);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let words = stdout(&output);
+        for word in ["history: 3000 transactions with seed 5", "strictly serializable", "lists, by adya"] {
+            assert!(words.contains(word), "no '{word}' in:\n{words}");
+        }
+        // Only who is killed leaves it open what came of a transaction.
+        assert_eq!(words.contains(" 0 of which nobody was told"), kills == "0", "{words}");
+    }
+}
+
+#[test]
+fn histories_that_make_no_sense_are_refused() {
+    for (arguments, what) in [
+        (&["torture", "--history", "0"][..], "--history 0 leaves nothing"),
+        (&["torture", "--history", "99999999999"], "use at most 2000000"),
+    ] {
+        let complaint = crate::bad_input::refused(arguments);
+        assert!(complaint.contains(what), "{complaint}");
+    }
+    for arguments in [
+        &["torture", "--history", "-3"][..],
+        &["torture", "--history", "many"],
+        &["torture", "--history", "9", "--power-cuts", "3"],
+        &["torture", "--history", "9", "--subscribers", "3"],
+    ] {
+        let output = run(arguments);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(2), ""), "{arguments:?}");
+        assert!(stderr(&output).starts_with("error: "), "{}", stderr(&output));
+    }
+}
+
 /// Builds that can make mistakes show that the torture finds them, and that it keeps what it found.
 #[cfg(feature = "planted")]
 mod planted {
@@ -166,6 +201,23 @@ mod planted {
             let kept = kept.expect("something is kept").expect("an entry").path();
             assert!(kept.join("image").is_file() && kept.join("witness").is_file(), "{complaint}");
             assert!(complaint.contains(text(&kept.join("image"))), "{complaint}");
+        }
+    }
+
+    #[test]
+    fn histories_show_planted_mistakes() {
+        for (bug, kills) in
+            [("scan-not-locked", "0"), ("last-record-skipped", "20"), ("versions-ignored", "100")]
+        {
+            let temporary = tempfile::tempdir().expect("a directory");
+            let arguments =
+                ["torture", "--history", "20000", "--kills", kills, "--seed", "3", "--planted", bug];
+            let output =
+                atrapos(&arguments).env("TMPDIR", temporary.path()).output().expect("the command starts");
+            assert_eq!(output.status.code(), Some(1), "{bug} was not found: {}", stdout(&output));
+            let complaint = stderr(&output);
+            assert!(complaint.contains("error: seed 3, round "), "{complaint}");
+            assert!(!complaint.contains("panicked"), "{complaint}");
         }
     }
 

@@ -315,6 +315,10 @@ fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, ending: Ending) {
     for participant in core.participants.borrow_mut().drain(..) {
         worker.send(participant, move |worker| worker.shard().finish_visitor(worker, owner, commit, epoch));
     }
+    if !commit {
+        // Those of its actions that wait here, where their data has come to, must find that it is over.
+        shard.refuse_waits(worker, owner, AbortReason::User);
+    }
     shard.active.borrow_mut().remove(&owner);
     shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, commit);
     core.owner.set(0);

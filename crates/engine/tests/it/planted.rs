@@ -7,7 +7,8 @@ use atrapos::planted::{Bug, Damage, damage, with};
 use atrapos::{Database, Schema, TableId, VerifyError, WorkerId};
 
 use crate::indexes::{ByCity, ByEmail, Orders, Users, family, users};
-use crate::isolation::{anomalies, bank, lists, waiting};
+use crate::isolation::by_hand::numbers;
+use crate::isolation::{anomalies, bank, hermitage, lists, waiting};
 use crate::support::{Engine, Random, open, show, two_tables};
 use crate::{crud, indexes};
 
@@ -81,6 +82,13 @@ fn an_index_entry_left_behind_is_caught() {
 }
 
 #[test]
+fn an_index_entry_that_is_not_added_is_caught() {
+    caught(Bug::EntryNotAdded, users, |engine, workers, seed| {
+        indexes::random_history(engine, workers as u64, seed, 20)
+    });
+}
+
+#[test]
 fn an_end_that_is_not_passed_on_is_caught() {
     caught(Bug::EndNotPassedOn, bank::few_accounts, bank::few);
 }
@@ -98,6 +106,35 @@ fn undo_left_behind_by_a_move_is_caught() {
 #[test]
 fn waiters_left_behind_by_a_move_are_caught() {
     caught(Bug::WaitersLeftBehind, bank::few_accounts, bank::few);
+}
+
+#[test]
+fn the_anomalies_of_hermitage_show_when_they_are_possible() {
+    // Of reads: a row that two transactions have written stops the process when one of them is undone.
+    let by_footprints: [Scenario; 3] = [hermitage::p4, hermitage::g_single, hermitage::g2_item];
+    for schedule in by_footprints {
+        caught(Bug::FootprintNotEntered, numbers, schedule);
+    }
+    let by_ranges: [Scenario; 6] = [
+        hermitage::pmp,
+        hermitage::pmp_by_index,
+        hermitage::g_single_predicate,
+        hermitage::g2,
+        hermitage::g2_by_index,
+        hermitage::g2_two_edges,
+    ];
+    for schedule in by_ranges {
+        caught(Bug::ScanNotLocked, numbers, schedule);
+    }
+    caught(Bug::LocksReleasedBeforeUndo, numbers, hermitage::g1a);
+    let by_cycles: [Scenario; 2] = [hermitage::g1c, hermitage::g_single_write];
+    for schedule in by_cycles {
+        caught(Bug::NoDeadlockProbe, numbers, schedule);
+    }
+    let by_moves: [Scenario; 2] = [hermitage::otv, hermitage::g1b];
+    for schedule in by_moves {
+        caught(Bug::LocksLeftBehind, numbers, schedule);
+    }
 }
 
 // --- Damage at rest --------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use atrapos::sim::Simulation;
 use atrapos::{
@@ -48,14 +49,60 @@ impl Random {
     }
 }
 
-/// Runs `test` with `count` seeds, new ones every time; with one only when `ATRAPOS_SEED` names it.
+/// The seeds of a test: `count` new ones every time, or those that `ATRAPOS_SEED` names, one (`7`) or a range (`7..2000`).
+fn seeds(count: u64) -> Range<u64> {
+    let Ok(named) = std::env::var("ATRAPOS_SEED") else {
+        let first = RandomState::new().hash_one("seed") >> 16;
+        return first..first + count;
+    };
+    let number =
+        |text: &str| text.parse::<u64>().expect("ATRAPOS_SEED is a number, or two with '..' between");
+    match named.split_once("..") {
+        Some((first, end)) => number(first)..number(end),
+        None => number(&named)..number(&named) + 1,
+    }
+}
+
+/// Runs `test` with `count` seeds, or with those that `ATRAPOS_SEED` names.
 pub(crate) fn for_seeds(count: u64, mut test: impl FnMut(u64)) {
-    let one =
-        std::env::var("ATRAPOS_SEED").ok().map(|seed| seed.parse::<u64>().expect("ATRAPOS_SEED is a number"));
-    let first = one.unwrap_or_else(|| RandomState::new().hash_one("seed") >> 16);
-    for seed in first..first + if one.is_some() { 1 } else { count } {
+    for seed in seeds(count) {
         let _shown = ShowSeed(seed);
         test(seed);
+    }
+}
+
+/// The same, on as many threads as there are cores.
+pub(crate) fn for_seeds_in_parallel(count: u64, test: impl Fn(u64) + Sync) {
+    let seeds = seeds(count);
+    let next = AtomicU64::new(seeds.start);
+    let failed = AtomicBool::new(false);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while !failed.load(Ordering::Relaxed) {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed >= seeds.end {
+                        return;
+                    }
+                    let _shown = ShowSeed(seed);
+                    // Others need not go on when one has failed.
+                    let _stops = StopOthers(&failed);
+                    test(seed);
+                }
+            });
+        }
+    });
+}
+
+/// Tells the other threads of a test when this one fails.
+struct StopOthers<'a>(&'a AtomicBool);
+
+impl Drop for StopOthers<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! that find planted bugs.
 
 mod flows;
+mod histories;
 mod micro;
 mod support;
 mod tatp;

@@ -3,14 +3,28 @@
 use atrapos::{Route, WorkerId};
 
 use crate::durable::notes::{Notes, Witness, change, crash_once, files, judge, read_what_has_moved};
-use crate::support::for_seeds;
+use crate::support::{for_seeds, for_seeds_in_parallel};
+
+/// Runs that are cut off, each from a seed of its own, in one run of the tests.
+const CRASHES: u64 = 2_000;
 
 #[test]
 fn what_was_acknowledged_or_read_survives_and_nothing_is_there_in_part() {
-    for_seeds(150, |seed| {
+    for_seeds_in_parallel(CRASHES, |seed| {
         if let Err(wrong) = crash_once(seed) {
             panic!("{wrong}");
         }
+    });
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_the_same_crash_and_the_same_rows() {
+    for_seeds(20, |seed| {
+        let [once, again, other] =
+            [seed, seed, seed + 1].map(|seed| crash_once(seed).expect("nothing is wrong"));
+        assert_eq!(once, again);
+        assert_eq!(once.digest(), again.digest());
+        assert_ne!(once.digest(), other.digest(), "another seed gives another run");
     });
 }
 

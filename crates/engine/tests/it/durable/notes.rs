@@ -1,14 +1,15 @@
 //! A table, clients whose writes can be judged after a crash, and directories.
 
 use std::cell::RefCell;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use atrapos::sim::Simulation;
 use atrapos::{
-    Abort, AbortReason, Builder, Database, Index, Route, Schema, SchemeChange, Session, Table, TableRef, Tx,
-    WorkerId, row,
+    Abort, AbortReason, Builder, Database, Index, KeyRange, Route, Schema, SchemeChange, Session, Statistics,
+    Table, TableRef, Tx, WorkerId, row,
 };
 use atrapos_durability::file::ModelFiles;
 
@@ -77,7 +78,7 @@ pub(crate) fn files() -> ModelFiles {
 const ROWS: u64 = 3;
 
 /// What one client knows.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Witness {
     /// The number of the newest transaction handed over.
     pub(crate) submitted: u64,
@@ -222,8 +223,38 @@ pub(crate) fn judge(files: &ModelFiles, workers: usize, witnesses: &[Witness]) -
     Ok(db)
 }
 
-/// One run of clients on a simulation that is cut off somewhere, and the judgement.
-pub(crate) fn crash_once(seed: u64) -> Result<(), String> {
+/// Everything that can be seen of a run that was cut off, and of what came back.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Observed {
+    /// Every choice of the pump, and how much each step did.
+    pub(crate) trace: u64,
+    pub(crate) statistics: Statistics,
+    /// Calls for files.
+    pub(crate) calls: u64,
+    /// The owners of all partitions when the run was cut off.
+    pub(crate) owners: Vec<u16>,
+    /// What the clients knew.
+    pub(crate) known: Vec<Witness>,
+    /// What was there afterwards.
+    pub(crate) rows: Vec<(u64, Note)>,
+}
+
+impl Observed {
+    /// A number that stands for all of it.
+    pub(crate) fn digest(&self) -> u64 {
+        BuildHasherDefault::<DefaultHasher>::default().hash_one(format!("{self:?}"))
+    }
+}
+
+/// Steps of a run before it is cut off, at most: mostly few, as much happens soon, and now and then many.
+fn steps_before_the_crash(random: &mut Random) -> u64 {
+    let most = [1_000, 3_000, 6_000, 6_000, 30_000][random.below(5) as usize];
+    random.below(most)
+}
+
+/// One run of clients on a simulation that is cut off somewhere, while partitions move or do not, and the judgement: everything
+/// follows from the seed.
+pub(crate) fn crash_once(seed: u64) -> Result<Observed, String> {
     let mut random = Random::new(seed);
     let workers = 1 + random.below(3) as usize;
     let streams = 1 + random.below(workers as u64) as usize;
@@ -232,7 +263,7 @@ pub(crate) fn crash_once(seed: u64) -> Result<(), String> {
         Simulation::durable(schema(), workers, streams, seed, Arc::new(files.clone()), directory())
             .map_err(|error| error.to_string())?;
     let witnesses = start_clients(&simulation, workers, 6, 40, seed);
-    let steps = random.below(30_000);
+    let steps = steps_before_the_crash(&mut random);
     if random.below(2) == 0 {
         simulation.run_for(steps);
     } else {
@@ -247,10 +278,21 @@ pub(crate) fn crash_once(seed: u64) -> Result<(), String> {
             simulation.run_for(20);
         }
     }
+    let calls = files.calls();
     let after = if random.below(2) == 0 { files.power_cut(random.next()) } else { files.kill() };
     let known = witnesses.borrow().clone();
+    let (trace, statistics) = (simulation.trace_hash(), simulation.statistics());
+    let owners = simulation
+        .scheme()
+        .families()
+        .flat_map(|(family, _)| (0..family.partitions()).map(|index| family.owner(index).0))
+        .collect();
     drop(simulation);
-    judge(&after, 1 + random.below(3) as usize, &known).map(drop)
+    let db = judge(&after, 1 + random.below(3) as usize, &known)?;
+    let notes = db.table::<Notes>().map_err(|error| error.to_string())?;
+    let rows = db.run(notes.at(&0), async move |tx| tx.scan(notes, KeyRange::all(), usize::MAX).await);
+    let rows = rows.map_err(|abort| abort.to_string())?;
+    Ok(Observed { trace, statistics, calls, owners, known, rows })
 }
 
 /// A row is written, its partition goes to another worker before the write is durable, and the row is read there. Returns

@@ -6,6 +6,8 @@
 
 pub(crate) mod anomalies;
 pub(crate) mod bank;
+pub(crate) mod by_hand;
+pub(crate) mod hermitage;
 pub(crate) mod history;
 pub(crate) mod lists;
 pub(crate) mod waiting;

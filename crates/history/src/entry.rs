@@ -1,0 +1,236 @@
+//! What clients write down.
+//!
+//! Owns: the entries and how they become transactions. Never: judges what they say.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a client found under a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Found {
+    /// The number of the version; 0 where there never was one.
+    pub version: u64,
+    /// The version that this one replaced; 0 where there was none.
+    pub over: u64,
+    /// The value that the index is by; none where there is no row, which is a version, too.
+    pub group: Option<u32>,
+}
+
+impl Found {
+    /// There never was a row.
+    pub const NEVER: Found = Found { version: 0, over: 0, group: None };
+}
+
+/// Which rows a read asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Predicate {
+    /// Those with keys from the first (included) to the second (excluded).
+    Keys(u64, u64),
+    /// Those of a group, through the index.
+    Group(u32),
+}
+
+impl Predicate {
+    /// The row with this key.
+    #[must_use]
+    pub fn key(key: u64) -> Predicate {
+        Predicate::Keys(key, key.saturating_add(1))
+    }
+
+    /// Whether a state of a key is asked for; `group` is none where there is no row.
+    #[must_use]
+    pub fn matches(self, key: u64, group: Option<u32>) -> bool {
+        match self {
+            Predicate::Keys(from, to) => group.is_some() && (from..to).contains(&key),
+            Predicate::Group(asked) => group == Some(asked),
+        }
+    }
+}
+
+impl fmt::Display for Predicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Predicate::Keys(from, to) if from.checked_add(1) == Some(*to) => write!(f, "key {from}"),
+            Predicate::Keys(from, u64::MAX) => write!(f, "all keys from {from}"),
+            Predicate::Keys(from, to) => write!(f, "keys {from} to {}", to.saturating_sub(1)),
+            Predicate::Group(group) => write!(f, "group {group}"),
+        }
+    }
+}
+
+/// One thing that a transaction did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Event {
+    /// It replaced one version of a row by another.
+    Write {
+        /// The key.
+        key: u64,
+        /// What was there.
+        found: Found,
+        /// The number of the new version: no other write has it.
+        version: u64,
+        /// The group of the new version; none when the row was deleted.
+        group: Option<u32>,
+    },
+    /// It read all rows of a predicate.
+    Read {
+        /// What it asked for.
+        what: Predicate,
+        /// The keys of the rows it was given, and what it found there.
+        rows: Vec<(u64, Found)>,
+    },
+    /// It found that there is no row, and which deletion left none. Only this tells of a deletion whose outcome nobody was told.
+    Gone {
+        /// The key.
+        key: u64,
+        /// What the deletion left.
+        found: Found,
+    },
+    /// It added a number to a list.
+    Append {
+        /// The list.
+        list: u64,
+        /// The number: no other append has it.
+        number: u64,
+    },
+    /// It read a list.
+    ReadList {
+        /// The list.
+        list: u64,
+        /// All of it; an absent list is empty.
+        numbers: Vec<u64>,
+    },
+}
+
+/// How a transaction ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// It was reported as committed.
+    Committed,
+    /// It was reported as aborted, and must leave no trace.
+    Aborted,
+    /// Nobody was told.
+    Unknown,
+}
+
+/// What a client writes down. Moments are numbers that grow, the same for all clients.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Entry {
+    /// It is about to hand over a transaction.
+    Begins {
+        /// Who: a client has one transaction after the other.
+        session: u64,
+        /// When.
+        at: u64,
+        /// The versions it may write: keys and numbers.
+        writes: Vec<(u64, u64)>,
+        /// The numbers it may append: lists and numbers.
+        appends: Vec<(u64, u64)>,
+    },
+    /// It was told what came of it. Without this the outcome is unknown.
+    Ends {
+        /// Who.
+        session: u64,
+        /// When.
+        at: u64,
+        /// How.
+        outcome: Outcome,
+        /// What was done, if it was committed.
+        events: Vec<Event>,
+    },
+}
+
+/// A transaction as its client saw it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transaction {
+    /// Whose it is.
+    pub session: u64,
+    /// Which of that session, from 1.
+    pub number: u64,
+    /// When it was handed over.
+    pub began: u64,
+    /// When its client was told; `u64::MAX` if it never was.
+    pub ended: u64,
+    /// What it was told.
+    pub outcome: Outcome,
+    /// The versions it may have written: keys and numbers.
+    pub writes: Vec<(u64, u64)>,
+    /// The numbers it may have appended: lists and numbers.
+    pub appends: Vec<(u64, u64)>,
+    /// What it did, if it was committed.
+    pub events: Vec<Event>,
+}
+
+impl Transaction {
+    /// A name for messages.
+    pub(crate) fn name(&self) -> String {
+        format!("T{}.{}", self.session, self.number)
+    }
+}
+
+/// All that was written down, put together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    pub(crate) transactions: Vec<Transaction>,
+}
+
+impl History {
+    /// Puts together what clients wrote down. The entries of each session must be in their order.
+    ///
+    /// # Errors
+    /// When an end comes without a beginning.
+    pub fn new(entries: impl IntoIterator<Item = Entry>) -> Result<History, String> {
+        let mut sessions: BTreeMap<u64, Vec<Transaction>> = BTreeMap::new();
+        for entry in entries {
+            match entry {
+                Entry::Begins { session, at, writes, appends } => {
+                    let of_session = sessions.entry(session).or_default();
+                    of_session.push(Transaction {
+                        session,
+                        number: of_session.len() as u64 + 1,
+                        began: at,
+                        ended: u64::MAX,
+                        outcome: Outcome::Unknown,
+                        writes,
+                        appends,
+                        events: Vec::new(),
+                    });
+                }
+                Entry::Ends { session, at, outcome, events } => {
+                    let last = sessions.get_mut(&session).and_then(|of_session| of_session.last_mut());
+                    let last = last.filter(|last| last.ended == u64::MAX);
+                    let last = last.ok_or_else(|| {
+                        format!("session {session} was told of a transaction that it had not handed over")
+                    })?;
+                    (last.ended, last.outcome, last.events) = (at, outcome, events);
+                    if outcome == Outcome::Unknown {
+                        last.ended = u64::MAX;
+                    }
+                }
+            }
+        }
+        let mut transactions: Vec<Transaction> = sessions.into_values().flatten().collect();
+        transactions.sort_by_key(|transaction| transaction.began);
+        Ok(History { transactions })
+    }
+
+    /// How many transactions there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.transactions.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.transactions.is_empty()
+    }
+
+    /// The transactions, by the moments at which they were handed over.
+    #[must_use]
+    pub fn transactions(&self) -> &[Transaction] {
+        &self.transactions
+    }
+}
