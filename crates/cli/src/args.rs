@@ -69,7 +69,8 @@ pub(crate) enum Command {
     /// database in memory, with arguments as a benchmark chooses them.
     #[command(after_help = "\
 Classes of tatp: get-subscriber-data, get-new-destination, get-access-data, update-subscriber-data, update-location, \
-insert-call-forwarding, delete-call-forwarding.\nClasses of micro: read-local, read-multisite, update-local, update-multisite.")]
+insert-call-forwarding, delete-call-forwarding.\nClasses of micro: read-local, read-multisite, update-local, update-multisite.\n\
+Classes of tpcb: account-update, account-update-remote.")]
     Explain(ExplainArgs),
     /// Show what a database directory holds, and verify every checksum in it.
     ///
@@ -106,6 +107,11 @@ get-access-data, update-subscriber-data, update-location, insert-call-forwarding
     Tatp(TatpArgs),
     /// Read or update a few rows of 250 bytes, on one worker or on several.
     Micro(MicroArgs),
+    /// TPC-B: a bank. Each transaction updates an account, a teller and a branch, and appends to a history.
+    ///
+    /// It runs where the teller's branch is; a share of the accounts is of other branches, and maybe of other workers. The history
+    /// grows by some 70 bytes of memory per transaction.
+    Tpcb(crate::bench::tpcb::TpcbArgs),
     /// The limits of the machine: bare lookups, messages and increments, without any engine around them.
     Raw(RawArgs),
     /// How long a database takes to come back after its process has ended, compared with making it anew without logging.
@@ -351,7 +357,7 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The workload: `tatp` or `micro`.
+    /// The workload: `tatp`, `micro` or `tpcb`.
     #[arg(value_name = "WORKLOAD")]
     pub(crate) workload: String,
     /// The transaction class, or `all`.

@@ -10,6 +10,7 @@ use atrapos::RecordedFlow;
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::tatp::parameters::Mix;
 use atrapos_workloads::tatp::{SUBSCRIBERS_DEFAULT, Tatp};
+use atrapos_workloads::tpcb::{Tpcb, TpcbConfig};
 use atrapos_workloads::{KeyChoice, Workload, flows};
 use serde_json::json;
 
@@ -18,7 +19,7 @@ use crate::error::CliError;
 use crate::output;
 
 /// The workloads whose classes are known.
-const WORKLOADS: [&str; 2] = ["tatp", "micro"];
+const WORKLOADS: [&str; 3] = ["tatp", "micro", "tpcb"];
 
 /// Stands for every class of a workload.
 const ALL: &str = "all";
@@ -38,6 +39,10 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), CliError> {
             let both = [Kind::Read, Kind::Update].map(|kind| micro(kind).map_err(CliError::failed));
             let [read, update] = both;
             choose(args, &[read?, update?])?
+        }
+        "tpcb" => {
+            let tpcb = Tpcb::new(TpcbConfig { seed: SEED, ..TpcbConfig::default() });
+            choose(args, &[tpcb.map_err(CliError::failed)?])?
         }
         unknown => {
             return Err(CliError::bad_input(format!(

@@ -6,6 +6,7 @@
 //!
 //! - [`tatp`]: the Telecom Application Transaction Processing benchmark, complete.
 //! - [`micro`]: reads or updates of a few rows, local or multisite (`Islands §3.2`).
+//! - [`tpcb`]: TPC Benchmark B, a bank whose branches, tellers, accounts and history must agree.
 //! - [`experiment`]: workloads that change while they run, on a database that adapts and on one that does not.
 //! - [`torture`]: what a process runs that is killed again and again, and what must hold each time it comes back.
 //! - [`flows`](flows()): the flow graphs of a workload's transaction classes, recorded from its procedures.
@@ -16,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auditing;
 #[cfg(test)]
 mod chi_square;
 mod client;
@@ -32,6 +34,7 @@ mod recorder;
 mod room;
 pub mod tatp;
 pub mod torture;
+pub mod tpcb;
 mod workload;
 mod zipf;
 

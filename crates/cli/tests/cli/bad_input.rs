@@ -38,6 +38,9 @@ fn numbers_of_nothing_are_refused() {
         (&["bench", "micro", "--rows", "11", "--rows-per-site", "10"], "11 different rows"),
         (&["bench", "micro", "--multisite", "2"], "probability 2"),
         (&["bench", "micro", "--zipf", "nan"], "exponent NaN"),
+        (&["bench", "tpcb", "--branches", "0"], "0 branches"),
+        (&["bench", "tpcb", "--accounts-per-branch", "0"], "without accounts"),
+        (&["bench", "tpcb", "--remote", "1.5"], "share 1.5"),
         (&["bench", "raw", "--rows", "0"], "0 rows"),
         (&["bench", "raw", "--runs", "0"], "zero runs"),
     ] {
@@ -65,6 +68,7 @@ fn more_than_memory_holds_is_refused_with_what_it_holds() {
     for (arguments, unit) in [
         (&["bench", "tatp", "--subscribers", "900000000000"][..], "subscribers"),
         (&["bench", "micro", "--rows-per-site", "900000000000"], "rows"),
+        (&["bench", "tpcb", "--branches", "2000000000"], "branches"),
         (&["bench", "raw", "--rows", "4294967295"], "rows"),
     ] {
         let complaint = refused(arguments);

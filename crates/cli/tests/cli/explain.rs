@@ -52,6 +52,13 @@ fn the_microbenchmark_is_one_phase_of_rows() {
     }
 }
 
+#[test]
+fn tpcb_updates_three_rows_and_appends_one() {
+    for class in ["account-update", "account-update-remote"] {
+        insta::assert_snapshot!(class, explained(&["tpcb", class]));
+    }
+}
+
 /// The words of a graph in the language of Graphviz: names, quoted strings, arrows, and single other characters.
 fn words(graph: &str) -> Vec<String> {
     let mut words = Vec::new();

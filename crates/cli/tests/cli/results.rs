@@ -137,6 +137,28 @@ fn micro_reports_what_is_promised() {
 }
 
 #[test]
+fn tpcb_reports_what_is_promised() {
+    let (text, json) = benchmark("tpcb", &["--seed", "4"]);
+    assert_is_a_benchmark_result(&json, &["account-update", "account-update-remote"], 2);
+    for (key, value) in [("branches", 4.0), ("accounts_per_branch", 100.0), ("remote", 0.15), ("seed", 4.0)] {
+        assert_eq!(json["config"][key].as_f64(), Some(value), "{key}");
+    }
+    assert_eq!(json["load"]["rows"], 4 * 111);
+    assert!(text.contains("4 branches of 100 accounts, 15% remote"), "{text}");
+    for more in [
+        &["--clients", "2", "--durability", "none"][..],
+        &["--routing", "owner", "--remote", "0"],
+        &["--durability", "relaxed", "--remote", "1", "--static"],
+    ] {
+        let (_, json) = benchmark("tpcb", more);
+        assert_is_a_benchmark_result(&json, &["account-update", "account-update-remote"], 2);
+        if more.contains(&"owner") {
+            assert_eq!((&json["actions"]["remote"], &json["locks"]["entered"]), (&0.into(), &0.into()));
+        }
+    }
+}
+
+#[test]
 fn raw_reports_ten_numbers() {
     let (text, json) = benchmark("raw", &[]);
     assert_has(&json, &["commit", "machine", "config", "seconds", "raw"]);
@@ -200,6 +222,7 @@ fn help_is_worth_reading() {
             &["bench", "micro", "--help"],
             &["--multisite", "--zipf", "--rows-per-site", "--durability", "--dir"],
         ),
+        (&["bench", "tpcb", "--help"], &["--branches", "--remote", "history", "--durability", "--static"]),
         (&["inspect", "--help"], &["checksum", "--json", "Exit status 1"]),
         (&["backup", "--help"], &["restore", "while another process"]),
         (&["torture", "--help"], &["--kills", "--seed", "acknowledged"]),

@@ -38,6 +38,10 @@ pub(crate) fn quick<'a>(benchmark: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     match benchmark {
         "tatp" => arguments.extend(["--warmup", "0.05", "--workers", "2", "--subscribers", "300"]),
         "micro" => arguments.extend(["--warmup", "0.05", "--workers", "2", "--rows-per-site", "200"]),
+        "tpcb" => {
+            arguments.extend(["--warmup", "0.05", "--workers", "2", "--branches", "4"]);
+            arguments.extend(["--accounts-per-branch", "100"]);
+        }
         _ => arguments.extend(["--rows", "1000", "--lookups", "320", "--runs", "1"]),
     }
     arguments.extend(more);

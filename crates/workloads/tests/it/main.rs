@@ -6,3 +6,4 @@ mod micro;
 mod support;
 mod tatp;
 mod torture;
+mod tpcb;
