@@ -70,7 +70,8 @@ pub(crate) enum Command {
     #[command(after_help = "\
 Classes of tatp: get-subscriber-data, get-new-destination, get-access-data, update-subscriber-data, update-location, \
 insert-call-forwarding, delete-call-forwarding.\nClasses of micro: read-local, read-multisite, update-local, update-multisite.\n\
-Classes of tpcb: account-update, account-update-remote.")]
+Classes of tpcb: account-update, account-update-remote.\n\
+Classes of ycsb: read, update, insert, scan, read-modify-write; of several operations: read-only, read-write.")]
     Explain(ExplainArgs),
     /// Show what a database directory holds, and verify every checksum in it.
     ///
@@ -112,6 +113,11 @@ get-access-data, update-subscriber-data, update-location, insert-call-forwarding
     /// It runs where the teller's branch is; a share of the accounts is of other branches, and maybe of other workers. The history
     /// grows by some 70 bytes of memory per transaction.
     Tpcb(crate::bench::tpcb::TpcbArgs),
+    /// YCSB: reads, updates, insertions and scans of single records, or several of them per transaction.
+    #[command(after_help = "\
+Mixes: a (half reads, half updates), b (95% reads, 5% updates), c (reads), d (95% reads of the newest records, 5% insertions), \
+e (95% scans of up to 100 records, 5% insertions), f (half reads, half read-modify-writes).")]
+    Ycsb(crate::bench::ycsb::YcsbArgs),
     /// The limits of the machine: bare lookups, messages and increments, without any engine around them.
     Raw(RawArgs),
     /// How long a database takes to come back after its process has ended, compared with making it anew without logging.
@@ -357,7 +363,7 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The workload: `tatp`, `micro` or `tpcb`.
+    /// The workload: `tatp`, `micro`, `tpcb` or `ycsb`.
     #[arg(value_name = "WORKLOAD")]
     pub(crate) workload: String,
     /// The transaction class, or `all`.

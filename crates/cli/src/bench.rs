@@ -6,6 +6,7 @@
 //! audit fails.
 
 pub(crate) mod tpcb;
+pub(crate) mod ycsb;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -11,6 +11,9 @@ use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::tatp::parameters::Mix;
 use atrapos_workloads::tatp::{SUBSCRIBERS_DEFAULT, Tatp};
 use atrapos_workloads::tpcb::{Tpcb, TpcbConfig};
+use atrapos_workloads::ycsb::parameters::Mix as YcsbMix;
+use atrapos_workloads::ycsb::schema::Wide;
+use atrapos_workloads::ycsb::{Ycsb, YcsbConfig};
 use atrapos_workloads::{KeyChoice, Workload, flows};
 use serde_json::json;
 
@@ -19,7 +22,7 @@ use crate::error::CliError;
 use crate::output;
 
 /// The workloads whose classes are known.
-const WORKLOADS: [&str; 3] = ["tatp", "micro", "tpcb"];
+const WORKLOADS: [&str; 4] = ["tatp", "micro", "tpcb", "ycsb"];
 
 /// Stands for every class of a workload.
 const ALL: &str = "all";
@@ -43,6 +46,15 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), CliError> {
         "tpcb" => {
             let tpcb = Tpcb::new(TpcbConfig { seed: SEED, ..TpcbConfig::default() });
             choose(args, &[tpcb.map_err(CliError::failed)?])?
+        }
+        "ycsb" => {
+            // The classes of single operations, and those of sixteen.
+            let mix = YcsbMix::of_updates(0.5).map_err(CliError::failed)?;
+            let config = YcsbConfig { mix, seed: SEED, ..YcsbConfig::default() };
+            let [one, several] = [1, 16].map(|operations| {
+                Ycsb::<Wide>::new(YcsbConfig { operations, ..config.clone() }).map_err(CliError::failed)
+            });
+            choose(args, &[one?, several?])?
         }
         unknown => {
             return Err(CliError::bad_input(format!(

@@ -7,6 +7,7 @@
 //! - [`tatp`]: the Telecom Application Transaction Processing benchmark, complete.
 //! - [`micro`]: reads or updates of a few rows, local or multisite (`Islands §3.2`).
 //! - [`tpcb`]: TPC Benchmark B, a bank whose branches, tellers, accounts and history must agree.
+//! - [`ycsb`]: the Yahoo! Cloud Serving Benchmark, A to F, with one operation per transaction or several.
 //! - [`experiment`]: workloads that change while they run, on a database that adapts and on one that does not.
 //! - [`torture`]: what a process runs that is killed again and again, and what must hold each time it comes back.
 //! - [`flows`](flows()): the flow graphs of a workload's transaction classes, recorded from its procedures.
@@ -28,6 +29,7 @@ mod flows;
 mod keys;
 pub mod latency;
 pub mod micro;
+mod popularity;
 mod random;
 pub mod raw;
 mod recorder;
@@ -36,6 +38,7 @@ pub mod tatp;
 pub mod torture;
 pub mod tpcb;
 mod workload;
+pub mod ycsb;
 mod zipf;
 
 pub use client::{Client, Outside};

@@ -20,6 +20,8 @@ fn an_unknown_mix_is_refused_with_those_there_are() {
     for name in ["'fast'", "standard", "get-subscriber-data", "delete-call-forwarding"] {
         assert!(complaint.contains(name), "{complaint}");
     }
+    let complaint = refused(&["bench", "ycsb", "--mix", "g"]);
+    assert!(complaint.contains("'g'") && complaint.contains("a, b, c, d, e, f"), "{complaint}");
 }
 
 #[test]
@@ -41,6 +43,11 @@ fn numbers_of_nothing_are_refused() {
         (&["bench", "tpcb", "--branches", "0"], "0 branches"),
         (&["bench", "tpcb", "--accounts-per-branch", "0"], "without accounts"),
         (&["bench", "tpcb", "--remote", "1.5"], "share 1.5"),
+        (&["bench", "ycsb", "--rows", "0"], "0 rows"),
+        (&["bench", "ycsb", "--ops-per-txn", "0"], "0 operations"),
+        (&["bench", "ycsb", "--ops-per-txn", "6", "--rows", "5"], "6 operations"),
+        (&["bench", "ycsb", "--theta", "nan"], "exponent NaN"),
+        (&["bench", "ycsb", "--updates", "2"], "share 2"),
         (&["bench", "raw", "--rows", "0"], "0 rows"),
         (&["bench", "raw", "--runs", "0"], "zero runs"),
     ] {
@@ -69,6 +76,7 @@ fn more_than_memory_holds_is_refused_with_what_it_holds() {
         (&["bench", "tatp", "--subscribers", "900000000000"][..], "subscribers"),
         (&["bench", "micro", "--rows-per-site", "900000000000"], "rows"),
         (&["bench", "tpcb", "--branches", "2000000000"], "branches"),
+        (&["bench", "ycsb", "--rows", "2000000000"], "rows"),
         (&["bench", "raw", "--rows", "4294967295"], "rows"),
     ] {
         let complaint = refused(arguments);
@@ -146,6 +154,9 @@ fn what_cannot_be_parsed_exits_with_2_too() {
         &["bench", "tatp", "--clients", "2", "--sessions", "2"],
         &["bench", "micro", "--kind", "delete"],
         &["bench", "tatp", "--durability", "perhaps"],
+        &["bench", "ycsb", "--updates", "0.5", "--mix", "b"],
+        &["bench", "ycsb", "--record-shape", "9"],
+        &["bench", "ycsb", "--distribution", "normal"],
         &["inspect"],
         &["backup", "somewhere"],
         &["torture", "--kills", "-1"],

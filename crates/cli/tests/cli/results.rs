@@ -159,6 +159,40 @@ fn tpcb_reports_what_is_promised() {
 }
 
 #[test]
+fn ycsb_reports_what_is_promised() {
+    let single = ["read", "update", "insert", "scan", "read-modify-write"];
+    for (letter, distribution) in [("a", "zipf"), ("d", "latest"), ("e", "zipf"), ("f", "zipf")] {
+        let (text, json) = benchmark("ycsb", &["--mix", letter]);
+        assert_is_a_benchmark_result(&json, &single, 2);
+        assert_eq!(
+            (&json["config"]["mix"], &json["config"]["distribution"]),
+            (&letter.into(), &distribution.into())
+        );
+        assert_eq!(
+            (json["config"]["theta"].as_f64(), json["load"]["rows"].as_u64()),
+            (Some(0.99), Some(500))
+        );
+        assert!(
+            text.contains(&format!("mix {letter}, 500 rows of 10x100 bytes, {distribution} 0.99")),
+            "{text}"
+        );
+    }
+    for more in [
+        &["--updates", "0.5", "--ops-per-txn", "16", "--record-shape", "8", "--sessions", "16"][..],
+        &["--letter", "b", "--ops-per-txn", "4", "--order", "drawn", "--unscrambled", "--durability", "none"],
+        &["--updates", "0.1", "--ops-per-txn", "3", "--distribution", "uniform", "--routing", "owner"],
+        &["--mix", "d", "--ops-per-txn", "2", "--clients", "2", "--static"],
+    ] {
+        let (_, json) = benchmark("ycsb", more);
+        assert_is_a_benchmark_result(&json, &["read-only", "read-write"], 2);
+        assert_has(&json["config"], &["shares", "record_shape", "scrambled", "ops_per_txn", "order"]);
+        if more.contains(&"owner") {
+            assert_eq!((&json["actions"]["remote"], &json["locks"]["entered"]), (&0.into(), &0.into()));
+        }
+    }
+}
+
+#[test]
 fn raw_reports_ten_numbers() {
     let (text, json) = benchmark("raw", &[]);
     assert_has(&json, &["commit", "machine", "config", "seconds", "raw"]);
@@ -223,6 +257,10 @@ fn help_is_worth_reading() {
             &["--multisite", "--zipf", "--rows-per-site", "--durability", "--dir"],
         ),
         (&["bench", "tpcb", "--help"], &["--branches", "--remote", "history", "--durability", "--static"]),
+        (
+            &["bench", "ycsb", "--help"],
+            &["--theta", "10x100", "latest", "--ops-per-txn", "read-modify-writes"],
+        ),
         (&["inspect", "--help"], &["checksum", "--json", "Exit status 1"]),
         (&["backup", "--help"], &["restore", "while another process"]),
         (&["torture", "--help"], &["--kills", "--seed", "acknowledged"]),

@@ -42,6 +42,7 @@ pub(crate) fn quick<'a>(benchmark: &'a str, more: &[&'a str]) -> Vec<&'a str> {
             arguments.extend(["--warmup", "0.05", "--workers", "2", "--branches", "4"]);
             arguments.extend(["--accounts-per-branch", "100"]);
         }
+        "ycsb" => arguments.extend(["--warmup", "0.05", "--workers", "2", "--rows", "500"]),
         _ => arguments.extend(["--rows", "1000", "--lookups", "320", "--runs", "1"]),
     }
     arguments.extend(more);

@@ -7,3 +7,4 @@ mod support;
 mod tatp;
 mod torture;
 mod tpcb;
+mod ycsb;
