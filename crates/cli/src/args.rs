@@ -28,6 +28,8 @@ Examples:
   atrapos bench micro --kind update --multisite 0.2
                                              10-row updates, one in five across workers
   atrapos bench tatp --durability none       in memory only: what durability costs is the difference
+  atrapos bench ycsb --updates 0.5 --ops-per-txn 16
+                                             16 reads and updates of popular rows in each transaction
   atrapos bench raw                          what this machine can do without any engine
   atrapos experiment adapt-skew --svg skew.svg
                                              what a database makes of sudden skew, beside one that keeps its scheme
@@ -71,7 +73,8 @@ pub(crate) enum Command {
 Classes of tatp: get-subscriber-data, get-new-destination, get-access-data, update-subscriber-data, update-location, \
 insert-call-forwarding, delete-call-forwarding.\nClasses of micro: read-local, read-multisite, update-local, update-multisite.\n\
 Classes of tpcb: account-update, account-update-remote.\n\
-Classes of ycsb: read, update, insert, scan, read-modify-write; of several operations: read-only, read-write.")]
+Classes of ycsb: read, update, insert, scan, read-modify-write; of several operations: read-only, read-write.\n\
+Classes of smallbank: balance, deposit-checking, transact-savings, amalgamate, write-check, send-payment.")]
     Explain(ExplainArgs),
     /// Show what a database directory holds, and verify every checksum in it.
     ///
@@ -118,6 +121,13 @@ get-access-data, update-subscriber-data, update-location, insert-call-forwarding
 Mixes: a (half reads, half updates), b (95% reads, 5% updates), c (reads), d (95% reads of the newest records, 5% insertions), \
 e (95% scans of up to 100 records, 5% insertions), f (half reads, half read-modify-writes).")]
     Ycsb(crate::bench::ycsb::YcsbArgs),
+    /// SmallBank: six short transactions on the accounts of customers of whom some are very popular.
+    ///
+    /// What an account does not cover is an expected failure, as in TATP: a complete transaction that has changed nothing.
+    #[command(after_help = "\
+Mixes: standard (all six, 15/15/15/15/15/25 in a hundred), balance, deposit-checking, transact-savings, amalgamate, write-check, \
+send-payment.")]
+    Smallbank(crate::bench::smallbank::SmallBankArgs),
     /// The limits of the machine: bare lookups, messages and increments, without any engine around them.
     Raw(RawArgs),
     /// How long a database takes to come back after its process has ended, compared with making it anew without logging.
@@ -363,7 +373,7 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The workload: `tatp`, `micro`, `tpcb` or `ycsb`.
+    /// The workload: `tatp`, `micro`, `tpcb`, `ycsb` or `smallbank`.
     #[arg(value_name = "WORKLOAD")]
     pub(crate) workload: String,
     /// The transaction class, or `all`.

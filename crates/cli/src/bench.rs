@@ -5,6 +5,7 @@
 //! Everything that can be refused is refused before the database is loaded; what was measured is reported even when the
 //! audit fails.
 
+pub(crate) mod smallbank;
 pub(crate) mod tpcb;
 pub(crate) mod ycsb;
 

@@ -8,6 +8,7 @@ mod text;
 
 use atrapos::RecordedFlow;
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
+use atrapos_workloads::smallbank::{SmallBank, SmallBankConfig};
 use atrapos_workloads::tatp::parameters::Mix;
 use atrapos_workloads::tatp::{SUBSCRIBERS_DEFAULT, Tatp};
 use atrapos_workloads::tpcb::{Tpcb, TpcbConfig};
@@ -22,7 +23,7 @@ use crate::error::CliError;
 use crate::output;
 
 /// The workloads whose classes are known.
-const WORKLOADS: [&str; 4] = ["tatp", "micro", "tpcb", "ycsb"];
+const WORKLOADS: [&str; 5] = ["tatp", "micro", "tpcb", "ycsb", "smallbank"];
 
 /// Stands for every class of a workload.
 const ALL: &str = "all";
@@ -55,6 +56,10 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), CliError> {
                 Ycsb::<Wide>::new(YcsbConfig { operations, ..config.clone() }).map_err(CliError::failed)
             });
             choose(args, &[one?, several?])?
+        }
+        "smallbank" => {
+            let smallbank = SmallBank::new(SmallBankConfig { seed: SEED, ..SmallBankConfig::default() });
+            choose(args, &[smallbank.map_err(CliError::failed)?])?
         }
         unknown => {
             return Err(CliError::bad_input(format!(

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Bench { benchmark: BenchCommand::Micro(args) } => bench::micro(args),
         Command::Bench { benchmark: BenchCommand::Tpcb(args) } => bench::tpcb::tpcb(args),
         Command::Bench { benchmark: BenchCommand::Ycsb(args) } => bench::ycsb::ycsb(args),
+        Command::Bench { benchmark: BenchCommand::Smallbank(args) } => bench::smallbank::smallbank(args),
         Command::Bench { benchmark: BenchCommand::Raw(args) } => raw::raw(args),
         Command::Bench { benchmark: BenchCommand::Recovery(args) } => recovery::recovery(args),
         Command::Experiment(args) => experiment::experiment(args),

@@ -8,6 +8,7 @@
 //! - [`micro`]: reads or updates of a few rows, local or multisite (`Islands §3.2`).
 //! - [`tpcb`]: TPC Benchmark B, a bank whose branches, tellers, accounts and history must agree.
 //! - [`ycsb`]: the Yahoo! Cloud Serving Benchmark, A to F, with one operation per transaction or several.
+//! - [`smallbank`]: SmallBank, short transactions on popular customers, known to show write skew.
 //! - [`experiment`]: workloads that change while they run, on a database that adapts and on one that does not.
 //! - [`torture`]: what a process runs that is killed again and again, and what must hold each time it comes back.
 //! - [`flows`](flows()): the flow graphs of a workload's transaction classes, recorded from its procedures.
@@ -34,6 +35,7 @@ mod random;
 pub mod raw;
 mod recorder;
 mod room;
+pub mod smallbank;
 pub mod tatp;
 pub mod torture;
 pub mod tpcb;

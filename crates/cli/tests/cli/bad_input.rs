@@ -48,6 +48,11 @@ fn numbers_of_nothing_are_refused() {
         (&["bench", "ycsb", "--ops-per-txn", "6", "--rows", "5"], "6 operations"),
         (&["bench", "ycsb", "--theta", "nan"], "exponent NaN"),
         (&["bench", "ycsb", "--updates", "2"], "share 2"),
+        (&["bench", "smallbank", "--customers", "1"], "1 customers"),
+        (&["bench", "smallbank", "--theta", "nan"], "exponent NaN"),
+        (&["bench", "smallbank", "--hotspot", "0"], "0 customers"),
+        (&["bench", "smallbank", "--hotspot", "5", "--hotspot-share", "3"], "share 3"),
+        (&["bench", "smallbank", "--mix", "rob"], "'rob'"),
         (&["bench", "raw", "--rows", "0"], "0 rows"),
         (&["bench", "raw", "--runs", "0"], "zero runs"),
     ] {
@@ -77,6 +82,7 @@ fn more_than_memory_holds_is_refused_with_what_it_holds() {
         (&["bench", "micro", "--rows-per-site", "900000000000"], "rows"),
         (&["bench", "tpcb", "--branches", "2000000000"], "branches"),
         (&["bench", "ycsb", "--rows", "2000000000"], "rows"),
+        (&["bench", "smallbank", "--customers", "900000000000"], "customers"),
         (&["bench", "raw", "--rows", "4294967295"], "rows"),
     ] {
         let complaint = refused(arguments);
@@ -157,6 +163,8 @@ fn what_cannot_be_parsed_exits_with_2_too() {
         &["bench", "ycsb", "--updates", "0.5", "--mix", "b"],
         &["bench", "ycsb", "--record-shape", "9"],
         &["bench", "ycsb", "--distribution", "normal"],
+        &["bench", "smallbank", "--hotspot", "5", "--theta", "1"],
+        &["bench", "smallbank", "--hotspot-share", "0.5"],
         &["inspect"],
         &["backup", "somewhere"],
         &["torture", "--kills", "-1"],

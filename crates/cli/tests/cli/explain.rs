@@ -72,6 +72,15 @@ fn operations_of_ycsb_are_one_action_each_and_several_are_one_phase() {
     }
 }
 
+#[test]
+fn the_classes_of_smallbank_as_people_see_them() {
+    for class in
+        ["balance", "deposit-checking", "transact-savings", "amalgamate", "write-check", "send-payment"]
+    {
+        insta::assert_snapshot!(class, explained(&["smallbank", class]));
+    }
+}
+
 /// The words of a graph in the language of Graphviz: names, quoted strings, arrows, and single other characters.
 fn words(graph: &str) -> Vec<String> {
     let mut words = Vec::new();

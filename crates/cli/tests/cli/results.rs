@@ -193,6 +193,28 @@ fn ycsb_reports_what_is_promised() {
 }
 
 #[test]
+fn smallbank_reports_what_is_promised() {
+    let classes =
+        ["balance", "deposit-checking", "transact-savings", "amalgamate", "write-check", "send-payment"];
+    let (text, json) = benchmark("smallbank", &["--seed", "2"]);
+    assert_is_a_benchmark_result(&json, &classes, 2);
+    assert_eq!((json["config"]["theta"].as_f64(), json["load"]["rows"].as_u64()), (Some(0.99), Some(900)));
+    assert!(text.contains("300 customers, mix standard, Zipf 0.99"), "{text}");
+    for more in [
+        &["--hotspot", "10", "--hotspot-share", "0.5", "--durability", "none"][..],
+        &["--theta", "0", "--mix", "send-payment", "--clients", "2", "--static"],
+        &["--routing", "owner", "--durability", "relaxed"],
+    ] {
+        let (text, json) = benchmark("smallbank", more);
+        assert_is_a_benchmark_result(&json, &classes, 2);
+        if more.contains(&"--hotspot") {
+            assert_eq!((&json["config"]["hotspot"], &json["config"]["theta"]), (&10.into(), &Value::Null));
+            assert!(text.contains("50% of requests to 10"), "{text}");
+        }
+    }
+}
+
+#[test]
 fn raw_reports_ten_numbers() {
     let (text, json) = benchmark("raw", &[]);
     assert_has(&json, &["commit", "machine", "config", "seconds", "raw"]);
@@ -261,6 +283,7 @@ fn help_is_worth_reading() {
             &["bench", "ycsb", "--help"],
             &["--theta", "10x100", "latest", "--ops-per-txn", "read-modify-writes"],
         ),
+        (&["bench", "smallbank", "--help"], &["--theta", "--hotspot", "--customers", "transact-savings"]),
         (&["inspect", "--help"], &["checksum", "--json", "Exit status 1"]),
         (&["backup", "--help"], &["restore", "while another process"]),
         (&["torture", "--help"], &["--kills", "--seed", "acknowledged"]),

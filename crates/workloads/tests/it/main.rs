@@ -3,6 +3,7 @@
 
 mod flows;
 mod micro;
+mod smallbank;
 mod support;
 mod tatp;
 mod torture;
