@@ -47,11 +47,14 @@ impl Permutation {
     }
 }
 
+/// Distributions by their number of ranks.
+type ByRanks = Vec<(u64, Arc<Zipf>)>;
+
 /// Distributions that have been made, by number of ranks: making one takes longer than many draws, and clients can share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Zipfs {
     theta: f64,
-    made: Arc<Mutex<Vec<(u64, Arc<Zipf>)>>>,
+    made: Arc<Mutex<ByRanks>>,
 }
 
 impl Zipfs {

@@ -15,9 +15,9 @@ pub mod procedures;
 pub mod schema;
 
 use std::hint::black_box;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, Tx};
+use atrapos_runtime::Clock;
 use atrapos_runtime::rng::Seed;
 
 use crate::client::Client;
@@ -127,6 +127,7 @@ pub const REMOTE: ClassId = ClassId(1);
 pub struct TpcbState {
     tables: Tables,
     parameters: Parameters,
+    clock: Clock,
 }
 
 /// Keeps the seeds of clients apart from those of other workloads.
@@ -194,21 +195,21 @@ impl Workload for Tpcb {
         };
         let random = Random::of_stream(Seed(seed).derive(CLIENT_STREAM).0, stream);
         let parameters = Parameters::new(branches, accounts_per_branch, remote, own, random);
-        Ok(TpcbState { tables, parameters })
+        Ok(TpcbState { tables, parameters, clock: Clock::real() })
     }
 
     #[inline]
     async fn transaction<C: Client>(client: &C, state: &mut TpcbState) -> (ClassId, Result<Outcome, Abort>) {
-        let (tables, request) = (state.tables, state.parameters.next());
+        let (tables, request) = (state.tables, state.parameters.request());
         // Home is the teller's branch. The account is looked up on the way there if it is of that branch, too.
         let (class, route) = if request.is_remote() {
             (REMOTE, tables.branch.at(&request.b_id))
         } else {
             (LOCAL, tables.account.at(&request.account))
         };
-        let time_us = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_micros() as u64);
+        let time_ns = state.clock.ns(state.clock.now());
         let update =
-            async move |tx: &mut Tx<'_>| procedures::account_update(tx, tables, request, time_us).await;
+            async move |tx: &mut Tx<'_>| procedures::account_update(tx, tables, request, time_ns).await;
         let outcome = client.run(&route, update).await;
         (
             class,

@@ -52,7 +52,7 @@ impl Parameters {
 
     /// The next request.
     #[inline]
-    pub fn next(&mut self) -> Request {
+    pub fn request(&mut self) -> Request {
         let b_id = self.own.nth(self.random.below(self.own.len()));
         let t_id = self.random.small(u32::from(TELLERS)) as u8;
         let is_remote = self.remote > 0.0 && self.branches > 1 && self.random.unit() < self.remote;
@@ -84,7 +84,7 @@ mod tests {
         let (mut branches, mut tellers, mut accounts, mut of_branches) = ([0; 5], [0; 10], [0; 20], [0; 5]);
         let (mut remotes, mut deltas) = ([0; 2], [0; 10]);
         for _ in 0..100_000 {
-            let request = parameters.next();
+            let request = parameters.request();
             branches[request.b_id as usize] += 1;
             tellers[usize::from(request.t_id)] += 1;
             of_branches[request.account.0 as usize] += 1;
@@ -105,11 +105,11 @@ mod tests {
     fn other_branches_are_all_alike_and_never_the_own() {
         let mut all_remote = parameters(5, 1.0, (2, 2), 22);
         let mut counts = [0; 5];
-        (0..50_000).for_each(|_| counts[all_remote.next().account.0 as usize] += 1);
+        (0..50_000).for_each(|_| counts[all_remote.request().account.0 as usize] += 1);
         assert_eq!(counts[2], 0);
         assert_fits("other branches", &[counts[0], counts[1], counts[3], counts[4]], &[0.25; 4]);
         for mut only_local in [parameters(1, 1.0, (0, 0), 23), parameters(9, 0.0, (0, 8), 24)] {
-            assert!((0..1000).all(|_| !only_local.next().is_remote()));
+            assert!((0..1000).all(|_| !only_local.request().is_remote()));
         }
     }
 
@@ -117,7 +117,7 @@ mod tests {
     fn requests_repeat_by_seed() {
         let draw = |seed| {
             let mut parameters = parameters(7, 0.5, (0, 6), seed);
-            (0..100).map(|_| parameters.next()).collect::<Vec<_>>()
+            (0..100).map(|_| parameters.request()).collect::<Vec<_>>()
         };
         assert_eq!(draw(3), draw(3));
         assert_ne!(draw(3), draw(4));

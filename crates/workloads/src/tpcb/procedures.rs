@@ -22,7 +22,7 @@ pub async fn account_update(
     tx: &mut Tx<'_>,
     tables: Tables,
     request: Request,
-    time_us: u64,
+    time_ns: u64,
 ) -> Result<i64, Abort> {
     let Request { b_id, t_id, account, delta } = request;
     let put = move |row: &mut super::schema::Account| {
@@ -48,7 +48,7 @@ pub async fn account_update(
         account_branch: account.0,
         account: account.1,
         delta: delta as i32,
-        time_us,
+        time_ns,
         filler: History::FILLER,
     };
     tx.run(tables.history.insert((b_id, t_id, entry), row)).await?;

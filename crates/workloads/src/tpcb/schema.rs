@@ -72,8 +72,8 @@ row! {
         pub account: u32,
         /// What was put on the account.
         pub delta: i32,
-        /// When the client asked for it, in microseconds since 1970.
-        pub time_us: u64,
+        /// When the client asked for it, in nanoseconds on the clock of its machine.
+        pub time_ns: u64,
         /// Never changed.
         pub filler: [u8; HISTORY_FILLER],
     }

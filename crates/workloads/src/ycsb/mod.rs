@@ -253,7 +253,7 @@ impl<R: Record> Workload for Ycsb<R> {
             return several(client, state).await;
         }
         let (table, keys) = (state.table, state.keys);
-        let Op { kind, key, detail } = state.parameters.next();
+        let Op { kind, key, detail } = state.parameters.op();
         let route = table.at(&key);
         let missing = || Abort::user(procedures::NO_RECORD);
         let outcome = match kind {

@@ -272,7 +272,7 @@ impl Parameters {
 
     /// The next operation of a transaction that has no other.
     #[inline]
-    pub fn next(&mut self) -> Op {
+    pub fn op(&mut self) -> Op {
         let kind = self.kind();
         let key = if kind == Kind::Insert { self.insertion(self.inserted) } else { self.existing() };
         Op { kind, key, detail: self.detail(kind) }
@@ -350,7 +350,7 @@ mod tests {
             let mut parameters = parameters(&mix, mix.distribution(), 1000, true);
             let (mut kinds, mut details) = ([0; 5], [0; 100]);
             for _ in 0..100_000 {
-                let op = parameters.next();
+                let op = parameters.op();
                 kinds[op.kind as usize] += 1;
                 match op.kind {
                     Kind::Scan => details[op.detail as usize - 1] += 1,
@@ -401,7 +401,7 @@ mod tests {
             parameters.committed(insertions);
             let mut counts = vec![0; shares_by_age(rows).len()];
             for _ in 0..100_000 {
-                let age = ages[&parameters.next().key];
+                let age = ages[&parameters.op().key];
                 counts[(age + 1).ilog2() as usize] += 1;
             }
             assert_fits("ages", &counts, &shares_by_age(rows));
@@ -412,12 +412,12 @@ mod tests {
     fn insertions_go_everywhere_and_are_forgotten_unless_committed() {
         let insert = Mix::only(Kind::Insert);
         let mut parameters = parameters(&insert, Distribution::Zipf, 1000, true);
-        let first = parameters.next();
-        assert_eq!(parameters.next(), first, "it was not committed");
+        let first = parameters.op();
+        assert_eq!(parameters.op(), first, "it was not committed");
         let mut tenths = [0; 10];
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..10_000 {
-            let key = parameters.next().key;
+            let key = parameters.op().key;
             assert!(seen.insert(key));
             tenths[((key >> parameters.keys.shift()) / 100) as usize] += 1;
             parameters.committed(1);

@@ -109,7 +109,7 @@ fn the_transaction_does_what_the_specification_says() {
     let (branch, teller, account, entry) = db.run(tables.branch.at(&1), read).expect("a read");
     assert_eq!((branch, teller, account), (Some(-998_999), Some((-998_999, 3)), Some(-999_999)));
     let expected =
-        History { account_branch: 5, account: 7, delta: -999_999, time_us: 77, filler: History::FILLER };
+        History { account_branch: 5, account: 7, delta: -999_999, time_ns: 77, filler: History::FILLER };
     assert_eq!(entry, Some(expected));
     for nobody in [
         Request { b_id: 6, ..local },
