@@ -12,7 +12,7 @@ use atrapos_workloads::smallbank::{SmallBank, SmallBankConfig};
 use atrapos_workloads::tatp::parameters::Mix;
 use atrapos_workloads::tatp::{SUBSCRIBERS_DEFAULT, Tatp};
 use atrapos_workloads::tpcb::{Tpcb, TpcbConfig};
-use atrapos_workloads::ycsb::parameters::Mix as YcsbMix;
+use atrapos_workloads::ycsb::mix::Mix as YcsbMix;
 use atrapos_workloads::ycsb::schema::Wide;
 use atrapos_workloads::ycsb::{Ycsb, YcsbConfig};
 use atrapos_workloads::{KeyChoice, Workload, flows};

@@ -1,5 +1,5 @@
-//! Actions of two kinds in one phase: all of them in [`Tx::join_all`](crate::Tx::join_all)'s one order, and one message for all that
-//! go to the same owner.
+//! Actions of two kinds in one phase: all of them in [`Tx::join_all`](crate::Tx::join_all)'s one order, and one message
+//! for all that go to the same owner.
 //!
 //! Owns: the operation that is one of two. Never: does anything that neither of them does.
 

@@ -10,8 +10,8 @@ use crate::workload::AuditError;
 /// Rows audited in one transaction: bounds both memory and the pause of the worker.
 pub(crate) const SLICE: u64 = 1024;
 
-/// Runs `body` on every worker that owns some of the keys from `first` to `last`, as leading parts of the keys of `table`, with
-/// those it owns. Returns what they returned.
+/// Runs `body` on every worker that owns some of the keys from `first` to `last`, as leading parts of the keys of
+/// `table`, with those it owns. Returns what they returned.
 ///
 /// # Errors
 /// The first error of any of them, when all have ended.

@@ -1,11 +1,12 @@
-//! How popular the records of a set are: all alike, or by Zipf's distribution over them, with the popular ones side by side or spread.
+//! How popular the records of a set are: all alike, or by Zipf's distribution over them, with the popular ones side by
+//! side or spread.
 //!
 //! Owns: the order of popularity. Never: knows what a record is; records are numbers from 0.
 //!
-//! Zipf's distribution is over ranks, and rank 1 is the most popular. Which record has it? *Scrambled*, as in YCSB, popular records are
-//! spread over all of them; where YCSB hashes the rank, with collisions, ranks are permuted here, so that every record has one
-//! rank and the distribution is Zipf's exactly. *Unscrambled*, record 0 is the most popular, and popular records are neighbours: on
-//! few workers, or one.
+//! Zipf's distribution is over ranks, and rank 1 is the most popular. Which record has it? *Scrambled*, as in YCSB,
+//! popular records are spread over all of them; where YCSB hashes the rank, with collisions, ranks are permuted here,
+//! so that every record has one rank and the distribution is Zipf's exactly. *Unscrambled*, record 0 is the most
+//! popular, and popular records are neighbours: on few workers, or one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,7 +34,8 @@ impl Permutation {
     pub(crate) fn of(&self, number: u64) -> u64 {
         let mut number = number;
         loop {
-            // Each step is a permutation of the numbers up to the mask: adding, multiplying by an odd number, shifting into itself.
+            // Each step is a permutation of the numbers up to the mask: adding, multiplying by an odd number, shifting
+            // into itself.
             number = number.wrapping_add(0x5851_f42d_4c95_7f2d) & self.mask;
             number = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) & self.mask;
             number ^= number >> self.shift;
@@ -50,7 +52,8 @@ impl Permutation {
 /// Distributions by their number of ranks.
 type ByRanks = Vec<(u64, Arc<Zipf>)>;
 
-/// Distributions that have been made, by number of ranks: making one takes longer than many draws, and clients can share it.
+/// Distributions that have been made, by number of ranks: making one takes longer than many draws, and clients can
+/// share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Zipfs {
     theta: f64,

@@ -2,7 +2,7 @@
 //!
 //! Owns: names, defaults and help texts of YCSB. Never: runs anything ([`super::run`] does).
 
-use atrapos_workloads::ycsb::parameters::{Distribution, Kind, Mix};
+use atrapos_workloads::ycsb::mix::{Distribution, Kind, Mix};
 use atrapos_workloads::ycsb::procedures::Order;
 use atrapos_workloads::ycsb::schema::{Narrow, Record, Wide};
 use atrapos_workloads::ycsb::{ROWS_DEFAULT, THETA_DEFAULT, Ycsb, YcsbConfig};

@@ -2,9 +2,9 @@
 //!
 //! Owns: the rules. Never: changes anything.
 //!
-//! Every customer has an account of the right name, savings and checking; no savings account is below zero; and what all customers have
-//! together is what they had at first and what committed transactions have put in, less what they have taken out, penalties
-//! included.
+//! Every customer has an account of the right name, savings and checking; no savings account is below zero; and what
+//! all customers have together is what they had at first and what committed transactions have put in, less what they
+//! have taken out, penalties included.
 
 use std::ops::ControlFlow;
 

@@ -1,14 +1,15 @@
-//! SmallBank: customers with savings and checking accounts, and short transactions that crowd on popular customers (Alomari, Cahill,
-//! Fekete and Röhm, ICDE 2008; `SendPayment` and the mix as in H-Store).
+//! SmallBank: customers with savings and checking accounts, and short transactions that crowd on popular customers
+//! (Alomari, Cahill, Fekete and Röhm, ICDE 2008; `SendPayment` and the mix as in H-Store).
 //!
-//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], what clients ask for ([`parameters`]), what
-//! the transactions do ([`procedures`]) and the proof that they did (`audit`).
+//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], what clients ask for
+//! ([`parameters`]), what the transactions do ([`procedures`]) and the proof that they did (`audit`).
 //!
-//! It was made to show what goes wrong below serializability: `WriteCheck` decides by a sum of which it writes one part, while
+//! It was made to show what goes wrong below serializability: `WriteCheck` decides by a sum of which it writes one
+//! part, while
 //! `TransactSavings` writes the other.
 //!
-//! Amounts are drawn from one cent to 100 dollars, and `TransactSavings` takes out as often as it puts in. What an account does not
-//! cover is an expected failure: a complete transaction that has changed nothing.
+//! Amounts are drawn from one cent to 100 dollars, and `TransactSavings` takes out as often as it puts in. What an
+//! account does not cover is an expected failure: a complete transaction that has changed nothing.
 
 mod audit;
 pub mod parameters;

@@ -38,7 +38,8 @@ impl Class {
     pub const NAMES: [&'static str; 6] =
         ["balance", "deposit-checking", "transact-savings", "amalgamate", "write-check", "send-payment"];
 
-    /// Share of each in the standard mix, in percent: that of H-Store, which added `SendPayment` to the five of the original.
+    /// Share of each in the standard mix, in percent: that of H-Store, which added `SendPayment` to the five of the
+    /// original.
     pub const STANDARD_PERCENT: [u8; 6] = [15, 15, 15, 15, 15, 25];
 
     /// The class's name.

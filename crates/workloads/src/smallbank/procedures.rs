@@ -2,15 +2,16 @@
 //!
 //! Owns: what each reads and writes, and its rules. Never: draws a random number.
 //!
-//! Each begins with the customers' names, as in the original. What is asked for of a customer who is not there changes nothing and is
-//! answered so. A transaction that would break a rule aborts, also as in the original.
+//! Each begins with the customers' names, as in the original. What is asked for of a customer who is not there changes
+//! nothing and is answered so. A transaction that would break a rule aborts, also as in the original.
 //!
 //! # Order of access
 //!
-//! A row that may be written is locked for that at once. All transactions access savings before checking accounts, and rows of two
-//! customers in one phase, which the engine runs in the order of owners, tables and keys. So they wait for each other, but never in
-//! a cycle, however popular a customer is. `Amalgamate` learns what to put on the second customer's account from the first one's: it
-//! takes the lock of the second one's in the same phase, and puts the money there in the next.
+//! A row that may be written is locked for that at once. All transactions access savings before checking accounts, and
+//! rows of two customers in one phase, which the engine runs in the order of owners, tables and keys. So they wait for
+//! each other, but never in a cycle, however popular a customer is. `Amalgamate` learns what to put on the second
+//! customer's account from the first one's: it takes the lock of the second one's in the same phase, and puts the money
+//! there in the next.
 
 use atrapos::{Abort, Tx};
 
@@ -71,8 +72,8 @@ pub async fn deposit_checking(
     deposited.map(|()| true).ok_or_else(no_account)
 }
 
-/// `TransactSavings`: puts `amount` on a customer's savings account, or takes it out when it is below zero. Returns whether there is
-/// such a customer.
+/// `TransactSavings`: puts `amount` on a customer's savings account, or takes it out when it is below zero. Returns
+/// whether there is such a customer.
 ///
 /// # Errors
 /// As [`Tx::run`]; also when less than nothing would be left.
@@ -91,7 +92,8 @@ pub async fn transact_savings(
     if left < 0 { Err(Abort::user(NOT_COVERED)) } else { Ok(true) }
 }
 
-/// `Amalgamate`: moves all that the first customer has to the second one's checking account. Returns whether there are such customers.
+/// `Amalgamate`: moves all that the first customer has to the second one's checking account. Returns whether there are
+/// such customers.
 ///
 /// # Errors
 /// As [`Tx::run`].
@@ -112,8 +114,8 @@ pub async fn amalgamate(tx: &mut Tx<'_>, tables: Tables, names: (Name, Name)) ->
     Ok(true)
 }
 
-/// `WriteCheck`: takes `amount` from a customer's checking account, and [`PENALTY`] more if both accounts together do not cover it.
-/// Returns what was taken, if there is such a customer.
+/// `WriteCheck`: takes `amount` from a customer's checking account, and [`PENALTY`] more if both accounts together do
+/// not cover it. Returns what was taken, if there is such a customer.
 ///
 /// # Errors
 /// As [`Tx::run`].
@@ -134,7 +136,8 @@ pub async fn write_check(
     tx.update(tables.checking, customer, write).await?.map(Some).ok_or_else(no_account)
 }
 
-/// `SendPayment`: moves `amount` from the first customer's checking account to the second one's. Returns whether there are such customers.
+/// `SendPayment`: moves `amount` from the first customer's checking account to the second one's. Returns whether there
+/// are such customers.
 ///
 /// # Errors
 /// As [`Tx::run`]; also when the first one's checking account does not cover it.

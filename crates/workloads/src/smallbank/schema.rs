@@ -2,8 +2,9 @@
 //!
 //! Owns: the tables' types and their population. Never: changes a balance.
 //!
-//! Accounts are found by the customer's name and lead to the customer's number; savings and checking accounts are found by that number.
-//! Both families of tables are cut at the same customers, so that at first whatever is a customer's is on one worker.
+//! Accounts are found by the customer's name and lead to the customer's number; savings and checking accounts are found
+//! by that number. Both families of tables are cut at the same customers, so that at first whatever is a customer's is
+//! on one worker.
 //!
 //! Money is in cents.
 

@@ -6,11 +6,11 @@
 //!
 //! - the balance of every branch is the sum of those of its tellers;
 //! - the balance of every teller is the sum of its entries in the history, which are numbered without a gap;
-//! - the balances of all branches, of all tellers, of all accounts, and all amounts in the history have one sum, and it is what
-//!   committed transactions were asked to put on accounts;
+//! - the balances of all branches, of all tellers, of all accounts, and all amounts in the history have one sum, and it
+//!   is what committed transactions were asked to put on accounts;
 //! - the history has one entry per committed transaction;
-//! - every entry was put on the account that it names. Accounts are not compared with their entries one by one, which are spread over
-//!   all workers: both sides are multiplied by a random-looking number of the account and summed up;
+//! - every entry was put on the account that it names. Accounts are not compared with their entries one by one, which
+//!   are spread over all workers: both sides are multiplied by a random-looking number of the account and summed up;
 //! - every row is there, with its filler, and the engine's own proof ([`Database::verify`]) succeeds.
 
 use std::ops::ControlFlow;
@@ -141,8 +141,8 @@ async fn audit_branch(
     Ok(sums.plus(audit_accounts(session, tables, b_id, accounts).await?))
 }
 
-/// What a walk over numbered rows has found: the number that must come next, the sums so far, and what is wrong with the row of that
-/// number.
+/// What a walk over numbered rows has found: the number that must come next, the sums so far, and what is wrong with
+/// the row of that number.
 type Walked = (u64, Sums, Option<&'static str>);
 
 /// Takes in row number `number`; what is wrong with it stops the walk.

@@ -1,13 +1,14 @@
-//! TPC Benchmark B (revision 2.0): a bank of branches, tellers and accounts, and one transaction that updates one of each and appends
-//! to a history.
+//! TPC Benchmark B (revision 2.0): a bank of branches, tellers and accounts, and one transaction that updates one of
+//! each and appends to a history.
 //!
-//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], what clients ask for ([`parameters`]), what
-//! the transaction does ([`procedures`]) and the proof that it did (`audit`).
+//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], what clients ask for
+//! ([`parameters`]), what the transaction does ([`procedures`]) and the proof that it did (`audit`).
 //!
-//! The transaction runs at the branch of its teller. In 15 of a hundred (or any other share) the account is one of another branch, which
-//! may be another worker's; these *remote* transactions are a class of their own in results.
+//! The transaction runs at the branch of its teller. In 15 of a hundred (or any other share) the account is one of
+//! another branch, which may be another worker's; these *remote* transactions are a class of their own in results.
 //!
-//! The history grows with every transaction and is never cleared: a long run needs memory for it, some 70 bytes per transaction.
+//! The history grows with every transaction and is never cleared: a long run needs memory for it, some 70 bytes per
+//! transaction.
 
 mod audit;
 pub mod parameters;

@@ -43,8 +43,8 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Draws from `random` tellers of the branches in `own`. With the probability `remote` the account is one of another branch,
-    /// of `branches` with `accounts` each; with a single branch there is no other.
+    /// Draws from `random` tellers of the branches in `own`. With the probability `remote` the account is one of
+    /// another branch, of `branches` with `accounts` each; with a single branch there is no other.
     #[must_use]
     pub fn new(branches: u64, accounts: u32, remote: f64, own: KeySet, random: Random) -> Parameters {
         Parameters { branches, accounts, remote, own, random }

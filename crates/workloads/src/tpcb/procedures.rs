@@ -2,8 +2,9 @@
 //!
 //! Owns: what it reads and writes, in the order of the specification (clause 1.2). Never: draws a random number.
 //!
-//! The account comes first, as in the specification. That is as it should be here, too: an account of another worker is the one
-//! thing the transaction may have to wait for, and while it does it holds nothing that others want as often as they want a branch.
+//! The account comes first, as in the specification. That is as it should be here, too: an account of another worker is
+//! the one thing the transaction may have to wait for, and while it does it holds nothing that others want as often as
+//! they want a branch.
 
 use atrapos::{Abort, Tx};
 
@@ -13,8 +14,8 @@ use super::schema::{History, Tables};
 /// Why the transaction aborts that does not find a row.
 pub const NO_ROW: &str = "the branch, teller or account is not there";
 
-/// `AccountUpdate`: puts money on an account, counts it as the teller's and the branch's, enters it in the history, and returns the
-/// new balance of the account.
+/// `AccountUpdate`: puts money on an account, counts it as the teller's and the branch's, enters it in the history, and
+/// returns the new balance of the account.
 ///
 /// # Errors
 /// As [`Tx::run`]; also when the account, teller or branch is not there.

@@ -2,20 +2,21 @@
 //!
 //! Owns: the tables' types. Never: says what is in them after a transaction.
 //!
-//! All keys begin with the branch, and all tables are of one family: whatever belongs to a branch is on one worker. Branches are
-//! declared first, so that partitions are cut between branches and never within one.
+//! All keys begin with the branch, and all tables are of one family: whatever belongs to a branch is on one worker.
+//! Branches are declared first, so that partitions are cut between branches and never within one.
 //!
 //! # History
 //!
-//! The specification wants a row appended to the history by every transaction. A common counter would be the one thing all
-//! transactions write, on whatever worker they are. Here each teller counts its own entries, in the row that the transaction
-//! updates anyway, and the key of an entry is the branch, the teller and that count. So appending costs no lock and no message of
-//! its own, goes to the right end of a teller's entries, and the auditor knows which entries there must be.
+//! The specification wants a row appended to the history by every transaction. A common counter would be the one thing
+//! all transactions write, on whatever worker they are. Here each teller counts its own entries, in the row that the
+//! transaction updates anyway, and the key of an entry is the branch, the teller and that count. So appending costs no
+//! lock and no message of its own, goes to the right end of a teller's entries, and the auditor knows which entries
+//! there must be.
 //!
 //! # Sizes
 //!
-//! Rows are filled up so that key and row together have the bytes that the specification asks for at least: 100, and 50 for the
-//! history.
+//! Rows are filled up so that key and row together have the bytes that the specification asks for at least: 100, and 50
+//! for the history.
 
 use atrapos::{Database, Schema, SchemaError, Table, TableRef, row};
 

@@ -2,16 +2,16 @@
 //!
 //! Owns: the rules. Never: changes anything.
 //!
-//! Every loaded record is there; every record, loaded or inserted, has a content that writes of its key make; and what all records say of
-//! how often they were written, with one for each that was inserted, is the number of writes that committed transactions have
-//! made. Insertions that were transactions of their own are counted by themselves, too.
+//! Every loaded record is there; every record, loaded or inserted, has a content that writes of its key make; and what
+//! all records say of how often they were written, with one for each that was inserted, is the number of writes that
+//! committed transactions have made. Insertions that were transactions of their own are counted by themselves, too.
 
 use std::ops::ControlFlow;
 
 use atrapos::{Database, KeyRange, Session, Table, TableRef, Tx};
 
 use super::Ycsb;
-use super::parameters::Kind;
+use super::mix::Kind;
 use super::schema::{Keys, Record};
 use crate::auditing::{by_owners, slices};
 use crate::keys::KeySet;

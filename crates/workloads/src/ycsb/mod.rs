@@ -1,14 +1,18 @@
 //! YCSB, the Yahoo! Cloud Serving Benchmark: core workloads A to F, one operation per transaction or several.
 //!
-//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`] (records of two shapes, keys), what clients ask
-//! for ([`parameters`]), what operations do ([`procedures`]) and the proof that they did (`audit`).
+//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`] (records of two shapes, keys), what
+//! clients ask for ([`mix`], [`parameters`]), what operations do ([`procedures`]) and the proof that they did
+//! (`audit`).
 //!
-//! Records are ten columns of 100 bytes, as in YCSB, or one of 8, as in the paper on virtual domains. An update writes one column.
+//! Records are ten columns of 100 bytes, as in YCSB, or one of 8, as in the paper on virtual domains. An update writes
+//! one column.
 //!
-//! With one operation per transaction every kind of operation is a class of its own. Transactions of several operations, as research
-//! engines run them, are of two classes, with and without writes; see [`procedures`] for the order in which they access their records.
+//! With one operation per transaction every kind of operation is a class of its own. Transactions of several
+//! operations, as research engines run them, are of two classes, with and without writes; see [`procedures`] for the
+//! order in which they access their records.
 
 mod audit;
+pub mod mix;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
@@ -28,7 +32,8 @@ use crate::random::Random;
 use crate::recorder::Ledger;
 use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
-use parameters::{Distribution, Kind, Mix, Op, Parameters, Setting};
+use mix::{Distribution, Kind, Mix};
+use parameters::{Op, Parameters, Setting};
 use procedures::Order;
 use schema::{Keys, Record};
 
@@ -110,7 +115,8 @@ pub struct Ycsb<R> {
 impl<R: Record> Ycsb<R> {
     /// The benchmark so configured.
     ///
-    /// A database takes insertions of the clones of one value only: another value's clients would insert the same keys again.
+    /// A database takes insertions of the clones of one value only: another value's clients would insert the same keys
+    /// again.
     ///
     /// # Errors
     /// What cannot be, and what could.

@@ -4,19 +4,21 @@
 //!
 //! # Several operations in one transaction
 //!
-//! In order of their keys ([`Order::Sorted`]), they run as one phase: in the order of owners and keys in which all transactions run
-//! theirs, so that no two ever wait for each other in a cycle, with one message to each owner. As they were drawn ([`Order::Drawn`]), they
-//! run one after the other, each waited for before the next begins, as those of somebody who decides step by step; then transactions that
-//! write do close cycles, which are broken by running one of them again.
+//! In order of their keys ([`Order::Sorted`]), they run as one phase: in the order of owners and keys in which all
+//! transactions run theirs, so that no two ever wait for each other in a cycle, with one message to each owner. As they
+//! were drawn ([`Order::Drawn`]), they run one after the other, each waited for before the next begins, as those of
+//! somebody who decides step by step; then transactions that write do close cycles, which are broken by running one of
+//! them again.
 //!
-//! Either way a record that is to be written is locked for that at once, also if it is read first: nobody waits for a lock to become
-//! a stronger one.
+//! Either way a record that is to be written is locked for that at once, also if it is read first: nobody waits for a
+//! lock to become a stronger one.
 
 use std::hint::black_box;
 
 use atrapos::{Abort, Either, KeyRange, TableRef, Tx};
 
-use super::parameters::{Kind, Op};
+use super::mix::Kind;
+use super::parameters::Op;
 use super::schema::{Keys, Record};
 
 /// The order in which the operations of a transaction run.

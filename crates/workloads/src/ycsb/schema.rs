@@ -4,15 +4,15 @@
 //!
 //! # Keys
 //!
-//! The high bits of a key are the number of a *slot*, from 0; there is one slot per loaded record. The low bits are 0 for
-//! the loaded record and something else for records inserted later ([`Keys::inserted`]), which are spread evenly over all
-//! slots. So loaded records are in order of their numbers, equal numbers of slots are equal loads before and after any number of
-//! insertions, and clients make keys that nobody else makes without asking anybody.
+//! The high bits of a key are the number of a *slot*, from 0; there is one slot per loaded record. The low bits are 0
+//! for the loaded record and something else for records inserted later ([`Keys::inserted`]), which are spread evenly
+//! over all slots. So loaded records are in order of their numbers, equal numbers of slots are equal loads before and
+//! after any number of insertions, and clients make keys that nobody else makes without asking anybody.
 //!
 //! # Records
 //!
-//! Everything in a record follows from its key and from how often each of its columns has been written. So whoever reads a
-//! record knows whether it is one, and the sum of all writes is known to be right or wrong.
+//! Everything in a record follows from its key and from how often each of its columns has been written. So whoever
+//! reads a record knows whether it is one, and the sum of all writes is known to be right or wrong.
 
 use std::fmt::Debug;
 
@@ -246,7 +246,8 @@ impl Keys {
         self.loaded(self.rows) - 1
     }
 
-    /// The key of insertion `number` of lane `lane` (from 0) of clients that insert into `slot`, which they do once in every
+    /// The key of insertion `number` of lane `lane` (from 0) of clients that insert into `slot`, which they do once in
+    /// every
     /// `slots` insertions.
     #[inline]
     #[must_use]

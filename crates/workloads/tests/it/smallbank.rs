@@ -172,8 +172,9 @@ fn procedures_follow_the_rules_of_the_bank() {
     assert_eq!(run!(tx => send_payment(tx, tables, (nobody, names.0), 1)), Ok(false));
 }
 
-/// The anomaly that SmallBank is known for: `WriteCheck` finds the savings that `TransactSavings` takes out, and no penalty is due; yet
-/// somebody has seen the savings gone and the check not written. In whatever order the three are put, that cannot be.
+/// The anomaly that SmallBank is known for: `WriteCheck` finds the savings that `TransactSavings` takes out, and no
+/// penalty is due; yet somebody has seen the savings gone and the check not written. In whatever order the three are
+/// put, that cannot be.
 #[test]
 fn what_is_seen_has_an_order() {
     let db = loaded(&smallbank(CONFIG), 3);
@@ -215,7 +216,8 @@ fn what_is_seen_has_an_order() {
     }
 }
 
-/// Two withdrawals, each allowed by the sum of both accounts, of which each changes one: the write skew in its plain form.
+/// Two withdrawals, each allowed by the sum of both accounts, of which each changes one: the write skew in its plain
+/// form.
 #[test]
 fn the_sum_of_both_accounts_is_never_overdrawn_by_two_withdrawals() {
     let db = loaded(&smallbank(CONFIG), 3);

@@ -74,8 +74,8 @@ pub(crate) fn run_and_audit<W: Workload>(
     }
 }
 
-/// Does `work` while partitions are changed one after the other: round after round by `changes`, of which those that make no sense
-/// any more (a split where a partition begins already) are left out.
+/// Does `work` while partitions are changed one after the other: round after round by `changes`, of which those that
+/// make no sense any more (a split where a partition begins already) are left out.
 pub(crate) fn while_repartitioning(
     db: &Database,
     changes: impl Fn(u64) -> Vec<SchemeChange> + Sync,

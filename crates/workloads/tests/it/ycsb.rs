@@ -2,7 +2,8 @@
 
 use atrapos::{AbortReason, Database, LoadProgress, SchemeChange, Tx, WorkerId};
 use atrapos_workloads::driver::Routing;
-use atrapos_workloads::ycsb::parameters::{Distribution, Kind, Mix, Op};
+use atrapos_workloads::ycsb::mix::{Distribution, Kind, Mix};
+use atrapos_workloads::ycsb::parameters::Op;
 use atrapos_workloads::ycsb::procedures::{NO_RECORD, Order, operations};
 use atrapos_workloads::ycsb::schema::{Keys, Narrow, Record, Wide};
 use atrapos_workloads::ycsb::{Ycsb, YcsbConfig};
