@@ -30,6 +30,8 @@ Examples:
   atrapos bench micro --kind update --multisite 0.2
                                              10-row updates, one in five across workers
   atrapos bench tatp --durability none       in memory only: what durability costs is the difference
+  atrapos bench ycsb --updates 0.5 --ops-per-txn 16
+                                             16 reads and updates of popular rows in each transaction
   atrapos bench raw                          what this machine can do without any engine
   atrapos experiment adapt-skew --svg skew.svg
                                              what a database makes of sudden skew, beside one that keeps its scheme
@@ -71,8 +73,10 @@ pub(crate) enum Command {
     /// database in memory, with arguments as a benchmark chooses them.
     #[command(after_help = "\
 Classes of tatp: get-subscriber-data, get-new-destination, get-access-data, update-subscriber-data, update-location, \
-insert-call-forwarding, delete-call-forwarding.\nClasses of tpcc: new-order, payment, order-status, delivery, \
-stock-level.\nClasses of micro: read-local, read-multisite, update-local, update-multisite.")]
+insert-call-forwarding, delete-call-forwarding.\nClasses of tpcc: new-order, payment, order-status, delivery, stock-level.\n\
+Classes of micro: read-local, read-multisite, update-local, update-multisite.\nClasses of tpcb: account-update, account-update-remote.\n\
+Classes of ycsb: read, update, insert, scan, read-modify-write; of several operations: read-only, read-write.\n\
+Classes of smallbank: balance, deposit-checking, transact-savings, amalgamate, write-check, send-payment.")]
     Explain(ExplainArgs),
     /// Show what a database directory holds, and verify every checksum in it.
     ///
@@ -120,6 +124,23 @@ Mixes: standard (all five, 45/43/4/4/4 in a hundred), new-order, payment, order-
     Tpcc(TpccArgs),
     /// Read or update a few rows of 250 bytes, on one worker or on several.
     Micro(MicroArgs),
+    /// TPC-B: a bank. Each transaction updates an account, a teller and a branch, and appends to a history.
+    ///
+    /// It runs where the teller's branch is; a share of the accounts is of other branches, and maybe of other workers. The history
+    /// grows by some 70 bytes of memory per transaction.
+    Tpcb(crate::bench::tpcb::TpcbArgs),
+    /// YCSB: reads, updates, insertions and scans of single records, or several of them per transaction.
+    #[command(after_help = "\
+Mixes: a (half reads, half updates), b (95% reads, 5% updates), c (reads), d (95% reads of the newest records, 5% insertions), \
+e (95% scans of up to 100 records, 5% insertions), f (half reads, half read-modify-writes).")]
+    Ycsb(crate::bench::ycsb::YcsbArgs),
+    /// SmallBank: six short transactions on the accounts of customers of whom some are very popular.
+    ///
+    /// What an account does not cover is an expected failure, as in TATP: a complete transaction that has changed nothing.
+    #[command(after_help = "\
+Mixes: standard (all six, 15/15/15/15/15/25 in a hundred), balance, deposit-checking, transact-savings, amalgamate, write-check, \
+send-payment.")]
+    Smallbank(crate::bench::smallbank::SmallBankArgs),
     /// The limits of the machine: bare lookups, messages and increments, without any engine around them.
     Raw(RawArgs),
     /// How long a database takes to come back after its process has ended, compared with making it anew without logging.
@@ -407,7 +428,7 @@ pub(crate) struct PlanArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// The workload: `tatp`, `tpcc` or `micro`.
+    /// The workload: `tatp`, `tpcc`, `micro`, `tpcb`, `ycsb` or `smallbank`.
     #[arg(value_name = "WORKLOAD")]
     pub(crate) workload: String,
     /// The transaction class, or `all`.

@@ -1,9 +1,13 @@
-//! `atrapos bench tatp`, `bench tpcc` and `bench micro`: load, run, audit, report.
+//! `atrapos bench tatp` and its like: load, run, audit, report.
 //!
 //! Owns: the order of things: where the database is made, when it goes, and what is done with it in between. Never: measures anything itself (the driver does) or formats it (the table and JSON do).
 //!
 //! Everything that can be refused is refused before the database is loaded; what was measured is reported even when the
 //! audit fails.
+
+pub(crate) mod smallbank;
+pub(crate) mod tpcb;
+pub(crate) mod ycsb;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,9 +8,14 @@ mod text;
 
 use atrapos::RecordedFlow;
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
+use atrapos_workloads::smallbank::{SmallBank, SmallBankConfig};
 use atrapos_workloads::tatp::parameters::Mix;
 use atrapos_workloads::tatp::{SUBSCRIBERS_DEFAULT, Tatp};
+use atrapos_workloads::tpcb::{Tpcb, TpcbConfig};
 use atrapos_workloads::tpcc::{Tpcc, TpccConfig};
+use atrapos_workloads::ycsb::mix::Mix as YcsbMix;
+use atrapos_workloads::ycsb::schema::Wide;
+use atrapos_workloads::ycsb::{Ycsb, YcsbConfig};
 use atrapos_workloads::{KeyChoice, Workload, flows};
 use serde_json::json;
 
@@ -19,7 +24,7 @@ use crate::error::CliError;
 use crate::output;
 
 /// The workloads whose classes are known.
-const WORKLOADS: [&str; 3] = ["tatp", "tpcc", "micro"];
+const WORKLOADS: [&str; 6] = ["tatp", "tpcc", "micro", "tpcb", "ycsb", "smallbank"];
 
 /// Stands for every class of a workload.
 const ALL: &str = "all";
@@ -43,6 +48,23 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), CliError> {
             let both = [Kind::Read, Kind::Update].map(|kind| micro(kind).map_err(CliError::failed));
             let [read, update] = both;
             choose(args, &[read?, update?])?
+        }
+        "tpcb" => {
+            let tpcb = Tpcb::new(TpcbConfig { seed: SEED, ..TpcbConfig::default() });
+            choose(args, &[tpcb.map_err(CliError::failed)?])?
+        }
+        "ycsb" => {
+            // The classes of single operations, and those of sixteen.
+            let mix = YcsbMix::of_updates(0.5).map_err(CliError::failed)?;
+            let config = YcsbConfig { mix, seed: SEED, ..YcsbConfig::default() };
+            let [one, several] = [1, 16].map(|operations| {
+                Ycsb::<Wide>::new(YcsbConfig { operations, ..config.clone() }).map_err(CliError::failed)
+            });
+            choose(args, &[one?, several?])?
+        }
+        "smallbank" => {
+            let smallbank = SmallBank::new(SmallBankConfig { seed: SEED, ..SmallBankConfig::default() });
+            choose(args, &[smallbank.map_err(CliError::failed)?])?
         }
         unknown => {
             return Err(CliError::bad_input(format!(

@@ -15,8 +15,9 @@
 //! [`ShardOptions::deadlock_check_after`](crate::shard::ShardOptions). Long queues without any cycle are
 //! normal where many transactions want one key, and a probe may have to walk along all of one; so each worker starts only
 //! a few probes at a time: half of them for those who have waited longest (who is in a cycle will be among them sooner or
-//! later), half for the others in turn. A probe may follow an edge that has just vanished; then at worst a transaction that
-//! would have gone on is retried.
+//! later), half for the others in turn. And the more of its time passing probes on has taken, the longer a worker waits before
+//! it starts the next ones, so that looking for cycles never becomes what everybody waits for. A probe may follow an edge that
+//! has just vanished; then at worst a transaction that would have gone on is retried.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -36,6 +37,8 @@ use crate::waits::WaitState;
 pub(crate) struct Probes {
     round: u64,
     next_check: Option<Ticks>,
+    /// Time that passing probes on has taken here since the last look.
+    spent: Ticks,
     /// The ticket after which the turn of the others goes on.
     turn: u64,
     /// Transactions each probe has passed here, so that it passes each once. Cleared when a new round starts here and
@@ -48,6 +51,10 @@ const SEEN_MAX: usize = 1 << 16;
 
 /// Probes a worker starts at a time for those who have waited longest; as many again for the others in turn.
 const PROBES_AT_A_TIME: usize = 2;
+
+/// A worker looks again when so many times the time has passed that passing on probes took since its last look. Hundreds of
+/// transactions that wait in one queue make a probe pass all of them, each with all that are ahead of it.
+const PAUSE_FACTOR: u64 = 20;
 
 /// The age of a transaction; ties are impossible because numbers are unique.
 type Age = u64;
@@ -85,7 +92,11 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
         let mut probes = shard.probes.borrow_mut();
         match probes.next_check {
             Some(at) if now < at => return false,
-            _ => probes.next_check = Some(Ticks(now.0 + after.0)),
+            _ => {
+                let pause = after.0.max(probes.spent.0.saturating_mul(PAUSE_FACTOR));
+                probes.next_check = Some(Ticks(now.0.saturating_add(pause)));
+                probes.spent = Ticks(0);
+            }
         }
         probes.round += 1;
         if probes.seen.len() > SEEN_MAX {
@@ -138,6 +149,7 @@ fn begin(worker: &Rc<EngineWorker>, round: u64, initiator: LockOwner) {
 /// At a worker where `waiter` may wait: passes the probe on to those it waits for here.
 fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
     let shard = worker.shard();
+    let began = worker.now();
     let mut ahead = Vec::new();
     {
         let waits = shard.waits.borrow();
@@ -160,6 +172,8 @@ fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
             worker.send(home_of(blocker), move |worker| at_home(worker, probe, blocker));
         }
     }
+    let mut probes = shard.probes.borrow_mut();
+    probes.spent = Ticks(probes.spent.0 + worker.now().since(began).0);
 }
 
 /// The workers to which something of a visiting transaction has gone on from here, told once to each `asker`: data may

@@ -20,6 +20,7 @@ mod checkpoint;
 mod database;
 mod deadlock;
 mod durable;
+mod either;
 mod load;
 mod lookups;
 mod memory;
@@ -59,6 +60,7 @@ pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{
     BackupFailure, CloseReport, Database, SessionHandle, Submitted, WalStatistics, WorkerReport,
 };
+pub use either::Either;
 pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;
 pub use procedure::{Procedure, Session};

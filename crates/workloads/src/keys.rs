@@ -70,6 +70,23 @@ impl KeySet {
         KeySet::of_ranges(&ranges)
     }
 
+    /// Of the blocks of `2^bits` keys each, counted from 0, those whose first key is in the set; `None` when none is.
+    #[must_use]
+    pub fn blocks(&self, bits: u32) -> Option<KeySet> {
+        let block = 1_u64 << bits;
+        let ends = self.more.iter().map(|(start, _)| *start).chain([self.total]);
+        let starts = [(0, self.first)].into_iter().chain(self.more.iter().copied());
+        let ranges: Vec<(u64, u64)> = starts
+            .zip(ends)
+            .filter_map(|((start, first), end)| {
+                let last = first + (end - start - 1);
+                let (from, to) = (first.div_ceil(block), last / block);
+                (from <= to).then_some((from, to))
+            })
+            .collect();
+        KeySet::of_ranges(&ranges)
+    }
+
     fn of_ranges(ranges: &[(u64, u64)]) -> Option<KeySet> {
         let mut total = 0;
         let mut starts = Vec::new();
@@ -180,6 +197,16 @@ mod tests {
         assert_eq!(KeySet::of_sorted([5, 6, 10, 20, 21, 22]), Some(set.clone()));
         assert_eq!(KeySet::of_sorted([]), None);
         assert!(!set.is_empty());
+    }
+
+    #[test]
+    fn blocks_are_those_that_begin_in_the_set() {
+        let set = KeySet::of_ranges(&[(0, 3), (6, 17), (18, 19), (33, 40)]).expect("keys");
+        let blocks = set.blocks(3).expect("blocks");
+        assert_eq!((0..blocks.len()).map(|at| blocks.nth(at)).collect::<Vec<_>>(), [0, 1, 2, 5]);
+        assert_eq!(KeySet::range(1, 7).expect("keys").blocks(3), None);
+        let all = KeySet::range(0, u64::MAX - 1).expect("keys").blocks(60).expect("blocks");
+        assert_eq!((all.len(), all.nth(15)), (16, 15));
     }
 
     #[test]

@@ -7,6 +7,9 @@
 //! - [`tatp`]: the Telecom Application Transaction Processing benchmark, complete.
 //! - [`tpcc`]: TPC-C, complete but for prices.
 //! - [`micro`]: reads or updates of a few rows, local or multisite (`Islands §3.2`).
+//! - [`tpcb`]: TPC Benchmark B, a bank whose branches, tellers, accounts and history must agree.
+//! - [`ycsb`]: the Yahoo! Cloud Serving Benchmark, A to F, with one operation per transaction or several.
+//! - [`smallbank`]: SmallBank, short transactions on popular customers, known to show write skew.
 //! - [`experiment`]: workloads that change while they run, on a database that adapts and on one that does not.
 //! - [`torture`]: what a process runs that is killed again and again, and what must hold each time it comes back.
 //! - [`histories`]: random transactions that write down what they saw, for a proof of their isolation.
@@ -18,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod auditing;
 #[cfg(test)]
 mod chi_square;
 mod client;
@@ -29,14 +33,18 @@ pub mod histories;
 mod keys;
 pub mod latency;
 pub mod micro;
+mod popularity;
 mod random;
 pub mod raw;
 mod recorder;
 mod room;
+pub mod smallbank;
 pub mod tatp;
 pub mod torture;
+pub mod tpcb;
 pub mod tpcc;
 mod workload;
+pub mod ycsb;
 mod zipf;
 
 pub use client::{Client, Outside};

@@ -10,6 +10,17 @@ use rand::Rng as _;
 
 use crate::digits;
 
+/// Sixty-four bits that look random and depend on all bits of `number`; different for different numbers.
+#[inline]
+pub(crate) fn mixed(number: u64) -> u64 {
+    // The finisher of MurmurHash3, with the constants of Stafford's variant 13.
+    let mut bits = number ^ (number >> 30);
+    bits = bits.wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits ^= bits >> 27;
+    bits = bits.wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^ (bits >> 31)
+}
+
 /// A seeded generator with the few draws that workloads need.
 #[derive(Clone, Debug)]
 pub struct Random {

@@ -19,6 +19,8 @@ use crate::workload::{ClassId, Outcome};
 struct ClassCounters {
     committed: Counter,
     expected_failures: Counter,
+    /// A signed sum in two's complement.
+    moved: Counter,
     aborted: [Counter; AbortReason::ALL.len()],
     latency: Box<[Counter]>,
 }
@@ -36,6 +38,7 @@ impl Recorder {
         let class = || ClassCounters {
             committed: Counter::default(),
             expected_failures: Counter::default(),
+            moved: Counter::default(),
             aborted: Default::default(),
             latency: (0..BUCKETS).map(|_| Counter::default()).collect(),
         };
@@ -51,6 +54,10 @@ impl Recorder {
         let counters = &self.classes[class.index()];
         match outcome {
             Ok(Outcome::Succeeded) => counters.committed.add(1),
+            Ok(Outcome::Moved(by)) => {
+                counters.committed.add(1);
+                counters.moved.add(by.cast_unsigned());
+            }
             Ok(Outcome::ExpectedFailure) => counters.expected_failures.add(1),
             Err(abort) => {
                 counters.aborted[abort.reason() as usize].add(1);
@@ -80,6 +87,7 @@ impl Recorder {
             let tally = ClassTally {
                 committed: counters.committed.get(),
                 expected_failures: counters.expected_failures.get(),
+                moved: counters.moved.get().cast_signed(),
                 aborted: std::array::from_fn(|at| counters.aborted[at].get()),
             };
             (tally, counters.latency.iter().map(Counter::get).collect())
@@ -96,6 +104,8 @@ pub struct ClassTally {
     pub committed: u64,
     /// Those that failed as the workload expects of a known share (see [`Outcome::ExpectedFailure`]).
     pub expected_failures: u64,
+    /// What the committed ones moved together (see [`Outcome::Moved`]).
+    pub moved: i64,
     /// Those that were aborted against their will, by reason, in the order of [`AbortReason::ALL`].
     pub aborted: [u64; AbortReason::ALL.len()],
 }
@@ -111,6 +121,7 @@ impl ClassTally {
         ClassTally {
             committed: with(self.committed, other.committed),
             expected_failures: with(self.expected_failures, other.expected_failures),
+            moved: with(self.moved.cast_unsigned(), other.moved.cast_unsigned()).cast_signed(),
             aborted: std::array::from_fn(|at| with(self.aborted[at], other.aborted[at])),
         }
     }
@@ -135,13 +146,19 @@ impl Ledger {
         self.classes.get(class.index()).map_or(0, |tally| tally.committed)
     }
 
+    /// What the committed transactions of all classes have moved together (see [`Outcome::Moved`]).
+    #[must_use]
+    pub fn moved(&self) -> i64 {
+        self.classes.iter().fold(0, |sum, tally| sum.wrapping_add(tally.moved))
+    }
+
     /// Adds what clients did, by class.
     pub fn add(&mut self, tallies: &[ClassTally]) {
         if self.classes.len() < tallies.len() {
             self.classes.resize(tallies.len(), ClassTally::default());
         }
         for (sum, tally) in self.classes.iter_mut().zip(tallies) {
-            *sum = sum.zip(tally, |a, b| a + b);
+            *sum = sum.zip(tally, u64::wrapping_add);
         }
     }
 }
@@ -167,7 +184,7 @@ impl Snapshot {
             tallies: vec![ClassTally::default(); classes],
             latencies: vec![vec![0; BUCKETS]; classes],
         };
-        recorders.into_iter().fold(none, |sum, recorder| sum.zip(&recorder.snapshot(), |a, b| a + b))
+        recorders.into_iter().fold(none, |sum, recorder| sum.zip(&recorder.snapshot(), u64::wrapping_add))
     }
 
     /// What was added since `earlier`.
@@ -189,18 +206,24 @@ mod tests {
         recorder.record(first, &Ok(Outcome::Succeeded), Ticks(100));
         recorder.record(second, &Ok(Outcome::ExpectedFailure), Ticks(7));
         recorder.record(second, &Err(Abort::user("no")), Ticks(7));
+        recorder.record(second, &Ok(Outcome::Moved(-30)), Ticks(7));
+        recorder.record(second, &Ok(Outcome::Moved(10)), Ticks(7));
         let added = Snapshot::sum([&recorder], 2).since(&before);
         assert_eq!(added.tallies[0].committed, 1);
-        assert_eq!((added.tallies[1].committed, added.tallies[1].expected_failures), (0, 1));
+        assert_eq!((added.tallies[1].committed, added.tallies[1].expected_failures), (2, 1));
+        assert_eq!((added.tallies[0].moved, added.tallies[1].moved), (0, -20));
         assert_eq!(added.tallies[1].aborted[AbortReason::User as usize], 1);
         assert_eq!(added.latencies[0].iter().sum::<u64>(), 1);
-        assert_eq!(added.latencies[1].iter().sum::<u64>(), 1, "an aborted transaction has no latency");
-        assert_eq!(recorder.completed(), 3);
+        assert_eq!(added.latencies[1].iter().sum::<u64>(), 3, "an aborted transaction has no latency");
+        assert_eq!(recorder.completed(), 5);
 
         let mut ledger = Ledger::new();
         assert_eq!(ledger.committed(first), 0);
         ledger.add(&before.tallies);
         ledger.add(&added.tallies);
-        assert_eq!((ledger.committed(first), ledger.committed(second)), (2, 0));
+        assert_eq!((ledger.committed(first), ledger.committed(second)), (2, 2));
+        assert_eq!(ledger.moved(), -20);
+        ledger.add(&added.tallies);
+        assert_eq!(ledger.moved(), -40, "sums below zero are sums");
     }
 }

@@ -28,6 +28,8 @@ impl ClassId {
 pub enum Outcome {
     /// It did what it was asked for.
     Succeeded,
+    /// It did what it was asked for, and by it a sum that the auditor knows (money, updates) grew by this much.
+    Moved(i64),
     /// Its parameters named something that is not there, or is there already, as the workload's rules expect of a known share
     /// of all transactions. It is complete and has changed nothing.
     ExpectedFailure,
@@ -109,6 +111,16 @@ pub enum AuditError {
         /// What the other side of the condition says.
         expected: i64,
         /// What was found.
+        found: i64,
+    },
+    /// A sum of money disagrees with the committed transactions, or with another sum.
+    #[error("{what} is {found} instead of {expected}")]
+    Money {
+        /// What was summed up.
+        what: &'static str,
+        /// The sum there should be.
+        expected: i64,
+        /// The sum there is.
         found: i64,
     },
     /// A row is not what the population and the committed transactions can have made of it.

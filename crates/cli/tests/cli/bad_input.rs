@@ -22,6 +22,8 @@ fn an_unknown_mix_is_refused_with_those_there_are() {
     }
     let complaint = refused(&["bench", "tpcc", "--mix", "get-subscriber-data"]);
     assert!(complaint.contains("standard") && complaint.contains("stock-level"), "{complaint}");
+    let complaint = refused(&["bench", "ycsb", "--mix", "g"]);
+    assert!(complaint.contains("'g'") && complaint.contains("a, b, c, d, e, f"), "{complaint}");
 }
 
 #[test]
@@ -45,6 +47,19 @@ fn numbers_of_nothing_are_refused() {
         (&["bench", "micro", "--rows", "11", "--rows-per-site", "10"], "11 different rows"),
         (&["bench", "micro", "--multisite", "2"], "probability 2"),
         (&["bench", "micro", "--zipf", "nan"], "exponent NaN"),
+        (&["bench", "tpcb", "--branches", "0"], "0 branches"),
+        (&["bench", "tpcb", "--accounts-per-branch", "0"], "without accounts"),
+        (&["bench", "tpcb", "--remote", "1.5"], "share 1.5"),
+        (&["bench", "ycsb", "--rows", "0"], "0 rows"),
+        (&["bench", "ycsb", "--ops-per-txn", "0"], "0 operations"),
+        (&["bench", "ycsb", "--ops-per-txn", "6", "--rows", "5"], "6 operations"),
+        (&["bench", "ycsb", "--theta", "nan"], "exponent NaN"),
+        (&["bench", "ycsb", "--updates", "2"], "share 2"),
+        (&["bench", "smallbank", "--customers", "1"], "1 customers"),
+        (&["bench", "smallbank", "--theta", "nan"], "exponent NaN"),
+        (&["bench", "smallbank", "--hotspot", "0"], "0 customers"),
+        (&["bench", "smallbank", "--hotspot", "5", "--hotspot-share", "3"], "share 3"),
+        (&["bench", "smallbank", "--mix", "rob"], "'rob'"),
         (&["bench", "raw", "--rows", "0"], "0 rows"),
         (&["bench", "raw", "--runs", "0"], "zero runs"),
     ] {
@@ -73,6 +88,9 @@ fn more_than_memory_holds_is_refused_with_what_it_holds() {
         (&["bench", "tatp", "--subscribers", "900000000000"][..], "subscribers"),
         (&["bench", "tpcc", "--warehouses", "32767"], "warehouses"),
         (&["bench", "micro", "--rows-per-site", "900000000000"], "rows"),
+        (&["bench", "tpcb", "--branches", "2000000000"], "branches"),
+        (&["bench", "ycsb", "--rows", "2000000000"], "rows"),
+        (&["bench", "smallbank", "--customers", "900000000000"], "customers"),
         (&["bench", "raw", "--rows", "4294967295"], "rows"),
     ] {
         let complaint = refused(arguments);
@@ -153,6 +171,11 @@ fn what_cannot_be_parsed_exits_with_2_too() {
         &["bench", "tpcc", "--remote", "0", "--remote-payment", "0.1"],
         &["bench", "tpcc", "--delivery", "tomorrow"],
         &["bench", "tatp", "--durability", "perhaps"],
+        &["bench", "ycsb", "--updates", "0.5", "--mix", "b"],
+        &["bench", "ycsb", "--record-shape", "9"],
+        &["bench", "ycsb", "--distribution", "normal"],
+        &["bench", "smallbank", "--hotspot", "5", "--theta", "1"],
+        &["bench", "smallbank", "--hotspot-share", "0.5"],
         &["inspect"],
         &["backup", "somewhere"],
         &["torture", "--kills", "-1"],

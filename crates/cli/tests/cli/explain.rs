@@ -66,6 +66,35 @@ fn the_microbenchmark_is_one_phase_of_rows() {
     }
 }
 
+#[test]
+fn tpcb_updates_three_rows_and_appends_one() {
+    for class in ["account-update", "account-update-remote"] {
+        insta::assert_snapshot!(class, explained(&["tpcb", class]));
+    }
+}
+
+#[test]
+fn operations_of_ycsb_are_one_action_each_and_several_are_one_phase() {
+    let single = [("read", "R"), ("update", "U"), ("insert", "I"), ("scan", "S"), ("read-modify-write", "U")];
+    for (class, letter) in single {
+        let text = explained(&["ycsb", class]);
+        assert!(text.contains(&format!("{class}: 1 action in 1 phase, 0 synchronization points")), "{text}");
+        assert!(text.contains(&format!("{letter}(USER)")), "{text}");
+    }
+    for class in ["read-only", "read-write"] {
+        insta::assert_snapshot!(class, explained(&["ycsb", class]));
+    }
+}
+
+#[test]
+fn the_classes_of_smallbank_as_people_see_them() {
+    for class in
+        ["balance", "deposit-checking", "transact-savings", "amalgamate", "write-check", "send-payment"]
+    {
+        insta::assert_snapshot!(class, explained(&["smallbank", class]));
+    }
+}
+
 /// The words of a graph in the language of Graphviz: names, quoted strings, arrows, and single other characters.
 fn words(graph: &str) -> Vec<String> {
     let mut words = Vec::new();

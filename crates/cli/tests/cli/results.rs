@@ -192,6 +192,84 @@ fn micro_reports_what_is_promised() {
 }
 
 #[test]
+fn tpcb_reports_what_is_promised() {
+    let (text, json) = benchmark("tpcb", &["--seed", "4"]);
+    assert_is_a_benchmark_result(&json, &["account-update", "account-update-remote"], 2);
+    for (key, value) in [("branches", 4.0), ("accounts_per_branch", 100.0), ("remote", 0.15), ("seed", 4.0)] {
+        assert_eq!(json["config"][key].as_f64(), Some(value), "{key}");
+    }
+    assert_eq!(json["load"]["rows"], 4 * 111);
+    assert!(text.contains("4 branches of 100 accounts, 15% remote"), "{text}");
+    for more in [
+        &["--clients", "2", "--durability", "none"][..],
+        &["--routing", "owner", "--remote", "0"],
+        &["--durability", "relaxed", "--remote", "1", "--static"],
+    ] {
+        let (_, json) = benchmark("tpcb", more);
+        assert_is_a_benchmark_result(&json, &["account-update", "account-update-remote"], 2);
+        if more.contains(&"owner") {
+            assert_eq!((&json["actions"]["remote"], &json["locks"]["entered"]), (&0.into(), &0.into()));
+        }
+    }
+}
+
+#[test]
+fn ycsb_reports_what_is_promised() {
+    let single = ["read", "update", "insert", "scan", "read-modify-write"];
+    for (letter, distribution) in [("a", "zipf"), ("d", "latest"), ("e", "zipf"), ("f", "zipf")] {
+        let (text, json) = benchmark("ycsb", &["--mix", letter]);
+        assert_is_a_benchmark_result(&json, &single, 2);
+        assert_eq!(
+            (&json["config"]["mix"], &json["config"]["distribution"]),
+            (&letter.into(), &distribution.into())
+        );
+        assert_eq!(
+            (json["config"]["theta"].as_f64(), json["load"]["rows"].as_u64()),
+            (Some(0.99), Some(500))
+        );
+        assert!(
+            text.contains(&format!("mix {letter}, 500 rows of 10x100 bytes, {distribution} 0.99")),
+            "{text}"
+        );
+    }
+    for more in [
+        &["--updates", "0.5", "--ops-per-txn", "16", "--record-shape", "8", "--sessions", "16"][..],
+        &["--letter", "b", "--ops-per-txn", "4", "--order", "drawn", "--unscrambled", "--durability", "none"],
+        &["--updates", "0.1", "--ops-per-txn", "3", "--distribution", "uniform", "--routing", "owner"],
+        &["--mix", "d", "--ops-per-txn", "2", "--clients", "2", "--static"],
+    ] {
+        let (_, json) = benchmark("ycsb", more);
+        assert_is_a_benchmark_result(&json, &["read-only", "read-write"], 2);
+        assert_has(&json["config"], &["shares", "record_shape", "scrambled", "ops_per_txn", "order"]);
+        if more.contains(&"owner") {
+            assert_eq!((&json["actions"]["remote"], &json["locks"]["entered"]), (&0.into(), &0.into()));
+        }
+    }
+}
+
+#[test]
+fn smallbank_reports_what_is_promised() {
+    let classes =
+        ["balance", "deposit-checking", "transact-savings", "amalgamate", "write-check", "send-payment"];
+    let (text, json) = benchmark("smallbank", &["--seed", "2"]);
+    assert_is_a_benchmark_result(&json, &classes, 2);
+    assert_eq!((json["config"]["theta"].as_f64(), json["load"]["rows"].as_u64()), (Some(0.99), Some(900)));
+    assert!(text.contains("300 customers, mix standard, Zipf 0.99"), "{text}");
+    for more in [
+        &["--hotspot", "10", "--hotspot-share", "0.5", "--durability", "none"][..],
+        &["--theta", "0", "--mix", "send-payment", "--clients", "2", "--static"],
+        &["--routing", "owner", "--durability", "relaxed"],
+    ] {
+        let (text, json) = benchmark("smallbank", more);
+        assert_is_a_benchmark_result(&json, &classes, 2);
+        if more.contains(&"--hotspot") {
+            assert_eq!((&json["config"]["hotspot"], &json["config"]["theta"]), (&10.into(), &Value::Null));
+            assert!(text.contains("50% of requests to 10"), "{text}");
+        }
+    }
+}
+
+#[test]
 fn raw_reports_ten_numbers() {
     let (text, json) = benchmark("raw", &[]);
     assert_has(&json, &["commit", "machine", "config", "seconds", "raw"]);
@@ -255,6 +333,12 @@ fn help_is_worth_reading() {
             &["bench", "micro", "--help"],
             &["--multisite", "--zipf", "--rows-per-site", "--durability", "--dir"],
         ),
+        (&["bench", "tpcb", "--help"], &["--branches", "--remote", "history", "--durability", "--static"]),
+        (
+            &["bench", "ycsb", "--help"],
+            &["--theta", "10x100", "latest", "--ops-per-txn", "read-modify-writes"],
+        ),
+        (&["bench", "smallbank", "--help"], &["--theta", "--hotspot", "--customers", "transact-savings"]),
         (&["inspect", "--help"], &["checksum", "--json", "Exit status 1"]),
         (&["backup", "--help"], &["restore", "while another process"]),
         (&["torture", "--help"], &["--kills", "--seed", "acknowledged"]),

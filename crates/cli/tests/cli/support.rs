@@ -41,6 +41,12 @@ pub(crate) fn quick<'a>(benchmark: &'a str, more: &[&'a str]) -> Vec<&'a str> {
             arguments.extend(["--warmup", "0.05", "--workers", "2", "--items", "200", "--customers", "30"]);
         }
         "micro" => arguments.extend(["--warmup", "0.05", "--workers", "2", "--rows-per-site", "200"]),
+        "tpcb" => {
+            arguments.extend(["--warmup", "0.05", "--workers", "2", "--branches", "4"]);
+            arguments.extend(["--accounts-per-branch", "100"]);
+        }
+        "ycsb" => arguments.extend(["--warmup", "0.05", "--workers", "2", "--rows", "500"]),
+        "smallbank" => arguments.extend(["--warmup", "0.05", "--workers", "2", "--customers", "300"]),
         _ => arguments.extend(["--rows", "1000", "--lookups", "320", "--runs", "1"]),
     }
     arguments.extend(more);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use atrapos::{Abort, AbortReason, KeyRange, Route, Schema, Table, TableRef, Tx, WorkerId, row};
+use atrapos::{Abort, AbortReason, Either, KeyRange, Route, Schema, Table, TableRef, Tx, WorkerId, row};
 
 use crate::support::{Engine, Item, Items, Others, Random, for_seeds, item, open, two_tables};
 
@@ -54,6 +54,46 @@ fn every_operation_does_its_work_on_every_worker() {
         }
         assert_eq!(db.len(items.id()), Ok(0));
         db.verify().unwrap();
+    }
+}
+
+#[test]
+fn actions_of_several_kinds_run_in_one_phase() {
+    for workers in [1, 2, 3] {
+        let db = open(two_tables(), workers);
+        let items = db.table::<Items>().unwrap();
+        let load = async move |tx: &mut Tx<'_>| {
+            tx.join_all((0..30).map(|key| items.insert(key * 3, item(key as i64)))).await.map(drop)
+        };
+        assert_eq!(db.run(items.at(&0), load), Ok(()));
+        for home in homes(workers) {
+            let mixed = async move |tx: &mut Tx<'_>| {
+                // Neither in order of keys nor of kinds: reads of what is there and of what is not, updates, insertions.
+                let actions = (0..30).rev().map(|at| match at % 3 {
+                    0 => items.get(at * 3).left(),
+                    1 => items.update(at * 3, |row| std::mem::replace(&mut row.value, -1)).left().right(),
+                    _ => items.insert_if_absent(at * 3 + at % 2, item(7)).right().right(),
+                });
+                let results = tx.join_all(actions).await?;
+                for (at, result) in (0..30_u64).rev().zip(results) {
+                    let expected = match at % 3 {
+                        0 => Either::Left(Some(item(at as i64))),
+                        1 => Either::Right(Either::Left(Some(at as i64))),
+                        _ => Either::Right(Either::Right(at % 2 == 1)),
+                    };
+                    assert_eq!(result, expected, "{at}");
+                }
+                let changed = tx.get(items, 3).await?;
+                assert_eq!(changed, Some(item(-1)));
+                assert_eq!(tx.get(items, 16).await?, Some(item(7)));
+                Err::<(), _>(Abort::user("as if nothing had been done"))
+            };
+            let abort = db.run(home, mixed).unwrap_err();
+            assert_eq!(abort.reason(), AbortReason::User, "{abort}");
+        }
+        let undone =
+            db.run(items.at(&3), async move |tx| Ok((tx.get(items, 3).await?, tx.get(items, 16).await?)));
+        assert_eq!(undone, Ok((Some(item(1)), None)));
     }
 }
 

@@ -4,7 +4,10 @@
 mod flows;
 mod histories;
 mod micro;
+mod smallbank;
 mod support;
 mod tatp;
 mod torture;
+mod tpcb;
 mod tpcc;
+mod ycsb;

@@ -1,10 +1,10 @@
-//! What the tests of both workloads share.
+//! What the tests of the workloads share.
 
 use std::num::NonZeroUsize;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use atrapos::{Database, LoadProgress};
+use atrapos::{Database, LoadProgress, SchemeChange};
 use atrapos_workloads::driver::{Clients, Routing, RunOptions, RunResult, run};
 use atrapos_workloads::{Ledger, Workload};
 
@@ -72,4 +72,37 @@ pub(crate) fn run_and_audit<W: Workload>(
             return result;
         }
     }
+}
+
+/// Does `work` while partitions are changed one after the other: round after round by `changes`, of which those that
+/// make no sense any more (a split where a partition begins already) are left out.
+pub(crate) fn while_repartitioning(
+    db: &Database,
+    changes: impl Fn(u64) -> Vec<SchemeChange> + Sync,
+    work: impl FnOnce(),
+) {
+    /// Ends the changes also when `work` panics, or the test would hang.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut made = 0;
+            for round in 0.. {
+                for change in changes(round) {
+                    made += u64::from(db.repartition([change]).is_ok());
+                }
+                if made > 0 && stop.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+        let stop = Stop(&stop);
+        work();
+        drop(stop);
+    });
 }

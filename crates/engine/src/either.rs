@@ -1,0 +1,56 @@
+//! Actions of two kinds in one phase: all of them in [`Tx::join_all`](crate::Tx::join_all)'s one order, and one message
+//! for all that go to the same owner.
+//!
+//! Owns: the operation that is one of two. Never: does anything that neither of them does.
+
+use crate::abort::Abort;
+use crate::action::{Action, Apply, Operation};
+use crate::recording::Nature;
+
+/// One of two operations, or the result of one of two. See [`Action::left`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Either<A, B> {
+    /// The first.
+    Left(A),
+    /// The second.
+    Right(B),
+}
+
+impl<A: Operation, B: Operation> Operation for Either<A, B> {
+    type Output = Either<A::Output, B::Output>;
+
+    #[inline]
+    fn apply(self, at: &mut Apply<'_>) -> Result<Self::Output, Abort> {
+        match self {
+            Either::Left(operation) => operation.apply(at).map(Either::Left),
+            Either::Right(operation) => operation.apply(at).map(Either::Right),
+        }
+    }
+
+    fn nature(&self) -> Nature {
+        match self {
+            Either::Left(operation) => operation.nature(),
+            Either::Right(operation) => operation.nature(),
+        }
+    }
+}
+
+impl<O: Operation> Action<O> {
+    fn wrap<W: Operation>(self, wrap: impl FnOnce(O) -> W) -> Action<W> {
+        let Action { table, tag, mode, from_end, target, operation } = self;
+        Action { table, tag, mode, from_end, target, operation: wrap(operation) }
+    }
+
+    /// The action, as the first of two kinds: reads and updates, say, that are to be run as one phase by
+    /// [`Tx::join_all`](crate::Tx::join_all). Each has the locks and the effect that it has alone.
+    #[inline]
+    pub fn left<B: Operation>(self) -> Action<Either<O, B>> {
+        self.wrap(Either::Left)
+    }
+
+    /// The action, as the second of two kinds. See [`left`](Action::left).
+    #[inline]
+    pub fn right<A: Operation>(self) -> Action<Either<A, O>> {
+        self.wrap(Either::Right)
+    }
+}

@@ -1,0 +1,288 @@
+//! SmallBank: customers with savings and checking accounts, and short transactions that crowd on popular customers
+//! (Alomari, Cahill, Fekete and Röhm, ICDE 2008; `SendPayment` and the mix as in H-Store).
+//!
+//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], what clients ask for
+//! ([`parameters`]), what the transactions do ([`procedures`]) and the proof that they did (`audit`).
+//!
+//! It was made to show what goes wrong below serializability: `WriteCheck` decides by a sum of which it writes one
+//! part, while
+//! `TransactSavings` writes the other.
+//!
+//! Amounts are drawn from one cent to 100 dollars, and `TransactSavings` takes out as often as it puts in. What an
+//! account does not cover is an expected failure: a complete transaction that has changed nothing.
+
+mod audit;
+pub mod parameters;
+pub mod procedures;
+pub mod schema;
+
+use std::hint::black_box;
+
+use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Schema, Tx};
+use atrapos_runtime::rng::Seed;
+
+use crate::client::Client;
+use crate::keys::KeySet;
+use crate::popularity::{Popularity, Zipfs};
+use crate::random::Random;
+use crate::recorder::Ledger;
+use crate::room::{self, NotEnoughMemory};
+use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
+use parameters::{Class, Mix, Parameters, Skew};
+use schema::{Account, Checking, Saving, Tables, loaded, name_of};
+
+/// The customers of a database by default.
+pub const CUSTOMERS_DEFAULT: u64 = 100_000;
+/// The exponent of Zipf's distribution by default.
+pub const THETA_DEFAULT: f64 = 0.99;
+/// The share of the requests that goes to a hotspot by default.
+pub const HOTSPOT_SHARE_DEFAULT: f64 = 0.25;
+/// More customers than this have no names.
+pub const CUSTOMERS_MAX: u64 = 999_999_999_999_999;
+
+/// What there is to choose about SmallBank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SmallBankConfig {
+    /// Number of customers.
+    pub customers: u64,
+    /// Which classes are run.
+    pub mix: Mix,
+    /// Which customers are popular.
+    pub skew: Skew,
+    /// What population and choices follow from.
+    pub seed: u64,
+}
+
+impl Default for SmallBankConfig {
+    fn default() -> SmallBankConfig {
+        SmallBankConfig {
+            customers: CUSTOMERS_DEFAULT,
+            mix: Mix::Standard,
+            skew: Skew::Zipf(THETA_DEFAULT),
+            seed: 1,
+        }
+    }
+}
+
+/// A configuration that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum BadSmallBank {
+    /// Not enough customers for a payment, or more than have names.
+    #[error("{0} customers are not possible; use 2 to {CUSTOMERS_MAX}")]
+    Customers(u64),
+    /// Not an exponent.
+    #[error("the Zipf exponent {0} is not possible; use 0 (uniform) or more")]
+    Theta(f64),
+    /// No hotspot.
+    #[error("a hotspot of 0 customers is not possible; use at least 1, or none at all")]
+    Hotspot,
+    /// Not a share.
+    #[error("the share {0} of a hotspot is not possible; use 0 to 1")]
+    Share(f64),
+}
+
+/// One configuration of SmallBank.
+#[derive(Clone, Debug)]
+pub struct SmallBank {
+    config: SmallBankConfig,
+    zipfs: Option<Zipfs>,
+}
+
+impl SmallBank {
+    /// The benchmark so configured.
+    ///
+    /// # Errors
+    /// What cannot be, and what could.
+    pub fn new(config: SmallBankConfig) -> Result<SmallBank, BadSmallBank> {
+        if !(2..=CUSTOMERS_MAX).contains(&config.customers) {
+            return Err(BadSmallBank::Customers(config.customers));
+        }
+        let zipfs = match config.skew {
+            Skew::Zipf(theta) => Some(Zipfs::new(theta).ok_or(BadSmallBank::Theta(theta))?),
+            Skew::Hotspot { customers: 0, .. } => return Err(BadSmallBank::Hotspot),
+            Skew::Hotspot { share, .. } if !(0.0..=1.0).contains(&share) => {
+                return Err(BadSmallBank::Share(share));
+            }
+            Skew::Hotspot { .. } => None,
+        };
+        Ok(SmallBank { config, zipfs })
+    }
+
+    /// What was chosen.
+    #[must_use]
+    pub fn config(&self) -> &SmallBankConfig {
+        &self.config
+    }
+}
+
+/// Bytes of the encoded rows and keys of a customer: account, savings, checking.
+const ENCODED_BYTES_PER_CUSTOMER: u64 = (15 + 8) + 2 * (8 + 8);
+
+/// What a customer takes in memory, all told: measured, and rounded up.
+const RESIDENT_BYTES_PER_CUSTOMER: u64 = 160;
+
+/// Customers of the database on which transactions are recorded.
+const RECORDED_CUSTOMERS: u64 = 1_000;
+
+/// What one SmallBank client carries.
+#[derive(Clone, Debug)]
+pub struct SmallBankState {
+    tables: Tables,
+    parameters: Parameters,
+}
+
+/// Keeps the seeds of clients apart from those of the population.
+const CLIENT_STREAM: u64 = u64::MAX - 3;
+
+impl Workload for SmallBank {
+    type State = SmallBankState;
+
+    fn classes(&self) -> &'static [&'static str] {
+        &Class::NAMES
+    }
+
+    fn updates(&self, class: ClassId) -> bool {
+        Class::ALL.get(class.index()).is_some_and(|class| class.updates())
+    }
+
+    fn to_record(&self) -> Vec<SmallBank> {
+        let customers = self.config.customers.min(RECORDED_CUSTOMERS);
+        let of = |class| SmallBank {
+            config: SmallBankConfig { customers, mix: Mix::Only(class), ..self.config },
+            zipfs: self.zipfs.clone(),
+        };
+        Class::ALL.map(of).into()
+    }
+
+    fn schema(&self) -> Schema {
+        schema::schema(self.config.customers)
+    }
+
+    fn encoded_bytes(&self) -> u64 {
+        self.config.customers * ENCODED_BYTES_PER_CUSTOMER
+    }
+
+    fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory> {
+        room::check("customers", self.config.customers, RESIDENT_BYTES_PER_CUSTOMER, available_bytes)
+    }
+
+    fn expected_rows(&self) -> u64 {
+        3 * self.config.customers
+    }
+
+    fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError> {
+        let tables = Tables::of(db).map_err(|error| LoadError::Source(error.to_string()))?;
+        let SmallBankConfig { customers, seed, .. } = self.config;
+        db.load(progress, move |loader| {
+            for customer in loader.share_of(tables.savings, 0, customers - 1).into_iter().flatten() {
+                let (savings, checking) = loaded(seed, customer);
+                loader.add(tables.account, &name_of(customer), &Account { customer })?;
+                loader.add(tables.savings, &customer, &Saving { balance: savings })?;
+                loader.add(tables.checking, &customer, &Checking { balance: checking })?;
+            }
+            Ok(())
+        })
+    }
+
+    fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<SmallBankState, SetupError> {
+        let tables = Tables::of(db)?;
+        let SmallBankConfig { customers, mix, skew, seed } = self.config;
+        let own = match reach {
+            Reach::Everywhere => KeySet::range(0, customers - 1).expect("there are two customers at least"),
+            Reach::OwnedBy(worker) => KeySet::owned_by(db, tables.savings.id(), 0, customers - 1, worker)
+                .filter(|own| own.len() > 1)
+                .ok_or(SetupError::NothingOwned { worker })?,
+        };
+        let popularity = Popularity::new(own.len(), self.zipfs.as_ref(), true);
+        let random = Random::of_stream(Seed(seed).derive(CLIENT_STREAM).0, stream);
+        Ok(SmallBankState { tables, parameters: Parameters::new(mix, skew, own, popularity, random) })
+    }
+
+    // One function for all classes, as in TATP: a future inside another costs a copy of it.
+    #[inline]
+    async fn transaction<C: Client>(
+        client: &C,
+        state: &mut SmallBankState,
+    ) -> (ClassId, Result<Outcome, Abort>) {
+        let (tables, parameters) = (state.tables, &mut state.parameters);
+        let class = parameters.class();
+        let outcome = match class {
+            Class::Balance => {
+                let name = parameters.name();
+                let ask = async move |tx: &mut Tx<'_>| procedures::balance(tx, tables, name).await;
+                client.run(&tables.account.at(&name), ask).await.map(|sum| moved(black_box(sum).map(|_| 0)))
+            }
+            Class::DepositChecking => {
+                let (name, amount) = (parameters.name(), parameters.amount());
+                let deposit =
+                    async move |tx: &mut Tx<'_>| procedures::deposit_checking(tx, tables, name, amount).await;
+                client.run(&tables.account.at(&name), deposit).await.map(|is| moved(is.then_some(amount)))
+            }
+            Class::TransactSavings => {
+                let (name, amount) = (parameters.name(), parameters.signed_amount());
+                let transact =
+                    async move |tx: &mut Tx<'_>| procedures::transact_savings(tx, tables, name, amount).await;
+                client.run(&tables.account.at(&name), transact).await.map(|is| moved(is.then_some(amount)))
+            }
+            Class::Amalgamate => {
+                let names = parameters.names();
+                let amalgamate = async move |tx: &mut Tx<'_>| procedures::amalgamate(tx, tables, names).await;
+                client.run(&tables.account.at(&names.0), amalgamate).await.map(|is| moved(is.then_some(0)))
+            }
+            Class::WriteCheck => {
+                let (name, amount) = (parameters.name(), parameters.amount());
+                let write =
+                    async move |tx: &mut Tx<'_>| procedures::write_check(tx, tables, name, amount).await;
+                client
+                    .run(&tables.account.at(&name), write)
+                    .await
+                    .map(|taken| moved(taken.map(|taken| -taken)))
+            }
+            Class::SendPayment => {
+                let (names, amount) = (parameters.names(), parameters.amount());
+                let send =
+                    async move |tx: &mut Tx<'_>| procedures::send_payment(tx, tables, names, amount).await;
+                client.run(&tables.account.at(&names.0), send).await.map(|is| moved(is.then_some(0)))
+            }
+        };
+        let outcome = match outcome {
+            Err(abort)
+                if abort.reason() == AbortReason::User && abort.detail() == procedures::NOT_COVERED =>
+            {
+                Ok(Outcome::ExpectedFailure)
+            }
+            outcome => outcome,
+        };
+        (class.id(), outcome)
+    }
+
+    fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError> {
+        audit::audit(&self.config, db, ledger)
+    }
+}
+
+/// What a transaction has put in, unless there is no such customer.
+#[inline]
+fn moved(amount: Option<i64>) -> Outcome {
+    amount.map_or(Outcome::ExpectedFailure, Outcome::Moved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senseless_configurations_are_refused() {
+        let base = SmallBankConfig::default();
+        let refused = |config| SmallBank::new(config).expect_err("refused").to_string();
+        assert!(refused(SmallBankConfig { customers: 1, ..base }).contains("1 customers"));
+        assert!(refused(SmallBankConfig { customers: u64::MAX, ..base }).contains("use 2 to"));
+        assert!(refused(SmallBankConfig { skew: Skew::Zipf(-1.0), ..base }).contains("-1"));
+        let hotspot = |customers, share| Skew::Hotspot { customers, share };
+        assert!(refused(SmallBankConfig { skew: hotspot(0, 0.5), ..base }).contains("0 customers"));
+        assert!(refused(SmallBankConfig { skew: hotspot(9, 1.5), ..base }).contains("1.5"));
+        assert!(refused(SmallBankConfig { skew: hotspot(9, f64::NAN), ..base }).contains("NaN"));
+        let all = SmallBank::new(SmallBankConfig { customers: CUSTOMERS_MAX, ..base }).expect("all names");
+        assert!(all.check_memory(1 << 40).unwrap_err().to_string().contains("customers need about"));
+    }
+}

@@ -1,0 +1,246 @@
+//! TPC Benchmark B (revision 2.0): a bank of branches, tellers and accounts, and one transaction that updates one of
+//! each and appends to a history.
+//!
+//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], what clients ask for
+//! ([`parameters`]), what the transaction does ([`procedures`]) and the proof that it did (`audit`).
+//!
+//! The transaction runs at the branch of its teller. In 15 of a hundred (or any other share) the account is one of
+//! another branch, which may be another worker's; these *remote* transactions are a class of their own in results.
+//!
+//! The history grows with every transaction and is never cleared: a long run needs memory for it, some 70 bytes per
+//! transaction.
+
+mod audit;
+pub mod parameters;
+pub mod procedures;
+pub mod schema;
+
+use std::hint::black_box;
+
+use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, Tx};
+use atrapos_runtime::Clock;
+use atrapos_runtime::rng::Seed;
+
+use crate::client::Client;
+use crate::keys::KeySet;
+use crate::random::Random;
+use crate::recorder::Ledger;
+use crate::room::{self, NotEnoughMemory};
+use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
+use parameters::Parameters;
+use schema::{Account, Branch, TELLERS, Tables, Teller};
+
+/// The branches of a database by default.
+pub const BRANCHES_DEFAULT: u64 = 16;
+/// Accounts of a branch, as the specification has it.
+pub const ACCOUNTS_DEFAULT: u32 = 100_000;
+/// Share of the transactions whose account is of another branch, as the specification has it.
+pub const REMOTE_DEFAULT: f64 = 0.15;
+
+/// What there is to choose about TPC-B.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TpcbConfig {
+    /// Number of branches.
+    pub branches: u64,
+    /// Accounts of each. Fewer than the specification's make a small database for tests.
+    pub accounts_per_branch: u32,
+    /// Probability that the account is of another branch than the teller, from 0 to 1.
+    pub remote: f64,
+    /// What the choices of all clients follow from.
+    pub seed: u64,
+}
+
+impl Default for TpcbConfig {
+    fn default() -> TpcbConfig {
+        TpcbConfig {
+            branches: BRANCHES_DEFAULT,
+            accounts_per_branch: ACCOUNTS_DEFAULT,
+            remote: REMOTE_DEFAULT,
+            seed: 1,
+        }
+    }
+}
+
+/// A configuration that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum BadTpcb {
+    /// No branches, or more than can be counted.
+    #[error("{0} branches are not possible; use 1 to {BRANCHES_MAX}")]
+    Branches(u64),
+    /// No accounts.
+    #[error("branches without accounts are not possible; use 1 to {} accounts per branch", u32::MAX)]
+    Accounts,
+    /// Not a probability.
+    #[error("the share {0} of remote transactions is not possible; use 0 to 1")]
+    Remote(f64),
+}
+
+/// More branches than this have more accounts than can be counted.
+pub const BRANCHES_MAX: u64 = 1 << 31;
+
+/// One configuration of TPC-B.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tpcb {
+    config: TpcbConfig,
+}
+
+impl Tpcb {
+    /// The benchmark so configured.
+    ///
+    /// # Errors
+    /// What cannot be, and what could.
+    pub fn new(config: TpcbConfig) -> Result<Tpcb, BadTpcb> {
+        if !(1..=BRANCHES_MAX).contains(&config.branches) {
+            return Err(BadTpcb::Branches(config.branches));
+        }
+        if config.accounts_per_branch == 0 {
+            return Err(BadTpcb::Accounts);
+        }
+        if !(0.0..=1.0).contains(&config.remote) {
+            return Err(BadTpcb::Remote(config.remote));
+        }
+        Ok(Tpcb { config })
+    }
+
+    /// What was chosen.
+    #[must_use]
+    pub fn config(&self) -> &TpcbConfig {
+        &self.config
+    }
+}
+
+/// Bytes of a branch, teller or account, key included.
+const RECORD_BYTES: u64 = 100;
+
+/// What an account takes in memory, all told: measured, and rounded up.
+const RESIDENT_BYTES_PER_ACCOUNT: u64 = 160;
+
+/// Branches and accounts of each on which transactions are recorded.
+const RECORDED: (u64, u32) = (8, 50);
+
+/// Transactions whose account is of the teller's branch.
+pub const LOCAL: ClassId = ClassId(0);
+/// Transactions whose account is of another branch.
+pub const REMOTE: ClassId = ClassId(1);
+
+/// What one TPC-B client carries.
+#[derive(Clone, Debug)]
+pub struct TpcbState {
+    tables: Tables,
+    parameters: Parameters,
+    clock: Clock,
+}
+
+/// Keeps the seeds of clients apart from those of other workloads.
+const CLIENT_STREAM: u64 = u64::MAX - 1;
+
+impl Workload for Tpcb {
+    type State = TpcbState;
+
+    fn classes(&self) -> &'static [&'static str] {
+        &["account-update", "account-update-remote"]
+    }
+
+    fn updates(&self, _: ClassId) -> bool {
+        true
+    }
+
+    fn to_record(&self) -> Vec<Tpcb> {
+        let (branches, accounts_per_branch) = RECORDED;
+        let of =
+            |remote| Tpcb { config: TpcbConfig { branches, accounts_per_branch, remote, ..self.config } };
+        vec![of(0.0), of(1.0)]
+    }
+
+    fn schema(&self) -> Schema {
+        schema::schema(self.config.branches)
+    }
+
+    fn encoded_bytes(&self) -> u64 {
+        self.expected_rows() * RECORD_BYTES
+    }
+
+    fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory> {
+        let accounts = u64::from(self.config.accounts_per_branch) + u64::from(TELLERS) + 1;
+        room::check("branches", self.config.branches, accounts * RESIDENT_BYTES_PER_ACCOUNT, available_bytes)
+    }
+
+    fn expected_rows(&self) -> u64 {
+        self.config.branches * (1 + u64::from(TELLERS) + u64::from(self.config.accounts_per_branch))
+    }
+
+    fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError> {
+        let tables = Tables::of(db).map_err(|error| LoadError::Source(error.to_string()))?;
+        let TpcbConfig { branches, accounts_per_branch, .. } = self.config;
+        db.load(progress, move |loader| {
+            for b_id in loader.share_of(tables.branch, 0, branches - 1).into_iter().flatten() {
+                loader.add(tables.branch, &b_id, &Branch::loaded(b_id))?;
+                for t_id in 0..TELLERS {
+                    loader.add(tables.teller, &(b_id, t_id), &Teller::loaded(b_id, t_id))?;
+                }
+                for a_id in 0..accounts_per_branch {
+                    loader.add(tables.account, &(b_id, a_id), &Account::loaded(b_id, a_id))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<TpcbState, SetupError> {
+        let tables = Tables::of(db)?;
+        let TpcbConfig { branches, accounts_per_branch, remote, seed } = self.config;
+        let own = match reach {
+            Reach::Everywhere => KeySet::range(0, branches - 1).expect("there is at least one branch"),
+            Reach::OwnedBy(worker) => KeySet::owned_by(db, tables.branch.id(), 0, branches - 1, worker)
+                .ok_or(SetupError::NothingOwned { worker })?,
+        };
+        let random = Random::of_stream(Seed(seed).derive(CLIENT_STREAM).0, stream);
+        let parameters = Parameters::new(branches, accounts_per_branch, remote, own, random);
+        Ok(TpcbState { tables, parameters, clock: Clock::real() })
+    }
+
+    #[inline]
+    async fn transaction<C: Client>(client: &C, state: &mut TpcbState) -> (ClassId, Result<Outcome, Abort>) {
+        let (tables, request) = (state.tables, state.parameters.request());
+        // Home is the teller's branch. The account is looked up on the way there if it is of that branch, too.
+        let (class, route) = if request.is_remote() {
+            (REMOTE, tables.branch.at(&request.b_id))
+        } else {
+            (LOCAL, tables.account.at(&request.account))
+        };
+        let time_ns = state.clock.ns(state.clock.now());
+        let update =
+            async move |tx: &mut Tx<'_>| procedures::account_update(tx, tables, request, time_ns).await;
+        let outcome = client.run(&route, update).await;
+        (
+            class,
+            outcome.map(|balance| {
+                black_box(balance);
+                Outcome::Moved(request.delta)
+            }),
+        )
+    }
+
+    fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError> {
+        audit::audit(&self.config, db, ledger)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn senseless_configurations_are_refused() {
+        let base = TpcbConfig::default();
+        let refused = |config| Tpcb::new(config).expect_err("refused").to_string();
+        assert!(refused(TpcbConfig { branches: 0, ..base }).contains("0 branches"));
+        assert!(refused(TpcbConfig { branches: u64::MAX, ..base }).contains("use 1 to"));
+        assert!(refused(TpcbConfig { accounts_per_branch: 0, ..base }).contains("without accounts"));
+        assert!(refused(TpcbConfig { remote: 1.01, ..base }).contains("1.01"));
+        assert!(refused(TpcbConfig { remote: f64::NAN, ..base }).contains("NaN"));
+        let largest = TpcbConfig { branches: BRANCHES_MAX, accounts_per_branch: u32::MAX, ..base };
+        let largest = Tpcb::new(largest).expect("possible somewhere");
+        assert!(largest.check_memory(1 << 40).unwrap_err().to_string().contains("branches need about"));
+    }
+}

@@ -1,0 +1,57 @@
+//! The transaction of TPC-B as a stored procedure.
+//!
+//! Owns: what it reads and writes, in the order of the specification (clause 1.2). Never: draws a random number.
+//!
+//! The account comes first, as in the specification. That is as it should be here, too: an account of another worker is
+//! the one thing the transaction may have to wait for, and while it does it holds nothing that others want as often as
+//! they want a branch.
+
+use atrapos::{Abort, Tx};
+
+use super::parameters::Request;
+use super::schema::{History, Tables};
+
+/// Why the transaction aborts that does not find a row.
+pub const NO_ROW: &str = "the branch, teller or account is not there";
+
+/// `AccountUpdate`: puts money on an account, counts it as the teller's and the branch's, enters it in the history, and
+/// returns the new balance of the account.
+///
+/// # Errors
+/// As [`Tx::run`]; also when the account, teller or branch is not there.
+pub async fn account_update(
+    tx: &mut Tx<'_>,
+    tables: Tables,
+    request: Request,
+    time_ns: u64,
+) -> Result<i64, Abort> {
+    let Request { b_id, t_id, account, delta } = request;
+    let put = move |row: &mut super::schema::Account| {
+        row.balance += delta;
+        row.balance
+    };
+    let Some(balance) = tx.update(tables.account, account, put).await? else {
+        return Err(Abort::user(NO_ROW));
+    };
+    let count = move |row: &mut super::schema::Teller| {
+        let entry = row.entries;
+        row.balance += delta;
+        row.entries += 1;
+        entry
+    };
+    let Some(entry) = tx.update(tables.teller, (b_id, t_id), count).await? else {
+        return Err(Abort::user(NO_ROW));
+    };
+    if tx.update(tables.branch, b_id, move |row| row.balance += delta).await?.is_none() {
+        return Err(Abort::user(NO_ROW));
+    }
+    let row = History {
+        account_branch: account.0,
+        account: account.1,
+        delta: delta as i32,
+        time_ns,
+        filler: History::FILLER,
+    };
+    tx.run(tables.history.insert((b_id, t_id, entry), row)).await?;
+    Ok(balance)
+}

@@ -1,0 +1,358 @@
+//! YCSB, the Yahoo! Cloud Serving Benchmark: core workloads A to F, one operation per transaction or several.
+//!
+//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`] (records of two shapes, keys), what
+//! clients ask for ([`mix`], [`parameters`]), what operations do ([`procedures`]) and the proof that they did
+//! (`audit`).
+//!
+//! Records are ten columns of 100 bytes, as in YCSB, or one of 8, as in the paper on virtual domains. An update writes
+//! one column.
+//!
+//! With one operation per transaction every kind of operation is a class of its own. Transactions of several
+//! operations, as research engines run them, are of two classes, with and without writes; see [`procedures`] for the
+//! order in which they access their records.
+
+mod audit;
+pub mod mix;
+pub mod parameters;
+pub mod procedures;
+pub mod schema;
+
+use std::hint::black_box;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, TableRef, Tx};
+use atrapos_runtime::rng::Seed;
+
+use crate::client::Client;
+use crate::keys::KeySet;
+use crate::popularity::{Popularity, Zipfs};
+use crate::random::Random;
+use crate::recorder::Ledger;
+use crate::room::{self, NotEnoughMemory};
+use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
+use mix::{Distribution, Kind, Mix};
+use parameters::{Op, Parameters, Setting};
+use procedures::Order;
+use schema::{Keys, Record};
+
+/// The records of a database by default.
+pub const ROWS_DEFAULT: u64 = 100_000;
+/// The exponent of Zipf's distribution by default.
+pub const THETA_DEFAULT: f64 = 0.99;
+/// More operations than this in one transaction are not what the benchmark is about.
+pub const OPERATIONS_MAX: usize = 256;
+
+/// What there is to choose about YCSB.
+#[derive(Clone, Debug, PartialEq)]
+pub struct YcsbConfig {
+    /// Records that are loaded.
+    pub rows: u64,
+    /// Which operations are run.
+    pub mix: Mix,
+    /// How keys are chosen.
+    pub distribution: Distribution,
+    /// Exponent of Zipf's distribution, from 0; 0 is uniform.
+    pub theta: f64,
+    /// Whether popular records are spread over all, or neighbours.
+    pub scrambled: bool,
+    /// Operations per transaction.
+    pub operations: usize,
+    /// The order in which they run.
+    pub order: Order,
+    /// What the choices of all clients follow from.
+    pub seed: u64,
+}
+
+impl Default for YcsbConfig {
+    /// Workload A.
+    fn default() -> YcsbConfig {
+        let mix: Mix = "a".parse().expect("a letter that there is");
+        YcsbConfig {
+            rows: ROWS_DEFAULT,
+            distribution: mix.distribution(),
+            mix,
+            theta: THETA_DEFAULT,
+            scrambled: true,
+            operations: 1,
+            order: Order::default(),
+            seed: 1,
+        }
+    }
+}
+
+/// A configuration that cannot be.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+pub enum BadYcsb {
+    /// No records, or more than keys can tell apart.
+    #[error("{0} rows are not possible; use 1 to {max}", max = Keys::ROWS_MAX)]
+    Rows(u64),
+    /// No operations per transaction, or more different ones than there are records.
+    #[error("a transaction cannot have {operations} operations on different rows of {rows}; use 1 to {max}", max = (*.rows).min(OPERATIONS_MAX as u64))]
+    Operations {
+        /// Operations asked for.
+        operations: usize,
+        /// Records.
+        rows: u64,
+    },
+    /// Not an exponent.
+    #[error("the Zipf exponent {0} is not possible; use 0 (uniform) or more")]
+    Theta(f64),
+}
+
+/// One configuration of YCSB, with records of shape `R`: [`Wide`](schema::Wide) or [`Narrow`](schema::Narrow).
+#[derive(Clone, Debug)]
+pub struct Ycsb<R> {
+    config: YcsbConfig,
+    keys: Keys,
+    zipfs: Zipfs,
+    /// Lanes of insertions that were given to clients; common to all clones, so that no two clients insert the same.
+    lanes: Arc<AtomicU64>,
+    record: PhantomData<fn() -> R>,
+}
+
+impl<R: Record> Ycsb<R> {
+    /// The benchmark so configured.
+    ///
+    /// A database takes insertions of the clones of one value only: another value's clients would insert the same keys
+    /// again.
+    ///
+    /// # Errors
+    /// What cannot be, and what could.
+    pub fn new(config: YcsbConfig) -> Result<Ycsb<R>, BadYcsb> {
+        let YcsbConfig { rows, operations, theta, .. } = config;
+        if !(1..=Keys::ROWS_MAX).contains(&rows) {
+            return Err(BadYcsb::Rows(rows));
+        }
+        if operations == 0 || operations as u64 > rows.min(OPERATIONS_MAX as u64) {
+            return Err(BadYcsb::Operations { operations, rows });
+        }
+        let zipfs = Zipfs::new(theta).ok_or(BadYcsb::Theta(theta))?;
+        Ok(Ycsb { config, keys: Keys::of(rows), zipfs, lanes: Arc::default(), record: PhantomData })
+    }
+
+    /// What was chosen.
+    #[must_use]
+    pub fn config(&self) -> &YcsbConfig {
+        &self.config
+    }
+
+    /// Another configuration for the same clients' lanes.
+    fn with(&self, change: impl FnOnce(&mut YcsbConfig)) -> Ycsb<R> {
+        let mut other = self.clone();
+        change(&mut other.config);
+        other.keys = Keys::of(other.config.rows);
+        other
+    }
+}
+
+/// Records of the database on which transactions are recorded, unless one needs more.
+const RECORDED_ROWS: u64 = 1_000;
+
+/// Transactions of several operations that only read.
+const READ_ONLY: ClassId = ClassId(0);
+/// Transactions of several operations that write.
+const READ_WRITE: ClassId = ClassId(1);
+
+/// What one YCSB client carries.
+#[derive(Clone, Debug)]
+pub struct YcsbState<R: Record> {
+    table: TableRef<R::Table>,
+    keys: Keys,
+    operations: usize,
+    order: Order,
+    parameters: Parameters,
+}
+
+/// Keeps the seeds of clients apart from those of other workloads.
+const CLIENT_STREAM: u64 = u64::MAX - 2;
+
+impl<R: Record> Workload for Ycsb<R> {
+    type State = YcsbState<R>;
+
+    fn classes(&self) -> &'static [&'static str] {
+        if self.config.operations == 1 { &Kind::NAMES } else { &["read-only", "read-write"] }
+    }
+
+    fn updates(&self, class: ClassId) -> bool {
+        if self.config.operations == 1 {
+            Kind::ALL.get(class.index()).is_some_and(|kind| kind.writes())
+        } else {
+            class == READ_WRITE
+        }
+    }
+
+    fn to_record(&self) -> Vec<Ycsb<R>> {
+        let rows = self.config.rows.min(RECORDED_ROWS.max(self.config.operations as u64));
+        let of = |mix: Mix| self.with(|config| (config.rows, config.mix) = (rows, mix));
+        if self.config.operations == 1 {
+            return Kind::ALL.map(|kind| of(Mix::only(kind))).into();
+        }
+        vec![of(Mix::only(Kind::Read)), of(self.config.mix.clone())]
+    }
+
+    fn schema(&self) -> Schema {
+        schema::schema::<R>(self.keys)
+    }
+
+    fn encoded_bytes(&self) -> u64 {
+        self.keys.rows() * (8 + R::FIXED_BYTES as u64)
+    }
+
+    fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory> {
+        room::check("rows", self.keys.rows(), R::RESIDENT_BYTES, available_bytes)
+    }
+
+    fn expected_rows(&self) -> u64 {
+        self.keys.rows()
+    }
+
+    fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError> {
+        let table = db.table::<R::Table>().map_err(|error| LoadError::Source(error.to_string()))?;
+        let keys = self.keys;
+        db.load(progress, move |loader| {
+            for share in loader.share_of(table, 0, keys.last()) {
+                let slots =
+                    KeySet::range(*share.start(), *share.end()).and_then(|own| own.blocks(keys.shift()));
+                for at in 0..slots.as_ref().map_or(0, KeySet::len) {
+                    let key = keys.loaded(slots.as_ref().map_or(0, |slots| slots.nth(at)));
+                    loader.add(table, &key, &R::new(key))?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<YcsbState<R>, SetupError> {
+        let table = db.table::<R::Table>()?;
+        let YcsbConfig { ref mix, distribution, scrambled, operations, order, seed, .. } = self.config;
+        let keys = self.keys;
+        let own = match reach {
+            Reach::Everywhere => KeySet::range(0, keys.rows() - 1).expect("there is at least one record"),
+            Reach::OwnedBy(worker) => KeySet::owned_by(db, table.id(), 0, keys.last(), worker)
+                .and_then(|own| own.blocks(keys.shift()))
+                .filter(|own| own.len() >= operations as u64)
+                .ok_or(SetupError::NothingOwned { worker })?,
+        };
+        let zipfs = (distribution != Distribution::Uniform).then_some(&self.zipfs);
+        let parameters = Parameters::new(Setting {
+            mix,
+            columns: R::COLUMNS_WRITTEN,
+            keys,
+            distribution,
+            popularity: Popularity::new(own.len(), zipfs, scrambled),
+            own,
+            lane: self.lanes.fetch_add(1, Ordering::Relaxed),
+            random: Random::of_stream(Seed(seed).derive(CLIENT_STREAM).0, stream),
+        });
+        Ok(YcsbState { table, keys, operations, order, parameters })
+    }
+
+    // One function for all classes, as in TATP: a future inside another costs a copy of it.
+    #[inline]
+    async fn transaction<C: Client>(
+        client: &C,
+        state: &mut YcsbState<R>,
+    ) -> (ClassId, Result<Outcome, Abort>) {
+        if state.operations > 1 {
+            return several(client, state).await;
+        }
+        let (table, keys) = (state.table, state.keys);
+        let Op { kind, key, detail } = state.parameters.op();
+        let route = table.at(&key);
+        let missing = || Abort::user(procedures::NO_RECORD);
+        let outcome = match kind {
+            Kind::Read => {
+                let read = async move |tx: &mut Tx<'_>| tx.get(table, key).await;
+                let found = client.run(&route, read).await;
+                found.and_then(|record| black_box(record).map(|_| Outcome::Succeeded).ok_or_else(missing))
+            }
+            Kind::Update => {
+                let update = async move |tx: &mut Tx<'_>| {
+                    tx.update(table, key, move |record: &mut R| record.write_column(key, detail)).await
+                };
+                let found = client.run(&route, update).await;
+                found.and_then(|written| written.map(|()| Outcome::Moved(1)).ok_or_else(missing))
+            }
+            Kind::Insert => {
+                let insert =
+                    async move |tx: &mut Tx<'_>| tx.run(table.insert(key, R::new(key))).await.map(drop);
+                let inserted = client.run(&route, insert).await;
+                state.parameters.committed(u64::from(inserted.is_ok()));
+                inserted.map(|()| Outcome::Moved(1))
+            }
+            Kind::Scan => {
+                let scan =
+                    async move |tx: &mut Tx<'_>| procedures::scan::<R>(tx, table, keys, key, detail).await;
+                client.run(&route, scan).await.map(|count| {
+                    black_box(count);
+                    Outcome::Succeeded
+                })
+            }
+            Kind::ReadModifyWrite => {
+                let modify = async move |tx: &mut Tx<'_>| {
+                    let change = move |record: &mut R| {
+                        let before = record.clone();
+                        record.write_column(key, detail);
+                        before
+                    };
+                    tx.update(table, key, change).await
+                };
+                let found = client.run(&route, modify).await;
+                found.and_then(|before| black_box(before).map(|_| Outcome::Moved(1)).ok_or_else(missing))
+            }
+        };
+        (kind.id(), outcome)
+    }
+
+    fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError> {
+        audit::audit(self, db, ledger)
+    }
+}
+
+/// Runs a transaction of several operations.
+async fn several<R: Record, C: Client>(
+    client: &C,
+    state: &mut YcsbState<R>,
+) -> (ClassId, Result<Outcome, Abort>) {
+    let (table, keys, order) = (state.table, state.keys, state.order);
+    let ops = state.parameters.transaction(state.operations);
+    let writes = ops.iter().filter(|op| op.kind.writes()).count();
+    let insertions = ops.iter().filter(|op| op.kind == Kind::Insert).count() as u64;
+    let route = table.at(&ops[0].key);
+    let run = async move |tx: &mut Tx<'_>| procedures::operations::<R>(tx, table, keys, &ops, order).await;
+    let outcome = client.run(&route, run).await;
+    if outcome.is_ok() {
+        state.parameters.committed(insertions);
+    }
+    let class = if writes > 0 { READ_WRITE } else { READ_ONLY };
+    (class, outcome.map(|()| Outcome::Moved(writes as i64)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::schema::{Narrow, Wide};
+    use super::*;
+
+    #[test]
+    fn senseless_configurations_are_refused() {
+        let base = YcsbConfig::default();
+        let refused = |change: fn(&mut YcsbConfig)| {
+            let mut config = base.clone();
+            change(&mut config);
+            Ycsb::<Wide>::new(config).expect_err("refused").to_string()
+        };
+        assert!(refused(|config| config.rows = 0).contains("0 rows"));
+        assert!(refused(|config| config.rows = u64::MAX).contains("use 1 to"));
+        assert!(refused(|config| config.operations = 0).contains("0 operations"));
+        assert!(refused(|config| config.operations = 257).contains("use 1 to 256"));
+        assert!(refused(|config| (config.rows, config.operations) = (5, 6)).contains("use 1 to 5"));
+        assert!(refused(|config| config.theta = -0.5).contains("-0.5"));
+        assert!(refused(|config| config.theta = f64::NAN).contains("NaN"));
+        let largest = YcsbConfig { rows: Keys::ROWS_MAX, ..base };
+        let largest = Ycsb::<Narrow>::new(largest).expect("possible somewhere");
+        assert!(largest.check_memory(1 << 34).unwrap_err().to_string().contains("rows need about"));
+        assert!(largest.check_memory(1 << 40).is_ok());
+    }
+}

@@ -1,0 +1,130 @@
+//! The operations of YCSB as stored procedures.
+//!
+//! Owns: what each does with its record, and in which order those of one transaction run. Never: draws a random number.
+//!
+//! # Several operations in one transaction
+//!
+//! In order of their keys ([`Order::Sorted`]), they run as one phase: in the order of owners and keys in which all
+//! transactions run theirs, so that no two ever wait for each other in a cycle, with one message to each owner. As they
+//! were drawn ([`Order::Drawn`]), they run one after the other, each waited for before the next begins, as those of
+//! somebody who decides step by step; then transactions that write do close cycles, which are broken by running one of
+//! them again.
+//!
+//! Either way a record that is to be written is locked for that at once, also if it is read first: nobody waits for a
+//! lock to become a stronger one.
+
+use std::hint::black_box;
+
+use atrapos::{Abort, Either, KeyRange, TableRef, Tx};
+
+use super::mix::Kind;
+use super::parameters::Op;
+use super::schema::{Keys, Record};
+
+/// The order in which the operations of a transaction run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Order {
+    /// In order of owners and keys, scans last.
+    #[default]
+    Sorted,
+    /// As they were drawn.
+    Drawn,
+}
+
+impl Order {
+    /// The order's name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Order::Sorted => "sorted",
+            Order::Drawn => "drawn",
+        }
+    }
+}
+
+/// Why a transaction aborts that does not find a record.
+pub const NO_RECORD: &str = "a record of YCSB is missing";
+
+fn missing() -> Abort {
+    Abort::user(NO_RECORD)
+}
+
+/// Reads up to `count` records from `key` on and returns how many there are.
+///
+/// # Errors
+/// As [`Tx::run`].
+pub async fn scan<R: Record>(
+    tx: &mut Tx<'_>,
+    table: TableRef<R::Table>,
+    keys: Keys,
+    key: u64,
+    count: u32,
+) -> Result<u64, Abort> {
+    // Every slot has its loaded record, so there are enough before this one.
+    let beyond = (key >> keys.shift()) + 1 + u64::from(count);
+    let range = KeyRange::between(&key, &keys.loaded(beyond.min(keys.rows())));
+    let found = tx.scan(table, range, count as usize).await?;
+    Ok(black_box(found).len() as u64)
+}
+
+/// What an update does to a record: the record as it was, if it is wanted, and a new value in a column.
+fn change<R: Record>(op: Op) -> impl FnOnce(&mut R) -> Option<R> + Send + 'static {
+    move |record| {
+        let before = (op.kind == Kind::ReadModifyWrite).then(|| record.clone());
+        record.write_column(op.key, op.detail);
+        before
+    }
+}
+
+/// Runs the operations of one transaction.
+///
+/// # Errors
+/// As [`Tx::run`]; also when a record is missing.
+pub async fn operations<R: Record>(
+    tx: &mut Tx<'_>,
+    table: TableRef<R::Table>,
+    keys: Keys,
+    ops: &[Op],
+    order: Order,
+) -> Result<(), Abort> {
+    match order {
+        Order::Sorted => {
+            let points = ops.iter().filter(|op| op.kind != Kind::Scan).map(|op| match op.kind {
+                Kind::Insert => table.insert(op.key, R::new(op.key)).right().right(),
+                Kind::Update | Kind::ReadModifyWrite => table.update(op.key, change::<R>(*op)).left().right(),
+                Kind::Read | Kind::Scan => table.get(op.key).left(),
+            });
+            let found = black_box(tx.join_all(points).await?);
+            let is_there = |result: &Either<Option<R>, Either<Option<Option<R>>, bool>>| match result {
+                Either::Left(record) => record.is_some(),
+                Either::Right(Either::Left(written)) => written.is_some(),
+                Either::Right(Either::Right(inserted)) => *inserted,
+            };
+            if !found.iter().all(is_there) {
+                return Err(missing());
+            }
+        }
+        Order::Drawn => {
+            for op in ops {
+                one::<R>(tx, table, *op).await?;
+            }
+        }
+    }
+    for op in ops.iter().filter(|op| op.kind == Kind::Scan) {
+        scan::<R>(tx, table, keys, op.key, op.detail).await?;
+    }
+    Ok(())
+}
+
+/// Runs an operation on one record; a scan is none.
+async fn one<R: Record>(tx: &mut Tx<'_>, table: TableRef<R::Table>, op: Op) -> Result<(), Abort> {
+    let is_there = match op.kind {
+        Kind::Read => black_box(tx.get(table, op.key).await?).is_some(),
+        Kind::Update | Kind::ReadModifyWrite => {
+            black_box(tx.update(table, op.key, change::<R>(op)).await?).is_some()
+        }
+        Kind::Insert => tx.run(table.insert(op.key, R::new(op.key))).await?,
+        Kind::Scan => true,
+    };
+    if is_there { Ok(()) } else { Err(missing()) }
+}
