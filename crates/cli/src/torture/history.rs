@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use atrapos::Database;
@@ -22,9 +22,7 @@ use atrapos_workloads::Random;
 use atrapos_workloads::histories::{Journal, Shared, run, schema};
 use serde_json::{Value, json};
 
-use super::{
-    Broken, KILLED, PATIENCE, Place, Running, TOPOLOGIES, WORKERS_MAX, complaint, ended_itself, wait,
-};
+use super::{Broken, KILLED, PATIENCE, Place, Running, TOPOLOGIES, WORKERS_MAX, complaint, wait};
 use crate::args::{TortureArgs, TortureHistoryChildArgs};
 use crate::error::CliError;
 use crate::table::count;
@@ -168,14 +166,23 @@ fn live(mut command: Command, quota: Option<u64>) -> Result<(u64, bool), Broken>
     let mut child = Running(started?);
     let (sender, lines) = channel();
     let stdout = child.0.stdout.take();
-    // Ends with the child.
-    let reader = std::thread::spawn(move || {
-        for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
-            let _ = sender.send(line);
-        }
-    });
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // Ends with the child.
+            for line in stdout.into_iter().flat_map(|out| BufReader::new(out).lines()).map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let ended = follow(&mut child, &lines, quota);
+        // The thread reads until the child is gone.
+        drop(child);
+        ended
+    })
+}
+
+fn follow(child: &mut Running, lines: &Receiver<String>, quota: Option<u64>) -> Result<(u64, bool), Broken> {
     let mut begun = 0;
-    let ended = loop {
+    loop {
         match lines.recv_timeout(PATIENCE) {
             Ok(line) => {
                 let said: Value = serde_json::from_str(&line).unwrap_or_default();
@@ -185,27 +192,24 @@ fn live(mut command: Command, quota: Option<u64>) -> Result<(u64, bool), Broken>
                         .0
                         .kill()
                         .map_err(|error| Broken(format!("a child could not be killed: {error}")))?;
-                    break match wait(&mut child)? {
+                    return match wait(child)? {
                         status if status.signal() == Some(KILLED) => Ok((begun, true)),
                         status if status.success() => Ok((begun, false)),
-                        status => Err(complaint(&mut child, status)),
+                        status => Err(complaint(child, status)),
                     };
                 }
             }
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
-                break Err(Broken(format!("a child has said nothing for {} s", PATIENCE.as_secs())));
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(Broken(format!("a child has said nothing for {} s", PATIENCE.as_secs())));
             }
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => {
-                break match wait(&mut child)? {
+            Err(RecvTimeoutError::Disconnected) => {
+                return match wait(child)? {
                     status if status.success() => Ok((begun, false)),
-                    _ => Err(ended_itself(&mut child)),
+                    status => Err(complaint(child, status)),
                 };
             }
         }
-    };
-    drop(child);
-    let _ = reader.join();
-    ended
+    }
 }
 
 /// All entries of all journals. Each journal is of one client in one round.
@@ -236,6 +240,10 @@ impl Journal for JournalFile {
 }
 
 /// `atrapos torture-history-child`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "whoever waits for the end of the standard input may wait for ever"
+)]
 pub(crate) fn run_child(args: &TortureHistoryChildArgs) -> Result<(), CliError> {
     #[cfg(feature = "planted")]
     if let Some(bug) = &args.planted {

@@ -19,6 +19,7 @@ use atrapos_workloads::histories::{
 };
 
 /// The seeds of a test: new ones every time, or those that `ATRAPOS_SEED` names.
+#[expect(clippy::disallowed_methods, reason = "which seeds are run is the choice of whoever runs the tests")]
 fn seeds(count: u64) -> Range<u64> {
     let Ok(named) = std::env::var("ATRAPOS_SEED") else {
         let first = RandomState::new().hash_one("seed") >> 16;
@@ -33,6 +34,7 @@ fn seeds(count: u64) -> Range<u64> {
 }
 
 /// Runs `test` with many seeds, on as many threads as there are cores.
+#[expect(clippy::disallowed_methods, reason = "the number of threads changes nothing but how long it takes")]
 fn for_seeds(count: u64, test: impl Fn(u64) -> Result<(), String> + Sync) {
     let seeds = seeds(count);
     let next = AtomicU64::new(seeds.start);
