@@ -127,7 +127,7 @@ Mixes: standard (all five, 45/43/4/4/4 in a hundred), new-order, payment, order-
     /// TPC-B: a bank. Each transaction updates an account, a teller and a branch, and appends to a history.
     ///
     /// It runs where the teller's branch is; a share of the accounts is of other branches, and maybe of other workers. The history
-    /// grows by some 70 bytes of memory per transaction.
+    /// grows by 50 bytes of key and row per transaction, besides what the tree adds.
     Tpcb(crate::bench::tpcb::TpcbArgs),
     /// YCSB: reads, updates, insertions and scans of single records, or several of them per transaction.
     #[command(after_help = "\
