@@ -14,7 +14,8 @@
 //!
 //! - Without think times (the default) a client is not tied to a warehouse: it draws one for every transaction, so that any
 //!   number of clients loads all warehouses alike.
-//! - A delivery is ten transactions, one per district; the specification leaves that open.
+//! - A delivery is ten transactions, one per district, and Stock-Level three, one per statement; the specification leaves that
+//!   open.
 //! - The items of an order are all looked up before anything is changed, so that a rollback has nothing to take back.
 //! - Dates come from the machine's monotonic clock, from the date of the load on.
 
@@ -178,6 +179,10 @@ impl Tpcc {
         audit::audit(&self.population, db, None)
     }
 
+    fn client(&self, tables: Tables, parameters: Parameters, terminal: Terminal) -> TpccState {
+        TpccState { tables, parameters, terminal, clock: Clock::real(), is_recorded: self.is_recorded }
+    }
+
     fn parameters(
         &self,
         db: &Database,
@@ -231,6 +236,8 @@ pub struct TpccState {
     parameters: Parameters,
     terminal: Terminal,
     clock: Clock,
+    /// Whether each transaction is to be run in one piece, so that all of it is recorded.
+    is_recorded: bool,
 }
 
 impl TpccState {
@@ -295,7 +302,7 @@ impl Workload for Tpcc {
         } else {
             Terminal::Busy { next: None, queue }
         };
-        Ok(TpccState { tables, parameters, terminal, clock: Clock::real() })
+        Ok(self.client(tables, parameters, terminal))
     }
 
     fn server(&self, db: &Database, reach: Reach, stream: u64) -> Result<Option<TpccState>, SetupError> {
@@ -305,7 +312,7 @@ impl Workload for Tpcc {
         let tables = Tables::of(db)?;
         let parameters = self.parameters(db, tables, reach, SERVER_STREAM | stream)?;
         let terminal = Terminal::Server { queue: self.queues.of(reach), request: None };
-        Ok(Some(TpccState { tables, parameters, terminal, clock: Clock::real() }))
+        Ok(Some(self.client(tables, parameters, terminal)))
     }
 
     #[inline]
@@ -354,11 +361,15 @@ impl Workload for Tpcc {
             Class::StockLevel => {
                 let (w_id, d_id) = (terminal.warehouse(parameters), terminal.district(parameters));
                 let threshold = parameters.threshold();
-                let route = tables.district.at(&(w_id, d_id));
-                let count = async move |tx: &mut Tx<'_>| {
-                    procedures::stock_level(tx, tables, w_id, d_id, threshold).await
-                };
-                client.run(&route, count).await.and_then(|low| succeeded(&black_box(low)))
+                if state.is_recorded {
+                    let route = tables.district.at(&(w_id, d_id));
+                    let count = async move |tx: &mut Tx<'_>| {
+                        procedures::stock_level(tx, tables, w_id, d_id, threshold).await
+                    };
+                    client.run(&route, count).await.and_then(|low| succeeded(&black_box(low)))
+                } else {
+                    count_low_stock(client, tables, w_id, d_id, threshold).await
+                }
             }
         };
         (class.id(), outcome)
@@ -378,6 +389,23 @@ fn succeeded<R>(_: &R) -> Result<Outcome, Abort> {
 /// Whether an order was given up because it named an item that there is not.
 fn is_rolled_back(abort: &Abort) -> bool {
     abort.reason() == AbortReason::User && abort.detail() == procedures::UNUSED_ITEM
+}
+
+/// Stock-Level, each statement in a transaction of its own.
+async fn count_low_stock<C: Client>(
+    client: &C,
+    tables: Tables,
+    w_id: u16,
+    d_id: u8,
+    threshold: i16,
+) -> Result<Outcome, Abort> {
+    let route = tables.district.at(&(w_id, d_id));
+    let number = async move |tx: &mut Tx<'_>| procedures::next_order(tx, tables, w_id, d_id).await;
+    let next = client.run(&route, number).await?;
+    let collect = async move |tx: &mut Tx<'_>| procedures::recent_items(tx, tables, w_id, d_id, next).await;
+    let items = client.run(&route, collect).await?;
+    let count = async move |tx: &mut Tx<'_>| procedures::count_low(tx, tables, w_id, &items, threshold).await;
+    client.run(&route, count).await.and_then(|low| succeeded(&black_box(low)))
 }
 
 /// Delivers the oldest order of every district of a warehouse, each in a transaction of its own.

@@ -109,7 +109,15 @@ fn tpcc_accesses_what_the_specification_says() {
     );
     assert_eq!(
         named("delivery"),
-        ["D new_order", "S new_order", "U customer", "U order", "U order_line x 5..15"]
+        [
+            "D new_order",
+            "R order",
+            "S new_order",
+            "S order_line",
+            "U customer",
+            "U order",
+            "U order_line x 5..15",
+        ]
     );
     let stock_level = named("stock-level");
     assert_eq!(stock_level[..2], ["R district", stock_level[1].as_str()]);

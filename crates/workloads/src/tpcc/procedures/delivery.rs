@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use atrapos::{Abort, KeyRange, Tx};
 
-use super::super::schema::{Cents, Moment, Order, Tables};
+use super::super::schema::{Cents, Moment, Order, OrderLine, Tables};
 use super::there;
 
 /// An order that was delivered.
@@ -38,25 +38,27 @@ pub async fn deliver(
     });
     let Some(o_id) = oldest.await? else { return Ok(None) };
     let key = (w_id, d_id, o_id);
-    let carry = move |order: &mut Order| {
-        order.carrier_id = carrier_id;
-        (order.c_id, order.ol_cnt)
+    there(tx.delete(tables.new_order, key).await?)?;
+    let see = |order: Order| (order.c_id, order.ol_cnt);
+    let (c_id, ol_cnt) = there(tx.read(tables.order, key, see).await?)?;
+    let lines = KeyRange::prefix(&key);
+    let sum = |sum: &mut Cents, _, line: OrderLine| {
+        *sum += Cents::from(line.amount);
+        ControlFlow::Continue(())
     };
-    let (was_new, order) = tx.join((tables.new_order.delete(key), tables.order.update(key, carry))).await?;
-    there(was_new)?;
-    let (c_id, ol_cnt) = there(order)?;
-    let mut amount = 0;
-    for number in 1..=ol_cnt {
-        let line = tx.update(tables.order_line, (w_id, d_id, o_id, number), move |line| {
-            line.delivery_d = delivery_d;
-            line.amount
-        });
-        amount += Cents::from(there(line.await?)?);
-    }
+    let amount = tx.fold(tables.order_line, lines, 0, sum).await?;
+    // Whoever shows the order has its customer first, and goes on to the order: so the order is changed after the customer.
     let customer = tx.update(tables.customer, (w_id, d_id, c_id), move |customer| {
         customer.balance += amount;
         customer.delivery_cnt += 1;
     });
     there(customer.await?)?;
+    there(tx.update(tables.order, key, move |order| order.carrier_id = carrier_id).await?)?;
+    for number in 1..=ol_cnt {
+        let line = tx.update(tables.order_line, (w_id, d_id, o_id, number), move |line| {
+            line.delivery_d = delivery_d;
+        });
+        there(line.await?)?;
+    }
     Ok(Some(Delivered { o_id, c_id, amount }))
 }
