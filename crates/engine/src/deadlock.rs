@@ -6,8 +6,9 @@
 //! at once). From a home, a probe goes to every worker where the transaction may be waiting; from a queue there, to the
 //! homes of those ahead. It carries the youngest transaction it has come by. When it meets the transaction it started from,
 //! it has gone round a cycle, of whatever length; the youngest transaction of the cycle gives way. Whoever finds the same
-//! cycle chooses the same victim, so no agreement between workers is needed. (Cycles elsewhere that a probe runs into are
-//! left to the probes of their members.)
+//! cycle chooses the same victim, so no agreement between workers is needed. A probe that comes by a transaction a second time
+//! has run into a cycle of others, or has come there by two ways: a probe is started from there, so that a cycle is found
+//! quickly by any of the many who wait for its members.
 //!
 //! A retried transaction keeps the age of its first attempt, so it is not the youngest for ever.
 //!
@@ -39,6 +40,8 @@ pub(crate) struct Probes {
     next_check: Option<Ticks>,
     /// Time that passing probes on has taken here since the last look.
     spent: Ticks,
+    /// How many probes were started here because others of this round came by a second time.
+    restarts: (u64, usize),
     /// The ticket after which the turn of the others goes on.
     turn: u64,
     /// Transactions each probe has passed here, so that it passes each once. Cleared when a new round starts here and
@@ -52,9 +55,12 @@ const SEEN_MAX: usize = 1 << 16;
 /// Probes a worker starts at a time for those who have waited longest; as many again for the others in turn.
 const PROBES_AT_A_TIME: usize = 2;
 
+/// Probes a worker starts at a time for transactions that others have come by twice.
+const RESTARTS_AT_A_TIME: usize = 4;
+
 /// A worker looks again when so many times the time has passed that passing on probes took since its last look. Hundreds of
 /// transactions that wait in one queue make a probe pass all of them, each with all that are ahead of it.
-const PAUSE_FACTOR: u64 = 20;
+const PAUSE_FACTOR: u64 = 8;
 
 /// The age of a transaction; ties are impossible because numbers are unique.
 type Age = u64;
@@ -170,10 +176,29 @@ fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
     for blocker in ahead {
         if shard.probes.borrow_mut().seen.insert((probe.round, probe.initiator, blocker)) {
             worker.send(home_of(blocker), move |worker| at_home(worker, probe, blocker));
+        } else if blocker != probe.initiator {
+            worker.send(home_of(blocker), move |worker| come_by_again(worker, probe.round, blocker));
         }
     }
     let mut probes = shard.probes.borrow_mut();
     probes.spent = Ticks(probes.spent.0 + worker.now().since(began).0);
+}
+
+/// At the home of a transaction that a probe has come by twice: it may be in a cycle.
+fn come_by_again(worker: &Rc<EngineWorker>, round: u64, met: LockOwner) {
+    {
+        let mut probes = worker.shard().probes.borrow_mut();
+        if probes.restarts.0 != round {
+            probes.restarts = (round, 0);
+        }
+        if probes.restarts.1 == RESTARTS_AT_A_TIME
+            || !probes.seen.insert((round, not_itself(met), not_itself(met)))
+        {
+            return;
+        }
+        probes.restarts.1 += 1;
+    }
+    begin(worker, round, met);
 }
 
 /// The workers to which something of a visiting transaction has gone on from here, told once to each `asker`: data may
