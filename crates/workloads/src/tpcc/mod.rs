@@ -14,8 +14,8 @@
 //!
 //! - Without think times (the default) a client is not tied to a warehouse: it draws one for every transaction, so that any
 //!   number of clients loads all warehouses alike.
-//! - A delivery is ten transactions, one per district, and Stock-Level three, one per statement; the specification leaves that
-//!   open.
+//! - A delivery is a transaction that looks how many orders there are and one per district, and Stock-Level is three, one per
+//!   statement; the specification leaves that open.
 //! - The items of an order are all looked up before anything is changed, so that a rollback has nothing to take back.
 //! - Dates come from the machine's monotonic clock, from the date of the load on.
 
@@ -43,7 +43,7 @@ use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use generator::{CUSTOMERS, ITEMS, LOADED_AT, Population, Scale};
 use parameters::{Class, Mix, Parameters, Remote};
-use procedures::StatusOf;
+use procedures::{DeliverFrom, StatusOf};
 use schema::{DISTRICTS, Moment, Tables};
 use terminal::{Deliveries, DeliveryRequest, Queues, TERMINALS_PER_WAREHOUSE, Terminal};
 
@@ -416,11 +416,13 @@ async fn deliver_all<C: Client>(
     now: Moment,
 ) -> Result<Outcome, Abort> {
     let DeliveryRequest { w_id, carrier_id } = request;
+    let look = async move |tx: &mut Tx<'_>| procedures::next_orders(tx, tables, w_id).await;
+    let next = client.run(&tables.warehouse.at(&w_id), look).await?;
     let mut delivered = 0;
-    for d_id in 1..=DISTRICTS {
+    for (d_id, before) in (1..=DISTRICTS).zip(next) {
         let route = tables.district.at(&(w_id, d_id));
-        let deliver =
-            async move |tx: &mut Tx<'_>| procedures::deliver(tx, tables, w_id, d_id, carrier_id, now).await;
+        let from = DeliverFrom { w_id, d_id, before, carrier_id, delivery_d: now };
+        let deliver = async move |tx: &mut Tx<'_>| procedures::deliver(tx, tables, from).await;
         delivered += u32::from(client.run(&route, deliver).await?.is_some());
     }
     Ok(if delivered > 0 { Outcome::Succeeded } else { Outcome::ExpectedFailure })

@@ -110,7 +110,7 @@ fn tpcc_accesses_what_the_specification_says() {
     assert_eq!(
         named("delivery"),
         [
-            "D new_order",
+            "D new_order x 2..2",
             "R order",
             "S new_order",
             "S order_line",

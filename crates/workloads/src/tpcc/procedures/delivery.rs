@@ -1,11 +1,15 @@
 //! Delivery (clause 2.7): of one district's oldest order. The specification lets every order of the ten be delivered in a
 //! transaction of its own (clause 2.7.2), and so it is done here.
+//!
+//! A delivery must not be in the way of those who place orders, since these have taken the district by then. So it looks for the
+//! oldest order only among those that were placed when it began ([`next_orders`]): new ones are beyond the range it locks. And
+//! deliveries of one district take turns before they look at anything.
 
 use std::ops::ControlFlow;
 
 use atrapos::{Abort, KeyRange, Tx};
 
-use super::super::schema::{Cents, Moment, Order, OrderLine, Tables};
+use super::super::schema::{Cents, DISTRICTS, District, Moment, Order, OrderLine, Tables};
 use super::there;
 
 /// An order that was delivered.
@@ -19,20 +23,53 @@ pub struct Delivered {
     pub amount: Cents,
 }
 
+/// What is to be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeliverFrom {
+    /// The warehouse.
+    pub w_id: u16,
+    /// The district.
+    pub d_id: u8,
+    /// The order before which to look: the district's next one, now or a while ago.
+    pub before: u32,
+    /// Who delivers it.
+    pub carrier_id: u8,
+    /// When.
+    pub delivery_d: Moment,
+}
+
+/// The numbers of the next orders of a warehouse's districts.
+///
+/// # Errors
+/// As [`Tx::run`].
+pub async fn next_orders(
+    tx: &mut Tx<'_>,
+    tables: Tables,
+    w_id: u16,
+) -> Result<[u32; DISTRICTS as usize], Abort> {
+    let collect = |next: &mut [u32; DISTRICTS as usize], (_, d_id): (u16, u8), row: District| {
+        if let Some(next) = next.get_mut(usize::from(d_id).wrapping_sub(1)) {
+            *next = row.next_o_id;
+        }
+        ControlFlow::Continue(())
+    };
+    tx.fold(tables.district, KeyRange::prefix(&w_id), [0; DISTRICTS as usize], collect).await
+}
+
+/// No order has this number.
+const TURN: u32 = 0;
+
 /// Delivers the oldest order of a district that is not delivered yet; `None` when there is none.
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn deliver(
-    tx: &mut Tx<'_>,
-    tables: Tables,
-    w_id: u16,
-    d_id: u8,
-    carrier_id: u8,
-    delivery_d: Moment,
-) -> Result<Option<Delivered>, Abort> {
-    let district = KeyRange::prefix(&(w_id, d_id));
-    let oldest = tx.fold(tables.new_order, district, None, |oldest, (_, _, o_id), _| {
+pub async fn deliver(tx: &mut Tx<'_>, tables: Tables, from: DeliverFrom) -> Result<Option<Delivered>, Abort> {
+    let DeliverFrom { w_id, d_id, before, carrier_id, delivery_d } = from;
+    // What is not there is locked for whoever asked for its deletion, too. Without it, several would find the same order, and
+    // none could take it.
+    tx.delete(tables.new_order, (w_id, d_id, TURN)).await?;
+    let placed = KeyRange::between(&(w_id, d_id, TURN + 1), &(w_id, d_id, before));
+    let oldest = tx.fold(tables.new_order, placed, None, |oldest, (_, _, o_id), _| {
         *oldest = Some(o_id);
         ControlFlow::Break(())
     });
@@ -41,12 +78,11 @@ pub async fn deliver(
     there(tx.delete(tables.new_order, key).await?)?;
     let see = |order: Order| (order.c_id, order.ol_cnt);
     let (c_id, ol_cnt) = there(tx.read(tables.order, key, see).await?)?;
-    let lines = KeyRange::prefix(&key);
     let sum = |sum: &mut Cents, _, line: OrderLine| {
         *sum += Cents::from(line.amount);
         ControlFlow::Continue(())
     };
-    let amount = tx.fold(tables.order_line, lines, 0, sum).await?;
+    let amount = tx.fold(tables.order_line, KeyRange::prefix(&key), 0, sum).await?;
     // Whoever shows the order has its customer first, and goes on to the order: so the order is changed after the customer.
     let customer = tx.update(tables.customer, (w_id, d_id, c_id), move |customer| {
         customer.balance += amount;

@@ -14,7 +14,7 @@ mod order_status;
 mod payment;
 mod stock_level;
 
-pub use delivery::{Delivered, deliver};
+pub use delivery::{DeliverFrom, Delivered, deliver, next_orders};
 pub use new_order::{LinePlaced, OrderPlaced, UNUSED_ITEM, new_order};
 pub use order_status::{CustomerStatus, LineStatus, OrderStatus, StatusOf, order_status};
 pub use payment::{Paid, Payee, PayingCustomer, payment};

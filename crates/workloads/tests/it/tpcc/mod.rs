@@ -132,6 +132,15 @@ fn with_nothing_but_remote_work_the_database_stays_sound() {
     assert!(statistics.remote_actions > 0 && statistics.locks_entered > 0);
 }
 
+/// Where hundreds want the same few rows, what matters is that no transaction asks for them in another order than the others.
+#[test]
+fn hundreds_of_clients_of_few_rows_get_through() {
+    let workload = tpcc(TpccConfig { warehouses: 2, remote: Remote { payments: 0.5, lines: 0.1 }, ..SMALL });
+    let db = loaded(&workload, 2);
+    let clients = Clients::Sessions { per_worker: NonZeroUsize::new(300).expect("many") };
+    run_and_audit(&db, &workload, clients, Routing::Any, &mut Ledger::new());
+}
+
 #[test]
 fn one_warehouse_has_nowhere_else_to_go() {
     let workload = tpcc(TpccConfig { warehouses: 1, remote: Remote { payments: 1.0, lines: 1.0 }, ..SMALL });

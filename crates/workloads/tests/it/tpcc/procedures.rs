@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use atrapos::{Abort, AbortReason, Database, Tx};
 use atrapos_workloads::tpcc::parameters::{CustomerBy, LineInput, NewOrderInput, PaymentInput};
-use atrapos_workloads::tpcc::procedures::{self, StatusOf, UNUSED_ITEM};
+use atrapos_workloads::tpcc::procedures::{self, DeliverFrom, StatusOf, UNUSED_ITEM};
 use atrapos_workloads::tpcc::schema::{
     Customers, Districts, Histories, Items, NewOrders, OrderLines, Orders, Stocks, Tables, Warehouses,
 };
@@ -168,9 +168,12 @@ fn the_oldest_order_of_a_district_is_delivered_until_there_is_none() {
     let db = loaded(&tpcc(SMALL), 2);
     let tables = Tables::of(&db).expect("the schema");
     let deliver = || {
-        let deliver = async move |tx: &mut Tx<'_>| procedures::deliver(tx, tables, 2, 6, 9, 123).await;
+        let from = DeliverFrom { w_id: 2, d_id: 6, before: 21, carrier_id: 9, delivery_d: 123 };
+        let deliver = async move |tx: &mut Tx<'_>| procedures::deliver(tx, tables, from).await;
         db.run(tables.district.at(&(2, 6)), deliver).expect("a delivery")
     };
+    let next = async move |tx: &mut Tx<'_>| procedures::next_orders(tx, tables, 2).await;
+    assert_eq!(db.run(tables.warehouse.at(&2), next), Ok([21; 10]));
     let before = rows::<Customers>(&db);
     for expected in 15..=20 {
         let delivered = deliver().expect("six orders are not delivered");
