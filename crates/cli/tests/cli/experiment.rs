@@ -33,6 +33,12 @@ fn experiment(name: &str, more: &[&str]) -> Result {
     Result { text, json, csv: read(&csv), svg: read(&svg) }
 }
 
+/// Whether the machine stood still for so long that nothing is left of a phase: phases end by the clock.
+fn was_missed(phase: &serde_json::Value) -> bool {
+    let second = |key: &str| phase[key].as_f64();
+    second("begin_s").zip(second("end_s")).is_some_and(|(begin, end)| end - begin < 0.1)
+}
+
 /// Every experiment has these; the names of the phases are `phases`.
 fn assert_is_a_result(result: &Result, name: &str, phases: &[&str], is_adaptive: bool) {
     let json = &result.json;
@@ -42,7 +48,7 @@ fn assert_is_a_result(result: &Result, name: &str, phases: &[&str], is_adaptive:
     let each = json["phases"].as_array().expect("a list");
     let names: Vec<&str> = each.iter().filter_map(|phase| phase["name"].as_str()).collect();
     assert_eq!(names, phases);
-    for phase in each {
+    for phase in each.iter().filter(|phase| !was_missed(phase)) {
         assert!(phase["static_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{phase}");
         for key in ["adaptive_tps", "ratio"] {
             assert_eq!(
@@ -182,7 +188,8 @@ fn the_static_side_runs_alone() {
         assert!(!phases.is_empty());
         for phase in phases {
             assert!(phase["adaptive_tps"].is_null() && phase["ratio"].is_null(), "{name}: {phase}");
-            assert!(phase["static_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{name}: {phase}");
+            let ran = phase["static_tps"].as_f64().is_some_and(|tps| tps > 0.0);
+            assert!(ran || was_missed(phase), "{name}: {phase}");
         }
         assert_eq!(result.json["decisions"].as_array().map(Vec::len), Some(0));
         assert_is_a_drawing(&result.svg);
