@@ -34,7 +34,7 @@ fn experiment(name: &str, more: &[&str]) -> Result {
 }
 
 /// Whether the machine stood still for so long that nothing is left of a phase: phases end by the clock.
-fn was_missed(phase: &serde_json::Value) -> bool {
+fn was_missed(phase: &Value) -> bool {
     let second = |key: &str| phase[key].as_f64();
     second("begin_s").zip(second("end_s")).is_some_and(|(begin, end)| end - begin < 0.1)
 }
