@@ -343,14 +343,15 @@ fn eighty_workers_follow_skew_and_the_loss_of_a_socket() {
     for_seeds(1, |seed| {
         let mut machine = Machine80::new(seed);
         let loading = machine.simulation.statistics().committed;
-        // Nothing is to be gained from equal loads, and the interval relaxes.
-        let mut longest = None;
-        for _ in 0..12 {
+        // Nothing is to be gained from equal loads, and the interval relaxes; of eighty samples one may stand out, and it
+        // takes longer then.
+        let mut turns = 0;
+        while machine.simulation.adaptation_interval() != Some(Duration::from_secs(8)) {
             let event = machine.turn();
             assert!(!event.decision.is_repartition(), "{}", event.decision);
-            longest = longest.max(machine.simulation.adaptation_interval());
+            turns += 1;
+            assert!(turns < 100, "not even after {turns} turns");
         }
-        assert_eq!(longest, Some(Duration::from_secs(8)));
         // Skew is found at the end of the interval, or of the next one, which is short again.
         machine.ask.set(Ask::Skewed);
         let before = machine.imbalance(Ask::Skewed);
