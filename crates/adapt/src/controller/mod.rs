@@ -293,7 +293,7 @@ impl Controller {
     }
 
     /// Looks at the throughput and the loads of a short time in the middle of a long interval. When the throughput differs
-    /// from what it was by [clearly](GLANCE_THRESHOLDS) more than the threshold, or a worker stands out that did not before, says
+    /// from what it was by more than twice the threshold, or a worker stands out that did not before, says
     /// so: then whatever was counted so far is to be thrown away, and the next observation is due after
     /// [`interval`](Controller::interval), which is the shortest again.
     ///
