@@ -494,7 +494,7 @@ pub(crate) struct TortureArgs {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub(crate) subscribers: u64,
     /// Make a mistake on purpose, to show that it is found.
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     #[arg(long, value_name = "BUG")]
     pub(crate) planted: Option<String>,
 }
@@ -515,7 +515,7 @@ pub(crate) struct TortureChildArgs {
     pub(crate) topology: String,
     #[arg(long)]
     pub(crate) subscribers: u64,
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     #[arg(long)]
     pub(crate) planted: Option<String>,
 }
@@ -536,7 +536,7 @@ pub(crate) struct TortureHistoryChildArgs {
     pub(crate) workers: usize,
     #[arg(long)]
     pub(crate) topology: String,
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     #[arg(long)]
     pub(crate) planted: Option<String>,
 }

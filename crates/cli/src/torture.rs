@@ -11,7 +11,7 @@
 pub(crate) mod child;
 mod disk;
 pub(crate) mod history;
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 mod planted;
 
 use std::io::{BufRead, BufReader, Read};
@@ -100,7 +100,7 @@ struct Summary {
 
 /// `atrapos torture`.
 pub(crate) fn torture(args: &TortureArgs) -> Result<(), CliError> {
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     if let Some(bug) = &args.planted {
         planted::named(bug)?;
     }
@@ -247,7 +247,7 @@ fn spawn(args: &TortureArgs, place: &Place, plan: &Plan) -> std::io::Result<Runn
     ] {
         command.arg(option).arg(value);
     }
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     if let Some(bug) = &args.planted {
         command.arg("--planted").arg(bug);
     }

@@ -26,9 +26,9 @@ mod lookups;
 mod memory;
 mod monitor;
 mod partition;
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 pub mod planted;
-#[cfg(not(feature = "planted"))]
+#[cfg(not(debug_assertions))]
 mod planted;
 mod procedure;
 mod range;

@@ -2,7 +2,7 @@
 //!
 //! Owns: the list of deliberate mistakes, the switch that turns one of them on for the current thread (for a
 //! [`Simulation`](crate::sim::Simulation), which runs on its caller's thread) or for a whole process, and ways to damage a database at rest.
-//! Never: changes anything in a build without the feature `planted`, where [`planted`] is a constant and folds away.
+//! Never: changes anything in a build without debug assertions (a release), where [`planted`] is a constant and folds away.
 //!
 //! Invariant: each bug and each kind of damage has a test that is shown to notice it (`tests/it/planted.rs`).
 
@@ -11,7 +11,7 @@ use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTable, LockTar
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(
-    not(feature = "planted"),
+    not(debug_assertions),
     expect(unreachable_pub, reason = "the module is public only in builds that can switch a mistake on")
 )]
 pub enum Bug {
@@ -60,7 +60,7 @@ pub enum Bug {
 }
 
 /// Whether the mistake is to be made.
-#[cfg(not(feature = "planted"))]
+#[cfg(not(debug_assertions))]
 #[inline(always)]
 pub(crate) const fn planted(_bug: Bug) -> bool {
     false
@@ -94,12 +94,12 @@ pub(crate) fn lets_pass(
     !blockers.into_iter().any(|blocker| locks.holds(blocker, target, LockMode::Exclusive))
 }
 
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 pub(crate) use switched::planted;
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 pub use switched::{Damage, damage, plant_everywhere, with};
 
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 mod switched {
     use std::cell::Cell;
     use std::sync::OnceLock;

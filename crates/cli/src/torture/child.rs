@@ -28,7 +28,7 @@ pub(super) const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 
 /// `atrapos torture-child`.
 pub(crate) fn run(args: &TortureChildArgs) -> Result<(), CliError> {
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     if let Some(bug) = &args.planted {
         atrapos::planted::plant_everywhere(super::planted::named(bug)?);
     }

@@ -94,7 +94,7 @@ fn text(what: &str, (rows, lists): &Verdict) -> String {
 
 /// Without kills: one database in memory after the other.
 fn in_memory(args: &TortureArgs, transactions: u64) -> Result<(), CliError> {
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     if let Some(bug) = &args.planted {
         atrapos::planted::plant_everywhere(super::planted::named(bug)?);
     }
@@ -151,7 +151,7 @@ fn child(args: &TortureArgs, place: &Place, log: &Path, round: u64) -> std::io::
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("torture-history-child").arg("--database").arg(place.database()).arg("--log").arg(log);
     command.args(["--seed", &args.seed.to_string(), "--round", &round.to_string()]);
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     if let Some(bug) = &args.planted {
         command.arg("--planted").arg(bug);
     }
@@ -245,7 +245,7 @@ impl Journal for JournalFile {
     reason = "whoever waits for the end of the standard input may wait for ever"
 )]
 pub(crate) fn run_child(args: &TortureHistoryChildArgs) -> Result<(), CliError> {
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     if let Some(bug) = &args.planted {
         atrapos::planted::plant_everywhere(super::planted::named(bug)?);
     }

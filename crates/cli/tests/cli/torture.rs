@@ -166,7 +166,7 @@ fn histories_that_make_no_sense_are_refused() {
 }
 
 /// Builds that can make mistakes show that the torture finds them, and that it keeps what it found.
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 mod planted {
     use super::*;
 

@@ -138,7 +138,7 @@ mod tests {
         assert!(!comes_late(commit));
     }
 
-    #[cfg(feature = "planted")]
+    #[cfg(debug_assertions)]
     #[test]
     fn planted_reading_the_epoch_before_the_lock_is_caught() {
         let commit = |buffer: &CommitBuffer, epoch: &AtomicU64| {

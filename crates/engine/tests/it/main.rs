@@ -13,7 +13,7 @@ mod indexes;
 mod isolation;
 mod load;
 mod local_path;
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 mod planted;
 mod read_only;
 mod recording;

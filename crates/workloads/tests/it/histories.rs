@@ -254,7 +254,7 @@ fn histories_on_threads_are_serializable() {
     }
 }
 
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 mod planted {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -4,6 +4,6 @@
 mod crash;
 mod failures;
 pub(crate) mod notes;
-#[cfg(feature = "planted")]
+#[cfg(debug_assertions)]
 mod planted;
 mod reopen;
