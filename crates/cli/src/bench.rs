@@ -15,15 +15,16 @@ use std::time::{Duration, Instant};
 
 use atrapos::{AdaptationEvent, Database, Durability, LoadProgress};
 use atrapos_adapt::ClassFlow;
+use atrapos_harness::driver::{self, Clients, Progress, RunOptions, RunResult};
+use atrapos_harness::flows;
 use atrapos_topology::Machine;
-use atrapos_workloads::driver::{self, Clients, Progress, RunOptions, RunResult};
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tatp::parameters::Mix;
 use atrapos_workloads::tpcc::parameters::{Class, Mix as TpccMix, Remote};
 use atrapos_workloads::tpcc::terminal::Deliveries;
 use atrapos_workloads::tpcc::{Tpcc, TpccConfig, terminals_per_worker};
-use atrapos_workloads::{AuditReport, ClassId, KeyChoice, Ledger, Workload, flows};
+use atrapos_workloads::{AuditReport, ClassId, KeyChoice, Ledger, Workload};
 use serde_json::{Value, json};
 
 use crate::args::{DeliveryArg, KeysArg, KindArg, MicroArgs, RunArgs, TatpArgs, TpccArgs};
@@ -92,7 +93,7 @@ impl BenchReport {
 
     /// The median of the runs' throughputs.
     pub(crate) fn throughput_tps(&self) -> f64 {
-        atrapos_workloads::raw::median(&mut self.throughputs())
+        atrapos_harness::median(&mut self.throughputs())
     }
 
     /// The median of the runs' rates of the class that people compare, per minute.
@@ -100,7 +101,7 @@ impl BenchReport {
         let class = self.per_minute?.index();
         let rate = |run: &Run| run.result.per_second(run.result.classes[class].tally.completed());
         let mut rates: Vec<f64> = self.runs.iter().map(|run| 60.0 * rate(run)).collect();
-        Some(atrapos_workloads::raw::median(&mut rates))
+        Some(atrapos_harness::median(&mut rates))
     }
 
     /// The run in the middle (the lower one of two): what is shown in detail.
@@ -382,12 +383,18 @@ fn measure<W: Workload>(
             run: u64::from(number),
         };
         let run = |measuring_now: &AtomicBool| {
-            driver::run(db, workload, &options, interrupt::flag(), |Progress { measuring, elapsed, tps }| {
-                measuring_now.store(measuring, Ordering::Release);
-                let (phase, before) =
-                    if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
-                bar.show(phase, before, elapsed, tps);
-            })
+            driver::run(
+                db,
+                workload,
+                &options,
+                interrupt::flag(),
+                &mut |Progress { measuring, elapsed, tps }| {
+                    measuring_now.store(measuring, Ordering::Release);
+                    let (phase, before) =
+                        if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
+                    bar.show(phase, before, elapsed, tps);
+                },
+            )
         };
         let (result, checkpoints) = if config.checkpoint_during {
             let (result, made) = while_measuring(db, run);

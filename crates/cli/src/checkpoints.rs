@@ -23,7 +23,7 @@ impl Checkpoints {
     }
 
     pub(crate) fn seconds_median(&self) -> f64 {
-        atrapos_workloads::raw::median(&mut self.seconds.clone())
+        atrapos_harness::median(&mut self.seconds.clone())
     }
 
     pub(crate) fn seconds_max(&self) -> f64 {

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use atrapos::{Adaptation, Durability};
+use atrapos_harness::driver::{Clients, Routing};
 use atrapos_topology::Machine;
-use atrapos_workloads::driver::{Clients, Routing};
 
 use crate::args::{AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, RoutingArg, RunArgs};
 use crate::error::CliError;

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use atrapos::{Builder, Database, Schema};
-use atrapos_workloads::experiment::{ExperimentError, Setup, Watched, monitoring, repartitioning, scenario};
+use atrapos_harness::experiment::{ExperimentError, Setup, Watched, monitoring, repartitioning, scenario};
 use serde_json::{Value, json};
 
 use self::args::{Experiment, ExperimentArgs};

@@ -7,6 +7,7 @@ mod dot;
 mod text;
 
 use atrapos::RecordedFlow;
+use atrapos_harness::flows;
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::smallbank::{SmallBank, SmallBankConfig};
 use atrapos_workloads::tatp::parameters::Mix;
@@ -16,7 +17,7 @@ use atrapos_workloads::tpcc::{Tpcc, TpccConfig};
 use atrapos_workloads::ycsb::mix::Mix as YcsbMix;
 use atrapos_workloads::ycsb::schema::Wide;
 use atrapos_workloads::ycsb::{Ycsb, YcsbConfig};
-use atrapos_workloads::{KeyChoice, Workload, flows};
+use atrapos_workloads::{KeyChoice, Workload};
 use serde_json::json;
 
 use crate::args::ExplainArgs;

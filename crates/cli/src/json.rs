@@ -3,8 +3,8 @@
 //! Owns: the keys. Never: rounds, or leaves a key out: absent knowledge is `null`.
 
 use atrapos::AbortReason;
-use atrapos_workloads::driver::{ClassResult, Routing, RunResult, WorkerResult};
-use atrapos_workloads::raw::{RawReport, RawResult};
+use atrapos_harness::driver::{ClassResult, Routing, RunResult, WorkerResult};
+use atrapos_harness::raw::{RawReport, RawResult};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 

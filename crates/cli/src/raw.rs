@@ -2,8 +2,8 @@
 //!
 //! Owns: its arguments' way to the measurement. Never: measures.
 
+use atrapos_harness::raw::{self, RawOptions, RawResult};
 use atrapos_topology::Machine;
-use atrapos_workloads::raw::{self, RawOptions, RawResult};
 use serde_json::json;
 
 use crate::args::RawArgs;

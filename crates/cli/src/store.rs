@@ -138,7 +138,7 @@ fn device_sync_us(directory: &Path, files: &dyn FileSystem) -> std::io::Result<f
     });
     drop(file);
     files.remove(&path)?;
-    result.map(|()| atrapos_workloads::raw::median(&mut measured))
+    result.map(|()| atrapos_harness::median(&mut measured))
 }
 
 /// The files of this machine.

@@ -5,8 +5,8 @@
 use std::fmt::Write;
 
 use atrapos::AbortReason;
-use atrapos_workloads::driver::RunResult;
-use atrapos_workloads::raw::{RawReport, RawResult};
+use atrapos_harness::driver::RunResult;
+use atrapos_harness::raw::{RawReport, RawResult};
 use serde_json::Value;
 
 use crate::bench::{BenchReport, Load, Run};

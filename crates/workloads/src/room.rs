@@ -22,7 +22,10 @@ pub struct NotEnoughMemory {
 }
 
 /// Refuses `wanted` units of `unit_bytes` each (what they take in memory, all told) when they do not fit.
-pub(crate) fn check(
+///
+/// # Errors
+/// Naming how many fit.
+pub fn check(
     unit: &'static str,
     wanted: u64,
     unit_bytes: u64,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, SchemaError, VerifyError, WorkerId};
 
 use crate::client::Client;
-use crate::recorder::Ledger;
+use crate::ledger::Ledger;
 
 /// A transaction class of a workload: its index in [`Workload::classes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -156,7 +156,7 @@ pub trait Workload: Clone + Send + Sync + 'static {
     fn updates(&self, class: ClassId) -> bool;
 
     /// Small configurations of this workload, of one schema and population, whose clients between them run every class: what
-    /// [`flows`](crate::flows) records. By default the configuration itself.
+    /// is recorded as its flow graphs. By default the configuration itself.
     fn to_record(&self) -> Vec<Self> {
         vec![self.clone()]
     }

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 
-use atrapos_workloads::experiment::scenario::Scenario;
+use atrapos_harness::experiment::scenario::Scenario;
 use clap::{Args, ValueEnum};
 
 use crate::args::AdaptationArgs;

@@ -4,10 +4,10 @@
 
 use std::fmt::Write;
 
-use atrapos_workloads::experiment::Setup;
-use atrapos_workloads::experiment::monitoring::MonitoringCost;
-use atrapos_workloads::experiment::repartitioning::{COUNTS, Cost, REPETITIONS, RepartitionCosts, Running};
-use atrapos_workloads::raw::median;
+use atrapos_harness::experiment::Setup;
+use atrapos_harness::experiment::monitoring::MonitoringCost;
+use atrapos_harness::experiment::repartitioning::{COUNTS, Cost, REPETITIONS, RepartitionCosts, Running};
+use atrapos_harness::median;
 use serde_json::{Value, json};
 
 use super::{Report, plot};

@@ -6,10 +6,10 @@
 
 use std::ops::Range;
 
-use atrapos_workloads::experiment::monitoring::MonitoringCost;
-use atrapos_workloads::experiment::repartitioning::{Cost, Kind};
-use atrapos_workloads::experiment::scenario::{Round, Scenario};
-use atrapos_workloads::experiment::timeline::Timeline;
+use atrapos_harness::experiment::monitoring::MonitoringCost;
+use atrapos_harness::experiment::repartitioning::{Cost, Kind};
+use atrapos_harness::experiment::scenario::{Round, Scenario};
+use atrapos_harness::experiment::timeline::Timeline;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::element::DashedPathElement;

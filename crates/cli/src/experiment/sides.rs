@@ -4,11 +4,11 @@
 
 use std::fmt::Write;
 
-use atrapos_workloads::experiment::Setup;
-use atrapos_workloads::experiment::comparison::Compared;
-use atrapos_workloads::experiment::scenario::{Round, Scenario};
-use atrapos_workloads::experiment::timeline::{TimedDecision, Timeline};
-use atrapos_workloads::raw::median;
+use atrapos_harness::experiment::Setup;
+use atrapos_harness::experiment::comparison::Compared;
+use atrapos_harness::experiment::scenario::{Round, Scenario};
+use atrapos_harness::experiment::timeline::{TimedDecision, Timeline};
+use atrapos_harness::median;
 use serde_json::{Value, json};
 
 use super::{Report, plot};

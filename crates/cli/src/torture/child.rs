@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use atrapos::{Database, RecoveryReport};
-use atrapos_workloads::torture::{CheckReport, Torture};
+use atrapos_harness::torture::{CheckReport, Torture};
 use serde_json::{Value, json};
 
 use crate::args::TortureChildArgs;

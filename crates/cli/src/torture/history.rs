@@ -17,9 +17,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use atrapos::Database;
+use atrapos_harness::histories::{Journal, Shared, run, schema};
 use atrapos_history::{Entry, History, ListReport, Report};
 use atrapos_workloads::Random;
-use atrapos_workloads::histories::{Journal, Shared, run, schema};
 use serde_json::{Value, json};
 
 use super::{Broken, KILLED, PATIENCE, Place, Running, TOPOLOGIES, WORKERS_MAX, complaint, wait};

@@ -20,8 +20,8 @@ use atrapos::{
 
 use crate::client::Client;
 use crate::keys::KeySet;
+use crate::ledger::Ledger;
 use crate::random::Random;
-use crate::recorder::Ledger;
 use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use crate::zipf::Zipf;

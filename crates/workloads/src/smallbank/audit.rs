@@ -14,7 +14,7 @@ use super::SmallBankConfig;
 use super::schema::{Account, Checking, Name, Saving, Tables, loaded, name_of};
 use crate::auditing::{by_owners, slices};
 use crate::keys::KeySet;
-use crate::recorder::Ledger;
+use crate::ledger::Ledger;
 use crate::workload::{AuditError, AuditReport};
 
 pub(super) fn audit(

@@ -18,7 +18,7 @@ use super::generator::{END_TIME_MAX, Population, START_TIMES};
 use super::parameters::Class;
 use super::schema::{CallForwarding, CallForwardings, SpecialFacility, Subscriber, Tables};
 use crate::keys::KeySet;
-use crate::recorder::Ledger;
+use crate::ledger::Ledger;
 use crate::workload::{AuditError, AuditReport};
 
 /// Subscribers audited in one transaction: bounds both memory and the pause of the worker.

@@ -24,8 +24,8 @@ use atrapos_runtime::rng::Seed;
 
 use crate::client::Client;
 use crate::keys::{KeyChoice, KeySet};
+use crate::ledger::Ledger;
 use crate::random::Random;
-use crate::recorder::Ledger;
 use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use generator::{Population, ROWS_PER_SUBSCRIBER};

@@ -21,8 +21,8 @@ use super::schema::{Account, Branch, History, TELLERS, Tables, Teller};
 use super::{LOCAL, REMOTE, TpcbConfig};
 use crate::auditing::{SLICE, by_owners};
 use crate::keys::KeySet;
+use crate::ledger::Ledger;
 use crate::random::mixed;
-use crate::recorder::Ledger;
 use crate::workload::{AuditError, AuditReport};
 
 /// What the rows of some branches add up to.

@@ -23,8 +23,8 @@ use atrapos_runtime::rng::Seed;
 
 use crate::client::Client;
 use crate::keys::KeySet;
+use crate::ledger::Ledger;
 use crate::random::Random;
-use crate::recorder::Ledger;
 use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use parameters::Parameters;

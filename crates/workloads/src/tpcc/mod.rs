@@ -37,8 +37,8 @@ use atrapos_runtime::rng::Seed;
 
 use crate::client::Client;
 use crate::keys::KeySet;
+use crate::ledger::Ledger;
 use crate::random::Random;
-use crate::recorder::Ledger;
 use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use generator::{CUSTOMERS, ITEMS, LOADED_AT, Population, Scale};

@@ -15,7 +15,7 @@ use super::mix::Kind;
 use super::schema::{Keys, Record};
 use crate::auditing::{by_owners, slices};
 use crate::keys::KeySet;
-use crate::recorder::Ledger;
+use crate::ledger::Ledger;
 use crate::workload::{AuditError, AuditReport};
 
 /// What the records of some slots are.

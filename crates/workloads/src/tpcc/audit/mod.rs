@@ -20,7 +20,7 @@ use super::generator::Population;
 use super::owned_by;
 use super::parameters::Class;
 use super::schema::{Cents, DISTRICTS, Tables};
-use crate::recorder::Ledger;
+use crate::ledger::Ledger;
 use crate::workload::{AuditError, AuditReport};
 use std::ops::ControlFlow;
 

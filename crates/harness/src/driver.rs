@@ -1,0 +1,200 @@
+//! Runs a workload against a database: closed-loop clients, a warm-up, a measured interval, and what came out of it.
+//!
+//! Owns: clients of both kinds (sessions on the workers, threads outside) and the phases of a run. Never: chooses keys or
+//! writes transactions, which is the workload's business, and never loads or audits.
+//!
+//! A closed-loop client runs one transaction after the other, with no pause but what its workload asks for. The end of one is
+//! the start of the next, so a transaction costs one reading of the clock.
+//!
+//! Invariant: when [`run`] returns, every client has ended and every transaction it began has an outcome in the result's
+//! `tallies_all`, whether it fell into the measured interval or not.
+
+mod client;
+mod measure;
+mod result;
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use atrapos::{Database, SessionHandle, WorkerId};
+use atrapos_workloads::{Reach, SetupError, Workload};
+
+pub(crate) use self::client::{ClientEnd, check_end, run_session};
+pub use self::result::{ClassResult, RunError, RunResult, WalResult, WorkerResult};
+
+use self::client::run_thread;
+use self::measure::{measure, result_of};
+use crate::recorder::Recorder;
+
+/// Who runs the transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Clients {
+    /// This many sessions on every worker.
+    Sessions {
+        /// Sessions per worker.
+        per_worker: NonZeroUsize,
+    },
+    /// This many threads outside, each handing one transaction after the other over through the workers' inboxes.
+    Threads {
+        /// Threads in all.
+        threads: NonZeroUsize,
+    },
+}
+
+/// Which keys clients choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Routing {
+    /// Keys of all data: most requests of a many-worker database go to another worker than the client's.
+    #[default]
+    Any,
+    /// Only keys of the worker a session lives on. Thread `i` outside keeps to the keys of worker `i` modulo their number.
+    Owner,
+}
+
+/// How to run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Who runs the transactions.
+    pub clients: Clients,
+    /// Which keys they choose.
+    pub routing: Routing,
+    /// How long transactions run before they are measured.
+    pub warmup: Duration,
+    /// How long they are measured.
+    pub measured: Duration,
+    /// Tells this run from others with the same seed of the workload: its clients draw other numbers.
+    pub run: u64,
+}
+
+/// What is going on, for whoever watches a run. The first report of a phase comes as it begins: with no time elapsed, and
+/// without a rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Progress {
+    /// Whether the measured interval has begun.
+    pub measuring: bool,
+    /// Time since the phase began.
+    pub elapsed: Duration,
+    /// Transactions completed per second since the last report.
+    pub tps: f64,
+}
+
+/// How often the run looks whether it was interrupted, and reports how it goes; how often a client that waits looks whether it
+/// is to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Runs a workload on a loaded database. `interrupt` ends the run early when somebody sets it; `watch` is told several times
+/// a second how it goes.
+///
+/// # Errors
+/// When no client can be set up, a client was cut off, or a transaction was aborted for a reason that points at a bug (a
+/// panic, misuse, corruption) or after which nothing can commit any more (the WAL cannot be written).
+pub fn run<W: Workload>(
+    db: &Database,
+    workload: &W,
+    options: &RunOptions,
+    interrupt: &AtomicBool,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<RunResult, RunError> {
+    match options.clients {
+        Clients::Sessions { per_worker } => {
+            run_sessions(db, workload, options, per_worker.get(), interrupt, watch)
+        }
+        Clients::Threads { threads } => run_threads(db, workload, options, threads.get(), interrupt, watch),
+    }
+}
+
+/// Clients of different runs and of different number draw from different streams.
+fn stream(options: &RunOptions, client: usize) -> u64 {
+    (options.run << 32) + client as u64 + 1
+}
+
+fn run_sessions<W: Workload>(
+    db: &Database,
+    workload: &W,
+    options: &RunOptions,
+    per_worker: usize,
+    interrupt: &AtomicBool,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<RunResult, RunError> {
+    let classes = workload.classes().len();
+    let mut hosts: Vec<(WorkerId, Vec<W::State>)> = Vec::new();
+    let mut nothing_owned = None;
+    for worker in (0..db.workers()).map(|worker| WorkerId(worker as u16)) {
+        let reach = match options.routing {
+            Routing::Any => Reach::Everywhere,
+            Routing::Owner => Reach::OwnedBy(worker),
+        };
+        let streams = (0..per_worker).map(|session| stream(options, worker.index() * per_worker + session));
+        match streams.map(|stream| workload.state(db, reach, stream)).collect::<Result<Vec<_>, _>>() {
+            Ok(mut states) => {
+                states.extend(workload.server(db, reach, stream(options, worker.index()))?);
+                hosts.push((worker, states));
+            }
+            // With more workers than data some have nothing to do; that is no reason to refuse the others' run.
+            Err(error @ SetupError::NothingOwned { .. }) => nothing_owned = Some(error),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let (true, Some(error)) = (hosts.is_empty(), nothing_owned) {
+        return Err(error.into());
+    }
+    let recorders: Vec<Arc<Recorder>> = hosts.iter().map(|_| Arc::new(Recorder::new(classes))).collect();
+    let stop_all = || recorders.iter().for_each(|recorder| recorder.stop());
+    let mut sessions: Vec<SessionHandle<ClientEnd>> = Vec::new();
+    for ((worker, states), recorder) in hosts.into_iter().zip(&recorders) {
+        for mut state in states {
+            let recorder = Arc::clone(recorder);
+            let session = db.spawn_session(worker, async move |session| {
+                run_session::<W>(&session, &mut state, &recorder).await
+            });
+            sessions.push(session.inspect_err(|_| stop_all())?);
+        }
+    }
+    let recorders: Vec<&Recorder> = recorders.iter().map(Arc::as_ref).collect();
+    let measured = measure(db, &recorders, classes, options, interrupt, watch);
+    stop_all();
+    for session in sessions {
+        check_end(workload, session.join()?)?;
+    }
+    Ok(result_of(workload.classes(), &|class| workload.updates(class), &recorders, measured))
+}
+
+fn run_threads<W: Workload>(
+    db: &Database,
+    workload: &W,
+    options: &RunOptions,
+    threads: usize,
+    interrupt: &AtomicBool,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<RunResult, RunError> {
+    let classes = workload.classes().len();
+    let reach = |client: usize| match options.routing {
+        Routing::Any => Reach::Everywhere,
+        Routing::Owner => Reach::OwnedBy(WorkerId((client % db.workers()) as u16)),
+    };
+    let state = |client: usize| workload.state(db, reach(client), stream(options, client));
+    let mut states: Vec<W::State> = (0..threads).map(state).collect::<Result<_, _>>()?;
+    let reaches = match options.routing {
+        Routing::Any => 1,
+        Routing::Owner => threads.min(db.workers()),
+    };
+    for client in 0..reaches {
+        states.extend(workload.server(db, reach(client), stream(options, client))?);
+    }
+    let recorders: Vec<Recorder> = states.iter().map(|_| Recorder::new(classes)).collect();
+    let recorder_refs: Vec<&Recorder> = recorders.iter().collect();
+    let (measured, ends) = std::thread::scope(|scope| {
+        let client = |(state, recorder)| scope.spawn(move || run_thread::<W>(db, state, recorder));
+        let clients: Vec<_> = states.into_iter().zip(&recorders).map(client).collect();
+        let measured = measure(db, &recorder_refs, classes, options, interrupt, watch);
+        recorders.iter().for_each(Recorder::stop);
+        let ends: Vec<_> = clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        (measured, ends)
+    });
+    for end in ends {
+        check_end(workload, end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))?;
+    }
+    Ok(result_of(workload.classes(), &|class| workload.updates(class), &recorder_refs, measured))
+}

@@ -1,0 +1,122 @@
+//! What one client does: transaction after transaction until it is told to stop.
+//!
+//! Owns: the loops of sessions and of threads, and which aborts end a run. Never: decides when to stop, or measures an interval.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use atrapos::{Abort, AbortReason, Database, Session};
+use atrapos_runtime::Clock;
+use atrapos_workloads::Workload;
+
+use super::{LOOK_EVERY, RunError};
+use crate::outside::{Outside, block_on};
+use crate::recorder::Recorder;
+
+/// How a client ended: well, or with the class and abort that no workload allows for.
+pub(crate) type ClientEnd = Result<(), (usize, Abort)>;
+
+pub(crate) fn check_end<W: Workload>(workload: &W, end: ClientEnd) -> Result<(), RunError> {
+    end.map_err(|(class, abort)| RunError::Broken { class: workload.classes()[class], abort })
+}
+
+/// Whether a client goes on after an abort. What points at a bug, or stops the database for good, ends the run; what is part
+/// of life is only counted.
+fn goes_on(abort: &Abort) -> bool {
+    !matches!(
+        abort.reason(),
+        AbortReason::Panic
+            | AbortReason::Misuse
+            | AbortReason::Corruption
+            | AbortReason::UnknownTable
+            | AbortReason::NotDurable
+    )
+}
+
+/// A session that never suspends lets the worker look at its rings and inbox after this long.
+const TURN: Duration = Duration::from_micros(10);
+
+pub(crate) async fn run_session<W: Workload>(
+    session: &Session,
+    state: &mut W::State,
+    recorder: &Recorder,
+) -> ClientEnd {
+    let turn = Clock::real().ticks(TURN);
+    let mut began = session.now();
+    let mut turn_began = began;
+    while !recorder.is_stopped() {
+        if let Some(pause) = W::pause(state) {
+            let end = session.now().after(Clock::real().ticks(pause));
+            while !recorder.is_stopped() && !session.is_stopping() && session.now() < end {
+                session.sleep_until(end.min(session.now().after(Clock::real().ticks(LOOK_EVERY)))).await;
+            }
+            if session.is_stopping() {
+                return Ok(());
+            }
+            began = session.now();
+            turn_began = began;
+            continue;
+        }
+        let mut suspended = false;
+        let (class, outcome) = {
+            // Pinned where it is made: handed to another function, the whole future would be copied.
+            let mut transaction = pin!(W::transaction(session, state));
+            poll_fn(|context| {
+                let poll = transaction.as_mut().poll(context);
+                suspended |= poll.is_pending();
+                poll
+            })
+            .await
+        };
+        let now = session.now();
+        recorder.record(class, &outcome, now.since(began));
+        if let Err(abort) = outcome {
+            match abort.reason() {
+                AbortReason::ShuttingDown => return Ok(()),
+                _ if goes_on(&abort) => {}
+                _ => return Err((class.index(), abort)),
+            }
+        }
+        began = now;
+        if suspended {
+            turn_began = now;
+        } else if now.since(turn_began) > turn {
+            session.yield_now().await;
+            began = session.now();
+            turn_began = began;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn run_thread<W: Workload>(db: &Database, mut state: W::State, recorder: &Recorder) -> ClientEnd {
+    let clock = Clock::real();
+    let client = Outside::new(db);
+    let mut began = clock.now();
+    while !recorder.is_stopped() {
+        if let Some(pause) = W::pause(&mut state) {
+            let end = Instant::now() + pause;
+            while let Some(rest) = end.checked_duration_since(Instant::now())
+                && !rest.is_zero()
+                && !recorder.is_stopped()
+            {
+                std::thread::sleep(rest.min(LOOK_EVERY));
+            }
+            began = clock.now();
+            continue;
+        }
+        let (class, outcome) = block_on(W::transaction(&client, &mut state));
+        let now = clock.now();
+        recorder.record(class, &outcome, now.since(began));
+        if let Err(abort) = outcome {
+            match abort.reason() {
+                AbortReason::ShuttingDown => return Ok(()),
+                _ if goes_on(&abort) => {}
+                _ => return Err((class.index(), abort)),
+            }
+        }
+        began = now;
+    }
+    Ok(())
+}

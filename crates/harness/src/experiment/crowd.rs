@@ -1,0 +1,138 @@
+//! The clients of an experiment: sessions that live on the workers that may own data, and move when these change.
+//!
+//! Owns: the sessions, and what they have counted. Never: decides which worker goes.
+//!
+//! Invariants: the number of sessions stays the same; none lives on a worker that may own nothing, once
+//! [`Crowd::gather`] was told; what a session counted is kept when it moves.
+
+use std::sync::Arc;
+
+use atrapos::{Database, SessionHandle, WorkerId};
+use atrapos_workloads::{Ledger, Reach, Workload};
+
+use crate::driver::{ClientEnd, RunError, check_end, run_session};
+use crate::recorder::{Recorder, Snapshot};
+
+/// Sessions with a common host.
+struct Group {
+    host: WorkerId,
+    recorder: Arc<Recorder>,
+    sessions: Vec<SessionHandle<ClientEnd>>,
+}
+
+/// All sessions of an experiment, in a closed loop.
+pub(crate) struct Crowd<'a, W: Workload> {
+    db: &'a Database,
+    workload: &'a W,
+    /// Those of each worker as long as it is available; elsewhere otherwise.
+    homes: Vec<Vec<Group>>,
+    per_worker: usize,
+    /// Recorders of groups that have ended.
+    past: Vec<Arc<Recorder>>,
+    /// Streams of random numbers that were given out.
+    streams: u64,
+}
+
+impl<'a, W: Workload> Crowd<'a, W> {
+    /// Starts `per_worker` sessions for every worker of `db`.
+    pub(crate) fn start(
+        db: &'a Database,
+        workload: &'a W,
+        per_worker: usize,
+    ) -> Result<Crowd<'a, W>, RunError> {
+        let homes = (0..db.workers()).map(|_| Vec::new()).collect();
+        let mut crowd = Crowd { db, workload, homes, per_worker, past: Vec::new(), streams: 0 };
+        crowd.gather()?;
+        Ok(crowd)
+    }
+
+    /// Has sessions move off workers that may own nothing now, and back to those that may again.
+    pub(crate) fn gather(&mut self) -> Result<(), RunError> {
+        let available = self.db.available_workers();
+        let hosts: Vec<WorkerId> =
+            (0..).map(WorkerId).zip(&available).filter(|(_, is)| **is).map(|(worker, _)| worker).collect();
+        for (home, is_available) in available.iter().enumerate() {
+            let wanted: Vec<WorkerId> =
+                if *is_available { vec![WorkerId(home as u16)] } else { hosts.clone() };
+            let is: Vec<WorkerId> = self.homes[home].iter().map(|group| group.host).collect();
+            if is == wanted {
+                continue;
+            }
+            for group in std::mem::take(&mut self.homes[home]) {
+                self.end(group)?;
+            }
+            for (at, host) in wanted.iter().enumerate() {
+                // As evenly as can be.
+                let (from, to) =
+                    (self.per_worker * at / wanted.len(), self.per_worker * (at + 1) / wanted.len());
+                let group = self.group(*host, to - from)?;
+                self.homes[home].push(group);
+            }
+        }
+        Ok(())
+    }
+
+    fn group(&mut self, host: WorkerId, sessions: usize) -> Result<Group, RunError> {
+        let recorder = Arc::new(Recorder::new(self.workload.classes().len()));
+        let mut group = Group { host, recorder: Arc::clone(&recorder), sessions: Vec::new() };
+        for _ in 0..sessions {
+            self.streams += 1;
+            let started =
+                self.workload.state(self.db, Reach::Everywhere, self.streams).map_err(RunError::from);
+            let started = started.and_then(|mut state| {
+                let recorder = Arc::clone(&recorder);
+                let body = async move |session| run_session::<W>(&session, &mut state, &recorder).await;
+                self.db.spawn_session(host, body).map_err(RunError::from)
+            });
+            // Those that have started are not to go on without anybody knowing of them.
+            group.sessions.push(started.inspect_err(|_| recorder.stop())?);
+        }
+        Ok(group)
+    }
+
+    /// Waits for the sessions of a group to end.
+    fn end(&mut self, group: Group) -> Result<(), RunError> {
+        group.recorder.stop();
+        self.past.push(group.recorder);
+        let mut ended = Ok(());
+        for session in group.sessions {
+            let end = session.join().map_err(RunError::from).and_then(|end| check_end(self.workload, end));
+            ended = ended.and(end);
+        }
+        ended
+    }
+
+    fn recorders(&self) -> impl Iterator<Item = &Recorder> {
+        let present = self.homes.iter().flatten().map(|group| &group.recorder);
+        self.past.iter().chain(present).map(Arc::as_ref)
+    }
+
+    /// Transactions completed so far.
+    pub(crate) fn completed(&self) -> u64 {
+        self.recorders().map(Recorder::completed).sum()
+    }
+
+    /// All counters as of about now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot::sum(self.recorders(), self.workload.classes().len())
+    }
+
+    /// Ends all sessions and returns what they have done, for the auditor.
+    pub(crate) fn leave(mut self) -> Result<Ledger, RunError> {
+        let mut ended = Ok(());
+        for group in self.homes.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
+            ended = ended.and(self.end(group));
+        }
+        ended?;
+        let mut ledger = Ledger::new();
+        ledger.add(&self.snapshot().tallies);
+        Ok(ledger)
+    }
+}
+
+impl<W: Workload> Drop for Crowd<'_, W> {
+    /// Sessions that are left when something failed end by themselves soon.
+    fn drop(&mut self) {
+        self.recorders().for_each(Recorder::stop);
+    }
+}

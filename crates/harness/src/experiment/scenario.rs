@@ -1,0 +1,315 @@
+//! What changes when: the scenarios of `ATraPos §VI-D`, and running every side of one.
+//!
+//! Owns: phases, workloads and schemes of the scenarios. Never: compares the sides ([`super::comparison`] does).
+//!
+//! All run on TATP. Sides differ in one thing alone:
+//! - the *static* side keeps the scheme it starts with (if a worker is lost, what it owned goes to the others once);
+//! - the *adaptive* side starts with the same scheme;
+//! - the *reference*, where a scenario has one, is what the adaptive side should come to: for every phase a fresh database with
+//!   the best fixed scheme for it.
+
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use atrapos::{Abort, Database, SchemeChange, WorkerId};
+use atrapos_workloads::tatp::Tatp;
+use atrapos_workloads::tatp::parameters::{Class, Mix};
+use atrapos_workloads::tatp::schema::Tables;
+use atrapos_workloads::{KeyChoice, Workload};
+
+use super::comparison::{Compared, Sides};
+use super::shifting::Shifting;
+use super::timeline::{self, Phase, Timeline, WorkerEvent};
+use super::{ExperimentError, Setup, Watched, audit_and_close};
+
+/// An experiment in which something changes, and one side adapts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Scenario {
+    /// The class of the transactions changes (`ATraPos §VI-D`, Figure 10).
+    Workload,
+    /// Some data becomes hot (Figure 11), and then other data (beyond the paper).
+    Skew,
+    /// A worker is lost (Figure 12), and comes back (beyond the paper).
+    Failure,
+    /// The class changes after a long calm, and then often (Figure 13).
+    Frequency,
+}
+
+/// The 50% of requests to 20% of the data of Figure 11.
+const HOT_FIFTH: KeyChoice = KeyChoice::Hot { requests_percent: 50, first_permille: 0, size_permille: 200 };
+
+/// As many requests to 1% of the data, which begins here.
+const fn hot_hundredth(first_permille: u16) -> KeyChoice {
+    KeyChoice::Hot { requests_percent: 50, first_permille, size_permille: 10 }
+}
+
+impl Scenario {
+    /// What it shows, and which figure of the paper it follows.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Scenario::Workload => "adapting to another transaction class (ATraPos, Figure 10)",
+            Scenario::Skew => "adapting to sudden skew (ATraPos, Figure 11)",
+            Scenario::Failure => "adapting to the loss of a worker (ATraPos, Figure 12)",
+            Scenario::Frequency => "adapting to frequent changes (ATraPos, Figure 13)",
+        }
+    }
+
+    /// What the reference is.
+    #[must_use]
+    pub fn reference(self) -> Option<&'static str> {
+        match self {
+            Scenario::Workload => Some("best fixed scheme"),
+            Scenario::Failure => Some("fresh start"),
+            Scenario::Skew | Scenario::Frequency => None,
+        }
+    }
+
+    /// Seconds of a phase by default, so that the whole takes about a minute.
+    #[must_use]
+    pub fn phase_seconds(self) -> f64 {
+        match self {
+            Scenario::Workload => 8.0,
+            Scenario::Skew => 10.0,
+            Scenario::Failure => 7.0,
+            Scenario::Frequency => 5.0,
+        }
+    }
+
+    /// The workload by setting: what is run, and on which data.
+    fn settings(self) -> Vec<(Mix, KeyChoice)> {
+        let uniform = |class| (Mix::Only(class), KeyChoice::Uniform);
+        let reads = |choice| (Mix::Only(Class::GetSubscriberData), choice);
+        match self {
+            Scenario::Workload => vec![
+                uniform(Class::UpdateSubscriberData),
+                uniform(Class::GetNewDestination),
+                (Mix::Standard, KeyChoice::Uniform),
+            ],
+            // The hot hundredth jumps from one half of the data to the other, where another worker is at first.
+            Scenario::Skew => {
+                [KeyChoice::Uniform, HOT_FIFTH, hot_hundredth(300), hot_hundredth(720)].map(reads).to_vec()
+            }
+            Scenario::Failure => vec![reads(KeyChoice::Uniform)],
+            Scenario::Frequency => {
+                vec![uniform(Class::GetNewDestination), (Mix::Standard, KeyChoice::Uniform)]
+            }
+        }
+    }
+
+    /// The phases on `workers` workers; `core` is that of the last one.
+    fn phases(self, phase: Duration, workers: usize, core: usize) -> Vec<Phase> {
+        let calm = |name, setting| Phase { name, length: phase, setting, event: None };
+        match self {
+            Scenario::Workload => {
+                vec![calm("update-subscriber-data", 0), calm("get-new-destination", 1), calm("mix", 2)]
+            }
+            Scenario::Skew => vec![
+                calm("uniform", 0),
+                calm("50% to 20%", 1),
+                calm("50% to a hot 1%", 2),
+                calm("hot 1% elsewhere", 3),
+            ],
+            Scenario::Failure => {
+                let lost = WorkerEvent::Lost(WorkerId(workers.saturating_sub(1) as u16));
+                vec![
+                    calm("all workers", 0),
+                    Phase { event: Some(lost), ..calm("one lost", 0) },
+                    Phase { event: Some(WorkerEvent::Back { core }), ..calm("all again", 0) },
+                ]
+            }
+            Scenario::Frequency => vec![
+                Phase { length: phase * 5, ..calm("A: get-new-destination", 0) },
+                Phase { length: phase * 2, ..calm("B: mix", 1) },
+                calm("A", 0),
+                calm("B", 1),
+            ],
+        }
+    }
+
+    /// How long all sides run.
+    #[must_use]
+    pub fn length(self, setup: &Setup<'_>, rounds: u32) -> Duration {
+        let phases: Duration =
+            self.phases(setup.phase, setup.workers, 0).iter().map(|phase| phase.length).sum();
+        let sides = match (setup.static_only, self.reference()) {
+            (true, _) => 1,
+            (false, None) => 2,
+            (false, Some(_)) => 3,
+        };
+        phases * sides * rounds
+    }
+
+    /// The changes that make the scheme that the static and the adaptive side start with: that of somebody who does not
+    /// know which tables are used together. Only where that is the point, the index of the numbers is on other workers than
+    /// the subscribers it leads to.
+    fn first_scheme(self, db: &Database) -> Result<Vec<SchemeChange>, ExperimentError> {
+        if !matches!(self, Scenario::Workload | Scenario::Frequency) {
+            return Ok(Vec::new());
+        }
+        let index = Tables::of(db).map_err(|error| ExperimentError::Setting(error.to_string()))?.by_number;
+        let scheme = db.scheme();
+        let family = scheme.family(index.id());
+        let moved = (0..family.partitions()).map(|at| SchemeChange::Move {
+            table: index.id(),
+            at: family.lower(at).map_or_else(Default::default, atrapos::KeyBuf::from),
+            to: WorkerId(((family.owner(at).index() + 1) % db.workers()) as u16),
+        });
+        Ok(moved.collect())
+    }
+}
+
+/// One side of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Static,
+    Adaptive,
+}
+
+/// What all sides did in one round.
+#[derive(Clone, Debug, Default)]
+pub struct Round {
+    /// The static side.
+    pub fixed: Timeline,
+    /// The adaptive side, unless only the other was wanted.
+    pub adaptive: Option<Timeline>,
+    /// By phase, throughput of the reference, if there is one.
+    pub reference_tps: Vec<f64>,
+    /// The phases compared.
+    pub compared: Vec<Compared>,
+}
+
+/// Runs all sides of a scenario, `rounds` times; the sides take turns to be first. What is watched adds up to
+/// [`Scenario::length`].
+///
+/// # Errors
+/// See [`ExperimentError`].
+pub fn run(
+    scenario: Scenario,
+    setup: &Setup<'_>,
+    rounds: u32,
+    interrupt: &AtomicBool,
+    watch: &mut dyn FnMut(Watched<'_>),
+) -> Result<Vec<Round>, ExperimentError> {
+    let tatp = |(mix, choice)| Tatp::new(setup.rows, mix, choice, setup.seed);
+    let settings: Vec<Tatp> = scenario.settings().into_iter().map(tatp).collect::<Result<_, _>>()?;
+    let workload = Shifting::new(settings).unwrap_or_else(|| unreachable!("every scenario has settings"));
+    let mut side = |side: Side| run_side(scenario, setup, &workload, side, interrupt, watch);
+    let mut all = Vec::new();
+    for number in 0..rounds {
+        let mut round = Round::default();
+        if setup.static_only {
+            round.fixed = side(Side::Static)?;
+        } else if number % 2 == 0 {
+            round.fixed = side(Side::Static)?;
+            round.adaptive = Some(side(Side::Adaptive)?);
+        } else {
+            round.adaptive = Some(side(Side::Adaptive)?);
+            round.fixed = side(Side::Static)?;
+        }
+        all.push(round);
+    }
+    let phases = scenario.phases(setup.phase, setup.workers, 0);
+    for round in &mut all {
+        if scenario.reference().is_some() && !setup.static_only {
+            for phase in &phases {
+                round.reference_tps.push(reference(setup, &workload, phase, interrupt, watch)?);
+            }
+        }
+        let compare = |(at, phase): (usize, &Phase)| {
+            let reference_tps = round.reference_tps.get(at).copied();
+            let sides = Sides { fixed: &round.fixed, adaptive: round.adaptive.as_ref(), reference_tps };
+            sides.compare(phase.name, at)
+        };
+        round.compared = phases.iter().enumerate().filter_map(compare).collect();
+    }
+    Ok(all)
+}
+
+fn run_side(
+    scenario: Scenario,
+    setup: &Setup<'_>,
+    workload: &Shifting<Tatp>,
+    side: Side,
+    interrupt: &AtomicBool,
+    watch: &mut dyn FnMut(Watched<'_>),
+) -> Result<Timeline, ExperimentError> {
+    watch(Watched { what: "loading", elapsed: Duration::ZERO, tps: 0.0 });
+    let (db, opened) = setup.loaded(workload, |builder| {
+        let builder = builder.workers(setup.workers);
+        match side {
+            Side::Static => builder.fixed_scheme(),
+            Side::Adaptive => builder.adaptation(setup.adaptation),
+        }
+    })?;
+    let changes = scenario.first_scheme(&db)?;
+    if !changes.is_empty() {
+        db.repartition(changes)?;
+    }
+    let core = db.worker_reports().last().and_then(|report| report.core).unwrap_or(0);
+    let phases = scenario.phases(setup.phase, setup.workers, core);
+    let (timeline, ledger) = timeline::run(&db, opened, workload, &phases, setup.sessions, interrupt, watch)?;
+    audit_and_close(db, workload, &ledger)?;
+    Ok(timeline)
+}
+
+/// The throughput of a phase on a fresh database that has only the workers that are there then, and TATP's own scheme: by
+/// symmetry there is no better one for requests to all subscribers alike.
+fn reference(
+    setup: &Setup<'_>,
+    workload: &Shifting<Tatp>,
+    phase: &Phase,
+    interrupt: &AtomicBool,
+    watch: &mut dyn FnMut(Watched<'_>),
+) -> Result<f64, ExperimentError> {
+    watch(Watched { what: "loading", elapsed: Duration::ZERO, tps: 0.0 });
+    let lost = usize::from(matches!(phase.event, Some(WorkerEvent::Lost(_))));
+    let workers = (setup.workers - lost).max(1);
+    let (db, opened) = setup.loaded(workload, |builder| builder.workers(workers).fixed_scheme())?;
+    let alone = Phase { event: None, ..phase.clone() };
+    // As many clients as the other sides have.
+    let sessions = (setup.sessions * setup.workers).div_ceil(workers);
+    let (timeline, ledger) = timeline::run(&db, opened, workload, &[alone], sessions, interrupt, watch)?;
+    audit_and_close(db, workload, &ledger)?;
+    timeline.spans.first().map(|span| span.tps).ok_or_else(|| Abort::user("a phase of no length").into())
+}
+
+/// Refuses what cannot be: the loss of the only worker, or more data than fits in memory.
+///
+/// # Errors
+/// Naming the cure.
+pub fn check(
+    scenario: Scenario,
+    setup: &Setup<'_>,
+    available_bytes: Option<u64>,
+) -> Result<(), ExperimentError> {
+    if scenario == Scenario::Failure && setup.workers < 2 {
+        return Err(ExperimentError::Setting(
+            "the only worker cannot be lost; use at least 2 --workers".to_owned(),
+        ));
+    }
+    let setting = scenario.settings()[0];
+    let tatp = Tatp::new(setup.rows, setting.0, setting.1, setup.seed)?;
+    Ok(available_bytes.map_or(Ok(()), |available| tatp.check_memory(available))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALL: [Scenario; 4] = [Scenario::Workload, Scenario::Skew, Scenario::Failure, Scenario::Frequency];
+
+    #[test]
+    fn every_phase_has_a_setting_and_every_worker_lost_comes_back() {
+        for scenario in ALL {
+            let phases = scenario.phases(Duration::from_secs(1), 4, 3);
+            let settings = scenario.settings().len();
+            assert!(phases.iter().all(|phase| phase.setting < settings), "{scenario:?}");
+            assert!((0..settings).all(|setting| phases.iter().any(|phase| phase.setting == setting)));
+            let events: Vec<WorkerEvent> = phases.iter().filter_map(|phase| phase.event).collect();
+            let is_failure = scenario == Scenario::Failure;
+            assert_eq!(events.first(), is_failure.then_some(&WorkerEvent::Lost(WorkerId(3))));
+            assert_eq!(events.last(), is_failure.then_some(&WorkerEvent::Back { core: 3 }));
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! One side of an experiment from its beginning to its end: phases one after the other under clients that never pause.
+//!
+//! Owns: when phases change, and the throughput over time. Never: opens or loads a database, or compares sides.
+//!
+//! The controller of an adaptive database has a clock of its own. So a side runs all its phases in one go, before or after
+//! the others: a pause would look like a change of the throughput.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use atrapos::{AdaptationEvent, Database, WorkerId};
+use atrapos_workloads::{Ledger, Workload};
+
+use super::crowd::Crowd;
+use super::shifting::Shifting;
+use super::{ExperimentError, Watched};
+
+/// What happens to the workers when a phase begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkerEvent {
+    /// This worker is lost.
+    Lost(WorkerId),
+    /// The lost worker is back, on this core.
+    Back {
+        /// The core.
+        core: usize,
+    },
+}
+
+/// A part of an experiment during which the workload stays the same.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Phase {
+    /// What it is called.
+    pub name: &'static str,
+    /// How long it takes.
+    pub length: Duration,
+    /// The setting of the workload.
+    pub setting: usize,
+    /// What happens to the workers as it begins.
+    pub event: Option<WorkerEvent>,
+}
+
+/// The throughput during a short time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// When the time ended, in seconds since the first phase began.
+    pub time_s: f64,
+    /// Completed transactions per second.
+    pub tps: f64,
+}
+
+/// How a phase went.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// When it began, in seconds since the first one did.
+    pub begin_s: f64,
+    /// When it ended.
+    pub end_s: f64,
+    /// Completed transactions per second, over all of it.
+    pub tps: f64,
+}
+
+/// A decision of the controller, on the clock of the experiment.
+#[derive(Clone, Debug)]
+pub struct TimedDecision {
+    /// Seconds since the first phase began; negative when it was made before.
+    pub time_s: f64,
+    /// The decision and what came of it.
+    pub event: AdaptationEvent,
+}
+
+/// What one side did.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    /// In order of time.
+    pub samples: Vec<Sample>,
+    /// By phase.
+    pub spans: Vec<Span>,
+    /// In order of time; those made while the database was loaded included.
+    pub decisions: Vec<TimedDecision>,
+}
+
+impl Timeline {
+    /// The samples of a phase.
+    pub fn samples_of(&self, phase: usize) -> impl Iterator<Item = &Sample> {
+        // Times are sums of what the clock said; a nanosecond is no time.
+        let within = self.spans.get(phase).map(|span| (span.begin_s + 1e-9, span.end_s + 1e-9));
+        self.samples
+            .iter()
+            .filter(move |sample| within.is_some_and(|(begin, end)| (begin..=end).contains(&sample.time_s)))
+    }
+}
+
+/// How long one sample is.
+pub const SAMPLE: Duration = Duration::from_millis(200);
+
+/// How long clients run before the first phase begins.
+const WARM_UP: Duration = Duration::from_secs(1);
+
+/// Runs the phases. `opened` is when the database was opened, on whose clock decisions are made. Returns what was measured, and
+/// all that clients did.
+pub(crate) fn run<W: Workload>(
+    db: &Database,
+    opened: Instant,
+    workload: &Shifting<W>,
+    phases: &[Phase],
+    sessions_per_worker: usize,
+    interrupt: &AtomicBool,
+    watch: &mut dyn FnMut(Watched<'_>),
+) -> Result<(Timeline, Ledger), ExperimentError> {
+    let Some(first) = phases.first() else { return Ok((Timeline::default(), Ledger::new())) };
+    workload.turn_to(first.setting);
+    let mut crowd = Crowd::start(db, workload, sessions_per_worker)?;
+    std::thread::sleep(WARM_UP.min(first.length));
+    let began = Instant::now();
+    let seconds = |at: Instant| at.duration_since(began).as_secs_f64();
+    let mut timeline = Timeline::default();
+    let mut end = began;
+    let mut last = (began, crowd.completed());
+    for phase in phases {
+        let start = last;
+        end += phase.length;
+        workload.turn_to(phase.setting);
+        if let Some(event) = phase.event {
+            match event {
+                WorkerEvent::Lost(worker) => db.retire_worker(worker).map(drop)?,
+                WorkerEvent::Back { core } => db.add_worker(core).map(drop)?,
+            }
+            crowd.gather()?;
+        }
+        loop {
+            let now = Instant::now();
+            if now >= end {
+                break;
+            }
+            if interrupt.load(Ordering::Relaxed) {
+                return Err(ExperimentError::Interrupted);
+            }
+            // A very short last sample would be all noise.
+            let left = end - now;
+            std::thread::sleep(if left < SAMPLE * 3 / 2 { left } else { SAMPLE });
+            let at = (Instant::now(), crowd.completed());
+            let tps = (at.1 - last.1) as f64 / at.0.duration_since(last.0).as_secs_f64().max(1e-9);
+            timeline.samples.push(Sample { time_s: seconds(at.0), tps });
+            watch(Watched { what: phase.name, elapsed: at.0.duration_since(last.0), tps });
+            last = at;
+        }
+        let tps = (last.1 - start.1) as f64 / last.0.duration_since(start.0).as_secs_f64().max(1e-9);
+        timeline.spans.push(Span { begin_s: seconds(start.0), end_s: seconds(last.0), tps });
+    }
+    let ledger = crowd.leave()?;
+    let offset_s = began.duration_since(opened).as_secs_f64();
+    let timed = |event: AdaptationEvent| {
+        let time_s = event.decision.at_ns as f64 / 1e9 - offset_s;
+        TimedDecision { time_s, event }
+    };
+    timeline.decisions = db.adaptation_history().into_iter().map(timed).collect();
+    Ok((timeline, ledger))
+}

@@ -1,0 +1,91 @@
+//! The flow graphs of a workload's transaction classes, by running its own procedures in recording mode (`ATraPos §V-A`).
+//!
+//! Owns: the small database on which they run, and how often. Never: knows what any of them does.
+//!
+//! Invariants: the same workload gives the same graphs; its database is its own, and gone afterwards.
+
+use std::cell::RefCell;
+
+use atrapos::{
+    Abort, ClassRecording, Database, LoadError, LoadProgress, OpenError, Procedure, RecordedFlow,
+    RecordedRun, Route, SchemaError,
+};
+use atrapos_workloads::{Client, Reach, SetupError, Workload};
+
+use crate::outside::block_on;
+
+/// Transactions recorded with each configuration of a workload: enough that an agreement of parameters that comes about in
+/// half of them is not taken for a key.
+const TRANSACTIONS: u32 = 256;
+
+/// Why transactions could not be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum FlowError {
+    /// The small database could not be opened.
+    #[error("the database to record on could not be opened: {0}")]
+    Open(#[from] OpenError),
+    /// It could not be filled.
+    #[error("the database to record on could not be loaded: {0}")]
+    Load(#[from] LoadError),
+    /// A client could not be set up.
+    #[error(transparent)]
+    Setup(#[from] SetupError),
+    /// A transaction could not be recorded.
+    #[error("a transaction could not be recorded: {0}")]
+    Record(#[from] Abort),
+    /// A run belongs elsewhere.
+    #[error(transparent)]
+    Run(#[from] SchemaError),
+}
+
+/// A client that records what it runs.
+struct Recording<'a> {
+    db: &'a Database,
+    /// What was recorded last, until somebody takes it.
+    last: RefCell<Option<Result<RecordedRun, Abort>>>,
+}
+
+impl Client for Recording<'_> {
+    /// The future is ready when it is polled for the first time: it blocks.
+    async fn run<R: Send + 'static>(&self, route: &Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
+        let (outcome, last) = match self.db.record(route.clone(), procedure) {
+            Ok((outcome, run)) => (outcome, Ok(run)),
+            Err(abort) => (Err(abort.clone()), Err(abort)),
+        };
+        self.last.replace(Some(last));
+        outcome
+    }
+}
+
+/// The flow graph of every transaction class of `workload`, in the order of [`Workload::classes`].
+///
+/// The transactions run on a small database of one worker in memory, which is made for this. A class of which none ran has no
+/// actions.
+///
+/// # Errors
+/// When that database cannot be made or used.
+pub fn flows<W: Workload>(workload: &W) -> Result<Vec<RecordedFlow>, FlowError> {
+    let configurations = workload.to_record();
+    let Some(first) = configurations.first() else { return Ok(Vec::new()) };
+    let db = Database::builder(first.schema())
+        .workers(1)
+        .pin(false)
+        .place_memory(false)
+        .huge_pages(false)
+        .fixed_scheme()
+        .in_memory()?;
+    first.load(&db, &LoadProgress::default())?;
+    let names = workload.classes();
+    let mut classes: Vec<ClassRecording> = names.iter().map(|_| ClassRecording::new(&db)).collect();
+    let client = Recording { db: &db, last: RefCell::default() };
+    for configuration in &configurations {
+        let mut state = configuration.state(&db, Reach::Everywhere, 0)?;
+        for _ in 0..TRANSACTIONS {
+            let (class, _) = block_on(W::transaction(&client, &mut state));
+            if let Some(run) = client.last.take() {
+                classes[class.index()].add(run?)?;
+            }
+        }
+    }
+    Ok(classes.iter().zip(names).map(|(class, name)| class.flow(name)).collect())
+}

@@ -1,0 +1,322 @@
+//! Histories: random transactions over rows that carry versions and over lists, written down for
+//! [`History`](atrapos_history::History) to judge.
+//!
+//! Owns: the transactions, the clients that run them and write down what they saw, and the changes of the scheme that go on
+//! meanwhile. Never: judges, kills anybody, or keeps what is written down; that is up to the [`Journal`].
+//!
+//! Recording is the clients' business alone: the engine is the same as ever.
+//!
+//! Transactions read single rows, ranges in both directions, and groups through an index; they write, delete and append in one or
+//! several phases on any worker; some change their mind. So few rows are there that nearly all transactions get into each
+//! other's way.
+
+pub mod schema;
+mod steps;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use atrapos::{
+    Abort, AbortReason, CheckpointFailure, Database, Key, KeyBuf, Route, SchemaError, Scheme, SchemeChange,
+    Session, WorkerId,
+};
+use atrapos_history::{Entry, Outcome};
+use atrapos_workloads::Random;
+
+use schema::Handles;
+use steps::{Step, read_everything};
+
+pub use schema::schema;
+
+/// Where a client writes down what it is about to do and what came of it.
+pub trait Journal {
+    /// Writes down one entry. When it returns, the entry must survive whatever the database is to survive.
+    ///
+    /// # Errors
+    /// When it cannot be kept, in words.
+    fn write(&mut self, entry: Entry) -> Result<(), String>;
+}
+
+/// Keeps everything in memory.
+impl Journal for Vec<Entry> {
+    fn write(&mut self, entry: Entry) -> Result<(), String> {
+        self.push(entry);
+        Ok(())
+    }
+}
+
+/// Clients have numbers below this in each round; the last one looks at everything.
+const SESSIONS_MAX: u64 = 1 << 10;
+/// Numbers of transactions, and of moments, in one round at most.
+const ROUND_BITS: u32 = 40;
+/// One in so many transactions changes its mind at its end.
+const ABANDON_EVERY: u32 = 8;
+/// Steps of a transaction, at most.
+const STEPS_MAX: u64 = 5;
+
+/// What all clients of a round share.
+#[derive(Debug)]
+pub struct Shared {
+    seed: u64,
+    round: u64,
+    /// Transactions to be begun.
+    transactions: u64,
+    begun: AtomicU64,
+    moments: AtomicU64,
+    stop: AtomicBool,
+}
+
+impl Shared {
+    /// Clients begin `transactions` in all. Moments of a later round come after those of an earlier one; every choice follows
+    /// from the seed and the round.
+    #[must_use]
+    pub fn new(seed: u64, round: u64, transactions: u64) -> Arc<Shared> {
+        let (begun, moments, stop) = Default::default();
+        Arc::new(Shared { seed, round, transactions, begun, moments, stop })
+    }
+
+    /// How many transactions were begun.
+    #[must_use]
+    pub fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed).min(self.transactions)
+    }
+
+    /// Has all clients end when they have ended what they are about.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        // Whoever is told of an end before it asks for the time gets a later one.
+        self.round << ROUND_BITS | self.moments.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn session(&self, client: u64) -> u64 {
+        self.round * SESSIONS_MAX + client
+    }
+}
+
+/// Runs transactions of one client until all of the round were begun, or something ends it. `client` is a number below 1000 that
+/// no other client of the round has.
+///
+/// # Errors
+/// When a transaction was aborted for a reason that should not occur, or the journal fails, in words.
+pub async fn run_client<J: Journal>(
+    session: &Session,
+    shared: &Shared,
+    client: u64,
+    journal: &mut J,
+) -> Result<(), String> {
+    let handles = handles(session).map_err(|error| error.to_string())?;
+    let own = shared.session(client);
+    let mut random = Random::of_stream(shared.seed ^ 0x6869_7374, own);
+    let mut numbers = 0_u64;
+    while !shared.stop.load(Ordering::Relaxed) && !session.is_stopping() {
+        let done = shared.begun.fetch_add(1, Ordering::Relaxed);
+        if done >= shared.transactions {
+            break;
+        }
+        let mut next_number = || {
+            numbers += 1;
+            (own + 1) << 24 | numbers
+        };
+        // The lists of another round are others.
+        let age = (shared.round << 20) + done;
+        let steps: Vec<Step> = (0..1 + random.below(STEPS_MAX))
+            .map(|_| Step::draw(&mut random, age, &mut next_number))
+            .collect();
+        let abandons = random.small(ABANDON_EVERY) == 0;
+        let route = match steps[0].cell() {
+            Some(key) if random.below(2) == 0 => handles.cells.at(&key),
+            _ => Route::worker(WorkerId(random.below(session.workers() as u64) as u16)),
+        };
+        journal.write(Entry::Begins {
+            session: own,
+            at: shared.now(),
+            writes: steps.iter().flat_map(Step::writes).collect(),
+            appends: steps.iter().filter_map(Step::append).collect(),
+        })?;
+        let steps = Arc::new(steps);
+        let ran = session
+            .run(&route, async move |tx| {
+                let mut events = Vec::new();
+                for step in steps.iter() {
+                    step.make(tx, handles, &mut events).await?;
+                }
+                if abandons { Err(Abort::user("it changed its mind")) } else { Ok(events) }
+            })
+            .await;
+        let (outcome, events) = match ran {
+            Ok(events) => (Outcome::Committed, events),
+            Err(abort) => (outcome_of(&abort)?, Vec::new()),
+        };
+        journal.write(Entry::Ends { session: own, at: shared.now(), outcome, events })?;
+        if outcome == Outcome::Unknown {
+            break;
+        }
+        session.yield_now().await;
+    }
+    Ok(())
+}
+
+/// Reads everything there is in one transaction, as a client of its own: what a round begins and ends with. There may be
+/// one such client per round and name.
+///
+/// # Errors
+/// As for [`run_client`].
+pub async fn look_at_everything<J: Journal>(
+    session: &Session,
+    shared: &Shared,
+    journal: &mut J,
+) -> Result<(), String> {
+    let handles = handles(session).map_err(|error| error.to_string())?;
+    let own = shared.session(SESSIONS_MAX - 1);
+    journal.write(Entry::Begins { session: own, at: shared.now(), writes: vec![], appends: vec![] })?;
+    let read = session.run(&handles.cells.at(&0), async move |tx| read_everything(tx, handles).await).await;
+    let events = read.map_err(|abort| abort.to_string())?;
+    journal.write(Entry::Ends { session: own, at: shared.now(), outcome: Outcome::Committed, events })
+}
+
+fn handles(session: &Session) -> Result<Handles, SchemaError> {
+    Ok(Handles {
+        cells: session.table()?,
+        by_group: session.index()?,
+        tombs: session.table()?,
+        lists: session.table()?,
+    })
+}
+
+/// What an abort tells of what the transaction did.
+fn outcome_of(abort: &Abort) -> Result<Outcome, String> {
+    match abort.reason() {
+        AbortReason::User | AbortReason::Deadlock | AbortReason::Overloaded => Ok(Outcome::Aborted),
+        // It may have committed before the end came.
+        AbortReason::ShuttingDown | AbortReason::NotDurable => Ok(Outcome::Unknown),
+        _ => Err(format!("a transaction should not have been aborted: {abort}")),
+    }
+}
+
+/// Some changes of the scheme that make sense one after the other: a split and a move, a merge, or a move.
+#[must_use]
+pub fn scheme_changes(random: &mut Random, scheme: &Scheme, workers: u64) -> Vec<SchemeChange> {
+    let families: Vec<_> = scheme.families().collect();
+    let (family, tables) = &families[random.below(families.len() as u64) as usize];
+    let table = tables[random.below(tables.len() as u64) as usize];
+    let any = random.below(family.partitions() as u64) as usize;
+    let key = family.lower(any).map_or_else(KeyBuf::new, KeyBuf::from);
+    let to = WorkerId(random.below(workers) as u16);
+    match random.below(3) {
+        0 if family.partitions() < PARTITIONS_MAX => {
+            let at = random.below(schema::CELLS).encode();
+            if (0..family.partitions()).any(|index| family.lower(index) == Some(&*at)) || at.is_empty() {
+                return Vec::new();
+            }
+            vec![SchemeChange::Split { table, at: at.clone() }, SchemeChange::Move { table, at, to }]
+        }
+        1 if any > 0 => {
+            let before = family.owner(any - 1);
+            vec![
+                SchemeChange::Move { table, at: key.clone(), to: before },
+                SchemeChange::Merge { table, at: key },
+            ]
+        }
+        _ => vec![SchemeChange::Move { table, at: key, to }],
+    }
+}
+
+/// Partitions that a table is cut into, at most.
+const PARTITIONS_MAX: usize = 12;
+/// The longest pause between two changes of the scheme, and between two checkpoints, in microseconds.
+const PAUSE_US: u64 = 3_000;
+
+/// Runs one round on a database: one client per journal, while partitions are split, merged and moved and, if the database is
+/// durable, checkpoints are made. It begins and ends with a look at everything and, when everybody has ended, verifies
+/// the database. Returns the journals, that of the looks last.
+///
+/// # Errors
+/// What should not have happened, in words.
+pub fn run<J: Journal + Send + 'static>(
+    db: &Database,
+    shared: &Arc<Shared>,
+    mut journals: Vec<J>,
+    is_durable: bool,
+) -> Result<Vec<J>, String> {
+    let workers = db.workers() as u64;
+    let looks = journals.pop().ok_or("a round needs at least one journal")?;
+    let looks = look(db, shared, looks)?;
+    let running = AtomicBool::new(true);
+    let mut random = Random::of_stream(shared.seed ^ 0x6d6f_7665, shared.round);
+    let mut ended = std::thread::scope(|scope| {
+        let (running, mut pauses) = (&running, random.clone());
+        let shuffling = scope.spawn(move || {
+            while running.load(Ordering::Relaxed) {
+                let changes = scheme_changes(&mut random, &db.scheme(), workers);
+                match db.repartition(changes) {
+                    Ok(_) => {}
+                    Err(abort) if abort.reason() == AbortReason::ShuttingDown => break,
+                    Err(abort) => return Err(format!("partitions could not be changed: {abort}")),
+                }
+                std::thread::sleep(Duration::from_micros(random.below(PAUSE_US)));
+            }
+            Ok(())
+        });
+        let checkpoints = scope.spawn(move || {
+            while is_durable && running.load(Ordering::Relaxed) {
+                match db.checkpoint() {
+                    Ok(_) | Err(CheckpointFailure::Refused(_)) => {}
+                    Err(failure) => return Err(failure.to_string()),
+                }
+                std::thread::sleep(Duration::from_micros(10 * pauses.below(PAUSE_US)));
+            }
+            Ok(())
+        });
+        let clients = run_clients(db, shared, journals);
+        running.store(false, Ordering::Relaxed);
+        for thread in [shuffling, checkpoints] {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        clients
+    })?;
+    ended.push(look(db, shared, looks)?);
+    db.verify().map_err(|error| format!("the database is not whole: {error}"))?;
+    Ok(ended)
+}
+
+fn run_clients<J: Journal + Send + 'static>(
+    db: &Database,
+    shared: &Arc<Shared>,
+    journals: Vec<J>,
+) -> Result<Vec<J>, String> {
+    let mut started = Vec::new();
+    for (client, mut journal) in journals.into_iter().enumerate() {
+        let shared = Arc::clone(shared);
+        let worker = WorkerId((client % db.workers()) as u16);
+        let body = async move |session: Session| {
+            let ended = run_client(&session, &shared, client as u64, &mut journal).await;
+            if ended.is_err() {
+                shared.stop();
+            }
+            ended.map(|()| journal)
+        };
+        started.push(db.spawn_session(worker, body).map_err(|abort| abort.to_string())?);
+    }
+    let ended: Vec<Result<J, String>> = started
+        .into_iter()
+        .map(|session| session.join().map_err(|abort| abort.to_string()).flatten())
+        .collect();
+    ended.into_iter().collect()
+}
+
+fn look<J: Journal + Send + 'static>(
+    db: &Database,
+    shared: &Arc<Shared>,
+    mut journal: J,
+) -> Result<J, String> {
+    let shared = Arc::clone(shared);
+    let body = async move |session: Session| {
+        look_at_everything(&session, &shared, &mut journal).await.map(|()| journal)
+    };
+    let session = db.spawn_session(WorkerId(0), body).map_err(|abort| abort.to_string())?;
+    session.join().map_err(|abort| abort.to_string())?
+}

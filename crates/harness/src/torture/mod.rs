@@ -1,0 +1,216 @@
+//! Torture: transactions for a process that is killed at any moment, and the proof, when it has been started again, that
+//! nothing it promised was lost and nothing was left by halves.
+//!
+//! Owns: the schema, the clients and the checks. Never: kills anybody, or keeps files; the caller does both.
+//!
+//! A database is opened ([`Torture::schema`]), checked against what the [`Witness`] remembers ([`Torture::check`]), filled if
+//! it is empty ([`Torture::prepare`]), and put under load ([`Torture::run`]) until the process dies or is asked to stop. Then
+//! the next process does the same. The load:
+//!
+//! - *Witness clients* write the number of the transaction into rows on several workers, and replace a row of theirs now and
+//!   then. The witness is told before each transaction is handed over, and after it was reported as committed.
+//! - *Readers* read those rows and tell the witness what they were shown: it must not be lost either.
+//! - *Transfers* move money between purses, whose total never changes; some change their mind and abort.
+//! - TATP sessions on the workers, and checkpoints one after the other.
+//!
+//! What must hold after every start: all rows of a client are of the same transaction; it is at least as new as the newest
+//! one that was acknowledged or shown to anybody, and was handed over at some time; the total is right; and TATP's
+//! tables are those of its population as far as transactions never change them.
+
+mod check;
+mod clients;
+pub mod schema;
+mod witness;
+
+use std::sync::atomic::AtomicBool;
+
+use atrapos::{Abort, CheckpointFailure, Database, LoadError, LoadProgress, Schema, SchemaError};
+
+pub use check::CheckReport;
+pub use clients::Tally;
+pub use witness::{Part, READERS, Slot, Witness, WitnessError};
+
+use atrapos_workloads::tatp::parameters::Mix;
+use atrapos_workloads::tatp::{BadSubscribers, Tatp};
+use atrapos_workloads::{AuditError, KeyChoice, Workload};
+
+use crate::driver::RunError;
+use schema::{CLIENTS, Handles, Mark, PURSE_START, PURSES, Purse, ROWS, mark_key};
+
+/// A promise that was broken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// Rows that are always written together are of different transactions.
+    #[error(
+        "a transaction is there by halves: the rows of client {client} are of its transactions {found:?}, and always \
+         written together"
+    )]
+    Partial {
+        /// The client.
+        client: usize,
+        /// The transactions, by row; nothing for a row that is missing.
+        found: Vec<Option<u64>>,
+    },
+    /// What was promised is gone.
+    #[error(
+        "a transaction was lost: client {client} has transaction {found} where {promised} had been {how}"
+    )]
+    Lost {
+        /// The client.
+        client: usize,
+        /// What is there.
+        found: u64,
+        /// What should be there at least.
+        promised: u64,
+        /// How it was promised.
+        how: &'static str,
+    },
+    /// There is what nobody committed.
+    #[error(
+        "a transaction was invented: client {client} has transaction {found} where {submitted} was the last one handed over"
+    )]
+    Invented {
+        /// The client.
+        client: usize,
+        /// What is there.
+        found: u64,
+        /// The last that could be there.
+        submitted: u64,
+    },
+    /// The token does not go with the marks.
+    #[error("the tokens of client {client} are {found:?} where its marks say {expected:?}")]
+    Token {
+        /// The client.
+        client: usize,
+        /// What the marks say.
+        expected: Vec<u64>,
+        /// What is there.
+        found: Vec<u64>,
+    },
+    /// A row's text is not that of its transaction.
+    #[error("a row of client {client} has number {value} and another text")]
+    Garbled {
+        /// The client.
+        client: usize,
+        /// The number in the row.
+        value: u64,
+    },
+    /// Money was made or lost.
+    #[error("the purses hold {found} in all where they always hold {expected}")]
+    Total {
+        /// What is there.
+        found: i64,
+        /// What should be.
+        expected: i64,
+    },
+    /// What was loaded is gone.
+    #[error("table '{table}' has {found} rows where {expected} were loaded and reported so")]
+    Unloaded {
+        /// The table.
+        table: &'static str,
+        /// Rows there are.
+        found: u64,
+        /// Rows there should be.
+        expected: u64,
+    },
+    /// The database contradicts itself, or TATP's rules.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+}
+
+/// Why a round of torture could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum TortureError {
+    /// A promise was broken.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// The witness failed.
+    #[error(transparent)]
+    Witness(#[from] WitnessError),
+    /// A transaction was aborted for a reason that should not occur.
+    #[error("a transaction should not have been aborted: {0}")]
+    Abort(#[from] Abort),
+    /// TATP could not run.
+    #[error("TATP could not run: {0}")]
+    Tatp(#[from] RunError),
+    /// The data could not be loaded.
+    #[error("the data could not be loaded: {0}")]
+    Load(#[from] LoadError),
+    /// A checkpoint could not be made.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointFailure),
+    /// The database has another schema.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+}
+
+/// What is done to a database, the same in every round.
+#[derive(Clone, Debug)]
+pub struct Torture {
+    seed: u64,
+    tatp: Tatp,
+}
+
+impl Torture {
+    /// Torture with `subscribers` TATP subscribers; all choices follow from `seed` and the round.
+    ///
+    /// # Errors
+    /// When there cannot be so many subscribers.
+    pub fn new(subscribers: u64, seed: u64) -> Result<Torture, BadSubscribers> {
+        Ok(Torture { seed, tatp: Tatp::new(subscribers, Mix::Standard, KeyChoice::Uniform, seed)? })
+    }
+
+    /// All tables.
+    #[must_use]
+    pub fn schema(&self) -> Schema {
+        schema::extend(self.tatp.schema())
+    }
+
+    /// Proves that a database that has just been opened is what it must be. An empty one is, unless it was loaded before.
+    ///
+    /// # Errors
+    /// The first promise that was broken, or what kept the check from being made.
+    pub fn check(&self, db: &Database, witness: &impl Witness) -> Result<CheckReport, TortureError> {
+        check::check(&self.tatp, db, witness)
+    }
+
+    /// Loads what has never been loaded.
+    ///
+    /// # Errors
+    /// When it cannot be loaded, or the witness fails.
+    pub fn prepare(&self, db: &Database, witness: &impl Witness) -> Result<(), TortureError> {
+        let handles = Handles::of(db)?;
+        if check::is_empty_of(db, Part::Tatp)? {
+            self.tatp.load(db, &LoadProgress::default())?;
+        }
+        witness.write(Slot::Loaded(Part::Tatp), 1)?;
+        if check::is_empty_of(db, Part::Marks)? {
+            db.load(&LoadProgress::default(), move |loader| {
+                for key in (0..ROWS).flat_map(|row| (0..CLIENTS).map(move |client| mark_key(client, row))) {
+                    if loader.owns(handles.marks, &key) {
+                        loader.add(handles.marks, &key, &Mark::loaded(key as usize % CLIENTS))?;
+                    }
+                }
+                let own = loader.share_of(handles.purses, 0, PURSES - 1);
+                own.into_iter()
+                    .flatten()
+                    .try_for_each(|key| loader.add(handles.purses, &key, &Purse { balance: PURSE_START }))
+            })?;
+        }
+        Ok(witness.write(Slot::Loaded(Part::Marks), 1)?)
+    }
+
+    /// Runs everything at once until `stop` is set, by the caller or by what went wrong. Returns what was done.
+    ///
+    /// # Errors
+    /// A broken promise that showed while it ran, or what kept it from going on.
+    pub fn run(
+        &self,
+        db: &Database,
+        witness: &impl Witness,
+        round: u64,
+        stop: &AtomicBool,
+    ) -> Result<Tally, TortureError> {
+        clients::run(&self.tatp, self.seed, db, witness, round, stop)
+    }
+}
