@@ -2,7 +2,7 @@
 //!
 //! Owns: the writer of the island's stream. Never: touches a tree, or anything of a worker but its commit buffer.
 //!
-//! A round seals an epoch, takes the buffers, writes one frame and syncs it, and then says so. While a round waits for the
+//! A round seals an epoch, takes the buffers, writes a frame (several, where the records are too many for one) and syncs it, and then says so. While a round waits for the
 //! device, workers go on; what they commit goes into the next round: that is all there is to group commit, and it needs no
 //! timer. Rounds keep a distance from each other while the workers have other things to do ([`Flusher::keep_distance`]).
 
@@ -123,9 +123,9 @@ impl Flusher {
                 skip_last_record(last);
             }
             let payloads: Vec<&[u8]> = self.taken.iter().map(Vec::as_slice).collect();
-            self.writer.write_frame(Epoch(sealed), &payloads)?;
+            self.writer.seal(Epoch(sealed), &payloads)?;
             state.bytes.store(self.writer.bytes_written(), Ordering::Relaxed);
-            state.frames.fetch_add(1, Ordering::Relaxed);
+            state.frames.store(self.writer.frames_written(), Ordering::Relaxed);
         }
         for taken in &mut self.taken {
             taken.clear();
@@ -265,7 +265,7 @@ mod tests {
         let wal = Wal::new(durability, Epoch(1), (0..streams).collect());
         let flusher = |stream: usize| {
             let (files, stream_id) = (Arc::clone(&files), StreamId(stream as u16));
-            let options = StreamOptions { segment_bytes: 4 << 10 };
+            let options = StreamOptions::of_segments(4 << 10);
             let writer = StreamWriter::create(files, dir, 7, Incarnation(1), stream_id, options).unwrap();
             Flusher::new(Arc::clone(&wal), stream, writer)
         };
