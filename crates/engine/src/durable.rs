@@ -164,7 +164,7 @@ impl Opened {
                     manifest.database,
                     manifest.incarnation,
                     StreamId(stream as u16),
-                    StreamOptions { segment_bytes: policy.segment_bytes },
+                    StreamOptions::of_segments(policy.segment_bytes),
                 )?);
             }
         }

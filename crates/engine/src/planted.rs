@@ -41,6 +41,8 @@ pub enum Bug {
     ReaderToldEarly,
     /// A flusher leaves out the last record of a frame.
     LastRecordSkipped,
+    /// A flusher with nothing to write ends when the WAL is closed, whatever the others still have to write.
+    FlusherEndsEarly,
     /// Replay takes no notice of versions.
     VersionsIgnored,
     /// A checkpoint gives way segments that it does not replace.

@@ -14,6 +14,9 @@
 //! than the row. So replay is idempotent, the rows of a fuzzy checkpoint may be as old or new as they happened to be,
 //! and changes need not be whole rows.
 //!
+//! An epoch is sealed by the last of the frames that hold its records; of a stream that was cut off before that frame, the
+//! others are read, and their records are beyond the durable epoch.
+//!
 //! A record may lie in a frame before that of an older record of the same epoch (the buffers of a stream's workers are
 //! taken one after the other), and streams are read one after the other: therefore a worker applies an epoch only when all
 //! streams have been read beyond it.
@@ -454,6 +457,8 @@ fn unreadable(error: impl std::fmt::Display) -> RecoveryError {
 #[derive(Debug, Default)]
 struct Replay {
     waiting: Batch,
+    /// The oldest epoch of what waits. As long as it is not complete, what waits is only added to: an epoch may be very large.
+    oldest_waiting: Option<u64>,
     order: Vec<Change>,
 }
 
@@ -462,7 +467,7 @@ struct Replay {
 struct Change {
     epoch: u64,
     version: u64,
-    at: u32,
+    at: usize,
     length: u32,
 }
 
@@ -478,7 +483,11 @@ impl Replay {
         complete: Epoch,
         progress: &RecoveryProgress,
     ) -> Result<(), RecoveryError> {
-        let mut bytes = std::mem::take(&mut self.waiting);
+        let mut bytes = Batch::new();
+        if self.oldest_waiting.is_some_and(|oldest| oldest <= complete.0) {
+            bytes = std::mem::take(&mut self.waiting);
+            self.oldest_waiting = None;
+        }
         if bytes.is_empty() {
             bytes = batch;
         } else {
@@ -489,13 +498,14 @@ impl Replay {
         while at < bytes.len() {
             let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
             let length = u32::from_le_bytes(bytes[at + 16..at + 20].try_into().expect("four bytes"));
-            let change = Change { epoch: word(at), version: word(at + 8), at: at as u32, length };
+            let change = Change { epoch: word(at), version: word(at + 8), at, length };
             at += HEAD + length as usize;
             if change.epoch <= complete.0 {
                 self.order.push(change);
             } else {
-                let start = change.at as usize;
-                self.waiting.extend_from_slice(&bytes[start..at]);
+                self.oldest_waiting =
+                    Some(self.oldest_waiting.map_or(change.epoch, |oldest| oldest.min(change.epoch)));
+                self.waiting.extend_from_slice(&bytes[change.at..at]);
             }
         }
         // Mostly in order already.
@@ -522,7 +532,7 @@ fn apply_group(
     bytes: &[u8],
 ) -> Result<(), RecoveryError> {
     let encoded = |change: &Change| {
-        let start = change.at as usize + HEAD;
+        let start = change.at + HEAD;
         &bytes[start..start + change.length as usize]
     };
     let mut changes = arrayvec::ArrayVec::<_, TOGETHER>::new();

@@ -92,7 +92,7 @@ impl SimulatedWal {
                 manifest.database,
                 manifest.incarnation,
                 StreamId(stream as u16),
-                StreamOptions { segment_bytes: SEGMENT_BYTES },
+                StreamOptions { segment_bytes: SEGMENT_BYTES, frame_bytes: FRAME_BYTES },
             )?;
             Ok(Flusher::new(Arc::clone(&wal), stream, writer))
         });
@@ -117,6 +117,9 @@ impl SimulatedWal {
 
 /// Small, so that a simulation goes through many segments.
 const SEGMENT_BYTES: u64 = 16 << 10;
+
+/// Small, so that many an epoch takes several frames.
+const FRAME_BYTES: usize = 256;
 
 impl Simulation {
     /// A new, empty database on `workers` simulated workers.

@@ -27,7 +27,9 @@
 //!    than the one sealed. The lock is the worker's own: only its flusher ever contends, once per sync.
 //! 2. *Dependence is monotonic.* If T2 saw a change of T1, T2's home read the epoch after T1's home did (what T2 saw was
 //!    released after T1's commit), so epoch(T2) >= epoch(T1), and T2 survives only if T1 does.
-//! 3. *A failed sync is final.* After any error the instance is failed: nothing is acknowledged any more, nothing new
+//! 3. *No stream is left behind.* A record is in a buffer, or its epoch is wanted of every stream, or durable. A flusher ends
+//!    only when the WAL is closed, nothing is committed any more, and its stream has sealed the newest epoch wanted.
+//! 4. *A failed sync is final.* After any error the instance is failed: nothing is acknowledged any more, nothing new
 //!    commits that wrote, and the error names file and cause.
 
 mod buffer;
@@ -46,6 +48,7 @@ pub(crate) use harden::Hardening;
 pub(crate) use recent::Recent;
 
 use crate::abort::{Abort, AbortReason};
+use crate::planted::{Bug, planted};
 
 /// When the caller of a transaction is told that it committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -219,8 +222,15 @@ impl Wal {
         self.wake_flushers();
     }
 
-    /// The flushers make everything durable and end.
+    /// The flushers make everything durable and end. Nobody may commit any more.
     pub(crate) fn close(&self) {
+        // A flusher with nothing to write may not end before its stream has sealed what the others still have to write: an
+        // epoch that one stream never seals is never durable. Told before the closing is, so that no flusher sees one
+        // without the other.
+        let has_records = self.buffers.iter().any(|buffer| !buffer.is_empty());
+        if has_records && !planted(Bug::FlusherEndsEarly) {
+            self.wanted.0.fetch_max(self.epoch().0, Ordering::SeqCst);
+        }
         self.closing.store(true, Ordering::SeqCst);
         self.wake_flushers();
     }

@@ -22,11 +22,11 @@ fuzz_target!(|bytes: &[u8]| {
     let fs = ModelFiles::new();
     let shared: Arc<dyn FileSystem> = Arc::new(fs.clone());
     let dir = Path::new("");
-    let options = StreamOptions { segment_bytes: 1024 };
+    let options = StreamOptions::of_segments(1024);
     let mut writer =
         StreamWriter::create(Arc::clone(&shared), dir, 1, Incarnation(1), StreamId(0), options).unwrap();
     for number in 1..=8 {
-        writer.write_frame(Epoch(number - 1), &[&payload(number)]).unwrap();
+        writer.seal(Epoch(number - 1), &[&payload(number)]).unwrap();
     }
     // Four bytes each: a place, a value to add, and whether to cut there instead.
     fs.corrupt(&segment_path(dir, Incarnation(1), StreamId(0), 1), |segment| {

@@ -5,9 +5,13 @@
 //! whatever they are.
 
 use super::Epoch;
+use super::frame::MAX_PAYLOAD_BYTES;
 
 /// Bytes before the changes of a record: their length (`u32`) and the epoch (`u64`).
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
+
+/// The longest changes of one transaction that [`push_record`] takes: a record is never divided among frames.
+pub const CHANGES_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - RECORD_HEADER_BYTES;
 
 const OP_PUT: u8 = 1;
 const OP_PATCH: u8 = 2;
@@ -73,7 +77,7 @@ pub fn push_remove(out: &mut Vec<u8>, table: u16, key: &[u8], version: u64) {
 /// Encodes the record of one transaction around its changes, which the functions above have encoded.
 ///
 /// # Panics
-/// When the changes are 4 GiB or more.
+/// When the changes are 4 GiB or more. Those longer than [`CHANGES_BYTES_MAX`] are refused when they are to be written.
 #[inline]
 pub fn push_record(out: &mut Vec<u8>, epoch: Epoch, changes: &[u8]) {
     let len = u32::try_from(changes.len()).expect("the changes of one transaction are shorter than 4 GiB");

@@ -81,23 +81,30 @@ impl File for OneSegment {
 /// Where a frame begins, its number, and what was sealed before it.
 type Start = (u64, u64, Epoch);
 
+/// Where the last frame ends, and what it sealed.
+type End = (u64, Epoch);
+
 /// A segment as full of frames of all sizes as it gets, and where they begin.
-fn full_segment() -> (OneSegment, Vec<Start>, u64) {
+fn full_segment() -> (OneSegment, Vec<Start>, End) {
     let fs = Arc::new(ModelFiles::new());
     let dir = Path::new(DIR);
     fs.create_dir(dir).unwrap();
-    let options = StreamOptions { segment_bytes: SEGMENT_BYTES as u64 };
+    let options = StreamOptions { segment_bytes: SEGMENT_BYTES as u64, frame_bytes: 1000 };
     let mut writer =
         StreamWriter::create(fs.clone(), dir, DATABASE, Incarnation(3), StreamId(1), options).unwrap();
     for number in 1_u64.. {
-        let row: Vec<u8> = (0..number * 37 % 900).map(|byte| (byte * number) as u8).collect();
-        let (mut changes, mut record) = (Vec::new(), Vec::new());
-        push_put(&mut changes, 2, &number.to_be_bytes(), number, &row);
-        push_record(&mut record, Epoch(number + 1), &changes);
-        if writer.position().length + record.len() as u64 + 64 > SEGMENT_BYTES as u64 {
+        // Now and then more than one frame takes.
+        let mut records = Vec::new();
+        for part in 0..if number % 5 == 0 { 3 } else { 1 } {
+            let row: Vec<u8> = (0..(number + part) * 37 % 900).map(|byte| (byte * number) as u8).collect();
+            let mut changes = Vec::new();
+            push_put(&mut changes, 2, &number.to_be_bytes(), number, &row);
+            push_record(&mut records, Epoch(number + 1), &changes);
+        }
+        if writer.position().length + records.len() as u64 + 3 * 64 > SEGMENT_BYTES as u64 {
             break;
         }
-        writer.write_frame(Epoch(number), &[&record]).unwrap();
+        writer.seal(Epoch(number), &[&records]).unwrap();
     }
     let end = writer.position();
     let path = segment_path(dir, Incarnation(3), StreamId(1), 1);
@@ -115,7 +122,9 @@ fn full_segment() -> (OneSegment, Vec<Start>, u64) {
     }
     assert_eq!(starts.len() as u64, end.frame);
     assert!(starts.len() > 100, "a segment of {} frames is too easy", starts.len());
-    (segment, starts, end.length)
+    let sealed = reader.sealed().unwrap_or_default();
+    assert!(starts.len() as u64 > sealed.0 + 10, "some epochs take several frames");
+    (segment, starts, (end.length, sealed))
 }
 
 fn open(segment: &OneSegment) -> Result<StreamReader, WalError> {
@@ -134,7 +143,7 @@ fn assert_names_the_place(error: &WalError, segment: &OneSegment, offset: Option
 
 #[test]
 fn every_bit_flip_is_damage_or_ends_the_stream_before_the_last_frame() {
-    let (segment, starts, end) = full_segment();
+    let (segment, starts, (end, sealed_last)) = full_segment();
     let mut reader = open(&segment).unwrap();
     for bit in 0..SEGMENT_BYTES * 8 {
         let (byte, mask) = (bit / 8, 1 << (bit % 8));
@@ -161,7 +170,7 @@ fn every_bit_flip_is_damage_or_ends_the_stream_before_the_last_frame() {
             }
             _ => {
                 // Room that was never used: all frames are there, and the rest is passed over.
-                reader.restart_at(end, starts.len() as u64 + 1, Epoch(starts.len() as u64));
+                reader.restart_at(end, starts.len() as u64 + 1, sealed_last);
                 assert!(reader.next_frame().unwrap().is_none());
                 assert_eq!(reader.torn().unwrap().offset, end);
             }
@@ -181,7 +190,7 @@ fn every_truncation_is_damage() {
 
 #[test]
 fn a_frame_is_valid_only_where_it_was_written() {
-    let (segment, starts, end) = full_segment();
+    let (segment, starts, (end, _)) = full_segment();
     // The second frame over the first, as far as it reaches.
     let (first, second, third) = (starts[0].0 as usize, starts[1].0 as usize, starts[2].0 as usize);
     let original = segment.bytes.lock().unwrap().clone();

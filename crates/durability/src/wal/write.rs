@@ -3,6 +3,9 @@
 //! Owns the files of one stream while it is written: frames are appended and synced one by one, segments are prepared before
 //! they are needed and removed when the caller says that nothing in them is. It never reads back what it wrote, and never
 //! touches a stream again after a failure.
+//!
+//! Invariant: what seals an epoch is in one segment, however many frames it takes; only the last of them seals the epoch.
+//! So a segment ends with a frame that seals what is in it, and a stream that was cut off in between has not sealed it.
 
 use std::fmt;
 use std::io;
@@ -10,9 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::frame::{
-    FRAME_HEADER_BYTES, FrameHeader, MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentId,
+    FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FrameHeader, MAX_PAYLOAD_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader,
+    SegmentId,
 };
-use super::record::Records;
+use super::record::{RECORD_HEADER_BYTES, Records};
 use super::segment::{WAL_DIRECTORY, list_segments, remove_segment, segment_path, spare_path};
 use super::{Epoch, Incarnation, StreamEnd, StreamId, WalError};
 use crate::file::{File, FileSystem};
@@ -23,17 +27,33 @@ const KEPT_BUFFER_BYTES: usize = 4 << 20;
 /// Settings of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamOptions {
-    /// The length of a segment in bytes, reserved in full when it is prepared. A frame that is longer gets a segment of its
-    /// own length.
+    /// The length of a segment in bytes, reserved in full when it is prepared. What seals one epoch gets a longer segment
+    /// where it needs one.
     pub segment_bytes: u64,
+    /// Bytes of records from which on they go on in another frame. A record that is longer has a frame of its own.
+    pub frame_bytes: usize,
 }
 
 impl Default for StreamOptions {
-    /// Segments of 64 MiB.
+    /// Segments and frames of 64 MiB.
     fn default() -> StreamOptions {
-        StreamOptions { segment_bytes: 64 << 20 }
+        StreamOptions::of_segments(64 << 20)
     }
 }
+
+impl StreamOptions {
+    /// The default options with segments of another length.
+    #[must_use]
+    pub const fn of_segments(segment_bytes: u64) -> StreamOptions {
+        StreamOptions { segment_bytes, frame_bytes: FRAME_BYTES }
+    }
+}
+
+/// Long enough for a sync to be cheap beside the writing of it; short, since a frame is put together in memory, and read
+/// back, as a whole.
+const FRAME_BYTES: usize = 64 << 20;
+
+const _: () = assert!(FRAME_BYTES <= MAX_PAYLOAD_BYTES, "a reader refuses longer frames");
 
 /// What a segment of a stream being written holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +136,10 @@ impl StreamWriter {
             return Err(WalError::Refused { file: path, what });
         }
         let smallest = (SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES) as u64;
-        let options = StreamOptions { segment_bytes: options.segment_bytes.max(smallest) };
+        let options = StreamOptions {
+            segment_bytes: options.segment_bytes.max(smallest),
+            frame_bytes: options.frame_bytes.min(MAX_PAYLOAD_BYTES),
+        };
         let spare = prepare(&*fs, &path, options.segment_bytes)?;
         let header = SegmentHeader {
             id,
@@ -145,51 +168,80 @@ impl StreamWriter {
         Ok(writer)
     }
 
-    /// Writes one frame made of `payloads` (whole records, put together in this order) and syncs it. `sealed` promises that
-    /// no record of that epoch or an older one follows in the stream after this frame; it never goes back, and epoch 0
-    /// promises nothing.
+    /// Writes `payloads` (whole records, put together in this order) and syncs them: as one frame, or as several where they
+    /// are longer than one is to be. `sealed` promises that no record of that epoch or an older one follows in the stream;
+    /// it never goes back, and epoch 0 promises nothing. The promise is in the last of the frames: a crash between two of
+    /// them leaves the epoch unsealed.
     ///
-    /// When this has returned without error, the frame survives any crash. After an error the stream has failed: every later
-    /// call returns the same error and touches no file, and whether the frame survives is unknown.
+    /// When this has returned without error, all of it survives any crash. After an error the stream has failed: every later
+    /// call returns the same error and touches no file, and what of it survives is unknown.
     ///
     /// # Errors
-    /// When a file cannot be written or synced, and when the bytes are not whole records, are too many (1 GiB), or break the
-    /// promise of an earlier frame.
-    pub fn write_frame(&mut self, sealed: Epoch, payloads: &[&[u8]]) -> Result<(), WalError> {
+    /// When a file cannot be written or synced, and when the bytes are not whole records, have a record longer than a frame
+    /// takes ([`CHANGES_BYTES_MAX`](super::CHANGES_BYTES_MAX)), or break an earlier promise.
+    pub fn seal(&mut self, sealed: Epoch, payloads: &[&[u8]]) -> Result<(), WalError> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
         }
-        let written = self.try_write_frame(sealed, payloads);
+        let written = self.try_seal(sealed, payloads);
         if let Err(error) = &written {
             self.failed = Some(error.clone());
         }
         written
     }
 
-    fn try_write_frame(&mut self, sealed: Epoch, payloads: &[&[u8]]) -> Result<(), WalError> {
+    fn try_seal(&mut self, sealed: Epoch, payloads: &[&[u8]]) -> Result<(), WalError> {
         let newest = self.check(sealed, payloads)?;
-        let header = self.fill_buffer(sealed, payloads)?;
-        let frame_bytes = self.buffer.len() as u64;
-        if self.current.length + frame_bytes > self.current.info.bytes {
-            self.next_segment(frame_bytes)?;
+        let payload_bytes = payloads.iter().map(|payload| payload.len()).sum();
+        if payload_bytes <= self.options.frame_bytes {
+            self.make_room(frame_bytes(payload_bytes))?;
+            self.write_frame(sealed, payloads)?;
         } else {
-            self.prepare_next();
+            self.write_frames(sealed, payloads)?;
         }
-        // Only now is it known which segment the frame is for.
+        self.current.info.newest_epoch = self.current.info.newest_epoch.max(newest);
+        self.current.info.sealed = sealed;
+        self.sealed = sealed;
+        if self.buffer.capacity() > KEPT_BUFFER_BYTES {
+            self.buffer = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// Writes records that are too many for one frame. All frames but the last seal what was sealed before.
+    #[cold]
+    fn write_frames(&mut self, sealed: Epoch, payloads: &[&[u8]]) -> Result<(), WalError> {
+        let frames = split(payloads, self.options.frame_bytes);
+        let bytes = |frame: &Vec<&[u8]>| frame_bytes(frame.iter().map(|piece| piece.len()).sum());
+        self.make_room(frames.iter().map(bytes).sum())?;
+        for (at, frame) in frames.iter().enumerate() {
+            let seals = if at + 1 == frames.len() { sealed } else { self.sealed };
+            self.write_frame(seals, frame)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on to the next segment when the present one has no room for so many bytes of frames.
+    fn make_room(&mut self, bytes: u64) -> Result<(), WalError> {
+        if self.current.length + bytes > self.current.info.bytes {
+            return self.next_segment(bytes);
+        }
+        self.prepare_next();
+        Ok(())
+    }
+
+    fn write_frame(&mut self, seals: Epoch, payloads: &[&[u8]]) -> Result<(), WalError> {
+        let header = self.fill_buffer(seals, payloads)?;
+        let frame_bytes = self.buffer.len() as u64;
+        // The segment that the frame is for is known by now.
         self.buffer[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode(self.current.seed));
         self.current
             .file
             .write_and_sync(self.current.length, &self.buffer)
             .map_err(WalError::io(&self.current.path, "write and sync"))?;
         self.current.length += frame_bytes;
-        self.current.info.newest_epoch = self.current.info.newest_epoch.max(newest);
-        self.current.info.sealed = sealed;
         self.next_frame += 1;
-        self.sealed = sealed;
         self.bytes_written += frame_bytes;
-        if self.buffer.capacity() > KEPT_BUFFER_BYTES {
-            self.buffer = Vec::new();
-        }
         Ok(())
     }
 
@@ -240,7 +292,7 @@ impl StreamWriter {
         Ok(header)
     }
 
-    /// Prepares the next segment when the present one is nearly full, so that [`write_frame`](StreamWriter::write_frame)
+    /// Prepares the next segment when the present one is nearly full, so that [`seal`](StreamWriter::seal)
     /// need not. It does this itself if nobody else does; a flusher with a moment to spare does better to call it after its
     /// frame is reported. A failure is no failure of the stream yet: it is tried again, at the latest when the segment is
     /// needed.
@@ -255,14 +307,14 @@ impl StreamWriter {
         }
     }
 
-    /// Goes on to the next segment, which has room for a frame of `frame_bytes`.
-    fn next_segment(&mut self, frame_bytes: u64) -> Result<(), WalError> {
+    /// Goes on to the next segment, which has room for so many bytes of frames.
+    fn next_segment(&mut self, bytes: u64) -> Result<(), WalError> {
         let segment = self.current.info.segment + 1;
         let path = self.path_of(segment);
-        let reserved = self.options.segment_bytes.max(SEGMENT_HEADER_BYTES as u64 + frame_bytes);
+        let reserved = self.options.segment_bytes.max(SEGMENT_HEADER_BYTES as u64 + bytes);
         let spare = match self.spare.take() {
             Some(spare) if spare.reserved >= reserved => spare,
-            // A frame longer than a segment: what was prepared is replaced.
+            // More than a segment takes: what was prepared is replaced.
             _ => prepare(&*self.fs, &path, reserved)?,
         };
         let header = SegmentHeader {
@@ -343,6 +395,33 @@ impl StreamWriter {
     pub fn failure(&self) -> Option<&WalError> {
         self.failed.as_ref()
     }
+}
+
+/// The length of a frame with so many bytes of records.
+fn frame_bytes(payload_bytes: usize) -> u64 {
+    (FRAME_HEADER_BYTES + payload_bytes.next_multiple_of(FRAME_ALIGNMENT)) as u64
+}
+
+/// Divides payloads of whole records, in their order, into frames of at most `frame_bytes` each; a longer record has one of
+/// its own.
+fn split<'a>(payloads: &[&'a [u8]], frame_bytes: usize) -> Vec<Vec<&'a [u8]>> {
+    let mut frames = vec![Vec::new()];
+    let mut filled = 0;
+    for payload in payloads {
+        let (mut from, mut at) = (0, 0);
+        for record in Records::new(payload).map_while(Result::ok) {
+            let bytes = RECORD_HEADER_BYTES + record.changes.len();
+            if filled > 0 && filled + bytes > frame_bytes {
+                frames.last_mut().expect("there is always one").push(&payload[from..at]);
+                frames.push(Vec::new());
+                (from, filled) = (at, 0);
+            }
+            at += bytes;
+            filled += bytes;
+        }
+        frames.last_mut().expect("there is always one").push(&payload[from..at]);
+    }
+    frames
 }
 
 /// Makes a file with durable room for the segment that will be at `path`.

@@ -37,7 +37,7 @@ fn working() -> Working {
     let fs = ModelFiles::new();
     let (directory, manifest) = Directory::create(shared(&fs), Path::new(DB), schema(), 2).expect("created");
     let stream = |stream| {
-        let options = StreamOptions { segment_bytes: 1024 };
+        let options = StreamOptions::of_segments(1024);
         let (database, incarnation) = (manifest.database, manifest.incarnation);
         StreamWriter::create(shared(&fs), Path::new(DB), database, incarnation, StreamId(stream), options)
             .expect("created")
@@ -59,7 +59,7 @@ impl Working {
                 let (mut changes, mut record) = (Vec::new(), Vec::new());
                 push_put(&mut changes, 0, &self.epoch.to_be_bytes(), self.epoch, &[self.epoch as u8; 100]);
                 push_record(&mut record, Epoch(self.epoch), &changes);
-                stream.write_frame(Epoch(self.epoch), &[&record]).expect("written");
+                stream.seal(Epoch(self.epoch), &[&record]).expect("written");
             }
         }
     }

@@ -3,6 +3,7 @@
 mod codec;
 mod crash;
 mod fixture;
+mod frames;
 mod model;
 mod random;
 mod real;
@@ -20,7 +21,7 @@ pub(crate) const DATABASE: u128 = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
 pub(crate) const INCARNATION: Incarnation = Incarnation(5);
 pub(crate) const STREAM: StreamId = StreamId(2);
 /// So small that a few frames fill a segment, and one of the frames below does not fit at all.
-pub(crate) const OPTIONS: StreamOptions = StreamOptions { segment_bytes: 2048 };
+pub(crate) const OPTIONS: StreamOptions = StreamOptions::of_segments(2048);
 pub(crate) const FRAMES: u64 = 9;
 
 /// The payload of a frame: one record.
@@ -52,7 +53,7 @@ pub(crate) fn write_all(fs: &Arc<dyn FileSystem>) -> (u64, Option<StreamWriter>,
         Err(error) => return (0, None, Some(error)),
     };
     for number in 1..=FRAMES {
-        if let Err(error) = writer.write_frame(Epoch(number), &[&payload(number)]) {
+        if let Err(error) = writer.seal(Epoch(number), &[&payload(number)]) {
             return (number - 1, Some(writer), Some(error));
         }
     }

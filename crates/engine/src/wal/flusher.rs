@@ -2,7 +2,7 @@
 //!
 //! Owns: the writer of the island's stream. Never: touches a tree, or anything of a worker but its commit buffer.
 //!
-//! A round seals an epoch, takes the buffers, writes one frame and syncs it, and then says so. While a round waits for the
+//! A round seals an epoch, takes the buffers, writes a frame (several, where the records are too many for one) and syncs it, and then says so. While a round waits for the
 //! device, workers go on; what they commit goes into the next round: that is all there is to group commit, and it needs no
 //! timer. Rounds keep a distance from each other while the workers have other things to do ([`Flusher::keep_distance`]).
 
@@ -36,6 +36,8 @@ pub(crate) struct Flusher {
 pub(crate) enum Round {
     /// There was nothing to do.
     Idle,
+    /// There was nothing to do, and nothing will follow: the WAL is closed.
+    Ended,
     /// An epoch was sealed.
     Sealed,
     /// The instance has failed.
@@ -56,7 +58,13 @@ impl Flusher {
         let state = &self.wal.streams[self.stream];
         state.sealed.load(Ordering::Relaxed) < self.wal.wanted.0.load(Ordering::SeqCst)
             || state.remove_before.load(Ordering::Relaxed) > self.removed_before
-            || state.workers.iter().any(|worker| !self.wal.buffers[worker.index()].is_empty())
+            || self.has_records()
+    }
+
+    /// Whether a worker has committed something that was not taken yet.
+    fn has_records(&self) -> bool {
+        let workers = &self.wal.streams[self.stream].workers;
+        workers.iter().any(|worker| !self.wal.buffers[worker.index()].is_empty())
     }
 
     /// Seals an epoch and makes it durable, if there is anything to make durable.
@@ -64,8 +72,10 @@ impl Flusher {
         if self.wal.is_failed() {
             return Round::Failed;
         }
+        // Read before looking for work: what was committed, and wanted, before the closing is seen then.
+        let closing = self.wal.closing.load(Ordering::SeqCst);
         if !self.has_work() {
-            return Round::Idle;
+            return if closing { Round::Ended } else { Round::Idle };
         }
         match self.seal() {
             Ok(()) => Round::Sealed,
@@ -95,16 +105,17 @@ impl Flusher {
         let state = &wal.streams[self.stream];
         // Whatever is appended after this has a newer epoch than the one being sealed (invariant 1).
         let sealed = wal.epoch.0.fetch_add(1, Ordering::SeqCst);
+        if wal.streams.len() > 1 && self.has_records() {
+            // An epoch is durable when all streams have sealed it: the others have to, even with nothing to write. Said
+            // before the records are taken: at any time they are in a buffer or their epoch is wanted, or durable.
+            wal.want(Epoch(sealed));
+        }
         let mut bytes = 0;
         for (worker, taken) in state.workers.iter().zip(&mut self.taken) {
             wal.buffers[worker.index()].take(Epoch(sealed), taken);
             bytes += taken.len();
         }
         self.last_bytes = bytes;
-        if bytes > 0 && wal.streams.len() > 1 {
-            // An epoch is durable when all streams have sealed it: the others have to, even with nothing to write.
-            wal.want(Epoch(sealed));
-        }
         if bytes > 0 || wal.streams.len() > 1 {
             if planted(Bug::LastRecordSkipped)
                 && let Some(last) = self.taken.iter_mut().rfind(|taken| !taken.is_empty())
@@ -112,9 +123,9 @@ impl Flusher {
                 skip_last_record(last);
             }
             let payloads: Vec<&[u8]> = self.taken.iter().map(Vec::as_slice).collect();
-            self.writer.write_frame(Epoch(sealed), &payloads)?;
+            self.writer.seal(Epoch(sealed), &payloads)?;
             state.bytes.store(self.writer.bytes_written(), Ordering::Relaxed);
-            state.frames.fetch_add(1, Ordering::Relaxed);
+            state.frames.store(self.writer.frames_written(), Ordering::Relaxed);
         }
         for taken in &mut self.taken {
             taken.clear();
@@ -128,7 +139,7 @@ impl Flusher {
         Ok(())
     }
 
-    /// Goes round until the WAL is closed, and then until everything is durable. Returns where the stream ends, or `None`
+    /// Goes round until the WAL is closed, and then until everything is durable, what other streams hold included. Returns where the stream ends, or `None`
     /// when the instance has failed.
     pub(crate) fn run(mut self, handle: &Handle<Shard>) -> Option<StreamEnd> {
         let wal = Arc::clone(&self.wal);
@@ -136,8 +147,6 @@ impl Flusher {
         parker.adopt_current_thread();
         wal.streams[self.stream].pause.adopt_current_thread();
         loop {
-            // Read before the round: what is committed before the closing is in a buffer by then.
-            let closing = wal.closing.load(Ordering::SeqCst);
             let began = self.clock.now();
             let round = self.round();
             if round != Round::Idle {
@@ -157,7 +166,7 @@ impl Flusher {
                     self.tidy_up();
                     self.keep_distance(began, ended);
                 }
-                Round::Idle if closing => return Some(self.writer.position()),
+                Round::Ended => return Some(self.writer.position()),
                 Round::Idle => {
                     let has_news =
                         || self.has_work() || wal.is_failed() || wal.closing.load(Ordering::SeqCst);
@@ -237,4 +246,68 @@ fn skip_last_record(records: &mut Vec<u8>) {
         at += 12 + u32::from_le_bytes(*length) as usize;
     }
     records.truncate(last);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use atrapos_durability::file::{FileSystem, ModelFiles};
+    use atrapos_durability::wal::{Incarnation, StreamId, StreamOptions};
+
+    use super::*;
+
+    /// A WAL of streams with one worker each, and their flushers.
+    fn wal(streams: usize, durability: Durability) -> (Arc<Wal>, Vec<Flusher>) {
+        let files: Arc<dyn FileSystem> = Arc::new(ModelFiles::new());
+        let dir = Path::new("db");
+        files.create_dir(dir).unwrap();
+        let wal = Wal::new(durability, Epoch(1), (0..streams).collect());
+        let flusher = |stream: usize| {
+            let (files, stream_id) = (Arc::clone(&files), StreamId(stream as u16));
+            let options = StreamOptions::of_segments(4 << 10);
+            let writer = StreamWriter::create(files, dir, 7, Incarnation(1), stream_id, options).unwrap();
+            Flusher::new(Arc::clone(&wal), stream, writer)
+        };
+        let flushers = (0..streams).map(flusher).collect();
+        (wal, flushers)
+    }
+
+    /// Closes a WAL in which some workers have committed, and lets its flushers go round to their ends one after the other.
+    /// Returns whether everything is durable then.
+    fn all_is_durable(committed: &[usize], order: &[usize]) -> bool {
+        let (wal, mut flushers) = wal(order.len(), Durability::Relaxed { max_loss_ms: 10_000 });
+        let newest = committed.iter().map(|worker| wal.commit(WorkerId(*worker as u16), b"")).max();
+        wal.close();
+        for stream in order {
+            while flushers[*stream].round() != Round::Ended {}
+        }
+        wal.durable() >= newest.unwrap_or_default()
+    }
+
+    /// Every choice of streams with records and of the order in which their flushers end.
+    fn closings() -> Vec<(Vec<usize>, Vec<usize>)> {
+        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        let choices = (0..8).map(|bits| (0..3).filter(|stream| bits >> stream & 1 == 1).collect::<Vec<_>>());
+        choices.flat_map(|chosen| orders.map(|order| (chosen.clone(), order.to_vec()))).collect()
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    fn planted_a_flusher_that_ends_before_the_others_are_done_is_caught() {
+        let lost = |(committed, order): &(Vec<usize>, Vec<usize>)| {
+            crate::planted::with(Bug::FlusherEndsEarly, || !all_is_durable(committed, order))
+        };
+        assert!(closings().iter().any(lost));
+    }
+
+    #[test]
+    fn closing_makes_everything_durable_whichever_flusher_ends_first() {
+        for (committed, order) in closings() {
+            assert!(
+                all_is_durable(&committed, &order),
+                "streams {committed:?} have records, order {order:?}"
+            );
+        }
+    }
 }

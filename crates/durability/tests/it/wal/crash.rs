@@ -75,7 +75,7 @@ fn a_failure_of_any_call_is_reported_and_final() {
                 assert!(reported < FRAMES);
                 fs.clear_fault();
                 let calls = fs.calls();
-                let again = writer.write_frame(Epoch(50), &[&payload(50)]).unwrap_err();
+                let again = writer.seal(Epoch(50), &[&payload(50)]).unwrap_err();
                 assert_eq!(again.to_string(), error.to_string(), "{what}: the stream came back");
                 writer.prepare_next();
                 assert_eq!(fs.calls(), calls, "{what}: a failed stream was touched");
@@ -171,11 +171,11 @@ fn a_writer_that_forgets_to_sync_is_caught() {
 fn room_for_finishing_is_reserved() {
     let fs = database();
     let mut writer = create(&shared(&fs)).unwrap();
-    writer.write_frame(Epoch(1), &[&payload(1)]).unwrap();
+    writer.seal(Epoch(1), &[&payload(1)]).unwrap();
     // The device is full from now on: what was reserved can be used up, and only then the stream fails.
     fs.set_capacity(Some(0));
     let mut written = 1;
-    while writer.write_frame(Epoch(written + 1), &[&payload(written + 1)]).is_ok() {
+    while writer.seal(Epoch(written + 1), &[&payload(written + 1)]).is_ok() {
         written += 1;
     }
     assert!(written > 2, "the frames of the first segment have their room");

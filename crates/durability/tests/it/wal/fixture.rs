@@ -10,7 +10,7 @@ use atrapos_durability::wal::{
 };
 
 const DATABASE: u128 = 0x00ff_1122_3344_5566_7788_99aa_bbcc_ddee;
-const OPTIONS: StreamOptions = StreamOptions { segment_bytes: 512 };
+const OPTIONS: StreamOptions = StreamOptions::of_segments(512);
 
 fn fixture() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/wal-v1")
@@ -28,8 +28,8 @@ fn write(fs: &Arc<dyn FileSystem>, dir: &Path) {
     push_put(&mut changes, 3, b"first", 10, &old);
     push_put(&mut changes, 4, &[b'k'; 130], 11, b"");
     push_record(&mut payload, Epoch(5), &changes);
-    writer.write_frame(Epoch(4), &[&payload]).unwrap();
-    writer.write_frame(Epoch(5), &[]).unwrap();
+    writer.seal(Epoch(4), &[&payload]).unwrap();
+    writer.seal(Epoch(5), &[]).unwrap();
     changes.clear();
     push_update(&mut changes, 3, b"first", 12, &old, &new);
     payload.clear();
@@ -38,7 +38,7 @@ fn write(fs: &Arc<dyn FileSystem>, dir: &Path) {
     push_remove(&mut changes, 4, &[b'k'; 130], 13);
     let mut second = Vec::new();
     push_record(&mut second, Epoch(7), &changes);
-    writer.write_frame(Epoch(7), &[&payload, &second]).unwrap();
+    writer.seal(Epoch(7), &[&payload, &second]).unwrap();
 }
 
 #[test]

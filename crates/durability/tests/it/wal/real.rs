@@ -19,7 +19,7 @@ fn a_stream_is_written_and_read_with_and_without_io_uring() {
         let mut writer =
             StreamWriter::create(Arc::clone(&fs), dir, DATABASE, INCARNATION, STREAM, OPTIONS).unwrap();
         for number in 1..=FRAMES {
-            writer.write_frame(Epoch(number), &[&payload(number)]).unwrap();
+            writer.seal(Epoch(number), &[&payload(number)]).unwrap();
         }
         let end = writer.position();
         let bytes = writer.bytes_written();

@@ -264,6 +264,10 @@ pub(crate) fn crash_once(seed: u64) -> Result<Observed, String> {
             .map_err(|error| error.to_string())?;
     let witnesses = start_clients(&simulation, workers, 6, 40, seed);
     let steps = steps_before_the_crash(&mut random);
+    if random.below(4) == 0 {
+        // In the middle of what a flusher does, between two frames of an epoch for example.
+        files.crash_at(1 + random.below(300));
+    }
     if random.below(2) == 0 {
         simulation.run_for(steps);
     } else {

@@ -108,6 +108,21 @@ fn islands_have_streams_of_their_own_and_any_number_of_them_comes_back() {
 }
 
 #[test]
+fn a_clean_close_keeps_what_one_island_has_committed() {
+    for round in 0..20 {
+        let files = files();
+        let machine = atrapos_topology::Machine::synthetic("pack:2 core:2 pu:1").unwrap();
+        let relaxed = Durability::Relaxed { max_loss_ms: 10_000 };
+        let db = builder(&files, 4).machine(machine).durability(relaxed).open(directory()).unwrap();
+        // The last quarter of the keys is on the last worker, which is on the second node; the other island is idle.
+        fill(&db, KEYS - 5, KEYS);
+        close(db);
+        let db = builder(&files, 2).open(directory()).unwrap();
+        assert_eq!(contents(&db).0.len(), 5, "round {round}");
+    }
+}
+
+#[test]
 fn what_is_loaded_is_durable_when_the_load_returns() {
     let files = files();
     let db = builder(&files, 2).open(directory()).unwrap();
