@@ -196,9 +196,32 @@ fn park_ring() {
     });
 }
 
+/// A lane from outside and a parker together, as a worker uses both of its lanes.
+#[test]
+fn park_lane() {
+    loom::model(|| {
+        let parker = Arc::new(Parker::new());
+        let (sender, receiver) = inbox::<Log>(2);
+        let sleeper = {
+            let parker = Arc::clone(&parker);
+            thread::spawn(move || {
+                parker.adopt_current_thread();
+                let log = Log::default();
+                while receiver.drain(&log, 8) == 0 {
+                    parker.park(|| receiver.has_ready(), None);
+                }
+                assert_eq!(*log.borrow(), [7]);
+            })
+        };
+        assert!(sender.try_send(|log: &Log| log.borrow_mut().push(7)).is_ok());
+        parker.wake();
+        sleeper.join().expect("the sleeper does not fail");
+    });
+}
+
 #[test]
 fn park_planted_bugs_are_caught() {
-    for model in ["park_handshake", "park_ring"] {
+    for model in ["park_handshake", "park_ring", "park_lane"] {
         must_fail(model, Bug::ParkRecheck);
         must_fail(model, Bug::ParkSleeperFence);
         must_fail(model, Bug::ParkWakerFence);
