@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use atrapos_runtime::oneshot::Receiver;
 use atrapos_runtime::{Lost, RuntimeBuilder, Shard, SubmitError, Ticks, Worker, WorkerId};
 
 use crate::pool::{Count, start};
@@ -198,7 +199,7 @@ fn control_requests_are_answered_refused_or_lost() {
                             })
                         });
                         let accepted: Vec<_> = requests.map_while(Result::ok).collect();
-                        accepted.into_iter().map(|receiver| receiver.wait()).collect::<Vec<_>>()
+                        accepted.into_iter().map(Receiver::wait).collect::<Vec<_>>()
                     })
                 })
                 .collect();
