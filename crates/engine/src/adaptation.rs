@@ -19,13 +19,12 @@ use atrapos_adapt::{
     Platform, Step, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, Trace, Trigger, Verdict,
     WaitReason, WorkerIndex, plan_of_necessity,
 };
-use atrapos_runtime::oneshot::oneshot;
 use atrapos_runtime::{Handle, Ticks, WorkerId, affinity};
 use atrapos_storage::KeyBuf;
 
 use crate::abort::{Abort, AbortReason};
 use crate::builder::OpenError;
-use crate::database::{on_all_workers, start_on_worker};
+use crate::jobs::{on_all_workers, run_task_on_worker, start_on_worker};
 use crate::monitor::{Collected, Meetings, WorkerCollected};
 use crate::repartition::{RepartitionReport, SchemeBoard, SchemeChange, carry_out};
 use crate::routing::Scheme;
@@ -141,6 +140,15 @@ type Thread = std::thread::JoinHandle<()>;
 /// The adapting thread of an open database.
 #[derive(Debug)]
 pub(crate) struct AdaptingThread(Thread);
+
+impl AdaptingThread {
+    /// Waits until the thread has ended, after it was told to and the workers have ended: it waits for nobody any more, and
+    /// has a plan to compute to its end at most.
+    pub(crate) fn join(self) {
+        // One that panicked has nothing left to do either.
+        let _ = self.0.join();
+    }
+}
 
 /// How far everything is at some moment.
 #[derive(Clone, Debug)]
@@ -312,14 +320,10 @@ impl Adaptive {
         self.wake.1.notify_all();
     }
 
-    /// Ends the adapting thread; what it is carrying out comes to its end first.
-    pub(crate) fn stop(&self, thread: Option<AdaptingThread>) {
+    /// Tells the adapting thread to end. What it waits for ends with the workers.
+    pub(crate) fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.nudge();
-        if let Some(AdaptingThread(thread)) = thread {
-            // One that panicked has nothing left to do either.
-            let _ = thread.join();
-        }
     }
 
     /// One turn of the controller.
@@ -359,14 +363,10 @@ impl Adaptive {
 
     /// Carries out changes of the scheme; the caller keeps others from doing so.
     fn carry_out(&self, changes: Vec<SchemeChange>) -> Result<RepartitionReport, Abort> {
-        let (sender, receiver) = oneshot();
         let board = Arc::clone(&self.board);
-        let start = move |worker: &Rc<EngineWorker>| {
-            let own = Rc::clone(worker);
-            worker.spawn(async move { sender.send(carry_out(&own, changes, &board).await) });
-        };
-        self.handle.submit(WorkerId(0), start).map_err(|_| Abort::shutting_down())?;
-        receiver.wait().map_err(|_| Abort::shutting_down())?
+        run_task_on_worker(&self.handle, WorkerId(0), async move |worker: Rc<EngineWorker>| {
+            carry_out(&worker, changes, &board).await
+        })?
     }
 
     /// Changes the scheme by hand.

@@ -29,8 +29,8 @@ use atrapos_storage::KeyBuf;
 
 use crate::abort::Abort;
 use crate::branch::Branch;
-use crate::database::{settle, start_on_worker};
 use crate::durable::{Durable, State};
+use crate::jobs::{settle, start_on_worker};
 use crate::partition::{Partition, Place};
 use crate::planted::{Bug, planted};
 use crate::schema::TableId;

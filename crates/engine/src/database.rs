@@ -22,6 +22,7 @@ use crate::adaptation::{AdaptationEvent, AdaptingThread, Adaptive};
 use crate::builder::{Builder, OpenError};
 use crate::checkpoint::{CheckpointFailure, CheckpointReport, Pace};
 use crate::durable::{Durable, DurableThreads};
+use crate::jobs::{self, settle, start_on_worker};
 use crate::procedure::{Procedure, Session, run_here, run_recorded, run_traced};
 use crate::recording::RecordedRun;
 use crate::recovery::RecoveryReport;
@@ -473,7 +474,7 @@ impl Database {
         job: impl FnOnce(&Rc<EngineWorker>) -> R + Clone + Send + 'static,
     ) -> Result<Vec<R>, Abort> {
         refuse_on_worker()?;
-        on_all_workers(&self.handle, job)
+        jobs::on_all_workers(&self.handle, job)
     }
 
     /// Waits until every message that one worker has sent to another so far has arrived: the ends of transactions
@@ -541,80 +542,30 @@ impl Database {
     }
 
     /// Closes the database: refuses new work, completes what is under way, stops the workers. What has not ended after
-    /// `deadline` (a session that goes on for ever, for example) is aborted.
+    /// `deadline` (a session that goes on for ever, for example) is aborted. Whatever the database is doing itself meanwhile
+    /// (a checkpoint, a change of the scheme) is given up; only what has been reported as committed is made durable first,
+    /// however long the device takes for it.
     pub fn close(mut self, deadline: Duration) -> CloseReport {
         self.shut_down(deadline)
     }
 
+    /// Everybody is told to stop before anybody is waited for, and the workers end first: the threads of the database may wait
+    /// for their answers, and get them or are refused, but not for anything that outlasts them.
     fn shut_down(&mut self, deadline: Duration) -> CloseReport {
-        self.adaptive.stop(self.adapting.take());
         let Some(runtime) = self.runtime.take() else { return CloseReport::default() };
-        let closing = self.durable.take().map(|(durable, threads)| {
-            let flushers = threads.before_workers_end(&durable);
-            (durable, flushers)
-        });
+        self.adaptive.stop();
+        if let Some((durable, _)) = &self.durable {
+            durable.stop_keeper();
+        }
         // Tasks that wait for durability need the flushers to complete.
         let dropped = runtime.shutdown(deadline).tasks_dropped;
-        let failure = closing.and_then(|(durable, flushers)| flushers.after_workers_ended(&durable));
+        if let Some(adapting) = self.adapting.take() {
+            adapting.join();
+        }
+        let durable = self.durable.take();
+        let failure = durable.and_then(|(durable, threads)| threads.after_workers_ended(&durable));
         CloseReport { dropped, failure }
     }
-}
-
-/// Starts `job` on a worker's thread between transactions.
-pub(crate) fn start_on_worker<R: Send + 'static>(
-    handle: &Handle<Shard>,
-    worker: WorkerId,
-    job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
-) -> Result<Receiver<R>, Abort> {
-    handle.request(worker, move |worker, sender| sender.send(job(worker))).map_err(|_| Abort::shutting_down())
-}
-
-/// Runs `job` on every worker at once and collects the results in order of the workers.
-pub(crate) fn on_all_workers<R: Send + 'static>(
-    handle: &Handle<Shard>,
-    job: impl FnOnce(&Rc<EngineWorker>) -> R + Clone + Send + 'static,
-) -> Result<Vec<R>, Abort> {
-    let started: Vec<Receiver<R>> = (0..handle.workers())
-        .map(|worker| start_on_worker(handle, WorkerId(worker as u16), job.clone()))
-        .collect::<Result<_, _>>()?;
-    started.into_iter().map(|result| result.wait().map_err(|_| Abort::shutting_down())).collect()
-}
-
-/// Waits until every message that one worker has sent to another so far has arrived, and the ends of transactions that
-/// follow data from worker to worker as well.
-pub(crate) fn settle(handle: &Handle<Shard>) -> Result<(), Abort> {
-    let ends_passed_on = || {
-        let counts = on_all_workers(handle, |worker| worker.shard().stats.ends_passed_on.get())?;
-        Ok::<u64, Abort>(counts.into_iter().sum())
-    };
-    loop {
-        let before = ends_passed_on()?;
-        settle_once(handle)?;
-        if ends_passed_on()? == before {
-            return Ok(());
-        }
-    }
-}
-
-fn settle_once(handle: &Handle<Shard>) -> Result<(), Abort> {
-    let workers = (0..handle.workers()).map(|worker| WorkerId(worker as u16));
-    workers.clone().try_for_each(|from| {
-        let others: Vec<WorkerId> = workers.clone().filter(|to| *to != from).collect();
-        let (sender, receiver) = oneshot();
-        let start = move |worker: &Rc<EngineWorker>| {
-            let own = Rc::clone(worker);
-            worker.spawn(async move {
-                for to in others {
-                    // Messages between two workers arrive in order, so the answer comes after everything sent before. A
-                    // lost answer means that the worker is gone, and what was sent to it as well.
-                    let _ = own.call(to, |worker, reply| reply.send(worker, ())).await;
-                }
-                sender.send(());
-            });
-        };
-        handle.submit(from, start).map_err(|_| Abort::shutting_down())?;
-        receiver.wait().map_err(|_| Abort::shutting_down())
-    })
 }
 
 /// Why a backup could not be made. What is at its place is not a database.

@@ -10,9 +10,9 @@
 //! recovery has succeeded (leftovers of a crash are removed, and the last frame is made certain), and nothing is written by
 //! an incarnation before the manifest names it and says how far the one before counts.
 //!
-//! *Closing*: the keeper ends; the workers complete what is under way, for which they need the flushers; the flushers make
-//! everything durable and end; a manifest is published that says where the streams end, so that the next opening takes
-//! nothing for torn.
+//! *Closing*: the keeper is told to end; the workers complete what is under way, for which they need the flushers; the keeper,
+//! to whom no worker answers any more, ends; the flushers make everything durable and end; a manifest is published that says
+//! where the streams end, so that the next opening takes nothing for torn.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -251,8 +251,8 @@ impl Durable {
         }
     }
 
-    /// Ends the keeper; a checkpoint under way is given up.
-    fn stop_keeper(&self) {
+    /// Tells the keeper to end; a checkpoint under way is given up.
+    pub(crate) fn stop_keeper(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let _guard = self.keeper_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.keeper_sleeps.1.notify_all();
@@ -273,27 +273,16 @@ impl Durable {
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl DurableThreads {
-    /// The first half of closing, before the workers end.
-    pub(crate) fn before_workers_end(self, durable: &Durable) -> ClosingFlushers {
-        durable.stop_keeper();
-        // A keeper that panicked has nothing left to do either.
-        let _ = self.keeper.join();
-        ClosingFlushers(self.flushers)
-    }
-}
-
-/// The flushers of a database whose workers are ending.
-pub(crate) struct ClosingFlushers(Vec<Thread<Option<StreamEnd>>>);
-
-impl ClosingFlushers {
-    /// The second half, after the workers have ended.
+    /// Ends the threads, after the keeper has been told to and the workers have ended. Returns what failed.
     pub(crate) fn after_workers_ended(self, durable: &Durable) -> Option<String> {
+        // It is refused by the workers, and may wait for the flushers. One that panicked has nothing left to do either.
+        let _ = self.keeper.join();
         durable.wal.close();
         if !durable.wal.logs() {
             return None;
         }
         let ends: Option<Vec<StreamEnd>> =
-            self.0.into_iter().map(|flusher| flusher.join().ok().flatten()).collect();
+            self.flushers.into_iter().map(|flusher| flusher.join().ok().flatten()).collect();
         match ends {
             Some(ends) => durable.publish_closed(ends).err().map(|error| error.to_string()),
             None => durable.wal.failure().map(str::to_owned),

@@ -21,6 +21,7 @@ mod database;
 mod deadlock;
 mod durable;
 mod either;
+mod jobs;
 mod load;
 mod lookups;
 mod memory;

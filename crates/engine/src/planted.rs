@@ -59,6 +59,8 @@ pub enum Bug {
     NewestNotInherited,
     /// Who waits for a lock of a partition that goes to another worker is not woken.
     WaitersLeftBehind,
+    /// What the engine asks of a worker on its own behalf waits in the clients' inbox.
+    JobInInbox,
 }
 
 /// Whether the mistake is to be made.

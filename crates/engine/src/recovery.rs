@@ -38,7 +38,7 @@ use atrapos_runtime::{Handle, WorkerId};
 use atrapos_storage::{BulkLoader, Position, Probe, TreeConfig, locate_batch};
 
 use crate::abort::Abort;
-use crate::database::{on_all_workers, start_on_worker};
+use crate::jobs::{on_all_workers, start_on_worker};
 use crate::load::FILL;
 use crate::partition::{Place, Tables};
 use crate::planted::{Bug, planted};

@@ -161,7 +161,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(2);
 /// Carries out changes, in order, as a task of `worker`. Nobody else may do so at the same time.
 ///
 /// # Errors
-/// A change that makes no sense; those before it have been made.
+/// A change that makes no sense, or the database is closing; the changes before have been made.
 pub(crate) async fn carry_out(
     worker: &Rc<EngineWorker>,
     changes: Vec<SchemeChange>,
@@ -170,6 +170,10 @@ pub(crate) async fn carry_out(
     let mut report = RepartitionReport::default();
     let mut done = Ok(());
     for change in changes {
+        if worker.is_stopping() {
+            done = Err(Abort::shutting_down());
+            break;
+        }
         let before = report.owner_time;
         done = carry_out_one(worker, change, board, &mut report).await;
         if done.is_err() {

@@ -12,6 +12,8 @@ use atrapos_durability::directory::Directory;
 use atrapos_durability::file::FileSystem;
 use atrapos_durability::manifest::StoredSchema;
 use atrapos_durability::wal::{StreamId, StreamOptions, StreamWriter, WalError};
+#[cfg(test)]
+use atrapos_runtime::Handle;
 use atrapos_runtime::rng::Seed;
 use atrapos_runtime::{Clock, Pump, Ticks, WorkerId};
 use atrapos_storage::HeapMemory;
@@ -383,6 +385,18 @@ impl Simulation {
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.pump.workers().iter().map(|worker| worker.tasks_len()).sum()
+    }
+
+    /// The way in for jobs of the engine itself.
+    #[cfg(test)]
+    pub(crate) fn handle(&self) -> Handle<Shard> {
+        self.pump.handle()
+    }
+
+    /// Unfinished tasks beyond which a worker takes no more requests from outside.
+    #[cfg(test)]
+    pub(crate) fn tasks_in_flight(&self) -> usize {
+        self.pump.worker(WorkerId(0)).limits().tasks_in_flight
     }
 
     /// Locks held and lock requests waiting, over all workers.

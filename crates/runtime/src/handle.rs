@@ -13,7 +13,7 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::inbox::Refused;
 use crate::oneshot::{Receiver, Sender, oneshot};
-use crate::shared::{Phase, Shared};
+use crate::shared::{Lane, Phase, Shared};
 use crate::stats::WorkerSnapshot;
 use crate::worker::{Shard, Worker};
 use crate::{WorkerId, current};
@@ -120,7 +120,7 @@ impl<S: Shard> Handle<S> {
     where
         F: FnOnce(&Rc<Worker<S>>) + Send + 'static,
     {
-        self.hand_over(worker, closure, false)
+        self.hand_over(worker, Lane::Inbox, closure, false)
     }
 
     /// Hands a closure to a worker, sleeping while its inbox is full. On a thread that runs a worker of this runtime it
@@ -133,8 +133,25 @@ impl<S: Shard> Handle<S> {
     where
         F: FnOnce(&Rc<Worker<S>>) + Send + 'static,
     {
-        let may_sleep = !current::is_worker_of(self.shared.runtime);
-        self.hand_over(worker, closure, may_sleep)
+        self.hand_over(worker, Lane::Inbox, closure, self.may_sleep())
+    }
+
+    /// Hands a closure to a worker by its control lane, which is drained in every step however many tasks are unfinished
+    /// there. It is for what the layer above does on its own behalf and waits for, never for requests of clients: nothing
+    /// but the number of threads that wait bounds what is begun so. A task that such a closure starts is started with
+    /// [`Worker::spawn_control`].
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit).
+    pub fn submit_control<F>(&self, worker: WorkerId, closure: F) -> Result<(), SubmitError<F>>
+    where
+        F: FnOnce(&Rc<Worker<S>>) + Send + 'static,
+    {
+        self.hand_over(worker, Lane::Control, closure, self.may_sleep())
+    }
+
+    fn may_sleep(&self) -> bool {
+        !current::is_worker_of(self.shared.runtime)
     }
 
     /// Asks a worker to run `handler` and returns the future of its answer, sleeping while the worker's inbox is full.
@@ -153,7 +170,29 @@ impl<S: Shard> Handle<S> {
         }
     }
 
-    fn hand_over<F>(&self, worker: WorkerId, closure: F, may_sleep: bool) -> Result<(), SubmitError<F>>
+    /// Like [`request`](Self::request), by the [control lane](Self::submit_control).
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit), but the handler is dropped.
+    pub fn request_control<R, F>(&self, worker: WorkerId, handler: F) -> Result<Receiver<R>, SubmitError<()>>
+    where
+        R: Send + 'static,
+        F: FnOnce(&Rc<Worker<S>>, Sender<R>) + Send + 'static,
+    {
+        let (sender, receiver) = oneshot();
+        match self.submit_control(worker, move |worker| handler(worker, sender)) {
+            Ok(()) => Ok(receiver),
+            Err(error) => Err(error.without_closure()),
+        }
+    }
+
+    fn hand_over<F>(
+        &self,
+        worker: WorkerId,
+        lane: Lane,
+        closure: F,
+        may_sleep: bool,
+    ) -> Result<(), SubmitError<F>>
     where
         F: FnOnce(&Rc<Worker<S>>) + Send + 'static,
     {
@@ -161,7 +200,8 @@ impl<S: Shard> Handle<S> {
             return Err(SubmitError::NoSuchWorker(worker, self.shared.workers(), closure));
         }
         let port = self.shared.port(worker);
-        let sent = if may_sleep { port.inbox.send(closure) } else { port.inbox.try_send(closure) };
+        let lane = port.lane(lane);
+        let sent = if may_sleep { lane.send(closure) } else { lane.try_send(closure) };
         match sent {
             Ok(()) => {
                 port.parker.wake();

@@ -10,8 +10,8 @@
 //! # The shape
 //! A [`Worker`] is a state machine, and whatever calls its step function is only its pump: a pinned thread per worker
 //! ([`RuntimeBuilder`]), or one thread that steps all workers in a pseudo-random order from a seed ([`Pump`]). A step
-//! drains a bounded batch from the rings and the inbox, polls ready tasks, does a slice of the shard's background work
-//! and publishes what it sent; it never blocks. Between each ordered pair of workers lies one single-producer
+//! drains a bounded batch from the rings, the control lane and the inbox, polls ready tasks, does a slice of the shard's
+//! background work and publishes what it sent; it never blocks. Between each ordered pair of workers lies one single-producer
 //! single-consumer [`ring`] that carries closures inline. Threads outside the runtime hand closures over through a
 //! [`Handle`] and get their answers through a [`oneshot`].
 //!
@@ -20,6 +20,7 @@
 //!   writes.
 //! - Nothing here is unbounded: rings, inboxes and steps have limits. What spills over from a full ring waits in a
 //!   local queue, and admission of new work stops while that queue is not empty.
+//! - What the layer above asks on its own behalf (the control lane) waits for a step, never for what clients have begun.
 //! - A panic that reaches a worker's thread is a bug of the engine: the process stops with one message.
 
 pub mod affinity;
@@ -39,6 +40,7 @@ mod outgoing;
 mod park;
 mod planted;
 mod pool;
+mod published;
 mod pump;
 mod shared;
 mod sync;
@@ -54,6 +56,7 @@ pub use clock::{Clock, Ticks};
 pub use handle::{Handle, SubmitError};
 pub use park::Parker;
 pub use pool::{Runtime, RuntimeBuilder, ShutdownReport, StartError};
+pub use published::{Published, Snapshot};
 pub use pump::Pump;
 pub use stats::{Counter, WorkerSnapshot, WorkerStats};
 pub use task::{INLINE_TASK_BYTES, TaskId, YieldNow};

@@ -11,13 +11,14 @@ use std::process::Command;
 use std::task::{Context, Poll, Waker};
 
 use loom::sync::Arc;
-use loom::sync::atomic::{AtomicUsize, Ordering};
+use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use loom::thread;
 
 use crate::inbox::{Refused, inbox};
 use crate::oneshot::oneshot;
 use crate::park::Parker;
 use crate::planted::Bug;
+use crate::published::Published;
 use crate::ring::{RING_BYTES_MIN, ring};
 
 /// Collects what the closures carry, in the order they run.
@@ -196,9 +197,32 @@ fn park_ring() {
     });
 }
 
+/// A lane from outside and a parker together, as a worker uses both of its lanes.
+#[test]
+fn park_lane() {
+    loom::model(|| {
+        let parker = Arc::new(Parker::new());
+        let (sender, receiver) = inbox::<Log>(2);
+        let sleeper = {
+            let parker = Arc::clone(&parker);
+            thread::spawn(move || {
+                parker.adopt_current_thread();
+                let log = Log::default();
+                while receiver.drain(&log, 8) == 0 {
+                    parker.park(|| receiver.has_ready(), None);
+                }
+                assert_eq!(*log.borrow(), [7]);
+            })
+        };
+        assert!(sender.try_send(|log: &Log| log.borrow_mut().push(7)).is_ok());
+        parker.wake();
+        sleeper.join().expect("the sleeper does not fail");
+    });
+}
+
 #[test]
 fn park_planted_bugs_are_caught() {
-    for model in ["park_handshake", "park_ring"] {
+    for model in ["park_handshake", "park_ring", "park_lane"] {
         must_fail(model, Bug::ParkRecheck);
         must_fail(model, Bug::ParkSleeperFence);
         must_fail(model, Bug::ParkWakerFence);
@@ -286,6 +310,57 @@ fn inbox_planted_bugs_are_caught() {
     must_fail("inbox_close", Bug::InboxClose);
     must_fail("inbox_back_pressure", Bug::InboxRecheck);
     must_fail("inbox_back_pressure", Bug::InboxReceiverFence);
+}
+
+// --- published ---------------------------------------------------------------------------------------------------------
+
+/// Who has heard of a replacement reads it, and in the end everybody does; what is read is never older than before.
+#[test]
+fn published_replacement() {
+    loom::model(|| {
+        let published = Arc::new(Published::new(Arc::new(0)));
+        let mut snapshot = published.snapshot();
+        let told = Arc::new(AtomicBool::new(false));
+        let writer = {
+            let (published, told) = (Arc::clone(&published), Arc::clone(&told));
+            thread::spawn(move || {
+                published.replace(|value| value + 1);
+                told.store(true, Ordering::Release);
+            })
+        };
+        let heard = told.load(Ordering::Acquire);
+        published.refresh(&mut snapshot);
+        let first = *snapshot;
+        assert!(!heard || first == 1);
+        published.refresh(&mut snapshot);
+        assert!(*snapshot >= first);
+        writer.join().expect("the writer does not fail");
+        published.refresh(&mut snapshot);
+        assert_eq!(*snapshot, 1);
+        assert!(!published.refresh(&mut snapshot), "it is the newest");
+    });
+}
+
+/// Two replacements at once: none is lost.
+#[test]
+fn published_two_writers() {
+    loom::model(|| {
+        let published = Arc::new(Published::new(Arc::new(0)));
+        let mut snapshot = published.snapshot();
+        let writer = {
+            let published = Arc::clone(&published);
+            thread::spawn(move || published.replace(|value| value + 1))
+        };
+        published.replace(|value| value + 1);
+        writer.join().expect("the writer does not fail");
+        published.refresh(&mut snapshot);
+        assert_eq!(*snapshot, 2);
+    });
+}
+
+#[test]
+fn published_planted_bugs_are_caught() {
+    must_fail("published_replacement", Bug::PublishedNumberFirst);
 }
 
 // --- oneshot -----------------------------------------------------------------------------------------------------------

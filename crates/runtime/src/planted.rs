@@ -29,6 +29,8 @@ pub(crate) enum Bug {
     InboxRecheck,
     /// The inbox's receiver leaves out the fence between freeing slots and reading the count of waiting senders.
     InboxReceiverFence,
+    /// A published value is numbered before it is replaced.
+    PublishedNumberFirst,
     /// The oneshot's sender announces its value with a relaxed exchange.
     OneshotSend,
     /// The oneshot's receiver stores its waker after it has announced it.

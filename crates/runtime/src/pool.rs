@@ -4,7 +4,7 @@
 //! No unsafe code.
 //!
 //! # Shutdown
-//! Phase 1 stops admission: inboxes refuse. Phase 2 drains: everything in flight completes, which is found out by
+//! Phase 1 stops admission: inboxes and control lanes refuse. Phase 2 drains: everything in flight completes, which is found out by
 //! counting ([`Shared::activity`]). Phase 3 ends the workers. If phase 2 takes longer than its deadline, phase 3 drops the
 //! tasks that are left, and whoever waits for them outside gets [`Lost`](crate::Lost).
 //!
@@ -27,11 +27,10 @@ use thiserror::Error;
 use crate::affinity;
 use crate::clock::{Clock, Ticks};
 use crate::handle::Handle;
-use crate::inbox::InboxReceiver;
 use crate::park::SpinBudget;
 use crate::ring::{Consumer, Producer, RING_BYTES_MAX, RING_BYTES_MIN, ring, ring_bytes_valid};
 use crate::rng::Seed;
-use crate::shared::{Host, Phase, Shared, lock, worker_id};
+use crate::shared::{Host, Lanes, Phase, Shared, lock, worker_id};
 use crate::stats::WorkerSnapshot;
 use crate::worker::{Limits, Parts, Shard, Worker};
 use crate::{WorkerId, current};
@@ -98,18 +97,18 @@ impl RuntimeBuilder {
         F: Fn(WorkerId) -> S + Send + Sync + 'static,
     {
         self.validate()?;
-        let (shared, inboxes) = Shared::new(self.workers, self.inbox_slots, Clock::real());
+        let (shared, lanes) = Shared::new(self.workers, self.inbox_slots, Clock::real());
         let start = Arc::new(Start::new(self.workers));
         let factory = Arc::new(factory);
         // Asked here, before any thread is pinned: a pinned thread is told of one processing unit only.
         let oversubscribed = self.yield_when_idle || self.is_oversubscribed();
         let configuration = Arc::new(self);
         let mut threads = Vec::with_capacity(configuration.workers);
-        for (index, inbox) in inboxes.into_iter().enumerate() {
+        for (index, lanes) in lanes.into_iter().enumerate() {
             let id = worker_id(index);
             let seat = Seat {
                 id,
-                inbox,
+                lanes,
                 shared: Arc::clone(&shared),
                 start: Arc::clone(&start),
                 configuration: Arc::clone(&configuration),
@@ -412,7 +411,7 @@ impl<S: Shard> Start<S> {
 /// Everything one worker's thread starts with.
 struct Seat<S: Shard> {
     id: WorkerId,
-    inbox: InboxReceiver<Host<S>>,
+    lanes: Lanes<S>,
     shared: Arc<Shared<S>>,
     start: Arc<Start<S>>,
     configuration: Arc<RuntimeBuilder>,
@@ -423,7 +422,7 @@ struct Seat<S: Shard> {
 impl<S: Shard> Seat<S> {
     /// The life of a worker's thread.
     fn run(self, factory: &impl Fn(WorkerId) -> S) -> ThreadEnd {
-        let Self { id, inbox, shared, start, configuration, oversubscribed } = self;
+        let Self { id, lanes, shared, start, configuration, oversubscribed } = self;
         if let Some(cpu) = configuration.cpus.as_ref().and_then(|cpus| cpus[id.index()])
             && configuration.pin
             && let Err(error) = affinity::pin_current_thread(cpu)
@@ -439,7 +438,7 @@ impl<S: Shard> Seat<S> {
             shared,
             outgoing,
             incoming,
-            inbox,
+            lanes,
             limits: configuration.limits,
             seed: configuration.seed,
         };

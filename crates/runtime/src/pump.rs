@@ -61,7 +61,7 @@ impl<S: Shard> Pump<S> {
     ) -> Result<Self, StartError> {
         RuntimeBuilder { ring_bytes, ..RuntimeBuilder::new(workers) }.validate()?;
         let clock = Clock::virtual_from(Ticks(1_000_000));
-        let (shared, inboxes) = Shared::new(workers, INBOX_SLOTS, clock.clone());
+        let (shared, lanes) = Shared::new(workers, INBOX_SLOTS, clock.clone());
         let mut outgoing: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
         let mut incoming: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
         for producers in &mut outgoing {
@@ -71,12 +71,12 @@ impl<S: Shard> Pump<S> {
                 consumers.push(consumer);
             }
         }
-        let ends = outgoing.into_iter().zip(incoming).zip(inboxes);
-        let workers = ends.enumerate().map(|(index, ((outgoing, incoming), inbox))| {
+        let ends = outgoing.into_iter().zip(incoming).zip(lanes);
+        let workers = ends.enumerate().map(|(index, ((outgoing, incoming), lanes))| {
             let id = worker_id(index);
             let shared = std::sync::Arc::clone(&shared);
             let limits = Limits::default();
-            Worker::new(Parts { id, shared, outgoing, incoming, inbox, limits, seed }, factory(id))
+            Worker::new(Parts { id, shared, outgoing, incoming, lanes, limits, seed }, factory(id))
         });
         Ok(Self {
             workers: workers.collect(),

@@ -1,9 +1,16 @@
 //! What the workers of one runtime and its handles share: the ports of all workers and the phase of the shutdown.
 //!
-//! Owns: per worker a port (inbox, control lane, sleep flag, counters), the phase, and the registry by which a reply that
-//! is dropped outside the runtime still finds its way home. Never: is written by a running transaction. No unsafe code.
+//! Owns: per worker a port (inbox, control lane, notices, sleep flag, counters), the phase, and the registry by which a
+//! reply that is dropped outside the runtime still finds its way home. Never: is written by a running transaction. No
+//! unsafe code.
 //!
-//! Invariant: the phase only advances.
+//! # Two lanes
+//! Threads outside the runtime reach a worker by two queues of the same kind. The *inbox* is for clients: it is not drained
+//! while the worker has as many tasks as it takes, or its rings are full. The *control lane* is for the layer above itself
+//! (whoever loads, verifies, saves or closes): it is drained in every step. So who asks by the control lane waits for a
+//! step, and never for the end of a client's task.
+//!
+//! Invariants: the phase only advances; both lanes of all workers are closed before any worker knows that it is to stop.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
@@ -49,14 +56,34 @@ pub(crate) type BoxedMessage<S> = Box<dyn FnOnce(&Host<S>) + Send>;
 
 /// How others reach one worker.
 pub(crate) struct Port<S: Shard> {
-    pub(crate) inbox: InboxSender<Host<S>>,
+    inbox: InboxSender<Host<S>>,
+    control: InboxSender<Host<S>>,
     pub(crate) parker: Parker,
     pub(crate) stats: Arc<WorkerStats>,
-    control: Control<S>,
+    notices: Notices<S>,
 }
 
-/// The lane for the runtime's own notices. It is unbounded, and bounded by the number of calls in flight.
-struct Control<S: Shard> {
+/// One of the two ways from outside to a worker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// For clients.
+    Inbox,
+    /// For the layer above itself.
+    Control,
+}
+
+/// The receiving ends of one worker's lanes.
+pub(crate) struct Lanes<S: Shard> {
+    pub(crate) inbox: InboxReceiver<Host<S>>,
+    pub(crate) control: InboxReceiver<Host<S>>,
+}
+
+/// Closures that wait in a control lane at most. It is drained in every step, so that one more is a sender that sleeps for a
+/// step.
+const CONTROL_SLOTS: usize = 64;
+
+/// The queue for the runtime's own notices. It is unbounded, and bounded by the number of calls in flight.
+struct Notices<S: Shard> {
     /// Whether the queue may have something; read once per step.
     pending: CachePadded<AtomicBool>,
     /// `None` once the worker has ended.
@@ -79,33 +106,18 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<S: Shard> Shared<S> {
-    /// The shared part of a runtime, and the receiving ends of its workers' inboxes.
-    pub(crate) fn new(
-        workers: usize,
-        inbox_slots: usize,
-        clock: Clock,
-    ) -> (Arc<Self>, Vec<InboxReceiver<Host<S>>>) {
-        let (senders, receivers): (Vec<_>, Vec<_>) = (0..workers).map(|_| inbox(inbox_slots)).unzip();
-        let ports = senders.into_iter().map(|inbox| Port {
-            inbox,
-            parker: Parker::new(),
-            stats: Arc::new(WorkerStats::default()),
-            control: Control {
-                pending: CachePadded::new(AtomicBool::new(false)),
-                queue: Mutex::new(Some(Vec::new())),
-                accepted: AtomicUsize::new(0),
-                handled: AtomicUsize::new(0),
-            },
-        });
+    /// The shared part of a runtime, and the receiving ends of its workers' lanes.
+    pub(crate) fn new(workers: usize, inbox_slots: usize, clock: Clock) -> (Arc<Self>, Vec<Lanes<S>>) {
+        let (ports, lanes): (Vec<_>, Vec<_>) = (0..workers).map(|_| Port::new(inbox_slots)).unzip();
         let shared = Arc::new(Self {
             runtime: RuntimeId::new(),
             clock,
             phase: CachePadded::new(AtomicU8::new(Phase::Running as u8)),
-            ports: ports.collect(),
+            ports: ports.into_boxed_slice(),
         });
         let registered: Weak<dyn LossDesk> = Arc::downgrade(&shared) as Weak<dyn LossDesk>;
         lock(&REGISTRY).push((shared.runtime, registered));
-        (shared, receivers)
+        (shared, lanes)
     }
 
     pub(crate) fn workers(&self) -> usize {
@@ -130,12 +142,13 @@ impl<S: Shard> Shared<S> {
         }
     }
 
-    /// Advances the phase, closes the inboxes, and wakes all workers.
+    /// Closes the lanes, advances the phase, and wakes all workers.
     pub(crate) fn advance(&self, phase: Phase) {
-        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
         for port in &self.ports {
             port.inbox.close();
+            port.control.close();
         }
+        self.phase.fetch_max(phase as u8, Ordering::AcqRel);
         self.wake_all();
     }
 
@@ -146,16 +159,16 @@ impl<S: Shard> Shared<S> {
         }
     }
 
-    /// Puts a notice into a worker's control lane and wakes it. Once the worker has ended, the notice is dropped.
+    /// Puts a notice into a worker's queue and wakes it. Once the worker has ended, the notice is dropped.
     fn notify(&self, worker: WorkerId, notice: BoxedMessage<S>) {
         let port = self.port(worker);
         {
-            let mut queue = lock(&port.control.queue);
+            let mut queue = lock(&port.notices.queue);
             let Some(queue) = queue.as_mut() else { return };
             queue.push(notice);
-            port.control.accepted.fetch_add(1, Ordering::Release);
+            port.notices.accepted.fetch_add(1, Ordering::Release);
         }
-        port.control.pending.store(true, Ordering::Release);
+        port.notices.pending.store(true, Ordering::Release);
         port.parker.wake();
     }
 
@@ -170,13 +183,15 @@ impl<S: Shard> Shared<S> {
         for port in &self.ports {
             activity.unaware += usize::from(port.stats.stopping_steps.get_acquire() == 0);
             activity.received += port.stats.messages_received.get_acquire();
-            activity.control_handled += port.control.handled.load(Ordering::Acquire);
+            activity.notices_handled += port.notices.handled.load(Ordering::Acquire);
         }
         for port in &self.ports {
-            let (accepted, handled) = port.inbox.accepted_after_handled();
-            activity.inbox_pending += accepted - handled;
-            activity.inbox_handled += handled;
-            activity.control_accepted += port.control.accepted.load(Ordering::Acquire);
+            for lane in [&port.inbox, &port.control] {
+                let (accepted, handled) = lane.accepted_after_handled();
+                activity.lanes_pending += accepted - handled;
+                activity.lanes_handled += handled;
+            }
+            activity.notices_accepted += port.notices.accepted.load(Ordering::Acquire);
         }
         for port in &self.ports {
             activity.unfinished += port.stats.unfinished.get_acquire();
@@ -194,10 +209,10 @@ pub(crate) struct Activity {
     unfinished: u64,
     sent: u64,
     received: u64,
-    inbox_pending: usize,
-    inbox_handled: usize,
-    control_accepted: usize,
-    control_handled: usize,
+    lanes_pending: usize,
+    lanes_handled: usize,
+    notices_accepted: usize,
+    notices_handled: usize,
 }
 
 impl Activity {
@@ -205,34 +220,60 @@ impl Activity {
         self.unaware == 0
             && self.unfinished == 0
             && self.sent == self.received
-            && self.inbox_pending == 0
-            && self.control_accepted == self.control_handled
+            && self.lanes_pending == 0
+            && self.notices_accepted == self.notices_handled
     }
 }
 
 impl<S: Shard> Port<S> {
-    /// Whether the control lane may have something.
-    #[inline]
-    pub(crate) fn has_notices(&self) -> bool {
-        self.control.pending.load(Ordering::Acquire)
+    fn new(inbox_slots: usize) -> (Self, Lanes<S>) {
+        let (inbox_sender, inbox_receiver) = inbox(inbox_slots);
+        let (control_sender, control_receiver) = inbox(CONTROL_SLOTS);
+        let port = Self {
+            inbox: inbox_sender,
+            control: control_sender,
+            parker: Parker::new(),
+            stats: Arc::new(WorkerStats::default()),
+            notices: Notices {
+                pending: CachePadded::new(AtomicBool::new(false)),
+                queue: Mutex::new(Some(Vec::new())),
+                accepted: AtomicUsize::new(0),
+                handled: AtomicUsize::new(0),
+            },
+        };
+        (port, Lanes { inbox: inbox_receiver, control: control_receiver })
     }
 
-    /// Takes everything out of the control lane.
+    /// The sending end of one of the lanes. Whoever sends wakes the worker afterwards.
+    pub(crate) fn lane(&self, lane: Lane) -> &InboxSender<Host<S>> {
+        match lane {
+            Lane::Inbox => &self.inbox,
+            Lane::Control => &self.control,
+        }
+    }
+
+    /// Whether there may be notices.
+    #[inline]
+    pub(crate) fn has_notices(&self) -> bool {
+        self.notices.pending.load(Ordering::Acquire)
+    }
+
+    /// Takes all notices.
     #[cold]
     pub(crate) fn take_notices(&self) -> Vec<BoxedMessage<S>> {
-        self.control.pending.store(false, Ordering::Relaxed);
+        self.notices.pending.store(false, Ordering::Relaxed);
         // The flag goes down before the lock is taken: a notice pushed afterwards raises it again.
-        lock(&self.control.queue).as_mut().map(std::mem::take).unwrap_or_default()
+        lock(&self.notices.queue).as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Counts notices as handled, consequences included.
     pub(crate) fn show_notices_handled(&self, notices: usize) {
-        self.control.handled.fetch_add(notices, Ordering::Release);
+        self.notices.handled.fetch_add(notices, Ordering::Release);
     }
 
-    /// Ends the control lane; what comes later is dropped.
-    pub(crate) fn close_control(&self) {
-        let rest = lock(&self.control.queue).take();
+    /// Takes no notices any more; what comes later is dropped.
+    pub(crate) fn close_notices(&self) {
+        let rest = lock(&self.notices.queue).take();
         // Outside the lock: dropping a notice may come back here.
         drop(rest);
     }

@@ -79,8 +79,10 @@ pub struct WorkerStats {
     pub messages_sent: Counter,
     /// Messages run that came from workers.
     pub messages_received: Counter,
-    /// Closures run that came from outside threads.
+    /// Closures run that came from outside threads by the inbox.
     pub inbox_received: Counter,
+    /// Closures run that came from outside threads by the control lane.
+    pub control_received: Counter,
     /// Messages that found their ring full and waited in the local queue.
     pub spills: Counter,
     /// What keeps the worker from being quiet: tasks, spilled messages, and background work found by the last step.
@@ -103,6 +105,7 @@ impl WorkerStats {
             messages_sent: self.messages_sent.get(),
             messages_received: self.messages_received.get(),
             inbox_received: self.inbox_received.get(),
+            control_received: self.control_received.get(),
             spills: self.spills.get(),
         }
     }
@@ -122,6 +125,7 @@ pub struct WorkerSnapshot {
     pub messages_sent: u64,
     pub messages_received: u64,
     pub inbox_received: u64,
+    pub control_received: u64,
     pub spills: u64,
 }
 

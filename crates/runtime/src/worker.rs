@@ -1,12 +1,13 @@
 //! The worker: a state machine that hosts one shard, and whose `step` is all that a thread or a pump ever calls.
 //!
-//! Owns: its shard, its tasks, open calls and timers, its ends of the rings to and from all workers, its inbox, and the
-//! local queues behind full rings. Never: blocks, reads the time (a step is told it), or shares anything of the above.
+//! Owns: its shard, its tasks, open calls and timers, its ends of the rings to and from all workers, its inbox, its control
+//! lane, and the local queues behind full rings. Never: blocks, reads the time (a step is told it), or shares anything of the above.
 //! No unsafe code.
 //!
 //! # Invariants
 //! - Messages from one worker to another arrive in the order they were sent, spilled or not.
-//! - While anything is spilled, nothing new is admitted; so the local queues are bounded by what is in flight.
+//! - While anything is spilled, no client's request is admitted; so the local queues are bounded by what is in flight.
+//! - The control lane is drained in every step, whatever is spilled or in flight.
 //! - Counters that tell how far a worker is are shown in the order that [`Shared::activity`] relies on: what is
 //!   unfinished and what was sent before what was received, and what was sent before it is published.
 
@@ -21,11 +22,10 @@ use crate::call::{self, Call, Calls, Reply};
 use crate::clock::{Clock, Ticks};
 use crate::current::{self, Bearer};
 use crate::handle::Handle;
-use crate::inbox::InboxReceiver;
 use crate::outgoing::{Backlog, Outgoing};
 use crate::ring::{Consumer, Producer};
 use crate::rng::Seed;
-use crate::shared::{Host, Phase, RuntimeId, Shared};
+use crate::shared::{Host, Lanes, Phase, RuntimeId, Shared};
 use crate::stats::WorkerStats;
 use crate::task::{TaskId, Tasks, YieldNow};
 use crate::timer::{Sleep, Timers};
@@ -60,12 +60,12 @@ pub trait Shard: Sized + 'static {
 pub struct Limits {
     /// Messages run per incoming ring and step.
     pub messages_per_ring: usize,
-    /// Closures from outside run per step.
+    /// Closures from outside run per step, of each lane.
     pub inbox_per_step: usize,
     /// Tasks polled per step.
     pub tasks_per_step: usize,
     /// Unfinished tasks beyond which nothing more is taken from the inbox: what waits outside is bounded by the inbox, and
-    /// what waits inside by this.
+    /// what waits inside by this. [Control tasks](Worker::spawn_control) do not count.
     pub tasks_in_flight: usize,
 }
 
@@ -83,6 +83,24 @@ pub(crate) struct Core {
     /// The time of the current step.
     pub(crate) step_time: Cell<Ticks>,
     pub(crate) stopping: Cell<bool>,
+    /// Unfinished tasks that do not count against [`Limits::tasks_in_flight`].
+    control_tasks: Cell<usize>,
+}
+
+/// One unfinished control task: counted while this exists.
+struct ControlTask(Rc<Core>);
+
+impl ControlTask {
+    fn begin(core: &Rc<Core>) -> Self {
+        core.control_tasks.set(core.control_tasks.get() + 1);
+        Self(Rc::clone(core))
+    }
+}
+
+impl Drop for ControlTask {
+    fn drop(&mut self) {
+        self.0.control_tasks.set(self.0.control_tasks.get() - 1);
+    }
 }
 
 /// One worker. It lives on its thread and is reached there through `Rc`; nothing of it is `Send`.
@@ -132,7 +150,7 @@ pub struct Worker<S: Shard> {
     publishing: Cell<bool>,
     received: Cell<u64>,
     incoming: Box<[Consumer<Host<S>>]>,
-    inbox: InboxReceiver<Host<S>>,
+    lanes: Lanes<S>,
     stats: Arc<WorkerStats>,
     shared: Arc<Shared<S>>,
     seed: Seed,
@@ -147,7 +165,7 @@ pub(crate) struct Parts<S: Shard> {
     pub(crate) outgoing: Vec<Producer<Host<S>>>,
     /// One per worker, by origin.
     pub(crate) incoming: Vec<Consumer<Host<S>>>,
-    pub(crate) inbox: InboxReceiver<Host<S>>,
+    pub(crate) lanes: Lanes<S>,
     pub(crate) limits: Limits,
     pub(crate) seed: Seed,
 }
@@ -161,9 +179,17 @@ pub(crate) struct Stepped {
     pub(crate) events: usize,
 }
 
+/// What one step has taken in from outside.
+#[derive(Debug, Clone, Copy)]
+struct Arrived {
+    admitted: usize,
+    control: usize,
+    notices: usize,
+}
+
 impl<S: Shard> Worker<S> {
     pub(crate) fn new(parts: Parts<S>, shard: S) -> Rc<Self> {
-        let Parts { id, shared, outgoing, incoming, inbox, limits, seed } = parts;
+        let Parts { id, shared, outgoing, incoming, lanes, limits, seed } = parts;
         let workers = shared.workers();
         assert!(
             outgoing.len() == workers && incoming.len() == workers,
@@ -176,6 +202,7 @@ impl<S: Shard> Worker<S> {
                 timers: Timers::new(),
                 step_time: Cell::new(shared.clock.now()),
                 stopping: Cell::new(false),
+                control_tasks: Cell::new(0),
             }),
             outgoing: outgoing.into_iter().map(Outgoing::new).collect(),
             backlog: Backlog::default(),
@@ -188,7 +215,7 @@ impl<S: Shard> Worker<S> {
             publishing: Cell::new(true),
             received: Cell::new(0),
             incoming: incoming.into_boxed_slice(),
-            inbox,
+            lanes,
             stats: Arc::clone(&shared.port(id).stats),
             shared,
             seed: seed.derive(id.index() as u64),
@@ -240,6 +267,16 @@ impl<S: Shard> Worker<S> {
     #[inline]
     pub fn spawn(self: &Rc<Self>, future: impl Future<Output = ()> + 'static) -> TaskId {
         self.core.tasks.spawn(future)
+    }
+
+    /// Starts a task like [`spawn`](Self::spawn) that does not count against [`Limits::tasks_in_flight`]: what a closure of
+    /// the [control lane](Handle::submit_control) goes on with.
+    pub fn spawn_control(self: &Rc<Self>, future: impl Future<Output = ()> + 'static) -> TaskId {
+        let counted = ControlTask::begin(&self.core);
+        self.core.tasks.spawn(async move {
+            let _counted = counted;
+            future.await;
+        })
     }
 
     /// The task that is being polled, or [`TaskId::NONE`] outside polls.
@@ -419,10 +456,11 @@ impl<S: Shard> Worker<S> {
 
         let received = self.run_messages(limits.messages_per_ring.max(1));
         let notices = self.run_notices();
+        let control = self.lanes.control.drain(self, limits.inbox_per_step.max(1));
         let mut found = self.publish_if_publishing();
         // ATraPos §V-A keeps transactions of one partition on one thread; what is in flight goes before what is new.
         let admitted =
-            if self.admits(limits) { self.inbox.drain(self, limits.inbox_per_step.max(1)) } else { 0 };
+            if self.admits(limits) { self.lanes.inbox.drain(self, limits.inbox_per_step.max(1)) } else { 0 };
         found |= self.core.timers.fire(now, |task| self.core.tasks.wake(task));
         let polled = self.poll_tasks(limits.tasks_per_step.max(1));
         let background = S::background(self, now);
@@ -431,10 +469,10 @@ impl<S: Shard> Worker<S> {
             self.unspill();
             found = true;
         }
-        self.show_progress(background, admitted, notices);
+        self.show_progress(background, Arrived { admitted, control, notices });
         drop(entered);
 
-        let events = received + notices + admitted + polled;
+        let events = received + notices + control + admitted + polled;
         let found = found || background || events > 0 || self.core.tasks.ready_len() > 0;
         Stepped { found, events }
     }
@@ -442,7 +480,8 @@ impl<S: Shard> Worker<S> {
     /// Whether anything is taken from the inbox: the rings keep up, and not too much is in flight.
     #[inline]
     fn admits(&self, limits: Limits) -> bool {
-        self.backlog.now() == 0 && self.core.tasks.live() < limits.tasks_in_flight.max(1)
+        let counted = self.core.tasks.live() - self.core.control_tasks.get();
+        self.backlog.now() == 0 && counted < limits.tasks_in_flight.max(1)
     }
 
     /// Notices that the runtime has begun to stop: sleeping tasks are woken once, to see it too.
@@ -533,7 +572,7 @@ impl<S: Shard> Worker<S> {
 
     /// Shows the counters of this step, in the order that [`Shared::activity`] relies on.
     #[inline]
-    fn show_progress(&self, background: bool, admitted: usize, notices: usize) {
+    fn show_progress(&self, background: bool, arrived: Arrived) {
         let stats = &self.stats;
         stats.steps.add(1);
         let unfinished = self.core.tasks.live() + self.backlog.now() + usize::from(background);
@@ -544,19 +583,24 @@ impl<S: Shard> Worker<S> {
         stats.messages_sent.show(self.sent.get());
         stats.spills.show(self.backlog.ever());
         stats.messages_received.show_release(self.received.get());
-        if admitted > 0 {
-            stats.inbox_received.add(admitted as u64);
-            self.inbox.show_handled();
+        if arrived.admitted > 0 {
+            stats.inbox_received.add(arrived.admitted as u64);
+            self.lanes.inbox.show_handled();
         }
-        if notices > 0 {
-            self.shared.port(self.id).show_notices_handled(notices);
+        if arrived.control > 0 {
+            stats.control_received.add(arrived.control as u64);
+            self.lanes.control.show_handled();
+        }
+        if arrived.notices > 0 {
+            self.shared.port(self.id).show_notices_handled(arrived.notices);
         }
     }
 
     /// Whether anything has arrived that a step would find. Asked between raising the sleep flag and sleeping.
     pub(crate) fn has_arrivals(self: &Rc<Self>) -> bool {
         self.incoming.iter().any(Consumer::has_published)
-            || (self.inbox.has_ready() && self.admits(self.limits.get()))
+            || self.lanes.control.has_ready()
+            || (self.lanes.inbox.has_ready() && self.admits(self.limits.get()))
             || self.shared.port(self.id).has_notices()
             || (self.shared.phase() != Phase::Running && !self.core.stopping.get())
             || self.shared.phase() == Phase::Stopped
@@ -573,9 +617,11 @@ impl<S: Shard> Worker<S> {
         let entered = current::enter(&**self);
         self.core.stopping.set(true);
         let dropped = self.core.tasks.clear();
-        self.inbox.drop_rest();
-        let port = self.shared.port(self.id);
-        port.close_control();
+        // The lanes were closed before the phase that was seen: so they are seen closed.
+        fence(Ordering::Acquire);
+        self.lanes.inbox.drop_rest();
+        self.lanes.control.drop_rest();
+        self.shared.port(self.id).close_notices();
         self.publish_outgoing();
         self.stats.unfinished.show(0);
         drop(entered);

@@ -17,4 +17,5 @@ mod local_path;
 mod planted;
 mod read_only;
 mod recording;
+mod saturation;
 mod support;

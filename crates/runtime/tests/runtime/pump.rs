@@ -121,6 +121,85 @@ fn a_step_keeps_to_its_hooks() {
     assert_eq!(shard.background.get(), 10, "background work once per step");
 }
 
+/// Starts so many tasks on a worker that it takes nothing more from its inbox.
+fn fill_with_tasks(worker: &Rc<Worker<Journal>>) {
+    for _ in 0..worker.limits().tasks_in_flight {
+        worker.spawn(std::future::pending());
+    }
+}
+
+/// What came by the inbox, and what came by the control lane.
+const BY_INBOX: (u16, u64) = (0, 1);
+const BY_CONTROL: (u16, u64) = (0, 2);
+
+#[test]
+fn the_control_lane_is_drained_whatever_is_in_flight() {
+    let mut pump = pump(1, 11);
+    let worker = Rc::clone(pump.worker(WorkerId(0)));
+    let note = |entry| move |here: &Rc<Worker<Journal>>| here.shard().entries.borrow_mut().push(entry);
+    fill_with_tasks(&worker);
+    assert!(pump.handle().try_submit(WorkerId(0), note(BY_INBOX)).is_ok());
+    for _ in 0..60 {
+        assert!(pump.handle().submit_control(WorkerId(0), note(BY_CONTROL)).is_ok());
+    }
+    assert!(pump.run_until_idle(10_000));
+    assert_eq!(worker.shard().entries.take(), [BY_CONTROL; 60]);
+    assert_eq!(worker.stats().control_received.get(), 60);
+    assert_eq!(worker.stats().inbox_received.get(), 0, "the inbox waits until a task has ended");
+}
+
+#[test]
+fn the_control_lane_is_drained_while_messages_wait_behind_a_full_ring() {
+    let mut pump = Pump::with_rings(2, Seed(3), 1 << 10, |_| Journal::default()).expect("valid");
+    let first = Rc::clone(pump.worker(WorkerId(0)));
+    for _ in 0..100 {
+        first.send(WorkerId(1), |_| ());
+    }
+    let asked =
+        pump.handle().request_control(WorkerId(0), |here, sender| sender.send(here.outgoing_backlog()));
+    let mut asked = asked.expect("the lane has room");
+    let answer = loop {
+        pump.step();
+        if let Some(answer) = asked.try_take() {
+            break answer;
+        }
+    };
+    assert!(answer.is_ok_and(|backlog| backlog > 0), "it was drained only when nothing waited any more");
+}
+
+#[test]
+fn control_tasks_do_not_count() {
+    let mut pump = pump(1, 13);
+    let worker = Rc::clone(pump.worker(WorkerId(0)));
+    let release = Rc::new(Cell::new(false));
+    let tasks: Vec<_> = (0..2 * worker.limits().tasks_in_flight)
+        .map(|_| {
+            let (here, release) = (Rc::clone(&worker), Rc::clone(&release));
+            worker.spawn_control(async move {
+                while !release.get() {
+                    here.yield_now().await;
+                }
+            })
+        })
+        .collect();
+    let admitted = |pump: &mut Pump<Journal>, entry| {
+        let note = move |here: &Rc<Worker<Journal>>| here.shard().entries.borrow_mut().push(entry);
+        assert!(pump.handle().try_submit(WorkerId(0), note).is_ok());
+        for _ in 0..20 {
+            pump.step();
+        }
+        !worker.shard().entries.take().is_empty()
+    };
+    assert!(admitted(&mut pump, BY_INBOX), "as many control tasks as may be keep nobody out");
+    assert_eq!(worker.tasks_len(), tasks.len(), "a shutdown waits for them all the same");
+    fill_with_tasks(&worker);
+    assert!(!admitted(&mut pump, BY_INBOX));
+    release.set(true);
+    assert!(pump.run_until_idle(1_000_000));
+    assert!(!admitted(&mut pump, BY_INBOX), "what has ended does not count for less than nothing");
+    assert_eq!(worker.tasks_len(), worker.limits().tasks_in_flight);
+}
+
 #[test]
 fn time_jumps_to_the_next_deadline() {
     let mut pump = pump(2, 5);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use atrapos_runtime::oneshot::Receiver;
 use atrapos_runtime::{Lost, RuntimeBuilder, Shard, SubmitError, Ticks, Worker, WorkerId};
 
 use crate::pool::{Count, start};
@@ -168,6 +169,56 @@ fn requests_not_begun_at_the_deadline_are_lost() {
         assert!(matches!(receiver.wait(), Ok(7) | Err(Lost)));
     }
     closer.join().expect("the shutdown does not fail");
+}
+
+/// Whoever waits for the answer to a control request when the runtime stops is answered or told that nobody will, whether
+/// the request waits for room in the lane, in it, or in a task that never ends.
+#[test]
+fn control_requests_are_answered_refused_or_lost() {
+    const ROUNDS: u64 = 20;
+    for round in 0..ROUNDS {
+        let runtime = start(2);
+        let handle = runtime.handle();
+        let begun = AtomicUsize::new(0);
+        let answered = std::thread::scope(|scope| {
+            let (handle, begun) = (&handle, &begun);
+            let callers: Vec<_> = (0..4_u64)
+                .map(|caller| {
+                    scope.spawn(move || {
+                        // More than the lane holds.
+                        let requests = (0..100).map(|_| {
+                            begun.fetch_add(1, Ordering::Relaxed);
+                            handle.request_control(WorkerId(0), move |here, sender| {
+                                let never = caller == 3;
+                                here.spawn_control(async move {
+                                    if never {
+                                        std::future::pending::<()>().await;
+                                    }
+                                    sender.send(caller);
+                                });
+                            })
+                        });
+                        let accepted: Vec<_> = requests.map_while(Result::ok).collect();
+                        accepted.into_iter().map(Receiver::wait).collect::<Vec<_>>()
+                    })
+                })
+                .collect();
+            while begun.load(Ordering::Relaxed) < round as usize * 20 {
+                std::thread::yield_now();
+            }
+            runtime.shutdown(Duration::ZERO);
+            assert!(handle.submit_control(WorkerId(1), |_| ()).is_err(), "nothing is taken any more");
+            callers
+                .into_iter()
+                .map(|caller| caller.join().expect("a caller does not fail"))
+                .collect::<Vec<_>>()
+        });
+        for (caller, answers) in (0..).zip(answered) {
+            let known =
+                |answer: &Result<u64, Lost>| *answer == Err(Lost) || (*answer == Ok(caller) && caller != 3);
+            assert!(answers.iter().all(known), "{answers:?}");
+        }
+    }
 }
 
 /// Sleeping tasks see the shutdown at once rather than after their sleep.
