@@ -5,7 +5,8 @@
 //! data and a closure, so it can travel; its result is returned by value.
 //!
 //! A write to a table with indexes or enforced foreign keys has *followers*: further actions, computed where the row is
-//! and run by the transaction in the same phase.
+//! and run by the transaction in the same phase: when all its rows are changed, first the changes of index entries, then the
+//! checks of foreign keys.
 
 use std::any::TypeId;
 use std::ops::ControlFlow;
@@ -680,6 +681,12 @@ impl Operation for Follow {
 }
 
 impl Follower {
+    /// Whether it changes an entry of an index; the others are checks, which are to find what the changes of their phase leave.
+    #[inline]
+    pub(crate) fn is_change(&self) -> bool {
+        matches!(self, Follower::AddEntry { .. } | Follower::RemoveEntry { .. })
+    }
+
     /// The follower that an action was made of, to be run later.
     pub(crate) fn from_action(action: Action<Follow>) -> Follower {
         let Action { table, target, operation, .. } = action;

@@ -31,6 +31,8 @@ pub enum Bug {
     EntryLeftBehind,
     /// A change of a row does not enter it in its indexes anew.
     EntryNotAdded,
+    /// Foreign keys are checked while entries of indexes are still being changed, by the order of tables and keys.
+    ChecksAmongChanges,
     /// The redo of what a transaction changed on other workers is left out of its record.
     RedoElsewhereLost,
     /// A commit reads the epoch before it has its buffer: the epoch may be sealed by the time the record is there.

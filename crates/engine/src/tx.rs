@@ -243,15 +243,24 @@ impl<'w> Tx<'w> {
         self.follow_local()
     }
 
+    /// Changes of entries first; checks only when no change is left, so that what a check finds does not depend on where the
+    /// entries are.
     #[inline(never)]
     fn follow_local(&self) -> Result<bool, Abort> {
+        Ok(self.follow_local_among(Follower::is_change)? || self.follow_local_among(|_| true)?)
+    }
+
+    /// Runs those of the followers that are `wanted` and can run here and now. Returns whether wanted ones are left.
+    fn follow_local_among(&self, wanted: impl Fn(&Follower) -> bool) -> Result<bool, Abort> {
         let shard = self.worker.shard();
-        let mut left = 0;
+        let (mut left, mut is_left) = (0, false);
         loop {
             let follower = {
                 let mut followers = self.core.followers.borrow_mut();
-                if followers.len() == left {
-                    return Ok(left > 0);
+                let Some(next) = followers.get(left) else { return Ok(is_left) };
+                if !wanted(next) {
+                    left += 1;
+                    continue;
                 }
                 followers.remove(left)
             };
@@ -265,19 +274,25 @@ impl<'w> Tx<'w> {
             } else {
                 let kept = action.expect("an action that was not run is still there");
                 self.core.followers.borrow_mut().insert(left, Follower::from_action(kept));
-                left += 1;
+                (left, is_left) = (left + 1, true);
             }
         }
     }
 
-    /// Runs the followers that must wait, or that belong to other workers, and what follows from them.
+    /// Runs the followers that must wait, or that belong to other workers, and what follows from them: all changes of entries
+    /// before the first check.
     #[cold]
     pub(crate) async fn follow_rest(&self) -> Result<(), Abort> {
         let tag = self.worker.shard().catalog.tag;
         loop {
-            let followers = self.core.followers.take();
+            let mut followers = self.core.followers.take();
             if followers.is_empty() {
                 return Ok(());
+            }
+            if followers.iter().any(Follower::is_change) && !planted(Bug::ChecksAmongChanges) {
+                let (changes, checks) = followers.into_iter().partition(Follower::is_change);
+                self.core.followers.replace(checks);
+                followers = changes;
             }
             let actions = followers.into_iter().map(|follower| follower.into_action(tag));
             self.join_all_bare(actions).await?;

@@ -9,7 +9,8 @@ mod buf;
 
 pub use buf::{DisplayKey, INLINE_KEY_BYTES, KeyBuf};
 
-use crate::row::FixedStr;
+use crate::row::{ColumnType, FixedStr};
+use std::cmp::Reverse;
 use thiserror::Error;
 
 /// The longest encoded key a tree accepts, in bytes.
@@ -36,10 +37,40 @@ pub enum KeyError {
     Malformed(&'static str),
 }
 
+/// A part of a key, as a stored definition describes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyPart {
+    /// What it holds.
+    pub ty: ColumnType,
+    /// Whether greater values come first: its bytes are inverted then.
+    pub descending: bool,
+}
+
+impl KeyPart {
+    /// A part whose smaller values come first.
+    #[must_use]
+    pub const fn ascending(ty: ColumnType) -> KeyPart {
+        KeyPart { ty, descending: false }
+    }
+}
+
 /// A typed key with an order-preserving byte encoding.
 ///
-/// Implemented for all integer widths, `bool`, `[u8; N]`, [`FixedStr`], `String` and tuples of up to six keys.
+/// Implemented for all integer widths, `bool`, `[u8; N]`, [`FixedStr`], `String`, `Vec<u8>`, [`Reverse`] of a key, and tuples of
+/// up to sixteen keys.
 pub trait Key: Sized + Clone + Send + 'static {
+    /// Appends what a stored definition says of this type: its parts, in the order of their bytes. Types with the same parts
+    /// have the same encodings. Parts of somebody's own encoding are one [`ColumnType::Opaque`].
+    fn push_parts(parts: &mut Vec<KeyPart>);
+
+    /// The parts of this type. See [`push_parts`](Key::push_parts).
+    #[must_use]
+    fn parts() -> Vec<KeyPart> {
+        let mut parts = Vec::new();
+        Self::push_parts(&mut parts);
+        parts
+    }
+
     /// Appends the encoding of `self` to `out`.
     fn encode_into(&self, out: &mut KeyBuf);
 
@@ -84,6 +115,10 @@ macro_rules! unsigned_keys {
     ($($ty:ty),*) => {$(
         /// Big-endian bytes.
         impl Key for $ty {
+            fn push_parts(parts: &mut Vec<KeyPart>) {
+                parts.push(KeyPart::ascending(ColumnType::Unsigned(size_of::<$ty>() as u8)));
+            }
+
             #[inline]
             fn encode_into(&self, out: &mut KeyBuf) {
                 out.extend_from_slice(&self.to_be_bytes());
@@ -101,6 +136,10 @@ macro_rules! signed_keys {
     ($($ty:ty as $unsigned:ty),*) => {$(
         /// Big-endian bytes with the sign bit flipped, so that negative numbers come first.
         impl Key for $ty {
+            fn push_parts(parts: &mut Vec<KeyPart>) {
+                parts.push(KeyPart::ascending(ColumnType::Signed(size_of::<$ty>() as u8)));
+            }
+
             #[inline]
             fn encode_into(&self, out: &mut KeyBuf) {
                 out.extend_from_slice(&(*self ^ <$ty>::MIN).to_be_bytes());
@@ -119,6 +158,10 @@ signed_keys!(i8 as u8, i16 as u16, i32 as u32, i64 as u64, i128 as u128);
 
 /// One byte, 0 or 1.
 impl Key for bool {
+    fn push_parts(parts: &mut Vec<KeyPart>) {
+        parts.push(KeyPart::ascending(ColumnType::Bool));
+    }
+
     #[inline]
     fn encode_into(&self, out: &mut KeyBuf) {
         out.push(u8::from(*self));
@@ -136,6 +179,10 @@ impl Key for bool {
 
 /// The raw bytes: their number is fixed, so no delimiter is needed.
 impl<const N: usize> Key for [u8; N] {
+    fn push_parts(parts: &mut Vec<KeyPart>) {
+        parts.push(KeyPart::ascending(ColumnType::Bytes(N)));
+    }
+
     #[inline]
     fn encode_into(&self, out: &mut KeyBuf) {
         out.extend_from_slice(self);
@@ -149,6 +196,10 @@ impl<const N: usize> Key for [u8; N] {
 
 /// The `N` bytes of the inline string, zeros behind its end: it holds no zero byte itself, so this preserves order.
 impl<const N: usize> Key for FixedStr<N> {
+    fn push_parts(parts: &mut Vec<KeyPart>) {
+        parts.push(KeyPart::ascending(ColumnType::FixedStr(N)));
+    }
+
     #[inline]
     fn encode_into(&self, out: &mut KeyBuf) {
         out.extend_from_slice(self.padded());
@@ -161,39 +212,99 @@ impl<const N: usize> Key for FixedStr<N> {
     }
 }
 
-/// The bytes with `00` written as `00 FF`, ended by `00 00`: a string sorts before every longer one it begins.
+/// Appends `bytes` with `00` written as `00 FF`, ended by `00 00`: a string sorts before every longer one it begins.
+#[inline]
+fn encode_delimited(bytes: &[u8], out: &mut KeyBuf) {
+    let mut rest = bytes;
+    while let Some(zero) = rest.iter().position(|&byte| byte == 0) {
+        out.extend_from_slice(&rest[..zero]);
+        out.extend_from_slice(&[0, 0xff]);
+        rest = &rest[zero + 1..];
+    }
+    out.extend_from_slice(rest);
+    out.extend_from_slice(&[0, 0]);
+}
+
+/// Takes what [`encode_delimited`] wrote from the front of `input`.
+fn decode_delimited(input: &mut &[u8], wanted: &'static str) -> Result<Vec<u8>, KeyError> {
+    let mut bytes = Vec::new();
+    let mut rest = *input;
+    loop {
+        let Some(zero) = rest.iter().position(|&byte| byte == 0) else {
+            return Err(KeyError::TooShort { missing: 2, wanted });
+        };
+        bytes.extend_from_slice(&rest[..zero]);
+        let after = rest.get(zero + 1).ok_or(KeyError::TooShort { missing: 1, wanted })?;
+        rest = &rest[zero + 2..];
+        match after {
+            0 => break,
+            0xff => bytes.push(0),
+            _ => return Err(KeyError::Malformed(wanted)),
+        }
+    }
+    *input = rest;
+    Ok(bytes)
+}
+
+/// The bytes with `00` written as `00 FF`, ended by `00 00`.
 impl Key for String {
+    fn push_parts(parts: &mut Vec<KeyPart>) {
+        parts.push(KeyPart::ascending(ColumnType::String));
+    }
+
     #[inline]
     fn encode_into(&self, out: &mut KeyBuf) {
-        let mut rest = self.as_bytes();
-        while let Some(zero) = rest.iter().position(|&byte| byte == 0) {
-            out.extend_from_slice(&rest[..zero]);
-            out.extend_from_slice(&[0, 0xff]);
-            rest = &rest[zero + 1..];
-        }
-        out.extend_from_slice(rest);
-        out.extend_from_slice(&[0, 0]);
+        encode_delimited(self.as_bytes(), out);
     }
 
     fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
-        let mut bytes = Vec::new();
         let mut rest = *input;
-        loop {
-            let Some(zero) = rest.iter().position(|&byte| byte == 0) else {
-                return Err(KeyError::TooShort { missing: 2, wanted: "string" });
-            };
-            bytes.extend_from_slice(&rest[..zero]);
-            let after = rest.get(zero + 1).ok_or(KeyError::TooShort { missing: 1, wanted: "string" })?;
-            rest = &rest[zero + 2..];
-            match after {
-                0 => break,
-                0xff => bytes.push(0),
-                _ => return Err(KeyError::Malformed("string")),
-            }
-        }
+        let bytes = decode_delimited(&mut rest, "string")?;
         let string = String::from_utf8(bytes).map_err(|_| KeyError::Malformed("string"))?;
         *input = rest;
         Ok(string)
+    }
+}
+
+/// As a `String` of these bytes.
+impl Key for Vec<u8> {
+    fn push_parts(parts: &mut Vec<KeyPart>) {
+        parts.push(KeyPart::ascending(ColumnType::VarBytes));
+    }
+
+    #[inline]
+    fn encode_into(&self, out: &mut KeyBuf) {
+        encode_delimited(self, out);
+    }
+
+    fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
+        decode_delimited(input, "byte string")
+    }
+}
+
+/// The bytes of the key, inverted: no encoding is the beginning of another, so this turns the order round.
+impl<K: Key> Key for Reverse<K> {
+    fn push_parts(parts: &mut Vec<KeyPart>) {
+        let first = parts.len();
+        K::push_parts(parts);
+        for part in &mut parts[first..] {
+            part.descending = !part.descending;
+        }
+    }
+
+    #[inline]
+    fn encode_into(&self, out: &mut KeyBuf) {
+        for byte in self.0.encode().iter() {
+            out.push(!byte);
+        }
+    }
+
+    fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
+        let inverted: Vec<u8> = input.iter().map(|byte| !byte).collect();
+        let mut rest = &inverted[..];
+        let key = K::decode_from(&mut rest)?;
+        *input = &input[input.len() - rest.len()..];
+        Ok(Reverse(key))
     }
 }
 
@@ -201,6 +312,10 @@ macro_rules! tuple_keys {
     ($(($($part:ident . $index:tt),+);)*) => {$(
         /// The encodings of the parts one after another.
         impl<$($part: Key),+> Key for ($($part,)+) {
+            fn push_parts(parts: &mut Vec<KeyPart>) {
+                $($part::push_parts(parts);)+
+            }
+
             #[inline]
             fn encode_into(&self, out: &mut KeyBuf) {
                 $(self.$index.encode_into(out);)+
@@ -224,6 +339,16 @@ tuple_keys! {
     (A.0, B.1, C.2, D.3);
     (A.0, B.1, C.2, D.3, E.4);
     (A.0, B.1, C.2, D.3, E.4, F.5);
+    (A.0, B.1, C.2, D.3, E.4, F.5, G.6);
+    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7);
+    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8);
+    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9);
+    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10);
+    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10, L.11);
+    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10, L.11, M.12);
+    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10, L.11, M.12, N.13);
+    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10, L.11, M.12, N.13, O.14);
+    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10, L.11, M.12, N.13, O.14, P.15);
 }
 
 /// The smallest key greater than every key that begins with `prefix`: the end of a range over a prefix.
@@ -312,6 +437,55 @@ mod tests {
         quintuples: (0u64..2, 0u8..2, 0u8..2, 0u32..2, -1i64..1);
         sextuples: (0u64..2, fixed(), 0u8..2, text(), -1i64..1, any::<bool>());
         nested: ((0u8..2, text()), (text(), 0u16..2));
+        byte_string_keys: proptest::collection::vec(prop_oneof![Just(0u8), Just(0xff), any::<u8>()], 0..6);
+        sixteen_parts: sixteen();
+        descending_numbers: (any::<i32>(), 0u8..2).prop_map(|(a, b)| (Reverse(a), b));
+        descending_strings: (text(), 0u8..2).prop_map(|(a, b)| (Reverse(a), b));
+        descending_within_descending: (text(), -1i8..1, text()).prop_map(|(a, b, c)| Reverse((a, Reverse(b), c)));
+    }
+
+    type First = (u8, u8, u8, u8, u8, u8, u8, u8);
+    type Last = (u8, String, u8, String, u8, u16, i8, bool);
+    type Sixteens = (u8, u8, u8, u8, u8, u8, u8, u8, u8, String, u8, String, u8, u16, i8, bool);
+
+    /// A key of sixteen parts in two halves, as the tuples of Rust are compared only up to twelve.
+    #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    struct Sixteen(First, Last);
+
+    impl Key for Sixteen {
+        fn push_parts(parts: &mut Vec<KeyPart>) {
+            Sixteens::push_parts(parts);
+        }
+
+        fn encode_into(&self, out: &mut KeyBuf) {
+            let Sixteen((a, b, c, d, e, f, g, h), (i, j, k, l, m, n, o, p)) = self.clone();
+            (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p).encode_into(out);
+        }
+
+        fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
+            let (a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p) = Sixteens::decode_from(input)?;
+            Ok(Sixteen((a, b, c, d, e, f, g, h), (i, j, k, l, m, n, o, p)))
+        }
+    }
+
+    fn sixteen() -> impl Strategy<Value = Sixteen> {
+        let bit = || 0u8..2;
+        let first = (bit(), bit(), bit(), bit(), bit(), bit(), bit(), bit());
+        let last = (bit(), text(), bit(), text(), bit(), 0u16..2, -1i8..1, any::<bool>());
+        (first, last).prop_map(|(first, last)| Sixteen(first, last))
+    }
+
+    #[test]
+    fn types_say_of_what_parts_they_are() {
+        let of = |types: &[ColumnType]| types.iter().copied().map(KeyPart::ascending).collect::<Vec<_>>();
+        use ColumnType::{Bool, Bytes, FixedStr as Text, Signed, String as Str, Unsigned, VarBytes};
+        assert_eq!(u64::parts(), of(&[Unsigned(8)]));
+        assert_eq!(<(u8, (i128, bool), [u8; 4])>::parts(), of(&[Unsigned(1), Signed(16), Bool, Bytes(4)]));
+        assert_eq!(<(String, Vec<u8>, FixedStr<9>)>::parts(), of(&[Str, VarBytes, Text(9)]));
+        assert_eq!(Sixteen::parts().len(), 16);
+        let directions = <(u8, Reverse<(u8, Reverse<u8>)>)>::parts();
+        let directions: Vec<bool> = directions.iter().map(|part| part.descending).collect();
+        assert_eq!(directions, [false, true, false]);
     }
 
     proptest! {
@@ -333,6 +507,7 @@ mod tests {
             let _ = <(String, u64, bool)>::decode(&bytes);
             let _ = FixedStr::<4>::decode(&bytes);
             let _ = String::decode(&bytes);
+            let _ = <(Reverse<String>, Reverse<u32>)>::decode(&bytes);
         }
     }
 

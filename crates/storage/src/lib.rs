@@ -18,7 +18,9 @@ mod row;
 mod testing;
 mod tree;
 
-pub use key::{DisplayKey, INLINE_KEY_BYTES, Key, KeyBuf, KeyError, MAX_KEY_BYTES, prefix_successor};
+pub use key::{
+    DisplayKey, INLINE_KEY_BYTES, Key, KeyBuf, KeyError, KeyPart, MAX_KEY_BYTES, prefix_successor,
+};
 pub use memory::{HeapMemory, Memory, OutOfMemory};
 pub use row::{Column, ColumnType, Field, FixedStr, FixedStrError, Row, RowError};
 pub use tree::{

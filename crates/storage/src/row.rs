@@ -15,47 +15,13 @@
 //! Invariants: a fixed-size field is at the same offset in every row of its type; decoding what was encoded gives
 //! the same row; bytes of another schema give an error or a row, never a panic.
 
+mod column_type;
 mod fixed_str;
 
+pub use column_type::ColumnType;
 pub use fixed_str::{FixedStr, FixedStrError};
 
 use thiserror::Error;
-
-/// The type of a column, as a persisted schema describes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ColumnType {
-    /// Unsigned integer of the given number of bytes.
-    Unsigned(u8),
-    /// Signed integer of the given number of bytes.
-    Signed(u8),
-    /// IEEE 754 binary64.
-    F64,
-    /// One byte, 0 or 1.
-    Bool,
-    /// Exactly this many bytes.
-    Bytes(usize),
-    /// UTF-8 of at most this many bytes, padded with zeros.
-    FixedStr(usize),
-    /// UTF-8 of any length the row has room for.
-    String,
-    /// Bytes of any length the row has room for.
-    VarBytes,
-}
-
-impl ColumnType {
-    /// Bytes a column takes in the fixed part of a row; `None` for one of variable size.
-    #[must_use]
-    pub const fn width(self) -> Option<usize> {
-        match self {
-            ColumnType::Unsigned(bytes) | ColumnType::Signed(bytes) => Some(bytes as usize),
-            ColumnType::F64 => Some(8),
-            ColumnType::Bool => Some(1),
-            ColumnType::Bytes(bytes) | ColumnType::FixedStr(bytes) => Some(bytes),
-            ColumnType::String | ColumnType::VarBytes => None,
-        }
-    }
-}
 
 /// One column of a row type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -191,10 +157,12 @@ number_fields! {
     u16 => ColumnType::Unsigned(2),
     u32 => ColumnType::Unsigned(4),
     u64 => ColumnType::Unsigned(8),
+    u128 => ColumnType::Unsigned(16),
     i8 => ColumnType::Signed(1),
     i16 => ColumnType::Signed(2),
     i32 => ColumnType::Signed(4),
     i64 => ColumnType::Signed(8),
+    i128 => ColumnType::Signed(16),
     f64 => ColumnType::F64,
 }
 

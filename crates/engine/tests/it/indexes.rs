@@ -519,6 +519,78 @@ fn parents_and_children_that_come_and_go_at_once_never_disagree() {
     assert!((0..2).all(|at| outcomes.iter().map(|outcome| outcome[at]).sum::<u32>() > 50), "{outcomes:?}");
 }
 
+/// Users and their cars come and go in one phase, whatever order its actions are given in.
+///
+/// # Errors
+/// What a transaction aborted for, which none should.
+pub(crate) fn families_at_once(engine: &mut Engine, workers: u64) -> Result<(), String> {
+    let (users, cars) = (engine.table::<Users>(), engine.table::<Cars>());
+    // Of users and their cars, and of the entries of these, some are on the home and some are not.
+    for (owner, car) in [(1, 250), (55, 50), (60, 350), (99, 150)] {
+        for (home, child_first) in (0..workers).flat_map(|home| [(home, false), (home, true)]) {
+            let home = Route::worker(WorkerId(home as u16));
+            let come = engine.run(home.clone(), async move |tx| {
+                let parent = users.insert(owner, user(1, "ada"));
+                let child = cars.insert(car, Car { owner });
+                if child_first {
+                    tx.join((child, parent)).await.map(drop)
+                } else {
+                    tx.join((parent, child)).await.map(drop)
+                }
+            });
+            come.map_err(|abort| format!("owner {owner} comes: {abort}"))?;
+            let go = engine.run(home, async move |tx| {
+                let (parent, child) = (users.delete(owner), cars.delete(car));
+                if child_first {
+                    tx.join((child, parent)).await.map(drop)
+                } else {
+                    tx.join((parent, child)).await.map(drop)
+                }
+            });
+            go.map_err(|abort| format!("owner {owner} goes: {abort}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn parents_and_children_by_index_come_and_go_in_one_phase_wherever_they_are() {
+    for workers in [1, 2, 3, 8] {
+        let mut engine = Engine::threads(family(true), workers);
+        families_at_once(&mut engine, workers as u64).unwrap();
+        let Engine::Threads(db, _) = engine else { unreachable!("it runs on threads") };
+        assert_eq!(verified(&db), Verification::default());
+    }
+}
+
+#[test]
+fn a_parent_does_not_go_before_a_child_that_stays() {
+    let db = open(family(true), 3);
+    let (users, cars) = (db.table::<Users>().unwrap(), db.table::<Cars>().unwrap());
+    for home in 0..3 {
+        let home = Route::worker(WorkerId(home));
+        db.run(home.clone(), async move |tx| {
+            tx.insert(users, 55, user(1, "ada")).await?;
+            tx.join((cars.insert(50, Car { owner: 55 }), cars.insert(250, Car { owner: 55 }))).await.map(drop)
+        })
+        .unwrap();
+        let one_stays = db
+            .run(home.clone(), async move |tx| tx.join((users.delete(55), cars.delete(50))).await.map(drop));
+        assert_eq!(one_stays.unwrap_err().reason(), AbortReason::ForeignKey);
+        let one_comes = db.run(home.clone(), async move |tx| {
+            tx.join((users.delete(55), cars.delete(50), cars.delete(250), cars.insert(60, Car { owner: 55 })))
+                .await
+                .map(drop)
+        });
+        assert_eq!(one_comes.unwrap_err().reason(), AbortReason::ForeignKey);
+        db.run(home, async move |tx| {
+            tx.join((users.delete(55), cars.delete(50), cars.delete(250))).await.map(drop)
+        })
+        .unwrap();
+        assert_eq!(verified(&db), Verification::default());
+    }
+}
+
 /// An index that names a column it cannot.
 struct Misnamed<const VARIABLE: bool>;
 

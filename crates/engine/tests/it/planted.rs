@@ -89,6 +89,15 @@ fn an_index_entry_that_is_not_added_is_caught() {
 }
 
 #[test]
+fn checks_among_changes_of_entries_are_caught() {
+    caught(
+        Bug::ChecksAmongChanges,
+        || family(true),
+        |engine, workers, _| indexes::families_at_once(engine, workers as u64),
+    );
+}
+
+#[test]
 fn an_end_that_is_not_passed_on_is_caught() {
     caught(Bug::EndNotPassedOn, bank::few_accounts, bank::few);
 }
