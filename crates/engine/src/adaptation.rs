@@ -26,7 +26,8 @@ use crate::abort::{Abort, AbortReason};
 use crate::builder::OpenError;
 use crate::jobs::{on_all_workers, run_task_on_worker, start_on_worker};
 use crate::monitor::{Collected, Meetings, WorkerCollected};
-use crate::repartition::{RepartitionReport, SchemeBoard, SchemeChange, carry_out};
+use crate::published_scheme::PublishedScheme;
+use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 use crate::routing::Scheme;
 use crate::schema::{Catalog, TableId};
 use crate::shard::{EngineWorker, Shard};
@@ -105,7 +106,7 @@ enum Absence {
 pub(crate) struct Adaptive {
     handle: Handle<Shard>,
     catalog: Arc<Catalog>,
-    board: Arc<SchemeBoard>,
+    published: Arc<PublishedScheme>,
     stats: Vec<Arc<EngineStats>>,
     settings: Option<Adaptation>,
     platform: Option<Platform>,
@@ -170,7 +171,7 @@ impl Adaptive {
     pub(crate) fn new(
         handle: Handle<Shard>,
         catalog: Arc<Catalog>,
-        board: Arc<SchemeBoard>,
+        published: Arc<PublishedScheme>,
         stats: Vec<Arc<EngineStats>>,
         settings: Option<Adaptation>,
         platform: Option<Platform>,
@@ -182,7 +183,7 @@ impl Adaptive {
         Arc::new(Adaptive {
             handle,
             catalog,
-            board,
+            published,
             stats,
             settings,
             platform,
@@ -217,9 +218,9 @@ impl Adaptive {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Today's scheme.
-    pub(crate) fn scheme(&self) -> Arc<Scheme> {
-        self.board.scheme()
+    /// Today's scheme, as requests from outside are routed by it.
+    pub(crate) fn published(&self) -> &PublishedScheme {
+        &self.published
     }
 
     /// The decisions so far, the oldest first.
@@ -332,7 +333,8 @@ impl Adaptive {
         let observed = self.observe()?;
         let now =
             Now { at_ns: self.since_opening_ns(), available: self.available(), platform: self.platform() };
-        let (mut event, changes) = decide(controller, &observed, now, &self.board.scheme(), &self.catalog);
+        let (mut event, changes) =
+            decide(controller, &observed, now, &self.published.scheme(), &self.catalog);
         if let Some(changes) = changes {
             match self.carry_out(changes) {
                 Ok(report) => event.report = Some(report),
@@ -363,9 +365,9 @@ impl Adaptive {
 
     /// Carries out changes of the scheme; the caller keeps others from doing so.
     fn carry_out(&self, changes: Vec<SchemeChange>) -> Result<RepartitionReport, Abort> {
-        let board = Arc::clone(&self.board);
+        let published = Arc::clone(&self.published);
         run_task_on_worker(&self.handle, WorkerId(0), async move |worker: Rc<EngineWorker>| {
-            carry_out(&worker, changes, &board).await
+            carry_out(&worker, changes, &published).await
         })?
     }
 
@@ -385,7 +387,7 @@ impl Adaptive {
         }
         let _scheme = self.keep_scheme();
         let observed = self.observe()?;
-        Ok(Slices::of(&self.board.scheme(), &self.catalog, &observed).trace(&observed, &self.catalog))
+        Ok(Slices::of(&self.published.scheme(), &self.catalog, &observed).trace(&observed, &self.catalog))
     }
 
     /// Notices cores that were taken away from their workers, or given back. Returns whether there were any.
@@ -458,7 +460,7 @@ impl Adaptive {
             state.absent[worker.index()] = Some(Absence::Retired);
         }
         let observed = self.observe()?;
-        let slices = Slices::of(&self.board.scheme(), &self.catalog, &observed);
+        let slices = Slices::of(&self.published.scheme(), &self.catalog, &observed);
         let trace = slices.trace(&observed, &self.catalog);
         let weights = self.settings.unwrap_or_default().controller.planning.weights;
         let plan = self.platform().and_then(|platform| {

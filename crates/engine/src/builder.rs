@@ -23,8 +23,8 @@ use crate::durable::{Opened, Policy};
 use crate::memory::TreeMemory;
 use crate::monitor::Monitor;
 use crate::partition::{Partition, TableShard, Tables};
+use crate::published_scheme::PublishedScheme;
 use crate::recovery::{RecoveryError, RecoveryProgress};
-use crate::repartition::SchemeBoard;
 use crate::routing::Scheme;
 use crate::schema::{Catalog, Schema, SchemaError};
 use crate::shard::{Shard, ShardOptions};
@@ -308,13 +308,13 @@ impl Builder {
                 Some(opened.recover(wal, runtime.handle(), &scheme, progress)?)
             }
         };
-        let board = Arc::new(SchemeBoard::new(scheme));
+        let published = Arc::new(PublishedScheme::new(scheme));
         let platform = Platform::new(&machine, &placement).ok();
         let cores = if pin { cpus.clone() } else { vec![None; workers] };
         let adaptive = Adaptive::new(
             runtime.handle(),
             Arc::clone(&catalog),
-            board,
+            published,
             stats.clone(),
             self.adaptation,
             platform,

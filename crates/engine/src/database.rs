@@ -167,7 +167,7 @@ impl Database {
     /// Today's partitioning and placement.
     #[must_use]
     pub fn scheme(&self) -> Arc<Scheme> {
-        self.adaptive.scheme()
+        self.adaptive.published().scheme()
     }
 
     /// What did not go as asked without stopping anything: a core that could not be pinned to, memory that could not be
@@ -247,7 +247,7 @@ impl Database {
     }
 
     fn home(&self, route: &Route) -> WorkerId {
-        self.scheme().home(route, self.workers())
+        self.adaptive.published().home(route, self.workers())
     }
 
     /// Runs a procedure as a transaction at the home its route names, and waits for the outcome. When the worker is

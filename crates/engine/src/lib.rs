@@ -32,6 +32,7 @@ pub mod planted;
 #[cfg(not(debug_assertions))]
 mod planted;
 mod procedure;
+mod published_scheme;
 mod range;
 mod recording;
 mod recovery;

@@ -32,7 +32,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos_runtime::{Lost, Reply, TaskId, Ticks, WorkerId};
@@ -43,7 +43,8 @@ use crate::abort::{Abort, AbortReason};
 use crate::branch::{Branch, Carried};
 use crate::partition::{Partition, Place};
 use crate::planted::{Bug, planted};
-use crate::routing::{FamilyScheme, Scheme};
+use crate::published_scheme::PublishedScheme;
+use crate::routing::FamilyScheme;
 use crate::schema::{Table, TableId, TableRef};
 use crate::section::EngineSection;
 use crate::shard::EngineWorker;
@@ -128,26 +129,6 @@ impl RepartitionReport {
     }
 }
 
-/// Today's scheme, for those who hand in requests from outside.
-#[derive(Debug)]
-pub(crate) struct SchemeBoard(RwLock<Arc<Scheme>>);
-
-impl SchemeBoard {
-    pub(crate) fn new(scheme: Arc<Scheme>) -> SchemeBoard {
-        SchemeBoard(RwLock::new(scheme))
-    }
-
-    pub(crate) fn scheme(&self) -> Arc<Scheme> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn show(&self, family: usize, scheme: &Arc<FamilyScheme>) {
-        let mut board = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let changed = board.with_family(family, Arc::clone(scheme));
-        *board = Arc::new(changed);
-    }
-}
-
 /// After each change, this many times its owners' time passes before the next: transactions that have looked up data in a tree
 /// that was cut look it up again, so a change costs more than its owner's time.
 const GENTLE: u32 = 24;
@@ -165,7 +146,7 @@ const PAUSE_MAX: Duration = Duration::from_millis(2);
 pub(crate) async fn carry_out(
     worker: &Rc<EngineWorker>,
     changes: Vec<SchemeChange>,
-    board: &SchemeBoard,
+    published: &PublishedScheme,
 ) -> Result<RepartitionReport, Abort> {
     let mut report = RepartitionReport::default();
     let mut done = Ok(());
@@ -175,7 +156,7 @@ pub(crate) async fn carry_out(
             break;
         }
         let before = report.owner_time;
-        done = carry_out_one(worker, change, board, &mut report).await;
+        done = carry_out_one(worker, change, published, &mut report).await;
         if done.is_err() {
             break;
         }
@@ -200,7 +181,7 @@ pub(crate) async fn carry_out(
 async fn carry_out_one(
     worker: &Rc<EngineWorker>,
     change: SchemeChange,
-    board: &SchemeBoard,
+    published: &PublishedScheme,
     report: &mut RepartitionReport,
 ) -> Result<(), Abort> {
     let table = change.table();
@@ -288,7 +269,7 @@ async fn carry_out_one(
             worker.send(other, move |worker| adopt(worker, family, &scheme));
         }
     }
-    board.show(family, &scheme);
+    published.replace_family(family, &scheme);
     Ok(())
 }
 

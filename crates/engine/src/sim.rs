@@ -23,7 +23,8 @@ use crate::abort::Abort;
 use crate::adaptation::{Adaptation, AdaptationEvent, Now, Observed, decide, without};
 use crate::builder::{OpenError, new_shard};
 use crate::procedure::{Procedure, Session, run_here};
-use crate::repartition::{RepartitionReport, SchemeBoard, SchemeChange, carry_out};
+use crate::published_scheme::PublishedScheme;
+use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 use crate::routing::{Route, Scheme};
 use crate::schema::{Catalog, Index, IndexRef, Schema, SchemaError, Table, TableRef};
 use crate::shard::Shard;
@@ -35,7 +36,7 @@ use crate::wal::{Durability, Wal};
 pub struct Simulation {
     pump: Pump<Shard>,
     catalog: Arc<Catalog>,
-    scheme: Arc<SchemeBoard>,
+    scheme: Arc<PublishedScheme>,
     stats: Vec<Arc<EngineStats>>,
     durable: Option<SimulatedWal>,
     adapting: Option<Adapting>,
@@ -259,7 +260,7 @@ impl Simulation {
             new_shard(worker, catalog, scheme, Arc::new(HeapMemory), stats, &clock, wal.clone(), observing)
         })
         .map_err(|error| SchemaError(error.to_string()))?;
-        let scheme = Arc::new(SchemeBoard::new(scheme));
+        let scheme = Arc::new(PublishedScheme::new(scheme));
         Ok(Simulation { pump, catalog, scheme, stats, durable, adapting: None })
     }
 
@@ -285,7 +286,7 @@ impl Simulation {
         route: &Route,
         procedure: impl Procedure<R>,
     ) -> Outcome<Result<R, Abort>> {
-        let home = self.scheme.scheme().home(route, self.stats.len());
+        let home = self.scheme.home(route, self.stats.len());
         let outcome = Outcome(Rc::default());
         let slot = Rc::clone(&outcome.0);
         let worker = Rc::clone(self.pump.worker(home));
@@ -299,10 +300,10 @@ impl Simulation {
     /// Changes the scheme while the simulation is stepped. Another change may begin only when this one has ended.
     pub fn repartition(&self, changes: Vec<SchemeChange>) -> Outcome<Result<RepartitionReport, Abort>> {
         let outcome = Outcome(Rc::default());
-        let (slot, board) = (Rc::clone(&outcome.0), Arc::clone(&self.scheme));
+        let (slot, published) = (Rc::clone(&outcome.0), Arc::clone(&self.scheme));
         let worker = Rc::clone(self.pump.worker(WorkerId(0)));
         self.pump.worker(WorkerId(0)).spawn(async move {
-            let result = carry_out(&worker, changes, &board).await;
+            let result = carry_out(&worker, changes, &published).await;
             slot.replace(Some(result));
         });
         outcome

@@ -177,7 +177,7 @@ fn a_full_worker_does_not_keep_a_database_from_closing() {
         let key = number % (ROWS / 2);
         let change = async move |tx: &mut Tx<'_>| tx.update(items, key, |row| row.value += 1).await;
         session.run(&items.at(&key), change).await.unwrap();
-        pending().await
+        pending::<()>().await;
     });
     close(db, sessions);
     let db = builder(&files).open(directory()).unwrap();
