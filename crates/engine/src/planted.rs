@@ -25,6 +25,8 @@ pub enum Bug {
     LocksReleasedBeforeUndo,
     /// A shared request waits for those who hold a lock, but not for those who waited before it.
     SharedPassesWaiter,
+    /// Who asks for a lock waits for those who asked before it, even if they wait for it.
+    QueueOrderKept,
     /// Nobody looks for cycles of waiting transactions.
     NoDeadlockProbe,
     /// A deletion leaves the row's index entries behind.
@@ -81,23 +83,26 @@ pub(crate) fn leaves_unlocked(target: &LockTarget) -> bool {
 /// Whether a request is let through that should wait ([`Bug::SharedPassesWaiter`]): nobody holds the target exclusively,
 /// although somebody waits for that.
 #[inline(always)]
-pub(crate) fn lets_pass(
+pub(crate) fn lets_pass(locks: &LockTable, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
+    mode == LockMode::Shared
+        && planted(Bug::SharedPassesWaiter)
+        && !locks.is_held_against(owner, target, LockMode::Shared)
+}
+
+/// Asks for a lock ([`LockTable::request`]), unless order is not to yield ([`Bug::QueueOrderKept`]).
+#[inline(always)]
+pub(crate) fn request(
     locks: &mut LockTable,
     owner: LockOwner,
     target: &LockTarget,
     mode: LockMode,
-) -> bool {
-    if mode == LockMode::Exclusive || !planted(Bug::SharedPassesWaiter) {
-        return false;
+    ticket: LockTicket,
+    granted: &mut Vec<LockTicket>,
+) -> LockOutcome {
+    if planted(Bug::QueueOrderKept) {
+        return locks.request_in_order(owner, target, mode, ticket);
     }
-    let ticket = LockTicket(u64::MAX);
-    if locks.request(owner, target, mode, ticket) == LockOutcome::Granted {
-        return true;
-    }
-    let mut blockers = Vec::new();
-    locks.blockers(owner, target, ticket, &mut blockers);
-    locks.cancel(owner, target, ticket, &mut Vec::new());
-    !blockers.into_iter().any(|blocker| locks.holds(blocker, target, LockMode::Exclusive))
+    locks.request(owner, target, mode, ticket, granted)
 }
 
 #[cfg(debug_assertions)]

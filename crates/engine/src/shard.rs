@@ -14,7 +14,7 @@ use std::sync::Arc;
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Shard as RuntimeShard, Ticks, Worker, WorkerId};
 use atrapos_storage::Memory;
-use atrapos_storage::lock::{LockOwner, LockTicket};
+use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTicket};
 use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
@@ -23,8 +23,8 @@ use crate::deadlock::{self, home_of};
 use crate::load::LoadJournal;
 use crate::lookups::Lookups;
 use crate::monitor::Monitor;
-use crate::partition::Tables;
-use crate::planted::{Bug, planted};
+use crate::partition::{Place, Tables};
+use crate::planted::{self, Bug, planted};
 use crate::schema::{Catalog, TableId};
 use crate::stats::EngineStats;
 use crate::tx::{BranchRef, TxCore};
@@ -235,6 +235,26 @@ impl Shard {
         if branches.len() < POOL && Rc::strong_count(&branch) == 1 {
             branches.push(branch);
         }
+    }
+
+    /// Asks for a lock, and wakes those who get one because the order of those who wait yields to who holds what.
+    pub(crate) fn request_lock(
+        &self,
+        worker: &EngineWorker,
+        owner: LockOwner,
+        place: Place,
+        mode: LockMode,
+        target: &LockTarget,
+        ticket: LockTicket,
+    ) -> LockOutcome {
+        let mut granted = self.granted.take();
+        let mut tables = self.tables.borrow_mut();
+        let locks = &mut tables.partition_mut(place).locks;
+        let outcome = planted::request(locks, owner, target, mode, ticket, &mut granted);
+        drop(tables);
+        self.wake_granted(worker, &mut granted);
+        self.granted.replace(granted);
+        outcome
     }
 
     pub(crate) fn wake_granted(&self, worker: &EngineWorker, granted: &mut Vec<LockTicket>) {

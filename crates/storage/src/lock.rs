@@ -11,16 +11,22 @@
 //! Invariants:
 //! - Two locks of different owners on overlapping things are never held together unless both are shared.
 //! - Queues are fair: a request waits behind every earlier waiter that it conflicts with, so shared requests cannot
-//!   starve an exclusive one. The one exception is an owner that asks for more of what it holds already, the key or a range
-//!   around it: nobody who waits for that key can be granted before it, so it waits only for the other holders. Who asks for
-//!   what it holds, as one who reads a range again, waits for nobody.
+//!   starve an exclusive one. Who asks for what it holds, as one who reads a range again, waits for nobody.
+//! - Order yields to locks: nobody waits, because of the order of arrival, for somebody who waits for it, directly or through
+//!   others. An owner that asks for more of what it holds passes those who wait for that; a scan passes a writer that waits
+//!   for a key which the scan's owner has read; and so does a request of a third owner whose lock these two need. Where such a
+//!   cycle would close, its members queue again, each behind those whose locks it needs (`order`). This starves nobody: whoever is
+//!   passed could not have been granted anything before the end of who passes it. Who holds nothing here and waits for nothing
+//!   else here passes nobody.
 //! - An entry without holders and without waiters is removed: an empty table costs its reader one comparison.
+
+mod order;
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
 use arrayvec::ArrayVec;
-use rustc_hash::FxHasher;
+use rustc_hash::{FxBuildHasher, FxHasher};
 
 use crate::key::KeyBuf;
 
@@ -80,8 +86,16 @@ struct Waiter {
     owner: LockOwner,
     mode: LockMode,
     ticket: LockTicket,
-    /// Order of arrival over the whole partition.
-    arrival: u64,
+    /// Place in the order of those who wait, over the whole partition: that of arrival, but where order yields to locks.
+    rank: u64,
+}
+
+/// A request that waits, as its owner sees it.
+#[derive(Debug)]
+struct Asked {
+    target: LockTarget,
+    mode: LockMode,
+    rank: u64,
 }
 
 /// Holders kept inline; more spill to the heap (many readers of one hot key).
@@ -134,14 +148,22 @@ impl Holders {
         }
     }
 
+    /// The others who keep `owner` from `mode`.
+    fn conflicting(&self, owner: LockOwner, mode: LockMode) -> impl Iterator<Item = LockOwner> + '_ {
+        let conflicts =
+            move |(holder, held): &(LockOwner, LockMode)| *holder != owner && held.conflicts(mode);
+        self.iter().filter(conflicts).map(|(holder, _)| holder)
+    }
+
     fn conflict(&self, owner: LockOwner, mode: LockMode) -> bool {
-        self.iter().any(|(holder, held)| holder != owner && held.conflicts(mode))
+        self.conflicting(owner, mode).next().is_some()
     }
 }
 
 #[derive(Debug, Default)]
 struct KeyLock {
     holders: Holders,
+    /// In the order of their ranks.
     queue: VecDeque<Waiter>,
 }
 
@@ -171,8 +193,17 @@ struct RangeWaiter {
 pub struct LockTable {
     keys: HashMap<KeyBuf, KeyLock, BuildHasherDefault<FxHasher>>,
     ranges: Vec<RangeHolder>,
+    /// In the order of their ranks.
     range_waiters: Vec<RangeWaiter>,
-    arrivals: u64,
+    /// The requests of those who wait, each owner's in the order of their ranks.
+    asked: HashMap<LockOwner, Vec<Asked>, FxBuildHasher>,
+    /// Requests that wait.
+    waiting: usize,
+    /// The greatest rank that was given.
+    ranks: u64,
+    /// Whether owners wait for each other in a cycle that only an abort breaks: then order may have to yield once more when it
+    /// is broken.
+    tangled: bool,
 }
 
 impl LockTable {
@@ -190,7 +221,8 @@ impl LockTable {
     }
 
     /// Whether anything held or waited for conflicts with `owner` doing `mode` to `target` right now. A transaction
-    /// that never suspends asks only this and enters nothing.
+    /// that never suspends asks only this and enters nothing. It may be told of somebody who waits for itself: that one only
+    /// [`request`](LockTable::request) passes.
     #[must_use]
     pub fn is_in_the_way(&self, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
         match target {
@@ -231,8 +263,56 @@ impl LockTable {
         }
     }
 
-    /// Asks for a lock: granted at once when nothing is in the way, queued under `ticket` otherwise.
+    /// Whether somebody else holds what keeps `owner` from doing `mode` to `target`, whoever waits.
+    #[must_use]
+    pub fn is_held_against(&self, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
+        match target {
+            LockTarget::Key(key) => {
+                let holders = self.keys.get(key).is_some_and(|lock| lock.holders.conflict(owner, mode));
+                let mut ranges =
+                    self.ranges.iter().filter(|held| held.owner != owner && held.mode.conflicts(mode));
+                holders || ranges.any(|held| contains(&held.lower, held.upper.as_deref(), key))
+            }
+            LockTarget::Range { lower, upper } => {
+                let upper = upper.as_deref();
+                self.exclusives_within(owner, lower, upper, 0).next().is_some()
+                    || self.exclusive_ranges_across(owner, lower, upper).next().is_some()
+            }
+        }
+    }
+
+    /// Asks for a lock: granted at once when nothing is in the way, queued under `ticket` otherwise. Where order yields to
+    /// locks on account of it, the tickets of others that could be granted are reported in `granted`.
     pub fn request(
+        &mut self,
+        owner: LockOwner,
+        target: &LockTarget,
+        mode: LockMode,
+        ticket: LockTicket,
+        granted: &mut Vec<LockTicket>,
+    ) -> LockOutcome {
+        let nobody_waits = self.waiting == 0;
+        if self.request_in_order(owner, target, mode, ticket) == LockOutcome::Granted {
+            return LockOutcome::Granted;
+        }
+        if nobody_waits || !self.closes_cycle(owner) {
+            return LockOutcome::Queued;
+        }
+        self.reorder();
+        let before = granted.len();
+        self.grant_everywhere(granted);
+        match granted[before..].iter().position(|other| *other == ticket) {
+            Some(at) => {
+                granted.remove(before + at);
+                LockOutcome::Granted
+            }
+            None => LockOutcome::Queued,
+        }
+    }
+
+    /// Like [`request`](LockTable::request), but order never yields: for a planted bug.
+    #[doc(hidden)]
+    pub fn request_in_order(
         &mut self,
         owner: LockOwner,
         target: &LockTarget,
@@ -247,24 +327,28 @@ impl LockTable {
             mode == LockMode::Shared || matches!(target, LockTarget::Key(_)),
             "ranges are requested shared"
         );
-        self.arrivals += 1;
-        let waiter = Waiter { owner, mode, ticket, arrival: self.arrivals };
+        self.ranks += 1;
+        self.waiting += 1;
+        let rank = self.ranks;
+        self.asked.entry(owner).or_default().push(Asked { target: target.clone(), mode, rank });
+        let waiter = Waiter { owner, mode, ticket, rank };
         match target {
-            LockTarget::Key(key) => {
-                let has_range = self.has_range_around(owner, key);
-                let lock = self.keys.entry(key.clone()).or_default();
-                if has_range || lock.holders.mode_of(owner).is_some() {
-                    // An upgrade: nobody in this queue can be granted before it, so it may as well be first.
-                    lock.queue.push_front(waiter);
-                } else {
-                    lock.queue.push_back(waiter);
-                }
-            }
+            LockTarget::Key(key) => self.keys.entry(key.clone()).or_default().queue.push_back(waiter),
             LockTarget::Range { lower, upper } => {
                 self.range_waiters.push(RangeWaiter { waiter, lower: lower.clone(), upper: upper.clone() });
             }
         }
         LockOutcome::Queued
+    }
+
+    /// A request waits no more.
+    fn forget_asked(&mut self, owner: LockOwner, rank: u64) {
+        self.waiting -= 1;
+        let Some(asked) = self.asked.get_mut(&owner) else { return };
+        asked.retain(|asked| asked.rank != rank);
+        if asked.is_empty() {
+            self.asked.remove(&owner);
+        }
     }
 
     /// Whether `owner` holds `target` in at least `mode`.
@@ -314,7 +398,10 @@ impl LockTable {
                 }
             }
         }
-        if anybody_waits {
+        if self.tangled {
+            self.reorder();
+            self.grant_everywhere(granted);
+        } else if anybody_waits {
             for target in targets {
                 self.grant_around(target, granted);
             }
@@ -330,30 +417,31 @@ impl LockTable {
         ticket: LockTicket,
         granted: &mut Vec<LockTicket>,
     ) -> bool {
+        let is_it = |waiter: &Waiter| waiter.owner == owner && waiter.ticket == ticket;
         let found = match target {
-            LockTarget::Key(key) => match self.keys.get_mut(key) {
-                Some(lock) => {
-                    let before = lock.queue.len();
-                    lock.queue.retain(|waiter| !(waiter.owner == owner && waiter.ticket == ticket));
-                    let found = lock.queue.len() < before;
-                    if lock.is_unused() {
-                        self.keys.remove(key);
-                    }
-                    found
-                }
-                None => false,
-            },
+            LockTarget::Key(key) => self.keys.get_mut(key).and_then(|lock| {
+                let at = lock.queue.iter().position(is_it)?;
+                lock.queue.remove(at)
+            }),
             LockTarget::Range { .. } => {
-                let before = self.range_waiters.len();
-                self.range_waiters
-                    .retain(|range| !(range.waiter.owner == owner && range.waiter.ticket == ticket));
-                self.range_waiters.len() < before
+                let at = self.range_waiters.iter().position(|range| is_it(&range.waiter));
+                at.map(|at| self.range_waiters.remove(at).waiter)
             }
         };
-        if found {
+        let Some(waiter) = found else { return false };
+        self.forget_asked(owner, waiter.rank);
+        if let LockTarget::Key(key) = target
+            && self.keys.get(key).is_some_and(KeyLock::is_unused)
+        {
+            self.keys.remove(key);
+        }
+        if self.tangled {
+            self.reorder();
+            self.grant_everywhere(granted);
+        } else {
             self.grant_around(target, granted);
         }
-        found
+        true
     }
 
     /// The owners that the request `ticket` of `owner` waits for: conflicting holders and earlier conflicting
@@ -374,7 +462,7 @@ impl LockTable {
                 else {
                     return;
                 };
-                let (mode, arrival) = (lock.queue[at].mode, lock.queue[at].arrival);
+                let (mode, rank) = (lock.queue[at].mode, lock.queue[at].rank);
                 let mut stood_for = false;
                 for waiter in lock.queue.iter().take(at).rev() {
                     if waiter.owner != owner && waiter.mode.conflicts(mode) {
@@ -386,12 +474,10 @@ impl LockTable {
                     }
                 }
                 if !stood_for {
-                    let in_the_way =
-                        lock.holders.iter().filter(|(other, held)| *other != owner && held.conflicts(mode));
-                    blockers.extend(in_the_way.map(|(other, _)| other));
+                    blockers.extend(lock.holders.conflicting(owner, mode));
                 }
                 if mode == LockMode::Exclusive {
-                    blockers.extend(self.ranges_around(owner, key, arrival));
+                    blockers.extend(self.ranges_around(key, rank).filter(|other| *other != owner));
                 } else {
                     blockers.extend(self.exclusive_ranges_around(owner, key));
                 }
@@ -404,7 +490,7 @@ impl LockTable {
                 else {
                     return;
                 };
-                blockers.extend(self.exclusives_within(owner, lower, upper.as_deref(), me.waiter.arrival));
+                blockers.extend(self.exclusives_within(owner, lower, upper.as_deref(), me.waiter.rank));
                 blockers.extend(self.exclusive_ranges_across(owner, lower, upper.as_deref()));
             }
         }
@@ -419,16 +505,11 @@ impl LockTable {
     /// Number of requests that wait, for statistics and tests.
     #[must_use]
     pub fn waiting_len(&self) -> usize {
-        self.range_waiters.len() + self.keys.values().map(|lock| lock.queue.len()).sum::<usize>()
+        self.waiting
     }
 
-    /// Owners of ranges around `key`, held or waited for since before `arrival`.
-    fn ranges_around<'a>(
-        &'a self,
-        owner: LockOwner,
-        key: &'a [u8],
-        arrival: u64,
-    ) -> impl Iterator<Item = LockOwner> + 'a {
+    /// Owners of ranges around `key`, held or waited for with a place before `rank`.
+    fn ranges_around<'a>(&'a self, key: &'a [u8], rank: u64) -> impl Iterator<Item = LockOwner> + 'a {
         let held = self
             .ranges
             .iter()
@@ -437,10 +518,10 @@ impl LockTable {
         let waiting = self
             .range_waiters
             .iter()
-            .filter(move |range| range.waiter.arrival < arrival)
+            .take_while(move |range| range.waiter.rank < rank)
             .filter(move |range| contains(&range.lower, range.upper.as_deref(), key))
             .map(|range| range.waiter.owner);
-        held.chain(waiting).filter(move |other| *other != owner)
+        held.chain(waiting)
     }
 
     /// Owners that hold a range around `key` exclusively.
@@ -471,23 +552,20 @@ impl LockTable {
             .map(|held| held.owner)
     }
 
-    /// Owners that hold, or have waited since before `arrival` for, an exclusive lock on a key in the range.
+    /// Owners that hold, or wait with a place before `rank` for, an exclusive lock on a key in the range.
     fn exclusives_within<'a>(
         &'a self,
         owner: LockOwner,
         lower: &'a [u8],
         upper: Option<&'a [u8]>,
-        arrival: u64,
+        rank: u64,
     ) -> impl Iterator<Item = LockOwner> + 'a {
         self.keys
             .iter()
             .filter(move |(key, _)| contains(lower, upper, key))
             .flat_map(move |(_, lock)| {
-                let ahead = lock
-                    .queue
-                    .iter()
-                    .filter(move |waiter| waiter.arrival < arrival)
-                    .map(|waiter| (waiter.owner, waiter.mode));
+                let ahead = lock.queue.iter().take_while(move |waiter| waiter.rank < rank);
+                let ahead = ahead.map(|waiter| (waiter.owner, waiter.mode));
                 lock.holders.iter().chain(ahead)
             })
             .filter(move |(other, mode)| *other != owner && *mode == LockMode::Exclusive)
@@ -518,13 +596,14 @@ impl LockTable {
         }
     }
 
-    /// Whether `owner` may not do `mode` to `key` because of a holder or of a waiter that came before `arrival`.
-    fn key_blocked(&self, owner: LockOwner, key: &[u8], mode: LockMode, arrival: u64) -> bool {
+    /// Whether `owner` may not do `mode` to `key` because of a holder or of a waiter with a place before `rank`.
+    fn key_blocked(&self, owner: LockOwner, key: &[u8], mode: LockMode, rank: u64) -> bool {
         if let Some(lock) = self.keys.get(key) {
             if lock.holders.conflict(owner, mode) {
                 return true;
             }
             let held = lock.holders.mode_of(owner);
+            // Nobody who waits for the key can be granted before it.
             let upgrades = held.is_some() || self.has_range_around(owner, key);
             // What it wants it has.
             if held == Some(LockMode::Exclusive) || (upgrades && mode == LockMode::Shared) {
@@ -534,7 +613,7 @@ impl LockTable {
                 && lock
                     .queue
                     .iter()
-                    .take_while(|waiter| waiter.arrival < arrival)
+                    .take_while(|waiter| waiter.rank < rank)
                     .any(|waiter| waiter.owner != owner && waiter.mode.conflicts(mode))
             {
                 return true;
@@ -544,16 +623,16 @@ impl LockTable {
             return false;
         }
         match mode {
-            LockMode::Exclusive => self.ranges_around(owner, key, arrival).next().is_some(),
+            LockMode::Exclusive => self.ranges_around(key, rank).any(|other| other != owner),
             LockMode::Shared => self.exclusive_ranges_around(owner, key).next().is_some(),
         }
     }
 
-    fn range_blocked(&self, owner: LockOwner, lower: &[u8], upper: Option<&[u8]>, arrival: u64) -> bool {
+    fn range_blocked(&self, owner: LockOwner, lower: &[u8], upper: Option<&[u8]>, rank: u64) -> bool {
         if self.has_ranges_over(owner, lower, upper) {
             return false;
         }
-        self.exclusives_within(owner, lower, upper, arrival).next().is_some()
+        self.exclusives_within(owner, lower, upper, rank).next().is_some()
             || self.exclusive_ranges_across(owner, lower, upper).next().is_some()
     }
 
@@ -562,14 +641,14 @@ impl LockTable {
         match target {
             LockTarget::Key(key) => self.grant_key(key, granted),
             LockTarget::Range { lower, upper } => {
-                // Writers that waited for the range, oldest first. Rare: a linear search over the waiting keys.
+                // Writers that waited for the range, in order. Rare: a linear search over the waiting keys.
                 let mut waiting: Vec<(u64, KeyBuf)> = self
                     .keys
                     .iter()
                     .filter(|(key, _)| contains(lower, upper.as_deref(), key))
-                    .filter_map(|(key, lock)| lock.queue.front().map(|first| (first.arrival, key.clone())))
+                    .filter_map(|(key, lock)| lock.queue.front().map(|first| (first.rank, key.clone())))
                     .collect();
-                waiting.sort_unstable_by_key(|(arrival, _)| *arrival);
+                waiting.sort_unstable_by_key(|(rank, _)| *rank);
                 for (_, key) in waiting {
                     self.grant_key(&key, granted);
                 }
@@ -578,17 +657,23 @@ impl LockTable {
         self.grant_ranges(granted);
     }
 
+    /// Grants what can be granted now that the order has changed.
+    fn grant_everywhere(&mut self, granted: &mut Vec<LockTicket>) {
+        self.grant_around(&LockTarget::Range { lower: KeyBuf::new(), upper: None }, granted);
+    }
+
     fn grant_key(&mut self, key: &KeyBuf, granted: &mut Vec<LockTicket>) {
         loop {
             let Some(lock) = self.keys.get(key) else { return };
             let Some(first) = lock.queue.front() else { return };
-            if self.key_blocked(first.owner, key, first.mode, first.arrival) {
+            if self.key_blocked(first.owner, key, first.mode, first.rank) {
                 return;
             }
             let lock = self.keys.get_mut(key).expect("the lock was just read");
             let first = lock.queue.pop_front().expect("the queue was just read");
             lock.holders.enter(first.owner, first.mode);
             granted.push(first.ticket);
+            self.forget_asked(first.owner, first.rank);
         }
     }
 
@@ -596,13 +681,14 @@ impl LockTable {
         let mut at = 0;
         while at < self.range_waiters.len() {
             let range = &self.range_waiters[at];
-            let (owner, arrival) = (range.waiter.owner, range.waiter.arrival);
-            if self.range_blocked(owner, &range.lower, range.upper.as_deref(), arrival) {
+            let (owner, rank) = (range.waiter.owner, range.waiter.rank);
+            if self.range_blocked(owner, &range.lower, range.upper.as_deref(), rank) {
                 at += 1;
                 continue;
             }
             let RangeWaiter { waiter, lower, upper } = self.range_waiters.remove(at);
             granted.push(waiter.ticket);
+            self.forget_asked(waiter.owner, waiter.rank);
             self.ranges.push(RangeHolder { owner, mode: waiter.mode, lower, upper });
         }
     }

@@ -18,6 +18,20 @@ fn release(table: &mut LockTable, owner: u64, targets: &[LockTarget]) -> Vec<u64
     granted.into_iter().map(|ticket| ticket.0).collect()
 }
 
+/// A request on account of which nobody else is granted anything.
+fn ask(
+    table: &mut LockTable,
+    owner: LockOwner,
+    target: &LockTarget,
+    mode: LockMode,
+    ticket: LockTicket,
+) -> LockOutcome {
+    let mut granted = Vec::new();
+    let outcome = table.request(owner, target, mode, ticket, &mut granted);
+    assert_eq!(granted, [], "others were granted something");
+    outcome
+}
+
 use LockMode::{Exclusive, Shared};
 use LockOutcome::{Granted, Queued};
 
@@ -25,9 +39,9 @@ use LockOutcome::{Granted, Queued};
 fn readers_share_and_a_writer_waits_for_all_of_them() {
     let mut table = LockTable::new();
     for owner in 1..=5 {
-        assert_eq!(table.request(LockOwner(owner), &key(7), Shared, LockTicket(owner)), Granted);
+        assert_eq!(ask(&mut table, LockOwner(owner), &key(7), Shared, LockTicket(owner)), Granted);
     }
-    assert_eq!(table.request(LockOwner(9), &key(7), Exclusive, LockTicket(9)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(9), &key(7), Exclusive, LockTicket(9)), Queued);
     for owner in 1..=4 {
         assert_eq!(release(&mut table, owner, &[key(7)]), Vec::<u64>::new());
     }
@@ -39,9 +53,9 @@ fn readers_share_and_a_writer_waits_for_all_of_them() {
 #[test]
 fn a_reader_does_not_pass_a_waiting_writer() {
     let mut table = LockTable::new();
-    assert_eq!(table.request(LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
-    assert_eq!(table.request(LockOwner(2), &key(7), Exclusive, LockTicket(2)), Queued);
-    assert_eq!(table.request(LockOwner(3), &key(7), Shared, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(7), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(3), &key(7), Shared, LockTicket(3)), Queued);
     assert!(table.is_in_the_way(LockOwner(4), &key(7), Shared));
     assert_eq!(release(&mut table, 1, &[key(7)]), vec![2]);
     assert_eq!(release(&mut table, 2, &[key(7)]), vec![3]);
@@ -50,35 +64,35 @@ fn a_reader_does_not_pass_a_waiting_writer() {
 #[test]
 fn an_upgrade_goes_first_and_waits_only_for_the_other_readers() {
     let mut table = LockTable::new();
-    assert_eq!(table.request(LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
-    assert_eq!(table.request(LockOwner(2), &key(7), Shared, LockTicket(2)), Granted);
-    assert_eq!(table.request(LockOwner(3), &key(7), Exclusive, LockTicket(3)), Queued);
-    assert_eq!(table.request(LockOwner(1), &key(7), Exclusive, LockTicket(4)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(7), Shared, LockTicket(2)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(3), &key(7), Exclusive, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(1), &key(7), Exclusive, LockTicket(4)), Queued);
     assert_eq!(release(&mut table, 2, &[key(7)]), vec![4]);
     assert!(table.holds(LockOwner(1), &key(7), Exclusive));
     // Asking again for what it holds is granted although others wait.
-    assert_eq!(table.request(LockOwner(1), &key(7), Shared, LockTicket(5)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(1), &key(7), Shared, LockTicket(5)), Granted);
     assert_eq!(release(&mut table, 1, &[key(7)]), vec![3]);
 }
 
 #[test]
 fn a_range_keeps_writers_out_of_gaps_too() {
     let mut table = LockTable::new();
-    assert_eq!(table.request(LockOwner(1), &range(3, 6), Shared, LockTicket(1)), Granted);
-    assert_eq!(table.request(LockOwner(2), &key(2), Exclusive, LockTicket(2)), Granted);
-    assert_eq!(table.request(LockOwner(2), &key(6), Exclusive, LockTicket(3)), Granted);
-    assert_eq!(table.request(LockOwner(2), &key(4), Shared, LockTicket(4)), Granted);
-    assert_eq!(table.request(LockOwner(3), &key(5), Exclusive, LockTicket(5)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(1), &range(3, 6), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(2), Exclusive, LockTicket(2)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(6), Exclusive, LockTicket(3)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Shared, LockTicket(4)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(3), &key(5), Exclusive, LockTicket(5)), Queued);
     assert_eq!(release(&mut table, 1, &[range(3, 6)]), vec![5]);
 }
 
 #[test]
 fn a_waiting_range_is_fair_to_and_against_writers() {
     let mut table = LockTable::new();
-    assert_eq!(table.request(LockOwner(1), &key(4), Exclusive, LockTicket(1)), Granted);
-    assert_eq!(table.request(LockOwner(2), &range(3, 6), Shared, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Exclusive, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &range(3, 6), Shared, LockTicket(2)), Queued);
     // A later writer inside the waiting range waits behind it.
-    assert_eq!(table.request(LockOwner(3), &key(5), Exclusive, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(3), &key(5), Exclusive, LockTicket(3)), Queued);
     assert_eq!(release(&mut table, 1, &[key(4)]), vec![2]);
     assert_eq!(release(&mut table, 2, &[range(3, 6)]), vec![3]);
 }
@@ -87,9 +101,9 @@ fn a_waiting_range_is_fair_to_and_against_writers() {
 fn who_has_a_range_gets_what_lies_in_it_before_those_who_wait_for_it() {
     let mut table = LockTable::new();
     // Two ranges next to each other, as after a cut of the partition.
-    assert_eq!(table.request(LockOwner(1), &range(3, 5), Shared, LockTicket(1)), Granted);
-    assert_eq!(table.request(LockOwner(1), &range(5, 9), Shared, LockTicket(2)), Granted);
-    assert_eq!(table.request(LockOwner(2), &key(4), Exclusive, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(1), &range(3, 5), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(1), &range(5, 9), Shared, LockTicket(2)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Exclusive, LockTicket(3)), Queued);
     // Reading again what it has read: waiting behind one who waits for it would be waiting for ever.
     for target in [range(3, 9), range(4, 8), range(3, 5), key(4)] {
         assert!(!table.is_in_the_way(LockOwner(1), &target, Shared), "{target:?}");
@@ -99,16 +113,16 @@ fn who_has_a_range_gets_what_lies_in_it_before_those_who_wait_for_it() {
         assert!(table.is_in_the_way(LockOwner(1), &beyond, Shared), "{beyond:?}");
     }
     // And writing: it goes first.
-    assert_eq!(table.request(LockOwner(1), &key(4), Exclusive, LockTicket(4)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Exclusive, LockTicket(4)), Granted);
     assert_eq!(release(&mut table, 1, &[range(3, 5), range(5, 9), key(4)]), vec![3]);
 }
 
 #[test]
 fn taking_a_request_back_lets_those_behind_it_go_on() {
     let mut table = LockTable::new();
-    assert_eq!(table.request(LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
-    assert_eq!(table.request(LockOwner(2), &key(7), Exclusive, LockTicket(2)), Queued);
-    assert_eq!(table.request(LockOwner(3), &key(7), Shared, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(7), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(3), &key(7), Shared, LockTicket(3)), Queued);
     let mut granted = Vec::new();
     assert!(table.cancel(LockOwner(2), &key(7), LockTicket(2), &mut granted));
     assert_eq!(granted, vec![LockTicket(3)]);
@@ -118,9 +132,9 @@ fn taking_a_request_back_lets_those_behind_it_go_on() {
 #[test]
 fn blockers_are_the_holders_and_those_ahead() {
     let mut table = LockTable::new();
-    table.request(LockOwner(1), &key(7), Shared, LockTicket(1));
-    table.request(LockOwner(2), &key(7), Exclusive, LockTicket(2));
-    table.request(LockOwner(3), &key(7), Shared, LockTicket(3));
+    ask(&mut table, LockOwner(1), &key(7), Shared, LockTicket(1));
+    ask(&mut table, LockOwner(2), &key(7), Exclusive, LockTicket(2));
+    ask(&mut table, LockOwner(3), &key(7), Shared, LockTicket(3));
     let mut blockers = Vec::new();
     table.blockers(LockOwner(3), &key(7), LockTicket(3), &mut blockers);
     assert_eq!(blockers, vec![LockOwner(2)]);
@@ -130,7 +144,7 @@ fn blockers_are_the_holders_and_those_ahead() {
 }
 
 /// What a random run keeps about each owner, to check the table against.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Model {
     held: Vec<(LockOwner, LockTarget, LockMode)>,
     waiting: Vec<(LockOwner, LockTarget, LockMode, LockTicket)>,
@@ -147,17 +161,146 @@ fn overlap(a: &LockTarget, b: &LockTarget) -> bool {
     }
 }
 
+/// Who waits for whom, through others as well, by the numbers of owners.
+type Reach = [[bool; OWNERS]; OWNERS];
+
+/// Owners of a random run are numbered below this.
+const OWNERS: usize = 6;
+
+fn close(reach: &mut Reach) {
+    for via in 0..OWNERS {
+        for from in 0..OWNERS {
+            for to in 0..OWNERS {
+                reach[from][to] |= reach[from][via] && reach[via][to];
+            }
+        }
+    }
+}
+
+fn at(owner: LockOwner) -> usize {
+    usize::try_from(owner.0).expect("owners have small numbers")
+}
+
 impl Model {
-    fn grant(&mut self, tickets: &[LockTicket]) {
+    /// Notes that waiting requests were granted. Those that they passed wait for them by `before`.
+    fn grant(&mut self, tickets: &[LockTicket], before: &Reach) -> Result<(), TestCaseError> {
         for ticket in tickets {
-            let at = self
+            let place = self
                 .waiting
                 .iter()
                 .position(|waiting| waiting.3 == *ticket)
                 .expect("granted a ticket that waits");
-            let (owner, target, mode, _) = self.waiting.remove(at);
+            let (owner, target, mode, _) = self.waiting.remove(place);
+            let later = |(_, _, _, other): &&(_, _, _, LockTicket)| other.0 < ticket.0;
+            let passed = self.waiting.iter().filter(later);
+            for (other, other_target, other_mode, _) in passed {
+                prop_assert!(
+                    *other == owner
+                        || !mode.conflicts(*other_mode)
+                        || !overlap(&target, other_target)
+                        || before[at(*other)][at(owner)],
+                    "{owner:?} got {target:?} before {other:?}, who does not wait for it"
+                );
+            }
             self.held.push((owner, target, mode));
         }
+        Ok(())
+    }
+
+    /// Who keeps whom waiting by locks that are held.
+    fn held_edges(&self) -> Reach {
+        let mut reach = Reach::default();
+        for (owner, target, mode, _) in &self.waiting {
+            for (holder, held, held_mode) in &self.held {
+                reach[at(*owner)][at(*holder)] |=
+                    owner != holder && held_mode.conflicts(*mode) && overlap(held, target);
+            }
+        }
+        reach
+    }
+
+    /// Who keeps whom waiting, as the table says.
+    fn edges(&self, table: &LockTable) -> Reach {
+        let mut reach = self.held_edges();
+        for (owner, target, _, ticket) in &self.waiting {
+            let mut blockers = Vec::new();
+            table.blockers(*owner, target, *ticket, &mut blockers);
+            blockers.into_iter().for_each(|other| reach[at(*owner)][at(other)] = true);
+        }
+        reach
+    }
+
+    /// Asks, and notes what comes of it.
+    fn ask(
+        &mut self,
+        table: &mut LockTable,
+        owner: LockOwner,
+        target: &LockTarget,
+        mode: LockMode,
+        ticket: LockTicket,
+    ) -> Result<(), TestCaseError> {
+        let mut before = self.edges(table);
+        let asked = (owner, target.clone(), mode, ticket);
+        for (other, other_target, other_mode) in
+            self.held.iter().cloned().chain(self.waiting.iter().map(|(o, t, m, _)| (*o, t.clone(), *m)))
+        {
+            before[at(owner)][at(other)] |=
+                owner != other && mode.conflicts(other_mode) && overlap(target, &other_target);
+        }
+        close(&mut before);
+        // Who has a lock asks for nothing new, and passes nobody.
+        let has = table.holds(owner, target, mode);
+        let mut granted = Vec::new();
+        let outcome = table.request(owner, target, mode, ticket, &mut granted);
+        self.waiting.push(asked);
+        match outcome {
+            Granted if has => drop(self.waiting.pop()),
+            Granted => self.grant(&[ticket], &before)?,
+            Queued => {}
+        }
+        self.grant(&granted, &before)
+    }
+
+    /// Takes back a request.
+    fn give_up(&mut self, table: &mut LockTable, which: usize) -> Result<(), TestCaseError> {
+        let mut before = self.edges(table);
+        close(&mut before);
+        let (owner, target, _, ticket) = self.waiting.remove(which);
+        let mut granted = Vec::new();
+        prop_assert!(table.cancel(owner, &target, ticket, &mut granted));
+        self.grant(&granted, &before)
+    }
+
+    /// Ends an owner, whose requests were taken back.
+    fn end(&mut self, table: &mut LockTable, owner: LockOwner) -> Result<(), TestCaseError> {
+        while let Some(which) = self.waiting.iter().position(|waiting| waiting.0 == owner) {
+            self.give_up(table, which)?;
+            self.check(table)?;
+        }
+        let mut before = self.edges(table);
+        close(&mut before);
+        let targets: Vec<_> =
+            self.held.iter().filter(|held| held.0 == owner).map(|held| held.1.clone()).collect();
+        self.held.retain(|held| held.0 != owner);
+        let mut granted = Vec::new();
+        table.release(owner, targets.iter(), &mut granted);
+        self.grant(&granted, &before)
+    }
+
+    /// Owners that wait for each other in a cycle would do so with any order.
+    fn check_cycles(&self, table: &LockTable) -> Result<(), TestCaseError> {
+        let (mut held, mut all) = (self.held_edges(), self.edges(table));
+        close(&mut held);
+        close(&mut all);
+        for a in 0..OWNERS {
+            for b in 0..OWNERS {
+                prop_assert!(
+                    a == b || !(all[a][b] && all[b][a]) || (held[a][b] && held[b][a]),
+                    "{a} and {b} wait for each other because of the order of arrival: {self:?}"
+                );
+            }
+        }
+        Ok(())
     }
 
     /// No two conflicting locks are held; and whoever waits is blocked by a holder or by somebody who also waits.
@@ -190,7 +333,7 @@ impl Model {
             }
         }
         prop_assert_eq!(table.waiting_len(), self.waiting.len());
-        Ok(())
+        self.check_cycles(table)
     }
 }
 
@@ -203,9 +346,9 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (1..6_u64, 0..6_u8, 0..6_u8, prop::bool::weighted(0.25), any::<bool>())
+        6 => (1..OWNERS as u64, 0..6_u8, 0..6_u8, prop::bool::weighted(0.25), any::<bool>())
             .prop_map(|(owner, low, high, ranged, exclusive)| Step::Ask { owner, low, high, ranged, exclusive }),
-        3 => (1..6_u64).prop_map(|owner| Step::End { owner }),
+        3 => (1..OWNERS as u64).prop_map(|owner| Step::End { owner }),
         1 => (0..8_usize).prop_map(|which| Step::GiveUp { which }),
     ]
 }
@@ -218,7 +361,6 @@ proptest! {
         let mut table = LockTable::new();
         let mut model = Model::default();
         for (number, step) in steps.into_iter().enumerate() {
-            let mut granted = Vec::new();
             match step {
                 Step::Ask { owner, low, high, ranged, exclusive } => {
                     let owner = LockOwner(owner);
@@ -227,55 +369,24 @@ proptest! {
                     } else {
                         (key(low), if exclusive { Exclusive } else { Shared })
                     };
-                    let ticket = LockTicket(number as u64);
                     // A transaction that waits asks for nothing else at the same place.
                     if model.waiting.iter().any(|waiting| waiting.0 == owner && waiting.1 == target) {
                         continue;
                     }
-                    match table.request(owner, &target, mode, ticket) {
-                        Granted => model.held.push((owner, target, mode)),
-                        Queued => model.waiting.push((owner, target, mode, ticket)),
-                    }
+                    model.ask(&mut table, owner, &target, mode, LockTicket(number as u64))?;
                 }
-                Step::End { owner } => {
-                    let owner = LockOwner(owner);
-                    let waits: Vec<_> = model.waiting.iter().filter(|waiting| waiting.0 == owner).cloned().collect();
-                    for (owner, target, _, ticket) in waits {
-                        model.waiting.retain(|waiting| waiting.3 != ticket);
-                        prop_assert!(table.cancel(owner, &target, ticket, &mut granted));
-                        model.grant(&granted);
-                        granted.clear();
-                    }
-                    let targets: Vec<_> =
-                        model.held.iter().filter(|held| held.0 == owner).map(|held| held.1.clone()).collect();
-                    model.held.retain(|held| held.0 != owner);
-                    table.release(owner, targets.iter(), &mut granted);
-                    model.grant(&granted);
-                }
+                Step::End { owner } => model.end(&mut table, LockOwner(owner))?,
                 Step::GiveUp { which } => {
-                    if model.waiting.is_empty() {
-                        continue;
+                    if !model.waiting.is_empty() {
+                        model.give_up(&mut table, which % model.waiting.len())?;
                     }
-                    let (owner, target, _, ticket) = model.waiting.remove(which % model.waiting.len());
-                    prop_assert!(table.cancel(owner, &target, ticket, &mut granted));
-                    model.grant(&granted);
                 }
             }
             model.check(&table)?;
         }
         // When everybody ends, nobody is left waiting and nothing is left behind.
-        for owner in 1..6 {
-            let owner = LockOwner(owner);
-            let mut granted = Vec::new();
-            let waits: Vec<_> = model.waiting.iter().filter(|waiting| waiting.0 == owner).cloned().collect();
-            for (owner, target, _, ticket) in waits {
-                model.waiting.retain(|waiting| waiting.3 != ticket);
-                table.cancel(owner, &target, ticket, &mut granted);
-            }
-            let targets: Vec<_> = model.held.iter().filter(|held| held.0 == owner).map(|held| held.1.clone()).collect();
-            model.held.retain(|held| held.0 != owner);
-            table.release(owner, targets.iter(), &mut granted);
-            model.grant(&granted);
+        for owner in 1..OWNERS as u64 {
+            model.end(&mut table, LockOwner(owner))?;
             model.check(&table)?;
         }
         prop_assert!(table.is_empty());
@@ -293,7 +404,7 @@ fn an_exclusive_range_keeps_everybody_out_until_it_is_released() {
     let wants = [(&key, Shared), (&part, Shared), (&key, Exclusive)];
     for (at, (target, mode)) in wants.into_iter().enumerate() {
         let (owner, ticket) = (LockOwner(2 + at as u64), LockTicket(at as u64));
-        assert_eq!(locks.request(owner, target, mode, ticket), Queued);
+        assert_eq!(ask(&mut locks, owner, target, mode, ticket), Queued);
         let mut blockers = Vec::new();
         locks.blockers(owner, target, ticket, &mut blockers);
         assert!(blockers.contains(&LockOwner(1)), "{blockers:?}");
@@ -306,4 +417,74 @@ fn an_exclusive_range_keeps_everybody_out_until_it_is_released() {
     assert_eq!(granted.last(), Some(&LockTicket(2)));
     locks.release(LockOwner(4), std::iter::once(&key), &mut granted);
     assert!(locks.is_empty());
+}
+
+#[test]
+fn an_upgrade_passes_a_scan_that_waits_for_it_at_second_hand() {
+    let mut table = LockTable::new();
+    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(3), &range(3, 6), Shared, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Exclusive, LockTicket(4)), Granted);
+}
+
+#[test]
+fn a_scan_passes_a_writer_that_waits_for_a_key_it_has_read() {
+    let mut table = LockTable::new();
+    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(1), &range(3, 6), Shared, LockTicket(3)), Granted);
+}
+
+#[test]
+fn a_reader_passes_a_writer_when_a_third_needs_its_lock_and_keeps_the_writer_waiting() {
+    let mut table = LockTable::new();
+    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(5), Exclusive, LockTicket(2)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(3), &key(4), Exclusive, LockTicket(3)), Queued);
+    // Behind the writer, as long as nobody needs what it holds.
+    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Shared, LockTicket(4)), Queued);
+    let mut granted = Vec::new();
+    let outcome = table.request(LockOwner(1), &key(5), Shared, LockTicket(5), &mut granted);
+    assert_eq!((outcome, granted), (Queued, vec![LockTicket(4)]));
+    assert_eq!(release(&mut table, 2, &[key(4), key(5)]), vec![5]);
+    assert_eq!(release(&mut table, 1, &[key(4), key(5)]), vec![3]);
+    assert_eq!(release(&mut table, 3, &[key(4)]), Vec::<u64>::new());
+    assert!(table.is_empty());
+}
+
+#[test]
+fn who_holds_nothing_passes_nobody() {
+    let mut table = LockTable::new();
+    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(3), &range(3, 6), Shared, LockTicket(3)), Queued);
+    for (ticket, target, mode) in [(4, key(4), Shared), (5, key(5), Exclusive), (6, range(2, 5), Shared)] {
+        assert_eq!(ask(&mut table, LockOwner(ticket), &target, mode, LockTicket(ticket)), Queued);
+    }
+    // The holder of what they wait for does, and they come in their order behind it.
+    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Exclusive, LockTicket(7)), Granted);
+    assert_eq!(release(&mut table, 1, &[key(4)]), vec![2]);
+    assert_eq!(release(&mut table, 2, &[key(4)]), vec![4, 3, 6]);
+    assert_eq!(release(&mut table, 3, &[range(3, 6)]), vec![5]);
+}
+
+#[test]
+fn what_holds_only_after_a_broken_cycle_is_seen_to() {
+    let mut table = LockTable::new();
+    for (owner, held) in [(1, 1), (2, 2), (3, 3)] {
+        assert_eq!(ask(&mut table, LockOwner(owner), &key(held), Exclusive, LockTicket(owner)), Granted);
+    }
+    assert_eq!(ask(&mut table, LockOwner(3), &key(4), Shared, LockTicket(4)), Granted);
+    // One waits for the fourth key; two waits behind it for that, and for three; three waits for one.
+    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Exclusive, LockTicket(5)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Exclusive, LockTicket(6)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(3), &key(1), Exclusive, LockTicket(7)), Queued);
+    assert_eq!(ask(&mut table, LockOwner(1), &key(2), Exclusive, LockTicket(8)), Queued);
+    // Three gives way. One needs what two holds, so two is first.
+    let mut granted = Vec::new();
+    assert!(table.cancel(LockOwner(3), &key(1), LockTicket(7), &mut granted));
+    assert_eq!(granted, []);
+    assert_eq!(release(&mut table, 3, &[key(3), key(4)]), vec![6]);
+    assert_eq!(release(&mut table, 2, &[key(2), key(4)]), vec![8, 5]);
 }

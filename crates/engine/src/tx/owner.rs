@@ -139,8 +139,7 @@ impl LockWait<'_> {
     ) -> Result<Waited, Abort> {
         let shard = worker.shard();
         let ticket = shard.new_ticket();
-        let outcome =
-            shard.tables.borrow_mut().partition_mut(place).locks.request(owner, target, mode, ticket);
+        let outcome = shard.request_lock(worker, owner, place, mode, target, ticket);
         shard.stats.locks_entered.add(1);
         if outcome == LockOutcome::Granted {
             return Ok(Waited::Granted(held));

@@ -8,7 +8,7 @@ use atrapos::{Database, Schema, TableId, VerifyError, WorkerId};
 
 use crate::indexes::{ByCity, ByEmail, Orders, Users, family, users};
 use crate::isolation::by_hand::numbers;
-use crate::isolation::{anomalies, bank, hermitage, lists, waiting};
+use crate::isolation::{anomalies, bank, hermitage, lists, queues, waiting};
 use crate::support::{Engine, Random, open, show, two_tables};
 use crate::{crud, indexes};
 
@@ -67,6 +67,15 @@ fn locks_released_before_undo_are_caught() {
 #[test]
 fn shared_requests_that_pass_a_waiting_writer_are_caught() {
     caught(Bug::SharedPassesWaiter, waiting::items, waiting::fairness);
+}
+
+#[test]
+fn queue_order_that_does_not_yield_is_caught() {
+    let by_order: [Scenario; 3] =
+        [queues::upgrade_before_a_scan, queues::scan_before_a_writer, queues::reader_before_a_writer];
+    for schedule in by_order {
+        caught(Bug::QueueOrderKept, numbers, schedule);
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ pub(crate) mod by_hand;
 pub(crate) mod hermitage;
 pub(crate) mod history;
 pub(crate) mod lists;
+pub(crate) mod queues;
 pub(crate) mod waiting;
 
 use crate::support::{Engine, for_seeds};
