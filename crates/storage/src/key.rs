@@ -214,7 +214,7 @@ impl<const N: usize> Key for FixedStr<N> {
 
 /// Appends `bytes` with `00` written as `00 FF`, ended by `00 00`: a string sorts before every longer one it begins.
 #[inline]
-fn encode_delimited(bytes: &[u8], out: &mut KeyBuf) {
+pub fn encode_delimited(bytes: &[u8], out: &mut KeyBuf) {
     let mut rest = bytes;
     while let Some(zero) = rest.iter().position(|&byte| byte == 0) {
         out.extend_from_slice(&rest[..zero]);
@@ -225,8 +225,11 @@ fn encode_delimited(bytes: &[u8], out: &mut KeyBuf) {
     out.extend_from_slice(&[0, 0]);
 }
 
-/// Takes what [`encode_delimited`] wrote from the front of `input`.
-fn decode_delimited(input: &mut &[u8], wanted: &'static str) -> Result<Vec<u8>, KeyError> {
+/// Takes what [`encode_delimited`] wrote from the front of `input`, and moves `input` behind it.
+///
+/// # Errors
+/// When `input` does not begin with that; `wanted` says what it should be.
+pub fn decode_delimited(input: &mut &[u8], wanted: &'static str) -> Result<Vec<u8>, KeyError> {
     let mut bytes = Vec::new();
     let mut rest = *input;
     loop {

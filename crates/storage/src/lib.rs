@@ -19,7 +19,8 @@ mod testing;
 mod tree;
 
 pub use key::{
-    DisplayKey, INLINE_KEY_BYTES, Key, KeyBuf, KeyError, KeyPart, MAX_KEY_BYTES, prefix_successor,
+    DisplayKey, INLINE_KEY_BYTES, Key, KeyBuf, KeyError, KeyPart, MAX_KEY_BYTES, decode_delimited,
+    encode_delimited, prefix_successor,
 };
 pub use memory::{HeapMemory, Memory, OutOfMemory};
 pub use row::{Column, ColumnType, Field, FixedStr, FixedStrError, Row, RowError};
