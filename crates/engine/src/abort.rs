@@ -33,11 +33,13 @@ pub enum AbortReason {
     Corruption,
     /// The database is shutting down, or the worker that should have answered is gone.
     ShuttingDown,
-    /// The inbox of the worker was full.
+    /// The inbox of the worker was full, or more was committed there than the WAL could write meanwhile.
     Overloaded,
     /// The WAL could not be written: whether the transaction survives is known only when the database has been opened
     /// again, and nothing can be written until then.
     NotDurable,
+    /// The transaction has changed more than one record of the WAL is to hold.
+    TransactionTooLarge,
 }
 
 /// What the caller can do about an abort.
@@ -55,7 +57,7 @@ pub enum Advice {
 
 impl AbortReason {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [AbortReason; 14] = [
+    pub const ALL: [AbortReason; 15] = [
         AbortReason::User,
         AbortReason::DuplicateKey,
         AbortReason::ForeignKey,
@@ -70,6 +72,7 @@ impl AbortReason {
         AbortReason::ShuttingDown,
         AbortReason::Overloaded,
         AbortReason::NotDurable,
+        AbortReason::TransactionTooLarge,
     ];
 
     /// The reason's name in statistics and JSON.
@@ -90,6 +93,7 @@ impl AbortReason {
             AbortReason::ShuttingDown => "shutting-down",
             AbortReason::Overloaded => "overloaded",
             AbortReason::NotDurable => "not-durable",
+            AbortReason::TransactionTooLarge => "transaction-too-large",
         }
     }
 
@@ -105,7 +109,8 @@ impl AbortReason {
             | AbortReason::RowTooLarge
             | AbortReason::OutOfMemory
             | AbortReason::UnknownTable
-            | AbortReason::Misuse => Advice::FixInput,
+            | AbortReason::Misuse
+            | AbortReason::TransactionTooLarge => Advice::FixInput,
             AbortReason::ShuttingDown | AbortReason::NotDurable => Advice::Reopen,
             AbortReason::Panic | AbortReason::Corruption => Advice::Report,
         }

@@ -27,6 +27,7 @@ use crate::recording::{Brings, Nature};
 use crate::schema::{
     Catalog, CatalogTag, Table, TableId, TableMeta, TableRef, TreeKind, decode_key, decode_row,
 };
+use crate::wal::Redo;
 
 /// What to do at the data. Implemented by the operations of this crate only.
 pub trait Operation: Send + 'static {
@@ -110,7 +111,7 @@ pub struct Apply<'a> {
     pub(crate) undo: &'a mut UndoLog,
     pub(crate) scratch: &'a mut Vec<u8>,
     /// Where the redo of changes goes, when the database logs.
-    pub(crate) redo: Option<&'a mut Vec<u8>>,
+    pub(crate) redo: Option<&'a mut Redo>,
     pub(crate) followers: &'a mut Vec<Follower>,
     /// Whether the target may still shrink to what was really visited (it is not entered in the lock table yet).
     pub(crate) may_narrow: bool,
@@ -202,7 +203,7 @@ impl Apply<'_> {
             Ok(()) => {
                 self.undo.remember_absent(self.place, key);
                 if let Some(redo) = &mut self.redo {
-                    wal::push_put(redo, self.place.table.0, key, version, self.scratch);
+                    redo.push(|redo| wal::push_put(redo, self.place.table.0, key, version, self.scratch))?;
                 }
                 Ok(true)
             }
@@ -409,7 +410,8 @@ impl Apply<'_> {
         // If one of the next steps fails, a row that has not changed is put back, which changes nothing.
         self.undo.remember_row(self.place, key, old_version, row.bytes());
         if let Some(redo) = &mut self.redo {
-            wal::push_update(redo, self.place.table.0, key, version, row.bytes(), new);
+            let old = row.bytes();
+            redo.push(|redo| wal::push_update(redo, self.place.table.0, key, version, old, new))?;
         }
         if row.bytes().len() == new.len() {
             row.bytes_mut().copy_from_slice(new);
@@ -433,7 +435,7 @@ impl<T: Table> Operation for Delete<T> {
     type Output = Option<T::Row>;
 
     fn apply(self, at: &mut Apply<'_>) -> Result<Option<T::Row>, Abort> {
-        if !at.remove_to_scratch() {
+        if !at.remove_to_scratch()? {
             return Ok(None);
         }
         let row = decode_row::<T::Row>(at.scratch)?;
@@ -453,7 +455,7 @@ impl<T: Table> Operation for Delete<T> {
 
 impl Apply<'_> {
     /// Removes the row, leaving its bytes in `scratch`; false when there is none.
-    fn remove_to_scratch(&mut self) -> bool {
+    fn remove_to_scratch(&mut self) -> Result<bool, Abort> {
         let LockTarget::Key(key) = &*self.target else { unreachable!("deletions lock a key") };
         self.scratch.clear();
         let scratch = &mut *self.scratch;
@@ -461,14 +463,14 @@ impl Apply<'_> {
             scratch.extend_from_slice(row.bytes);
             row.version
         });
-        let Some(version) = removed else { return false };
+        let Some(version) = removed else { return Ok(false) };
         self.undo.remember_row(self.place, key, version, self.scratch);
         // The deletion takes a version too: what is inserted here later is newer than the deletion.
         let deleted = self.partition.next_version();
         if let Some(redo) = &mut self.redo {
-            wal::push_remove(redo, self.place.table.0, key, deleted);
+            redo.push(|redo| wal::push_remove(redo, self.place.table.0, key, deleted))?;
         }
-        true
+        Ok(true)
     }
 }
 
@@ -628,7 +630,7 @@ impl Operation for Follow {
                 if at.insert_scratch()? { Ok(()) } else { Err(at.refuse_duplicate()) }
             }
             Follow::RemoveEntry => {
-                if at.remove_to_scratch() {
+                if at.remove_to_scratch()? {
                     return Ok(());
                 }
                 Err(Abort::because(

@@ -19,7 +19,7 @@ use atrapos_storage::lock::{LockMode, LockOwner, LockTarget, LockTicket};
 use crate::partition::{Place, Tables};
 use crate::planted::{Bug, planted};
 use crate::schema::TableId;
-use crate::wal::Recent;
+use crate::wal::{Recent, Redo};
 
 /// One access: what is locked, or would be.
 #[derive(Debug)]
@@ -172,7 +172,7 @@ pub(crate) struct Branch {
     /// Scratch space in which rows are encoded.
     pub(crate) scratch: Vec<u8>,
     /// The redo of its changes, when the database logs. At the home, that of the other branches as well.
-    pub(crate) redo: Vec<u8>,
+    pub(crate) redo: Redo,
     /// Accesses of which the transaction's home, on another worker, has been told what they observed.
     pub(crate) told: usize,
     /// The newest epoch that was observed on data that has gone elsewhere.
@@ -191,6 +191,11 @@ pub(crate) struct Carried {
 }
 
 impl Branch {
+    /// A branch whose redo has at most so many bytes.
+    pub(crate) fn bounded(redo_bytes_max: usize) -> Branch {
+        Branch { redo: Redo::new(redo_bytes_max), ..Branch::default() }
+    }
+
     /// Notes that something of the transaction has gone on to `worker`.
     pub(crate) fn pass_to(&mut self, worker: WorkerId) {
         if !self.passed_to.contains(&worker) {

@@ -29,7 +29,7 @@ use crate::routing::Scheme;
 use crate::schema::{Catalog, Schema, SchemaError};
 use crate::shard::{Shard, ShardOptions};
 use crate::stats::EngineStats;
-use crate::wal::{Durability, Hardening, Wal};
+use crate::wal::{Durability, Hardening, TRANSACTION_REDO_BYTES_MAX, Wal, WalLimits};
 
 /// Why a database could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -182,6 +182,24 @@ impl Builder {
         self
     }
 
+    /// Bytes of redo that one transaction has at most (256 MiB by default, at most 512 MiB): about the keys and bytes it changes.
+    /// One that changes more is aborted ([`AbortReason::TransactionTooLarge`](crate::AbortReason::TransactionTooLarge)), since it
+    /// is one record of the WAL and kept in memory until it commits. Of no effect on a database [in memory](Builder::in_memory).
+    #[must_use]
+    pub fn transaction_redo_bytes(mut self, bytes: usize) -> Builder {
+        self.policy.limits.transaction_redo_bytes = bytes;
+        self
+    }
+
+    /// Bytes of committed transactions that wait to be written to the WAL at most (1 GiB by default, shared evenly by the
+    /// workers); as much again may be being written. A transaction that finds no room waits until there is, and runs
+    /// again: a device that stands still stops transactions, not the process for want of memory.
+    #[must_use]
+    pub fn wal_buffer_bytes(mut self, bytes: usize) -> Builder {
+        self.policy.limits.buffer_bytes = bytes;
+        self
+    }
+
     /// The files the database is kept in: those of the operating system by default, or a model of them.
     #[must_use]
     pub fn files(mut self, files: Arc<dyn FileSystem>) -> Builder {
@@ -247,6 +265,7 @@ impl Builder {
                     .to_owned(),
             ));
         }
+        check_limits(self.policy.limits)?;
         if let Some(adaptation) = &self.adaptation {
             adaptation.check()?;
         }
@@ -373,6 +392,25 @@ fn check_workers(workers: usize) -> Result<(), OpenError> {
     }
 }
 
+fn check_limits(limits: WalLimits) -> Result<(), OpenError> {
+    let refuse = |why: String| Err(OpenError::Setting(why));
+    match limits {
+        WalLimits { transaction_redo_bytes: 0, .. } => {
+            refuse("transactions of zero bytes of redo change nothing; allow at least 1".to_owned())
+        }
+        WalLimits { transaction_redo_bytes: bytes, .. } if bytes > TRANSACTION_REDO_BYTES_MAX => {
+            refuse(format!(
+                "transactions of {bytes} bytes of redo do not fit a frame of the WAL; allow at most \
+             {TRANSACTION_REDO_BYTES_MAX}"
+            ))
+        }
+        WalLimits { buffer_bytes: 0, .. } => {
+            refuse("a WAL buffer of zero bytes takes no transaction; use at least 1".to_owned())
+        }
+        _ => Ok(()),
+    }
+}
+
 /// How long a lock request waits before its transaction looks for a deadlock.
 const DEADLOCK_CHECK_AFTER: Duration = Duration::from_millis(1);
 
@@ -397,7 +435,13 @@ pub(crate) fn new_shard(
         TableShard { partitions: partitions.collect(), scheme: family }
     });
     let tables = Tables { shards: shards.collect() };
-    let options = ShardOptions { deadlock_check_after: clock.ticks(DEADLOCK_CHECK_AFTER) };
+    let options = ShardOptions {
+        deadlock_check_after: clock.ticks(DEADLOCK_CHECK_AFTER),
+        transaction_redo_bytes: wal
+            .as_ref()
+            .map_or(WalLimits::default(), |wal| wal.limits)
+            .transaction_redo_bytes,
+    };
     let hardening = wal.filter(|wal| wal.logs()).map(|wal| {
         let max_loss = match wal.durability {
             Durability::Relaxed { max_loss_ms } => Some(clock.ticks(Duration::from_millis(max_loss_ms))),

@@ -31,7 +31,7 @@ use crate::recovery::{Plan, RecoveryProgress, RecoveryReport};
 use crate::routing::Scheme;
 use crate::shard::Shard;
 use crate::wal::flusher::Flusher;
-use crate::wal::{Durability, Wal};
+use crate::wal::{Durability, Wal, WalLimits};
 
 /// When checkpoints are made besides those that are asked for, and how the WAL is cut.
 #[derive(Clone, Debug)]
@@ -42,6 +42,7 @@ pub(crate) struct Policy {
     /// Time after which a checkpoint is made if there was any change.
     pub(crate) checkpoint_every: Option<Duration>,
     pub(crate) segment_bytes: u64,
+    pub(crate) limits: WalLimits,
 }
 
 impl Default for Policy {
@@ -51,6 +52,7 @@ impl Default for Policy {
             checkpoint_wal_bytes: 1 << 30,
             checkpoint_every: None,
             segment_bytes: StreamOptions::default().segment_bytes,
+            limits: WalLimits::default(),
         }
     }
 }
@@ -132,7 +134,7 @@ impl Opened {
 
     /// The state that the workers of the new incarnation share.
     pub(crate) fn wal(&self, stream_of: Vec<usize>) -> Arc<Wal> {
-        Wal::new(self.policy.durability, self.plan.next_epoch, stream_of)
+        Wal::new(self.policy.durability, self.plan.next_epoch, stream_of, self.policy.limits)
     }
 
     /// Fills the trees of the workers, which have been started, and begins the new incarnation.

@@ -1,4 +1,5 @@
-//! Running procedures: on the worker at hand, on the home worker from elsewhere, again after a deadlock.
+//! Running procedures: on the worker at hand, on the home worker from elsewhere, again after a deadlock or when there was no
+//! room for their records.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -57,6 +58,12 @@ async fn run_again<R>(
         worker.shard().stats.retried.add(1);
         // Those it gave way to go first.
         yield_once(worker).await;
+        if abort.reason() == AbortReason::Overloaded
+            && let Some(hardening) = &worker.shard().hardening
+        {
+            // It holds nothing meanwhile, and others go on.
+            hardening.wait_for_room(worker).await?;
+        }
         let scope = Scope::begin(worker);
         scope.core().age.set(age);
         match attempt(scope, procedure, None).await {

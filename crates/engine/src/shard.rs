@@ -73,6 +73,8 @@ pub(crate) struct Shard {
 pub(crate) struct ShardOptions {
     /// How long a lock request waits before its transaction looks for a deadlock.
     pub(crate) deadlock_check_after: Ticks,
+    /// Redo of one transaction, at most.
+    pub(crate) transaction_redo_bytes: usize,
 }
 
 /// Recycled states kept per worker; more in flight than this only costs allocations.
@@ -114,7 +116,8 @@ impl Shard {
 
     #[inline(always)]
     pub(crate) fn take_core(&self) -> Rc<TxCore> {
-        self.cores.borrow_mut().pop().unwrap_or_default()
+        let recycled = self.cores.borrow_mut().pop();
+        recycled.unwrap_or_else(|| Rc::new(TxCore::bounded(self.options.transaction_redo_bytes)))
     }
 
     #[inline(always)]
@@ -129,7 +132,10 @@ impl Shard {
     fn visitor(&self, owner: LockOwner) -> Rc<RefCell<Branch>> {
         let mut visitors = self.visitors.borrow_mut();
         let branch = visitors.entry(owner).or_insert_with(|| {
-            let branch = self.branches.borrow_mut().pop().unwrap_or_default();
+            let recycled = self.branches.borrow_mut().pop();
+            let branch = recycled.unwrap_or_else(|| {
+                Rc::new(RefCell::new(Branch::bounded(self.options.transaction_redo_bytes)))
+            });
             // Its transaction is suspended by definition: what it touches is locked at once.
             {
                 let mut branch = branch.borrow_mut();

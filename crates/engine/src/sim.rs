@@ -30,7 +30,7 @@ use crate::schema::{Catalog, Index, IndexRef, Schema, SchemaError, Table, TableR
 use crate::shard::Shard;
 use crate::stats::{EngineStats, Statistics};
 use crate::wal::flusher::Flusher;
-use crate::wal::{Durability, Wal};
+use crate::wal::{Durability, Wal, WalLimits};
 
 /// A database whose workers all run on the caller's thread, one pseudo-randomly chosen step at a time.
 pub struct Simulation {
@@ -87,7 +87,7 @@ impl SimulatedWal {
         let (directory, manifest) =
             Directory::create(Arc::clone(&files), path, schema.clone(), streams as u16)?;
         let stream_of = (0..workers).map(|worker| worker % streams).collect();
-        let wal = Wal::new(Durability::Synchronous, manifest.first_epoch, stream_of);
+        let wal = Wal::new(Durability::Synchronous, manifest.first_epoch, stream_of, WalLimits::default());
         let flushers = (0..streams).map(|stream| {
             let writer = StreamWriter::create(
                 Arc::clone(&files),

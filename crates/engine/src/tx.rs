@@ -201,11 +201,12 @@ impl<'w> Tx<'w> {
         let result = match returned {
             Ok((result, effects)) => {
                 self.core.followers.borrow_mut().extend(effects.followers);
+                let mut logged = Ok(());
                 if !effects.redo.is_empty() && !planted(Bug::RedoElsewhereLost) {
-                    self.core.home.borrow_mut().redo.extend_from_slice(&effects.redo);
+                    logged = self.core.home.borrow_mut().redo.take_in(&effects.redo);
                 }
                 self.core.observed.set(self.core.observed.get().max(effects.observed));
-                result
+                logged.and(result)
             }
             Err(Lost) => Err(Abort::shutting_down()),
         };

@@ -7,11 +7,14 @@
 //!   home worker stamps the redo with the current *epoch* and appends it to the worker's own [`CommitBuffer`]. So a
 //!   transaction is in one record, in one place, and atomic by construction; nothing central is written.
 //! - **Streams.** The workers of one island share a *stream* of segment files, written by the island's flusher
-//!   ([`flusher`]): it takes what its workers' buffers hold, writes it as one frame, and syncs.
+//!   ([`flusher`]): it takes what its workers' buffers hold, writes it as a frame (as several, when it is very much), and
+//!   syncs.
 //! - **Epochs.** The epoch is one number that everybody reads and only flushers (and checkpoints) advance. A flusher *seals*
 //!   an epoch: it advances the number and then takes every buffer. An epoch is *durable* when every stream has sealed it
 //!   and synced what it held. Nothing advances by a timer: a flusher goes round when there is something to make durable,
 //!   as fast as its device when somebody has nothing else to do, and sleeps otherwise ([`flusher`]).
+//! - **Bounds.** A transaction's redo, and what waits in the buffers, have bounds ([`redo`], [`buffer`]): a device that stands
+//!   still stops transactions and costs no memory beyond.
 //! - **Acknowledgement.** A transaction is told to its caller when the newest epoch it depends on is durable: its own, if it
 //!   wrote; otherwise the newest epoch of what it *observed* ([`recent`]), if that is not durable yet. What waits is a task
 //!   of the worker ([`harden`]); the worker goes on with others. Locks are released before: whoever reads what is
@@ -36,6 +39,7 @@ mod buffer;
 pub(crate) mod flusher;
 mod harden;
 mod recent;
+mod redo;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -43,9 +47,10 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Parker, WorkerId};
 
-pub(crate) use buffer::CommitBuffer;
+pub(crate) use buffer::{Appended, CommitBuffer, Full};
 pub(crate) use harden::Hardening;
 pub(crate) use recent::Recent;
+pub(crate) use redo::{Redo, TRANSACTION_REDO_BYTES, TRANSACTION_REDO_BYTES_MAX};
 
 use crate::abort::{Abort, AbortReason};
 use crate::planted::{Bug, planted};
@@ -59,13 +64,29 @@ pub enum Durability {
     /// At once. A crash may lose what was committed in the last `max_loss_ms` milliseconds, and never the middle of it: what
     /// remains is a state the database was in. A round of syncs begins every quarter of that time; when the device takes
     /// longer than the rest, nobody is told any more until it has caught up, as under
-    /// [`Synchronous`](Durability::Synchronous), but what was told before the device stalled can be older.
+    /// [`Synchronous`](Durability::Synchronous), but what was told before the device stalled can be older. What waits
+    /// meanwhile takes no more memory than [`Builder::wal_buffer_bytes`](crate::Builder::wal_buffer_bytes) allows.
     Relaxed {
         /// Milliseconds of committed transactions that a crash may lose.
         max_loss_ms: u64,
     },
     /// At once, and nothing is written: only checkpoints survive.
     None,
+}
+
+/// How much is kept in memory on the way to the WAL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WalLimits {
+    /// Bytes of redo that one transaction has at most.
+    pub(crate) transaction_redo_bytes: usize,
+    /// Bytes of committed transactions that wait to be written at most, over all workers.
+    pub(crate) buffer_bytes: usize,
+}
+
+impl Default for WalLimits {
+    fn default() -> WalLimits {
+        WalLimits { transaction_redo_bytes: TRANSACTION_REDO_BYTES, buffer_bytes: 1 << 30 }
+    }
 }
 
 /// What one flusher shows to the others.
@@ -80,6 +101,8 @@ pub(crate) struct StreamState {
     pause: Parker,
     /// A worker has nothing left to do but to wait for the next round.
     hurry: AtomicBool,
+    /// The buffer of a worker is filling up: the next round is not to wait.
+    filling: AtomicBool,
     /// The workers whose records it writes.
     workers: Vec<WorkerId>,
     /// Segments that have sealed only older epochs may go (a checkpoint has replaced them).
@@ -113,6 +136,7 @@ pub(crate) struct Wal {
     /// For threads that wait for an epoch.
     rounds: (Mutex<()>, Condvar),
     pub(crate) durability: Durability,
+    pub(crate) limits: WalLimits,
 }
 
 /// A number on a cache line of its own.
@@ -122,7 +146,14 @@ struct Line(AtomicU64);
 
 impl Wal {
     /// The shared state of a WAL whose first epoch is `first`; `stream_of` tells the stream of each worker.
-    pub(crate) fn new(durability: Durability, first: Epoch, stream_of: Vec<usize>) -> Arc<Wal> {
+    pub(crate) fn new(
+        durability: Durability,
+        first: Epoch,
+        stream_of: Vec<usize>,
+        limits: WalLimits,
+    ) -> Arc<Wal> {
+        // Each worker has its share, so that a commit looks at its own buffer only.
+        let share = limits.buffer_bytes / stream_of.len().max(1);
         let streams = stream_of.iter().max().map_or(1, |last| last + 1);
         let sealed = first.0 - 1;
         let state = |stream: usize| StreamState {
@@ -130,6 +161,7 @@ impl Wal {
             parker: Parker::new(),
             pause: Parker::new(),
             hurry: AtomicBool::new(false),
+            filling: AtomicBool::new(false),
             workers: (0..stream_of.len())
                 .filter(|worker| stream_of[*worker] == stream)
                 .map(|worker| WorkerId(worker as u16))
@@ -143,7 +175,7 @@ impl Wal {
             durable: Line(AtomicU64::new(sealed)),
             wanted: Line(AtomicU64::new(0)),
             streams: (0..streams).map(state).collect(),
-            buffers: stream_of.iter().map(|_| CommitBuffer::default()).collect(),
+            buffers: stream_of.iter().map(|_| CommitBuffer::new(share)).collect(),
             stream_of,
             failed: AtomicBool::new(false),
             failure: OnceLock::new(),
@@ -152,6 +184,7 @@ impl Wal {
             checkpoint_at: AtomicU64::new(u64::MAX),
             rounds: Default::default(),
             durability,
+            limits,
         })
     }
 
@@ -161,9 +194,24 @@ impl Wal {
         self.durability != Durability::None
     }
 
-    /// Appends the record of a transaction that commits now on `worker`. Returns its epoch.
-    pub(crate) fn commit(&self, worker: WorkerId, changes: &[u8]) -> Epoch {
-        self.buffers[worker.index()].append(&self.epoch.0, changes)
+    /// Appends the record of a transaction that commits now on `worker`. Returns its epoch; when the buffer is full, that of
+    /// the newest record in it: there is room when that is durable.
+    #[inline]
+    pub(crate) fn commit(&self, worker: WorkerId, changes: &[u8]) -> Result<Epoch, Full> {
+        let appended = self.buffers[worker.index()].append(&self.epoch.0, changes);
+        if !matches!(appended, Ok(Appended { is_filling: false, .. })) {
+            self.fills_up(worker);
+        }
+        appended.map(|appended| appended.epoch)
+    }
+
+    /// Tells the flusher of a worker that its next round is not to wait.
+    #[cold]
+    fn fills_up(&self, worker: WorkerId) {
+        let stream = &self.streams[self.stream_of[worker.index()]];
+        stream.filling.store(true, Ordering::SeqCst);
+        stream.parker.wake();
+        stream.pause.wake();
     }
 
     /// The present epoch.
@@ -272,6 +320,20 @@ impl Wal {
             AbortReason::NotDurable,
             format!(
                 "{why}; no write is accepted any more and nothing is reported as committed: find the cause and open the database again"
+            ),
+        )
+    }
+
+    /// What a caller is told whose transaction would be more than may wait to be written.
+    #[cold]
+    pub(crate) fn overload(&self) -> Abort {
+        Abort::explained(
+            AbortReason::Overloaded,
+            format!(
+                "more is committed than the device of the WAL takes, and the worker's share of the {} bytes that may wait \
+                 for it is full; try again later, find out why the device is slow, or allow more with \
+                 Builder::wal_buffer_bytes",
+                self.limits.buffer_bytes
             ),
         )
     }

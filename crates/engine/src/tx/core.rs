@@ -52,6 +52,11 @@ pub(crate) struct TxCore {
 }
 
 impl TxCore {
+    /// The state of a transaction whose redo has at most so many bytes.
+    pub(crate) fn bounded(redo_bytes_max: usize) -> TxCore {
+        TxCore { home: RefCell::new(Branch::bounded(redo_bytes_max)), ..TxCore::default() }
+    }
+
     #[inline]
     pub(crate) fn owner(&self) -> LockOwner {
         LockOwner(self.owner.get())
@@ -274,9 +279,10 @@ impl Hardening {
         if self.wal.is_failed() {
             return Err(self.wal.refusal());
         }
-        let epoch = self.commit(worker, &home.redo);
-        core.trace
-            .event(worker, Stage::Log, || format!("{} bytes of redo, in epoch {}", home.redo.len(), epoch.0));
+        let epoch = self.commit(worker, home.redo.bytes())?;
+        core.trace.event(worker, Stage::Log, || {
+            format!("{} bytes of redo, in epoch {}", home.redo.bytes().len(), epoch.0)
+        });
         core.trace
             .event(worker, Stage::Harden, || format!("its caller is told when epoch {} is durable", epoch.0));
         home.note_changes(&mut self.recent.borrow_mut(), epoch);

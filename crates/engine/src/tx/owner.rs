@@ -209,7 +209,7 @@ impl Effects {
                 let observed =
                     branch.observed_since(branch.told, &hardening.recent.borrow()).max(branch.observed);
                 branch.told = branch.held.len();
-                Effects { followers, redo: std::mem::take(&mut branch.redo), observed }
+                Effects { followers, redo: branch.redo.take(), observed }
             }
             // At the transaction's own home everything is there already.
             _ => Effects { followers, ..Effects::default() },
@@ -376,9 +376,8 @@ async fn run_visiting<O: Operation>(
             let (result, effects) = call.await.map_err(|Lost| Abort::shutting_down())?;
             followers.borrow_mut().extend(effects.followers);
             let mut branch = branch.borrow_mut();
-            branch.redo.extend_from_slice(&effects.redo);
             branch.observed = branch.observed.max(effects.observed);
-            return result;
+            return branch.redo.take_in(&effects.redo).and(result);
         }
         match queue_and_run(worker, owner, branch, place, action, followers).await {
             Ran::Done(done) => return done,

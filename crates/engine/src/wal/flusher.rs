@@ -105,6 +105,7 @@ impl Flusher {
         let state = &wal.streams[self.stream];
         // Whatever is appended after this has a newer epoch than the one being sealed (invariant 1).
         let sealed = wal.epoch.0.fetch_add(1, Ordering::SeqCst);
+        state.filling.store(false, Ordering::SeqCst);
         if wal.streams.len() > 1 && self.has_records() {
             // An epoch is durable when all streams have sealed it: the others have to, even with nothing to write. Said
             // before the records are taken: at any time they are in a buffer or their epoch is wanted, or durable.
@@ -182,7 +183,8 @@ impl Flusher {
     /// begin before [`DISTANCE`] times the time a round takes (on a slow device less) has passed since the last one began;
     /// unless a worker has nothing left to do but to wait for it. And then not at once either: those who have just been
     /// told come back with their next transactions, and would be late for it by a moment and have to wait for the one after
-    /// ([`GAP`]). Under relaxed durability nobody waits, and the distance follows from the bound.
+    /// ([`GAP`]). Under relaxed durability nobody waits, and the distance follows from the bound. A buffer that is half full
+    /// ends the distance in any case.
     fn keep_distance(&self, began: Ticks, ended: Ticks) {
         let (wal, state) = (&self.wal, &self.wal.streams[self.stream]);
         let round = ended.since(began).0;
@@ -202,6 +204,7 @@ impl Flusher {
         let urgent = || {
             wal.closing.load(Ordering::SeqCst)
                 || wal.is_failed()
+                || state.filling.load(Ordering::SeqCst)
                 || state.sealed.load(Ordering::Relaxed) < wal.wanted.0.load(Ordering::SeqCst)
         };
         // It may be woken for no reason: the time that is left counts.
@@ -255,6 +258,7 @@ mod tests {
     use atrapos_durability::file::{FileSystem, ModelFiles};
     use atrapos_durability::wal::{Incarnation, StreamId, StreamOptions};
 
+    use super::super::WalLimits;
     use super::*;
 
     /// A WAL of streams with one worker each, and their flushers.
@@ -262,7 +266,7 @@ mod tests {
         let files: Arc<dyn FileSystem> = Arc::new(ModelFiles::new());
         let dir = Path::new("db");
         files.create_dir(dir).unwrap();
-        let wal = Wal::new(durability, Epoch(1), (0..streams).collect());
+        let wal = Wal::new(durability, Epoch(1), (0..streams).collect(), WalLimits::default());
         let flusher = |stream: usize| {
             let (files, stream_id) = (Arc::clone(&files), StreamId(stream as u16));
             let options = StreamOptions::of_segments(4 << 10);
@@ -277,7 +281,7 @@ mod tests {
     /// Returns whether everything is durable then.
     fn all_is_durable(committed: &[usize], order: &[usize]) -> bool {
         let (wal, mut flushers) = wal(order.len(), Durability::Relaxed { max_loss_ms: 10_000 });
-        let newest = committed.iter().map(|worker| wal.commit(WorkerId(*worker as u16), b"")).max();
+        let newest = committed.iter().map(|worker| wal.commit(WorkerId(*worker as u16), b"").unwrap()).max();
         wal.close();
         for stream in order {
             while flushers[*stream].round() != Round::Ended {}

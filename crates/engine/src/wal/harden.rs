@@ -9,7 +9,7 @@ use std::task::Poll;
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{TaskId, Ticks};
 
-use super::{Recent, Wal};
+use super::{Full, Recent, Wal};
 use crate::abort::Abort;
 use crate::planted::{Bug, planted};
 use crate::shard::EngineWorker;
@@ -25,6 +25,8 @@ pub(crate) struct Hardening {
     dirty: Cell<bool>,
     /// For each epoch in which something was committed here that may not be durable yet: when that began.
     began: RefCell<VecDeque<(u64, Ticks)>>,
+    /// The epoch that has to be durable for there to be room where a commit was refused last.
+    full_until: Cell<u64>,
     /// Under relaxed durability: the bound.
     max_loss: Option<Ticks>,
     /// What this worker's partitions hold that is not durable yet.
@@ -39,14 +41,15 @@ impl Hardening {
             spare: RefCell::default(),
             dirty: Cell::new(false),
             began: RefCell::default(),
+            full_until: Cell::new(0),
             max_loss,
             recent: RefCell::new(Recent::new(tables)),
         }
     }
 
     /// Appends the record of a transaction that commits. Returns its epoch.
-    pub(crate) fn commit(&self, worker: &EngineWorker, changes: &[u8]) -> Epoch {
-        let epoch = self.wal.commit(worker.id(), changes);
+    pub(crate) fn commit(&self, worker: &EngineWorker, changes: &[u8]) -> Result<Epoch, Abort> {
+        let epoch = self.wal.commit(worker.id(), changes).map_err(|full| self.refuse(full))?;
         self.dirty.set(true);
         if self.max_loss.is_some() {
             let mut began = self.began.borrow_mut();
@@ -54,7 +57,18 @@ impl Hardening {
                 began.push_back((epoch.0, worker.step_time()));
             }
         }
-        epoch
+        Ok(epoch)
+    }
+
+    #[cold]
+    fn refuse(&self, full: Full) -> Abort {
+        self.full_until.set(full.newest.0);
+        self.wal.overload()
+    }
+
+    /// Waits until there is room again where a commit was refused last.
+    pub(crate) async fn wait_for_room(&self, worker: &EngineWorker) -> Result<(), Abort> {
+        self.wait_until_durable(worker, self.full_until.get()).await
     }
 
     /// Whether `needs` is durable already.
@@ -83,6 +97,10 @@ impl Hardening {
         if self.may_tell(worker, needs) {
             return Ok(());
         }
+        self.wait_until_durable(worker, needs).await
+    }
+
+    async fn wait_until_durable(&self, worker: &EngineWorker, needs: u64) -> Result<(), Abort> {
         let mut registered = false;
         poll_fn(|_| {
             if self.is_durable(needs) {

@@ -3,6 +3,8 @@
 
 mod crash;
 mod failures;
+pub(crate) mod hooked;
+mod limits;
 pub(crate) mod notes;
 #[cfg(debug_assertions)]
 mod planted;
