@@ -5,6 +5,7 @@ mod directories;
 mod experiment;
 mod explain;
 mod plan;
+mod registry;
 mod results;
 mod support;
 mod torture;
