@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod directories;
+mod documents;
 mod experiment;
 mod explain;
 mod plan;
