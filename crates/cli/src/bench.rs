@@ -1,13 +1,10 @@
-//! `atrapos bench tatp` and its like: load, run, audit, report.
+//! `atrapos bench` of a workload, whichever it is: load, run, audit, report.
 //!
-//! Owns: the order of things: where the database is made, when it goes, and what is done with it in between. Never: measures anything itself (the driver does) or formats it (the table and JSON do).
+//! Owns: the order of things: where the database is made, when it goes, and what is done with it in between. Never: measures
+//! anything itself (the driver does), formats it (the table and JSON do), or knows one workload from another.
 //!
 //! Everything that can be refused is refused before the database is loaded; what was measured is reported even when the
 //! audit fails.
-
-pub(crate) mod smallbank;
-pub(crate) mod tpcb;
-pub(crate) mod ycsb;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,19 +12,14 @@ use std::time::{Duration, Instant};
 
 use atrapos::{AdaptationEvent, Database, Durability, LoadProgress};
 use atrapos_adapt::ClassFlow;
-use atrapos_harness::driver::{self, Clients, Progress, RunOptions, RunResult};
-use atrapos_harness::flows;
+use atrapos_harness::driver::{Clients, Progress, RunOptions, RunResult};
+use atrapos_harness::registry::{AnyWorkload, Configured};
 use atrapos_topology::Machine;
-use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
-use atrapos_workloads::tatp::Tatp;
-use atrapos_workloads::tatp::parameters::Mix;
-use atrapos_workloads::tpcc::parameters::{Class, Mix as TpccMix, Remote};
-use atrapos_workloads::tpcc::terminal::Deliveries;
-use atrapos_workloads::tpcc::{Tpcc, TpccConfig, terminals_per_worker};
-use atrapos_workloads::{AuditReport, ClassId, KeyChoice, Ledger, Workload};
+use atrapos_workloads::registry::{Choice, Common};
+use atrapos_workloads::{AuditReport, ClassId, Ledger};
 use serde_json::{Value, json};
 
-use crate::args::{DeliveryArg, KeysArg, KindArg, MicroArgs, RunArgs, TatpArgs, TpccArgs};
+use crate::args::{RunArgs, WorkloadBench};
 use crate::checkpoints::{Checkpoints, while_measuring};
 use crate::config::{self, RunConfig};
 use crate::error::CliError;
@@ -112,110 +104,6 @@ impl BenchReport {
     }
 }
 
-/// `atrapos bench tatp`.
-pub(crate) fn tatp(args: &TatpArgs) -> Result<(), CliError> {
-    let mix: Mix = args.mix.parse().map_err(CliError::bad_input)?;
-    let choice = match args.keys {
-        KeysArg::Uniform => KeyChoice::Uniform,
-        KeysArg::Nurand => KeyChoice::NonUniform,
-    };
-    let workload =
-        Tatp::new(args.subscribers, mix, choice, args.run.common.seed).map_err(CliError::bad_input)?;
-    let keys = match args.keys {
-        KeysArg::Uniform => "uniform",
-        KeysArg::Nurand => "nurand",
-    };
-    let config = RunConfig::of(&args.run)?;
-    let title = format!("{} subscribers, mix {mix}, keys {keys}", table::count(args.subscribers));
-    let settings = json!({ "subscribers": args.subscribers, "mix": mix.to_string(), "keys": keys });
-    run(("tatp", None), &workload, &args.run, config, title, settings)
-}
-
-/// `atrapos bench tpcc`.
-pub(crate) fn tpcc(args: &TpccArgs) -> Result<(), CliError> {
-    let mix: TpccMix = args.mix.parse().map_err(CliError::bad_input)?;
-    let remote = Remote {
-        payments: args.remote.or(args.remote_payment).unwrap_or(Remote::STANDARD.payments),
-        lines: args.remote.or(args.remote_lines).unwrap_or(Remote::STANDARD.lines),
-    };
-    let deliveries = match args.delivery {
-        DeliveryArg::Interactive => Deliveries::Interactive,
-        DeliveryArg::Deferred => Deliveries::Deferred,
-    };
-    let workload = Tpcc::new(TpccConfig {
-        warehouses: args.warehouses,
-        items: args.items,
-        customers: args.customers,
-        mix,
-        remote,
-        deliveries,
-        think: args.think,
-        seed: args.run.common.seed,
-    })
-    .map_err(CliError::bad_input)?;
-    let mut config = RunConfig::of(&args.run)?;
-    if args.think && !config.clients_given {
-        config.clients = config::sessions_per_worker(terminals_per_worker(args.warehouses, config.workers))?;
-        config.clients_given = true;
-    }
-    let title = format!(
-        "{} warehouses, mix {mix}, {}% remote payments, {}% remote lines, {} deliveries{}",
-        table::count(args.warehouses),
-        100.0 * remote.payments,
-        100.0 * remote.lines,
-        deliveries.name(),
-        if args.think { ", think times" } else { "" },
-    );
-    let settings = json!({
-        "warehouses": args.warehouses,
-        "items": args.items,
-        "customers": args.customers,
-        "mix": mix.to_string(),
-        "remote_payment": remote.payments,
-        "remote_lines": remote.lines,
-        "delivery": deliveries.name(),
-        "think": args.think,
-    });
-    run(("tpcc", Some(Class::NewOrder.id())), &workload, &args.run, config, title, settings)
-}
-
-/// `atrapos bench micro`.
-pub(crate) fn micro(args: &MicroArgs) -> Result<(), CliError> {
-    let config = RunConfig::of(&args.run)?;
-    let kind = match args.kind {
-        KindArg::Read => Kind::Read,
-        KindArg::Update => Kind::Update,
-    };
-    let workload = Micro::new(MicroConfig {
-        sites: config.workers,
-        rows_per_site: args.rows_per_site,
-        rows_per_transaction: args.rows,
-        kind,
-        multisite: args.multisite,
-        zipf: args.zipf,
-        seed: args.run.common.seed,
-    })
-    .map_err(CliError::bad_input)?;
-    let title = format!(
-        "{} of {} rows, {} sites of {} rows, {}% multisite, Zipf {}",
-        kind.name(),
-        args.rows,
-        config.workers,
-        table::count(args.rows_per_site),
-        args.multisite * 100.0,
-        args.zipf,
-    );
-    let settings = json!({
-        "kind": kind.name(),
-        "rows": args.rows,
-        "rows_per_site": args.rows_per_site,
-        "sites": config.workers,
-        "multisite": args.multisite,
-        "zipf": args.zipf,
-    });
-    run(("micro", None), &workload, &args.run, config, title, settings)
-}
-
 /// The settings in a result: those of the workload and those all benchmarks have.
 fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig) -> Value {
     let sessions = match config.clients {
@@ -251,14 +139,25 @@ fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig
     all
 }
 
-/// Loads, runs, audits and reports a benchmark, given by its name and the class that is to be reported per minute.
-fn run<W: Workload>(
-    (benchmark, per_minute): (&'static str, Option<ClassId>),
-    workload: &W,
+/// `atrapos bench` of a workload.
+pub(crate) fn workload(bench: &WorkloadBench) -> Result<(), CliError> {
+    let mut config = RunConfig::of(&bench.run)?;
+    let common = Common { workers: config.workers, seed: config.seed };
+    let Configured { name, choice, workload } = bench.given.configure(common).map_err(CliError::bad_input)?;
+    if let (Some(sessions), false) = (choice.sessions_per_worker, config.clients_given) {
+        config.clients = config::sessions_per_worker(sessions)?;
+        config.clients_given = true;
+    }
+    run(name, choice, &*workload, &bench.run, config)
+}
+
+/// Loads, runs, audits and reports a workload.
+fn run(
+    benchmark: &'static str,
+    choice: Choice,
+    workload: &dyn AnyWorkload,
     args: &RunArgs,
     mut config: RunConfig,
-    title: String,
-    settings: Value,
 ) -> Result<(), CliError> {
     if let Some(available) = machine::available_memory_bytes() {
         workload.check_memory(available).map_err(CliError::bad_input)?;
@@ -298,9 +197,9 @@ fn run<W: Workload>(
     let (runs, audit) = measure(workload, &db, &config)?;
     let report = BenchReport {
         benchmark,
-        per_minute,
-        title,
-        config: complete(settings, benchmark, args, &config),
+        per_minute: choice.per_minute,
+        title: choice.title,
+        config: complete(choice.settings, benchmark, args, &config),
         machine,
         load,
         device_sync_us: store.as_ref().map(|store| store.device_sync_us),
@@ -330,14 +229,14 @@ fn run<W: Workload>(
 }
 
 /// What the database has observed, as `atrapos plan` reads it, with the flow graphs of the classes that ran.
-fn recorded<W: Workload>(
-    workload: &W,
+fn recorded(
+    workload: &dyn AnyWorkload,
     db: &Database,
     machine: &Machine,
     runs: &[&RunResult],
 ) -> Result<Value, CliError> {
     let mut trace = db.workload_trace().map_err(CliError::failed)?;
-    for (class, flow) in flows(workload).map_err(CliError::failed)?.iter().enumerate() {
+    for (class, flow) in workload.flows().map_err(CliError::failed)?.iter().enumerate() {
         let count = runs.iter().map(|run| run.tallies_all[class].completed()).sum();
         if count > 0 {
             trace.classes.push(ClassFlow { count, ..flow.class_by_family() });
@@ -350,7 +249,7 @@ fn recorded<W: Workload>(
 /// How long the database may take to close: every client has ended by then.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(30);
 
-fn load<W: Workload>(workload: &W, db: &Database, resident_before: Option<u64>) -> Result<Load, CliError> {
+fn load(workload: &dyn AnyWorkload, db: &Database, resident_before: Option<u64>) -> Result<Load, CliError> {
     let progress = LoadProgress::default();
     let began = Instant::now();
     let loaded = while_loading(workload.expected_rows(), &progress, || workload.load(db, &progress));
@@ -364,8 +263,8 @@ fn load<W: Workload>(workload: &W, db: &Database, resident_before: Option<u64>) 
 }
 
 /// Makes all runs, each followed by an audit. Stops at the first audit that fails, and when somebody interrupts.
-fn measure<W: Workload>(
-    workload: &W,
+fn measure(
+    workload: &dyn AnyWorkload,
     db: &Database,
     config: &RunConfig,
 ) -> Result<(Vec<Run>, Result<AuditReport, String>), CliError> {
@@ -383,18 +282,13 @@ fn measure<W: Workload>(
             run: u64::from(number),
         };
         let run = |measuring_now: &AtomicBool| {
-            driver::run(
-                db,
-                workload,
-                &options,
-                interrupt::flag(),
-                &mut |Progress { measuring, elapsed, tps }| {
-                    measuring_now.store(measuring, Ordering::Release);
-                    let (phase, before) =
-                        if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
-                    bar.show(phase, before, elapsed, tps);
-                },
-            )
+            let mut watch = |Progress { measuring, elapsed, tps }| {
+                measuring_now.store(measuring, Ordering::Release);
+                let (phase, before) =
+                    if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
+                bar.show(phase, before, elapsed, tps);
+            };
+            workload.run(db, &options, interrupt::flag(), &mut watch)
         };
         let (result, checkpoints) = if config.checkpoint_during {
             let (result, made) = while_measuring(db, run);

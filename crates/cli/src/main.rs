@@ -36,7 +36,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::args::{BenchCommand, Cli, Command};
+use crate::args::{BenchCommand, Cli, Command, OtherBench};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -44,14 +44,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let done = match &cli.command {
-        Command::Bench { benchmark: BenchCommand::Tatp(args) } => bench::tatp(args),
-        Command::Bench { benchmark: BenchCommand::Tpcc(args) } => bench::tpcc(args),
-        Command::Bench { benchmark: BenchCommand::Micro(args) } => bench::micro(args),
-        Command::Bench { benchmark: BenchCommand::Tpcb(args) } => bench::tpcb::tpcb(args),
-        Command::Bench { benchmark: BenchCommand::Ycsb(args) } => bench::ycsb::ycsb(args),
-        Command::Bench { benchmark: BenchCommand::Smallbank(args) } => bench::smallbank::smallbank(args),
-        Command::Bench { benchmark: BenchCommand::Raw(args) } => raw::raw(args),
-        Command::Bench { benchmark: BenchCommand::Recovery(args) } => recovery::recovery(args),
+        Command::Bench { benchmark: BenchCommand::Workload(bench) } => bench::workload(bench),
+        Command::Bench { benchmark: BenchCommand::Other(OtherBench::Raw(args)) } => raw::raw(args),
+        Command::Bench { benchmark: BenchCommand::Other(OtherBench::Recovery(args)) } => {
+            recovery::recovery(args)
+        }
         Command::Experiment(args) => experiment::experiment(args),
         Command::Topology(args) => topology::topology(args),
         Command::Plan(args) => plan::plan(args),

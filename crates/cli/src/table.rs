@@ -9,22 +9,11 @@ use atrapos_harness::driver::RunResult;
 use atrapos_harness::raw::{RawReport, RawResult};
 use serde_json::Value;
 
+pub(crate) use atrapos_workloads::count;
+
 use crate::bench::{BenchReport, Load, Run};
 use crate::decisions;
 use crate::json::COMMIT;
-
-/// A number with a comma after every three digits.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
 
 /// A rate, without digits behind the point.
 pub(crate) fn rate(per_second: f64) -> String {
@@ -345,7 +334,6 @@ mod tests {
 
     #[test]
     fn numbers_read_well() {
-        assert_eq!([0, 999, 1_000, 1_234_567].map(count), ["0", "999", "1,000", "1,234,567"]);
         assert_eq!(
             [0, 1_234, 56_789, 1_234_567, 9_999_999].map(us),
             ["0.00", "1.23", "56.8", "1,235", "10,000"]

@@ -21,6 +21,9 @@ const TRANSACTIONS: u32 = 256;
 /// Why transactions could not be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
+    /// The configuration to record is none.
+    #[error("what is to be recorded is not possible: {0}")]
+    Configuration(atrapos_workloads::registry::BadOptions),
     /// The small database could not be opened.
     #[error("the database to record on could not be opened: {0}")]
     Open(#[from] OpenError),

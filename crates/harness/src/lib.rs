@@ -1,6 +1,7 @@
 //! What runs the workloads of `atrapos`: drivers, what they measure, and the experiments and proofs that are made with them.
 //!
 //! - [`driver`]: runs any workload by sessions that live on the workers or by threads outside, with the same procedures.
+//! - [`registry`]: every workload by its name, for programs that treat them all alike.
 //! - [`experiment`]: workloads that change while they run, on a database that adapts and on one that does not.
 //! - [`torture`]: what a process runs that is killed again and again, and what must hold each time it comes back.
 //! - [`histories`]: random transactions that write down what they saw, for a proof of their isolation.
@@ -22,6 +23,7 @@ mod median;
 mod outside;
 pub mod raw;
 mod recorder;
+pub mod registry;
 pub mod torture;
 
 pub use flows::{FlowError, flows};

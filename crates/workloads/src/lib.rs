@@ -10,8 +10,11 @@
 //! - [`ycsb`]: the Yahoo! Cloud Serving Benchmark, A to F, with one operation per transaction or several.
 //! - [`smallbank`]: SmallBank, short transactions on popular customers, known to show write skew.
 //!
+//! [`registry`] lists them all, with their options: whoever treats them alike names none.
+//!
 //! Owns: workloads, their generators and auditors, and the random choices they share. Never: runs a client or measures one (the
-//! harness does), reaches below the public interface of the engine, prints, or reads the command line.
+//! harness does), reaches below the public interface of the engine, prints, or reads the command line (it only
+//! says which options there are).
 
 #![forbid(unsafe_code)]
 
@@ -25,9 +28,11 @@ mod ledger;
 pub mod micro;
 mod popularity;
 mod random;
+pub mod registry;
 pub mod room;
 pub mod smallbank;
 pub mod tatp;
+mod text;
 pub mod tpcb;
 pub mod tpcc;
 mod workload;
@@ -39,5 +44,6 @@ pub use keys::{KeyChoice, KeySet};
 pub use ledger::{ClassTally, Ledger};
 pub use random::Random;
 pub use room::NotEnoughMemory;
+pub use text::count;
 pub use workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 pub use zipf::Zipf;

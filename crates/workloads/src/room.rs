@@ -2,6 +2,8 @@
 //!
 //! Owns: the sentence that refuses it. Never: looks at the machine; the caller says what is available.
 
+use crate::text::binary;
+
 /// The data does not fit in memory.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -41,18 +43,6 @@ pub fn check(
 
 /// What a process takes besides its data: threads, rings, inboxes, histograms.
 const BASE_BYTES: u64 = 64 << 20;
-
-/// Bytes with a binary unit and one digit behind the point.
-fn binary(bytes: u128) -> String {
-    const UNITS: [&str; 7] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB"];
-    let mut amount = bytes as f64 / 1024.0;
-    let mut unit = 0;
-    while amount >= 1024.0 && unit + 1 < UNITS.len() {
-        amount /= 1024.0;
-        unit += 1;
-    }
-    format!("{amount:.1} {}", UNITS[unit])
-}
 
 #[cfg(test)]
 mod tests {

@@ -2,9 +2,11 @@
 
 mod bad_input;
 mod directories;
+mod documents;
 mod experiment;
 mod explain;
 mod plan;
+mod registry;
 mod results;
 mod support;
 mod torture;

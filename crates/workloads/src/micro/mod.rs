@@ -7,6 +7,7 @@
 //!
 //! The auditor's rule: the sum of all counters is the number of rows that committed updates have touched.
 
+pub mod options;
 pub mod parameters;
 
 use std::hint::black_box;
@@ -65,12 +66,12 @@ impl Table for Counters {
 }
 
 /// What transactions do with their rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
 pub enum Kind {
     /// Read them.
     #[default]
     Read,
-    /// Add one to each counter.
+    /// Add one to each row's counter.
     Update,
 }
 
@@ -81,6 +82,15 @@ impl Kind {
         match self {
             Kind::Read => "read",
             Kind::Update => "update",
+        }
+    }
+
+    /// The names of the classes of its transactions: local ones, and multisite ones.
+    #[must_use]
+    pub const fn classes(self) -> &'static [&'static str] {
+        match self {
+            Kind::Read => &["read-local", "read-multisite"],
+            Kind::Update => &["update-local", "update-multisite"],
         }
     }
 }
@@ -218,10 +228,7 @@ impl Workload for Micro {
     type State = MicroState;
 
     fn classes(&self) -> &'static [&'static str] {
-        match self.config.kind {
-            Kind::Read => &["read-local", "read-multisite"],
-            Kind::Update => &["update-local", "update-multisite"],
-        }
+        self.config.kind.classes()
     }
 
     fn updates(&self, _: ClassId) -> bool {

@@ -12,6 +12,7 @@
 //! account does not cover is an expected failure: a complete transaction that has changed nothing.
 
 mod audit;
+pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;

@@ -13,6 +13,7 @@
 
 mod audit;
 pub mod generator;
+pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;

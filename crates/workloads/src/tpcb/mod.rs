@@ -11,6 +11,7 @@
 //! transaction.
 
 mod audit;
+pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
@@ -118,6 +119,8 @@ const RESIDENT_BYTES_PER_ACCOUNT: u64 = 170;
 /// Branches and accounts of each on which transactions are recorded.
 const RECORDED: (u64, u32) = (8, 50);
 
+/// The names of the transaction classes.
+pub const NAMES: [&str; 2] = ["account-update", "account-update-remote"];
 /// Transactions whose account is of the teller's branch.
 pub const LOCAL: ClassId = ClassId(0);
 /// Transactions whose account is of another branch.
@@ -138,7 +141,7 @@ impl Workload for Tpcb {
     type State = TpcbState;
 
     fn classes(&self) -> &'static [&'static str] {
-        &["account-update", "account-update-remote"]
+        &NAMES
     }
 
     fn updates(&self, _: ClassId) -> bool {

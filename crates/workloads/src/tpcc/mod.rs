@@ -23,6 +23,7 @@ mod audit;
 pub mod generator;
 mod load;
 pub mod nurand;
+pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;

@@ -15,13 +15,13 @@ use super::parameters::{Class, Parameters};
 use crate::random::Random;
 use crate::workload::Reach;
 
-/// Who makes deliveries, and when.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+/// Whether terminals wait for their deliveries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
 pub enum Deliveries {
-    /// The terminal waits for the ten orders of a delivery.
+    /// They do; a delivery is ten orders.
     #[default]
     Interactive,
-    /// The terminal goes on; the orders are delivered in the background.
+    /// They do not: deliveries are queued, and made by one more session on each worker.
     Deferred,
 }
 

@@ -52,11 +52,11 @@ pub struct Mix {
 }
 
 /// How keys are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Distribution {
     /// By Zipf's distribution.
     Zipf,
-    /// The newest records by Zipf's distribution.
+    /// The newest records by Zipf's distribution: those a client has inserted, then the last ones loaded.
     Latest,
     /// All alike.
     Uniform,

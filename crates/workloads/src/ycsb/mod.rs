@@ -13,6 +13,7 @@
 
 mod audit;
 pub mod mix;
+pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
@@ -150,6 +151,8 @@ impl<R: Record> Ycsb<R> {
 /// Records of the database on which transactions are recorded, unless one needs more.
 const RECORDED_ROWS: u64 = 1_000;
 
+/// The names of the classes of transactions of several operations.
+const SEVERAL: [&str; 2] = ["read-only", "read-write"];
 /// Transactions of several operations that only read.
 const READ_ONLY: ClassId = ClassId(0);
 /// Transactions of several operations that write.
@@ -172,7 +175,7 @@ impl<R: Record> Workload for Ycsb<R> {
     type State = YcsbState<R>;
 
     fn classes(&self) -> &'static [&'static str] {
-        if self.config.operations == 1 { &Kind::NAMES } else { &["read-only", "read-write"] }
+        if self.config.operations == 1 { &Kind::NAMES } else { &SEVERAL }
     }
 
     fn updates(&self, class: ClassId) -> bool {

@@ -22,12 +22,13 @@ use super::parameters::Op;
 use super::schema::{Keys, Record};
 
 /// The order in which the operations of a transaction run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
 pub enum Order {
-    /// In order of owners and keys, scans last.
+    /// All as one phase in order of owners and keys: transactions wait for each other, but never in a cycle.
+    // Scans come last.
     #[default]
     Sorted,
-    /// As they were drawn.
+    /// One after the other as they were drawn: cycles are broken by running a transaction again.
     Drawn,
 }
 

@@ -1,0 +1,118 @@
+//! What measurements take, whatever it is that they measure.
+//!
+//! Owns: names, defaults and help texts. Never: judges values beyond their syntax.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+/// What every measurement takes.
+#[derive(Debug, Args)]
+pub(crate) struct CommonArgs {
+    /// Length of the measured interval, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 10.0, help_heading = "Measurement")]
+    pub(crate) seconds: f64,
+    /// Where all random choices follow from; the same seed loads the same rows.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
+    pub(crate) seed: u64,
+    /// Also write the result as one JSON object to this file, which appears when the measurement is complete.
+    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
+    pub(crate) json: Option<PathBuf>,
+    /// The machine to place workers on: `live`, a description such as "pack:2 l3:4 core:8 pu:1", or a machine file (.toml).
+    #[arg(long, value_name = "T", default_value = "live", help_heading = "Machine")]
+    pub(crate) topology: String,
+    /// Leave threads where the kernel puts them.
+    #[arg(long, help_heading = "Machine")]
+    pub(crate) no_pin: bool,
+}
+
+/// What every benchmark that runs transactions takes.
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    /// How long transactions run before they are measured, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 2.0, help_heading = "Measurement")]
+    pub(crate) warmup: f64,
+    /// How often to measure. The median counts; the database is loaded once.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
+    pub(crate) runs: u32,
+    /// Workers, each a thread that owns a part of the data [default: one per usable core].
+    #[arg(long, value_name = "N", help_heading = "Machine")]
+    pub(crate) workers: Option<usize>,
+    /// Take memory from wherever the kernel gives it, not from the worker's own node.
+    #[arg(long, help_heading = "Machine")]
+    pub(crate) no_place_memory: bool,
+    /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 64; with
+    /// synchronous durability 256 to 2048, the more the slower the disk].
+    #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]
+    pub(crate) sessions: Option<usize>,
+    /// Run from N client threads outside the engine instead of sessions on the workers.
+    #[arg(long, value_name = "N", help_heading = "Clients")]
+    pub(crate) clients: Option<usize>,
+    /// Which data clients choose: any, or only what their worker owns; the database then keeps its scheme.
+    #[arg(long, value_enum, default_value_t = RoutingArg::Any, help_heading = "Clients")]
+    pub(crate) routing: RoutingArg,
+    #[command(flatten)]
+    pub(crate) durability: DurabilityArgs,
+    /// Keep the scheme the database begins with, and observe nothing.
+    #[arg(long = "static", conflicts_with = "record", help_heading = "Adaptation")]
+    pub(crate) fixed: bool,
+    /// Observe without changing anything, and write what was observed to this file, for `atrapos plan`.
+    #[arg(long, value_name = "FILE", help_heading = "Adaptation")]
+    pub(crate) record: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) adaptation: AdaptationArgs,
+}
+
+/// How a database adapts itself. What is not given is the engine's default.
+#[derive(Debug, Args)]
+pub(crate) struct AdaptationArgs {
+    /// The shortest time between two looks at what was observed, in seconds [default: 1]. The longest is eight times that.
+    #[arg(long, value_name = "S", help_heading = "Adaptation")]
+    pub(crate) interval: Option<f64>,
+    /// By which share the throughput must change for the scheme to be thought over [default: 0.1].
+    #[arg(long, value_name = "X", help_heading = "Adaptation")]
+    pub(crate) threshold: Option<f64>,
+    /// Sub-partitions per partition: the unit in which load is observed [default: 10].
+    #[arg(long, value_name = "N", help_heading = "Adaptation")]
+    pub(crate) sub_partitions: Option<usize>,
+    /// Record one event in so many, on average [default: 64].
+    #[arg(long, value_name = "N", help_heading = "Adaptation")]
+    pub(crate) sample_every: Option<u32>,
+}
+
+/// When transactions are reported as committed, and where the database is kept.
+#[derive(Debug, Args)]
+pub(crate) struct DurabilityArgs {
+    /// When clients are told that their transactions committed.
+    #[arg(long, value_enum, default_value_t = DurabilityArg::Synchronous, help_heading = "Durability")]
+    pub(crate) durability: DurabilityArg,
+    /// With relaxed durability: milliseconds of committed transactions that a crash may lose [default: 100].
+    #[arg(long, value_name = "N", help_heading = "Durability")]
+    pub(crate) max_loss_ms: Option<u64>,
+    /// The directory to make the database in, and keep it: empty, or not there yet [default: a temporary one].
+    #[arg(long, value_name = "DIR", help_heading = "Durability")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Make checkpoints one after the other while it measures, to see what they cost.
+    #[arg(long, help_heading = "Durability")]
+    pub(crate) checkpoint_during: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DurabilityArg {
+    /// When they are certain to survive a crash of process and machine.
+    Synchronous,
+    /// At once: a crash may lose the last ones, as many as --max-loss-ms says.
+    Relaxed,
+    /// At once, and nothing is written: the database lives in memory.
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RoutingArg {
+    /// All of it: with W workers, all but one in W requests go to another worker.
+    Any,
+    /// Only what the client's own worker owns.
+    Owner,
+}

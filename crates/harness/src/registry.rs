@@ -1,0 +1,212 @@
+//! Every workload by its name, with its type forgotten: what a program needs that treats them all alike.
+//!
+//! Owns: the one place where a choice made at run time becomes a workload's type, and back. Never: knows what workloads there are
+//! (their own crate does), or decides anything about them.
+//!
+//! Everything here is called a few times per run. What runs for every transaction is below, in the driver's loops, one instance for
+//! each type of workload, where nothing is dispatched at run time any more.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::atomic::AtomicBool;
+
+use atrapos::{Database, LoadError, LoadProgress, RecordedFlow, Schema};
+use atrapos_workloads::registry::{self, BadOptions, Choice, Classes, Common, Options, Registrar, Visitor};
+use atrapos_workloads::{AuditError, AuditReport, Ledger, NotEnoughMemory, Workload};
+use clap::{ArgMatches, Command};
+
+use crate::driver::{self, Progress, RunError, RunOptions, RunResult};
+use crate::flows::{FlowError, flows};
+
+/// A workload by name: what there is to know before its options are given.
+pub trait Entry: Send + Sync {
+    /// Its name.
+    fn name(&self) -> &'static str;
+
+    /// The classes of its transactions.
+    fn classes(&self) -> &'static [Classes];
+
+    /// A command of its name that has its help and its options.
+    fn command(&self) -> Command;
+
+    /// The options that were given to such a command, or to one that has further options.
+    ///
+    /// # Errors
+    /// When the command does not have them.
+    fn given(&self, matches: &ArgMatches) -> Result<Box<dyn Given>, clap::Error>;
+
+    /// The flow graphs of the class of this name, or of all.
+    ///
+    /// # Errors
+    /// When the transactions could not be recorded.
+    fn flows(&self, class: Option<&str>) -> Result<Vec<RecordedFlow>, FlowError>;
+}
+
+/// The options that were given for a workload.
+pub trait Given: Debug + Send + Sync {
+    /// The workload they describe.
+    ///
+    /// # Errors
+    /// What cannot be, and what could.
+    fn configure(&self, common: Common) -> Result<Configured, BadOptions>;
+}
+
+/// A workload, ready to be loaded and run.
+pub struct Configured {
+    /// Its name.
+    pub name: &'static str,
+    /// What was chosen, for reports.
+    pub choice: Choice,
+    /// The workload.
+    pub workload: Box<dyn AnyWorkload>,
+}
+
+impl Debug for Configured {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Configured")
+            .field("name", &self.name)
+            .field("choice", &self.choice)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A [`Workload`] whose type is not known: see there for what each of these does.
+#[expect(missing_docs, reason = "each is documented at the item of its name")]
+#[expect(clippy::missing_errors_doc, reason = "each is documented at the item of its name")]
+pub trait AnyWorkload: Send + Sync {
+    fn schema(&self) -> Schema;
+    fn encoded_bytes(&self) -> u64;
+    fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory>;
+    fn expected_rows(&self) -> u64;
+    fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError>;
+    fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError>;
+
+    /// See [`driver::run`].
+    fn run(
+        &self,
+        db: &Database,
+        options: &RunOptions,
+        interrupt: &AtomicBool,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<RunResult, RunError>;
+
+    /// See [`flows`](flows()).
+    fn flows(&self) -> Result<Vec<RecordedFlow>, FlowError>;
+}
+
+impl<W: Workload> AnyWorkload for W {
+    fn schema(&self) -> Schema {
+        Workload::schema(self)
+    }
+
+    fn encoded_bytes(&self) -> u64 {
+        Workload::encoded_bytes(self)
+    }
+
+    fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory> {
+        Workload::check_memory(self, available_bytes)
+    }
+
+    fn expected_rows(&self) -> u64 {
+        Workload::expected_rows(self)
+    }
+
+    fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError> {
+        Workload::load(self, db, progress)
+    }
+
+    fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError> {
+        Workload::audit(self, db, ledger)
+    }
+
+    fn run(
+        &self,
+        db: &Database,
+        options: &RunOptions,
+        interrupt: &AtomicBool,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<RunResult, RunError> {
+        driver::run(db, self, options, interrupt, watch)
+    }
+
+    fn flows(&self) -> Result<Vec<RecordedFlow>, FlowError> {
+        flows(self)
+    }
+}
+
+/// Every workload, in the order in which they are listed.
+#[must_use]
+pub fn entries() -> Vec<Box<dyn Entry>> {
+    let mut entries = Entries(Vec::new());
+    registry::register(&mut entries);
+    entries.0
+}
+
+/// The workload of this name, if there is one.
+#[must_use]
+pub fn entry(name: &str) -> Option<Box<dyn Entry>> {
+    entries().into_iter().find(|entry| entry.name() == name)
+}
+
+struct Entries(Vec<Box<dyn Entry>>);
+
+impl Registrar for Entries {
+    fn add<O: Options>(&mut self) {
+        self.0.push(Box::new(Of::<O>(PhantomData)));
+    }
+}
+
+/// The entry of the workload with these options.
+struct Of<O>(PhantomData<fn() -> O>);
+
+impl<O: Options> Entry for Of<O> {
+    fn name(&self) -> &'static str {
+        O::NAME
+    }
+
+    fn classes(&self) -> &'static [Classes] {
+        O::CLASSES
+    }
+
+    fn command(&self) -> Command {
+        O::augment_args(Command::new(O::NAME))
+    }
+
+    fn given(&self, matches: &ArgMatches) -> Result<Box<dyn Given>, clap::Error> {
+        Ok(Box::new(GivenOptions(O::from_arg_matches(matches)?)))
+    }
+
+    fn flows(&self, class: Option<&str>) -> Result<Vec<RecordedFlow>, FlowError> {
+        let mut chosen = Vec::new();
+        let explained = O::explained().map_err(FlowError::Configuration)?;
+        for (classes, workload) in O::CLASSES.iter().zip(&explained) {
+            if class.is_none_or(|class| classes.names.contains(&class)) {
+                chosen.extend(flows(workload)?);
+            }
+        }
+        chosen.retain(|flow| class.is_none_or(|class| flow.class.name == class));
+        Ok(chosen)
+    }
+}
+
+#[derive(Debug)]
+struct GivenOptions<O>(O);
+
+impl<O: Options> Given for GivenOptions<O> {
+    fn configure(&self, common: Common) -> Result<Configured, BadOptions> {
+        self.0.configure(common, Forget { name: O::NAME })
+    }
+}
+
+/// Forgets the type of a workload.
+struct Forget {
+    name: &'static str,
+}
+
+impl Visitor for Forget {
+    type Output = Configured;
+
+    fn visit<W: Workload>(self, workload: W, choice: Choice) -> Configured {
+        Configured { name: self.name, choice, workload: Box::new(workload) }
+    }
+}

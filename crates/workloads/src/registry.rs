@@ -1,0 +1,170 @@
+//! Every workload by its name: what there is to choose about it, and what a choice means.
+//!
+//! Owns: the list of the workloads, and the seam between it and those who treat them all alike. A workload is described once, by the
+//! [`Options`] in its own file; nobody above this crate names one in order to list, explain, configure or run it.
+//!
+//! Never: reads a command line itself (the options say what is in one), or runs anything.
+//!
+//! A workload's type is known only here. Whoever wants to do something with all of them hands in a [`Registrar`], and something to
+//! do with a configuration of one is a [`Visitor`]: both are called with the type itself, so that what they run is dispatched
+//! statically, and the choice among the workloads is the only one that is made at run time.
+
+use std::error::Error;
+use std::fmt::Debug;
+
+use serde_json::Value;
+
+use crate::workload::{ClassId, Workload};
+use crate::{micro, smallbank, tatp, tpcb, tpcc, ycsb};
+
+/// Adds every workload, in the order in which they are listed.
+pub fn register(registrar: &mut impl Registrar) {
+    registrar.add::<tatp::options::TatpOptions>();
+    registrar.add::<tpcc::options::TpccOptions>();
+    registrar.add::<micro::options::MicroOptions>();
+    registrar.add::<tpcb::options::TpcbOptions>();
+    registrar.add::<ycsb::options::YcsbOptions>();
+    registrar.add::<smallbank::options::SmallBankOptions>();
+}
+
+/// Whoever is told of every workload.
+pub trait Registrar {
+    /// There is a workload with these options.
+    fn add<O: Options>(&mut self);
+}
+
+/// The options of a workload, and everything else there is to say of it.
+///
+/// The doc comment of the struct that implements it is the help of the workload: one line of what it is, then what is special about
+/// its results; those of its fields are the help of its options. Implement it in the workload's own `options.rs`.
+pub trait Options: clap::Args + Debug + Send + Sync + 'static {
+    /// The workload's name.
+    const NAME: &'static str;
+
+    /// Its transaction classes.
+    const CLASSES: &'static [Classes];
+
+    /// The type of the configurations that are explained.
+    type Explained: Workload;
+
+    /// The configurations whose flow graphs show what the transactions do: one for each of [`CLASSES`](Options::CLASSES), whose
+    /// classes are those. Always the same.
+    ///
+    /// # Errors
+    /// Never, as long as what is possible includes these.
+    fn explained() -> Result<Vec<Self::Explained>, BadOptions>;
+
+    /// Calls `visitor` with the workload that these options describe.
+    ///
+    /// # Errors
+    /// What cannot be, and what could.
+    fn configure<V: Visitor>(&self, common: Common, visitor: V) -> Result<V::Output, BadOptions>;
+}
+
+/// What all workloads have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Common {
+    /// Workers of the database.
+    pub workers: usize,
+    /// What population and random choices follow from.
+    pub seed: u64,
+}
+
+/// Something that is done with a workload, whatever its type.
+pub trait Visitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it.
+    fn visit<W: Workload>(self, workload: W, choice: Choice) -> Self::Output;
+}
+
+/// What was chosen, for those who report it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// In one line, for people.
+    pub title: String,
+    /// Complete, for programs: an object with a key for every option.
+    pub settings: Value,
+    /// The class whose transactions per minute are what people compare, if there is one.
+    pub per_minute: Option<ClassId>,
+    /// How many sessions there are to be on each worker unless somebody says otherwise, when that follows from the options.
+    pub sessions_per_worker: Option<usize>,
+}
+
+impl Choice {
+    /// A choice of which these are all that there is to report.
+    #[must_use]
+    pub fn new(title: String, settings: Value) -> Choice {
+        Choice { title, settings, per_minute: None, sessions_per_worker: None }
+    }
+}
+
+/// Transaction classes that run in one configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Classes {
+    /// When they run, if not always: `of several operations`, say.
+    pub when: Option<&'static str>,
+    /// Their names.
+    pub names: &'static [&'static str],
+}
+
+/// Why options describe no workload: a sentence that says what could be instead.
+pub type BadOptions = Box<dyn Error + Send + Sync>;
+
+/// What population and arguments follow from when transactions are explained, so that a graph is the same every time.
+pub(crate) const EXPLAINED_SEED: u64 = 1;
+
+/// The line about mixes below the help of a workload that has a standard mix, or one class alone; `all` is the number of the classes
+/// as a word.
+pub(crate) fn mixes(all: &str, percent: &[u8], names: &[&str]) -> String {
+    let percent: Vec<String> = percent.iter().map(u8::to_string).collect();
+    format!("Mixes: standard (all {all}, {} in a hundred), {}.", percent.join("/"), names.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Checks of every workload what its type does not.
+    struct Check(Vec<&'static str>);
+
+    impl Registrar for Check {
+        fn add<O: Options>(&mut self) {
+            let explained = O::explained().expect("what is explained is possible");
+            assert_eq!(explained.len(), O::CLASSES.len(), "{}: a configuration for all classes", O::NAME);
+            for (workload, classes) in explained.iter().zip(O::CLASSES) {
+                assert_eq!(workload.classes(), classes.names, "{}", O::NAME);
+            }
+            let command = O::augment_args(clap::Command::new(O::NAME));
+            assert!(command.get_about().is_some(), "{} says what it is", O::NAME);
+            command.clone().debug_assert();
+            let given =
+                O::from_arg_matches(&command.get_matches_from([O::NAME])).expect("options have defaults");
+            let settings =
+                given.configure(Common { workers: 2, seed: 1 }, Settings).expect("defaults are possible");
+            assert!(settings.as_object().is_some_and(|settings| !settings.is_empty()), "{}", O::NAME);
+            assert!(!self.0.contains(&O::NAME), "there are two workloads {}", O::NAME);
+            self.0.push(O::NAME);
+        }
+    }
+
+    struct Settings;
+
+    impl Visitor for Settings {
+        type Output = Value;
+
+        fn visit<W: Workload>(self, workload: W, choice: Choice) -> Value {
+            assert!(!choice.title.is_empty());
+            assert!(choice.per_minute.is_none_or(|class| class.index() < workload.classes().len()));
+            choice.settings
+        }
+    }
+
+    #[test]
+    fn every_workload_is_described_completely() {
+        let mut check = Check(Vec::new());
+        register(&mut check);
+        assert_eq!(check.0, ["tatp", "tpcc", "micro", "tpcb", "ycsb", "smallbank"]);
+    }
+}
