@@ -134,12 +134,12 @@ pub(crate) async fn run_traced<R>(
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
 ) -> (Result<R, Abort>, Vec<TraceEvent>) {
     let scope = Scope::begin(worker);
-    let core = Rc::clone(scope.core());
-    core.trace.open();
-    core.trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
+    let events = Rc::default();
+    let trace = &scope.core().trace;
+    trace.open(Rc::clone(&events));
+    trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
     let outcome = attempt(scope, procedure, None).await;
-    let events = core.trace.close();
-    (outcome, events)
+    (outcome, events.take())
 }
 
 /// Runs a procedure here and records what it accesses.

@@ -293,7 +293,7 @@ fn end(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
     if shard.monitor.is_due() {
         shard.monitor.record(worker, &core.home.borrow().held, &core.sent.borrow(), true);
     }
-    core.trace.event(worker, Stage::Release, || if commit { "commits" } else { "aborts" }.to_owned());
+    core.trace.end(worker, || if commit { "commits" } else { "aborts" }.to_owned());
     if core.owner.get() == 0 && !core.is_doomed.get() {
         core.home.borrow_mut().finish_unseen(commit, &shard.tables);
     } else {

@@ -18,3 +18,4 @@ mod planted;
 mod read_only;
 mod recording;
 mod support;
+mod traces;
