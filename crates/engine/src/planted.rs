@@ -57,6 +57,8 @@ pub enum Bug {
     NewestNotInherited,
     /// Who waits for a lock of a partition that goes to another worker is not woken.
     WaitersLeftBehind,
+    /// The state of a transaction that has ended is used again while tasks that run its actions have it.
+    SharedStateReused,
 }
 
 /// Whether the mistake is to be made.

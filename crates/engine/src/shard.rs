@@ -117,6 +117,7 @@ impl Shard {
         self.cores.borrow_mut().pop().unwrap_or_default()
     }
 
+    /// Takes back the state of a transaction that has ended. Nobody else may have it.
     #[inline(always)]
     pub(crate) fn put_core(&self, core: Rc<TxCore>) {
         let mut cores = self.cores.borrow_mut();
@@ -215,7 +216,7 @@ impl Shard {
     /// Ends the branch of a transaction of another worker.
     pub(crate) fn finish_visitor(&self, worker: &EngineWorker, owner: LockOwner, commit: bool, epoch: Epoch) {
         if !commit {
-            self.refuse_waits(worker, owner, AbortReason::User);
+            self.end_waits(worker, owner);
         }
         let Some(branch) = self.visitors.borrow_mut().remove(&owner) else { return };
         branch.borrow_mut().closed = true;
@@ -249,12 +250,13 @@ impl Shard {
         }
     }
 
-    /// Refuses the lock requests of a transaction, those as well that were granted and have not been used: their tasks go
-    /// on with an abort.
-    pub(crate) fn refuse_waits(&self, worker: &EngineWorker, owner: LockOwner, reason: AbortReason) {
+    /// Refuses and forgets the lock requests of a transaction that ends, those as well that were granted and have not been
+    /// used: their tasks go on with an abort. Nothing is left of one whose future was forgotten and will never see it.
+    pub(crate) fn end_waits(&self, worker: &EngineWorker, owner: LockOwner) {
         let tickets: Vec<LockTicket> = self.waits.borrow().of(owner).map(|(ticket, _)| ticket).collect();
         for ticket in tickets {
-            self.refuse_wait(worker, ticket, reason);
+            self.refuse_wait(worker, ticket, AbortReason::User);
+            self.waits.borrow_mut().remove(ticket);
         }
     }
 

@@ -3,7 +3,10 @@
 //! Owns: the states of a transaction between its beginning and its end ([`TxCore`]), and the right to end it ([`Scope`]).
 //! Never: runs an action.
 //!
-//! Invariant: a transaction ends exactly once, whatever becomes of its procedure.
+//! Invariants
+//! - A transaction ends exactly once, whatever becomes of its procedure.
+//! - A state is used again by another transaction only when nobody else has it: a task that runs one of the transaction's
+//!   actions where its data has come home may go on when the transaction has ended, and must find that it has.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -37,8 +40,8 @@ pub(crate) struct TxCore {
     /// Set when an action failed: the transaction can only abort, for this reason.
     doomed: RefCell<Option<Abort>>,
     pub(super) is_doomed: Cell<bool>,
-    /// Actions sent whose results have not been taken.
-    pub(super) outstanding: Cell<u32>,
+    /// Operations that have suspended the transaction and have not come to their end ([`HalfWay`]).
+    outstanding: Cell<u32>,
     /// Set by an operation of its own that is about to suspend it: a procedure that suspends in anything else would never
     /// go on.
     suspends: Cell<bool>,
@@ -156,13 +159,21 @@ impl TxCore {
 const SENT_MAX: usize = 32;
 
 /// An operation that suspends its transaction is under way. Given up before its end, it dooms the transaction: what it
-/// has done, or would have done, may be half of something.
-pub(crate) struct HalfWay<'a>(pub(crate) &'a TxCore);
+/// has done, or would have done, may be half of something. Forgotten, it counts as under way, and the transaction cannot
+/// commit.
+pub(crate) struct HalfWay<'a>(&'a TxCore);
 
-impl HalfWay<'_> {
+impl<'a> HalfWay<'a> {
+    #[inline]
+    pub(crate) fn begin(core: &'a TxCore) -> HalfWay<'a> {
+        core.outstanding.set(core.outstanding.get() + 1);
+        HalfWay(core)
+    }
+
     /// The operation has come to its end.
     #[inline]
     pub(crate) fn disarm(self) {
+        self.0.outstanding.set(self.0.outstanding.get() - 1);
         std::mem::forget(self);
     }
 }
@@ -172,6 +183,7 @@ impl Drop for HalfWay<'_> {
     fn drop(&mut self) {
         // Nothing of the transaction's own suspends it any more.
         self.0.suspends.set(false);
+        self.0.outstanding.set(self.0.outstanding.get() - 1);
         self.0.doom(&Abort::because(
             AbortReason::Misuse,
             "the procedure gave up waiting for one of its own actions; await every action to its end",
@@ -296,19 +308,25 @@ fn end(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
     core.trace.end(worker, || if commit { "commits" } else { "aborts" }.to_owned());
     if core.owner.get() == 0 && !core.is_doomed.get() {
         core.home.borrow_mut().finish_unseen(commit, &shard.tables);
+        recycle(worker, core);
     } else {
-        end_known(worker, &core, ending);
+        end_known(worker, core, ending);
     }
+    section.leave();
+}
+
+/// Keeps the state of a transaction that has ended, and that nobody else has, for another one.
+#[inline(always)]
+fn recycle(worker: &EngineWorker, core: Rc<TxCore>) {
     core.observed.set(0);
     core.age.set(0);
     core.suspends.set(false);
-    shard.put_core(core);
-    section.leave();
+    worker.shard().put_core(core);
 }
 
 #[cold]
 #[inline(never)]
-fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, ending: Ending) {
+fn end_known(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
     let Ending { commit, epoch } = ending;
     let shard = worker.shard();
     let owner = core.owner();
@@ -317,14 +335,20 @@ fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, ending: Ending) {
     }
     if !commit {
         // Those of its actions that wait here, where their data has come to, must find that it is over.
-        shard.refuse_waits(worker, owner, AbortReason::User);
+        shard.end_waits(worker, owner);
     }
     shard.active.borrow_mut().remove(&owner);
     shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, commit);
+    // Tasks that run its actions here have it too, and go on when they are polled or have an answer.
+    if Rc::strong_count(&core) > 1 && !planted(Bug::SharedStateReused) {
+        core.home.borrow_mut().closed = true;
+        return;
+    }
     core.owner.set(0);
     core.outstanding.set(0);
     core.sent.borrow_mut().clear();
     core.followers.borrow_mut().clear();
     core.is_doomed.set(false);
     core.doomed.take();
+    recycle(worker, core);
 }

@@ -13,6 +13,7 @@ mod indexes;
 mod isolation;
 mod load;
 mod local_path;
+mod misuse;
 #[cfg(debug_assertions)]
 mod planted;
 mod read_only;

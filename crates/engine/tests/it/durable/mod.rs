@@ -3,6 +3,7 @@
 
 mod crash;
 mod failures;
+pub(crate) mod given_up;
 pub(crate) mod notes;
 #[cfg(debug_assertions)]
 mod planted;
