@@ -59,6 +59,8 @@ pub enum Bug {
     WaitersLeftBehind,
     /// The state of a transaction that has ended is used again while tasks that run its actions have it.
     SharedStateReused,
+    /// A transaction's age is a count of its own worker, which others compare with theirs.
+    AgesOfOneWorker,
 }
 
 /// Whether the mistake is to be made.

@@ -20,8 +20,10 @@ use crate::shard::EngineWorker;
 use crate::trace::{Stage, TraceEvent};
 use crate::tx::{Scope, Tx};
 
-/// How often a transaction that had to give way in a deadlock is run again before its caller hears of it.
-const ATTEMPTS: u32 = 64;
+/// How often a transaction that had to give way in a deadlock is run before its caller hears of it. It is older than all that
+/// begin after it, so it loses only to those that were under way, though to many of them more than once where hundreds want the
+/// same rows. A caller that began anew would have lost its age.
+const ATTEMPTS: u32 = 1024;
 
 /// A stored procedure: an async closure over a transaction. It may run more than once (after a deadlock) and, from
 /// another thread, travels to the transaction's home: so it owns what it captures.

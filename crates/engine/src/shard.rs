@@ -18,6 +18,7 @@ use atrapos_storage::lock::{LockOwner, LockTicket};
 use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
+use crate::age::{Age, AgeClock};
 use crate::branch::{Branch, Held};
 use crate::deadlock::{self, home_of};
 use crate::load::LoadJournal;
@@ -50,7 +51,8 @@ pub(crate) struct Shard {
     pub(crate) waits: RefCell<Waits>,
     granted: RefCell<Vec<LockTicket>>,
     /// Age of the transaction that aborted last: for whoever runs it again at once.
-    pub(crate) aborted_age: Cell<u64>,
+    pub(crate) aborted_age: Cell<Age>,
+    pub(crate) ages: AgeClock,
     next_ticket: Cell<u64>,
     next_owner: Cell<u64>,
     pub(crate) lookups: Lookups,
@@ -97,7 +99,8 @@ impl Shard {
             branches: RefCell::default(),
             waits: RefCell::default(),
             granted: RefCell::default(),
-            aborted_age: Cell::new(0),
+            aborted_age: Cell::default(),
+            ages: AgeClock::default(),
             next_ticket: Cell::new(1),
             next_owner: Cell::new(1),
             lookups: Lookups::default(),

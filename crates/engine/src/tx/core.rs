@@ -18,6 +18,7 @@ use atrapos_storage::lock::LockOwner;
 
 use crate::abort::{Abort, AbortReason};
 use crate::action::Follower;
+use crate::age::Age;
 use crate::branch::Branch;
 use crate::monitor::Partner;
 use crate::planted::{Bug, planted};
@@ -32,8 +33,8 @@ use crate::wal::Hardening;
 pub(crate) struct TxCore {
     /// Its number as an owner of locks; zero as long as nobody needs one.
     owner: Cell<u64>,
-    /// The number of its first attempt: attempts made after a deadlock keep their seniority.
-    pub(crate) age: Cell<u64>,
+    /// The age of its first attempt: attempts made after a deadlock keep their seniority.
+    pub(crate) age: Cell<Age>,
     pub(crate) home: RefCell<Branch>,
     /// Other workers on which it has run actions.
     pub(crate) participants: RefCell<Vec<WorkerId>>,
@@ -65,8 +66,8 @@ impl TxCore {
         if self.owner.get() == 0 {
             let owner = worker.shard().new_owner(worker.id());
             self.owner.set(owner.0);
-            if self.age.get() == 0 {
-                self.age.set(owner.0);
+            if self.age.get() == Age::NONE {
+                self.age.set(worker.shard().ages.next(worker.step_time()));
             }
             worker.shard().active.borrow_mut().insert(owner, Rc::clone(self));
         }
@@ -319,7 +320,7 @@ fn end(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
 #[inline(always)]
 fn recycle(worker: &EngineWorker, core: Rc<TxCore>) {
     core.observed.set(0);
-    core.age.set(0);
+    core.age.set(Age::NONE);
     core.suspends.set(false);
     worker.shard().put_core(core);
 }
