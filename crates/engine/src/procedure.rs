@@ -172,6 +172,18 @@ pub(crate) fn run_for<R: Send + 'static>(
 
 /// A long-lived client that lives on a worker: it runs one transaction after the other without leaving the worker's
 /// thread, except for those whose home is elsewhere. Get one with [`Database::spawn_session`](crate::Database::spawn_session).
+///
+/// # What a session may await
+///
+/// Between its transactions, anything: its own operations, an outcome that was [handed over](crate::Database::submit), a
+/// channel or any other future that is completed elsewhere and calls its waker. (A transaction awaits its own operations
+/// only.) A future that needs an executor of its own, such as a socket or timer of an asynchronous runtime, needs that
+/// runtime to run on another thread. A session whose future is never completed ends when the database closes.
+///
+/// The session's own operations wake the session as a whole, not the waker they are polled with: of several futures
+/// at once, poll all (as `join!` and `select!` do), not only those whose own waker was called (as `FuturesUnordered` does).
+///
+/// Dropping an operation that is under way aborts its transaction, unless its outcome was decided already.
 pub struct Session {
     worker: Rc<EngineWorker>,
 }

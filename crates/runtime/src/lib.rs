@@ -44,6 +44,7 @@ mod shared;
 mod sync;
 mod task;
 mod timer;
+mod waker;
 mod worker;
 
 #[cfg(all(test, loom))]

@@ -3,11 +3,174 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::task::Poll;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use atrapos::{Abort, AbortReason, WorkerId};
 
-use crate::support::{Items, STEPS_MAX, for_seeds, item, simulate, two_tables};
+use crate::support::{Items, STEPS_MAX, for_seeds, item, load_items, open, simulate, two_tables};
+
+// --- Foreign futures ---------------------------------------------------------------------------------------------------
+
+/// A future that somebody else completes: it knows nothing of any database.
+#[derive(Clone, Default)]
+struct Gate(Arc<Mutex<Door>>);
+
+#[derive(Default)]
+struct Door {
+    is_open: bool,
+    polls: u64,
+    waker: Option<Waker>,
+}
+
+impl Gate {
+    fn open(&self) {
+        let waker = {
+            let mut door = self.0.lock().unwrap();
+            door.is_open = true;
+            door.waker.take()
+        };
+        waker.into_iter().for_each(Waker::wake);
+    }
+
+    /// Waits until somebody waits here.
+    fn until_awaited(&self) {
+        while self.0.lock().unwrap().waker.is_none() {
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Future for Gate {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut door = self.0.lock().unwrap();
+        door.polls += 1;
+        if door.is_open {
+            return Poll::Ready(());
+        }
+        door.waker = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+#[test]
+fn a_session_awaits_outcomes_of_its_own_and_other_databases() {
+    let (db, other) = (Arc::new(open(two_tables(), 3)), Arc::new(open(two_tables(), 2)));
+    load_items(&db, 100, 1);
+    load_items(&other, 100, 2);
+    let (items, theirs) = (db.table::<Items>().unwrap(), other.table::<Items>().unwrap());
+    let sessions: Vec<_> = (0..6)
+        .map(|at| {
+            let (inner, other) = (Arc::clone(&db), Arc::clone(&other));
+            let session = db.spawn_session(WorkerId(at), async move |session| {
+                let mut sum = 0;
+                for key in (0..100).step_by(9) {
+                    let here =
+                        inner.submit(items.at(&key), async move |tx| tx.get(items, key).await)?.await?;
+                    let there =
+                        other.submit(theirs.at(&key), async move |tx| tx.get(theirs, key).await)?.await?;
+                    let own = session.run(&items.at(&key), async move |tx| tx.get(items, key).await).await?;
+                    sum += [here, there, own].into_iter().flatten().map(|row| row.value).sum::<i64>();
+                }
+                Ok::<i64, Abort>(sum)
+            });
+            session.unwrap()
+        })
+        .collect();
+    for session in sessions {
+        assert_eq!(session.join().unwrap(), Ok(12 * (1 + 2 + 1)));
+    }
+}
+
+#[test]
+fn a_session_awaits_what_another_thread_completes() {
+    let db = open(two_tables(), 2);
+    for worker in [0, 1] {
+        let gate = Gate::default();
+        let inner = gate.clone();
+        let session = db.spawn_session(WorkerId(worker), async move |session| {
+            inner.await;
+            session.worker()
+        });
+        gate.until_awaited();
+        gate.open();
+        assert_eq!(session.unwrap().join(), Ok(WorkerId(worker)));
+    }
+}
+
+#[test]
+fn a_session_awaits_what_another_session_completes() {
+    let db = open(two_tables(), 2);
+    for opener in [0, 1] {
+        let gate = Gate::default();
+        let (inner, outer) = (gate.clone(), gate.clone());
+        let waits = db.spawn_session(WorkerId(0), async move |_| inner.await);
+        gate.until_awaited();
+        let opens = db.spawn_session(WorkerId(opener), async move |_| outer.open());
+        assert_eq!(waits.unwrap().join(), Ok(()));
+        assert_eq!(opens.unwrap().join(), Ok(()));
+    }
+}
+
+#[test]
+fn a_session_that_wakes_itself_is_polled_again() {
+    let db = open(two_tables(), 1);
+    let session = db.spawn_session(WorkerId(0), async move |_| {
+        let mut turns = 0;
+        poll_fn(|context| {
+            turns += 1;
+            // By reference and by value.
+            match turns {
+                1 => context.waker().wake_by_ref(),
+                2 => {
+                    let clone = context.waker().clone();
+                    clone.wake();
+                }
+                _ => return Poll::Ready(()),
+            }
+            Poll::Pending
+        })
+        .await;
+        turns
+    });
+    assert_eq!(session.unwrap().join(), Ok(3));
+}
+
+#[test]
+fn a_waker_that_is_left_over_wakes_nobody() {
+    let db = open(two_tables(), 1);
+    let gate = Gate::default();
+    let inner = gate.clone();
+    let session = db.spawn_session(WorkerId(0), async move |_| {
+        let mut inner = inner;
+        poll_fn(|context| {
+            let _ = Pin::new(&mut inner).poll(context);
+            Poll::Ready(())
+        })
+        .await;
+    });
+    assert_eq!(session.unwrap().join(), Ok(()));
+    // The session has ended; its slot is the next one's.
+    let next = Gate::default();
+    let inner = next.clone();
+    let session = db.spawn_session(WorkerId(0), async move |_| inner.await).unwrap();
+    next.until_awaited();
+    gate.open();
+    next.open();
+    assert_eq!(session.join(), Ok(()));
+    assert_eq!(next.0.lock().unwrap().polls, 2, "it was polled once too often");
+    let gate = Gate::default();
+    let inner = gate.clone();
+    let session = db.spawn_session(WorkerId(0), async move |_| inner.await).unwrap();
+    gate.until_awaited();
+    assert_eq!(db.close(Duration::from_millis(1)).dropped, 1);
+    assert_eq!(session.join().unwrap_err().reason(), AbortReason::ShuttingDown);
+    // Neither the session nor the database is there any more.
+    gate.open();
+}
 
 // --- Operations that are forgotten ----------------------------------------------------------------------------------------
 
