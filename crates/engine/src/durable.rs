@@ -252,7 +252,7 @@ impl Durable {
     }
 
     /// Ends the keeper; a checkpoint under way is given up.
-    fn stop_keeper(&self) {
+    pub(crate) fn stop_keeper(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let _guard = self.keeper_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.keeper_sleeps.1.notify_all();

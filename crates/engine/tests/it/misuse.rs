@@ -3,11 +3,11 @@
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use atrapos::{Abort, AbortReason, WorkerId};
+use atrapos::{Abort, AbortReason, Advice, Database, WorkerId};
 
 use crate::support::{Items, STEPS_MAX, for_seeds, item, load_items, open, simulate, two_tables};
 
@@ -170,6 +170,100 @@ fn a_waker_that_is_left_over_wakes_nobody() {
     assert_eq!(session.join().unwrap_err().reason(), AbortReason::ShuttingDown);
     // Neither the session nor the database is there any more.
     gate.open();
+}
+
+// --- Calls on a worker's thread -------------------------------------------------------------------------------------------
+
+#[test]
+fn a_full_inbox_is_overloaded_on_a_workers_thread_too() {
+    let db = Database::builder(two_tables()).workers(2).pin(false).inbox_slots(4).in_memory().unwrap();
+    load_items(&db, 100, 1);
+    let db = Arc::new(db);
+    let items = db.table::<Items>().unwrap();
+    let inner = Arc::clone(&db);
+    let session = db.spawn_session(WorkerId(0), async move |_| {
+        let mut submitted = Vec::new();
+        // Nothing is taken out of the inbox while this runs.
+        let refusal = loop {
+            match inner.submit(items.at(&1), async move |tx| tx.update(items, 1, |row| row.value += 1).await)
+            {
+                Ok(outcome) => submitted.push(outcome),
+                Err(refusal) => break refusal,
+            }
+        };
+        let session = inner.spawn_session(WorkerId(0), async |_| ()).map(drop).unwrap_err();
+        let accepted = submitted.len();
+        for outcome in submitted {
+            assert_eq!(outcome.await, Ok(Some(())));
+        }
+        (accepted, refusal, session)
+    });
+    let (accepted, refusal, session) = session.unwrap().join().unwrap();
+    assert!(accepted >= 4);
+    for refusal in [refusal, session] {
+        assert_eq!((refusal.reason(), refusal.reason().advice()), (AbortReason::Overloaded, Advice::Retry));
+        assert_eq!(refusal.detail(), "worker 0 has as many requests as it takes; try again later");
+    }
+}
+
+#[test]
+fn a_session_may_drop_the_last_reference_to_its_database() {
+    let db = Arc::new(open(two_tables(), 2));
+    load_items(&db, 100, 1);
+    let items = db.table::<Items>().unwrap();
+    let (release, released) = mpsc::channel::<()>();
+    let gate = Gate::default();
+    let (inner, wait) = (Arc::clone(&db), gate.clone());
+    let dropping = db.spawn_session(WorkerId(0), async move |session| {
+        wait.await;
+        assert_eq!(Arc::strong_count(&inner), 1);
+        drop(inner);
+        // It goes on until it ends by itself, as at any other closing.
+        let read = session.run(&items.at(&98), async move |tx| tx.get(items, 98).await).await;
+        let _ = release.send(());
+        read
+    });
+    let other = db.spawn_session(WorkerId(1), async move |session| {
+        while !session.is_stopping() {
+            session.yield_now().await;
+        }
+    });
+    let (dropping, other) = (dropping.unwrap(), other.unwrap());
+    drop(db);
+    gate.open();
+    assert_eq!(dropping.join(), Ok(Ok(Some(item(1)))));
+    assert_eq!(released.recv(), Ok(()));
+    assert_eq!(other.join(), Ok(()), "the database is closed");
+}
+
+#[test]
+fn a_session_may_close_its_own_database() {
+    let db = Arc::new(open(two_tables(), 2));
+    let gate = Gate::default();
+    let (inner, wait) = (Arc::clone(&db), gate.clone());
+    let closing = db.spawn_session(WorkerId(0), async move |_| {
+        wait.await;
+        let db = Arc::into_inner(inner).expect("this is the last one");
+        db.close(Duration::from_secs(600))
+    });
+    let other = db.spawn_session(WorkerId(1), async move |session| {
+        while !session.is_stopping() {
+            session.yield_now().await;
+        }
+    });
+    let (closing, other) = (closing.unwrap(), other.unwrap());
+    drop(db);
+    gate.open();
+    let report = closing.join().unwrap();
+    assert_eq!(report.dropped, 0);
+    assert_eq!(
+        report.failure.as_deref(),
+        Some(
+            "a worker's thread cannot wait for the end of a database; this one closes in the background, so close it from \
+             another thread to know when and how it has ended"
+        )
+    );
+    assert_eq!(other.join(), Ok(()), "the database is closed");
 }
 
 // --- Operations that are forgotten ----------------------------------------------------------------------------------------
