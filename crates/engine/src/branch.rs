@@ -167,7 +167,8 @@ pub(crate) struct Branch {
     /// Whether `held` is entered in the lock tables.
     pub(crate) entered: bool,
     pub(crate) undo: UndoLog,
-    /// The transaction is over: an action that comes too late must do nothing.
+    /// The transaction is over: an action that comes too late must do nothing. Set when tasks have the branch still; such a
+    /// branch is never used again.
     pub(crate) closed: bool,
     /// Scratch space in which rows are encoded.
     pub(crate) scratch: Vec<u8>,

@@ -14,7 +14,7 @@ use atrapos_durability::backup::{BackupError, BackupReport, backup};
 use atrapos_durability::manifest::StoredColumn;
 use atrapos_runtime::memory::HugeChunks;
 use atrapos_runtime::oneshot::{Receiver, oneshot};
-use atrapos_runtime::{Handle, Runtime, WorkerId, WorkerSnapshot};
+use atrapos_runtime::{Handle, Runtime, SubmitError, WorkerId, WorkerSnapshot};
 
 use crate::abort::{Abort, AbortReason};
 use crate::action::panicked_in;
@@ -34,6 +34,10 @@ use crate::stats::{EngineStats, Statistics};
 use crate::trace::TraceEvent;
 
 /// An open database. Closing it, or dropping it, completes what is under way and stops the workers.
+///
+/// Worker threads never wait for a database: on one, in a session or a procedure, what would block refuses. One exception works:
+/// a database whose last owner is there may be dropped there. It closes in the background then, and its directory can be
+/// opened again when that is done.
 ///
 /// ```
 /// use atrapos::{Abort, Database, Schema, Table, row};
@@ -260,11 +264,12 @@ impl Database {
         self.submit(route, procedure)?.wait()
     }
 
-    /// Hands a procedure to its home and returns a future of the outcome. When the worker is overloaded the caller
-    /// waits its turn (it does not spin).
+    /// Hands a procedure to its home and returns a future of the outcome, which a session may await as well. When the worker
+    /// is overloaded the caller waits its turn (it does not spin); on a worker's thread, which others may wait for, it is
+    /// refused.
     ///
     /// # Errors
-    /// When the database is shutting down.
+    /// When the database is shutting down; on a worker's thread [`AbortReason::Overloaded`] as well.
     pub fn submit<R: Send + 'static>(
         &self,
         route: Route,
@@ -275,7 +280,7 @@ impl Database {
             let own = Rc::clone(worker);
             worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
         };
-        self.handle.submit(self.home(&route), request).map_err(|_| Abort::shutting_down())?;
+        self.hand_over(self.home(&route), request)?;
         Ok(Submitted { receiver })
     }
 
@@ -293,15 +298,23 @@ impl Database {
             let own = Rc::clone(worker);
             worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
         };
-        let home = self.home(&route);
-        match self.handle.try_submit(home, request) {
-            Ok(()) => Ok(Submitted { receiver }),
-            Err(error) if !error.is_full() => Err(Abort::shutting_down()),
-            Err(_) => Err(Abort::explained(
-                AbortReason::Overloaded,
-                format!("worker {} has as many requests as it takes; try again later", home.0),
-            )),
-        }
+        self.handle.try_submit(self.home(&route), request).map_err(|error| not_accepted(&error))?;
+        Ok(Submitted { receiver })
+    }
+
+    /// Hands a request to a worker. While its inbox is full the caller waits, unless this is a worker's thread, of whatever
+    /// database: the two could wait for each other.
+    fn hand_over(
+        &self,
+        worker: WorkerId,
+        request: impl FnOnce(&Rc<EngineWorker>) + Send + 'static,
+    ) -> Result<(), Abort> {
+        let handed = if ON_WORKER.get() {
+            self.handle.try_submit(worker, request)
+        } else {
+            self.handle.submit(worker, request)
+        };
+        handed.map_err(|error| not_accepted(&error))
     }
 
     /// Runs a procedure like [`run`](Database::run) and also returns what happened to it, stage by stage. For people who
@@ -350,10 +363,11 @@ impl Database {
     }
 
     /// Starts a session on a worker: a client that lives there and runs transactions one after the other. The result of
-    /// `body` is the session's result; a panic ends the session and nothing else.
+    /// `body` is the session's result; a panic ends the session and nothing else. What a session may await is said at
+    /// [`Session`].
     ///
     /// # Errors
-    /// When the database is shutting down.
+    /// When the database is shutting down; on a worker's thread [`AbortReason::Overloaded`] as well.
     pub fn spawn_session<R: Send + 'static>(
         &self,
         worker: WorkerId,
@@ -376,8 +390,7 @@ impl Database {
                 sender.send(ended);
             });
         };
-        let worker = WorkerId(worker.0 % self.workers() as u16);
-        self.handle.submit(worker, start).map_err(|_| Abort::shutting_down())?;
+        self.hand_over(WorkerId(worker.0 % self.workers() as u16), start)?;
         Ok(SessionHandle { receiver })
     }
 
@@ -544,27 +557,78 @@ impl Database {
     /// Closes the database: refuses new work, completes what is under way, stops the workers. What has not ended after
     /// `deadline` (a session that goes on for ever, for example) is aborted. Whatever the database is doing itself meanwhile
     /// (a checkpoint, a change of the scheme) is given up; only what has been reported as committed is made durable first,
-    /// however long the device takes for it.
+    /// however long the device takes for it. On a worker's thread it returns at once, and the database closes in the
+    /// background.
     pub fn close(mut self, deadline: Duration) -> CloseReport {
         self.shut_down(deadline)
     }
 
-    /// Everybody is told to stop before anybody is waited for, and the workers end first: the threads of the database may wait
-    /// for their answers, and get them or are refused, but not for anything that outlasts them.
     fn shut_down(&mut self, deadline: Duration) -> CloseReport {
         let Some(runtime) = self.runtime.take() else { return CloseReport::default() };
+        let (adaptive, adapting) = (Arc::clone(&self.adaptive), self.adapting.take());
+        let closing = Closing { adaptive, adapting, runtime, durable: self.durable.take() };
+        if ON_WORKER.get() { closing.in_background(deadline) } else { closing.finish(deadline) }
+    }
+}
+
+/// What is left to be ended of a database that is closing.
+struct Closing {
+    adaptive: Arc<Adaptive>,
+    adapting: Option<AdaptingThread>,
+    runtime: Runtime<Shard>,
+    durable: Option<(Arc<Durable>, DurableThreads)>,
+}
+
+impl Closing {
+    /// Ends everything and waits for it. Everybody is told to stop before anybody is waited for, and the workers end first: the
+    /// threads of the database may wait for their answers, and get them or are refused, but not for anything that outlasts them.
+    fn finish(self, deadline: Duration) -> CloseReport {
         self.adaptive.stop();
         if let Some((durable, _)) = &self.durable {
             durable.stop_keeper();
         }
         // Tasks that wait for durability need the flushers to complete.
-        let dropped = runtime.shutdown(deadline).tasks_dropped;
-        if let Some(adapting) = self.adapting.take() {
+        let dropped = self.runtime.shutdown(deadline).tasks_dropped;
+        if let Some(adapting) = self.adapting {
             adapting.join();
         }
-        let durable = self.durable.take();
-        let failure = durable.and_then(|(durable, threads)| threads.after_workers_ended(&durable));
+        let failure = self.durable.and_then(|(durable, threads)| threads.after_workers_ended(&durable));
         CloseReport { dropped, failure }
+    }
+
+    /// Has it ended by a thread of its own: the calling one may be a worker that has to end, or that one of them waits for.
+    fn in_background(self, deadline: Duration) -> CloseReport {
+        let adaptive = Arc::clone(&self.adaptive);
+        let durable = self.durable.as_ref().map(|(durable, _)| Arc::clone(durable));
+        let thread = std::thread::Builder::new().name("atrapos-close".to_owned());
+        let failure = match thread.spawn(move || self.finish(deadline)) {
+            Ok(_) => {
+                "a worker's thread cannot wait for the end of a database; this one closes in the background, so close it \
+                 from another thread to know when and how it has ended"
+                    .to_owned()
+            }
+            Err(error) => {
+                // The runtime was dropped: its workers end without completing what is under way. The other threads are told.
+                adaptive.stop();
+                if let Some(durable) = durable {
+                    durable.stop_keeper();
+                    durable.wal.close();
+                }
+                format!("no thread could be had to close the database, which stops at once: {error}")
+            }
+        };
+        CloseReport { dropped: 0, failure: Some(failure) }
+    }
+}
+
+/// Why a worker did not accept a request.
+fn not_accepted<F>(error: &SubmitError<F>) -> Abort {
+    match error {
+        SubmitError::Full(worker, _) => Abort::explained(
+            AbortReason::Overloaded,
+            format!("worker {} has as many requests as it takes; try again later", worker.0),
+        ),
+        SubmitError::Closed(_) | SubmitError::NoSuchWorker(..) => Abort::shutting_down(),
     }
 }
 
@@ -615,7 +679,7 @@ impl Drop for Database {
     }
 }
 
-/// The outcome of a transaction that was handed over: a future, or to be waited for.
+/// The outcome of a transaction that was handed over: a future for any executor, a session included, or to be waited for.
 #[derive(Debug)]
 #[must_use = "the outcome is known only to who asks for it"]
 pub struct Submitted<R: Send> {

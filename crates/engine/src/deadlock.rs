@@ -10,7 +10,8 @@
 //! has run into a cycle of others, or has come there by two ways: a probe is started from there, so that a cycle is found
 //! quickly by any of the many who wait for its members.
 //!
-//! A retried transaction keeps the age of its first attempt, so it is not the youngest for ever.
+//! A retried transaction keeps the age of its first attempt ([`crate::age`]), so it is not the youngest for ever: the homes of
+//! those it waited for have heard of its age by the probe that came by, and nothing older begins there any more.
 //!
 //! Nothing is sent while nothing waits: a request starts a probe only after it has waited for
 //! [`ShardOptions::deadlock_check_after`](crate::shard::ShardOptions). Long queues without any cycle are
@@ -28,6 +29,7 @@ use atrapos_storage::lock::{LockOwner, LockTicket};
 use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
+use crate::age::Age;
 use crate::planted::{Bug, planted};
 use crate::shard::{EngineWorker, Shard};
 use crate::tx::TxCore;
@@ -61,9 +63,6 @@ const RESTARTS_AT_A_TIME: usize = 4;
 /// A worker looks again when so many times the time has passed that passing on probes took since its last look. Hundreds of
 /// transactions that wait in one queue make a probe pass all of them, each with all that are ahead of it.
 const PAUSE_FACTOR: u64 = 8;
-
-/// The age of a transaction; ties are impossible because numbers are unique.
-type Age = u64;
 
 /// A message that follows the waits-for graph.
 #[derive(Clone, Copy, Debug)]
@@ -222,6 +221,8 @@ fn not_itself(owner: LockOwner) -> LockOwner {
 /// At the home of `met`, which somebody waits for: is the cycle closed? If not, where may `met` be waiting itself?
 fn at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: LockOwner) {
     let shard = worker.shard();
+    // Whatever begins here from now on is younger than all that the probe has come by, the one that waits for `met` included.
+    shard.ages.observe(probe.youngest.0);
     // A transaction that has ended waits for nobody.
     let Some(core) = shard.active.borrow().get(&met).cloned() else { return };
     if met == probe.initiator {

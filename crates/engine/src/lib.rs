@@ -14,6 +14,7 @@
 mod abort;
 mod action;
 mod adaptation;
+mod age;
 mod branch;
 mod builder;
 mod checkpoint;

@@ -65,6 +65,10 @@ pub enum Bug {
     WaitersLeftBehind,
     /// What the engine asks of a worker on its own behalf waits in the clients' inbox.
     JobInInbox,
+    /// The state of a transaction that has ended is used again while tasks that run its actions have it.
+    SharedStateReused,
+    /// A transaction's age is a count of its own worker, which others compare with theirs.
+    AgesOfOneWorker,
 }
 
 /// Whether the mistake is to be made.

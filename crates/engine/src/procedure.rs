@@ -21,8 +21,10 @@ use crate::shard::EngineWorker;
 use crate::trace::{Stage, TraceEvent};
 use crate::tx::{Scope, Tx};
 
-/// How often a transaction that had to give way in a deadlock is run again before its caller hears of it.
-const ATTEMPTS: u32 = 64;
+/// How often a transaction that had to give way in a deadlock is run before its caller hears of it. It is older than all that
+/// begin after it, so it loses only to those that were under way, though to many of them more than once where hundreds want the
+/// same rows. A caller that began anew would have lost its age.
+const ATTEMPTS: u32 = 1024;
 
 /// A stored procedure: an async closure over a transaction. It may run more than once (after a deadlock) and, from
 /// another thread, travels to the transaction's home: so it owns what it captures.
@@ -141,12 +143,12 @@ pub(crate) async fn run_traced<R>(
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
 ) -> (Result<R, Abort>, Vec<TraceEvent>) {
     let scope = Scope::begin(worker);
-    let core = Rc::clone(scope.core());
-    core.trace.open();
-    core.trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
+    let events = Rc::default();
+    let trace = &scope.core().trace;
+    trace.open(Rc::clone(&events));
+    trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
     let outcome = attempt(scope, procedure, None).await;
-    let events = core.trace.close();
-    (outcome, events)
+    (outcome, events.take())
 }
 
 /// Runs a procedure here and records what it accesses.
@@ -177,6 +179,18 @@ pub(crate) fn run_for<R: Send + 'static>(
 
 /// A long-lived client that lives on a worker: it runs one transaction after the other without leaving the worker's
 /// thread, except for those whose home is elsewhere. Get one with [`Database::spawn_session`](crate::Database::spawn_session).
+///
+/// # What a session may await
+///
+/// Between its transactions, anything: its own operations, an outcome that was [handed over](crate::Database::submit), a
+/// channel or any other future that is completed elsewhere and calls its waker. (A transaction awaits its own operations
+/// only.) A future that needs an executor of its own, such as a socket or timer of an asynchronous runtime, needs that
+/// runtime to run on another thread. A session whose future is never completed ends when the database closes.
+///
+/// The session's own operations wake the session as a whole, not the waker they are polled with: of several futures
+/// at once, poll all (as `join!` and `select!` do), not only those whose own waker was called (as `FuturesUnordered` does).
+///
+/// Dropping an operation that is under way aborts its transaction, unless its outcome was decided already.
 pub struct Session {
     worker: Rc<EngineWorker>,
 }

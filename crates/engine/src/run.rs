@@ -75,7 +75,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     #[inline(never)]
     fn send(&mut self, owner: WorkerId) -> Poll<Result<O::Output, Abort>> {
         let action = self.action.take().expect("an action is sent once");
-        self.step = Step::Sent(self.tx.send(owner, action), HalfWay(self.tx.core()));
+        self.step = Step::Sent(self.tx.send(owner, action), HalfWay::begin(self.tx.core()));
         self.poll_step()
     }
 

@@ -18,6 +18,7 @@ use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTi
 use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
+use crate::age::{Age, AgeClock};
 use crate::branch::{Branch, Held};
 use crate::deadlock::{self, home_of};
 use crate::load::LoadJournal;
@@ -50,7 +51,8 @@ pub(crate) struct Shard {
     pub(crate) waits: RefCell<Waits>,
     granted: RefCell<Vec<LockTicket>>,
     /// Age of the transaction that aborted last: for whoever runs it again at once.
-    pub(crate) aborted_age: Cell<u64>,
+    pub(crate) aborted_age: Cell<Age>,
+    pub(crate) ages: AgeClock,
     next_ticket: Cell<u64>,
     next_owner: Cell<u64>,
     pub(crate) lookups: Lookups,
@@ -99,7 +101,8 @@ impl Shard {
             branches: RefCell::default(),
             waits: RefCell::default(),
             granted: RefCell::default(),
-            aborted_age: Cell::new(0),
+            aborted_age: Cell::default(),
+            ages: AgeClock::default(),
             next_ticket: Cell::new(1),
             next_owner: Cell::new(1),
             lookups: Lookups::default(),
@@ -120,6 +123,7 @@ impl Shard {
         recycled.unwrap_or_else(|| Rc::new(TxCore::bounded(self.options.transaction_redo_bytes)))
     }
 
+    /// Takes back the state of a transaction that has ended. Nobody else may have it.
     #[inline(always)]
     pub(crate) fn put_core(&self, core: Rc<TxCore>) {
         let mut cores = self.cores.borrow_mut();
@@ -221,7 +225,7 @@ impl Shard {
     /// Ends the branch of a transaction of another worker.
     pub(crate) fn finish_visitor(&self, worker: &EngineWorker, owner: LockOwner, commit: bool, epoch: Epoch) {
         if !commit {
-            self.refuse_waits(worker, owner, AbortReason::User);
+            self.end_waits(worker, owner);
         }
         let Some(branch) = self.visitors.borrow_mut().remove(&owner) else { return };
         branch.borrow_mut().closed = true;
@@ -275,12 +279,13 @@ impl Shard {
         }
     }
 
-    /// Refuses the lock requests of a transaction, those as well that were granted and have not been used: their tasks go
-    /// on with an abort.
-    pub(crate) fn refuse_waits(&self, worker: &EngineWorker, owner: LockOwner, reason: AbortReason) {
+    /// Refuses and forgets the lock requests of a transaction that ends, those as well that were granted and have not been
+    /// used: their tasks go on with an abort. Nothing is left of one whose future was forgotten and will never see it.
+    pub(crate) fn end_waits(&self, worker: &EngineWorker, owner: LockOwner) {
         let tickets: Vec<LockTicket> = self.waits.borrow().of(owner).map(|(ticket, _)| ticket).collect();
         for ticket in tickets {
-            self.refuse_wait(worker, ticket, reason);
+            self.refuse_wait(worker, ticket, AbortReason::User);
+            self.waits.borrow_mut().remove(ticket);
         }
     }
 

@@ -52,23 +52,33 @@ pub struct TraceEvent {
     pub what: String,
 }
 
-/// The trace of a running transaction: off unless somebody asked.
+/// The trace of a running transaction: off unless somebody asked, and off when the transaction ends.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     on: Cell<bool>,
-    events: RefCell<Vec<TraceEvent>>,
-    /// Where accesses are noted; then stages are not.
-    recorder: RefCell<Option<Rc<RefCell<Recorder>>>>,
+    observer: RefCell<Option<Observer>>,
+}
+
+/// Who asked: what is noted is theirs, so it is there when the transaction's state is another transaction's.
+#[derive(Clone, Debug)]
+enum Observer {
+    Stages(Rc<RefCell<Vec<TraceEvent>>>),
+    Accesses(Rc<RefCell<Recorder>>),
 }
 
 impl Trace {
-    pub(crate) fn open(&self) {
-        self.on.set(true);
+    /// Notes stages in `events` from now on until the transaction ends.
+    pub(crate) fn open(&self, events: Rc<RefCell<Vec<TraceEvent>>>) {
+        self.observe(Observer::Stages(events));
     }
 
     /// Notes accesses from now on until the transaction ends.
     pub(crate) fn record(&self, recorder: Rc<RefCell<Recorder>>) {
-        self.recorder.replace(Some(recorder));
+        self.observe(Observer::Accesses(recorder));
+    }
+
+    fn observe(&self, observer: Observer) {
+        self.observer.replace(Some(observer));
         self.on.set(true);
     }
 
@@ -80,7 +90,10 @@ impl Trace {
 
     /// Where accesses are noted, if they are.
     pub(crate) fn recorder(&self) -> Option<Rc<RefCell<Recorder>>> {
-        self.recorder.borrow().clone()
+        match &*self.observer.borrow() {
+            Some(Observer::Accesses(recorder)) => Some(Rc::clone(recorder)),
+            _ => None,
+        }
     }
 
     /// Notes an event. Costs one comparison when nobody asked.
@@ -93,12 +106,18 @@ impl Trace {
 
     #[cold]
     fn note(&self, worker: &EngineWorker, stage: Stage, what: impl FnOnce() -> String) {
-        if self.recorder.borrow().is_none() {
-            self.events.borrow_mut().push(TraceEvent { stage, worker: worker.id(), what: what() });
-        } else if stage == Stage::Release {
-            // The state is about to be another transaction's.
-            self.recorder.take();
+        if let Some(Observer::Stages(events)) = &*self.observer.borrow() {
+            events.borrow_mut().push(TraceEvent { stage, worker: worker.id(), what: what() });
+        }
+    }
+
+    /// The transaction ends: notes how, and nothing after it, since the state is about to be another transaction's.
+    #[inline]
+    pub(crate) fn end(&self, worker: &EngineWorker, how: impl FnOnce() -> String) {
+        if self.on.get() {
+            self.note(worker, Stage::Release, how);
             self.on.set(false);
+            self.observer.take();
         }
     }
 
@@ -120,11 +139,5 @@ impl Trace {
         {
             recorder.borrow_mut().in_phase();
         }
-    }
-
-    /// Ends the trace and hands over what was noted.
-    pub(crate) fn close(&self) -> Vec<TraceEvent> {
-        self.on.set(false);
-        self.events.take()
     }
 }

@@ -166,7 +166,6 @@ impl<'w> Tx<'w> {
     fn prepare_remote(&self, to: WorkerId, actions: u64) -> LockOwner {
         let owner = self.core.ensure_known(self.worker);
         self.core.add_participant(to);
-        self.core.outstanding.set(self.core.outstanding.get() + 1);
         self.worker.shard().stats.remote_actions.add(actions);
         owner
     }
@@ -174,7 +173,7 @@ impl<'w> Tx<'w> {
     /// Waits for `future`, one of the transaction's own operations.
     async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
         let mut future = pin!(future);
-        let half_way = HalfWay(self.core);
+        let half_way = HalfWay::begin(self.core);
         let result = poll_fn(|context| {
             let polled = future.as_mut().poll(context);
             if polled.is_pending() {
@@ -197,7 +196,6 @@ impl<'w> Tx<'w> {
         &self,
         returned: Result<(Result<T, Abort>, Effects), Lost>,
     ) -> Result<T, Abort> {
-        self.core.outstanding.set(self.core.outstanding.get() - 1);
         let result = match returned {
             Ok((result, effects)) => {
                 self.core.followers.borrow_mut().extend(effects.followers);

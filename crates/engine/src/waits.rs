@@ -1,6 +1,6 @@
 //! Who waits for a lock on one worker: the requests in the queues of its lock tables, by ticket and by transaction.
 //!
-//! A request is here from the moment it is queued until its task has seen what became of it.
+//! A request is here from the moment it is queued until its task has seen what became of it, or its transaction has ended.
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! Which worker, if any, is being stepped by the current thread.
 //!
-//! Owns: one thread-local pointer, set for the duration of a step. Its only use is the destructor of a reply that was
-//! never sent, which has no worker at hand and must still tell the caller. Never: offers the worker to anybody else.
+//! Owns: one thread-local pointer, set for the duration of a step. Its uses are the destructor of a reply that was never
+//! sent, and wakers of the standard library: neither has a worker at hand. Never: offers the worker to anybody else.
 //!
 //! # Why the unsafe code is sound
 //! The pointer is set by [`enter`], whose guard borrows the worker and resets the pointer when it ends, also by
@@ -10,15 +10,19 @@
 use std::cell::Cell;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::WorkerId;
 use crate::shared::{self, RuntimeId};
+use crate::waker::TaskWaker;
 
-/// What a worker can do for a reply that is dropped while the worker runs.
+/// What a worker can do for a reply that is dropped, or a waker that is woken, while the worker runs.
 pub(crate) trait Bearer {
     fn runtime(&self) -> RuntimeId;
     /// Tells worker `home` that its call at `index` will not be answered.
     fn bear_loss(&self, home: WorkerId, index: u32);
+    /// Brings a waker to the worker whose task it wakes.
+    fn bear_wake(&self, waker: Arc<TaskWaker>);
 }
 
 thread_local! {
@@ -43,6 +47,19 @@ impl Drop for Entered<'_> {
     fn drop(&mut self) {
         CURRENT.set(self.before);
     }
+}
+
+/// Brings a waker to its worker in `runtime`, if that still exists, from whatever thread this is.
+pub(crate) fn wake(runtime: RuntimeId, waker: Arc<TaskWaker>) {
+    if let Some(bearer) = CURRENT.get() {
+        // SAFETY: set pointers are live, see the heading.
+        let bearer = unsafe { bearer.as_ref() };
+        if bearer.runtime() == runtime {
+            bearer.bear_wake(waker);
+            return;
+        }
+    }
+    shared::wake_from_outside(runtime, waker);
 }
 
 /// Whether the current thread is inside a step of a worker of this runtime.

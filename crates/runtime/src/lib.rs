@@ -46,6 +46,7 @@ mod shared;
 mod sync;
 mod task;
 mod timer;
+mod waker;
 mod worker;
 
 #[cfg(all(test, loom))]

@@ -20,6 +20,7 @@ use crate::park::Parker;
 use crate::planted::Bug;
 use crate::published::Published;
 use crate::ring::{RING_BYTES_MIN, ring};
+use crate::waker::Told;
 
 /// Collects what the closures carry, in the order they run.
 type Log = std::cell::RefCell<Vec<usize>>;
@@ -426,4 +427,46 @@ fn oneshot_planted_bugs_are_caught() {
     must_fail("oneshot_wait", Bug::OneshotSend);
     must_fail("oneshot_wait", Bug::OneshotWaker);
     must_fail("oneshot_changing_wakers", Bug::OneshotTakeBack);
+}
+
+// --- waker -------------------------------------------------------------------------------------------------------------
+
+/// Two threads each complete something and wake the task that waits for both: the last poll that a wake brings about sees both,
+/// whether the second wake brought the waker again or found it on its way.
+#[test]
+fn waker_coalesces() {
+    loom::model(|| {
+        let told = Arc::new(Told::new());
+        let lane = Arc::new(loom::sync::Mutex::new(0));
+        let done: [Arc<AtomicUsize>; 2] = std::array::from_fn(|_| Arc::new(AtomicUsize::new(0)));
+        let completing = done.clone().map(|done| {
+            let (told, lane) = (Arc::clone(&told), Arc::clone(&lane));
+            thread::spawn(move || {
+                done.store(1, Ordering::Relaxed);
+                if told.tell() {
+                    *lane.lock().expect("nobody panics") += 1;
+                }
+            })
+        });
+        let mut seen = 0;
+        let mut poll_if_woken = || {
+            let arrived = std::mem::take(&mut *lane.lock().expect("nobody panics"));
+            assert!(arrived <= 1, "a waker is on its way once");
+            if arrived > 0 {
+                told.arrive();
+                seen = done.iter().map(|done| done.load(Ordering::Relaxed)).sum();
+            }
+        };
+        poll_if_woken();
+        poll_if_woken();
+        completing.into_iter().for_each(|thread| thread.join().expect("it does not fail"));
+        poll_if_woken();
+        assert_eq!(seen, 2, "a wake was lost");
+    });
+}
+
+#[test]
+fn waker_planted_bugs_are_caught() {
+    must_fail("waker_coalesces", Bug::WakerArrival);
+    must_fail("waker_coalesces", Bug::WakerStaysTold);
 }

@@ -37,6 +37,10 @@ pub(crate) enum Bug {
     OneshotWaker,
     /// The oneshot's receiver replaces its waker although the sender may be taking it.
     OneshotTakeBack,
+    /// A waker that has arrived takes its mark back with a relaxed exchange.
+    WakerArrival,
+    /// A waker that has arrived keeps its mark.
+    WakerStaysTold,
 }
 
 #[cfg(not(loom))]

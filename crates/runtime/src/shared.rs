@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::inbox::{InboxReceiver, InboxSender, inbox};
 use crate::park::Parker;
 use crate::stats::WorkerStats;
+use crate::waker::TaskWaker;
 use crate::worker::{Shard, Worker};
 use crate::{WorkerId, call};
 
@@ -30,7 +31,7 @@ use crate::{WorkerId, call};
 pub(crate) struct RuntimeId(u32);
 
 impl RuntimeId {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| next.checked_add(1));
         Self(next.expect("a process starts fewer than 2^32 runtimes"))
@@ -82,7 +83,7 @@ pub(crate) struct Lanes<S: Shard> {
 /// step.
 const CONTROL_SLOTS: usize = 64;
 
-/// The queue for the runtime's own notices. It is unbounded, and bounded by the number of calls in flight.
+/// The queue for the runtime's own notices. It is unbounded, and bounded by the number of calls in flight and of wakers.
 struct Notices<S: Shard> {
     /// Whether the queue may have something; read once per step.
     pending: CachePadded<AtomicBool>,
@@ -115,7 +116,7 @@ impl<S: Shard> Shared<S> {
             phase: CachePadded::new(AtomicU8::new(Phase::Running as u8)),
             ports: ports.into_boxed_slice(),
         });
-        let registered: Weak<dyn LossDesk> = Arc::downgrade(&shared) as Weak<dyn LossDesk>;
+        let registered: Weak<dyn NewsDesk> = Arc::downgrade(&shared) as Weak<dyn NewsDesk>;
         lock(&REGISTRY).push((shared.runtime, registered));
         (shared, lanes)
     }
@@ -290,25 +291,41 @@ pub(crate) fn worker_id(index: usize) -> WorkerId {
     WorkerId(u16::try_from(index).expect("a runtime has at most 65,535 workers"))
 }
 
-/// Takes the news that a call will not be answered, from a thread that runs no worker of its runtime.
-trait LossDesk: Send + Sync {
+/// Takes news for workers, that a call will not be answered or that a task is to be polled, from a thread that runs no worker
+/// of their runtime.
+trait NewsDesk: Send + Sync {
     fn report_loss(&self, home: WorkerId, index: u32);
+    fn report_wake(&self, waker: Arc<TaskWaker>);
 }
 
-impl<S: Shard> LossDesk for Shared<S> {
+impl<S: Shard> NewsDesk for Shared<S> {
     fn report_loss(&self, home: WorkerId, index: u32) {
         self.notify(home, Box::new(move |home| call::on_lost(home, index)));
+    }
+
+    fn report_wake(&self, waker: Arc<TaskWaker>) {
+        self.notify(waker.home(), Box::new(move |home| waker.arrive(&home.core().tasks)));
     }
 }
 
 /// All live runtimes of this process.
-static REGISTRY: Mutex<Vec<(RuntimeId, Weak<dyn LossDesk>)>> = Mutex::new(Vec::new());
+static REGISTRY: Mutex<Vec<(RuntimeId, Weak<dyn NewsDesk>)>> = Mutex::new(Vec::new());
+
+fn desk_of(runtime: RuntimeId) -> Option<Arc<dyn NewsDesk>> {
+    // The registry is unlocked before its caller goes on: dropping the last reference to a runtime locks it.
+    lock(&REGISTRY).iter().find(|(id, _)| *id == runtime).and_then(|(_, desk)| desk.upgrade())
+}
 
 /// Tells worker `home` of `runtime`, if that still exists, that its call at `index` will not be answered.
 pub(crate) fn lose_from_outside(runtime: RuntimeId, home: WorkerId, index: u32) {
-    let desk = lock(&REGISTRY).iter().find(|(id, _)| *id == runtime).and_then(|(_, desk)| desk.upgrade());
-    // The registry is unlocked again: dropping the last reference to a runtime locks it.
-    if let Some(desk) = desk {
+    if let Some(desk) = desk_of(runtime) {
         desk.report_loss(home, index);
+    }
+}
+
+/// Brings a waker to its worker of `runtime`, if that still exists.
+pub(crate) fn wake_from_outside(runtime: RuntimeId, waker: Arc<TaskWaker>) {
+    if let Some(desk) = desk_of(runtime) {
+        desk.report_wake(waker);
     }
 }

@@ -1,8 +1,8 @@
 //! Tasks: futures in recycled slots, and the queue of those that are ready to be polled.
 //!
 //! Owns: the slots, the free list, the ready queue, and the futures from `spawn` until they finish or are cleared.
-//! Never: uses an atomic, a `std` waker, or the allocator once the slots it needs exist. Nothing here is shared between
-//! threads.
+//! Never: uses an atomic, or the allocator once the slots it needs exist. Nothing here is shared between threads but what a
+//! future's poll reads of its own task when it clones its waker ([`Origin`]).
 //!
 //! # Invariants
 //! - A slot is in the ready queue at most once, exactly while its state has `QUEUED`; so a queue as long as the number
@@ -18,17 +18,23 @@
 //!   `LIVE`, it is not polled again after it finished, and it is dropped exactly once: by the poll that finished it, or
 //!   by `clear`. Polls do not nest (`polling`), so no future is dropped under its own poll.
 //! - No reference to a growing vector lives across a call into a future.
+//! - The waker in a poll's context leads to the slab's [`Origin`]. A context is borrowed for one poll, so whatever thread uses
+//!   that waker does so while the poll lasts; meanwhile the slab stays where it is, and nobody writes its origin. What
+//!   outlives the poll is a clone, which is a [`TaskWaker`] of its own.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::future::Future;
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 use std::pin::Pin;
 use std::ptr::NonNull;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
 
+use crate::WorkerId;
 use crate::ring::prefetch_line;
+use crate::shared::RuntimeId;
+use crate::waker::TaskWaker;
 
 /// A future of at most this many bytes (and alignment of at most 64) lies in its slot; a larger one is boxed.
 pub const INLINE_TASK_BYTES: usize = 1408;
@@ -129,6 +135,39 @@ unsafe fn drop_inline<F>(body: *mut u8) {
     unsafe { body.cast::<F>().drop_in_place() };
 }
 
+/// What a waker of one of these tasks is made from.
+struct Origin {
+    runtime: RuntimeId,
+    home: WorkerId,
+    /// The task being polled, or `NONE`. Written between polls only.
+    current: Cell<TaskId>,
+}
+
+/// The waker in the context of every poll: it costs nothing until a future clones it.
+static CONTEXT_WAKER: RawWakerVTable =
+    RawWakerVTable::new(clone_context_waker, wake_by_context, wake_by_context, drop_context_waker);
+
+/// # Safety
+/// `origin` points to the origin of the slab that is polling, and the poll lasts.
+unsafe fn waker_of_current(origin: *const ()) -> Waker {
+    // SAFETY: by the contract it is live; other threads read it only, and nobody writes it during a poll.
+    let origin = unsafe { &*origin.cast::<Origin>() };
+    TaskWaker::waker(origin.runtime, origin.home, origin.current.get())
+}
+
+unsafe fn clone_context_waker(origin: *const ()) -> RawWaker {
+    // SAFETY: called through the waker of a poll's context.
+    let waker = ManuallyDrop::new(unsafe { waker_of_current(origin) });
+    RawWaker::new(waker.data(), waker.vtable())
+}
+
+unsafe fn wake_by_context(origin: *const ()) {
+    // SAFETY: called through the waker of a poll's context.
+    unsafe { waker_of_current(origin) }.wake();
+}
+
+unsafe fn drop_context_waker(_: *const ()) {}
+
 unsafe fn poll_nothing(_: *mut u8, _: &mut Context<'_>) -> bool {
     true
 }
@@ -147,7 +186,7 @@ pub(crate) struct Tasks {
     slots: Cell<u32>,
     free: Cell<u32>,
     live: Cell<usize>,
-    current: Cell<TaskId>,
+    origin: Origin,
     polling: Cell<bool>,
     /// Set by `clear`: what is spawned afterwards is dropped at once.
     closed: Cell<bool>,
@@ -157,7 +196,8 @@ pub(crate) struct Tasks {
 const NO_SLOT: u32 = u32::MAX;
 
 impl Tasks {
-    pub(crate) fn new() -> Self {
+    /// No tasks yet, of worker `home` of `runtime`.
+    pub(crate) fn new(runtime: RuntimeId, home: WorkerId) -> Self {
         Self {
             ready_head: Cell::new(0),
             ready_tail: Cell::new(0),
@@ -167,7 +207,7 @@ impl Tasks {
             slots: Cell::new(0),
             free: Cell::new(NO_SLOT),
             live: Cell::new(0),
-            current: Cell::new(TaskId::NONE),
+            origin: Origin { runtime, home, current: Cell::new(TaskId::NONE) },
             polling: Cell::new(false),
             closed: Cell::new(false),
         }
@@ -188,7 +228,7 @@ impl Tasks {
     /// The task being polled, or `NONE`.
     #[inline]
     pub(crate) fn current(&self) -> TaskId {
-        self.current.get()
+        self.origin.current.get()
     }
 
     /// # Safety
@@ -291,7 +331,11 @@ impl Tasks {
         }
         assert!(!self.polling.replace(true), "a task must not step the worker that polls it");
         let reset = PollingReset(self);
-        let mut context = Context::from_waker(Waker::noop());
+        let origin = std::ptr::from_ref(&self.origin).cast();
+        // SAFETY: the functions of the table may be called on any thread while a poll that was handed this waker lasts, see the
+        // heading; the waker itself needs no drop.
+        let waker = ManuallyDrop::new(unsafe { Waker::new(origin, &CONTEXT_WAKER) });
+        let mut context = Context::from_waker(&waker);
         let mut polls = 0;
         while polls < polls_max {
             let head = self.ready_head.get();
@@ -309,7 +353,7 @@ impl Tasks {
                 continue;
             }
             slot.state.set(LIVE);
-            self.current.set(slot.id.get());
+            self.origin.current.set(slot.id.get());
             polls += 1;
             // SAFETY: the slot is live, its function is the one for its future, and polls do not nest.
             if unsafe { (slot.poll.get())(slot.body.0.get().cast(), &mut context) } {
@@ -464,7 +508,7 @@ struct PollingReset<'a>(&'a Tasks);
 impl Drop for PollingReset<'_> {
     fn drop(&mut self) {
         self.0.polling.set(false);
-        self.0.current.set(TaskId::NONE);
+        self.0.origin.current.set(TaskId::NONE);
     }
 }
 
@@ -501,6 +545,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn tasks() -> Tasks {
+        Tasks::new(RuntimeId::new(), WorkerId(0))
+    }
 
     /// Polled `polls` times before it is ready; writes its name down each time.
     struct Countdown {
@@ -558,7 +606,7 @@ mod tests {
         /// Tasks are polled in the order they became ready, each once per wake, and stale ids wake nobody.
         #[test]
         fn behaves_like_a_list_of_futures(steps in steps()) {
-            let tasks = Tasks::new();
+            let tasks = tasks();
             let log = Rc::default();
             let alive = Rc::default();
             // The model: for every task ever, its id and the polls it still needs (none when finished).
@@ -607,7 +655,7 @@ mod tests {
 
     #[test]
     fn a_task_woken_in_its_last_poll_frees_its_slot_once() {
-        let tasks = Rc::new(Tasks::new());
+        let tasks = Rc::new(tasks());
         let inner = Rc::clone(&tasks);
         let first = tasks.spawn(async move { inner.wake(inner.current()) });
         assert_eq!(tasks.poll_ready(1), 1);
@@ -622,7 +670,7 @@ mod tests {
 
     #[test]
     fn tasks_may_spawn_while_they_are_polled() {
-        let tasks = Rc::new(Tasks::new());
+        let tasks = Rc::new(tasks());
         let (inner, ran) = (Rc::clone(&tasks), Rc::new(Cell::new(0)));
         let counter = Rc::clone(&ran);
         tasks.spawn(async move {
@@ -637,7 +685,7 @@ mod tests {
 
     #[test]
     fn ids_of_other_workers_and_none_wake_nobody() {
-        let tasks = Tasks::new();
+        let tasks = tasks();
         tasks.wake(TaskId::NONE);
         tasks.wake(TaskId { index: 5, generation: 0 });
         assert_eq!(tasks.ready_len(), 0);
@@ -645,7 +693,7 @@ mod tests {
 
     #[test]
     fn after_clear_nothing_is_taken() {
-        let tasks = Tasks::new();
+        let tasks = tasks();
         let held = Rc::new(());
         let captured = Rc::clone(&held);
         tasks.spawn(async move {
@@ -661,7 +709,7 @@ mod tests {
 
     #[test]
     fn a_panic_passes_through_and_leaves_the_slab_whole() {
-        let tasks = Tasks::new();
+        let tasks = tasks();
         let held = Rc::new(());
         let captured = Rc::clone(&held);
         tasks.spawn(async move {

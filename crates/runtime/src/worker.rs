@@ -29,6 +29,7 @@ use crate::shared::{Host, Lanes, Phase, RuntimeId, Shared};
 use crate::stats::WorkerStats;
 use crate::task::{TaskId, Tasks, YieldNow};
 use crate::timer::{Sleep, Timers};
+use crate::waker::TaskWaker;
 
 /// The state of the layer above that one worker hosts, and what that layer does besides its tasks.
 pub trait Shard: Sized + 'static {
@@ -197,7 +198,7 @@ impl<S: Shard> Worker<S> {
         );
         Rc::new(Self {
             core: Rc::new(Core {
-                tasks: Tasks::new(),
+                tasks: Tasks::new(shared.runtime, id),
                 calls: Calls::new(),
                 timers: Timers::new(),
                 step_time: Cell::new(shared.clock.now()),
@@ -261,9 +262,10 @@ impl<S: Shard> Worker<S> {
     /// Starts a task: a future that this worker polls until it is ready. It is polled for the first time after what is
     /// ready already. It may be polled without having been woken.
     ///
-    /// A future up to [`INLINE_TASK_BYTES`](crate::INLINE_TASK_BYTES) lies in a recycled slot, without allocation; a larger one is boxed. Its
-    /// `std` waker does nothing: it waits on this worker's [`Call`]s, [`Sleep`]s, or whoever calls [`wake`](Self::wake).
-    /// Once the runtime has stopped, the future is dropped at once and the id names no task.
+    /// A future up to [`INLINE_TASK_BYTES`](crate::INLINE_TASK_BYTES) lies in a recycled slot, without allocation; a larger one is boxed. It
+    /// waits on this worker's [`Call`]s, [`Sleep`]s, or whoever calls [`wake`](Self::wake); these wake the whole task and leave
+    /// the waker of the context alone. Any other future may be awaited too: a clone of that waker (an allocation) wakes the task
+    /// from any thread. Once the runtime has stopped, the future is dropped at once and the id names no task.
     #[inline]
     pub fn spawn(self: &Rc<Self>, future: impl Future<Output = ()> + 'static) -> TaskId {
         self.core.tasks.spawn(future)
@@ -636,5 +638,13 @@ impl<S: Shard> Bearer for Worker<S> {
 
     fn bear_loss(&self, home: WorkerId, index: u32) {
         self.send(home, move |home| call::on_lost(home, index));
+    }
+
+    fn bear_wake(&self, waker: Arc<TaskWaker>) {
+        if waker.home() == self.id {
+            waker.arrive(&self.core.tasks);
+        } else {
+            self.send(waker.home(), move |home| waker.arrive(&home.core.tasks));
+        }
     }
 }

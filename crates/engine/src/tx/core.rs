@@ -3,7 +3,10 @@
 //! Owns: the states of a transaction between its beginning and its end ([`TxCore`]), and the right to end it ([`Scope`]).
 //! Never: runs an action.
 //!
-//! Invariant: a transaction ends exactly once, whatever becomes of its procedure.
+//! Invariants
+//! - A transaction ends exactly once, whatever becomes of its procedure.
+//! - A state is used again by another transaction only when nobody else has it: a task that runs one of the transaction's
+//!   actions where its data has come home may go on when the transaction has ended, and must find that it has.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -15,6 +18,7 @@ use atrapos_storage::lock::LockOwner;
 
 use crate::abort::{Abort, AbortReason};
 use crate::action::Follower;
+use crate::age::Age;
 use crate::branch::Branch;
 use crate::monitor::Partner;
 use crate::planted::{Bug, planted};
@@ -29,16 +33,16 @@ use crate::wal::Hardening;
 pub(crate) struct TxCore {
     /// Its number as an owner of locks; zero as long as nobody needs one.
     owner: Cell<u64>,
-    /// The number of its first attempt: attempts made after a deadlock keep their seniority.
-    pub(crate) age: Cell<u64>,
+    /// The age of its first attempt: attempts made after a deadlock keep their seniority.
+    pub(crate) age: Cell<Age>,
     pub(crate) home: RefCell<Branch>,
     /// Other workers on which it has run actions.
     pub(crate) participants: RefCell<Vec<WorkerId>>,
     /// Set when an action failed: the transaction can only abort, for this reason.
     doomed: RefCell<Option<Abort>>,
     pub(super) is_doomed: Cell<bool>,
-    /// Actions sent whose results have not been taken.
-    pub(super) outstanding: Cell<u32>,
+    /// Operations that have suspended the transaction and have not come to their end ([`HalfWay`]).
+    outstanding: Cell<u32>,
     /// Set by an operation of its own that is about to suspend it: a procedure that suspends in anything else would never
     /// go on.
     suspends: Cell<bool>,
@@ -67,8 +71,8 @@ impl TxCore {
         if self.owner.get() == 0 {
             let owner = worker.shard().new_owner(worker.id());
             self.owner.set(owner.0);
-            if self.age.get() == 0 {
-                self.age.set(owner.0);
+            if self.age.get() == Age::NONE {
+                self.age.set(worker.shard().ages.next(worker.step_time()));
             }
             worker.shard().active.borrow_mut().insert(owner, Rc::clone(self));
         }
@@ -161,13 +165,21 @@ impl TxCore {
 const SENT_MAX: usize = 32;
 
 /// An operation that suspends its transaction is under way. Given up before its end, it dooms the transaction: what it
-/// has done, or would have done, may be half of something.
-pub(crate) struct HalfWay<'a>(pub(crate) &'a TxCore);
+/// has done, or would have done, may be half of something. Forgotten, it counts as under way, and the transaction cannot
+/// commit.
+pub(crate) struct HalfWay<'a>(&'a TxCore);
 
-impl HalfWay<'_> {
+impl<'a> HalfWay<'a> {
+    #[inline]
+    pub(crate) fn begin(core: &'a TxCore) -> HalfWay<'a> {
+        core.outstanding.set(core.outstanding.get() + 1);
+        HalfWay(core)
+    }
+
     /// The operation has come to its end.
     #[inline]
     pub(crate) fn disarm(self) {
+        self.0.outstanding.set(self.0.outstanding.get() - 1);
         std::mem::forget(self);
     }
 }
@@ -177,6 +189,7 @@ impl Drop for HalfWay<'_> {
     fn drop(&mut self) {
         // Nothing of the transaction's own suspends it any more.
         self.0.suspends.set(false);
+        self.0.outstanding.set(self.0.outstanding.get() - 1);
         self.0.doom(&Abort::because(
             AbortReason::Misuse,
             "the procedure gave up waiting for one of its own actions; await every action to its end",
@@ -299,22 +312,28 @@ fn end(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
     if shard.monitor.is_due() {
         shard.monitor.record(worker, &core.home.borrow().held, &core.sent.borrow(), true);
     }
-    core.trace.event(worker, Stage::Release, || if commit { "commits" } else { "aborts" }.to_owned());
+    core.trace.end(worker, || if commit { "commits" } else { "aborts" }.to_owned());
     if core.owner.get() == 0 && !core.is_doomed.get() {
         core.home.borrow_mut().finish_unseen(commit, &shard.tables);
+        recycle(worker, core);
     } else {
-        end_known(worker, &core, ending);
+        end_known(worker, core, ending);
     }
-    core.observed.set(0);
-    core.age.set(0);
-    core.suspends.set(false);
-    shard.put_core(core);
     section.leave();
+}
+
+/// Keeps the state of a transaction that has ended, and that nobody else has, for another one.
+#[inline(always)]
+fn recycle(worker: &EngineWorker, core: Rc<TxCore>) {
+    core.observed.set(0);
+    core.age.set(Age::NONE);
+    core.suspends.set(false);
+    worker.shard().put_core(core);
 }
 
 #[cold]
 #[inline(never)]
-fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, ending: Ending) {
+fn end_known(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
     let Ending { commit, epoch } = ending;
     let shard = worker.shard();
     let owner = core.owner();
@@ -323,14 +342,20 @@ fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, ending: Ending) {
     }
     if !commit {
         // Those of its actions that wait here, where their data has come to, must find that it is over.
-        shard.refuse_waits(worker, owner, AbortReason::User);
+        shard.end_waits(worker, owner);
     }
     shard.active.borrow_mut().remove(&owner);
     shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, commit);
+    // Tasks that run its actions here have it too, and go on when they are polled or have an answer.
+    if Rc::strong_count(&core) > 1 && !planted(Bug::SharedStateReused) {
+        core.home.borrow_mut().closed = true;
+        return;
+    }
     core.owner.set(0);
     core.outstanding.set(0);
     core.sent.borrow_mut().clear();
     core.followers.borrow_mut().clear();
     core.is_doomed.set(false);
     core.doomed.take();
+    recycle(worker, core);
 }

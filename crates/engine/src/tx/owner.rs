@@ -158,7 +158,8 @@ impl LockWait<'_> {
         let wait = LockWait { worker, ticket };
         poll_fn(|_| {
             let waits = shard.waits.borrow();
-            let wait = waits.get(wait.ticket).expect("a wait is there until it is over");
+            // The end of a transaction takes its waits along.
+            let Some(wait) = waits.get(wait.ticket) else { return Poll::Ready(Err(ended())) };
             match wait.state {
                 WaitState::Queued => Poll::Pending,
                 WaitState::Granted => Poll::Ready(Ok(Waited::Granted(wait.held))),
@@ -187,6 +188,12 @@ fn refused(reason: AbortReason) -> Abort {
         ),
         reason => Abort::because(reason, "the transaction was aborted while one of its actions waited"),
     }
+}
+
+/// What becomes of an action whose transaction has ended before it. Nobody waits for its result.
+#[cold]
+fn ended() -> Abort {
+    refused(AbortReason::User)
 }
 
 /// What actions have done at their owner besides their results.
@@ -224,7 +231,8 @@ pub(crate) type Returned<O> = (Result<<O as Operation>::Output, Abort>, Effects)
 pub(super) type ReturnedAll<O> = (Result<Vec<<O as Operation>::Output>, Abort>, Effects);
 
 /// The branch of a transaction on this worker, whether or not it has its home here. There is one at most, since the locks
-/// and the undo of a transaction on one worker have to go together.
+/// and the undo of a transaction on one worker have to go together. Whoever has it across an await looks afterwards whether
+/// it is closed.
 #[derive(Clone)]
 pub(crate) enum BranchRef {
     /// Its home is elsewhere, or it has ended.
@@ -366,7 +374,7 @@ async fn run_visiting<O: Operation>(
     let shard = worker.shard();
     loop {
         if branch.borrow().closed {
-            return Err(refused(AbortReason::User));
+            return Err(ended());
         }
         let (place, holder) = action.locate(&shard.tables.borrow());
         if holder != worker.id() {
@@ -374,8 +382,12 @@ async fn run_visiting<O: Operation>(
             branch.pass_to(holder);
             let call = worker.call(holder, move |worker, reply| on_action(worker, owner, action, reply));
             let (result, effects) = call.await.map_err(|Lost| Abort::shutting_down())?;
-            followers.borrow_mut().extend(effects.followers);
             let mut branch = branch.borrow_mut();
+            if branch.closed {
+                // What it has changed there was undone with its transaction: no redo of it may be kept.
+                return Err(ended());
+            }
+            followers.borrow_mut().extend(effects.followers);
             branch.observed = branch.observed.max(effects.observed);
             return branch.redo.take_in(&effects.redo).and(result);
         }
@@ -409,7 +421,7 @@ pub(super) async fn queue_and_run<O: Operation>(
     let held = {
         let mut branch = branch.borrow_mut();
         if branch.closed {
-            return Ran::Done(Err(refused(AbortReason::User)));
+            return Ran::Done(Err(ended()));
         }
         // It waits, so there is something that it has to wait for: a load. That ends with a lock like any other.
         branch.held.push(Held { place, mode: action.mode, target: target.clone(), unlocked: false });
@@ -418,6 +430,7 @@ pub(super) async fn queue_and_run<O: Operation>(
     match LockWait::wait(worker, owner, place, action.mode, &target, held).await {
         Ok(Waited::Granted(held)) => {
             let (mut branch, mut followers) = (branch.borrow_mut(), followers.borrow_mut());
+            debug_assert!(!branch.closed, "the end of a transaction takes back what was granted to it");
             let shard = worker.shard();
             Ran::Done(run_granted(shard, &mut branch, held, left_out, action.operation, &mut followers))
         }

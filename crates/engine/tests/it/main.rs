@@ -13,9 +13,11 @@ mod indexes;
 mod isolation;
 mod load;
 mod local_path;
+mod misuse;
 #[cfg(debug_assertions)]
 mod planted;
 mod read_only;
 mod recording;
 mod saturation;
 mod support;
+mod traces;

@@ -8,7 +8,7 @@ use atrapos::{Database, Schema, TableId, VerifyError, WorkerId};
 
 use crate::indexes::{ByCity, ByEmail, Orders, Users, family, users};
 use crate::isolation::by_hand::numbers;
-use crate::isolation::{anomalies, bank, hermitage, lists, queues, waiting};
+use crate::isolation::{ages, anomalies, bank, hermitage, lists, queues, waiting};
 use crate::support::{Engine, Random, open, show, two_tables};
 use crate::{crud, indexes};
 
@@ -81,6 +81,11 @@ fn queue_order_that_does_not_yield_is_caught() {
 #[test]
 fn a_deadlock_that_nobody_looks_for_is_caught() {
     caught(Bug::NoDeadlockProbe, waiting::items, waiting::two_one_by_one);
+}
+
+#[test]
+fn ages_that_only_one_worker_knows_are_caught() {
+    caught(Bug::AgesOfOneWorker, waiting::items, ages::seniority);
 }
 
 #[test]

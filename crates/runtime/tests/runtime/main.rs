@@ -8,3 +8,5 @@ mod pool;
 mod pump;
 #[cfg(not(loom))]
 mod shutdown;
+#[cfg(not(loom))]
+mod wakers;

@@ -3,6 +3,7 @@
 
 mod crash;
 mod failures;
+pub(crate) mod given_up;
 pub(crate) mod hooked;
 mod limits;
 pub(crate) mod notes;

@@ -4,13 +4,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use atrapos::planted::{Bug, with};
 
+use crate::durable::given_up::give_up_while_data_moves;
 use crate::durable::notes::{crash_once, read_what_has_moved};
 
 fn caught(bug: Bug) {
+    caught_by(bug, |seed| crash_once(seed).map(drop));
+}
+
+fn caught_by(bug: Bug, run: fn(u64) -> Result<(), String>) {
     for seed in 0..400 {
-        let crash = || catch_unwind(AssertUnwindSafe(|| crash_once(seed)));
-        if !matches!(with(bug, crash), Ok(Ok(_))) {
-            crash_once(seed).expect("without the bug nothing is wrong");
+        let crash = || catch_unwind(AssertUnwindSafe(|| run(seed)));
+        if !matches!(with(bug, crash), Ok(Ok(()))) {
+            run(seed).expect("without the bug nothing is wrong");
             return;
         }
     }
@@ -40,4 +45,10 @@ fn redo_of_other_workers_that_is_lost_is_caught() {
 #[test]
 fn taking_for_durable_what_has_moved_is_caught() {
     assert_eq!(with(Bug::NewestNotInherited, || read_what_has_moved(1)), (true, true, true));
+}
+
+#[test]
+fn a_state_that_is_used_again_while_others_have_it_is_caught() {
+    // Without a lock of somebody else: with one, what such a state does to locks stops the process.
+    caught_by(Bug::SharedStateReused, |seed| give_up_while_data_moves(seed, false));
 }

@@ -4,6 +4,7 @@
 //! Every scenario is a function over either engine that returns what it found wrong; so the planted bugs can be put before
 //! the very same scenarios.
 
+pub(crate) mod ages;
 pub(crate) mod anomalies;
 pub(crate) mod bank;
 pub(crate) mod by_hand;
