@@ -22,7 +22,7 @@ pub use key::{
     DisplayKey, INLINE_KEY_BYTES, Key, KeyBuf, KeyError, KeyPart, MAX_KEY_BYTES, decode_delimited,
     encode_delimited, prefix_successor,
 };
-pub use memory::{HeapMemory, Memory, OutOfMemory};
+pub use memory::{HeapMemory, Memory, OutOfMemory, RationedMemory};
 pub use row::{Column, ColumnType, Field, FixedStr, FixedStrError, Row, RowError};
 pub use tree::{
     AppendError, AppendRefusal, BulkError, BulkLoader, CheckError, Entry, InsertError, Position, Probe,

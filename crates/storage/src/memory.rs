@@ -5,10 +5,12 @@
 //! pages, except for the link of a free one.
 //!
 //! Invariants: a chunk lives as long as any tree that may have a page in it; a page is in exactly one place: in use
-//! in one tree, in its free list, or in the untouched rest of a chunk.
+//! in one tree, in its free list, or in the untouched rest of a chunk. A chunk that no page was ever taken from may be given
+//! back early.
 
 use crate::node::NodePtr;
 use std::alloc::Layout;
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use thiserror::Error;
@@ -55,6 +57,32 @@ unsafe impl Memory for HeapMemory {
     unsafe fn free(&self, address: NonNull<u8>, layout: Layout) {
         // SAFETY: the caller promises that `allocate` returned this address for this layout.
         unsafe { std::alloc::dealloc(address.as_ptr(), layout) };
+    }
+}
+
+/// Memory from the global allocator of the program, as long as somebody permits it: for limits, and for tests of what happens
+/// without memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct RationedMemory<F> {
+    permits: F,
+}
+
+impl<F: Fn(usize) -> bool> RationedMemory<F> {
+    /// Memory for every chunk for which `permits`, given its size in bytes, says yes.
+    pub fn new(permits: F) -> RationedMemory<F> {
+        RationedMemory { permits }
+    }
+}
+
+// SAFETY: what is permitted is handed through to `HeapMemory`.
+unsafe impl<F: Fn(usize) -> bool + Send + Sync> Memory for RationedMemory<F> {
+    fn allocate(&self, layout: Layout) -> Option<NonNull<u8>> {
+        (self.permits)(layout.size()).then(|| HeapMemory.allocate(layout)).flatten()
+    }
+
+    unsafe fn free(&self, address: NonNull<u8>, layout: Layout) {
+        // SAFETY: the promise of the caller, as every address came from `HeapMemory`.
+        unsafe { HeapMemory.free(address, layout) };
     }
 }
 
@@ -118,6 +146,20 @@ impl ChunkSet {
     fn bytes(&self) -> usize {
         self.lock().iter().map(|chunk| chunk.layout.size()).sum()
     }
+
+    /// Frees the chunk of `bytes` bytes at `address`, if it is one of these.
+    ///
+    /// # Safety
+    /// No page of it is in use, and the caller forgets about those that could be taken.
+    unsafe fn release(&self, address: NonNull<u8>, bytes: usize) -> bool {
+        let mut chunks = self.lock();
+        let is_it = |chunk: &Chunk| chunk.address == address && chunk.layout.size() == bytes;
+        let Some(at) = chunks.iter().position(is_it) else { return false };
+        let chunk = chunks.swap_remove(at);
+        // SAFETY: the chunk came from this provider with this layout and has left the list; the caller promises the rest.
+        unsafe { self.memory.free(chunk.address, chunk.layout) };
+        true
+    }
 }
 
 impl Drop for ChunkSet {
@@ -142,7 +184,8 @@ pub(crate) struct Pages {
     /// Sets that hold pages of this tree; chunks are added to the first. More than one after appending a tree that
     /// was not split from this one.
     homes: Vec<Arc<ChunkSet>>,
-    regions: Vec<Region>,
+    /// Pages are taken from the last one; further chunks come in front.
+    regions: VecDeque<Region>,
     free_first: Option<NodePtr>,
     free_last: Option<NodePtr>,
     /// Pages in the free list and in the regions.
@@ -159,7 +202,7 @@ impl Pages {
         Pages {
             page_bytes,
             homes,
-            regions: Vec::new(),
+            regions: VecDeque::new(),
             free_first: None,
             free_last: None,
             available: 0,
@@ -210,7 +253,7 @@ impl Pages {
         while self.available < pages {
             let bytes = self.next_chunk_bytes;
             let address = self.homes[0].allocate(bytes, self.page_bytes)?;
-            self.regions.push(Region { next: address, pages: bytes / self.page_bytes });
+            self.regions.push_front(Region { next: address, pages: bytes / self.page_bytes });
             self.available += bytes / self.page_bytes;
             self.next_chunk_bytes = (bytes * 2).min(LARGEST_CHUNK_BYTES);
         }
@@ -230,12 +273,12 @@ impl Pages {
             self.available -= 1;
             return page.address();
         }
-        let region = self.regions.last_mut().expect("pages are reserved before they are taken");
+        let region = self.regions.back_mut().expect("pages are reserved before they are taken");
         let page = region.next;
         region.pages -= 1;
         self.available -= 1;
         if region.pages == 0 {
-            self.regions.pop();
+            self.regions.pop_back();
         } else {
             // SAFETY: the region has at least one page more, so the address is inside the chunk.
             region.next = unsafe { page.add(self.page_bytes) };
@@ -249,6 +292,59 @@ impl Pages {
         self.free_first = Some(page);
         self.free_last = self.free_last.or(Some(page));
         self.available += 1;
+    }
+
+    /// Hands over `pages` pages that are there to an allocator that was split from this one.
+    pub(crate) fn hand_over(&mut self, to: &mut Pages, pages: usize) {
+        debug_assert!(self.available >= pages, "only what is there can be handed over");
+        let mut left = pages;
+        while let Some(region) = self.regions.back_mut().filter(|_| left > 0) {
+            let part = region.pages.min(left);
+            to.regions.push_front(Region { next: region.next, pages: part });
+            to.available += part;
+            self.available -= part;
+            left -= part;
+            region.pages -= part;
+            if region.pages == 0 {
+                self.regions.pop_back();
+            } else {
+                // SAFETY: the region has at least one page more, so the address is inside the chunk.
+                region.next = unsafe { region.next.add(part * self.page_bytes) };
+            }
+        }
+        for _ in 0..left {
+            let page = self.free_first.expect("pages that are available are in a region or free");
+            self.free_first = page.next_free();
+            self.available -= 1;
+            to.give(page);
+        }
+        if self.free_first.is_none() {
+            self.free_last = None;
+        }
+    }
+
+    /// Gives back large chunks that were never touched, but for one: the next that is needed is to be had at once.
+    #[inline]
+    pub(crate) fn give_back_untouched(&mut self) {
+        if self.regions.len() > 1 {
+            self.give_back_chunks();
+        }
+    }
+
+    #[cold]
+    fn give_back_chunks(&mut self) {
+        let pages = LARGEST_CHUNK_BYTES / self.page_bytes;
+        while self.regions.len() > 1 && self.regions[0].pages == pages && self.regions[1].pages == pages {
+            let address = self.regions[0].next;
+            // SAFETY: a region as large as the largest chunk is a whole one, of which no page was taken; it is forgotten
+            // below.
+            let released = |home: &Arc<ChunkSet>| unsafe { home.release(address, LARGEST_CHUNK_BYTES) };
+            if !self.homes.iter().any(released) {
+                return;
+            }
+            self.regions.pop_front();
+            self.available -= pages;
+        }
     }
 
     /// Bytes of all chunks this tree keeps alive, shared ones included.

@@ -17,6 +17,7 @@ mod position;
 mod remove;
 mod scan;
 mod split_append;
+mod undo;
 
 pub use batch::{Probe, locate_batch};
 pub use bulk::{BulkError, BulkLoader};
@@ -159,6 +160,10 @@ pub struct Tree {
     rows: u64,
     stamp: Stamp,
     pages: Pages,
+    /// Changes that may still be undone and would need pages for it, which are set aside (see `undo`).
+    pending: usize,
+    /// A change is being undone: it takes pages that were set aside.
+    undoing: bool,
     scratch: Option<Box<Scratch>>,
 }
 
@@ -195,6 +200,8 @@ impl Tree {
             rows: 0,
             stamp: Stamp::new(),
             pages,
+            pending: 0,
+            undoing: false,
             scratch: None,
         }
     }
@@ -456,9 +463,9 @@ impl Tree {
         node
     }
 
-    /// Makes sure of `pages` pages before a change that must not fail half-way.
+    /// Makes sure of `pages` pages before a change that must not fail half-way, besides those that are set aside.
     fn reserve(&mut self, pages: usize) -> Result<(), OutOfMemory> {
-        self.pages.reserve(pages)
+        if self.undoing { Ok(()) } else { self.pages.reserve(pages + self.set_aside_pages()) }
     }
 }
 

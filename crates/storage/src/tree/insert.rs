@@ -53,7 +53,7 @@ impl Tree {
     /// When the key exists, key or row are too large, or memory is out; nothing was changed then.
     #[inline]
     pub fn insert(&mut self, key: &[u8], row: &[u8], version: u64) -> Result<(), InsertError> {
-        if key.len() > MAX_KEY_BYTES || row.len() > self.max_row_bytes() || self.rows >= u64::from(u32::MAX) {
+        if key.len() > MAX_KEY_BYTES || row.len() > self.max_row_bytes() || self.is_full() {
             return Err(self.refusal(key, row));
         }
         let search = SearchKey::new(key);
@@ -95,6 +95,12 @@ impl Tree {
             self.update_slowly(leaf, slot.index, key, row, version)?;
         }
         Ok(true)
+    }
+
+    /// Whether there are as many rows as can be counted, those included that may come back.
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.rows + self.pending as u64 >= u64::from(u32::MAX)
     }
 
     #[cold]

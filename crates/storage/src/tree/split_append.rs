@@ -3,6 +3,9 @@
 //! Owns the operations on the edges of trees. Both touch a bounded number of nodes per level, whatever the number of
 //! rows (ATraPos §V-A, thesis §4.3), and both count what they touch.
 //!
+//! Both can be made sure of beforehand (`prepare_split`, `prepare_append`): a change of several trees that may not fail half-way
+//! prepares all of them first.
+//!
 //! A cut leaves thin nodes along it. Joining heals them: from the leaves up, the two nodes that meet are merged when one
 //! page holds both, so that cutting and joining in turn does not wear a tree out.
 
@@ -55,13 +58,21 @@ struct Halves {
 }
 
 impl Tree {
+    /// Makes sure that the next [`split_off`](Tree::split_off) succeeds, if nothing else is changed before.
+    ///
+    /// # Errors
+    /// When there is no memory for one node per level.
+    pub fn prepare_split(&mut self) -> Result<(), OutOfMemory> {
+        self.reserve(self.height())
+    }
+
     /// Moves the rows with keys not less than `key` into a new tree. Returns it with the number of nodes that were read
-    /// or written.
+    /// or written. What is set aside for changes that may be undone stays here, to be [ceded](Tree::cede).
     ///
     /// # Errors
     /// When there is no memory for one node per level; nothing was changed then.
     pub fn split_off(&mut self, key: &[u8]) -> Result<(Tree, usize), OutOfMemory> {
-        self.reserve(self.height())?;
+        self.prepare_split()?;
         let search = SearchKey::new(key);
         let (leaf, path) = self.path_of(&search);
         let mut touched = 0;
@@ -182,28 +193,43 @@ impl Tree {
     /// When the key ranges overlap, the layouts differ, the result would be too large, or memory is out. The right tree
     /// comes back, and nothing was changed.
     pub fn append(&mut self, mut right: Tree) -> Result<usize, AppendError> {
-        let refused = |tree: Tree, reason| Err(AppendError { tree: Box::new(tree), reason });
-        let (ours, theirs) = (self.config.page_bytes, right.config.page_bytes);
-        if ours != theirs {
-            return refused(right, AppendRefusal::PageSize { left: ours, right: theirs });
+        if let Err(reason) = self.prepare_append(&right) {
+            return Err(AppendError { tree: Box::new(right), reason });
         }
+        self.pending += std::mem::take(&mut right.pending);
         let (Some(last), Some(first)) = (self.last_key(), right.first_key()) else {
             return Ok(self.append_with_nothing(right));
         };
-        if last >= first {
-            return refused(right, AppendRefusal::Overlap);
-        }
-        let height = self.height().max(right.height());
-        if height >= MAX_HEIGHT || self.rows + right.rows > u64::from(u32::MAX) {
-            return refused(right, AppendRefusal::TooLarge);
-        }
-        if let Err(reason) = self.reserve(height + 1) {
-            return refused(right, reason.into());
-        }
         let pages = std::mem::replace(&mut right.pages, self.pages.split());
         self.pages.join(pages);
         let separator = shortest_separator(&last, &first);
         Ok(self.join(&right, separator))
+    }
+
+    /// Makes sure that the next [`append`](Tree::append) of `right` succeeds, if nothing else is changed before.
+    ///
+    /// # Errors
+    /// As for [`append`](Tree::append).
+    pub fn prepare_append(&mut self, right: &Tree) -> Result<(), AppendRefusal> {
+        let (ours, theirs) = (self.config.page_bytes, right.config.page_bytes);
+        if ours != theirs {
+            return Err(AppendRefusal::PageSize { left: ours, right: theirs });
+        }
+        let height = self.height().max(right.height());
+        let (mut pages, pending) = (0, self.pending + right.pending);
+        if let (Some(last), Some(first)) = (self.last_key(), right.first_key()) {
+            if last >= first {
+                return Err(AppendRefusal::Overlap);
+            }
+            let rows = self.rows + right.rows + pending as u64;
+            if height >= MAX_HEIGHT || rows > u64::from(u32::MAX) {
+                return Err(AppendRefusal::TooLarge);
+            }
+            pages = height + 1;
+        }
+        // What is set aside here and there is enough for trees that may be lower.
+        pages += Tree::pages_to_undo(pending, height);
+        Ok(self.pages.reserve(pages.saturating_sub(right.pages.available()))?)
     }
 
     /// Appends when at least one of the trees has no rows.

@@ -4,6 +4,7 @@ mod memory;
 mod model;
 mod split_append;
 mod tree;
+mod undo;
 
 #[path = "../../src/testing.rs"]
 mod testing;
