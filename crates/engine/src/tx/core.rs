@@ -253,7 +253,7 @@ impl Drop for Scope<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending {
     pub(crate) commit: bool,
-    /// The epoch of its record; zero when it has none.
+    /// The epoch of its record, or, while a snapshot is held, that of its commit; zero when it has none.
     pub(crate) epoch: Epoch,
 }
 
@@ -301,7 +301,7 @@ fn end(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
     }
     core.trace.event(worker, Stage::Release, || if commit { "commits" } else { "aborts" }.to_owned());
     if core.owner.get() == 0 && !core.is_doomed.get() {
-        core.home.borrow_mut().finish_unseen(commit, &shard.tables);
+        core.home.borrow_mut().finish_unseen(commit, shard);
     } else {
         end_known(worker, &core, ending);
     }
@@ -315,8 +315,12 @@ fn end(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
 #[cold]
 #[inline(never)]
 fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, ending: Ending) {
-    let Ending { commit, epoch } = ending;
+    let Ending { commit, mut epoch } = ending;
     let shard = worker.shard();
+    if commit && shard.snapshots.is_held() {
+        // Read once, for all that it has changed anywhere.
+        epoch = shard.snapshots.epoch_of_commit();
+    }
     let owner = core.owner();
     for participant in core.participants.borrow_mut().drain(..) {
         worker.send(participant, move |worker| worker.shard().finish_visitor(worker, owner, commit, epoch));
@@ -326,7 +330,7 @@ fn end_known(worker: &EngineWorker, core: &Rc<TxCore>, ending: Ending) {
         shard.refuse_waits(worker, owner, AbortReason::User);
     }
     shard.active.borrow_mut().remove(&owner);
-    shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, commit);
+    shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, Ending { commit, epoch });
     core.owner.set(0);
     core.outstanding.set(0);
     core.sent.borrow_mut().clear();

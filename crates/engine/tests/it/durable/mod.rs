@@ -9,3 +9,4 @@ pub(crate) mod notes;
 #[cfg(debug_assertions)]
 mod planted;
 mod reopen;
+mod snapshot;
