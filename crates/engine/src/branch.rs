@@ -8,7 +8,6 @@
 //! A branch keeps its memory from one transaction to the next: a worker reuses its branches, so that a transaction
 //! allocates nothing in the steady state.
 
-use std::cell::RefCell;
 use std::ops::Range;
 
 use atrapos_durability::wal::Epoch;
@@ -19,6 +18,7 @@ use atrapos_storage::lock::{LockMode, LockOwner, LockTarget, LockTicket};
 use crate::partition::{Place, Tables};
 use crate::planted::{Bug, planted};
 use crate::schema::TableId;
+use crate::shard::Shard;
 use crate::wal::{Recent, Redo};
 
 /// One access: what is locked, or would be.
@@ -83,6 +83,14 @@ impl UndoLog {
     /// The keys that were changed, in order; those changed several times come several times.
     pub(crate) fn keys(&self) -> impl Iterator<Item = (Place, &KeyBuf)> {
         self.changes.iter().map(|undo| (undo.place, &undo.key))
+    }
+
+    /// All changes in order: where, the key, and what it was before the change, version and row, or nothing.
+    pub(crate) fn changes(&self) -> impl Iterator<Item = (Place, &KeyBuf, Option<(u64, &[u8])>)> {
+        self.changes.iter().map(|undo| {
+            let row = undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
+            (undo.place, &undo.key, row)
+        })
     }
 
     /// The changed keys of a partition with what they were before their first change: version and row, or nothing.
@@ -152,10 +160,8 @@ impl UndoLog {
 
     #[inline]
     fn clear(&mut self) {
-        if !self.changes.is_empty() {
-            self.changes.clear();
-            self.rows.clear();
-        }
+        self.changes.clear();
+        self.rows.clear();
     }
 }
 
@@ -308,13 +314,17 @@ impl Branch {
 
     /// Ends the branch of a transaction that entered no locks.
     #[inline(always)]
-    pub(crate) fn finish_unseen(&mut self, commit: bool, tables: &RefCell<Tables>) {
+    pub(crate) fn finish_unseen(&mut self, commit: bool, shard: &Shard) {
         debug_assert!(!self.entered, "locks are released by `finish`");
-        if !commit && !self.undo.changes.is_empty() {
-            self.undo.apply(&mut tables.borrow_mut());
+        if !self.undo.changes.is_empty() {
+            if !commit {
+                self.undo.apply(&mut shard.tables.borrow_mut());
+            } else if shard.snapshots.is_held() {
+                shard.snapshots.keep(&self.undo, shard.snapshots.epoch_of_commit());
+            }
+            self.undo.clear();
         }
         self.held.clear();
-        self.undo.clear();
         self.redo.clear();
     }
 

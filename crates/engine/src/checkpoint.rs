@@ -1,4 +1,5 @@
-//! Fuzzy checkpoints: the rows of all trees on disk, taken in slices between transactions, while everything goes on.
+//! Checkpoints: the rows of all trees on disk, taken in slices between transactions, while everything goes on. They are fuzzy,
+//! and the WAL repairs them; where there is no WAL, they are of a snapshot ([`crate::snapshot`]).
 //!
 //! # Why a checkpoint and the WAL after it give the state
 //!
@@ -12,8 +13,12 @@
 //!    scan is.
 //! 5. It is published by replacing the manifest. Then segments with nothing of `begin` or later are removed, and
 //!    the checkpoint before.
+//!
+//! Without a WAL, what was changed since `begin` is written as it was then, whether its transaction has ended or not: the
+//! checkpoint is the state at `begin`, and rows and indexes agree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map};
+use std::iter::Peekable;
 use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -35,6 +40,7 @@ use crate::partition::{Partition, Place};
 use crate::planted::{Bug, planted};
 use crate::schema::TableId;
 use crate::shard::{EngineWorker, Shard};
+use crate::snapshot::{Before, HeldSnapshot, Snapshot};
 
 /// Why a checkpoint could not be made. The database goes on with the one before.
 #[derive(Debug, thiserror::Error)]
@@ -100,6 +106,8 @@ struct PartScan {
     /// The worker that owns what comes next.
     owner: WorkerId,
     failed: Option<CheckpointError>,
+    /// Rows that the worker where it was last has kept for the snapshot.
+    kept: u64,
 }
 
 impl PartScan {
@@ -152,35 +160,92 @@ impl PartScan {
         } else {
             unfinished(shard, place, from, until)
         };
-        let mut unfinished = unfinished.into_iter().peekable();
-        let bytes_max = self.encoder.bytes() + SLICE_BYTES;
-        let mut key = KeyBuf::new();
-        let end = until.map_or(Bound::Unbounded, |until| Bound::Excluded(&**until));
-        for (row, entry) in partition.tree.range(Bound::Included(&**from), end).enumerate() {
-            entry.key_into(&mut key);
-            // Rows that unfinished transactions have removed come before this one.
-            while let Some((gone, before)) = unfinished.next_if(|(changed, _)| *changed < key) {
-                self.push_before(&gone, before.as_ref())?;
+        shard.snapshots.with(|mut snapshot| {
+            let mut befores = Befores {
+                place,
+                until,
+                unfinished: unfinished.into_iter().peekable(),
+                snapshot: snapshot.as_deref_mut(),
+            };
+            let next = self.walk_beside(partition, from, &mut befores)?;
+            if let Some(snapshot) = snapshot {
+                snapshot.add_written(place, from, next.as_ref().or(until));
+                self.kept = snapshot.kept();
             }
-            if row == SLICE_ROWS || self.encoder.bytes() > bytes_max {
-                return Ok(Some(key));
-            }
-            match unfinished.next_if(|(changed, _)| *changed == key) {
-                Some((changed, before)) => self.push_before(&changed, before.as_ref())?,
-                None => self.encoder.push(&key, entry.version(), entry.bytes())?,
-            }
-        }
-        for (gone, before) in unfinished {
-            self.push_before(&gone, before.as_ref())?;
-        }
-        Ok(None)
+            Ok(next)
+        })
     }
 
-    fn push_before(&mut self, key: &KeyBuf, before: Option<&Before>) -> Result<(), CheckpointError> {
-        match before {
-            Some((version, row)) => self.encoder.push(key, *version, row),
-            None => Ok(()),
+    /// Writes rows from key `from` on, those that have changed as they were before. Returns the key to go on with, or nothing
+    /// at the end.
+    fn walk_beside(
+        &mut self,
+        partition: &Partition,
+        from: &KeyBuf,
+        befores: &mut Befores<'_>,
+    ) -> Result<Option<KeyBuf>, CheckpointError> {
+        let bytes_max = self.encoder.bytes() + SLICE_BYTES;
+        let mut written = 0;
+        let mut key = KeyBuf::new();
+        let end = befores.until.map_or(Bound::Unbounded, |until| Bound::Excluded(&**until));
+        let mut rows = partition.tree.range(Bound::Included(&**from), end);
+        let mut changed = befores.next(from);
+        loop {
+            let row = rows.next();
+            if let Some(row) = &row {
+                row.key_into(&mut key);
+            }
+            // Rows that are gone come before this one.
+            while let Some(gone) = changed.take_if(|changed| row.is_none() || *changed < key) {
+                if written == SLICE_ROWS || self.encoder.bytes() > bytes_max {
+                    return Ok(Some(gone));
+                }
+                if let Some((version, before)) = befores.take(&gone) {
+                    self.encoder.push(&gone, version, &before)?;
+                }
+                written += 1;
+                changed = befores.next(from);
+            }
+            let Some(row) = row else { return Ok(None) };
+            if written == SLICE_ROWS || self.encoder.bytes() > bytes_max {
+                return Ok(Some(key));
+            }
+            if changed.as_ref() == Some(&key) {
+                // Nothing is written for one that was not there.
+                if let Some((version, before)) = befores.take(&key) {
+                    self.encoder.push(&key, version, &before)?;
+                }
+                changed = befores.next(from);
+            } else {
+                self.encoder.push(&key, row.version(), row.bytes())?;
+            }
+            written += 1;
         }
+    }
+}
+
+/// What keys of a range were before they were changed by transactions that do not count, in order of the keys: what a snapshot
+/// has kept of them, or what unfinished transactions would put back, which is newer.
+struct Befores<'a> {
+    place: Place,
+    until: Option<&'a KeyBuf>,
+    unfinished: Peekable<btree_map::IntoIter<KeyBuf, Before>>,
+    snapshot: Option<&'a mut Snapshot>,
+}
+
+impl Befores<'_> {
+    /// The next key, from `from` on.
+    fn next(&mut self, from: &KeyBuf) -> Option<KeyBuf> {
+        let kept = self.snapshot.as_deref().and_then(|snapshot| snapshot.first(self.place, from, self.until));
+        let unfinished = self.unfinished.peek().map(|(key, _)| key);
+        kept.into_iter().chain(unfinished).min().cloned()
+    }
+
+    /// What the next key was.
+    fn take(&mut self, key: &KeyBuf) -> Before {
+        let unfinished = self.unfinished.next_if(|(changed, _)| changed == key).map(|(_, before)| before);
+        let kept = self.snapshot.as_deref_mut().and_then(|snapshot| snapshot.take(self.place, key));
+        kept.or(unfinished).flatten()
     }
 }
 
@@ -200,16 +265,13 @@ fn sections_by_owner(worker: &Rc<EngineWorker>) -> Vec<Vec<Section>> {
     sections
 }
 
-/// A row as it was: version and bytes.
-type Before = (u64, Vec<u8>);
-
 /// What unfinished transactions have changed in a partition, from key `from` to `until`, as it was before them.
 fn unfinished(
     shard: &Shard,
     place: Place,
     from: &KeyBuf,
     until: Option<&KeyBuf>,
-) -> BTreeMap<KeyBuf, Option<Before>> {
+) -> BTreeMap<KeyBuf, Before> {
     let mut changed = BTreeMap::new();
     let mut add = |branch: &Branch| {
         for (key, before) in branch.undo.before(place) {
@@ -221,6 +283,21 @@ fn unfinished(
     shard.active.borrow().values().for_each(|core| add(&core.home.borrow()));
     shard.visitors.borrow().values().for_each(|branch| add(&branch.borrow()));
     changed
+}
+
+/// Writes the ends of parts that have been walked, and makes them durable.
+fn finish_parts(
+    parts: impl Iterator<Item = (PartFile, PartScan)>,
+) -> Result<Vec<PartRecord>, CheckpointError> {
+    let finish = |(mut file, scan): (PartFile, PartScan)| {
+        let finished = scan.encoder.finish()?;
+        for piece in finished.pieces {
+            file.append(&piece)?;
+        }
+        file.finish()?;
+        Ok(finished.record)
+    };
+    parts.map(finish).collect()
 }
 
 impl Durable {
@@ -235,6 +312,8 @@ impl Durable {
         state: &mut State,
         pace: Pace,
     ) -> Result<CheckpointReport, CheckpointFailure> {
+        // Before it begins: of what is changed meanwhile it may hold nothing.
+        let mut saved = self.progress()?;
         let number = state.next_checkpoint;
         state.next_checkpoint += 1;
         self.directory.begin_checkpoint(number)?;
@@ -262,7 +341,11 @@ impl Durable {
             self.wal.fail(error.to_string());
             return Err(error.into());
         }
-        state.manifest = manifest;
+        if self.wal.logs() {
+            // It has begun an epoch itself, and what was committed meanwhile is in the WAL.
+            saved = self.progress()?;
+        }
+        (state.manifest, state.saved) = (manifest, saved);
         let removable = if planted(Bug::SegmentRemovedEarly) { Epoch(self.wal.epoch().0 + 1) } else { begin };
         self.wal.remove_before(removable);
         // The checkpoint counts, whatever becomes of what it replaces: that goes at the next opening at the latest.
@@ -278,6 +361,8 @@ impl Durable {
         database: u128,
         pace: Pace,
     ) -> Result<(Epoch, Vec<PartRecord>), CheckpointFailure> {
+        let holds = !self.wal.logs() && !planted(Bug::SnapshotNotHeld);
+        let _held = holds.then(|| HeldSnapshot::begin(&self.handle, &self.wal)).transpose()?;
         let begin = self.wal.advance();
         settle(&self.handle)?;
         let dir = self.directory.checkpoint_dir(number);
@@ -290,7 +375,7 @@ impl Durable {
             files.push(PartFile::create(&*self.fs, &dir, part)?);
             let encoder = PartEncoder::new(PartId { database, checkpoint: number, part });
             let owner = WorkerId(part);
-            let mut scan = PartScan { encoder, sections, at: 0, next: None, owner, failed: None };
+            let mut scan = PartScan { encoder, sections, at: 0, next: None, owner, failed: None, kept: 0 };
             under_way.push(Some(start_on_worker(&self.handle, owner, move |worker| {
                 scan.slice(worker);
                 scan
@@ -300,6 +385,7 @@ impl Durable {
         let mut done: Vec<Option<PartScan>> = under_way.iter().map(|_| None).collect();
         let clock = Clock::real();
         let mut committed = self.wal.bytes();
+        let mut kept = vec![0; under_way.len()];
         while done.iter().any(Option::is_none) {
             let began = clock.now();
             for (at, slot) in under_way.iter_mut().enumerate() {
@@ -311,6 +397,7 @@ impl Durable {
                 if let Some(error) = scan.failed.take() {
                     return Err(error.into());
                 }
+                kept[at] = scan.kept;
                 let pieces = scan.encoder.take_full_blocks();
                 if scan.is_done() {
                     done[at] = Some(scan);
@@ -324,7 +411,7 @@ impl Durable {
                     files[at].append(&piece)?;
                 }
             }
-            let now = self.wal.bytes();
+            let now = self.wal.bytes() + kept.iter().sum::<u64>();
             if pace == Pace::Gentle && now > std::mem::replace(&mut committed, now) {
                 // Transactions are going on: most of the time is theirs.
                 let worked = clock.ns(clock.now().since(began));
@@ -332,15 +419,7 @@ impl Durable {
             }
         }
         let end = self.wal.epoch();
-        let mut parts = Vec::new();
-        for (mut file, scan) in files.into_iter().zip(done.into_iter().flatten()) {
-            let finished = scan.encoder.finish()?;
-            for piece in finished.pieces {
-                file.append(&piece)?;
-            }
-            file.finish()?;
-            parts.push(finished.record);
-        }
+        let parts = finish_parts(files.into_iter().zip(done.into_iter().flatten()))?;
         self.wait_until_durable(end)?;
         Ok((begin, parts))
     }

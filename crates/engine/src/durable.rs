@@ -25,9 +25,12 @@ use atrapos_durability::manifest::{Manifest, StoredSchema};
 use atrapos_durability::wal::{Epoch, Incarnation, StreamEnd, StreamId, StreamOptions, StreamWriter};
 use atrapos_runtime::Handle;
 
+use crate::abort::Abort;
 use crate::builder::OpenError;
 use crate::checkpoint::Pace;
-use crate::recovery::{Plan, RecoveryProgress, RecoveryReport};
+use crate::jobs::on_all_workers;
+use crate::partition::Place;
+use crate::recovery::{Plan, RecoveryError, RecoveryProgress, RecoveryReport};
 use crate::routing::Scheme;
 use crate::shard::Shard;
 use crate::wal::flusher::Flusher;
@@ -62,6 +65,18 @@ impl Default for Policy {
 pub(crate) struct State {
     pub(crate) manifest: Manifest,
     pub(crate) next_checkpoint: u32,
+    /// Up to where checkpoints hold everything: another one is worth while when the database has gone on.
+    pub(crate) saved: Progress,
+}
+
+/// How far the changes of a database have come: the same again means that nothing has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// What was committed has older epochs.
+    Epoch(Epoch),
+    /// Where no epochs pass, since nothing is logged: the newest version of each partition, in order. Where partitions are
+    /// cut, joined or moved, it differs for no other reason; a checkpoint too many does no harm.
+    Versions(Vec<(Place, u64)>),
 }
 
 /// See the module's introduction.
@@ -176,12 +191,16 @@ impl Opened {
             directory,
             wal: Arc::clone(&wal),
             handle: handle.clone(),
-            state: Mutex::new(State { manifest, next_checkpoint }),
+            state: Mutex::new(State { manifest, next_checkpoint, saved: Progress::Epoch(Epoch(0)) }),
             policy,
             stopping: AtomicBool::new(false),
             keeper_sleeps: Default::default(),
             report,
         });
+        if durable.report.changes == 0 {
+            let saved = durable.progress().map_err(RecoveryError::from)?;
+            durable.lock_state().saved = saved;
+        }
         // What was replayed now would be replayed again: it counts towards the next checkpoint.
         wal.set_checkpoint_at(durable.policy.checkpoint_wal_bytes.saturating_sub(durable.report.wal_bytes));
         let mut flushers = Vec::new();
@@ -208,20 +227,30 @@ impl Durable {
 
     /// Makes checkpoints when they are due, until the database closes.
     fn keep(&self) {
-        // What was replayed is worth a checkpoint too, when there is enough of it.
-        let mut checkpointed = if self.report.changes > 0 { Epoch(0) } else { self.wal.epoch() };
         while self.wait_until_due() {
-            let epoch = self.wal.epoch();
             let bytes = self.wal.bytes();
-            // By the clock, but nothing was committed since.
-            if epoch > checkpointed {
-                if let Err(failure) = self.checkpoint(Pace::Gentle) {
-                    self.wal.set_warning(Some(failure.to_string()));
-                }
-                checkpointed = self.wal.epoch();
+            let Ok(progress) = self.progress() else { return };
+            // Otherwise it is due by the clock, but nothing was committed since the last one.
+            let is_saved = progress == self.lock_state().saved;
+            if !is_saved && let Err(failure) = self.checkpoint(Pace::Gentle) {
+                self.wal.set_warning(Some(failure.to_string()));
             }
             self.wal.set_checkpoint_at(bytes.saturating_add(self.policy.checkpoint_wal_bytes));
         }
+    }
+
+    /// How far the changes have come.
+    pub(crate) fn progress(&self) -> Result<Progress, Abort> {
+        if self.wal.logs() {
+            return Ok(Progress::Epoch(self.wal.epoch()));
+        }
+        let versions = on_all_workers(&self.handle, |worker| {
+            let tables = worker.shard().tables.borrow();
+            tables.owned().map(|(place, partition)| (place, partition.version())).collect::<Vec<_>>()
+        })?;
+        let mut versions: Vec<(Place, u64)> = versions.into_iter().flatten().collect();
+        versions.sort_unstable();
+        Ok(Progress::Versions(versions))
     }
 
     /// Waits until a checkpoint is due. Returns false when the database closes.

@@ -44,6 +44,7 @@ mod schema;
 mod section;
 mod shard;
 pub mod sim;
+mod snapshot;
 mod stats;
 mod trace;
 mod tx;

@@ -70,6 +70,11 @@ impl Partition {
         self.version = self.version.max(version);
     }
 
+    /// The version of the newest write.
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
     /// The version of the next write.
     #[inline]
     pub(crate) fn next_version(&mut self) -> u64 {

@@ -53,6 +53,8 @@ pub enum Bug {
     SegmentRemovedEarly,
     /// A checkpoint takes rows as they are, those of unfinished transactions too.
     CheckpointOfUnfinished,
+    /// A checkpoint without a WAL takes rows as they happen to be, although nothing will repair it.
+    SnapshotNotHeld,
     /// A worker that has passed on data of a transaction does not pass on its end.
     EndNotPassedOn,
     /// A partition goes to another worker without the locks that are held on it.

@@ -48,6 +48,7 @@ use crate::routing::FamilyScheme;
 use crate::schema::{Table, TableId, TableRef};
 use crate::section::EngineSection;
 use crate::shard::EngineWorker;
+use crate::snapshot::Kept;
 use crate::tx::BranchRef;
 use crate::waits::WaitState;
 
@@ -407,6 +408,8 @@ struct Moving {
     partitions: Vec<Partition>,
     /// What suspended transactions hold on it.
     carried: Vec<Carried>,
+    /// What was kept of it for a snapshot.
+    kept: Vec<(TableId, Kept)>,
     /// The newest epoch of what was committed where it was.
     newest: u64,
     scheme: Arc<FamilyScheme>,
@@ -440,13 +443,14 @@ fn move_away(
     });
     let newest = recent.as_ref().map_or(0, |recent| recent.newest());
     drop(recent);
+    let kept = kept_of(worker, &family_tables, number);
     let partitions = {
         let mut tables = shard.tables.borrow_mut();
         let take = |table: &TableId| *tables.take(Place { table: *table, partition: number });
         family_tables.iter().map(take).collect()
     };
     adopt(worker, family, scheme);
-    let moving = Moving { family, number, partitions, carried, newest, scheme: Arc::clone(scheme) };
+    let moving = Moving { family, number, partitions, carried, kept, newest, scheme: Arc::clone(scheme) };
     let took = worker.now().since(began);
     worker.send(to, move |worker| {
         let arrived = take_in(worker, moving);
@@ -462,7 +466,7 @@ fn take_in(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
     let began = worker.now();
     let section = EngineSection::enter();
     let shard = worker.shard();
-    let Moving { family, number, partitions, carried, newest, scheme } = moving;
+    let Moving { family, number, partitions, carried, kept, newest, scheme } = moving;
     let family_tables = tables_of(worker, family);
     if let Some(hardening) = &shard.hardening
         && !planted(Bug::NewestNotInherited)
@@ -478,6 +482,7 @@ fn take_in(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
         }
     }
     adopt(worker, family, &scheme);
+    shard.snapshots.take_in(kept);
     for carried in carried {
         let owner = carried.owner;
         let branch = shard.branch_of(worker, owner);
@@ -491,6 +496,17 @@ fn take_in(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
     }
     section.leave();
     worker.now().since(began)
+}
+
+/// Takes out what was kept for a snapshot of a partition that is about to go.
+fn kept_of(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<(TableId, Kept)> {
+    let shard = worker.shard();
+    if !shard.snapshots.is_held() {
+        return Vec::new();
+    }
+    let tables = shard.tables.borrow();
+    let (lower, upper) = tables.shards[family[0].at()].bounds(Place { table: family[0], partition: number });
+    shard.snapshots.carry_off(family, &KeyBuf::from(lower), upper.map(KeyBuf::from).as_ref())
 }
 
 /// Makes everybody who waits for a lock of a partition look again for its data. Returns their tasks, in order of arrival: to

@@ -27,8 +27,9 @@ use crate::monitor::Monitor;
 use crate::partition::{Place, Tables};
 use crate::planted::{self, Bug, planted};
 use crate::schema::{Catalog, TableId};
+use crate::snapshot::Snapshots;
 use crate::stats::EngineStats;
-use crate::tx::{BranchRef, TxCore};
+use crate::tx::{BranchRef, Ending, TxCore};
 use crate::waits::{WaitState, Waits};
 use crate::wal::Hardening;
 
@@ -65,6 +66,8 @@ pub(crate) struct Shard {
     pub(crate) loading: RefCell<LoadJournal>,
     pub(crate) stats: Arc<EngineStats>,
     pub(crate) options: ShardOptions,
+    /// What a checkpoint is written of, where there is no WAL.
+    pub(crate) snapshots: Snapshots,
     /// What makes commits durable; none where changes leave no redo.
     pub(crate) hardening: Option<Hardening>,
     pub(crate) monitor: Monitor,
@@ -112,6 +115,7 @@ impl Shard {
             loading: RefCell::default(),
             stats,
             options,
+            snapshots: Snapshots::default(),
             hardening,
             monitor,
         }
@@ -210,8 +214,11 @@ impl Shard {
         worker: &EngineWorker,
         branch: &mut Branch,
         owner: LockOwner,
-        commit: bool,
+        Ending { commit, epoch }: Ending,
     ) {
+        if commit && self.snapshots.is_held() {
+            self.snapshots.keep(&branch.undo, epoch);
+        }
         if planted(Bug::LocksReleasedBeforeUndo) && !commit {
             let mut late = std::mem::take(&mut branch.undo);
             worker.send(worker.id(), move |worker| late.apply(&mut worker.shard().tables.borrow_mut()));
@@ -240,7 +247,7 @@ impl Shard {
         if let Some(hardening) = &self.hardening {
             branch.borrow().note_changes(&mut hardening.recent.borrow_mut(), epoch);
         }
-        self.finish_branch(worker, &mut branch.borrow_mut(), owner, commit);
+        self.finish_branch(worker, &mut branch.borrow_mut(), owner, Ending { commit, epoch });
         let mut branches = self.branches.borrow_mut();
         if branches.len() < POOL && Rc::strong_count(&branch) == 1 {
             branches.push(branch);

@@ -49,7 +49,7 @@ use crate::schema::{Index, IndexRef, Table, TableId, TableRef, decode_key};
 use crate::shard::EngineWorker;
 use crate::trace::Stage;
 
-pub(crate) use core::{HalfWay, Scope, TxCore};
+pub(crate) use core::{Ending, HalfWay, Scope, TxCore};
 pub(crate) use owner::{BranchRef, Returned};
 use owner::{Effects, Ran, attempt, on_action, on_actions, queue_and_run};
 

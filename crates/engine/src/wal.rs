@@ -70,7 +70,8 @@ pub enum Durability {
         /// Milliseconds of committed transactions that a crash may lose.
         max_loss_ms: u64,
     },
-    /// At once, and nothing is written: only checkpoints survive.
+    /// At once, and nothing is written: only checkpoints survive, those [asked for](crate::Database::checkpoint) and those made
+    /// [by the clock](crate::Builder::checkpoint_every). Each is what the database was at one moment between transactions.
     None,
 }
 

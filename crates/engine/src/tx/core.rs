@@ -266,7 +266,7 @@ impl Drop for Scope<'_> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending {
     pub(crate) commit: bool,
-    /// The epoch of its record; zero when it has none.
+    /// The epoch of its record, or, while a snapshot is held, that of its commit; zero when it has none.
     pub(crate) epoch: Epoch,
 }
 
@@ -314,7 +314,7 @@ fn end(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
     }
     core.trace.end(worker, || if commit { "commits" } else { "aborts" }.to_owned());
     if core.owner.get() == 0 && !core.is_doomed.get() {
-        core.home.borrow_mut().finish_unseen(commit, &shard.tables);
+        core.home.borrow_mut().finish_unseen(commit, shard);
         recycle(worker, core);
     } else {
         end_known(worker, core, ending);
@@ -334,8 +334,12 @@ fn recycle(worker: &EngineWorker, core: Rc<TxCore>) {
 #[cold]
 #[inline(never)]
 fn end_known(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
-    let Ending { commit, epoch } = ending;
+    let Ending { commit, mut epoch } = ending;
     let shard = worker.shard();
+    if commit && shard.snapshots.is_held() {
+        // Read once, for all that it has changed anywhere.
+        epoch = shard.snapshots.epoch_of_commit();
+    }
     let owner = core.owner();
     for participant in core.participants.borrow_mut().drain(..) {
         worker.send(participant, move |worker| worker.shard().finish_visitor(worker, owner, commit, epoch));
@@ -345,7 +349,7 @@ fn end_known(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
         shard.end_waits(worker, owner);
     }
     shard.active.borrow_mut().remove(&owner);
-    shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, commit);
+    shard.finish_branch(worker, &mut core.home.borrow_mut(), owner, Ending { commit, epoch });
     // Tasks that run its actions here have it too, and go on when they are polled or have an answer.
     if Rc::strong_count(&core) > 1 && !planted(Bug::SharedStateReused) {
         core.home.borrow_mut().closed = true;

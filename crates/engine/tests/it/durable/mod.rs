@@ -10,3 +10,4 @@ pub(crate) mod notes;
 #[cfg(debug_assertions)]
 mod planted;
 mod reopen;
+mod snapshot;

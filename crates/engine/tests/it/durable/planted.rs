@@ -6,6 +6,7 @@ use atrapos::planted::{Bug, with};
 
 use crate::durable::given_up::give_up_while_data_moves;
 use crate::durable::notes::{crash_once, read_what_has_moved};
+use crate::durable::snapshot::{changed_in_the_middle, sum};
 
 fn caught(bug: Bug) {
     caught_by(bug, |seed| crash_once(seed).map(drop));
@@ -40,6 +41,14 @@ fn a_skipped_record_is_caught() {
 #[test]
 fn redo_of_other_workers_that_is_lost_is_caught() {
     caught(Bug::RedoElsewhereLost);
+}
+
+#[test]
+fn a_checkpoint_that_is_not_held_to_one_moment_is_caught() {
+    let (before, held) = changed_in_the_middle(|checkpoint| with(Bug::SnapshotNotHeld, checkpoint));
+    // It is not even another state: it is not whole, or money has come or gone.
+    let is_a_state = held.is_ok_and(|held| sum(&held) == sum(&before));
+    assert!(!is_a_state);
 }
 
 #[test]
