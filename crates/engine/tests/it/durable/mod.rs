@@ -6,6 +6,7 @@ mod failures;
 pub(crate) mod hooked;
 mod limits;
 pub(crate) mod notes;
+mod old_format;
 #[cfg(debug_assertions)]
 mod planted;
 mod reopen;
