@@ -5,7 +5,6 @@
 use std::fmt::Write;
 
 use atrapos_durability::directory::DirectoryError;
-use atrapos_durability::manifest::StoredKind;
 use atrapos_durability::verify::{Report, StreamReport, verify};
 use serde_json::{Value, json};
 
@@ -44,14 +43,6 @@ pub(crate) fn refused(error: DirectoryError) -> CliError {
 /// What the system says when a device fails.
 const IO_ERROR: i32 = rustix::io::Errno::IO.raw_os_error();
 
-fn kind(kind: StoredKind) -> &'static str {
-    match kind {
-        StoredKind::Rows => "table",
-        StoredKind::Index { unique: true, .. } => "unique index",
-        StoredKind::Index { .. } => "index",
-    }
-}
-
 fn identity(report: &Report) -> String {
     format!("{:032x}", report.manifest.database)
 }
@@ -62,7 +53,7 @@ fn to_json(report: &Report) -> Value {
         json!({
             "number": table.number,
             "name": table.name,
-            "kind": kind(table.kind),
+            "kind": table.kind,
             "checkpoint_rows": table.checkpoint_rows,
             "wal_changes": table.wal_changes,
         })
@@ -127,7 +118,7 @@ fn to_text(report: &Report) -> String {
     lines.extend(report.tables.iter().map(|table| {
         vec![
             table.name.clone(),
-            kind(table.kind).to_owned(),
+            table.kind.to_owned(),
             count(table.checkpoint_rows),
             count(table.wal_changes),
         ]

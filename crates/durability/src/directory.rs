@@ -20,8 +20,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use error::DirectoryError;
 
+use atrapos_catalog::Definitions;
+
 use crate::file::{DirectoryLock, FileSystem};
-use crate::manifest::{MANIFEST, MANIFEST_NEW, Manifest, StoredSchema};
+use crate::manifest::{MANIFEST, MANIFEST_NEW, Manifest};
 use crate::wal::{self, Epoch, Incarnation, WalError};
 
 /// The name of the lock file.
@@ -55,7 +57,7 @@ impl Directory {
     pub fn create(
         fs: Arc<dyn FileSystem>,
         path: &Path,
-        schema: StoredSchema,
+        schema: Definitions,
         streams: u16,
     ) -> Result<(Directory, Manifest), DirectoryError> {
         let manifest = Manifest {

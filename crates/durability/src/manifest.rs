@@ -1,16 +1,20 @@
 //! The manifest: the one small file that says what a database directory holds.
 //!
-//! Owns the content of the manifest, its bytes, and the comparison of a stored schema with a declared one. It never touches
-//! anything but MANIFEST and MANIFEST.new; the lock and the other files are [`directory`](crate::directory)'s.
+//! Owns the content of the manifest and its bytes; those of the definitions in it are the catalog's. It never touches anything
+//! but MANIFEST and MANIFEST.new; the lock and the other files are [`directory`](crate::directory)'s.
 //!
 //! Invariants:
 //! - The manifest is replaced as a whole or not at all: MANIFEST.new is written and synced, then takes the name.
 //! - The header keeps its layout in every format version, so that an older program can tell a newer file from a damaged
 //!   one. See `docs/directory-format.md`.
+//! - The newest version is written, whatever version was read.
+
+mod v1;
 
 use std::io;
 use std::path::Path;
 
+use atrapos_catalog::Definitions;
 use serde::{Deserialize, Serialize};
 
 use crate::directory::DirectoryError;
@@ -22,7 +26,7 @@ pub const MANIFEST: &str = "MANIFEST";
 /// The name under which the next manifest is written before it takes its place.
 pub const MANIFEST_NEW: &str = "MANIFEST.new";
 /// The newest format of a database directory this program reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 const MAGIC: [u8; 8] = *b"ATRAMANI";
 const HEADER_BYTES: usize = 20;
@@ -46,8 +50,29 @@ pub struct Manifest {
     pub checkpoint: Option<CheckpointRecord>,
     /// The exact end of every stream of the present incarnation, set by an orderly close.
     pub closed: Option<Vec<StreamEnd>>,
-    /// The tables.
-    pub schema: StoredSchema,
+    /// The tables. A table's number, as WAL and checkpoints use it, is its place here.
+    #[serde(with = "definitions")]
+    pub schema: Definitions,
+}
+
+/// Definitions as the bytes that the catalog makes of them.
+mod definitions {
+    use atrapos_catalog::Definitions;
+    use serde::de::Error as _;
+    use serde::ser::Error as _;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(
+        definitions: &Definitions,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        definitions.encode().map_err(S::Error::custom)?.serialize(serializer)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Definitions, D::Error> {
+        let bytes = Vec::<u8>::deserialize(deserializer)?;
+        Definitions::decode(&bytes).map_err(D::Error::custom)
+    }
 }
 
 /// An incarnation that ended, and how much of it counts.
@@ -85,245 +110,6 @@ pub struct PartRecord {
     pub crc: u32,
 }
 
-/// The tables of a database as the manifest keeps them. A table's number, as WAL and checkpoints use it, is its place here.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredSchema {
-    /// Tables and indexes, by number.
-    pub tables: Vec<StoredTable>,
-    /// References between them.
-    pub foreign_keys: Vec<StoredForeignKey>,
-}
-
-/// A table or an index.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredTable {
-    /// Its name.
-    pub name: String,
-    /// The family of tables partitioned alike that it belongs to.
-    pub family: String,
-    /// What it holds.
-    pub kind: StoredKind,
-    /// A readable description of the type of its key.
-    pub key: String,
-    /// The columns of its rows, in order.
-    pub columns: Vec<StoredColumn>,
-    /// The keys at which the family was cut when the database was created. For information: partitions move.
-    pub splits: Vec<Vec<u8>>,
-}
-
-/// What a table holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StoredKind {
-    /// Rows of its own.
-    Rows,
-    /// A secondary index.
-    Index {
-        /// The number of the table it is an index of.
-        of: u16,
-        /// Whether a key may occur once only.
-        unique: bool,
-    },
-}
-
-/// A column.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredColumn {
-    /// Its name.
-    pub name: String,
-    /// A readable name of its type.
-    pub ty: String,
-}
-
-/// A reference from one table to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredForeignKey {
-    /// The number of the table that refers.
-    pub child: u16,
-    /// The number of the table referred to.
-    pub parent: u16,
-    /// Whether the engine enforces it, or only knows of it.
-    pub enforced: bool,
-    /// The number of the index through which children are found.
-    pub through: Option<u16>,
-}
-
-impl StoredSchema {
-    /// The first difference between the stored schema and a declared one as a sentence, or nothing if they agree. Where
-    /// a family is cut is not compared: that may differ at every opening.
-    pub fn difference(&self, declared: &StoredSchema) -> Option<String> {
-        let names = |schema: &StoredSchema, name: &str| schema.tables.iter().any(|table| table.name == name);
-        if let Some(table) = self.tables.iter().find(|table| !names(declared, &table.name)) {
-            let (what, name) = (table.kind.noun(), &table.name);
-            return Some(format!("{what} `{name}` is in the database but is not declared"));
-        }
-        if let Some(table) = declared.tables.iter().find(|table| !names(self, &table.name)) {
-            let (what, name) = (table.kind.noun(), &table.name);
-            return Some(format!("{what} `{name}` is declared but is not in the database"));
-        }
-        if self.tables.len() != declared.tables.len() {
-            let (stored, declared) = (self.tables.len(), declared.tables.len());
-            return Some(format!(
-                "the database has {stored} tables and indexes, but {declared} are declared"
-            ));
-        }
-        for (number, (stored, declared_table)) in self.tables.iter().zip(&declared.tables).enumerate() {
-            if stored.name != declared_table.name {
-                let (stored, declared) = (&stored.name, &declared_table.name);
-                return Some(format!(
-                    "number {number} of the tables is `{stored}` in the database but `{declared}` in the declaration: declare them in the same order"
-                ));
-            }
-            if let Some(difference) = self.table_difference(stored, declared_table, declared) {
-                return Some(difference);
-            }
-        }
-        self.foreign_key_difference(declared)
-    }
-
-    fn table_difference(
-        &self,
-        stored: &StoredTable,
-        declared: &StoredTable,
-        schema: &StoredSchema,
-    ) -> Option<String> {
-        let name = &stored.name;
-        let (what, other) = (stored.kind.noun(), declared.kind.noun());
-        match (stored.kind, declared.kind) {
-            (StoredKind::Rows, StoredKind::Rows) => {}
-            (
-                StoredKind::Index { of, unique },
-                StoredKind::Index { of: declared_of, unique: declared_unique },
-            ) => {
-                let (of, declared_of) = (self.name_of(of), schema.name_of(declared_of));
-                if of != declared_of {
-                    return Some(format!(
-                        "index `{name}` is an index of `{of}` in the database but is declared as one of `{declared_of}`"
-                    ));
-                }
-                if unique != declared_unique {
-                    let word = |unique| if unique { "unique" } else { "not unique" };
-                    let (unique, declared_unique) = (word(unique), word(declared_unique));
-                    return Some(format!(
-                        "index `{name}` is {unique} in the database but is declared {declared_unique}"
-                    ));
-                }
-            }
-            _ => {
-                return Some(format!(
-                    "`{name}` is of kind {what} in the database but is declared as {other}"
-                ));
-            }
-        }
-        if stored.family != declared.family {
-            let (stored, declared) = (&stored.family, &declared.family);
-            return Some(format!(
-                "{what} `{name}` is in family `{stored}` in the database but is declared in family `{declared}`"
-            ));
-        }
-        if stored.key != declared.key {
-            let (stored, declared) = (&stored.key, &declared.key);
-            return Some(format!(
-                "the key of {what} `{name}` is ({stored}) in the database but is declared as ({declared})"
-            ));
-        }
-        for (place, column) in stored.columns.iter().enumerate() {
-            let Some(declared) = declared.columns.get(place) else {
-                let column = &column.name;
-                return Some(format!(
-                    "column `{column}` of {what} `{name}` is in the database but is not declared"
-                ));
-            };
-            if column.name != declared.name {
-                let (stored, declared) = (&column.name, &declared.name);
-                return Some(format!(
-                    "column {place} of {what} `{name}` is `{stored}` in the database but is declared as `{declared}`"
-                ));
-            }
-            if column.ty != declared.ty {
-                let (column, stored, declared) = (&column.name, &column.ty, &declared.ty);
-                return Some(format!(
-                    "column `{column}` of {what} `{name}` is {stored} in the database but is declared as {declared}"
-                ));
-            }
-        }
-        declared.columns.get(stored.columns.len()).map(|column| {
-            let column = &column.name;
-            format!("column `{column}` of {what} `{name}` is declared but is not in the database")
-        })
-    }
-
-    fn foreign_key_difference(&self, declared: &StoredSchema) -> Option<String> {
-        // Table numbers agree by now, so a reference can be compared as it stands; names are for the reader only.
-        let of = |key: &StoredForeignKey| (key.child, key.parent, key.through);
-        let read = |key: &StoredForeignKey| {
-            let through =
-                key.through.map_or(String::new(), |index| format!(" through `{}`", self.name_of(index)));
-            format!(
-                "the foreign key from `{}` to `{}`{through}",
-                self.name_of(key.child),
-                self.name_of(key.parent)
-            )
-        };
-        for (place, stored) in self.foreign_keys.iter().enumerate() {
-            let Some(declared) =
-                declared.foreign_keys.get(place).filter(|declared| of(declared) == of(stored))
-            else {
-                return Some(format!(
-                    "{} is in the database but is not declared in that place",
-                    read(stored)
-                ));
-            };
-            if stored.enforced != declared.enforced {
-                let word = |enforced| if enforced { "enforced" } else { "not enforced" };
-                let (key, stored, declared) = (read(stored), word(stored.enforced), word(declared.enforced));
-                return Some(format!("{key} is {stored} in the database but is declared as {declared}"));
-            }
-        }
-        declared
-            .foreign_keys
-            .get(self.foreign_keys.len())
-            .map(|key| format!("{} is declared but is not in the database", read(key)))
-    }
-
-    fn name_of(&self, table: u16) -> &str {
-        self.tables.get(usize::from(table)).map_or("(no such table)", |table| &table.name)
-    }
-
-    /// What contradicts itself in it, if anything does.
-    fn contradiction(&self) -> Option<String> {
-        if self.tables.len() > usize::from(u16::MAX) {
-            return Some(format!("it has {} tables, more than can be numbered", self.tables.len()));
-        }
-        let missing = |table: u16| usize::from(table) >= self.tables.len();
-        for (number, table) in self.tables.iter().enumerate() {
-            if self.tables.iter().take(number).any(|other| other.name == table.name) {
-                return Some(format!("two tables have the name `{}`", table.name));
-            }
-            if let StoredKind::Index { of, .. } = table.kind
-                && missing(of)
-            {
-                return Some(format!("index `{}` is of table {of}, which does not exist", table.name));
-            }
-        }
-        self.foreign_keys
-            .iter()
-            .flat_map(|key| [Some(key.child), Some(key.parent), key.through])
-            .flatten()
-            .find(|&table| missing(table))
-            .map(|table| format!("a foreign key names table {table}, which does not exist"))
-    }
-}
-
-impl StoredKind {
-    /// What a reader calls it.
-    pub(crate) fn noun(self) -> &'static str {
-        match self {
-            StoredKind::Rows => "table",
-            StoredKind::Index { .. } => "index",
-        }
-    }
-}
-
 impl Manifest {
     /// What it contradicts itself in, as part of a sentence, if it does.
     pub(crate) fn contradiction(&self) -> Option<String> {
@@ -346,7 +132,7 @@ impl Manifest {
         if self.closed.as_ref().is_some_and(|ends| ends.len() != usize::from(self.streams)) {
             return Some("its close names another number of streams than it has".to_owned());
         }
-        self.schema.contradiction()
+        self.schema.check().err().map(|error| error.to_string())
     }
 
     /// Its bytes, as they are in the file.
@@ -365,11 +151,16 @@ impl Manifest {
         Ok(encode_with(FORMAT_VERSION, len, &body))
     }
 
-    /// Reads the bytes of a file.
+    /// Reads the bytes of a file of any version up to [`FORMAT_VERSION`].
     ///
     /// # Errors
     /// [`DirectoryError::Newer`] and [`DirectoryError::Damaged`], naming `file`.
     pub fn decode(bytes: &[u8], file: &Path) -> Result<Manifest, DirectoryError> {
+        Manifest::decode_of_version(bytes, file).map(|(_, manifest)| manifest)
+    }
+
+    /// Reads the bytes of a file, and of which version it is.
+    fn decode_of_version(bytes: &[u8], file: &Path) -> Result<(u32, Manifest), DirectoryError> {
         let damaged = |offset: usize, what: String| DirectoryError::Damaged {
             file: file.to_owned(),
             offset: offset as u64,
@@ -399,14 +190,14 @@ impl Manifest {
         if version == 0 {
             return Err(damaged(8, "there is no format version 0".to_owned()));
         }
-        let (manifest, rest) = postcard::take_from_bytes::<Manifest>(body)
-            .map_err(|error| damaged(HEADER_BYTES, format!("its content cannot be read ({error})")))?;
-        if !rest.is_empty() {
-            return Err(damaged(bytes.len() - rest.len(), "bytes follow its content".to_owned()));
+        let read = if version == 1 { v1::read(body) } else { read_body(body) };
+        let (manifest, rest) = read.map_err(|what| damaged(HEADER_BYTES, what))?;
+        if rest > 0 {
+            return Err(damaged(bytes.len() - rest, "bytes follow its content".to_owned()));
         }
         match manifest.contradiction() {
             Some(what) => Err(damaged(HEADER_BYTES, what)),
-            None => Ok(manifest),
+            None => Ok((version, manifest)),
         }
     }
 
@@ -415,9 +206,17 @@ impl Manifest {
     /// # Errors
     /// [`DirectoryError::Io`], [`DirectoryError::Newer`] and [`DirectoryError::Damaged`].
     pub fn read(fs: &dyn FileSystem, dir: &Path) -> Result<Option<Manifest>, DirectoryError> {
+        Ok(Manifest::read_of_version(fs, dir)?.map(|(_, manifest)| manifest))
+    }
+
+    /// Reads the manifest of a database directory, and of which version it is.
+    pub(crate) fn read_of_version(
+        fs: &dyn FileSystem,
+        dir: &Path,
+    ) -> Result<Option<(u32, Manifest)>, DirectoryError> {
         let path = dir.join(MANIFEST);
         let Some(bytes) = read_small(fs, &path)? else { return Ok(None) };
-        Manifest::decode(&bytes, &path).map(Some)
+        Manifest::decode_of_version(&bytes, &path).map(Some)
     }
 
     /// Puts it in the place of the manifest of `dir`, durably. After an error it is not known which manifest is there.
@@ -447,6 +246,14 @@ impl Manifest {
             return Some(self.streams);
         }
         self.past.iter().find(|past| past.incarnation == incarnation).map(|past| past.streams)
+    }
+}
+
+/// Reads a manifest, and how many bytes are left behind it; or says what is wrong.
+fn read_body<'a, M: Deserialize<'a>>(body: &'a [u8]) -> Result<(M, usize), String> {
+    match postcard::take_from_bytes::<M>(body) {
+        Ok((manifest, rest)) => Ok((manifest, rest.len())),
+        Err(error) => Err(format!("its content cannot be read ({error})")),
     }
 }
 

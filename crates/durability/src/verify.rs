@@ -7,12 +7,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use atrapos_catalog::{IndexDef, TreeDef};
 use serde::Serialize;
 
 use crate::checkpoint::{PartId, PartReader, part_number};
 use crate::directory::{self, DirectoryError, checkpoint_dir};
 use crate::file::FileSystem;
-use crate::manifest::{FORMAT_VERSION, Manifest, PartRecord, StoredKind};
+use crate::manifest::{Manifest, PartRecord};
 use crate::wal::{
     Changes, Epoch, Frame, Incarnation, Records, StreamEnd, StreamId, StreamReader, WalError, segment_path,
 };
@@ -46,8 +47,8 @@ pub struct TableReport {
     pub number: u16,
     /// Its name.
     pub name: String,
-    /// What it holds.
-    pub kind: StoredKind,
+    /// What it is: a table, an index, a unique index, or dropped.
+    pub kind: &'static str,
     /// Its rows in the checkpoint.
     pub checkpoint_rows: u64,
     /// Changes to it in the WAL.
@@ -137,22 +138,36 @@ pub fn verify(fs: Arc<dyn FileSystem>, path: &Path) -> Result<Report, DirectoryE
 
 /// Reads the manifest of a database that may be open elsewhere.
 pub(crate) fn read_manifest(fs: &dyn FileSystem, path: &Path) -> Result<Manifest, DirectoryError> {
+    read_manifest_of_version(fs, path).map(|(_, manifest)| manifest)
+}
+
+/// Reads the manifest of a database that may be open elsewhere, and of which version it is.
+fn read_manifest_of_version(fs: &dyn FileSystem, path: &Path) -> Result<(u32, Manifest), DirectoryError> {
     directory::missing(fs, path)?;
-    Manifest::read(fs, path)?.ok_or_else(|| DirectoryError::Missing { path: path.to_owned() })
+    Manifest::read_of_version(fs, path)?.ok_or_else(|| DirectoryError::Missing { path: path.to_owned() })
+}
+
+fn kind(tree: &TreeDef) -> &'static str {
+    match tree {
+        TreeDef::Table(_) => "table",
+        TreeDef::Index(IndexDef { unique: true, .. }) => "unique index",
+        TreeDef::Index(_) => "index",
+        TreeDef::Dropped => "dropped",
+    }
 }
 
 fn verify_once(fs: &Arc<dyn FileSystem>, path: &Path) -> Result<Report, DirectoryError> {
-    let manifest = read_manifest(&**fs, path)?;
-    let tables = manifest.schema.tables.iter().enumerate().map(|(number, table)| TableReport {
+    let (format_version, manifest) = read_manifest_of_version(&**fs, path)?;
+    let tables = manifest.schema.trees.iter().enumerate().map(|(number, tree)| TableReport {
         number: number as u16,
-        name: table.name.clone(),
-        kind: table.kind,
+        name: tree.name().to_owned(),
+        kind: kind(tree),
         checkpoint_rows: 0,
         wal_changes: 0,
     });
     let mut report = Report {
         path: path.to_owned(),
-        format_version: FORMAT_VERSION,
+        format_version,
         tables: tables.collect(),
         parts: Vec::new(),
         streams: Vec::new(),
@@ -401,7 +416,6 @@ impl fmt::Display for Report {
         writeln!(f, "tables")?;
         for table in &self.tables {
             let TableReport { number, name, kind, checkpoint_rows, wal_changes } = table;
-            let kind = kind.noun();
             writeln!(
                 f,
                 "  {number}  {kind} {name}: {checkpoint_rows} rows in the checkpoint, {wal_changes} changes in the WAL"

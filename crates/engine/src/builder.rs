@@ -240,7 +240,7 @@ impl Builder {
         let catalog = match (self.schema, directory) {
             (Some(schema), _) => Catalog::new(schema)?,
             (None, Some((path, _))) => match Manifest::read(&*self.files, path)? {
-                Some(manifest) => Catalog::stored(&manifest.schema),
+                Some(manifest) => Catalog::stored(&manifest.schema)?,
                 None => return Err(DirectoryError::Missing { path: path.to_owned() }.into()),
             },
             (None, None) => {

@@ -10,8 +10,8 @@ use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use atrapos_catalog::{ColumnDef, Definitions};
 use atrapos_durability::backup::{BackupError, BackupReport, backup};
-use atrapos_durability::manifest::StoredColumn;
 use atrapos_runtime::memory::HugeChunks;
 use atrapos_runtime::oneshot::{Receiver, oneshot};
 use atrapos_runtime::{Handle, Runtime, SubmitError, WorkerId, WorkerSnapshot};
@@ -150,10 +150,17 @@ impl Database {
         self.catalog.tables.iter().enumerate().map(|(at, meta)| (TableId(at as u16), meta.name))
     }
 
-    /// The columns of a table's rows; none for an index or a number that names no table.
+    /// The columns of a table, those of its key included; none for an index or a number that names no table.
     #[must_use]
-    pub fn columns(&self, table: TableId) -> &[StoredColumn] {
-        self.catalog.tables.get(table.at()).map_or(&[], |meta| &meta.columns)
+    pub fn columns(&self, table: TableId) -> &[ColumnDef] {
+        self.catalog.definitions.table(table.0).map_or(&[], |table| &table.columns)
+    }
+
+    /// What exists, as data. A family is cut at the keys that are there when the database is new; see
+    /// [`scheme`](Database::scheme) for today's.
+    #[must_use]
+    pub fn definitions(&self) -> &Definitions {
+        &self.catalog.definitions
     }
 
     /// The declared dependencies between tables.

@@ -19,9 +19,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use atrapos_catalog::Definitions;
 use atrapos_durability::directory::{Directory, DirectoryError};
 use atrapos_durability::file::FileSystem;
-use atrapos_durability::manifest::{Manifest, StoredSchema};
+use atrapos_durability::manifest::Manifest;
 use atrapos_durability::wal::{Epoch, Incarnation, StreamEnd, StreamId, StreamOptions, StreamWriter};
 use atrapos_runtime::Handle;
 
@@ -130,12 +131,12 @@ impl Opened {
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         path: &Path,
-        schema: &StoredSchema,
+        schema: &Definitions,
         streams: usize,
         policy: Policy,
     ) -> Result<Opened, OpenError> {
         let is_new = !Directory::exists(&*fs, path)?;
-        let (directory, manifest) = if is_new {
+        let (directory, mut manifest) = if is_new {
             Directory::create(Arc::clone(&fs), path, schema.clone(), streams as u16)?
         } else {
             Directory::open(Arc::clone(&fs), path)?
@@ -143,6 +144,7 @@ impl Opened {
         if let Some(difference) = manifest.schema.difference(schema) {
             return Err(OpenError::OtherSchema { path: path.to_owned(), difference });
         }
+        manifest.schema.complete(schema);
         let plan = Plan::new(&fs, &directory, &manifest)?;
         Ok(Opened { fs, directory, manifest, plan, is_new, policy })
     }

@@ -56,9 +56,10 @@ pub use abort::{Abort, AbortReason, Advice};
 pub use action::{Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operation, Read, Update};
 pub use adaptation::{Adaptation, AdaptationEvent};
 pub use atrapos_adapt::{ControllerSettings, Decision};
+pub use atrapos_catalog as catalog;
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_runtime::{Ticks, WorkerId};
-pub use atrapos_storage::{Column, ColumnType, Field, FixedStr, Key, KeyBuf, Row, row};
+pub use atrapos_storage::{Column, ColumnType, Field, FixedStr, Key, KeyBuf, KeyPart, Row, row};
 pub use builder::{Builder, OpenError};
 pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{

@@ -14,7 +14,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use atrapos_durability::manifest::{StoredColumn, StoredForeignKey, StoredKind, StoredSchema, StoredTable};
+use atrapos_catalog::{
+    ColumnDef, Definitions, ForeignKeyDef, IndexDef, IndexPart, KeyColumn, KeyPart, OnDelete, PrimaryKey,
+    TableDef, TreeDef, placeholder,
+};
 use atrapos_storage::{Column, Key, KeyBuf, Row};
 
 use crate::abort::{Abort, AbortReason};
@@ -54,8 +57,8 @@ pub trait Table: 'static {
     /// # Ok::<(), Abort>(())
     /// ```
     const READ_ONLY: bool = false;
-    /// Names of the parts of the key, for people: see [`ClassRecording`](crate::ClassRecording). A part beyond them is called
-    /// by its number.
+    /// Names of the parts of the key, which are columns as those of the row are; parts of tuples in it count one by one. A part
+    /// beyond them has no name, which agrees with whatever it is called in a database that is opened.
     const KEY_COLUMNS: &'static [&'static str] = &[];
 }
 
@@ -72,7 +75,7 @@ pub trait Index: 'static {
     const FAMILY: &'static str = Self::NAME;
     /// Whether two rows may not have the same index key.
     const UNIQUE: bool;
-    /// Names of the parts of the index key, as for [`Table::KEY_COLUMNS`].
+    /// Names of the parts of the index key, for people: see [`ClassRecording`](crate::ClassRecording).
     const KEY_COLUMNS: &'static [&'static str] = &[];
     /// The columns of a row, all of fixed size, of which (and of the primary key) the index key is made; `None` when that is not
     /// said. An update that leaves these as they are leaves the entry as it is, and need not compute the key to know.
@@ -239,18 +242,16 @@ pub(crate) struct TableDecl {
     pub(crate) name: &'static str,
     family: &'static str,
     type_id: TypeId,
-    key: String,
-    key_columns: &'static [&'static str],
+    definition: TableDef,
     expected_row_bytes: usize,
-    columns: &'static [Column],
 }
 
 struct IndexDecl {
     name: &'static str,
     family: &'static str,
     type_id: TypeId,
-    key: String,
-    key_columns: &'static [&'static str],
+    /// The number of its table is not known yet.
+    definition: IndexDef,
     table: &'static str,
     unique: bool,
     extract: Extract,
@@ -314,10 +315,8 @@ impl Schema {
             name: T::NAME,
             family: T::FAMILY,
             type_id: TypeId::of::<T>(),
-            key: key_name::<T::Key>(),
-            key_columns: T::KEY_COLUMNS,
+            definition: table_definition::<T>(),
             expected_row_bytes: bytes.max(T::Row::FIXED_BYTES),
-            columns: T::Row::COLUMNS,
         });
         self
     }
@@ -329,8 +328,7 @@ impl Schema {
             name: I::NAME,
             family: I::FAMILY,
             type_id: TypeId::of::<I>(),
-            key: key_name::<I::Key>(),
-            key_columns: I::KEY_COLUMNS,
+            definition: index_definition::<I>(0),
             table: I::Table::NAME,
             unique: I::UNIQUE,
             extract: extract_of::<I>(),
@@ -450,20 +448,42 @@ pub(crate) fn decode_row<R: Row>(bytes: &[u8]) -> Result<R, Abort> {
     R::decode(bytes).map_err(|error| corrupt("row", &error))
 }
 
-/// The name of a key type as the stored schema has it: without the modules it is in, which may be moved.
-fn key_name<K: Key>() -> String {
-    let full = std::any::type_name::<K>();
-    let mut name = String::with_capacity(full.len());
-    for part in full.split_inclusive(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')) {
-        name.push_str(part.rsplit("::").next().unwrap_or(part));
-    }
-    name
+/// What a part of a key is called, if the program has named so many.
+fn part_name(names: &[&str], at: usize) -> String {
+    names.get(at).map_or_else(|| placeholder(at + 1), |name| (*name).to_owned())
 }
 
-fn stored_columns(columns: &[Column]) -> Vec<StoredColumn> {
-    let stored =
-        |column: &Column| StoredColumn { name: column.name.to_owned(), ty: format!("{:?}", column.ty) };
-    columns.iter().map(stored).collect()
+/// A table that is declared as types, as a definition: the parts of its key, then the columns of its rows.
+fn table_definition<T: Table>() -> TableDef {
+    let mut columns = Vec::new();
+    let mut key = Vec::new();
+    for (at, part) in T::Key::parts().into_iter().enumerate() {
+        key.push(KeyColumn { column: at as u16, descending: part.descending });
+        columns.push(ColumnDef::new(part_name(T::KEY_COLUMNS, at), part.ty));
+    }
+    columns.extend(T::Row::COLUMNS.iter().map(|column| ColumnDef::new(column.name, column.ty)));
+    TableDef {
+        name: T::NAME.to_owned(),
+        columns,
+        key: PrimaryKey::Columns(key),
+        family: T::FAMILY.to_owned(),
+        read_only: T::READ_ONLY,
+        splits: Vec::new(),
+    }
+}
+
+/// An index that is declared as types, of the table with the number `of`, as a definition.
+fn index_definition<I: Index>(of: u16) -> IndexDef {
+    let computed =
+        |(at, part): (usize, KeyPart)| IndexPart::Computed { name: part_name(I::KEY_COLUMNS, at), part };
+    IndexDef {
+        name: I::NAME.to_owned(),
+        of,
+        parts: I::Key::parts().into_iter().enumerate().map(computed).collect(),
+        unique: I::UNIQUE,
+        family: I::FAMILY.to_owned(),
+        splits: Vec::new(),
+    }
 }
 
 /// A name that lives as long as the process; each is kept once.
@@ -480,15 +500,9 @@ fn interned(name: &str) -> &'static str {
     }
 }
 
-/// Bytes of a column of fixed size, by the readable name of its type; some for one of variable size.
-fn expected_bytes(ty: &str) -> usize {
-    let number = |prefix: &str| ty.strip_prefix(prefix)?.strip_suffix(')')?.parse::<usize>().ok();
-    let sized = ["Unsigned(", "Signed(", "Bytes(", "FixedStr("].into_iter().find_map(number);
-    sized.unwrap_or(match ty {
-        "F64" => 8,
-        "Bool" => 1,
-        _ => 16,
-    })
+/// Bytes that a row of a table is expected to have: of a column of variable size, some.
+fn expected_row_bytes(table: &TableDef) -> usize {
+    table.row_columns().map(|column| column.ty.width().unwrap_or(16)).sum()
 }
 
 /// What a tree holds.
@@ -581,14 +595,9 @@ pub(crate) struct TableMeta {
     pub(crate) name: &'static str,
     /// The type it was declared with; unknown until it is asked for in a database opened without a schema.
     type_id: OnceLock<TypeId>,
-    /// The type of its keys, readable.
-    pub(crate) key: String,
-    /// Names of the parts of its keys, as far as they are known.
-    pub(crate) key_columns: &'static [&'static str],
     pub(crate) kind: TreeKind,
     pub(crate) family: usize,
     pub(crate) expected_row_bytes: usize,
-    pub(crate) columns: Vec<StoredColumn>,
     pub(crate) indexes: Vec<IndexMeta>,
     pub(crate) parents: Vec<ParentMeta>,
     pub(crate) children: Vec<ChildMeta>,
@@ -599,6 +608,8 @@ pub(crate) struct TableMeta {
 /// The checked schema of an open database: immutable, shared by all workers.
 pub(crate) struct Catalog {
     pub(crate) tag: CatalogTag,
+    /// What exists, as data; a table has the same number here and in `tables`.
+    pub(crate) definitions: Definitions,
     pub(crate) tables: Vec<TableMeta>,
     pub(crate) families: Vec<(&'static str, Option<Splits>)>,
     pub(crate) dependencies: Vec<Dependency>,
@@ -608,6 +619,7 @@ impl Catalog {
     pub(crate) fn new(schema: Schema) -> Result<Catalog, SchemaError> {
         let mut catalog = Catalog {
             tag: CatalogTag::new(),
+            definitions: Definitions::default(),
             tables: Vec::new(),
             families: Vec::new(),
             dependencies: Vec::new(),
@@ -626,15 +638,13 @@ impl Catalog {
                 )));
             }
             let family = catalog.family(table.family);
+            catalog.definitions.trees.push(TreeDef::Table(table.definition));
             catalog.tables.push(TableMeta {
                 name: table.name,
                 type_id: OnceLock::from(table.type_id),
-                key: table.key,
-                key_columns: table.key_columns,
                 kind: TreeKind::Rows,
                 family,
                 expected_row_bytes: table.expected_row_bytes,
-                columns: stored_columns(table.columns),
                 indexes: Vec::new(),
                 parents: Vec::new(),
                 children: Vec::new(),
@@ -664,15 +674,13 @@ impl Catalog {
                 key_bytes,
             });
             catalog.tables[table.at()].has_followers = true;
+            catalog.definitions.trees.push(TreeDef::Index(IndexDef { of: table.0, ..index.definition }));
             catalog.tables.push(TableMeta {
                 name: index.name,
                 type_id: OnceLock::from(index.type_id),
-                key: index.key,
-                key_columns: index.key_columns,
                 kind: TreeKind::Entries { of: table, unique: index.unique },
                 family,
                 expected_row_bytes: 16,
-                columns: Vec::new(),
                 indexes: Vec::new(),
                 parents: Vec::new(),
                 children: Vec::new(),
@@ -694,10 +702,18 @@ impl Catalog {
                 ChildLookup::ByIndex(index) => Some(find(index)?),
             };
             catalog.dependencies.push(Dependency { child, parent, enforced: key.enforced, through });
+            catalog.definitions.foreign_keys.push(ForeignKeyDef {
+                child: child.0,
+                parent: parent.0,
+                through: through.map(|index| index.0),
+                enforced: key.enforced,
+                on_delete: OnDelete::Restrict,
+            });
             if key.enforced {
                 catalog.link(child, parent, through, Extractor::known(key.extract));
             }
         }
+        catalog.definitions.check().map_err(|error| SchemaError(error.to_string()))?;
         for (family, splits) in schema.splits {
             let Some(entry) = catalog.families.iter_mut().find(|(name, _)| *name == family) else {
                 return Err(SchemaError(format!(
@@ -709,37 +725,20 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The schema as it is stored, with the cuts that families have in `scheme`.
-    pub(crate) fn describe(&self, scheme: &Scheme) -> StoredSchema {
-        let table = |meta: &TableMeta| {
+    /// What exists, as it is stored: with the cuts that families have in `scheme`.
+    pub(crate) fn describe(&self, scheme: &Scheme) -> Definitions {
+        let mut definitions = self.definitions.clone();
+        for (tree, meta) in definitions.trees.iter_mut().zip(&self.tables) {
             let family = &scheme.families[meta.family];
-            StoredTable {
-                name: meta.name.to_owned(),
-                family: self.families[meta.family].0.to_owned(),
-                kind: match meta.kind {
-                    TreeKind::Rows => StoredKind::Rows,
-                    TreeKind::Entries { of, unique } => StoredKind::Index { of: of.0, unique },
-                },
-                key: meta.key.clone(),
-                columns: meta.columns.clone(),
-                splits: (1..family.partitions())
-                    .filter_map(|index| family.lower(index).map(<[u8]>::to_vec))
-                    .collect(),
+            let lower = |index| family.lower(index).map(<[u8]>::to_vec);
+            let cuts = (1..family.partitions()).filter_map(lower).collect();
+            match tree {
+                TreeDef::Table(table) => table.splits = cuts,
+                TreeDef::Index(index) => index.splits = cuts,
+                TreeDef::Dropped => {}
             }
-        };
-        StoredSchema {
-            tables: self.tables.iter().map(table).collect(),
-            foreign_keys: self
-                .dependencies
-                .iter()
-                .map(|dependency| StoredForeignKey {
-                    child: dependency.child.0,
-                    parent: dependency.parent.0,
-                    enforced: dependency.enforced,
-                    through: dependency.through.map(|index| index.0),
-                })
-                .collect(),
         }
+        definitions
     }
 
     fn family(&mut self, name: &'static str) -> usize {
@@ -751,41 +750,50 @@ impl Catalog {
     }
 
     /// The catalog of a database that is opened without declaring its schema.
-    pub(crate) fn stored(schema: &StoredSchema) -> Catalog {
+    pub(crate) fn stored(definitions: &Definitions) -> Result<Catalog, SchemaError> {
         let mut catalog = Catalog {
             tag: CatalogTag::new(),
+            definitions: definitions.clone(),
             tables: Vec::new(),
             families: Vec::new(),
             dependencies: Vec::new(),
         };
-        for table in &schema.tables {
-            let family = catalog.family(interned(&table.family));
-            let cuts = table.splits.iter().map(|cut| KeyBuf::from_slice(cut)).collect();
+        for (number, tree) in definitions.trees.iter().enumerate() {
+            let (kind, expected_row_bytes) = match tree {
+                TreeDef::Table(table) => (TreeKind::Rows, expected_row_bytes(table)),
+                TreeDef::Index(index) => {
+                    (TreeKind::Entries { of: TableId(index.of), unique: index.unique }, 16)
+                }
+                TreeDef::Dropped => {
+                    return Err(SchemaError(format!(
+                        "table number {number} of the database was dropped, which this version does not know; use a newer one"
+                    )));
+                }
+            };
+            let family = catalog.family(interned(tree.family()));
+            let cuts = tree.splits().iter().map(|cut| KeyBuf::from_slice(cut)).collect();
             catalog.families[family].1 = Some(Splits::At(cuts));
             catalog.tables.push(TableMeta {
-                name: interned(&table.name),
+                name: interned(tree.name()),
                 type_id: OnceLock::new(),
-                key: table.key.clone(),
-                key_columns: &[],
-                kind: match table.kind {
-                    StoredKind::Rows => TreeKind::Rows,
-                    StoredKind::Index { of, unique } => TreeKind::Entries { of: TableId(of), unique },
-                },
+                kind,
                 family,
-                expected_row_bytes: match table.kind {
-                    StoredKind::Rows => table.columns.iter().map(|column| expected_bytes(&column.ty)).sum(),
-                    StoredKind::Index { .. } => 16,
-                },
-                columns: table.columns.clone(),
+                expected_row_bytes,
                 indexes: Vec::new(),
                 parents: Vec::new(),
                 children: Vec::new(),
                 has_followers: false,
             });
         }
-        for at in 0..catalog.tables.len() {
-            if let TreeKind::Entries { of, unique } = catalog.tables[at].kind {
-                let table = &mut catalog.tables[of.at()];
+        catalog.link_stored(definitions);
+        Ok(catalog)
+    }
+
+    /// Indexes and foreign keys of a database that is opened without declaring its schema: their key functions are not known yet.
+    fn link_stored(&mut self, definitions: &Definitions) {
+        for at in 0..self.tables.len() {
+            if let TreeKind::Entries { of, unique } = self.tables[at].kind {
+                let table = &mut self.tables[of.at()];
                 table.indexes.push(IndexMeta {
                     id: TableId(at as u16),
                     unique,
@@ -795,15 +803,14 @@ impl Catalog {
                 table.has_followers = true;
             }
         }
-        for key in &schema.foreign_keys {
+        for key in &definitions.foreign_keys {
             let (child, parent, through) =
                 (TableId(key.child), TableId(key.parent), key.through.map(TableId));
-            catalog.dependencies.push(Dependency { child, parent, enforced: key.enforced, through });
+            self.dependencies.push(Dependency { child, parent, enforced: key.enforced, through });
             if key.enforced {
-                catalog.link(child, parent, through, Extractor::default());
+                self.link(child, parent, through, Extractor::default());
             }
         }
-        catalog
     }
 
     /// An enforced foreign key, as seen from both its tables.
@@ -815,18 +822,20 @@ impl Catalog {
     }
 
     pub(crate) fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
-        let columns = || stored_columns(T::Row::COLUMNS);
-        let id = self.find(TypeId::of::<T>(), "table", T::NAME, |meta| {
-            meta.kind == TreeKind::Rows && meta.key == key_name::<T::Key>() && meta.columns == columns()
+        let id = self.find(TypeId::of::<T>(), "table", T::NAME, || {
+            let trees = vec![TreeDef::Table(table_definition::<T>())];
+            Definitions { trees, foreign_keys: Vec::new() }
         })?;
         Ok(TableRef { id, tag: self.tag, marker: PhantomData })
     }
 
     pub(crate) fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
-        let over = |of: TableId| self.tables[of.at()].name == I::Table::NAME;
-        let id = self.find(TypeId::of::<I>(), "index", I::NAME, |meta| {
-            matches!(meta.kind, TreeKind::Entries { of, unique } if unique == I::UNIQUE && over(of))
-                && meta.key == key_name::<I::Key>()
+        let id = self.find(TypeId::of::<I>(), "index", I::NAME, || {
+            let trees = vec![
+                TreeDef::Index(index_definition::<I>(1)),
+                TreeDef::Table(table_definition::<I::Table>()),
+            ];
+            Definitions { trees, foreign_keys: Vec::new() }
         })?;
         if let TreeKind::Entries { of, .. } = self.tables[id.at()].kind
             && let Some(index) = self.tables[of.at()].indexes.iter().find(|index| index.id == id)
@@ -843,12 +852,13 @@ impl Catalog {
         Ok(IndexRef { id, tag: self.tag, marker: PhantomData })
     }
 
+    /// The table or index of a type. `declared` is what the type says, first what is looked for.
     fn find(
         &self,
         type_id: TypeId,
         what: &str,
         name: &str,
-        fits: impl Fn(&TableMeta) -> bool,
+        declared: impl Fn() -> Definitions,
     ) -> Result<TableId, SchemaError> {
         if let Some(at) = self.tables.iter().position(|table| table.type_id.get() == Some(&type_id)) {
             return Ok(TableId(at as u16));
@@ -856,20 +866,19 @@ impl Catalog {
         // In a database opened without its schema, the first type that asks for a table and fits it is the table's type.
         let unknown =
             self.tables.iter().position(|table| table.name == name && table.type_id.get().is_none());
-        match unknown {
-            Some(at) if fits(&self.tables[at]) => {
-                match self.tables[at].type_id.get_or_init(|| type_id) == &type_id {
-                    true => Ok(TableId(at as u16)),
-                    false => self.find(type_id, what, name, fits),
-                }
-            }
-            Some(_) => Err(SchemaError(format!(
-                "{what} '{name}' of this database has another key or other columns than the type that was asked for; use the \
-                 type it was created with"
-            ))),
-            None => Err(SchemaError(format!(
+        let Some(at) = unknown else {
+            return Err(SchemaError(format!(
                 "this database has no {what} '{name}' of that type; declare it in the schema it is opened with"
-            ))),
+            )));
+        };
+        if let Some(difference) = self.definitions.difference_of(at as u16, &declared(), 0) {
+            return Err(SchemaError(format!(
+                "{what} '{name}' of this database is not of the type that was asked for: {difference}; use the type it was created with"
+            )));
+        }
+        match self.tables[at].type_id.get_or_init(|| type_id) == &type_id {
+            true => Ok(TableId(at as u16)),
+            false => self.find(type_id, what, name, declared),
         }
     }
 

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos_adapt::{Controller, Platform};
+use atrapos_catalog::Definitions;
 use atrapos_durability::directory::Directory;
 use atrapos_durability::file::FileSystem;
-use atrapos_durability::manifest::StoredSchema;
 use atrapos_durability::wal::{StreamId, StreamOptions, StreamWriter, WalError};
 #[cfg(test)]
 use atrapos_runtime::Handle;
@@ -76,7 +76,7 @@ impl<R> Outcome<R> {
 
 impl SimulatedWal {
     fn create(
-        schema: &StoredSchema,
+        schema: &Definitions,
         workers: usize,
         streams: usize,
         seed: u64,

@@ -1,5 +1,5 @@
-//! The format, pinned: files of version 1 that were written once must be read, and written alike, for as long as there is
-//! a version 1.
+//! The format, pinned: files of each version that were written once must be read for as long as the version is, and written
+//! alike for as long as it is the newest.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use atrapos_durability::wal::{Epoch, Incarnation, StreamEnd};
 
 use crate::support::{schema, small_part, write_file};
 
-const PINNED_MANIFEST: &[u8] = include_bytes!("../fixtures/directory-v1/MANIFEST");
+const MANIFEST_1: &[u8] = include_bytes!("../fixtures/directory-v1/MANIFEST");
+const MANIFEST_2: &[u8] = include_bytes!("../fixtures/directory-v2/MANIFEST");
 const PINNED_PART: &[u8] = include_bytes!("../fixtures/directory-v1/0003.part");
 
 const ID: PartId = PartId { database: 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff, checkpoint: 7, part: 3 };
@@ -37,10 +38,17 @@ fn manifest() -> Manifest {
 }
 
 #[test]
-fn a_manifest_of_version_1_is_read_and_written_as_ever() {
-    let found = Manifest::decode(PINNED_MANIFEST, Path::new(MANIFEST)).expect("sound");
+fn a_manifest_of_version_2_is_read_and_written_as_ever() {
+    let found = Manifest::decode(MANIFEST_2, Path::new(MANIFEST)).expect("sound");
     assert_eq!(found, manifest());
-    assert_eq!(manifest().encode().expect("sound"), PINNED_MANIFEST);
+    assert_eq!(manifest().encode().expect("sound"), MANIFEST_2);
+}
+
+#[test]
+fn a_manifest_of_version_1_is_read_and_written_as_version_2() {
+    let found = Manifest::decode(MANIFEST_1, Path::new(MANIFEST)).expect("sound");
+    assert_eq!(found, manifest());
+    assert_eq!(found.encode().expect("sound"), MANIFEST_2);
 }
 
 #[test]

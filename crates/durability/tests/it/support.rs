@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use atrapos_catalog::{
+    ColumnDef, ColumnType, Definitions, ForeignKeyDef, IndexDef, IndexPart, KeyColumn, KeyPart, OnDelete,
+    PrimaryKey, TableDef, TreeDef,
+};
 use atrapos_durability::checkpoint::{PartEncoder, PartId};
 use atrapos_durability::file::{Fault, FaultKind, FileSystem, ModelFiles, Times};
-use atrapos_durability::manifest::{
-    PartRecord, StoredColumn, StoredForeignKey, StoredKind, StoredSchema, StoredTable,
-};
+use atrapos_durability::manifest::PartRecord;
 
 /// A small part with four sections, one of them empty, as the bytes of its file.
 pub(crate) fn small_part(id: PartId) -> (Vec<u8>, PartRecord) {
@@ -43,29 +45,40 @@ pub(crate) fn read_file(fs: &ModelFiles, path: &Path) -> Vec<u8> {
     bytes
 }
 
-/// A schema with a table, an index of it, and a foreign key.
-pub(crate) fn schema() -> StoredSchema {
-    let column = |name: &str, ty: &str| StoredColumn { name: name.to_owned(), ty: ty.to_owned() };
-    StoredSchema {
-        tables: vec![
-            StoredTable {
-                name: "accounts".to_owned(),
-                family: "bank".to_owned(),
-                kind: StoredKind::Rows,
-                key: "u64".to_owned(),
-                columns: vec![column("owner", "u64"), column("balance", "i64")],
-                splits: vec![vec![0x80], vec![0xc0, 1]],
-            },
-            StoredTable {
-                name: "accounts_by_owner".to_owned(),
-                family: "bank".to_owned(),
-                kind: StoredKind::Index { of: 0, unique: false },
-                key: "u64, u64".to_owned(),
-                columns: Vec::new(),
-                splits: Vec::new(),
-            },
+/// A schema with a table, an index of it, and a foreign key, as the manifest of version 1 had it: without names in keys.
+pub(crate) fn schema() -> Definitions {
+    let number = ColumnType::Unsigned(8);
+    let accounts = TableDef {
+        name: "accounts".to_owned(),
+        columns: vec![
+            ColumnDef::new("#1", number),
+            ColumnDef::new("owner", number),
+            ColumnDef::new("balance", ColumnType::Signed(8)),
         ],
-        foreign_keys: vec![StoredForeignKey { child: 0, parent: 0, enforced: true, through: Some(1) }],
+        key: PrimaryKey::Columns(vec![KeyColumn::ascending(0)]),
+        family: "bank".to_owned(),
+        read_only: false,
+        splits: vec![vec![0x80], vec![0xc0, 1]],
+    };
+    let part = |name: &str| IndexPart::Computed { name: name.to_owned(), part: KeyPart::ascending(number) };
+    let by_owner = IndexDef {
+        name: "accounts_by_owner".to_owned(),
+        of: 0,
+        parts: vec![part("#1"), part("#2")],
+        unique: false,
+        family: "bank".to_owned(),
+        splits: Vec::new(),
+    };
+    let foreign_key = ForeignKeyDef {
+        child: 0,
+        parent: 0,
+        through: Some(1),
+        enforced: true,
+        on_delete: OnDelete::Restrict,
+    };
+    Definitions {
+        trees: vec![TreeDef::Table(accounts), TreeDef::Index(by_owner)],
+        foreign_keys: vec![foreign_key],
     }
 }
 

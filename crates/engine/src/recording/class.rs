@@ -33,8 +33,9 @@ use std::sync::Arc;
 use atrapos_adapt::{
     ClassFlow, Dependency as FlowDependency, FlowAction, FlowSyncPoint, Operation as Kind, TableIndex,
 };
+use atrapos_catalog::{KeyField, RowLayout, TableDef, is_placeholder};
 
-use super::fields::{Asked, Part, Value, parts_of_key, values_of_key, values_of_row};
+use super::fields::{Asked, Value, values_of_key, values_of_row};
 use super::{Access, RecordedRun};
 use crate::database::Database;
 use crate::schema::{Catalog, SchemaError, TableId, TreeKind};
@@ -217,7 +218,7 @@ impl ClassRecording {
                 let tree = &trees[access.table.at()];
                 let node = Node::of(access);
                 let known = nodes.iter().position(|other| *other == node);
-                let found = access.rows.iter().flat_map(|(key, row)| tree.values(&self.catalog, key, row));
+                let found = access.rows.iter().flat_map(|(key, row)| tree.values(key, row));
                 Seen {
                     node: known.expect("every access of every run has its node"),
                     phase: access.phase,
@@ -294,50 +295,71 @@ impl ClassRecording {
 
 /// A tree of the catalog, as far as its keys and rows are compared.
 struct Tree {
-    table: TableId,
-    parts: Vec<Part>,
+    parts: Vec<KeyField>,
     /// The parts' names.
     names: Vec<String>,
+    row: RowOf,
+}
+
+/// What a tree has for rows.
+enum RowOf {
+    /// The columns of a table.
+    Columns(RowLayout),
+    /// The keys of a table, which an index leads to.
+    Keys(Vec<KeyField>),
 }
 
 impl Tree {
     fn of(catalog: &Catalog, at: usize) -> Tree {
-        let meta = &catalog.tables[at];
-        let mut parts = parts_of_key(&meta.key);
-        let mut names = named(meta.name, meta.key_columns, parts.len());
-        if let TreeKind::Entries { of, unique: false } = meta.kind {
-            // Entries of an index that is not unique are told apart by the primary key.
-            let rows = Tree::of(catalog, of.at());
-            parts.extend(rows.parts);
-            names.extend(rows.names);
-        }
-        Tree { table: TableId(at as u16), parts, names }
+        let definitions = &catalog.definitions;
+        let key_of = |table: TableId| {
+            (
+                definitions.key_fields(table.0),
+                named(catalog.tables[table.at()].name, &definitions.key_names(table.0)),
+            )
+        };
+        let table = TableId(at as u16);
+        let (mut parts, mut names) = key_of(table);
+        let row = match catalog.tables[at].kind {
+            TreeKind::Rows => {
+                let columns = definitions.table(table.0).into_iter().flat_map(TableDef::row_columns);
+                RowOf::Columns(RowLayout::new(columns))
+            }
+            TreeKind::Entries { of, unique } => {
+                let (primary, primary_names) = key_of(of);
+                if !unique {
+                    // Entries of an index that is not unique are told apart by the primary key.
+                    parts.extend_from_slice(&primary);
+                    names.extend(primary_names);
+                }
+                RowOf::Keys(primary)
+            }
+        };
+        Tree { parts, names, row }
     }
 
     /// What an entry of the tree holds.
-    fn values(&self, catalog: &Catalog, key: &[u8], row: &[u8]) -> Vec<(Source, Value)> {
+    fn values(&self, key: &[u8], row: &[u8]) -> Vec<(Source, Value)> {
         let key = values_of_key(&self.parts, key).into_iter().map(|(_, value)| value);
         let mut values: Vec<_> = key.enumerate().map(|(at, value)| (Source::Key(at), value)).collect();
-        match catalog.tables[self.table.at()].kind {
-            TreeKind::Rows => {
-                let row = values_of_row(&catalog.tables[self.table.at()].columns, row);
-                let row = row.into_iter().enumerate();
-                values.extend(row.filter_map(|(at, value)| Some((Source::Column(at), value?))));
+        let row: Vec<Option<Value>> = match &self.row {
+            RowOf::Columns(layout) => values_of_row(layout, row),
+            RowOf::Keys(parts) => {
+                values_of_key(parts, row).into_iter().map(|(_, value)| Some(value)).collect()
             }
-            TreeKind::Entries { of, .. } => {
-                let row = values_of_key(&parts_of_key(&catalog.tables[of.at()].key), row);
-                let row = row.into_iter().enumerate();
-                values.extend(row.map(|(at, (_, value))| (Source::Column(at), value)));
-            }
-        }
+        };
+        let row = row.into_iter().enumerate();
+        values.extend(row.filter_map(|(at, value)| Some((Source::Column(at), value?))));
         values
     }
 }
 
-fn named(table: &str, known: &[&str], parts: usize) -> Vec<String> {
-    (0..parts)
-        .map(|at| known.get(at).map_or_else(|| format!("{table}.{at}"), |name| (*name).to_owned()))
-        .collect()
+/// Names of the parts of keys; of those that have none, their numbers.
+fn named(table: &str, names: &[&str]) -> Vec<String> {
+    let name = |(at, name): (usize, &&str)| {
+        if is_placeholder(name) { format!("{table}.{at}") } else { (*name).to_owned() }
+    };
+    names.iter().enumerate().map(name).collect()
 }
 
 /// Where a value was found.

@@ -51,6 +51,46 @@ fn refused(builder: Builder) -> String {
 }
 
 #[test]
+fn keys_that_do_not_go_with_their_tables_are_refused() {
+    struct Twice;
+    impl Table for Twice {
+        type Key = (u64, u64);
+        type Row = Item;
+        const NAME: &'static str = "twice";
+        const KEY_COLUMNS: &'static [&'static str] = &["id", "value"];
+    }
+    assert_eq!(
+        refused(Database::builder(Schema::new().table::<Twice>()).workers(1)),
+        "table `twice` has two columns `value`; give one of them another name"
+    );
+    struct Narrow;
+    impl Table for Narrow {
+        type Key = (u32, u64);
+        type Row = Item;
+        const NAME: &'static str = "narrow";
+    }
+    let items = || Schema::new().table::<Items>().table::<Narrow>();
+    let schema = items().foreign_key_by_prefix::<Narrow, Items>(|key| key.0.into(), true);
+    assert_eq!(
+        refused(Database::builder(schema).workers(1)),
+        "the foreign key from `narrow` to `items` needs keys of `narrow` that begin with the parent's key (u64), but they are \
+         (u32, u64); name an index whose keys do"
+    );
+    let known = items().foreign_key_by_prefix::<Narrow, Items>(|key| key.0.into(), false);
+    Database::builder(known).workers(1).pin(false).in_memory().expect("what is not enforced may be anything");
+    struct Long;
+    impl Table for Long {
+        type Key = (u8, [u8; 512]);
+        type Row = Item;
+        const NAME: &'static str = "long";
+    }
+    assert_eq!(
+        refused(Database::builder(Schema::new().table::<Long>()).workers(1)),
+        "the key of table `long` takes at least 513 bytes where 512 is the most; leave columns out, or make them shorter"
+    );
+}
+
+#[test]
 fn settings_that_make_no_sense_are_refused() {
     let builder = || Database::builder(two_tables());
     assert_eq!(refused(builder().workers(0)), "zero workers cannot own data; use at least 1");

@@ -7,6 +7,7 @@ pub(crate) mod given_up;
 pub(crate) mod hooked;
 mod limits;
 pub(crate) mod notes;
+mod old_format;
 #[cfg(debug_assertions)]
 mod planted;
 mod reopen;

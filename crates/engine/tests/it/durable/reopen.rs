@@ -288,14 +288,19 @@ fn the_schema_is_stored_and_another_one_is_refused() {
     let stored =
         || Database::existing().workers(3).pin(false).files(Arc::new(files.clone())).open(directory());
     let db = stored().unwrap();
-    assert!(db.table::<Strange>().unwrap_err().to_string().contains("other columns"));
+    let other = db.table::<Strange>().unwrap_err().to_string();
+    assert!(
+        other.contains("column 0 of table `notes` is `client` in the database but is declared as `number`"),
+        "{other}"
+    );
     let notes = db.table::<Notes>().unwrap();
     let insert = || db.run(notes.at(&77), async move |tx| tx.insert(notes, 77, note(1, 77)).await);
     assert_eq!(insert().unwrap_err().reason(), AbortReason::Misuse, "its index is not known yet");
     assert_eq!(contents(&db), before);
     insert().unwrap();
     db.verify().unwrap();
-    assert_eq!(db.columns(notes.id()).len(), 3);
+    let columns: Vec<&str> = db.columns(notes.id()).iter().map(|column| column.name.as_str()).collect();
+    assert_eq!(columns, ["#1", "client", "number", "text"]);
     drop(db);
     assert_eq!(contents(&with(schema()).unwrap()).0.len(), 11);
 }
