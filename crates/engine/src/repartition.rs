@@ -497,30 +497,29 @@ fn take_in(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
 /// be woken when the partition is where it will be.
 fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskId> {
     let shard = worker.shard();
-    let mut waiting: Vec<(LockTicket, TaskId)> = Vec::new();
-    for (ticket, wait) in shard.waits.borrow_mut().iter_mut() {
-        if wait.place.partition != number || !family.contains(&wait.place.table) {
-            continue;
-        }
+    let is_in = |place: Place| place.partition == number && family.contains(&place.table);
+    let mut concerned: Vec<LockTicket> =
+        shard.waits.borrow().iter().filter(|(_, wait)| is_in(wait.place)).map(|(ticket, _)| ticket).collect();
+    concerned.sort_unstable_by_key(|ticket| ticket.0);
+    let mut woken = Vec::new();
+    for ticket in concerned {
+        let mut waits = shard.waits.borrow_mut();
+        let Some(wait) = waits.get(ticket) else { continue };
+        let (owner, held, task) = (wait.owner, wait.held, wait.task);
         match wait.state {
-            WaitState::Queued => waiting.push((ticket, wait.task)),
+            WaitState::Queued => {
+                waits.settle(ticket, WaitState::Moved);
+                drop(waits);
+                // What is not held is not noted any more; it will be, where the data is then.
+                shard.forget_access(owner, held);
+                woken.push(task);
+            }
             // It holds the lock, but the rows may be elsewhere when it goes on. Its task has been woken.
-            WaitState::Granted => wait.state = WaitState::Moved,
+            WaitState::Granted => waits.settle(ticket, WaitState::Moved),
             WaitState::Moved | WaitState::Refused(_) => {}
         }
     }
-    for (ticket, _) in &waiting {
-        // What is not held is not noted any more; it will be, where the data is then.
-        let noted = shard.waits.borrow_mut().get_mut(*ticket).map(|wait| {
-            wait.state = WaitState::Moved;
-            (wait.owner, wait.held)
-        });
-        if let Some((owner, at)) = noted {
-            shard.forget_access(owner, at);
-        }
-    }
-    waiting.sort_unstable_by_key(|(ticket, _)| ticket.0);
-    waiting.into_iter().map(|(_, task)| task).collect()
+    woken
 }
 
 /// Builds the lock tables of some partitions anew from what transactions hold.

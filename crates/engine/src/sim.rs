@@ -400,6 +400,11 @@ impl Simulation {
         self.pump.worker(WorkerId(0)).limits().tasks_in_flight
     }
 
+    #[cfg(test)]
+    pub(crate) fn worker(&self, worker: WorkerId) -> &Rc<crate::shard::EngineWorker> {
+        self.pump.worker(worker)
+    }
+
     /// Locks held and lock requests waiting, over all workers.
     #[must_use]
     pub fn locks(&self) -> (usize, usize) {
