@@ -323,30 +323,28 @@ fn split_here(
     let index = scheme.partition_of(cut);
     let (left, right) = (scheme.number(index - 1), scheme.number(index));
     let family_tables = tables_of(worker, family);
-    let mut halves: Vec<(Place, Box<Partition>)> = Vec::new();
+    let place = |table: &TableId, partition| Place { table: *table, partition };
     {
+        // When every tree has the memory that its cut takes, no cut fails.
         let mut tables = shard.tables.borrow_mut();
-        for table in &family_tables {
-            let partition = tables.partition_mut(Place { table: *table, partition: left });
-            match partition.split(cut) {
-                Ok(half) => halves.push((Place { table: *table, partition: right }, Box::new(half))),
-                Err(error) => {
-                    for (place, half) in halves {
-                        // What was one path a moment ago is joined again without new pages.
-                        let joined =
-                            tables.partition_mut(Place { partition: left, ..place }).join(cut, *half);
-                        assert!(joined.is_ok(), "a tree that was just split could not be joined again");
-                    }
-                    section.leave();
-                    return Err(Abort::explained(AbortReason::OutOfMemory, error.to_string()));
-                }
-            }
+        let mut trees = family_tables.iter();
+        let prepared = trees.try_for_each(|table| tables.partition_mut(place(table, left)).prepare_split());
+        if let Err(error) = prepared {
+            section.leave();
+            return Err(Abort::explained(AbortReason::OutOfMemory, error.to_string()));
         }
     }
     let woken = unsettle(worker, &family_tables, left);
     {
         let mut tables = shard.tables.borrow_mut();
-        halves.into_iter().for_each(|(place, half)| tables.put(place, half));
+        for table in &family_tables {
+            let mut beyond = 0;
+            shard.each_branch(|_, branch| {
+                beyond += branch.borrow().undo.set_aside_beyond(place(table, left), cut);
+            });
+            let half = tables.partition_mut(place(table, left)).split(cut, beyond);
+            tables.put(place(table, right), Box::new(half));
+        }
         shard.each_branch(|_, branch| branch.borrow_mut().renumber(&family_tables, left, Some(cut), right));
         relock(worker, &mut tables, &family_tables, &[left, right]);
     }
@@ -370,21 +368,22 @@ fn merge_here(
     let today = Arc::clone(&shard.tables.borrow().shards[family_tables[0].at()].scheme);
     let index = today.partition_of(cut);
     let (left, right) = (today.number(index - 1), today.number(index));
+    let place = |table: &TableId, partition| Place { table: *table, partition };
     {
         let mut tables = shard.tables.borrow_mut();
-        for (at, table) in family_tables.iter().enumerate() {
-            let place = |partition| Place { table: *table, partition };
-            let half = tables.take(place(right));
-            let Err((half, error)) = tables.partition_mut(place(left)).join(cut, *half) else { continue };
-            tables.put(place(right), half);
-            for table in &family_tables[..at] {
-                let place = |partition| Place { table: *table, partition };
-                let half = tables.partition_mut(place(left)).split(cut);
-                let half = half.expect("a tree that was just joined can be split again");
-                tables.put(place(right), Box::new(half));
+        // When every tree has the memory that joining takes, nothing fails.
+        for table in &family_tables {
+            let half = tables.take(place(table, right));
+            let prepared = tables.partition_mut(place(table, left)).prepare_join(&half);
+            tables.put(place(table, right), half);
+            if let Err(error) = prepared {
+                section.leave();
+                return Err(Abort::explained(AbortReason::OutOfMemory, error.to_string()));
             }
-            section.leave();
-            return Err(Abort::explained(AbortReason::OutOfMemory, error));
+        }
+        for table in &family_tables {
+            let half = tables.take(place(table, right));
+            tables.partition_mut(place(table, left)).join(cut, *half);
         }
     }
     let mut woken = unsettle(worker, &family_tables, left);
