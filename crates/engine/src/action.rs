@@ -16,7 +16,7 @@ use atrapos_adapt::Operation as Kind;
 use atrapos_durability::wal;
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::{LockMode, LockTarget};
-use atrapos_storage::{DisplayKey, InsertError, Key, KeyBuf, Position, Row};
+use atrapos_storage::{DisplayKey, InsertError, Key, KeyBuf, OutOfMemory, Position, Row, RowRef};
 
 use crate::abort::{Abort, AbortReason};
 use crate::branch::UndoLog;
@@ -193,6 +193,19 @@ impl Apply<'_> {
             InsertError::OutOfMemory(_) | InsertError::TreeFull(_) => AbortReason::OutOfMemory,
         };
         Abort::explained(reason, format!("table '{table}': {error}"))
+    }
+
+    #[cold]
+    fn refuse_removal(&self, error: OutOfMemory) -> Abort {
+        let table = self.catalog.tables[self.place.table.at()].name;
+        Abort::explained(
+            AbortReason::OutOfMemory,
+            format!(
+                "table '{table}': there is no memory in which the change could be undone if it had to be ({} more bytes); \
+                 delete or shorten fewer rows per transaction, or free some memory",
+                error.bytes
+            ),
+        )
     }
 
     /// Inserts the encoded row in `scratch`; false when the key is taken.
@@ -413,11 +426,20 @@ impl Apply<'_> {
             let old = row.bytes();
             redo.push(|redo| wal::push_update(redo, self.place.table.0, key, version, old, new))?;
         }
-        if row.bytes().len() == new.len() {
+        let old_len = row.bytes().len();
+        if old_len == new.len() {
             row.bytes_mut().copy_from_slice(new);
             row.set_version(version);
-        } else if let Err(error) = tree.update(key, new, version) {
-            return Err(self.refuse(&error));
+        } else {
+            if new.len() < old_len && !planted(Bug::NothingSetAside) {
+                if let Err(error) = tree.set_aside() {
+                    return Err(self.refuse_removal(error));
+                }
+                self.undo.note_set_aside();
+            }
+            if let Err(error) = tree.update(key, new, version) {
+                return Err(self.refuse(&error));
+            }
         }
         if self.has_followers() {
             let meta = &self.catalog.tables[self.place.table.at()];
@@ -459,12 +481,23 @@ impl Apply<'_> {
         let LockTarget::Key(key) = &*self.target else { unreachable!("deletions lock a key") };
         self.scratch.clear();
         let scratch = &mut *self.scratch;
-        let removed = self.partition.tree.remove_with(key, |row| {
+        let look = |row: RowRef<'_>| {
             scratch.extend_from_slice(row.bytes);
             row.version
-        });
+        };
+        let careless = planted(Bug::NothingSetAside);
+        let tree = &mut self.partition.tree;
+        let removed =
+            if careless { Ok(tree.remove_with(key, look)) } else { tree.remove_undoable(key, look) };
+        let removed = match removed {
+            Ok(removed) => removed,
+            Err(error) => return Err(self.refuse_removal(error)),
+        };
         let Some(version) = removed else { return Ok(false) };
         self.undo.remember_row(self.place, key, version, self.scratch);
+        if !careless {
+            self.undo.note_set_aside();
+        }
         // The deletion takes a version too: what is inserted here later is newer than the deletion.
         let deleted = self.partition.next_version();
         if let Some(redo) = &mut self.redo {

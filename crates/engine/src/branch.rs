@@ -50,6 +50,8 @@ struct Undo {
     key: KeyBuf,
     /// `None`: there was no row. Otherwise its version and where its bytes are in [`UndoLog::rows`].
     row: Option<(u64, Range<usize>)>,
+    /// Whether the tree has set aside what putting the row back may take.
+    set_aside: bool,
 }
 
 /// How to put back what the transaction changed on this worker.
@@ -57,19 +59,45 @@ struct Undo {
 pub(crate) struct UndoLog {
     changes: Vec<Undo>,
     rows: Vec<u8>,
+    /// Changes for which trees have set something aside.
+    set_aside: usize,
 }
 
 impl UndoLog {
     /// Remembers that `key` had no row.
     #[inline]
     pub(crate) fn remember_absent(&mut self, place: Place, key: &KeyBuf) {
-        self.push(place, key.clone(), None);
+        self.push(place, key.clone(), None, false);
     }
 
     /// Remembers the row that `key` had.
     #[inline]
     pub(crate) fn remember_row(&mut self, place: Place, key: &KeyBuf, version: u64, row: &[u8]) {
-        self.push(place, key.clone(), Some((version, row)));
+        self.push(place, key.clone(), Some((version, row)), false);
+    }
+
+    /// Notes that the tree has set aside what putting back the row that was remembered last may take.
+    #[inline]
+    pub(crate) fn note_set_aside(&mut self) {
+        if let Some(last) = self.changes.last_mut() {
+            last.set_aside = true;
+            self.set_aside += 1;
+        }
+    }
+
+    /// Changes of a partition, to keys from `cut` on, for which its tree has set something aside.
+    pub(crate) fn set_aside_beyond(&self, place: Place, cut: &KeyBuf) -> usize {
+        let is_counted = |undo: &&Undo| undo.set_aside && undo.place == place && undo.key >= *cut;
+        self.changes.iter().filter(is_counted).count()
+    }
+
+    /// The changes stay: what was set aside for undoing them is not needed any more.
+    #[cold]
+    fn settle(&mut self, tables: &mut Tables) {
+        for undo in self.changes.iter().filter(|undo| undo.set_aside) {
+            tables.partition_mut(undo.place).tree.settle(1);
+        }
+        self.set_aside = 0;
     }
 
     /// The row that was remembered last.
@@ -118,24 +146,29 @@ impl UndoLog {
                 }
                 Some((version, row)) => {
                     let row = &self.rows[row];
-                    let put_back = match tree.update(&undo.key, row, version) {
-                        Ok(true) => Ok(()),
-                        Ok(false) => tree.insert(&undo.key, row, version),
-                        Err(error) => Err(error),
+                    let put_back = if undo.set_aside {
+                        tree.put_back(&undo.key, row, version)
+                    } else {
+                        // A row of the same length, or a longer one, is there.
+                        match tree.update(&undo.key, row, version) {
+                            Ok(false) => tree.insert(&undo.key, row, version),
+                            updated => updated.map(drop),
+                        }
                     };
                     assert!(put_back.is_ok(), "undo could not put a row back: {put_back:?}");
                 }
             }
         }
         self.rows.clear();
+        self.set_aside = 0;
     }
 
     /// Takes out the changes of some partitions, in order.
     fn carry_off(&mut self, is_in: impl Fn(Place) -> bool) -> UndoLog {
         let (mut carried, mut kept) = (UndoLog::default(), UndoLog::default());
-        for Undo { place, key, row } in self.changes.drain(..) {
+        for Undo { place, key, row, set_aside } in self.changes.drain(..) {
             let log = if is_in(place) { &mut carried } else { &mut kept };
-            log.push(place, key, row.map(|(version, row)| (version, &self.rows[row])));
+            log.push(place, key, row.map(|(version, row)| (version, &self.rows[row])), set_aside);
         }
         *self = kept;
         carried
@@ -143,23 +176,26 @@ impl UndoLog {
 
     /// Adds the changes of a partition that has come here.
     fn take_in(&mut self, carried: UndoLog) {
-        for Undo { place, key, row } in carried.changes {
-            self.push(place, key, row.map(|(version, row)| (version, &carried.rows[row])));
+        for Undo { place, key, row, set_aside } in carried.changes {
+            self.push(place, key, row.map(|(version, row)| (version, &carried.rows[row])), set_aside);
         }
     }
 
     #[inline(always)]
-    fn push(&mut self, place: Place, key: KeyBuf, row: Option<(u64, &[u8])>) {
+    fn push(&mut self, place: Place, key: KeyBuf, row: Option<(u64, &[u8])>, set_aside: bool) {
         let row = row.map(|(version, row)| {
             let start = self.rows.len();
             self.rows.extend_from_slice(row);
             (version, start..self.rows.len())
         });
-        self.changes.push(Undo { place, key, row });
+        self.set_aside += usize::from(set_aside);
+        self.changes.push(Undo { place, key, row, set_aside });
     }
 
+    /// Forgets the changes; those that stay are settled.
     #[inline]
     fn clear(&mut self) {
+        debug_assert!(self.set_aside == 0, "what was set aside is used or settled before it is forgotten");
         self.changes.clear();
         self.rows.clear();
     }
@@ -319,8 +355,13 @@ impl Branch {
         if !self.undo.changes.is_empty() {
             if !commit {
                 self.undo.apply(&mut shard.tables.borrow_mut());
-            } else if shard.snapshots.is_held() {
-                shard.snapshots.keep(&self.undo, shard.snapshots.epoch_of_commit());
+            } else {
+                if shard.snapshots.is_held() {
+                    shard.snapshots.keep(&self.undo, shard.snapshots.epoch_of_commit());
+                }
+                if self.undo.set_aside > 0 {
+                    self.undo.settle(&mut shard.tables.borrow_mut());
+                }
             }
             self.undo.clear();
         }
@@ -351,6 +392,8 @@ impl Branch {
     ) {
         if !commit {
             self.undo.apply(tables);
+        } else if self.undo.set_aside > 0 {
+            self.undo.settle(tables);
         }
         if self.entered {
             // Locks of one partition are released together: nobody is granted one of them while the next is still held.

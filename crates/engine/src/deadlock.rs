@@ -40,15 +40,29 @@ use crate::waits::WaitState;
 pub(crate) struct Probes {
     round: u64,
     next_check: Option<Ticks>,
-    /// Time that passing probes on has taken here since the last look.
+    /// Time that looking, and passing probes on, has taken here since the last look began.
     spent: Ticks,
     /// How many probes were started here because others of this round came by a second time.
     restarts: (u64, usize),
     /// The ticket after which the turn of the others goes on.
     turn: u64,
-    /// Transactions each probe has passed here, so that it passes each once. Cleared when a new round starts here and
-    /// nothing waits, or when it has grown large.
+    /// Transactions each probe has passed here, so that it passes each once. Cleared when it has grown large.
     seen: HashSet<(u64, LockOwner, LockOwner), FxBuildHasher>,
+}
+
+impl Probes {
+    /// Whether something comes by here for the first time.
+    fn is_new(&mut self, what: (u64, LockOwner, LockOwner)) -> bool {
+        // Probes also pass where nothing ever waits, so this is the place to keep it small.
+        if self.seen.len() >= SEEN_MAX {
+            self.seen.clear();
+        }
+        self.seen.insert(what)
+    }
+
+    fn spend(&mut self, time: Ticks) {
+        self.spent = Ticks(self.spent.0 + time.0);
+    }
 }
 
 /// Probes remembered before the memory of them is cleared; forgetting one only lets it pass once more.
@@ -104,9 +118,6 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
             }
         }
         probes.round += 1;
-        if probes.seen.len() > SEEN_MAX {
-            probes.seen.clear();
-        }
         probes.round
     };
     let due = take_due(worker, now);
@@ -122,26 +133,13 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
 /// The requests to look into now: some of those that have waited longest, and some others in turn.
 fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<LockOwner> {
     let shard = worker.shard();
+    let began = worker.now();
+    let mut probes = shard.probes.borrow_mut();
     let after = shard.options.deadlock_check_after;
-    let waits = shard.waits.borrow();
-    let mut due: Vec<(Ticks, u64)> = waits
-        .iter()
-        .filter(|(_, wait)| wait.state == WaitState::Queued && now.0 >= wait.since.0 + after.0)
-        .map(|(ticket, wait)| (wait.since, ticket.0))
-        .collect();
-    // Tickets grow with time, so the order is one of arrival also where the clock is coarse.
-    due.sort_unstable();
-    if due.len() > 2 * PROBES_AT_A_TIME {
-        let mut others: Vec<u64> = due.drain(PROBES_AT_A_TIME..).map(|(_, ticket)| ticket).collect();
-        others.sort_unstable();
-        let mut probes = shard.probes.borrow_mut();
-        let first = others.partition_point(|ticket| *ticket <= probes.turn);
-        for ticket in others.iter().cycle().skip(first).take(PROBES_AT_A_TIME) {
-            due.push((now, *ticket));
-            probes.turn = *ticket;
-        }
-    }
-    due.into_iter().filter_map(|(_, ticket)| waits.get(LockTicket(ticket)).map(|wait| wait.owner)).collect()
+    let due = shard.waits.borrow().due(now, after, probes.turn, PROBES_AT_A_TIME);
+    probes.turn = due.turn;
+    probes.spend(worker.now().since(began));
+    due.owners
 }
 
 /// At the home of a transaction that has waited for a while: sends a probe off.
@@ -173,14 +171,13 @@ fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
     ahead.sort_unstable();
     ahead.dedup();
     for blocker in ahead {
-        if shard.probes.borrow_mut().seen.insert((probe.round, probe.initiator, blocker)) {
+        if shard.probes.borrow_mut().is_new((probe.round, probe.initiator, blocker)) {
             worker.send(home_of(blocker), move |worker| at_home(worker, probe, blocker));
         } else if blocker != probe.initiator {
             worker.send(home_of(blocker), move |worker| come_by_again(worker, probe.round, blocker));
         }
     }
-    let mut probes = shard.probes.borrow_mut();
-    probes.spent = Ticks(probes.spent.0 + worker.now().since(began).0);
+    shard.probes.borrow_mut().spend(worker.now().since(began));
 }
 
 /// At the home of a transaction that a probe has come by twice: it may be in a cycle.
@@ -191,7 +188,7 @@ fn come_by_again(worker: &Rc<EngineWorker>, round: u64, met: LockOwner) {
             probes.restarts = (round, 0);
         }
         if probes.restarts.1 == RESTARTS_AT_A_TIME
-            || !probes.seen.insert((round, not_itself(met), not_itself(met)))
+            || !probes.is_new((round, not_itself(met), not_itself(met)))
         {
             return;
         }
@@ -207,7 +204,7 @@ fn passed_to(shard: &Shard, asker: (u64, LockOwner, LockOwner), owner: LockOwner
     let Some(branch) = visitors.get(&owner).filter(|branch| !branch.borrow().passed_to.is_empty()) else {
         return Vec::new();
     };
-    if !shard.probes.borrow_mut().seen.insert(asker) {
+    if !shard.probes.borrow_mut().is_new(asker) {
         return Vec::new();
     }
     branch.borrow().passed_to.clone()
@@ -268,5 +265,25 @@ fn give_way(worker: &Rc<EngineWorker>, round: u64, victim: LockOwner) {
     }
     for ticket in queued {
         shard.refuse_wait(worker, ticket, AbortReason::Deadlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::Schema;
+    use crate::sim::Simulation;
+
+    #[test]
+    fn a_worker_on_which_nothing_waits_remembers_a_bounded_number_of_probes() {
+        let simulation = Simulation::new(Schema::new(), 1, 7).expect("the schema is fine");
+        let worker = simulation.worker(WorkerId(0));
+        let rounds = 2 * SEEN_MAX as u64 + 10;
+        for round in 0..rounds {
+            come_by_again(worker, round, LockOwner(1 << 16));
+        }
+        let remembered = worker.shard().probes.borrow().seen.len();
+        assert!((1..=SEEN_MAX).contains(&remembered), "{remembered} of {rounds} are remembered");
+        assert!(worker.shard().waits.borrow().is_empty());
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::{LockTable, LockTarget};
-use atrapos_storage::{KeyBuf, OutOfMemory, Tree};
+use atrapos_storage::{AppendRefusal, KeyBuf, OutOfMemory, Tree};
 
 use crate::action::{Action, Operation};
 use crate::monitor::PartitionMonitor;
@@ -38,30 +38,34 @@ impl Partition {
         Partition { tree, locks: LockTable::new(), version, monitor: None }
     }
 
-    /// Cuts the partition at `key` and returns the part from there on. Both go on with the same version, so that later
-    /// writes on either side are newer than what is there. The lock tables are the caller's business.
-    pub(crate) fn split(&mut self, key: &KeyBuf) -> Result<Partition, OutOfMemory> {
-        let (tree, _) = self.tree.split_off(key)?;
-        let mut half = Partition::new(tree, self.version);
-        half.monitor = self.monitor.as_mut().map(|monitor| Box::new(monitor.split(key)));
-        Ok(half)
+    /// Makes sure that [`split`](Partition::split) has the memory it takes.
+    pub(crate) fn prepare_split(&mut self) -> Result<(), OutOfMemory> {
+        self.tree.prepare_split()
     }
 
-    /// Joins the partition that follows in key order, from `cut` on, to this one; gives it back with the reason when that fails.
-    pub(crate) fn join(&mut self, cut: &KeyBuf, next: Partition) -> Result<(), (Box<Partition>, String)> {
-        let Partition { tree, locks, version, monitor } = next;
-        match self.tree.append(tree) {
-            Ok(_) => {
-                self.raise_version(version);
-                if let (Some(left), Some(right)) = (&mut self.monitor, monitor) {
-                    left.join(cut, *right);
-                }
-                Ok(())
-            }
-            Err(error) => {
-                let why = error.to_string();
-                Err((Box::new(Partition { tree: *error.tree, locks, version, monitor }), why))
-            }
+    /// Cuts the partition, which is prepared for it, at `key` and returns the part from there on. Both go on with the same
+    /// version, so that later writes on either side are newer than what is there. For `beyond` of the changes there something is
+    /// set aside. The lock tables are the caller's business.
+    pub(crate) fn split(&mut self, key: &KeyBuf, beyond: usize) -> Partition {
+        let (mut tree, _) = self.tree.split_off(key).expect("the tree was prepared for the cut");
+        self.tree.cede(&mut tree, beyond);
+        let mut half = Partition::new(tree, self.version);
+        half.monitor = self.monitor.as_mut().map(|monitor| Box::new(monitor.split(key)));
+        half
+    }
+
+    /// Makes sure that [`join`](Partition::join) has the memory it takes.
+    pub(crate) fn prepare_join(&mut self, next: &Partition) -> Result<(), AppendRefusal> {
+        self.tree.prepare_append(&next.tree)
+    }
+
+    /// Joins the partition that follows in key order, from `cut` on, to this one, which is prepared for it.
+    pub(crate) fn join(&mut self, cut: &KeyBuf, next: Partition) {
+        let Partition { tree, version, monitor, .. } = next;
+        self.tree.append(tree).expect("the tree was prepared for the other one");
+        self.raise_version(version);
+        if let (Some(left), Some(right)) = (&mut self.monitor, monitor) {
+            left.join(cut, *right);
         }
     }
 

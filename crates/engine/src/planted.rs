@@ -21,6 +21,8 @@ pub enum Bug {
     ScanNotLocked,
     /// An abort does not put back the rows of the second table.
     UndoSkipsSecondTable,
+    /// A deletion, or a change that makes a row shorter, does not set aside what putting the row back may take.
+    NothingSetAside,
     /// An abort releases its locks first and puts the rows back some time later.
     LocksReleasedBeforeUndo,
     /// A shared request waits for those who hold a lock, but not for those who waited before it.

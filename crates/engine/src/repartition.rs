@@ -324,30 +324,28 @@ fn split_here(
     let index = scheme.partition_of(cut);
     let (left, right) = (scheme.number(index - 1), scheme.number(index));
     let family_tables = tables_of(worker, family);
-    let mut halves: Vec<(Place, Box<Partition>)> = Vec::new();
+    let place = |table: &TableId, partition| Place { table: *table, partition };
     {
+        // When every tree has the memory that its cut takes, no cut fails.
         let mut tables = shard.tables.borrow_mut();
-        for table in &family_tables {
-            let partition = tables.partition_mut(Place { table: *table, partition: left });
-            match partition.split(cut) {
-                Ok(half) => halves.push((Place { table: *table, partition: right }, Box::new(half))),
-                Err(error) => {
-                    for (place, half) in halves {
-                        // What was one path a moment ago is joined again without new pages.
-                        let joined =
-                            tables.partition_mut(Place { partition: left, ..place }).join(cut, *half);
-                        assert!(joined.is_ok(), "a tree that was just split could not be joined again");
-                    }
-                    section.leave();
-                    return Err(Abort::explained(AbortReason::OutOfMemory, error.to_string()));
-                }
-            }
+        let mut trees = family_tables.iter();
+        let prepared = trees.try_for_each(|table| tables.partition_mut(place(table, left)).prepare_split());
+        if let Err(error) = prepared {
+            section.leave();
+            return Err(Abort::explained(AbortReason::OutOfMemory, error.to_string()));
         }
     }
     let woken = unsettle(worker, &family_tables, left);
     {
         let mut tables = shard.tables.borrow_mut();
-        halves.into_iter().for_each(|(place, half)| tables.put(place, half));
+        for table in &family_tables {
+            let mut beyond = 0;
+            shard.each_branch(|_, branch| {
+                beyond += branch.borrow().undo.set_aside_beyond(place(table, left), cut);
+            });
+            let half = tables.partition_mut(place(table, left)).split(cut, beyond);
+            tables.put(place(table, right), Box::new(half));
+        }
         shard.each_branch(|_, branch| branch.borrow_mut().renumber(&family_tables, left, Some(cut), right));
         relock(worker, &mut tables, &family_tables, &[left, right]);
     }
@@ -371,21 +369,22 @@ fn merge_here(
     let today = Arc::clone(&shard.tables.borrow().shards[family_tables[0].at()].scheme);
     let index = today.partition_of(cut);
     let (left, right) = (today.number(index - 1), today.number(index));
+    let place = |table: &TableId, partition| Place { table: *table, partition };
     {
         let mut tables = shard.tables.borrow_mut();
-        for (at, table) in family_tables.iter().enumerate() {
-            let place = |partition| Place { table: *table, partition };
-            let half = tables.take(place(right));
-            let Err((half, error)) = tables.partition_mut(place(left)).join(cut, *half) else { continue };
-            tables.put(place(right), half);
-            for table in &family_tables[..at] {
-                let place = |partition| Place { table: *table, partition };
-                let half = tables.partition_mut(place(left)).split(cut);
-                let half = half.expect("a tree that was just joined can be split again");
-                tables.put(place(right), Box::new(half));
+        // When every tree has the memory that joining takes, nothing fails.
+        for table in &family_tables {
+            let half = tables.take(place(table, right));
+            let prepared = tables.partition_mut(place(table, left)).prepare_join(&half);
+            tables.put(place(table, right), half);
+            if let Err(error) = prepared {
+                section.leave();
+                return Err(Abort::explained(AbortReason::OutOfMemory, error.to_string()));
             }
-            section.leave();
-            return Err(Abort::explained(AbortReason::OutOfMemory, error));
+        }
+        for table in &family_tables {
+            let half = tables.take(place(table, right));
+            tables.partition_mut(place(table, left)).join(cut, *half);
         }
     }
     let mut woken = unsettle(worker, &family_tables, left);
@@ -513,30 +512,29 @@ fn kept_of(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<(Table
 /// be woken when the partition is where it will be.
 fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskId> {
     let shard = worker.shard();
-    let mut waiting: Vec<(LockTicket, TaskId)> = Vec::new();
-    for (ticket, wait) in shard.waits.borrow_mut().iter_mut() {
-        if wait.place.partition != number || !family.contains(&wait.place.table) {
-            continue;
-        }
+    let is_in = |place: Place| place.partition == number && family.contains(&place.table);
+    let mut concerned: Vec<LockTicket> =
+        shard.waits.borrow().iter().filter(|(_, wait)| is_in(wait.place)).map(|(ticket, _)| ticket).collect();
+    concerned.sort_unstable_by_key(|ticket| ticket.0);
+    let mut woken = Vec::new();
+    for ticket in concerned {
+        let mut waits = shard.waits.borrow_mut();
+        let Some(wait) = waits.get(ticket) else { continue };
+        let (owner, held, task) = (wait.owner, wait.held, wait.task);
         match wait.state {
-            WaitState::Queued => waiting.push((ticket, wait.task)),
+            WaitState::Queued => {
+                waits.settle(ticket, WaitState::Moved);
+                drop(waits);
+                // What is not held is not noted any more; it will be, where the data is then.
+                shard.forget_access(owner, held);
+                woken.push(task);
+            }
             // It holds the lock, but the rows may be elsewhere when it goes on. Its task has been woken.
-            WaitState::Granted => wait.state = WaitState::Moved,
+            WaitState::Granted => waits.settle(ticket, WaitState::Moved),
             WaitState::Moved | WaitState::Refused(_) => {}
         }
     }
-    for (ticket, _) in &waiting {
-        // What is not held is not noted any more; it will be, where the data is then.
-        let noted = shard.waits.borrow_mut().get_mut(*ticket).map(|wait| {
-            wait.state = WaitState::Moved;
-            (wait.owner, wait.held)
-        });
-        if let Some((owner, at)) = noted {
-            shard.forget_access(owner, at);
-        }
-    }
-    waiting.sort_unstable_by_key(|(ticket, _)| ticket.0);
-    waiting.into_iter().map(|(_, task)| task).collect()
+    woken
 }
 
 /// Builds the lock tables of some partitions anew from what transactions hold.

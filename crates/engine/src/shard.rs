@@ -280,8 +280,8 @@ impl Shard {
         }
         let mut waits = self.waits.borrow_mut();
         for ticket in granted.drain(..) {
-            let wait = waits.get_mut(ticket).expect("a granted ticket belongs to a wait");
-            wait.state = WaitState::Granted;
+            waits.settle(ticket, WaitState::Granted);
+            let wait = waits.get(ticket).expect("a granted ticket belongs to a wait");
             worker.wake(wait.task);
         }
     }
@@ -310,9 +310,9 @@ impl Shard {
         let mut given_up = None;
         {
             let mut waits = self.waits.borrow_mut();
-            let Some(wait) = waits.get_mut(ticket) else { return };
-            let before = std::mem::replace(&mut wait.state, WaitState::Refused(reason));
-            if before == WaitState::Queued {
+            let Some(before) = waits.get(ticket).map(|wait| wait.state) else { return };
+            waits.settle(ticket, WaitState::Refused(reason));
+            if let Some(wait) = waits.get(ticket).filter(|_| before == WaitState::Queued) {
                 let locks = &mut self.tables.borrow_mut();
                 let locks = &mut locks.partition_mut(wait.place).locks;
                 locks.cancel(wait.owner, &wait.target, ticket, &mut granted);

@@ -16,7 +16,7 @@ use atrapos_durability::wal::{StreamId, StreamOptions, StreamWriter, WalError};
 use atrapos_runtime::Handle;
 use atrapos_runtime::rng::Seed;
 use atrapos_runtime::{Clock, Pump, Ticks, WorkerId};
-use atrapos_storage::HeapMemory;
+use atrapos_storage::{HeapMemory, Memory};
 use atrapos_topology::Machine;
 
 use crate::abort::Abort;
@@ -130,11 +130,25 @@ impl Simulation {
     /// # Errors
     /// When the schema contradicts itself, or there is no worker.
     pub fn new(schema: Schema, workers: usize, seed: u64) -> Result<Simulation, SchemaError> {
-        match Simulation::start(schema, workers, seed, None, None) {
+        match Simulation::start(schema, workers, seed, None, None, Arc::new(HeapMemory)) {
             Ok(simulation) => Ok(simulation),
             Err(OpenError::Schema(error)) => Err(error),
             Err(error) => Err(SchemaError(error.to_string())),
         }
+    }
+
+    /// As [`new`](Simulation::new), with trees that take their memory from `memory`: it may refuse.
+    ///
+    /// # Errors
+    /// As for [`new`](Simulation::new).
+    pub fn with_memory(
+        schema: Schema,
+        workers: usize,
+        seed: u64,
+        memory: Arc<dyn Memory>,
+    ) -> Result<Simulation, SchemaError> {
+        let started = Simulation::start(schema, workers, seed, None, None, memory);
+        started.map_err(|error| SchemaError(error.to_string()))
     }
 
     /// A new, empty database in the new directory `path` of `files`, on `workers` simulated workers that share `streams`
@@ -151,7 +165,7 @@ impl Simulation {
         files: Arc<dyn FileSystem>,
         path: &Path,
     ) -> Result<Simulation, OpenError> {
-        Simulation::start(schema, workers, seed, Some((streams, files, path)), None)
+        Simulation::start(schema, workers, seed, Some((streams, files, path)), None, Arc::new(HeapMemory))
     }
 
     /// A new, empty database on `workers` simulated workers of a machine that is only described, which observes itself: every
@@ -176,7 +190,8 @@ impl Simulation {
             committed: 0,
         };
         let observing = (adaptation.sample_every, adaptation.sub_partitions);
-        let mut simulation = Simulation::start(schema, workers, seed, None, Some(observing))?;
+        let mut simulation =
+            Simulation::start(schema, workers, seed, None, Some(observing), Arc::new(HeapMemory))?;
         simulation.adapting = Some(adapting);
         Ok(simulation)
     }
@@ -239,6 +254,7 @@ impl Simulation {
         seed: u64,
         directory: Option<(usize, Arc<dyn FileSystem>, &Path)>,
         observing: Option<(u32, usize)>,
+        memory: Arc<dyn Memory>,
     ) -> Result<Simulation, OpenError> {
         if workers == 0 {
             return Err(SchemaError("zero workers cannot own data; simulate at least 1".to_owned()).into());
@@ -257,7 +273,7 @@ impl Simulation {
         let pump = Pump::new(workers, Seed(seed), |worker| {
             let stats = Arc::clone(&stats[worker.index()]);
             let (catalog, scheme) = (Arc::clone(&catalog), Arc::clone(&scheme));
-            new_shard(worker, catalog, scheme, Arc::new(HeapMemory), stats, &clock, wal.clone(), observing)
+            new_shard(worker, catalog, scheme, Arc::clone(&memory), stats, &clock, wal.clone(), observing)
         })
         .map_err(|error| SchemaError(error.to_string()))?;
         let scheme = Arc::new(PublishedScheme::new(scheme));
@@ -398,6 +414,30 @@ impl Simulation {
     #[cfg(test)]
     pub(crate) fn tasks_in_flight(&self) -> usize {
         self.pump.worker(WorkerId(0)).limits().tasks_in_flight
+    }
+
+    /// Checks the structure of every tree and, once everything has come to rest, that no tree has anything set aside for
+    /// changes that may be undone.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn check_trees(&self) -> Result<(), String> {
+        for worker in self.pump.workers() {
+            for (place, partition) in worker.shard().tables.borrow().owned() {
+                let table = self.catalog.tables[place.table.at()].name;
+                partition.tree.check().map_err(|error| format!("{table}: {error}"))?;
+                let pending = partition.tree.pending_changes();
+                if pending > 0 && self.tasks() == 0 {
+                    return Err(format!("{table}: something is set aside for {pending} changes"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn worker(&self, worker: WorkerId) -> &Rc<crate::shard::EngineWorker> {
+        self.pump.worker(worker)
     }
 
     /// Locks held and lock requests waiting, over all workers.

@@ -178,6 +178,11 @@ fn verify_trees(worker: &Rc<EngineWorker>) -> Result<(u64, u64), VerifyError> {
                 return Err(VerifyError::Misplaced { table, key: DisplayKey(&key).to_string() });
             }
         }
+        let pending = partition.tree.pending_changes();
+        if pending > 0 {
+            let what = format!("pages are set aside for {pending} changes although no transaction runs");
+            return Err(VerifyError::Tree { table, what });
+        }
         let (held, waiting) = (partition.locks.held_len(), partition.locks.waiting_len());
         if held + waiting > 0 {
             return Err(VerifyError::Locks { table, held, waiting });

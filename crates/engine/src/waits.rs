@@ -1,8 +1,10 @@
 //! Who waits for a lock on one worker: the requests in the queues of its lock tables, by ticket and by transaction.
 //!
-//! A request is here from the moment it is queued until its task has seen what became of it, or its transaction has ended.
+//! A request is here from the moment it is queued until its task has seen what became of it, or its transaction has ended. Those
+//! that are queued are kept in the order of their tickets, which is that of their arrival: the few that are looked into at a
+//! time are found without visiting the others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use atrapos_runtime::{TaskId, Ticks};
 use atrapos_storage::lock::{LockOwner, LockTarget, LockTicket};
@@ -29,6 +31,7 @@ pub(crate) struct Wait {
     pub(crate) place: Place,
     pub(crate) target: LockTarget,
     pub(crate) task: TaskId,
+    /// Changed by [`Waits::settle`].
     pub(crate) state: WaitState,
     pub(crate) since: Ticks,
     /// Where the transaction's branch notes the lock.
@@ -41,6 +44,20 @@ pub(crate) struct Waits {
     by_ticket: HashMap<u64, Wait, FxBuildHasher>,
     /// Mostly one ticket per transaction: it waits in several places only when a phase of it does.
     by_owner: HashMap<LockOwner, Vec<u64>, FxBuildHasher>,
+    /// The tickets of those that are queued.
+    queued: BTreeSet<u64>,
+    /// Requests that `due` has looked at.
+    #[cfg(test)]
+    visited: std::cell::Cell<usize>,
+}
+
+/// Which requests are to be looked into.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Due {
+    /// Their owners.
+    pub(crate) owners: Vec<LockOwner>,
+    /// The ticket after which the turn goes on.
+    pub(crate) turn: u64,
 }
 
 impl Waits {
@@ -51,11 +68,15 @@ impl Waits {
 
     pub(crate) fn insert(&mut self, ticket: LockTicket, wait: Wait) {
         self.by_owner.entry(wait.owner).or_default().push(ticket.0);
+        if wait.state == WaitState::Queued {
+            self.queued.insert(ticket.0);
+        }
         self.by_ticket.insert(ticket.0, wait);
     }
 
     pub(crate) fn remove(&mut self, ticket: LockTicket) {
         let Some(wait) = self.by_ticket.remove(&ticket.0) else { return };
+        self.queued.remove(&ticket.0);
         if let Some(tickets) = self.by_owner.get_mut(&wait.owner) {
             tickets.retain(|other| *other != ticket.0);
             if tickets.is_empty() {
@@ -68,18 +89,40 @@ impl Waits {
         self.by_ticket.get(&ticket.0)
     }
 
-    pub(crate) fn get_mut(&mut self, ticket: LockTicket) -> Option<&mut Wait> {
-        self.by_ticket.get_mut(&ticket.0)
+    /// Notes what became of a request.
+    pub(crate) fn settle(&mut self, ticket: LockTicket, state: WaitState) {
+        debug_assert!(state != WaitState::Queued, "a request is queued once");
+        if let Some(wait) = self.by_ticket.get_mut(&ticket.0) {
+            wait.state = state;
+            self.queued.remove(&ticket.0);
+        }
+    }
+
+    /// Of the requests that were queued `after` ago or before, as of `now`: the `few` oldest and, where there are more than
+    /// twice as many, `few` of the others, in turn after ticket `turn`. All of them otherwise. Visits a few more than it
+    /// chooses, however many there are.
+    pub(crate) fn due(&self, now: Ticks, after: Ticks, turn: u64, few: usize) -> Due {
+        let is_due = |ticket: &u64| {
+            #[cfg(test)]
+            self.visited.set(self.visited.get() + 1);
+            now.0 >= self.by_ticket[ticket].since.0 + after.0
+        };
+        // Those behind one that is not due came later still.
+        let due_from = |first: u64| self.queued.range(first..).copied().take_while(is_due);
+        let mut chosen: Vec<u64> = due_from(0).take(2 * few + 1).collect();
+        let mut turn = turn;
+        if chosen.len() > 2 * few {
+            chosen.truncate(few);
+            let others = chosen.last().map_or(0, |oldest| oldest + 1);
+            chosen.extend(due_from(others.max(turn + 1)).chain(due_from(others)).take(few));
+            turn = chosen.last().copied().unwrap_or(turn);
+        }
+        Due { owners: chosen.iter().map(|ticket| self.by_ticket[ticket].owner).collect(), turn }
     }
 
     /// All requests, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (LockTicket, &Wait)> {
         self.by_ticket.iter().map(|(ticket, wait)| (LockTicket(*ticket), wait))
-    }
-
-    /// All requests, in no order, to be changed.
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (LockTicket, &mut Wait)> {
-        self.by_ticket.iter_mut().map(|(ticket, wait)| (LockTicket(*ticket), wait))
     }
 
     /// The branch of `owner` has lost the accesses noted at `places` (ascending): the others move up.
@@ -96,5 +139,69 @@ impl Waits {
     pub(crate) fn of(&self, owner: LockOwner) -> impl Iterator<Item = (LockTicket, &Wait)> {
         let tickets = self.by_owner.get(&owner).map_or(&[][..], Vec::as_slice);
         tickets.iter().map(|ticket| (LockTicket(*ticket), &self.by_ticket[ticket]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schema::TableId;
+
+    fn add(waits: &mut Waits, ticket: u64, since: u64) {
+        let wait = Wait {
+            owner: LockOwner(1_000_000 + ticket),
+            place: Place { table: TableId(0), partition: 0 },
+            target: LockTarget::Key(atrapos_storage::KeyBuf::new()),
+            task: TaskId::NONE,
+            state: WaitState::Queued,
+            since: Ticks(since),
+            held: 0,
+        };
+        waits.insert(LockTicket(ticket), wait);
+    }
+
+    /// The tickets that are due at time 1000, after a wait of 100.
+    fn due(waits: &Waits, turn: &mut u64) -> Vec<u64> {
+        let due = waits.due(Ticks(1_000), Ticks(100), *turn, 2);
+        *turn = due.turn;
+        due.owners.into_iter().map(|owner| owner.0 - 1_000_000).collect()
+    }
+
+    #[test]
+    fn a_check_visits_a_few_of_thousands() {
+        let mut waits = Waits::default();
+        (1..=10_000).for_each(|ticket| add(&mut waits, ticket, ticket / 20));
+        let mut turn = 0;
+        let mut seen = vec![0; 10_001];
+        for check in 0..4_999 {
+            let before = waits.visited.get();
+            let chosen = due(&waits, &mut turn);
+            assert_eq!((chosen.len(), &chosen[..2]), (4, &[1, 2][..]), "check {check}");
+            chosen.iter().for_each(|ticket| seen[*ticket as usize] += 1);
+            assert!(waits.visited.get() - before <= 10, "{} were visited", waits.visited.get() - before);
+        }
+        // Everybody has had a turn, once.
+        assert!(seen[3..].iter().all(|times| *times == 1));
+        // Then it begins again, and goes on from one that is gone.
+        assert_eq!(due(&waits, &mut turn), [1, 2, 3, 4]);
+        waits.settle(LockTicket(1), WaitState::Granted);
+        waits.remove(LockTicket(4));
+        waits.settle(LockTicket(5), WaitState::Moved);
+        assert_eq!(due(&waits, &mut turn), [2, 3, 6, 7]);
+    }
+
+    #[test]
+    fn only_who_has_waited_long_enough_is_looked_into() {
+        let mut waits = Waits::default();
+        for (ticket, since) in [(1, 300), (2, 800), (3, 900), (4, 900), (5, 901), (6, 950)] {
+            add(&mut waits, ticket, since);
+        }
+        let mut turn = 0;
+        assert_eq!((due(&waits, &mut turn), turn), (vec![1, 2, 3, 4], 0));
+        (7..5_000).for_each(|ticket| add(&mut waits, ticket, 999));
+        assert_eq!((due(&waits, &mut turn), turn), (vec![1, 2, 3, 4], 0));
+        waits.remove(LockTicket(2));
+        assert_eq!(due(&waits, &mut turn), [1, 3, 4]);
+        assert!(waits.visited.get() < 30);
     }
 }
