@@ -21,6 +21,7 @@ use crate::action::panicked_in;
 use crate::adaptation::{AdaptationEvent, AdaptingThread, Adaptive};
 use crate::builder::{Builder, OpenError};
 use crate::checkpoint::{CheckpointFailure, CheckpointReport, Pace};
+use crate::closing::Closing;
 use crate::durable::{Durable, DurableThreads};
 use crate::jobs::{self, settle, start_on_worker};
 use crate::procedure::{Procedure, Session, run_here, run_recorded, run_traced};
@@ -564,8 +565,7 @@ impl Database {
     /// Closes the database: refuses new work, completes what is under way, stops the workers. What has not ended after
     /// `deadline` (a session that goes on for ever, for example) is aborted. Whatever the database is doing itself meanwhile
     /// (a checkpoint, a change of the scheme) is given up; only what has been reported as committed is made durable first,
-    /// however long the device takes for it. On a worker's thread it returns at once, and the database closes in the
-    /// background.
+    /// however long the device takes for it. On a worker's thread it returns at once, and the database closes in the background.
     pub fn close(mut self, deadline: Duration) -> CloseReport {
         self.shut_down(deadline)
     }
@@ -573,58 +573,7 @@ impl Database {
     fn shut_down(&mut self, deadline: Duration) -> CloseReport {
         let Some(runtime) = self.runtime.take() else { return CloseReport::default() };
         let (adaptive, adapting) = (Arc::clone(&self.adaptive), self.adapting.take());
-        let closing = Closing { adaptive, adapting, runtime, durable: self.durable.take() };
-        if ON_WORKER.get() { closing.in_background(deadline) } else { closing.finish(deadline) }
-    }
-}
-
-/// What is left to be ended of a database that is closing.
-struct Closing {
-    adaptive: Arc<Adaptive>,
-    adapting: Option<AdaptingThread>,
-    runtime: Runtime<Shard>,
-    durable: Option<(Arc<Durable>, DurableThreads)>,
-}
-
-impl Closing {
-    /// Ends everything and waits for it. Everybody is told to stop before anybody is waited for, and the workers end first: the
-    /// threads of the database may wait for their answers, and get them or are refused, but not for anything that outlasts them.
-    fn finish(self, deadline: Duration) -> CloseReport {
-        self.adaptive.stop();
-        if let Some((durable, _)) = &self.durable {
-            durable.stop_keeper();
-        }
-        // Tasks that wait for durability need the flushers to complete.
-        let dropped = self.runtime.shutdown(deadline).tasks_dropped;
-        if let Some(adapting) = self.adapting {
-            adapting.join();
-        }
-        let failure = self.durable.and_then(|(durable, threads)| threads.after_workers_ended(&durable));
-        CloseReport { dropped, failure }
-    }
-
-    /// Has it ended by a thread of its own: the calling one may be a worker that has to end, or that one of them waits for.
-    fn in_background(self, deadline: Duration) -> CloseReport {
-        let adaptive = Arc::clone(&self.adaptive);
-        let durable = self.durable.as_ref().map(|(durable, _)| Arc::clone(durable));
-        let thread = std::thread::Builder::new().name("atrapos-close".to_owned());
-        let failure = match thread.spawn(move || self.finish(deadline)) {
-            Ok(_) => {
-                "a worker's thread cannot wait for the end of a database; this one closes in the background, so close it \
-                 from another thread to know when and how it has ended"
-                    .to_owned()
-            }
-            Err(error) => {
-                // The runtime was dropped: its workers end without completing what is under way. The other threads are told.
-                adaptive.stop();
-                if let Some(durable) = durable {
-                    durable.stop_keeper();
-                    durable.wal.close();
-                }
-                format!("no thread could be had to close the database, which stops at once: {error}")
-            }
-        };
-        CloseReport { dropped: 0, failure: Some(failure) }
+        Closing { adaptive, adapting, runtime, durable: self.durable.take() }.close(deadline)
     }
 }
 

@@ -18,6 +18,7 @@ mod age;
 mod branch;
 mod builder;
 mod checkpoint;
+mod closing;
 mod database;
 mod deadlock;
 mod durable;

@@ -1,7 +1,7 @@
 //! The synchronization primitives of this crate's lock-free code, from `std` or from loom's model checker.
 //!
-//! Owns: nothing. Never: adds behaviour of its own. Invariant: code that is modelled (`ring`, `park`, `inbox`, `waker`,
-//! `oneshot`, `published`) takes its atomics, fences, locks and threads from here, so that what loom explores is what runs.
+//! Owns: nothing. Never: adds behaviour of its own. Invariant: code that is modelled (`ring`, `park`, `inbox`, `oneshot`,
+//! `published`, `waker`) takes its atomics, fences, locks and threads from here, so that what loom explores is what runs.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::{

@@ -5,8 +5,8 @@
 //! of this.
 //!
 //! # Protocol
-//! A wake hands its waker to the task's worker, unless it is on its way there already (`told`): so what lies in a worker's
-//! control lane is bounded by the number of wakers. The worker takes the mark back *before* the task is polled. A wake that
+//! A wake hands its waker to the task's worker, unless it is on its way there already (`told`): so what lies among a worker's
+//! notices is bounded by the number of wakers. The worker takes the mark back *before* the task is polled. A wake that
 //! finds the mark has its effects seen by that poll, for both change the mark by exchanges (acquire and release); one that
 //! comes later hands the waker over again. (loom: `waker_*`.)
 
