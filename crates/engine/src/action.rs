@@ -4,7 +4,7 @@
 //! direct call when the transaction's home owns the data, and as a message to the owner when it does not. It is plain
 //! data and a closure, so it can travel; its result is returned by value.
 //!
-//! A write to a table with indexes or enforced foreign keys has *followers*: further actions, computed where the row is
+//! A write to a table with indexes or enforced foreign keys has *dependents*: further actions, computed where the row is
 //! and run by the transaction in the same phase: when all its rows are changed, first the changes of index entries, then the
 //! checks of foreign keys.
 
@@ -20,10 +20,10 @@ use atrapos_storage::{DisplayKey, InsertError, Key, KeyBuf, OutOfMemory, Positio
 
 use crate::abort::{Abort, AbortReason};
 use crate::branch::UndoLog;
-use crate::partition::{Partition, Place, Tables};
+use crate::partition::{Partition, PartitionId, Tables};
 use crate::planted::{Bug, planted};
 use crate::range::KeyRange;
-use crate::recording::{Brings, Nature};
+use crate::recording::{OperationKind, ResultShape};
 use crate::schema::{
     Catalog, CatalogTag, Table, TableId, TableMeta, TableRef, TreeKind, decode_key, decode_row,
 };
@@ -38,10 +38,10 @@ pub trait Operation: Send + 'static {
     const UNLOCKED: bool = false;
     /// Runs where the data is.
     #[doc(hidden)]
-    fn apply(self, at: &mut Apply<'_>) -> Result<Self::Output, Abort>;
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort>;
     /// What it is, for a recording.
     #[doc(hidden)]
-    fn nature(&self) -> Nature;
+    fn kind(&self) -> OperationKind;
 }
 
 /// A piece of a transaction, to be run by [`Tx::run`](crate::Tx::run), [`Tx::join`](crate::Tx::join) or
@@ -64,7 +64,7 @@ impl<O: Operation> Action<O> {
         Action { table, tag, mode, from_end: false, target: LockTarget::Key(key), operation }
     }
 
-    /// Reads a range. What of it lies beyond the partition where it begins is left out, and told ([`Apply::left_out`]).
+    /// Reads a range. What of it lies beyond the partition where it begins is left out, and told ([`RowContext::left_out`]).
     pub(crate) fn on_range(
         table: TableId,
         tag: CatalogTag,
@@ -78,7 +78,7 @@ impl<O: Operation> Action<O> {
 
     /// The partition in which it begins, and the owner.
     #[inline(always)]
-    pub(crate) fn locate(&self, tables: &Tables) -> (Place, WorkerId) {
+    pub(crate) fn locate(&self, tables: &Tables) -> (PartitionId, WorkerId) {
         match &self.target {
             LockTarget::Key(key) => tables.locate(self.table, key),
             LockTarget::Range { upper, .. } if self.from_end => {
@@ -99,9 +99,9 @@ impl<O: Operation> Action<O> {
 }
 
 /// What an operation works on: one partition, held by nobody else while the operation runs.
-pub struct Apply<'a> {
+pub struct RowContext<'a> {
     pub(crate) catalog: &'a Catalog,
-    pub(crate) place: Place,
+    pub(crate) place: PartitionId,
     pub(crate) partition: &'a mut Partition,
     pub(crate) target: &'a mut LockTarget,
     /// What the target was to cover beyond this partition: to be asked for next.
@@ -112,14 +112,14 @@ pub struct Apply<'a> {
     pub(crate) scratch: &'a mut Vec<u8>,
     /// Where the redo of changes goes, when the database logs.
     pub(crate) redo: Option<&'a mut Redo>,
-    pub(crate) followers: &'a mut Vec<Follower>,
+    pub(crate) dependents: &'a mut Vec<DependentAction>,
     /// Whether the target may still shrink to what was really visited (it is not entered in the lock table yet).
     pub(crate) may_narrow: bool,
 }
 
 /// An action that must follow a write for the database to stay consistent.
 #[derive(Debug)]
-pub(crate) enum Follower {
+pub(crate) enum DependentAction {
     /// Add `entry` (leading to `key`) to an index.
     AddEntry { index: TableId, entry: KeyBuf, key: KeyBuf },
     /// Remove `entry` from an index.
@@ -151,7 +151,7 @@ pub(crate) fn panicked_in(what: &str, panic: &(dyn std::any::Any + Send)) -> Abo
     Abort::explained(AbortReason::Panic, format!("the {what} panicked: {message}"))
 }
 
-impl Apply<'_> {
+impl RowContext<'_> {
     #[inline]
     fn key(&self) -> &KeyBuf {
         match &*self.target {
@@ -228,11 +228,11 @@ impl Apply<'_> {
     /// What must follow a change of the row from `before` to `after` (`None`: no row).
     fn follow(&mut self, before: Option<&[u8]>, after: Option<&[u8]>) -> Result<(), Abort> {
         let LockTarget::Key(key) = &*self.target else { return Ok(()) };
-        follow_change(&self.catalog.tables[self.place.table.at()], key, before, after, self.followers)
+        follow_change(&self.catalog.tables[self.place.table.at()], key, before, after, self.dependents)
     }
 
-    fn has_followers(&self) -> bool {
-        self.catalog.tables[self.place.table.at()].has_followers
+    fn has_dependents(&self) -> bool {
+        self.catalog.tables[self.place.table.at()].has_dependents
     }
 }
 
@@ -242,7 +242,7 @@ fn follow_change(
     key: &KeyBuf,
     before: Option<&[u8]>,
     after: Option<&[u8]>,
-    followers: &mut Vec<Follower>,
+    dependents: &mut Vec<DependentAction>,
 ) -> Result<(), Abort> {
     for index in &meta.indexes {
         if let (Some(before), Some(after)) = (before, after)
@@ -268,12 +268,16 @@ fn follow_change(
         if let Some(old) = old
             && !(planted(Bug::EntryLeftBehind) && after.is_none())
         {
-            followers.push(Follower::RemoveEntry { index: index.id, entry: entry(old) });
+            dependents.push(DependentAction::RemoveEntry { index: index.id, entry: entry(old) });
         }
         if let Some(new) = new
             && !(planted(Bug::EntryNotAdded) && before.is_some())
         {
-            followers.push(Follower::AddEntry { index: index.id, entry: entry(new), key: key.clone() });
+            dependents.push(DependentAction::AddEntry {
+                index: index.id,
+                entry: entry(new),
+                key: key.clone(),
+            });
         }
     }
     if let Some(after) = after {
@@ -284,13 +288,13 @@ fn follow_change(
                 None => false,
             };
             if !unchanged {
-                followers.push(Follower::RequireParent { parent: parent.parent, key: new });
+                dependents.push(DependentAction::RequireParent { parent: parent.parent, key: new });
             }
         }
     } else {
         for child in &meta.children {
             let range = KeyRange::of_prefix_bytes(key);
-            followers.push(Follower::RequireNoChild { through: child.through, range });
+            dependents.push(DependentAction::RequireNoChild { through: child.through, range });
         }
     }
     Ok(())
@@ -305,15 +309,15 @@ impl<T: Table> Operation for Get<T> {
     const UNLOCKED: bool = T::READ_ONLY;
 
     #[inline(always)]
-    fn apply(self, at: &mut Apply<'_>) -> Result<Option<T::Row>, Abort> {
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<T::Row>, Abort> {
         match at.row() {
             Some((_, row)) => decode_row::<T::Row>(row).map(Some),
             None => Ok(None),
         }
     }
 
-    fn nature(&self) -> Nature {
-        Nature::new(Kind::Read, 0, Brings::Rows)
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Read, 0, ResultShape::Rows)
     }
 }
 
@@ -334,14 +338,14 @@ where
     const UNLOCKED: bool = T::READ_ONLY;
 
     #[inline]
-    fn apply(self, at: &mut Apply<'_>) -> Result<Option<R>, Abort> {
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
         let Some((_, row)) = at.row() else { return Ok(None) };
         let row = decode_row::<T::Row>(row)?;
         guarded(|| (self.look)(row)).map(Some)
     }
 
-    fn nature(&self) -> Nature {
-        Nature::new(Kind::Read, size_of::<F>() + size_of::<R>(), Brings::Nothing)
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Read, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
     }
 }
 
@@ -356,13 +360,13 @@ pub struct Insert<T: Table> {
 impl<T: Table> Operation for Insert<T> {
     type Output = bool;
 
-    fn apply(self, at: &mut Apply<'_>) -> Result<bool, Abort> {
+    fn apply(self, at: &mut RowContext<'_>) -> Result<bool, Abort> {
         at.scratch.clear();
         self.row.encode(at.scratch);
         if !at.insert_scratch()? {
             return if self.strict { Err(at.refuse_duplicate()) } else { Ok(false) };
         }
-        if at.has_followers() {
+        if at.has_dependents() {
             let row = std::mem::take(at.scratch);
             let followed = at.follow(None, Some(&row));
             *at.scratch = row;
@@ -371,8 +375,8 @@ impl<T: Table> Operation for Insert<T> {
         Ok(true)
     }
 
-    fn nature(&self) -> Nature {
-        Nature::new(Kind::Insert, self.row.encoded_len(), Brings::Nothing)
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Insert, self.row.encoded_len(), ResultShape::Nothing)
     }
 }
 
@@ -391,7 +395,7 @@ where
 {
     type Output = Option<R>;
 
-    fn apply(self, at: &mut Apply<'_>) -> Result<Option<R>, Abort> {
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
         let Some((old_version, old)) = at.row() else { return Ok(None) };
         let mut row = decode_row::<T::Row>(old)?;
         let result = guarded(|| (self.change)(&mut row))?;
@@ -404,12 +408,12 @@ where
         Ok(Some(result))
     }
 
-    fn nature(&self) -> Nature {
-        Nature::new(Kind::Update, size_of::<F>() + size_of::<R>(), Brings::Nothing)
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Update, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
     }
 }
 
-impl Apply<'_> {
+impl RowContext<'_> {
     /// Replaces the row, known to be there in `old_version`, by `new`.
     fn replace(&mut self, old_version: u64, new: &[u8]) -> Result<(), Abort> {
         let version = self.partition.next_version();
@@ -441,9 +445,9 @@ impl Apply<'_> {
                 return Err(self.refuse(&error));
             }
         }
-        if self.has_followers() {
+        if self.has_dependents() {
             let meta = &self.catalog.tables[self.place.table.at()];
-            follow_change(meta, key, Some(self.undo.last_row()), Some(new), self.followers)?;
+            follow_change(meta, key, Some(self.undo.last_row()), Some(new), self.dependents)?;
         }
         Ok(())
     }
@@ -456,12 +460,12 @@ pub struct Delete<T: Table>(std::marker::PhantomData<fn() -> T>);
 impl<T: Table> Operation for Delete<T> {
     type Output = Option<T::Row>;
 
-    fn apply(self, at: &mut Apply<'_>) -> Result<Option<T::Row>, Abort> {
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<T::Row>, Abort> {
         if !at.remove_to_scratch()? {
             return Ok(None);
         }
         let row = decode_row::<T::Row>(at.scratch)?;
-        if at.has_followers() {
+        if at.has_dependents() {
             let old = std::mem::take(at.scratch);
             let followed = at.follow(Some(&old), None);
             *at.scratch = old;
@@ -470,12 +474,12 @@ impl<T: Table> Operation for Delete<T> {
         Ok(Some(row))
     }
 
-    fn nature(&self) -> Nature {
-        Nature::new(Kind::Delete, 0, Brings::Rows)
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Delete, 0, ResultShape::Rows)
     }
 }
 
-impl Apply<'_> {
+impl RowContext<'_> {
     /// Removes the row, leaving its bytes in `scratch`; false when there is none.
     fn remove_to_scratch(&mut self) -> Result<bool, Abort> {
         let LockTarget::Key(key) = &*self.target else { unreachable!("deletions lock a key") };
@@ -534,7 +538,7 @@ where
     type Output = Folded<A, F>;
     const UNLOCKED: bool = T::READ_ONLY;
 
-    fn apply(self, at: &mut Apply<'_>) -> Result<Folded<A, F>, Abort> {
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Folded<A, F>, Abort> {
         let Fold { mut accumulator, mut step, backward, .. } = self;
         let stopped = at.walk(backward, |key, row| {
             let key = decode_key::<T::Key>(key)?;
@@ -544,15 +548,15 @@ where
         Ok(Folded { accumulator, step, rest: if stopped { None } else { at.left_out.take() } })
     }
 
-    fn nature(&self) -> Nature {
+    fn kind(&self) -> OperationKind {
         // The accumulator goes there and comes back. Of what is on the heap only the rows of a scan are known.
         let collects = TypeId::of::<A>() == TypeId::of::<Vec<(T::Key, T::Row)>>();
-        let brings = if collects { Brings::KeysAndRows } else { Brings::Nothing };
-        Nature::new(Kind::Scan, size_of::<F>() + 2 * size_of::<A>(), brings)
+        let brings = if collects { ResultShape::KeysAndRows } else { ResultShape::Nothing };
+        OperationKind::new(Kind::Scan, size_of::<F>() + 2 * size_of::<A>(), brings)
     }
 }
 
-impl Apply<'_> {
+impl RowContext<'_> {
     /// Visits the rows of the target range in this partition until `visit` breaks; narrows the target to what was
     /// visited when that is still allowed. Returns whether it broke off.
     fn walk(
@@ -609,7 +613,7 @@ pub struct Collected {
 impl Operation for CollectKeys {
     type Output = Collected;
 
-    fn apply(self, at: &mut Apply<'_>) -> Result<Collected, Abort> {
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Collected, Abort> {
         let CollectKeys { mut found, limit } = self;
         let stopped = at.walk(false, |_, primary_key| {
             found.push(KeyBuf::from(primary_key));
@@ -618,8 +622,8 @@ impl Operation for CollectKeys {
         Ok(Collected { found, rest: if stopped { None } else { at.left_out.take() } })
     }
 
-    fn nature(&self) -> Nature {
-        Nature::new(Kind::Scan, 0, Brings::Rows)
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Scan, 0, ResultShape::Rows)
     }
 }
 
@@ -631,38 +635,38 @@ impl<K: Key> Operation for Lookup<K> {
     type Output = Option<K>;
 
     #[inline]
-    fn apply(self, at: &mut Apply<'_>) -> Result<Option<K>, Abort> {
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<K>, Abort> {
         match at.row() {
             Some((_, primary_key)) => decode_key::<K>(primary_key).map(Some),
             None => Ok(None),
         }
     }
 
-    fn nature(&self) -> Nature {
-        Nature::new(Kind::Read, 0, Brings::Rows)
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Read, 0, ResultShape::Rows)
     }
 }
 
-/// The operation of a [`Follower`].
+/// The operation of a [`DependentAction`].
 #[derive(Debug)]
-pub(crate) enum Follow {
+pub(crate) enum Dependent {
     AddEntry(KeyBuf),
     RemoveEntry,
     RequireParent,
     RequireNoChild,
 }
 
-impl Operation for Follow {
+impl Operation for Dependent {
     type Output = ();
 
-    fn apply(self, at: &mut Apply<'_>) -> Result<(), Abort> {
+    fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
         match self {
-            Follow::AddEntry(primary_key) => {
+            Dependent::AddEntry(primary_key) => {
                 at.scratch.clear();
                 at.scratch.extend_from_slice(&primary_key);
                 if at.insert_scratch()? { Ok(()) } else { Err(at.refuse_duplicate()) }
             }
-            Follow::RemoveEntry => {
+            Dependent::RemoveEntry => {
                 if at.remove_to_scratch()? {
                     return Ok(());
                 }
@@ -671,7 +675,7 @@ impl Operation for Follow {
                     "a secondary index has no entry for a row that is there; restore the database from a backup",
                 ))
             }
-            Follow::RequireParent => match at.row() {
+            Dependent::RequireParent => match at.row() {
                 Some(_) => Ok(()),
                 None => Err(Abort::explained(
                     AbortReason::ForeignKey,
@@ -681,11 +685,12 @@ impl Operation for Follow {
                     ),
                 )),
             },
-            Follow::RequireNoChild => {
+            Dependent::RequireNoChild => {
                 let found = at.walk(false, |_, _| Ok(ControlFlow::Break(())))?;
                 if !found {
                     if let Some(range) = at.left_out.take() {
-                        at.followers.push(Follower::RequireNoChild { through: at.place.table, range });
+                        at.dependents
+                            .push(DependentAction::RequireNoChild { through: at.place.table, range });
                     }
                     return Ok(());
                 }
@@ -705,52 +710,56 @@ impl Operation for Follow {
         }
     }
 
-    fn nature(&self) -> Nature {
+    fn kind(&self) -> OperationKind {
         match self {
-            Follow::AddEntry(key) => Nature::following(Kind::Insert, key.len()),
-            Follow::RemoveEntry => Nature::following(Kind::Delete, 0),
-            Follow::RequireParent => Nature::following(Kind::Read, 0),
-            Follow::RequireNoChild => Nature::following(Kind::Scan, 0),
+            Dependent::AddEntry(key) => OperationKind::following(Kind::Insert, key.len()),
+            Dependent::RemoveEntry => OperationKind::following(Kind::Delete, 0),
+            Dependent::RequireParent => OperationKind::following(Kind::Read, 0),
+            Dependent::RequireNoChild => OperationKind::following(Kind::Scan, 0),
         }
     }
 }
 
-impl Follower {
+impl DependentAction {
     /// Whether it changes an entry of an index; the others are checks, which are to find what the changes of their phase leave.
     #[inline]
     pub(crate) fn is_change(&self) -> bool {
-        matches!(self, Follower::AddEntry { .. } | Follower::RemoveEntry { .. })
+        matches!(self, DependentAction::AddEntry { .. } | DependentAction::RemoveEntry { .. })
     }
 
-    /// The follower that an action was made of, to be run later.
-    pub(crate) fn from_action(action: Action<Follow>) -> Follower {
+    /// The dependent that an action was made of, to be run later.
+    pub(crate) fn from_action(action: Action<Dependent>) -> DependentAction {
         let Action { table, target, operation, .. } = action;
         match (operation, target) {
-            (Follow::AddEntry(key), LockTarget::Key(entry)) => {
-                Follower::AddEntry { index: table, entry, key }
+            (Dependent::AddEntry(key), LockTarget::Key(entry)) => {
+                DependentAction::AddEntry { index: table, entry, key }
             }
-            (Follow::RemoveEntry, LockTarget::Key(entry)) => Follower::RemoveEntry { index: table, entry },
-            (Follow::RequireParent, LockTarget::Key(key)) => Follower::RequireParent { parent: table, key },
-            (Follow::RequireNoChild, LockTarget::Range { lower, upper }) => {
-                Follower::RequireNoChild { through: table, range: KeyRange { lower, upper } }
+            (Dependent::RemoveEntry, LockTarget::Key(entry)) => {
+                DependentAction::RemoveEntry { index: table, entry }
+            }
+            (Dependent::RequireParent, LockTarget::Key(key)) => {
+                DependentAction::RequireParent { parent: table, key }
+            }
+            (Dependent::RequireNoChild, LockTarget::Range { lower, upper }) => {
+                DependentAction::RequireNoChild { through: table, range: KeyRange { lower, upper } }
             }
             _ => unreachable!("only an absence is looked for in a range"),
         }
     }
 
-    pub(crate) fn into_action(self, tag: CatalogTag) -> Action<Follow> {
+    pub(crate) fn into_action(self, tag: CatalogTag) -> Action<Dependent> {
         match self {
-            Follower::AddEntry { index, entry, key } => {
-                Action::on_key(index, tag, LockMode::Exclusive, entry, Follow::AddEntry(key))
+            DependentAction::AddEntry { index, entry, key } => {
+                Action::on_key(index, tag, LockMode::Exclusive, entry, Dependent::AddEntry(key))
             }
-            Follower::RemoveEntry { index, entry } => {
-                Action::on_key(index, tag, LockMode::Exclusive, entry, Follow::RemoveEntry)
+            DependentAction::RemoveEntry { index, entry } => {
+                Action::on_key(index, tag, LockMode::Exclusive, entry, Dependent::RemoveEntry)
             }
-            Follower::RequireParent { parent, key } => {
-                Action::on_key(parent, tag, LockMode::Shared, key, Follow::RequireParent)
+            DependentAction::RequireParent { parent, key } => {
+                Action::on_key(parent, tag, LockMode::Shared, key, Dependent::RequireParent)
             }
-            Follower::RequireNoChild { through, range } => {
-                Action::on_range(through, tag, range, false, Follow::RequireNoChild)
+            DependentAction::RequireNoChild { through, range } => {
+                Action::on_range(through, tag, range, false, Dependent::RequireNoChild)
             }
         }
     }

@@ -13,32 +13,32 @@ use std::ops::Range;
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::WorkerId;
 use atrapos_storage::KeyBuf;
-use atrapos_storage::lock::{LockMode, LockOwner, LockTarget, LockTicket};
+use atrapos_storage::lock::{LockMode, LockTarget, LockTicket, TxnId};
 
-use crate::partition::{Place, Tables};
+use crate::partition::{PartitionId, Tables};
 use crate::planted::{Bug, planted};
 use crate::schema::TableId;
 use crate::shard::Shard;
-use crate::wal::{Recent, Redo};
+use crate::wal::{Redo, UndurableWrites};
 
 /// One access: what is locked, or would be.
 #[derive(Debug)]
-pub(crate) struct Held {
-    pub(crate) place: Place,
+pub(crate) struct Access {
+    pub(crate) place: PartitionId,
     pub(crate) mode: LockMode,
     pub(crate) target: LockTarget,
     /// A read of what no transaction changes: noted, but never entered in a lock table.
     pub(crate) unlocked: bool,
 }
 
-impl Held {
+impl Access {
     /// Enters it in the lock table of its partition; false when that has it already, or never will.
-    pub(crate) fn enter(&self, owner: LockOwner, tables: &mut Tables) -> bool {
+    pub(crate) fn enter(&self, owner: TxnId, tables: &mut Tables) -> bool {
         !self.unlocked && tables.partition_mut(self.place).locks.enter(owner, &self.target, self.mode)
     }
 
     /// The newest epoch on which it may depend.
-    fn observed(&self, recent: &Recent) -> u64 {
+    fn observed(&self, recent: &UndurableWrites) -> u64 {
         if self.unlocked { 0 } else { recent.of(self.place, &self.target) }
     }
 }
@@ -46,7 +46,7 @@ impl Held {
 /// One key before the transaction changed it.
 #[derive(Debug)]
 struct Undo {
-    place: Place,
+    place: PartitionId,
     key: KeyBuf,
     /// `None`: there was no row. Otherwise its version and where its bytes are in [`UndoLog::rows`].
     row: Option<(u64, Range<usize>)>,
@@ -66,13 +66,13 @@ pub(crate) struct UndoLog {
 impl UndoLog {
     /// Remembers that `key` had no row.
     #[inline]
-    pub(crate) fn remember_absent(&mut self, place: Place, key: &KeyBuf) {
+    pub(crate) fn remember_absent(&mut self, place: PartitionId, key: &KeyBuf) {
         self.push(place, key.clone(), None, false);
     }
 
     /// Remembers the row that `key` had.
     #[inline]
-    pub(crate) fn remember_row(&mut self, place: Place, key: &KeyBuf, version: u64, row: &[u8]) {
+    pub(crate) fn remember_row(&mut self, place: PartitionId, key: &KeyBuf, version: u64, row: &[u8]) {
         self.push(place, key.clone(), Some((version, row)), false);
     }
 
@@ -86,7 +86,7 @@ impl UndoLog {
     }
 
     /// Changes of a partition, to keys from `cut` on, for which its tree has set something aside.
-    pub(crate) fn set_aside_beyond(&self, place: Place, cut: &KeyBuf) -> usize {
+    pub(crate) fn set_aside_beyond(&self, place: PartitionId, cut: &KeyBuf) -> usize {
         let is_counted = |undo: &&Undo| undo.set_aside && undo.place == place && undo.key >= *cut;
         self.changes.iter().filter(is_counted).count()
     }
@@ -109,12 +109,12 @@ impl UndoLog {
     }
 
     /// The keys that were changed, in order; those changed several times come several times.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = (Place, &KeyBuf)> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (PartitionId, &KeyBuf)> {
         self.changes.iter().map(|undo| (undo.place, &undo.key))
     }
 
     /// All changes in order: where, the key, and what it was before the change, version and row, or nothing.
-    pub(crate) fn changes(&self) -> impl Iterator<Item = (Place, &KeyBuf, Option<(u64, &[u8])>)> {
+    pub(crate) fn changes(&self) -> impl Iterator<Item = (PartitionId, &KeyBuf, Option<(u64, &[u8])>)> {
         self.changes.iter().map(|undo| {
             let row = undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
             (undo.place, &undo.key, row)
@@ -122,7 +122,7 @@ impl UndoLog {
     }
 
     /// The changed keys of a partition with what they were before their first change: version and row, or nothing.
-    pub(crate) fn before(&self, place: Place) -> impl Iterator<Item = (&KeyBuf, Option<(u64, &[u8])>)> {
+    pub(crate) fn before(&self, place: PartitionId) -> impl Iterator<Item = (&KeyBuf, Option<(u64, &[u8])>)> {
         let row = |undo: &Undo| undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
         // Told backwards: who keeps the last of each key keeps what was there first.
         self.changes
@@ -164,7 +164,7 @@ impl UndoLog {
     }
 
     /// Takes out the changes of some partitions, in order.
-    fn carry_off(&mut self, is_in: impl Fn(Place) -> bool) -> UndoLog {
+    fn carry_off(&mut self, is_in: impl Fn(PartitionId) -> bool) -> UndoLog {
         let (mut carried, mut kept) = (UndoLog::default(), UndoLog::default());
         for Undo { place, key, row, set_aside } in self.changes.drain(..) {
             let log = if is_in(place) { &mut carried } else { &mut kept };
@@ -182,7 +182,7 @@ impl UndoLog {
     }
 
     #[inline(always)]
-    fn push(&mut self, place: Place, key: KeyBuf, row: Option<(u64, &[u8])>, set_aside: bool) {
+    fn push(&mut self, place: PartitionId, key: KeyBuf, row: Option<(u64, &[u8])>, set_aside: bool) {
         let row = row.map(|(version, row)| {
             let start = self.rows.len();
             self.rows.extend_from_slice(row);
@@ -205,7 +205,7 @@ impl UndoLog {
 #[derive(Debug, Default)]
 pub(crate) struct Branch {
     /// Accesses so far, in order.
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<Access>,
     /// Whether `held` is entered in the lock tables.
     pub(crate) entered: bool,
     pub(crate) undo: UndoLog,
@@ -227,9 +227,9 @@ pub(crate) struct Branch {
 
 /// What a transaction has done on a partition that goes to another worker.
 #[derive(Debug)]
-pub(crate) struct Carried {
-    pub(crate) owner: LockOwner,
-    held: Vec<Held>,
+pub(crate) struct MovedBranch {
+    pub(crate) owner: TxnId,
+    held: Vec<Access>,
     undo: UndoLog,
 }
 
@@ -249,17 +249,22 @@ impl Branch {
     /// What lies in partition `from` of the tables of a family, from key `cut` on (everything without a cut), lies in
     /// partition `to` now. Ranges that reach across the cut become two; those noted before stay at their places in `held`.
     pub(crate) fn renumber(&mut self, family: &[TableId], from: u32, cut: Option<&KeyBuf>, to: u32) {
-        let is_in = |place: Place| place.partition == from && family.contains(&place.table);
+        let is_in = |place: PartitionId| place.partition == from && family.contains(&place.table);
         let mut beyond = Vec::new();
         for held in self.held.iter_mut().filter(|held| is_in(held.place)) {
-            let moved = Place { partition: to, ..held.place };
+            let moved = PartitionId { partition: to, ..held.place };
             match (&mut held.target, cut) {
                 (LockTarget::Key(key), Some(cut)) if *key < *cut => {}
                 (LockTarget::Range { lower, upper }, Some(cut)) if *lower < *cut => {
                     if upper.as_ref().is_none_or(|upper| cut < upper) {
                         let target =
                             LockTarget::Range { lower: cut.clone(), upper: upper.replace(cut.clone()) };
-                        beyond.push(Held { place: moved, mode: held.mode, target, unlocked: held.unlocked });
+                        beyond.push(Access {
+                            place: moved,
+                            mode: held.mode,
+                            target,
+                            unlocked: held.unlocked,
+                        });
                     }
                 }
                 _ => held.place = moved,
@@ -277,12 +282,12 @@ impl Branch {
     /// `held`, ascending; nothing when there is nothing.
     pub(crate) fn carry_off(
         &mut self,
-        owner: LockOwner,
+        owner: TxnId,
         family: &[TableId],
         number: u32,
-        recent: Option<&Recent>,
-    ) -> Option<(Carried, Vec<usize>)> {
-        let is_in = |place: Place| place.partition == number && family.contains(&place.table);
+        recent: Option<&UndurableWrites>,
+    ) -> Option<(MovedBranch, Vec<usize>)> {
+        let is_in = |place: PartitionId| place.partition == number && family.contains(&place.table);
         let held = self.held.iter().any(|held| is_in(held.place));
         if !held && !self.undo.changes.iter().any(|undo| is_in(undo.place)) {
             return None;
@@ -308,17 +313,17 @@ impl Branch {
         if planted(Bug::LocksLeftBehind) {
             held.clear();
         }
-        Some((Carried { owner, held, undo }, places))
+        Some((MovedBranch { owner, held, undo }, places))
     }
 
     /// Takes in what the transaction has done on a partition that has come here.
-    pub(crate) fn take_in(&mut self, carried: Carried) {
+    pub(crate) fn take_in(&mut self, carried: MovedBranch) {
         self.held.extend(carried.held);
         self.undo.take_in(carried.undo);
     }
 
     /// Enters again what is held in some partitions, whose lock tables are new.
-    pub(crate) fn lock_again(&self, owner: LockOwner, is_in: impl Fn(Place) -> bool, tables: &mut Tables) {
+    pub(crate) fn lock_again(&self, owner: TxnId, is_in: impl Fn(PartitionId) -> bool, tables: &mut Tables) {
         for held in self.held.iter().filter(|held| self.entered && is_in(held.place)) {
             held.enter(owner, tables);
         }
@@ -332,7 +337,7 @@ impl Branch {
 
     /// Enters the footprint in the lock tables: the transaction suspends for the first time. Nothing can conflict,
     /// because nothing else ran on this worker since the accesses. Returns the number of locks entered.
-    pub(crate) fn enter_locks(&mut self, owner: LockOwner, tables: &mut Tables) -> u64 {
+    pub(crate) fn enter_locks(&mut self, owner: TxnId, tables: &mut Tables) -> u64 {
         debug_assert!(!self.entered, "the footprint is entered once");
         self.entered = true;
         if planted(Bug::FootprintNotEntered) {
@@ -370,12 +375,12 @@ impl Branch {
     }
 
     /// The newest epoch on which what was accessed here, from access number `from` on, may depend.
-    pub(crate) fn observed_since(&self, from: usize, recent: &Recent) -> u64 {
+    pub(crate) fn observed_since(&self, from: usize, recent: &UndurableWrites) -> u64 {
         self.held[from..].iter().map(|held| held.observed(recent)).max().unwrap_or(0)
     }
 
     /// Notes that what was changed here belongs to a transaction of `epoch`.
-    pub(crate) fn note_changes(&self, recent: &mut Recent, epoch: Epoch) {
+    pub(crate) fn note_changes(&self, recent: &mut UndurableWrites, epoch: Epoch) {
         for (place, key) in self.undo.keys() {
             recent.note(place, key, epoch);
         }
@@ -386,7 +391,7 @@ impl Branch {
     pub(crate) fn finish(
         &mut self,
         commit: bool,
-        owner: LockOwner,
+        owner: TxnId,
         tables: &mut Tables,
         granted: &mut Vec<LockTicket>,
     ) {

@@ -19,7 +19,7 @@ use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
 
 use crate::adaptation::{Adaptation, Adaptive};
 use crate::database::{Database, ON_WORKER};
-use crate::durable::{Opened, Policy};
+use crate::durable::{DirectoryContents, Policy};
 use crate::memory::TreeMemory;
 use crate::monitor::Monitor;
 use crate::partition::{Partition, TableShard, Tables};
@@ -29,7 +29,7 @@ use crate::routing::Scheme;
 use crate::schema::{Catalog, Schema, SchemaError};
 use crate::shard::{Shard, ShardOptions};
 use crate::stats::EngineStats;
-use crate::wal::{Durability, Hardening, TRANSACTION_REDO_BYTES_MAX, Wal, WalLimits};
+use crate::wal::{CommitWaiters, Durability, TRANSACTION_REDO_BYTES_MAX, Wal, WalLimits};
 
 /// Why a database could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -288,8 +288,13 @@ impl Builder {
                 let stream_of = dense(placement.iter().map(|cpu| node(cpu).unwrap_or(0)));
                 let streams = stream_of.iter().max().map_or(1, |last| last + 1);
                 let stored = catalog.describe(&scheme);
-                let opened =
-                    Opened::new(Arc::clone(&self.files), path, &stored, streams, self.policy.clone())?;
+                let opened = DirectoryContents::new(
+                    Arc::clone(&self.files),
+                    path,
+                    &stored,
+                    streams,
+                    self.policy.clone(),
+                )?;
                 let wal = opened.wal(stream_of);
                 Some((opened, wal, progress))
             }
@@ -442,13 +447,13 @@ pub(crate) fn new_shard(
             .map_or(WalLimits::default(), |wal| wal.limits)
             .transaction_redo_bytes,
     };
-    let hardening = wal.filter(|wal| wal.logs()).map(|wal| {
+    let commit_waiters = wal.filter(|wal| wal.logs()).map(|wal| {
         let max_loss = match wal.durability {
             Durability::Relaxed { max_loss_ms } => Some(clock.ticks(Duration::from_millis(max_loss_ms))),
             _ => None,
         };
-        Hardening::new(wal, catalog.tables.len(), max_loss)
+        CommitWaiters::new(wal, catalog.tables.len(), max_loss)
     });
     let monitor = Monitor::new(&catalog, worker, clock, observing);
-    Shard::new(catalog, tables, memory, stats, options, hardening, monitor)
+    Shard::new(catalog, tables, memory, stats, options, commit_waiters, monitor)
 }

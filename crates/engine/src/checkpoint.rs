@@ -36,7 +36,7 @@ use crate::abort::Abort;
 use crate::branch::Branch;
 use crate::durable::{Durable, State};
 use crate::jobs::{settle, start_on_worker};
-use crate::partition::{Partition, Place};
+use crate::partition::{Partition, PartitionId};
 use crate::planted::{Bug, planted};
 use crate::schema::TableId;
 use crate::shard::{EngineWorker, Shard};
@@ -150,7 +150,7 @@ impl PartScan {
     fn walk(
         &mut self,
         shard: &Shard,
-        place: Place,
+        place: PartitionId,
         partition: &Partition,
         from: &KeyBuf,
         until: Option<&KeyBuf>,
@@ -227,7 +227,7 @@ impl PartScan {
 /// What keys of a range were before they were changed by transactions that do not count, in order of the keys: what a snapshot
 /// has kept of them, or what unfinished transactions would put back, which is newer.
 struct Befores<'a> {
-    place: Place,
+    place: PartitionId,
     until: Option<&'a KeyBuf>,
     unfinished: Peekable<btree_map::IntoIter<KeyBuf, Before>>,
     snapshot: Option<&'a mut Snapshot>,
@@ -268,7 +268,7 @@ fn sections_by_owner(worker: &Rc<EngineWorker>) -> Vec<Vec<Section>> {
 /// What unfinished transactions have changed in a partition, from key `from` to `until`, as it was before them.
 fn unfinished(
     shard: &Shard,
-    place: Place,
+    place: PartitionId,
     from: &KeyBuf,
     until: Option<&KeyBuf>,
 ) -> BTreeMap<KeyBuf, Before> {
@@ -281,7 +281,7 @@ fn unfinished(
         }
     };
     shard.active.borrow().values().for_each(|core| add(&core.home.borrow()));
-    shard.visitors.borrow().values().for_each(|branch| add(&branch.borrow()));
+    shard.participants.borrow().values().for_each(|branch| add(&branch.borrow()));
     changed
 }
 

@@ -30,7 +30,7 @@ impl Closing {
     pub(crate) fn close(self, deadline: Duration) -> CloseReport {
         self.adaptive.stop();
         if let Some((durable, _)) = &self.durable {
-            durable.stop_keeper();
+            durable.stop_checkpointer();
         }
         if ON_WORKER.get() { self.end_in_background(deadline) } else { self.end(deadline) }
     }

@@ -25,15 +25,15 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 use atrapos_runtime::{Ticks, WorkerId};
-use atrapos_storage::lock::{LockOwner, LockTicket};
+use atrapos_storage::lock::{LockTicket, TxnId};
 use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
 use crate::age::Age;
+use crate::lock_waits::LockWaitState;
 use crate::planted::{Bug, planted};
 use crate::shard::{EngineWorker, Shard};
-use crate::tx::TxCore;
-use crate::waits::WaitState;
+use crate::tx::TxnState;
 
 /// Probes this worker has seen, and when it looks again.
 #[derive(Debug, Default)]
@@ -47,12 +47,12 @@ pub(crate) struct Probes {
     /// The ticket after which the turn of the others goes on.
     turn: u64,
     /// Transactions each probe has passed here, so that it passes each once. Cleared when it has grown large.
-    seen: HashSet<(u64, LockOwner, LockOwner), FxBuildHasher>,
+    seen: HashSet<(u64, TxnId, TxnId), FxBuildHasher>,
 }
 
 impl Probes {
     /// Whether something comes by here for the first time.
-    fn is_new(&mut self, what: (u64, LockOwner, LockOwner)) -> bool {
+    fn is_new(&mut self, what: (u64, TxnId, TxnId)) -> bool {
         // Probes also pass where nothing ever waits, so this is the place to keep it small.
         if self.seen.len() >= SEEN_MAX {
             self.seen.clear();
@@ -82,14 +82,14 @@ const PAUSE_FACTOR: u64 = 8;
 #[derive(Clone, Copy, Debug)]
 struct Probe {
     round: u64,
-    initiator: LockOwner,
+    initiator: TxnId,
     /// The youngest transaction on its way, the initiator included.
-    youngest: (Age, LockOwner),
+    youngest: (Age, TxnId),
 }
 
 /// The worker a transaction has its home on.
-pub(crate) fn home_of(owner: LockOwner) -> WorkerId {
-    WorkerId(owner.0 as u16)
+pub(crate) fn home_of(owner: TxnId) -> WorkerId {
+    WorkerId(owner.home())
 }
 
 /// When this worker has to look again, if anything waits.
@@ -131,7 +131,7 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
 }
 
 /// The requests to look into now: some of those that have waited longest, and some others in turn.
-fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<LockOwner> {
+fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<TxnId> {
     let shard = worker.shard();
     let began = worker.now();
     let mut probes = shard.probes.borrow_mut();
@@ -143,14 +143,14 @@ fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<LockOwner> {
 }
 
 /// At the home of a transaction that has waited for a while: sends a probe off.
-fn begin(worker: &Rc<EngineWorker>, round: u64, initiator: LockOwner) {
+fn begin(worker: &Rc<EngineWorker>, round: u64, initiator: TxnId) {
     let Some(core) = worker.shard().active.borrow().get(&initiator).cloned() else { return };
     let probe = Probe { round, initiator, youngest: (core.age.get(), initiator) };
     pass_on(worker, &core, probe, initiator);
 }
 
 /// At a worker where `waiter` may wait: passes the probe on to those it waits for here.
-fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
+fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: TxnId) {
     let shard = worker.shard();
     let began = worker.now();
     let mut ahead = Vec::new();
@@ -158,7 +158,7 @@ fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
         let waits = shard.waits.borrow();
         let tables = shard.tables.borrow();
         for (ticket, wait) in waits.of(waiter) {
-            if wait.state == WaitState::Queued {
+            if wait.state == LockWaitState::Queued {
                 let locks = &tables.partition(wait.place).locks;
                 locks.blockers(waiter, &wait.target, ticket, &mut ahead);
             }
@@ -181,7 +181,7 @@ fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: LockOwner) {
 }
 
 /// At the home of a transaction that a probe has come by twice: it may be in a cycle.
-fn come_by_again(worker: &Rc<EngineWorker>, round: u64, met: LockOwner) {
+fn come_by_again(worker: &Rc<EngineWorker>, round: u64, met: TxnId) {
     {
         let mut probes = worker.shard().probes.borrow_mut();
         if probes.restarts.0 != round {
@@ -199,9 +199,9 @@ fn come_by_again(worker: &Rc<EngineWorker>, round: u64, met: LockOwner) {
 
 /// The workers to which something of a visiting transaction has gone on from here, told once to each `asker`: data may
 /// have gone to and fro.
-fn passed_to(shard: &Shard, asker: (u64, LockOwner, LockOwner), owner: LockOwner) -> Vec<WorkerId> {
-    let visitors = shard.visitors.borrow();
-    let Some(branch) = visitors.get(&owner).filter(|branch| !branch.borrow().passed_to.is_empty()) else {
+fn passed_to(shard: &Shard, asker: (u64, TxnId, TxnId), owner: TxnId) -> Vec<WorkerId> {
+    let participants = shard.participants.borrow();
+    let Some(branch) = participants.get(&owner).filter(|branch| !branch.borrow().passed_to.is_empty()) else {
         return Vec::new();
     };
     if !shard.probes.borrow_mut().is_new(asker) {
@@ -211,12 +211,12 @@ fn passed_to(shard: &Shard, asker: (u64, LockOwner, LockOwner), owner: LockOwner
 }
 
 /// A name for a transaction's way, other than the transaction's own: both may be noted of one probe.
-fn not_itself(owner: LockOwner) -> LockOwner {
-    LockOwner(!owner.0)
+fn not_itself(owner: TxnId) -> TxnId {
+    TxnId(!owner.0)
 }
 
 /// At the home of `met`, which somebody waits for: is the cycle closed? If not, where may `met` be waiting itself?
-fn at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: LockOwner) {
+fn at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: TxnId) {
     let shard = worker.shard();
     // Whatever begins here from now on is younger than all that the probe has come by, the one that waits for `met` included.
     shard.ages.observe(probe.youngest.0);
@@ -233,7 +233,7 @@ fn at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: LockOwner) {
 }
 
 /// Follows the waits of a transaction wherever it may be waiting.
-fn pass_on(worker: &Rc<EngineWorker>, core: &TxCore, probe: Probe, waiter: LockOwner) {
+fn pass_on(worker: &Rc<EngineWorker>, core: &TxnState, probe: Probe, waiter: TxnId) {
     for participant in core.participants.borrow().iter().copied() {
         worker.send(participant, move |worker| follow_waits(worker, probe, waiter));
     }
@@ -241,7 +241,7 @@ fn pass_on(worker: &Rc<EngineWorker>, core: &TxCore, probe: Probe, waiter: LockO
 }
 
 /// At the home of the victim of a cycle: wherever it waits, it gives way.
-fn at_home_of_victim(worker: &Rc<EngineWorker>, round: u64, victim: LockOwner) {
+fn at_home_of_victim(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
     let Some(core) = worker.shard().active.borrow().get(&victim).cloned() else { return };
     for participant in core.participants.borrow().iter().copied() {
         worker.send(participant, move |worker| give_way(worker, round, victim));
@@ -250,13 +250,13 @@ fn at_home_of_victim(worker: &Rc<EngineWorker>, round: u64, victim: LockOwner) {
 }
 
 /// Where the victim may wait: it stops waiting, and aborts. Nothing happens when it has got its lock meanwhile.
-fn give_way(worker: &Rc<EngineWorker>, round: u64, victim: LockOwner) {
+fn give_way(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
     let shard = worker.shard();
     let queued: Vec<LockTicket> = {
         let waits = shard.waits.borrow();
         waits
             .of(victim)
-            .filter(|(_, wait)| wait.state == WaitState::Queued)
+            .filter(|(_, wait)| wait.state == LockWaitState::Queued)
             .map(|(ticket, _)| ticket)
             .collect()
     };
@@ -280,7 +280,7 @@ mod tests {
         let worker = simulation.worker(WorkerId(0));
         let rounds = 2 * SEEN_MAX as u64 + 10;
         for round in 0..rounds {
-            come_by_again(worker, round, LockOwner(1 << 16));
+            come_by_again(worker, round, TxnId::new(1, 0));
         }
         let remembered = worker.shard().probes.borrow().seen.len();
         assert!((1..=SEEN_MAX).contains(&remembered), "{remembered} of {rounds} are remembered");

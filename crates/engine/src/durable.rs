@@ -1,6 +1,6 @@
 //! A database with a directory: opening and closing it, the threads of its flushers, and when checkpoints are made.
 //!
-//! Owns: the directory and its manifest, the flushers' threads, and the keeper, a thread that makes checkpoints. Never:
+//! Owns: the directory and its manifest, the flushers' threads, and the checkpointer, a thread that makes checkpoints. Never:
 //! decides what is in a record, a checkpoint or a manifest.
 //!
 //! # Order of things
@@ -10,7 +10,7 @@
 //! recovery has succeeded (leftovers of a crash are removed, and the last frame is made certain), and nothing is written by
 //! an incarnation before the manifest names it and says how far the one before counts.
 //!
-//! *Closing*: the keeper is told to end; the workers complete what is under way, for which they need the flushers; the keeper,
+//! *Closing*: the checkpointer is told to end; the workers complete what is under way, for which they need the flushers; the checkpointer,
 //! to whom no worker answers any more, ends; the flushers make everything durable and end; a manifest is published that says
 //! where the streams end, so that the next opening takes nothing for torn.
 
@@ -30,7 +30,7 @@ use crate::abort::Abort;
 use crate::builder::OpenError;
 use crate::checkpoint::Pace;
 use crate::jobs::on_all_workers;
-use crate::partition::Place;
+use crate::partition::PartitionId;
 use crate::recovery::{Plan, RecoveryError, RecoveryProgress, RecoveryReport};
 use crate::routing::Scheme;
 use crate::shard::Shard;
@@ -77,7 +77,7 @@ pub(crate) enum Progress {
     Epoch(Epoch),
     /// Where no epochs pass, since nothing is logged: the newest version of each partition, in order. Where partitions are
     /// cut, joined or moved, it differs for no other reason; a checkpoint too many does no harm.
-    Versions(Vec<(Place, u64)>),
+    Versions(Vec<(PartitionId, u64)>),
 }
 
 /// See the module's introduction.
@@ -89,14 +89,14 @@ pub(crate) struct Durable {
     pub(crate) report: RecoveryReport,
     state: Mutex<State>,
     policy: Policy,
-    /// Set when the keeper has to end, and a checkpoint under way to be given up.
+    /// Set when the checkpointer has to end, and a checkpoint under way to be given up.
     pub(crate) stopping: AtomicBool,
-    keeper_sleeps: (Mutex<()>, Condvar),
+    checkpointer_sleeps: (Mutex<()>, Condvar),
 }
 
 #[expect(
     clippy::disallowed_types,
-    reason = "a flusher waits for its device and the keeper for the flushers: they need threads that may block, and workers never do"
+    reason = "a flusher waits for its device and the checkpointer for the flushers: they need threads that may block, and workers never do"
 )]
 type Thread<T> = std::thread::JoinHandle<T>;
 
@@ -104,7 +104,7 @@ type Thread<T> = std::thread::JoinHandle<T>;
 #[derive(Debug)]
 pub(crate) struct DurableThreads {
     flushers: Vec<Thread<Option<StreamEnd>>>,
-    keeper: Thread<()>,
+    checkpointer: Thread<()>,
 }
 
 fn spawn<T: Send + 'static>(
@@ -117,7 +117,7 @@ fn spawn<T: Send + 'static>(
 
 /// A directory that has been locked and looked through, before anything is started.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct DirectoryContents {
     fs: Arc<dyn FileSystem>,
     directory: Directory,
     manifest: Manifest,
@@ -126,7 +126,7 @@ pub(crate) struct Opened {
     policy: Policy,
 }
 
-impl Opened {
+impl DirectoryContents {
     /// Locks and reads a directory, or creates it.
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
@@ -134,7 +134,7 @@ impl Opened {
         schema: &Definitions,
         streams: usize,
         policy: Policy,
-    ) -> Result<Opened, OpenError> {
+    ) -> Result<DirectoryContents, OpenError> {
         let is_new = !Directory::exists(&*fs, path)?;
         let (directory, mut manifest) = if is_new {
             Directory::create(Arc::clone(&fs), path, schema.clone(), streams as u16)?
@@ -146,7 +146,7 @@ impl Opened {
         }
         manifest.schema.complete(schema);
         let plan = Plan::new(&fs, &directory, &manifest)?;
-        Ok(Opened { fs, directory, manifest, plan, is_new, policy })
+        Ok(DirectoryContents { fs, directory, manifest, plan, is_new, policy })
     }
 
     /// The state that the workers of the new incarnation share.
@@ -162,7 +162,7 @@ impl Opened {
         scheme: &Scheme,
         progress: &RecoveryProgress,
     ) -> Result<(Arc<Durable>, DurableThreads), OpenError> {
-        let Opened { fs, directory, mut manifest, plan, is_new, policy } = self;
+        let DirectoryContents { fs, directory, mut manifest, plan, is_new, policy } = self;
         let (past, first_epoch) = (plan.past.clone(), plan.next_epoch);
         let report = plan.recover(&fs, &directory, manifest.database, &handle, scheme, progress)?;
         if !is_new {
@@ -196,7 +196,7 @@ impl Opened {
             state: Mutex::new(State { manifest, next_checkpoint, saved: Progress::Epoch(Epoch(0)) }),
             policy,
             stopping: AtomicBool::new(false),
-            keeper_sleeps: Default::default(),
+            checkpointer_sleeps: Default::default(),
             report,
         });
         if durable.report.changes == 0 {
@@ -213,11 +213,11 @@ impl Opened {
             // Those that run already must not outlive a database that did not open.
             flushers.push(started.inspect_err(|_| wal.close())?);
         }
-        let keeper = {
+        let checkpointer = {
             let durable = Arc::clone(&durable);
-            spawn("atrapos-keeper", move || durable.keep()).inspect_err(|_| wal.close())?
+            spawn("atrapos-checkpoint", move || durable.keep()).inspect_err(|_| wal.close())?
         };
-        Ok((durable, DurableThreads { flushers, keeper }))
+        Ok((durable, DurableThreads { flushers, checkpointer }))
     }
 }
 
@@ -250,7 +250,7 @@ impl Durable {
             let tables = worker.shard().tables.borrow();
             tables.owned().map(|(place, partition)| (place, partition.version())).collect::<Vec<_>>()
         })?;
-        let mut versions: Vec<(Place, u64)> = versions.into_iter().flatten().collect();
+        let mut versions: Vec<(PartitionId, u64)> = versions.into_iter().flatten().collect();
         versions.sort_unstable();
         Ok(Progress::Versions(versions))
     }
@@ -258,7 +258,7 @@ impl Durable {
     /// Waits until a checkpoint is due. Returns false when the database closes.
     fn wait_until_due(&self) -> bool {
         let mut waited = Duration::ZERO;
-        let mut guard = self.keeper_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.checkpointer_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             if self.stopping.load(Ordering::SeqCst) || self.wal.is_failed() {
                 return false;
@@ -268,9 +268,9 @@ impl Durable {
             {
                 return true;
             }
-            // Flushers do not take the keeper's lock: it looks for itself, a few times a second.
+            // Flushers do not take the checkpointer's lock: it looks for itself, a few times a second.
             let wait = self.policy.checkpoint_every.map_or(LOOK_EVERY, |every| every.min(LOOK_EVERY));
-            let woken = self.keeper_sleeps.1.wait_timeout(guard, wait);
+            let woken = self.checkpointer_sleeps.1.wait_timeout(guard, wait);
             guard = woken.unwrap_or_else(PoisonError::into_inner).0;
             waited += wait;
         }
@@ -278,17 +278,17 @@ impl Durable {
 
     /// Lets time pass, unless the database closes.
     pub(crate) fn pause(&self, time: Duration) {
-        let guard = self.keeper_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let guard = self.checkpointer_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.stopping.load(Ordering::SeqCst) {
-            drop(self.keeper_sleeps.1.wait_timeout(guard, time));
+            drop(self.checkpointer_sleeps.1.wait_timeout(guard, time));
         }
     }
 
-    /// Tells the keeper to end; a checkpoint under way is given up.
-    pub(crate) fn stop_keeper(&self) {
+    /// Tells the checkpointer to end; a checkpoint under way is given up.
+    pub(crate) fn stop_checkpointer(&self) {
         self.stopping.store(true, Ordering::SeqCst);
-        let _guard = self.keeper_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
-        self.keeper_sleeps.1.notify_all();
+        let _guard = self.checkpointer_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.checkpointer_sleeps.1.notify_all();
     }
 
     /// Says in the manifest where the streams end.
@@ -302,14 +302,14 @@ impl Durable {
     }
 }
 
-/// How often the keeper looks whether a checkpoint is due.
+/// How often the checkpointer looks whether a checkpoint is due.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl DurableThreads {
-    /// Ends the threads, after the keeper has been told to and the workers have ended. Returns what failed.
+    /// Ends the threads, after the checkpointer has been told to and the workers have ended. Returns what failed.
     pub(crate) fn after_workers_ended(self, durable: &Durable) -> Option<String> {
         // It is refused by the workers, and may wait for the flushers. One that panicked has nothing left to do either.
-        let _ = self.keeper.join();
+        let _ = self.checkpointer.join();
         durable.wal.close();
         if !durable.wal.logs() {
             return None;

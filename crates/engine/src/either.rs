@@ -4,8 +4,8 @@
 //! Owns: the operation that is one of two. Never: does anything that neither of them does.
 
 use crate::abort::Abort;
-use crate::action::{Action, Apply, Operation};
-use crate::recording::Nature;
+use crate::action::{Action, Operation, RowContext};
+use crate::recording::OperationKind;
 
 /// One of two operations, or the result of one of two. See [`Action::left`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,17 +20,17 @@ impl<A: Operation, B: Operation> Operation for Either<A, B> {
     type Output = Either<A::Output, B::Output>;
 
     #[inline]
-    fn apply(self, at: &mut Apply<'_>) -> Result<Self::Output, Abort> {
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort> {
         match self {
             Either::Left(operation) => operation.apply(at).map(Either::Left),
             Either::Right(operation) => operation.apply(at).map(Either::Right),
         }
     }
 
-    fn nature(&self) -> Nature {
+    fn kind(&self) -> OperationKind {
         match self {
-            Either::Left(operation) => operation.nature(),
-            Either::Right(operation) => operation.nature(),
+            Either::Left(operation) => operation.kind(),
+            Either::Right(operation) => operation.kind(),
         }
     }
 }

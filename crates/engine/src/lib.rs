@@ -25,9 +25,11 @@ mod durable;
 mod either;
 mod jobs;
 mod load;
+mod lock_waits;
 mod lookups;
 mod memory;
 mod monitor;
+mod panic_guard;
 mod partition;
 #[cfg(debug_assertions)]
 pub mod planted;
@@ -42,7 +44,6 @@ mod repartition;
 mod routing;
 mod run;
 mod schema;
-mod section;
 mod shard;
 pub mod sim;
 mod snapshot;
@@ -50,7 +51,6 @@ mod stats;
 mod trace;
 mod tx;
 mod verify;
-mod waits;
 mod wal;
 
 pub use abort::{Abort, AbortReason, Advice};

@@ -14,14 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use atrapos_runtime::WorkerId;
-use atrapos_storage::lock::{LockMode, LockOwner, LockTarget};
+use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use atrapos_storage::{BulkError, BulkLoader, DisplayKey, InsertError, Key, KeyBuf, Row, Tree, TreeConfig};
 
 use crate::abort::Abort;
 use crate::action::guarded;
 use crate::checkpoint::Pace;
 use crate::database::Database;
-use crate::partition::Place;
+use crate::partition::PartitionId;
 use crate::schema::{Table, TableId, TableRef};
 use crate::shard::EngineWorker;
 
@@ -94,21 +94,21 @@ type RawRow = (TableId, KeyBuf, Box<[u8]>);
 #[derive(Debug, Default)]
 pub(crate) struct LoadJournal {
     /// Partitions that were empty: emptied again by taking back.
-    filled: Vec<Place>,
-    inserted: Vec<(Place, KeyBuf)>,
+    filled: Vec<PartitionId>,
+    inserted: Vec<(PartitionId, KeyBuf)>,
     /// Tables that got rows.
     tables: Vec<TableId>,
     /// Partitions that got rows. They are locked as a whole until the load ends: nobody sees it before it is complete, and
     /// durable.
-    locked: Vec<Place>,
+    locked: Vec<PartitionId>,
     /// The owner of these locks.
-    owner: Option<LockOwner>,
+    owner: Option<TxnId>,
 }
 
 /// Adds rows on one worker. See [`Database::load`].
 pub struct Loader<'a> {
     worker: &'a Rc<EngineWorker>,
-    bulk: BTreeMap<Place, BulkLoader>,
+    bulk: BTreeMap<PartitionId, BulkLoader>,
     journal: LoadJournal,
     elsewhere: BTreeMap<WorkerId, Vec<RawRow>>,
     row: Vec<u8>,
@@ -408,7 +408,7 @@ fn everything() -> LockTarget {
 }
 
 /// Lets transactions use the partitions that a load has filled.
-fn unlock(worker: &Rc<EngineWorker>, owner: Option<LockOwner>, locked: &[Place]) {
+fn unlock(worker: &Rc<EngineWorker>, owner: Option<TxnId>, locked: &[PartitionId]) {
     let Some(owner) = owner else { return };
     let shard = worker.shard();
     let mut granted = Vec::new();

@@ -18,7 +18,7 @@ use arrayvec::ArrayVec;
 use atrapos_runtime::TaskId;
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 
-use crate::partition::Place;
+use crate::partition::PartitionId;
 use crate::shard::EngineWorker;
 
 /// Look-ups made together. Enough to cover the latency of memory with the misses a core can have in flight.
@@ -26,7 +26,7 @@ pub(crate) const BATCH: usize = 16;
 
 #[derive(Debug)]
 struct Entry {
-    place: Place,
+    place: PartitionId,
     key: KeyBuf,
     task: TaskId,
     ticket: LookupTicket,
@@ -50,8 +50,8 @@ struct Hint {
 /// What was found out before the transaction began about the key its route names, which it will probably ask for: its
 /// place, and its position unless that is unknown.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Routed<'a> {
-    pub(crate) place: Place,
+pub(crate) struct RouteHint<'a> {
+    pub(crate) place: PartitionId,
     pub(crate) key: &'a KeyBuf,
     pub(crate) position: Position,
     /// [`Shard::scheme_changes`](crate::shard::Shard) when the place was found.
@@ -79,7 +79,7 @@ impl Lookups {
 
     /// Puts off the look-up of `key` for the current task, which goes to the end of the queue.
     #[inline(always)]
-    pub(crate) fn put_off(&self, worker: &EngineWorker, place: Place, key: &KeyBuf) -> LookupTicket {
+    pub(crate) fn defer(&self, worker: &EngineWorker, place: PartitionId, key: &KeyBuf) -> LookupTicket {
         let ticket = LookupTicket(self.next_ticket.get());
         self.next_ticket.set(ticket.0 + 1);
         let task = worker.current_task();

@@ -26,8 +26,8 @@ use atrapos_runtime::{Clock, Ticks, WorkerId};
 use atrapos_storage::lock::LockTarget;
 use atrapos_storage::{KeyBuf, Tree};
 
-use crate::branch::Held;
-use crate::partition::{Place, Tables};
+use crate::branch::Access;
+use crate::partition::{PartitionId, Tables};
 use crate::schema::{Catalog, TableId};
 use crate::shard::EngineWorker;
 
@@ -240,7 +240,7 @@ impl Monitor {
     /// it is the end of a transaction, at which all of it has met.
     #[cold]
     #[inline(never)]
-    pub(crate) fn record(&self, worker: &EngineWorker, touched: &[Held], sent: &[Partner], meets: bool) {
+    pub(crate) fn record(&self, worker: &EngineWorker, touched: &[Access], sent: &[Partner], meets: bool) {
         let now = worker.now();
         if self.left.get() == 1 {
             return self.began.set(now);
@@ -261,7 +261,7 @@ impl Monitor {
         let each = (ticks * u64::from(self.sample_every)) / touched.len() as u64;
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();
-        let mut units: Vec<(Place, usize)> = Vec::new();
+        let mut units: Vec<(PartitionId, usize)> = Vec::new();
         for held in touched {
             let key = match &held.target {
                 LockTarget::Key(key) | LockTarget::Range { lower: key, .. } => key,
@@ -320,9 +320,9 @@ impl Monitor {
     fn monitor_of<'t>(
         &self,
         tables: &'t mut Tables,
-        place: Place,
-    ) -> Option<(Place, &'t mut PartitionMonitor)> {
-        let first = Place { table: self.first_of[place.table.at()], ..place };
+        place: PartitionId,
+    ) -> Option<(PartitionId, &'t mut PartitionMonitor)> {
+        let first = PartitionId { table: self.first_of[place.table.at()], ..place };
         let partition = tables.owned_at_mut(first)?;
         Some((first, partition.monitor.as_deref_mut()?))
     }
@@ -335,7 +335,7 @@ impl Monitor {
         for at in (0..shard.catalog.tables.len()).filter(|at| self.first_of[*at].at() == *at) {
             let scheme = std::sync::Arc::clone(&tables.shards[at].scheme);
             for index in (0..scheme.partitions()).filter(|index| scheme.owner(*index) == worker.id()) {
-                let place = Place { table: TableId(at as u16), partition: scheme.number(index) };
+                let place = PartitionId { table: TableId(at as u16), partition: scheme.number(index) };
                 let monitor = tables.owned_at_mut(place).and_then(|partition| partition.monitor.as_deref());
                 load += monitor.map_or(0, |monitor| monitor.costs.iter().sum());
             }
@@ -354,7 +354,7 @@ impl Monitor {
             }
             let scheme = std::sync::Arc::clone(&tables.shards[at].scheme);
             for index in (0..scheme.partitions()).filter(|index| scheme.owner(*index) == worker.id()) {
-                let place = Place { table: TableId(at as u16), partition: scheme.number(index) };
+                let place = PartitionId { table: TableId(at as u16), partition: scheme.number(index) };
                 let Some(partition) = tables.owned_at_mut(place) else { continue };
                 let fresh = PartitionMonitor::of(&partition.tree, scheme.lower(index), self.parts);
                 let slot =

@@ -17,7 +17,7 @@ use crate::schema::TableId;
 
 /// A partition: which table, and its number in the family's scheme, which stays the same as long as it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Place {
+pub(crate) struct PartitionId {
     pub(crate) table: TableId,
     pub(crate) partition: u32,
 }
@@ -97,12 +97,12 @@ pub(crate) struct TableShard {
 
 impl TableShard {
     #[inline(always)]
-    fn at(&self, table: TableId, index: usize) -> (Place, WorkerId) {
-        (Place { table, partition: self.scheme.number(index) }, self.scheme.owner(index))
+    fn at(&self, table: TableId, index: usize) -> (PartitionId, WorkerId) {
+        (PartitionId { table, partition: self.scheme.number(index) }, self.scheme.owner(index))
     }
 
     /// First key of a partition (empty for the first one), and the first key after it (`None` for the last one).
-    pub(crate) fn bounds(&self, place: Place) -> (&[u8], Option<&[u8]>) {
+    pub(crate) fn bounds(&self, place: PartitionId) -> (&[u8], Option<&[u8]>) {
         let index = self.scheme.index_of(place.partition).expect("a partition that is asked for exists");
         (self.scheme.lower(index).unwrap_or(&[]), self.scheme.upper(index))
     }
@@ -117,13 +117,13 @@ pub(crate) struct Tables {
 impl Tables {
     /// Where `key` is: its partition and the owner.
     #[inline(always)]
-    pub(crate) fn locate(&self, table: TableId, key: &[u8]) -> (Place, WorkerId) {
+    pub(crate) fn locate(&self, table: TableId, key: &[u8]) -> (PartitionId, WorkerId) {
         let shard = &self.shards[table.at()];
         shard.at(table, shard.scheme.partition_of(key))
     }
 
     /// Like [`locate`](Tables::locate) for the last key below `upper` (`None`: the last key of all).
-    pub(crate) fn locate_below(&self, table: TableId, upper: Option<&[u8]>) -> (Place, WorkerId) {
+    pub(crate) fn locate_below(&self, table: TableId, upper: Option<&[u8]>) -> (PartitionId, WorkerId) {
         let shard = &self.shards[table.at()];
         shard.at(table, shard.scheme.partition_below(upper))
     }
@@ -132,7 +132,7 @@ impl Tables {
     /// nothing when that is all of it.
     pub(crate) fn cut_to_partition<O: Operation>(
         &self,
-        place: Place,
+        place: PartitionId,
         action: &Action<O>,
     ) -> (Option<LockTarget>, Option<KeyRange>) {
         let LockTarget::Range { lower, upper } = &action.target else { return (None, None) };
@@ -156,41 +156,41 @@ impl Tables {
 
     /// Like [`locate`](Tables::locate); `None` for a table that is not there.
     #[inline(always)]
-    pub(crate) fn locate_checked(&self, table: TableId, key: &[u8]) -> Option<(Place, WorkerId)> {
+    pub(crate) fn locate_checked(&self, table: TableId, key: &[u8]) -> Option<(PartitionId, WorkerId)> {
         (table.at() < self.shards.len()).then(|| self.locate(table, key))
     }
 
     #[inline]
-    pub(crate) fn partition(&self, place: Place) -> &Partition {
+    pub(crate) fn partition(&self, place: PartitionId) -> &Partition {
         self.owned_at(place).expect("a worker asks only for partitions it owns")
     }
 
     /// The partition at `place`, if this worker owns it.
     #[inline]
-    pub(crate) fn owned_at(&self, place: Place) -> Option<&Partition> {
+    pub(crate) fn owned_at(&self, place: PartitionId) -> Option<&Partition> {
         self.shards[place.table.at()].partitions.get(place.partition as usize)?.as_deref()
     }
 
     /// Like [`owned_at`](Tables::owned_at), to be changed.
-    pub(crate) fn owned_at_mut(&mut self, place: Place) -> Option<&mut Partition> {
+    pub(crate) fn owned_at_mut(&mut self, place: PartitionId) -> Option<&mut Partition> {
         self.shards[place.table.at()].partitions.get_mut(place.partition as usize)?.as_deref_mut()
     }
 
     #[inline]
-    pub(crate) fn partition_mut(&mut self, place: Place) -> &mut Partition {
+    pub(crate) fn partition_mut(&mut self, place: PartitionId) -> &mut Partition {
         self.shards[place.table.at()].partitions[place.partition as usize]
             .as_deref_mut()
             .expect("a worker asks only for partitions it owns")
     }
 
     /// Takes a partition out, to be joined to another or to go to another worker.
-    pub(crate) fn take(&mut self, place: Place) -> Box<Partition> {
+    pub(crate) fn take(&mut self, place: PartitionId) -> Box<Partition> {
         let slot = &mut self.shards[place.table.at()].partitions[place.partition as usize];
         slot.take().expect("a worker gives away only partitions it owns")
     }
 
     /// Puts a partition where there is none.
-    pub(crate) fn put(&mut self, place: Place, partition: Box<Partition>) {
+    pub(crate) fn put(&mut self, place: PartitionId, partition: Box<Partition>) {
         let slots = &mut self.shards[place.table.at()].partitions;
         let at = place.partition as usize;
         if at >= slots.len() {
@@ -208,10 +208,10 @@ impl Tables {
     }
 
     /// The partitions this worker owns.
-    pub(crate) fn owned(&self) -> impl Iterator<Item = (Place, &Partition)> {
+    pub(crate) fn owned(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
         self.shards.iter().enumerate().flat_map(|(table, shard)| {
             shard.partitions.iter().enumerate().filter_map(move |(index, partition)| {
-                let place = Place { table: TableId(table as u16), partition: index as u32 };
+                let place = PartitionId { table: TableId(table as u16), partition: index as u32 };
                 partition.as_deref().map(|partition| (place, partition))
             })
         })

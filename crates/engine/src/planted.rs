@@ -2,11 +2,11 @@
 //!
 //! Owns: the list of deliberate mistakes, the switch that turns one of them on for the current thread (for a
 //! [`Simulation`](crate::sim::Simulation), which runs on its caller's thread) or for a whole process, and ways to damage a database at rest.
-//! Never: changes anything in a build without debug assertions (a release), where [`planted`] is a constant and folds away.
+//! Never: changes anything in a build without debug assertions (a release), where `planted` is a constant and folds away.
 //!
 //! Invariant: each bug and each kind of damage has a test that is shown to notice it (`tests/it/planted.rs`).
 
-use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTable, LockTarget, LockTicket};
+use atrapos_storage::lock::{LockMode, LockOutcome, LockTable, LockTarget, LockTicket, TxnId};
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub(crate) fn leaves_unlocked(target: &LockTarget) -> bool {
 /// Whether a request is let through that should wait ([`Bug::SharedPassesWaiter`]): nobody holds the target exclusively,
 /// although somebody waits for that.
 #[inline(always)]
-pub(crate) fn lets_pass(locks: &LockTable, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
+pub(crate) fn lets_pass(locks: &LockTable, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
     mode == LockMode::Shared
         && planted(Bug::SharedPassesWaiter)
         && !locks.is_held_against(owner, target, LockMode::Shared)
@@ -101,7 +101,7 @@ pub(crate) fn lets_pass(locks: &LockTable, owner: LockOwner, target: &LockTarget
 #[inline(always)]
 pub(crate) fn request(
     locks: &mut LockTable,
-    owner: LockOwner,
+    owner: TxnId,
     target: &LockTarget,
     mode: LockMode,
     ticket: LockTicket,
@@ -125,12 +125,12 @@ mod switched {
 
     use atrapos_runtime::WorkerId;
     use atrapos_storage::KeyBuf;
-    use atrapos_storage::lock::{LockMode, LockOwner, LockTarget};
+    use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 
     use super::Bug;
     use crate::abort::Abort;
     use crate::database::Database;
-    use crate::partition::Place;
+    use crate::partition::PartitionId;
     use crate::schema::TableId;
 
     thread_local! {
@@ -193,7 +193,7 @@ mod switched {
         })
     }
 
-    fn damage_partition(tables: &mut crate::partition::Tables, place: Place, damage: Damage) -> bool {
+    fn damage_partition(tables: &mut crate::partition::Tables, place: PartitionId, damage: Damage) -> bool {
         let partition = tables.partition_mut(place);
         let version = partition.next_version();
         let Some(first) = partition.tree.first_key() else { return false };
@@ -219,7 +219,7 @@ mod switched {
                 partition.tree.insert(&KeyBuf::from_slice(&[0xff; 8]), &row, version).is_ok()
             }
             Damage::LockLeft => {
-                partition.locks.enter(LockOwner(u64::MAX), &LockTarget::Key(first), LockMode::Exclusive)
+                partition.locks.enter(TxnId(u64::MAX), &LockTarget::Key(first), LockMode::Exclusive)
             }
         }
     }

@@ -13,13 +13,13 @@ use atrapos_storage::{Key, Position};
 
 use crate::abort::{Abort, AbortReason, Advice};
 use crate::action::panicked;
-use crate::lookups::Routed;
+use crate::lookups::RouteHint;
 use crate::recording::{RecordedRun, Recorder};
 use crate::routing::{Destination, Route};
 use crate::schema::{Index, IndexRef, SchemaError, Table, TableRef};
 use crate::shard::EngineWorker;
 use crate::trace::{Stage, TraceEvent};
-use crate::tx::{Scope, Tx};
+use crate::tx::{Tx, TxnGuard};
 
 /// How often a transaction that had to give way in a deadlock is run before its caller hears of it. It is older than all that
 /// begin after it, so it loses only to those that were under way, though to many of them more than once where hundreds want the
@@ -37,7 +37,7 @@ pub(crate) async fn run_here<R>(
     worker: &Rc<EngineWorker>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
 ) -> Result<R, Abort> {
-    match attempt(Scope::begin(worker), procedure, None).await {
+    match attempt(TxnGuard::begin(worker), procedure, None).await {
         Err(abort) if abort.reason().advice() == Advice::Retry => run_again(worker, procedure, abort).await,
         outcome => outcome,
     }
@@ -61,12 +61,12 @@ async fn run_again<R>(
         // Those it gave way to go first.
         yield_once(worker).await;
         if abort.reason() == AbortReason::Overloaded
-            && let Some(hardening) = &worker.shard().hardening
+            && let Some(commit_waiters) = &worker.shard().commit_waiters
         {
             // It holds nothing meanwhile, and others go on.
-            hardening.wait_for_room(worker).await?;
+            commit_waiters.wait_for_room(worker).await?;
         }
-        let scope = Scope::begin(worker);
+        let scope = TxnGuard::begin(worker);
         scope.core().age.set(age);
         match attempt(scope, procedure, None).await {
             Err(again) if again.reason().advice() == Advice::Retry => abort = again,
@@ -93,9 +93,9 @@ async fn yield_once(worker: &EngineWorker) {
 /// Polls a procedure until it ends, and ends its transaction accordingly.
 #[inline]
 async fn attempt<R>(
-    scope: Scope<'_>,
+    scope: TxnGuard<'_>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
-    routed: Option<&Routed<'_>>,
+    routed: Option<&RouteHint<'_>>,
 ) -> Result<R, Abort> {
     let mut outcome = Err(Abort::UNFINISHED);
     {
@@ -127,10 +127,10 @@ async fn attempt<R>(
     let worker = scope.worker();
     let needs = scope.finish(&mut outcome);
     if needs > 0
-        && let Some(hardening) = &worker.shard().hardening
-        && !hardening.is_durable(needs)
+        && let Some(commit_waiters) = &worker.shard().commit_waiters
+        && !commit_waiters.is_durable(needs)
         && !matches!(&outcome, Err(abort) if abort.reason().advice() == Advice::Retry)
-        && let Err(abort) = hardening.wait(worker, needs).await
+        && let Err(abort) = commit_waiters.wait(worker, needs).await
     {
         outcome = Err(abort);
     }
@@ -142,7 +142,7 @@ pub(crate) async fn run_traced<R>(
     worker: &Rc<EngineWorker>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
 ) -> (Result<R, Abort>, Vec<TraceEvent>) {
-    let scope = Scope::begin(worker);
+    let scope = TxnGuard::begin(worker);
     let events = Rc::default();
     let trace = &scope.core().trace;
     trace.open(Rc::clone(&events));
@@ -156,7 +156,7 @@ pub(crate) async fn run_recorded<R>(
     worker: &Rc<EngineWorker>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
 ) -> (Result<R, Abort>, RecordedRun) {
-    let scope = Scope::begin(worker);
+    let scope = TxnGuard::begin(worker);
     let recorder = Rc::new(RefCell::new(Recorder::default()));
     scope.core().trace.record(Rc::clone(&recorder));
     let outcome = attempt(scope, procedure, None).await;
@@ -277,7 +277,7 @@ impl Session {
                         if home == worker.id() {
                             let mut position = Position::unknown();
                             if shard.lookups.pays(worker) {
-                                let ticket = shard.lookups.put_off(worker, place, key);
+                                let ticket = shard.lookups.defer(worker, place, key);
                                 position = shard.lookups.result(worker, ticket).await;
                                 if shard.lookups.is_stale(ticket) {
                                     // The position is a hint: the tree, whichever it is, finds out.
@@ -285,7 +285,7 @@ impl Session {
                                 }
                             }
                             let scheme_changes = shard.scheme_changes.get();
-                            routed = Some(Routed { place, key, position, scheme_changes });
+                            routed = Some(RouteHint { place, key, position, scheme_changes });
                         }
                         home
                     }
@@ -296,7 +296,7 @@ impl Session {
             Destination::Worker(home) => WorkerId(home.0 % worker.workers() as u16),
         };
         if home == worker.id() {
-            return match attempt(Scope::begin(worker), &procedure, routed.as_ref()).await {
+            return match attempt(TxnGuard::begin(worker), &procedure, routed.as_ref()).await {
                 Err(abort) if abort.reason().advice() == Advice::Retry => {
                     Box::pin(run_again(worker, &procedure, abort)).await
                 }

@@ -20,25 +20,25 @@ use atrapos_adapt::Operation as Kind;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockTarget;
 
-use crate::partition::{Place, Tables};
+use crate::partition::{PartitionId, Tables};
 use crate::schema::{CatalogTag, TableId};
 
 pub use class::{ClassRecording, RecordedAction, RecordedFlow};
 
 /// What an operation is, as far as a recording is concerned.
 #[derive(Clone, Copy, Debug)]
-pub struct Nature {
+pub struct OperationKind {
     kind: Kind,
     /// Whether it follows from a write instead of being asked for.
     follows: bool,
     /// Bytes of the values that go to the data or come back, besides keys and rows.
     values: usize,
-    brings: Brings,
+    brings: ResultShape,
 }
 
 /// What of the data an operation brings back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Brings {
+pub(crate) enum ResultShape {
     /// None of it.
     Nothing,
     /// The rows that it finds.
@@ -47,22 +47,22 @@ pub(crate) enum Brings {
     KeysAndRows,
 }
 
-impl Nature {
-    pub(crate) fn new(kind: Kind, values: usize, brings: Brings) -> Nature {
-        Nature { kind, follows: false, values, brings }
+impl OperationKind {
+    pub(crate) fn new(kind: Kind, values: usize, brings: ResultShape) -> OperationKind {
+        OperationKind { kind, follows: false, values, brings }
     }
 
     /// Of an operation that must follow a write.
-    pub(crate) fn following(kind: Kind, values: usize) -> Nature {
-        Nature { kind, follows: true, values, brings: Brings::Nothing }
+    pub(crate) fn following(kind: Kind, values: usize) -> OperationKind {
+        OperationKind { kind, follows: true, values, brings: ResultShape::Nothing }
     }
 }
 
 /// One access of a run.
 #[derive(Clone, Debug)]
-pub(crate) struct Access {
+pub(crate) struct RecordedAccess {
     table: TableId,
-    nature: Nature,
+    kind: OperationKind,
     /// Number of the phase it ran in.
     phase: u32,
     /// The key or range that was asked for.
@@ -79,7 +79,7 @@ pub(crate) struct Access {
 const ROWS_MAX: usize = 1024;
 
 /// The rows of `target` in the partition at `place`.
-fn rows_of(tables: &Tables, place: Place, target: &LockTarget) -> Vec<(KeyBuf, Vec<u8>)> {
+fn rows_of(tables: &Tables, place: PartitionId, target: &LockTarget) -> Vec<(KeyBuf, Vec<u8>)> {
     let Some(partition) = tables.owned_at(place) else { return Vec::new() };
     match target {
         LockTarget::Key(key) => {
@@ -101,19 +101,24 @@ fn key_bytes(target: &LockTarget) -> usize {
     }
 }
 
-impl Access {
+impl RecordedAccess {
     /// The access that is about to be made.
-    pub(crate) fn begin(tables: &Tables, place: Place, asked: &LockTarget, nature: Nature) -> Access {
+    pub(crate) fn begin(
+        tables: &Tables,
+        place: PartitionId,
+        asked: &LockTarget,
+        kind: OperationKind,
+    ) -> RecordedAccess {
         let rows = match asked {
             LockTarget::Key(_) => rows_of(tables, place, asked),
             // What is visited of a range is known afterwards.
             LockTarget::Range { .. } => Vec::new(),
         };
         let (asked, visited) = (asked.clone(), asked.clone());
-        Access { table: place.table, nature, phase: 0, asked, visited, rows, bytes: 0 }
+        RecordedAccess { table: place.table, kind, phase: 0, asked, visited, rows, bytes: 0 }
     }
 
-    fn end(&mut self, tables: &Tables, place: Place, visited: &LockTarget) {
+    fn end(&mut self, tables: &Tables, place: PartitionId, visited: &LockTarget) {
         let before = self.rows.len();
         self.rows.extend(rows_of(tables, place, visited));
         self.visited.clone_from(visited);
@@ -122,16 +127,16 @@ impl Access {
             LockTarget::Key(_) => &self.rows[..before],
             LockTarget::Range { .. } => &self.rows[..],
         };
-        let found = found.iter().map(|(key, row)| match self.nature.brings {
-            Brings::Nothing => 0,
-            Brings::Rows => row.len(),
-            Brings::KeysAndRows => key.len() + row.len(),
+        let found = found.iter().map(|(key, row)| match self.kind.brings {
+            ResultShape::Nothing => 0,
+            ResultShape::Rows => row.len(),
+            ResultShape::KeysAndRows => key.len() + row.len(),
         });
-        self.bytes = (key_bytes(&self.asked) + self.nature.values + found.sum::<usize>()) as u64;
+        self.bytes = (key_bytes(&self.asked) + self.kind.values + found.sum::<usize>()) as u64;
     }
 
     /// Whether `next` goes on where this access has stopped: a range that lies in several partitions, or is read by pages.
-    fn goes_on_with(&self, next: &Access) -> bool {
+    fn goes_on_with(&self, next: &RecordedAccess) -> bool {
         let (LockTarget::Range { lower, upper }, LockTarget::Range { lower: from, upper: to }) =
             (&self.asked, &next.asked)
         else {
@@ -142,14 +147,14 @@ impl Access {
         };
         let forward = upper == to && lower < from && visited_to.as_ref() == Some(from);
         let backward = lower == from && upper != to && to.as_ref() == Some(visited_from);
-        self.table == next.table && self.nature.follows == next.nature.follows && (forward || backward)
+        self.table == next.table && self.kind.follows == next.kind.follows && (forward || backward)
     }
 }
 
 /// Notes the accesses of a transaction that runs.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
-    accesses: Vec<Access>,
+    accesses: Vec<RecordedAccess>,
     phase: u32,
     /// Whether the next access is of the present phase, together with others.
     is_in_phase: bool,
@@ -169,10 +174,10 @@ impl Recorder {
     /// Notes an access that was made on what it `visited`; nothing when it was not made.
     pub(crate) fn note(
         &mut self,
-        mut access: Access,
+        mut access: RecordedAccess,
         visited: Option<&LockTarget>,
         tables: &Tables,
-        place: Place,
+        place: PartitionId,
     ) {
         let is_in_phase = std::mem::take(&mut self.is_in_phase);
         let Some(visited) = visited else {
@@ -188,7 +193,7 @@ impl Recorder {
             last.bytes += access.bytes;
             return;
         }
-        if !is_in_phase && !access.nature.follows {
+        if !is_in_phase && !access.kind.follows {
             self.phase += 1;
         }
         access.phase = self.phase;
@@ -204,7 +209,7 @@ impl Recorder {
 #[derive(Clone, Debug)]
 pub struct RecordedRun {
     tag: CatalogTag,
-    accesses: Vec<Access>,
+    accesses: Vec<RecordedAccess>,
     aborted: bool,
     missed: bool,
 }

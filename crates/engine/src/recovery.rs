@@ -40,7 +40,7 @@ use atrapos_storage::{BulkLoader, Position, Probe, TreeConfig, locate_batch};
 use crate::abort::Abort;
 use crate::jobs::{on_all_workers, start_on_worker};
 use crate::load::FILL;
-use crate::partition::{Place, Tables};
+use crate::partition::{PartitionId, Tables};
 use crate::planted::{Bug, planted};
 use crate::routing::Scheme;
 use crate::schema::TableId;
@@ -306,7 +306,7 @@ fn load_checkpoint(
     progress: &RecoveryProgress,
 ) -> Result<(), RecoveryError> {
     let shard = worker.shard();
-    let places: Vec<Place> = shard.tables.borrow().owned().map(|(place, _)| place).collect();
+    let places: Vec<PartitionId> = shard.tables.borrow().owned().map(|(place, _)| place).collect();
     let mut buffer = Vec::new();
     for place in places {
         let meta = &shard.catalog.tables[place.table.at()];

@@ -26,7 +26,7 @@
 //!   on its end. If the home itself passes on data, the new owner becomes a participant.
 //! - *Durability*: redo names tables and keys, and versions go with the partition, so the WAL does not depend on the
 //!   scheme, and neither does recovery. What was committed and is not durable yet counts for every reader at the new owner
-//!   ([`Recent::inherit`](crate::wal::Recent)).
+//!   ([`UndurableWrites::inherit`](crate::wal::Recent)).
 //!
 //! Invariant: a change that fails leaves everything as it was.
 
@@ -40,17 +40,17 @@ use atrapos_storage::lock::{LockTable, LockTicket};
 use atrapos_storage::{DisplayKey, Key, KeyBuf};
 
 use crate::abort::{Abort, AbortReason};
-use crate::branch::{Branch, Carried};
-use crate::partition::{Partition, Place};
+use crate::branch::{Branch, MovedBranch};
+use crate::lock_waits::LockWaitState;
+use crate::panic_guard::PanicGuard;
+use crate::partition::{Partition, PartitionId};
 use crate::planted::{Bug, planted};
 use crate::published_scheme::PublishedScheme;
 use crate::routing::FamilyScheme;
 use crate::schema::{Table, TableId, TableRef};
-use crate::section::EngineSection;
 use crate::shard::EngineWorker;
 use crate::snapshot::Kept;
 use crate::tx::BranchRef;
-use crate::waits::WaitState;
 
 /// A change of the scheme. It concerns the family of the table: all tables and indexes that are cut at the same keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -319,19 +319,19 @@ fn split_here(
     scheme: &Arc<FamilyScheme>,
 ) -> Result<Ticks, Abort> {
     let began = worker.now();
-    let section = EngineSection::enter();
+    let panic_guard = PanicGuard::enter();
     let shard = worker.shard();
     let index = scheme.partition_of(cut);
     let (left, right) = (scheme.number(index - 1), scheme.number(index));
     let family_tables = tables_of(worker, family);
-    let place = |table: &TableId, partition| Place { table: *table, partition };
+    let place = |table: &TableId, partition| PartitionId { table: *table, partition };
     {
         // When every tree has the memory that its cut takes, no cut fails.
         let mut tables = shard.tables.borrow_mut();
         let mut trees = family_tables.iter();
         let prepared = trees.try_for_each(|table| tables.partition_mut(place(table, left)).prepare_split());
         if let Err(error) = prepared {
-            section.leave();
+            panic_guard.leave();
             return Err(Abort::explained(AbortReason::OutOfMemory, error.to_string()));
         }
     }
@@ -351,7 +351,7 @@ fn split_here(
     }
     adopt(worker, family, scheme);
     woken.into_iter().for_each(|task| worker.wake(task));
-    section.leave();
+    panic_guard.leave();
     Ok(worker.now().since(began))
 }
 
@@ -363,13 +363,13 @@ fn merge_here(
     scheme: &Arc<FamilyScheme>,
 ) -> Result<Ticks, Abort> {
     let began = worker.now();
-    let section = EngineSection::enter();
+    let panic_guard = PanicGuard::enter();
     let shard = worker.shard();
     let family_tables = tables_of(worker, family);
     let today = Arc::clone(&shard.tables.borrow().shards[family_tables[0].at()].scheme);
     let index = today.partition_of(cut);
     let (left, right) = (today.number(index - 1), today.number(index));
-    let place = |table: &TableId, partition| Place { table: *table, partition };
+    let place = |table: &TableId, partition| PartitionId { table: *table, partition };
     {
         let mut tables = shard.tables.borrow_mut();
         // When every tree has the memory that joining takes, nothing fails.
@@ -378,7 +378,7 @@ fn merge_here(
             let prepared = tables.partition_mut(place(table, left)).prepare_join(&half);
             tables.put(place(table, right), half);
             if let Err(error) = prepared {
-                section.leave();
+                panic_guard.leave();
                 return Err(Abort::explained(AbortReason::OutOfMemory, error.to_string()));
             }
         }
@@ -396,7 +396,7 @@ fn merge_here(
     }
     adopt(worker, family, scheme);
     woken.into_iter().for_each(|task| worker.wake(task));
-    section.leave();
+    panic_guard.leave();
     Ok(worker.now().since(began))
 }
 
@@ -406,7 +406,7 @@ struct Moving {
     number: u32,
     partitions: Vec<Partition>,
     /// What suspended transactions hold on it.
-    carried: Vec<Carried>,
+    carried: Vec<MovedBranch>,
     /// What was kept of it for a snapshot.
     kept: Vec<(TableId, Kept)>,
     /// The newest epoch of what was committed where it was.
@@ -424,7 +424,7 @@ fn move_away(
     reply: Reply<Vec<Ticks>>,
 ) {
     let began = worker.now();
-    let section = EngineSection::enter();
+    let panic_guard = PanicGuard::enter();
     let shard = worker.shard();
     let family_tables = tables_of(worker, family);
     let mut woken = unsettle(worker, &family_tables, number);
@@ -432,7 +432,7 @@ fn move_away(
         woken.clear();
     }
     let mut carried = Vec::new();
-    let recent = shard.hardening.as_ref().map(|hardening| hardening.recent.borrow());
+    let recent = shard.commit_waiters.as_ref().map(|commit_waiters| commit_waiters.undurable.borrow());
     shard.each_branch(|owner, branch| {
         let taken = branch.borrow_mut().carry_off(owner, &family_tables, number, recent.as_deref());
         let Some((taken, places)) = taken else { return };
@@ -445,7 +445,7 @@ fn move_away(
     let kept = kept_of(worker, &family_tables, number);
     let partitions = {
         let mut tables = shard.tables.borrow_mut();
-        let take = |table: &TableId| *tables.take(Place { table: *table, partition: number });
+        let take = |table: &TableId| *tables.take(PartitionId { table: *table, partition: number });
         family_tables.iter().map(take).collect()
     };
     adopt(worker, family, scheme);
@@ -457,27 +457,27 @@ fn move_away(
     });
     // They send their actions after it.
     woken.into_iter().for_each(|task| worker.wake(task));
-    section.leave();
+    panic_guard.leave();
 }
 
 /// At the new owner: takes a partition in.
 fn take_in(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
     let began = worker.now();
-    let section = EngineSection::enter();
+    let panic_guard = PanicGuard::enter();
     let shard = worker.shard();
     let Moving { family, number, partitions, carried, kept, newest, scheme } = moving;
     let family_tables = tables_of(worker, family);
-    if let Some(hardening) = &shard.hardening
+    if let Some(commit_waiters) = &shard.commit_waiters
         && !planted(Bug::NewestNotInherited)
     {
-        hardening.recent.borrow_mut().inherit(newest);
+        commit_waiters.undurable.borrow_mut().inherit(newest);
     }
     {
         let mut tables = shard.tables.borrow_mut();
         for (table, mut partition) in family_tables.iter().zip(partitions) {
             partition.tree.allocate_from(Arc::clone(&shard.memory));
             partition.locks = LockTable::new();
-            tables.put(Place { table: *table, partition: number }, Box::new(partition));
+            tables.put(PartitionId { table: *table, partition: number }, Box::new(partition));
         }
     }
     adopt(worker, family, &scheme);
@@ -493,7 +493,7 @@ fn take_in(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
             held.enter(owner, &mut tables);
         }
     }
-    section.leave();
+    panic_guard.leave();
     worker.now().since(began)
 }
 
@@ -504,7 +504,8 @@ fn kept_of(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<(Table
         return Vec::new();
     }
     let tables = shard.tables.borrow();
-    let (lower, upper) = tables.shards[family[0].at()].bounds(Place { table: family[0], partition: number });
+    let (lower, upper) =
+        tables.shards[family[0].at()].bounds(PartitionId { table: family[0], partition: number });
     shard.snapshots.carry_off(family, &KeyBuf::from(lower), upper.map(KeyBuf::from).as_ref())
 }
 
@@ -512,7 +513,7 @@ fn kept_of(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<(Table
 /// be woken when the partition is where it will be.
 fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskId> {
     let shard = worker.shard();
-    let is_in = |place: Place| place.partition == number && family.contains(&place.table);
+    let is_in = |place: PartitionId| place.partition == number && family.contains(&place.table);
     let mut concerned: Vec<LockTicket> =
         shard.waits.borrow().iter().filter(|(_, wait)| is_in(wait.place)).map(|(ticket, _)| ticket).collect();
     concerned.sort_unstable_by_key(|ticket| ticket.0);
@@ -522,16 +523,16 @@ fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskI
         let Some(wait) = waits.get(ticket) else { continue };
         let (owner, held, task) = (wait.owner, wait.held, wait.task);
         match wait.state {
-            WaitState::Queued => {
-                waits.settle(ticket, WaitState::Moved);
+            LockWaitState::Queued => {
+                waits.settle(ticket, LockWaitState::Moved);
                 drop(waits);
                 // What is not held is not noted any more; it will be, where the data is then.
                 shard.forget_access(owner, held);
                 woken.push(task);
             }
             // It holds the lock, but the rows may be elsewhere when it goes on. Its task has been woken.
-            WaitState::Granted => waits.settle(ticket, WaitState::Moved),
-            WaitState::Moved | WaitState::Refused(_) => {}
+            LockWaitState::Granted => waits.settle(ticket, LockWaitState::Moved),
+            LockWaitState::Moved | LockWaitState::Refused(_) => {}
         }
     }
     woken
@@ -539,10 +540,10 @@ fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskI
 
 /// Builds the lock tables of some partitions anew from what transactions hold.
 fn relock(worker: &EngineWorker, tables: &mut crate::partition::Tables, family: &[TableId], numbers: &[u32]) {
-    let is_in = |place: Place| numbers.contains(&place.partition) && family.contains(&place.table);
+    let is_in = |place: PartitionId| numbers.contains(&place.partition) && family.contains(&place.table);
     for table in family {
         for number in numbers {
-            tables.partition_mut(Place { table: *table, partition: *number }).locks = LockTable::new();
+            tables.partition_mut(PartitionId { table: *table, partition: *number }).locks = LockTable::new();
         }
     }
     worker.shard().each_branch(|owner, branch: &BranchRef| {

@@ -2,7 +2,7 @@
 //!
 //! A local action is made in its first poll, as a direct call. Or, when the transaction has touched nothing yet, others
 //! are ready to run, and the key was not looked up on the way here already, its look-up is put off to be made together with
-//! theirs ([`crate::lookups`]), and the action is made in its second poll. Only what has to wait for a lock, or has followers elsewhere, goes through a boxed future.
+//! theirs ([`crate::lookups`]), and the action is made in its second poll. Only what has to wait for a lock, or has dependents elsewhere, goes through a boxed future.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use atrapos_storage::Position;
 use crate::abort::Abort;
 use crate::action::{Action, Operation};
 use crate::lookups::LookupTicket;
-use crate::partition::Place;
+use crate::partition::PartitionId;
 use crate::trace::Stage;
 use crate::tx::{HalfWay, Returned, Tx};
 
@@ -29,7 +29,7 @@ pub struct Run<'t, 'w, O: Operation> {
 
 enum Step<'t, O: Operation> {
     Start,
-    LookingUp(Place, LookupTicket),
+    LookingUp(PartitionId, LookupTicket),
     Sent(Call<Returned<O>>, HalfWay<'t>),
     Waiting(Pin<Box<dyn Future<Output = Result<O::Output, Abort>> + 't>>),
     Following(Option<O::Output>, Pin<Box<dyn Future<Output = Result<(), Abort>> + 't>>),
@@ -63,7 +63,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
             return self.send(owner);
         }
         if core.home.borrow().is_untouched() && shard.lookups.pays(worker) {
-            let ticket = shard.lookups.put_off(worker, place, action.key());
+            let ticket = shard.lookups.defer(worker, place, action.key());
             self.step = Step::LookingUp(place, ticket);
             core.suspending();
             return Poll::Pending;
@@ -81,7 +81,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
 
     /// The second poll of an action whose look-up was put off.
     #[inline(always)]
-    fn looked_up(&mut self, place: Place, ticket: LookupTicket) -> Poll<Result<O::Output, Abort>> {
+    fn looked_up(&mut self, place: PartitionId, ticket: LookupTicket) -> Poll<Result<O::Output, Abort>> {
         let worker = self.tx.worker();
         let shard = worker.shard();
         let position = shard.lookups.take(worker, ticket);
@@ -102,7 +102,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     }
 
     #[inline(always)]
-    fn attempt(&mut self, place: Place, position: Option<Position>) -> Poll<Result<O::Output, Abort>> {
+    fn attempt(&mut self, place: PartitionId, position: Option<Position>) -> Poll<Result<O::Output, Abort>> {
         match self.tx.attempt_here(place, &mut self.action, position) {
             Some(Ok(result)) => self.follow(result),
             Some(Err(abort)) => Poll::Ready(Err(abort)),

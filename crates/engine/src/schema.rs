@@ -602,7 +602,7 @@ pub(crate) struct TableMeta {
     pub(crate) parents: Vec<ParentMeta>,
     pub(crate) children: Vec<ChildMeta>,
     /// Whether a write to the table has to look beyond its own row.
-    pub(crate) has_followers: bool,
+    pub(crate) has_dependents: bool,
 }
 
 /// The checked schema of an open database: immutable, shared by all workers.
@@ -648,7 +648,7 @@ impl Catalog {
                 indexes: Vec::new(),
                 parents: Vec::new(),
                 children: Vec::new(),
-                has_followers: false,
+                has_dependents: false,
             });
         }
         for index in schema.indexes {
@@ -673,7 +673,7 @@ impl Catalog {
                 extract: Extractor::known(index.extract),
                 key_bytes,
             });
-            catalog.tables[table.at()].has_followers = true;
+            catalog.tables[table.at()].has_dependents = true;
             catalog.definitions.trees.push(TreeDef::Index(IndexDef { of: table.0, ..index.definition }));
             catalog.tables.push(TableMeta {
                 name: index.name,
@@ -684,7 +684,7 @@ impl Catalog {
                 indexes: Vec::new(),
                 parents: Vec::new(),
                 children: Vec::new(),
-                has_followers: false,
+                has_dependents: false,
             });
         }
         for key in schema.foreign_keys {
@@ -782,7 +782,7 @@ impl Catalog {
                 indexes: Vec::new(),
                 parents: Vec::new(),
                 children: Vec::new(),
-                has_followers: false,
+                has_dependents: false,
             });
         }
         catalog.link_stored(definitions);
@@ -800,7 +800,7 @@ impl Catalog {
                     extract: Extractor::default(),
                     key_bytes: OnceLock::new(),
                 });
-                table.has_followers = true;
+                table.has_dependents = true;
             }
         }
         for key in &definitions.foreign_keys {
@@ -816,9 +816,9 @@ impl Catalog {
     /// An enforced foreign key, as seen from both its tables.
     fn link(&mut self, child: TableId, parent: TableId, through: Option<TableId>, extract: Extractor) {
         self.tables[child.at()].parents.push(ParentMeta { parent, extract });
-        self.tables[child.at()].has_followers = true;
+        self.tables[child.at()].has_dependents = true;
         self.tables[parent.at()].children.push(ChildMeta { through: through.unwrap_or(child) });
-        self.tables[parent.at()].has_followers = true;
+        self.tables[parent.at()].has_dependents = true;
     }
 
     pub(crate) fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {

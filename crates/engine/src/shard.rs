@@ -14,24 +14,24 @@ use std::sync::Arc;
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Shard as RuntimeShard, Ticks, Worker, WorkerId};
 use atrapos_storage::Memory;
-use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTicket};
+use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId};
 use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
 use crate::age::{Age, AgeClock};
-use crate::branch::{Branch, Held};
+use crate::branch::{Access, Branch};
 use crate::deadlock::{self, home_of};
 use crate::load::LoadJournal;
+use crate::lock_waits::{LockWaitState, LockWaits};
 use crate::lookups::Lookups;
 use crate::monitor::Monitor;
-use crate::partition::{Place, Tables};
+use crate::partition::{PartitionId, Tables};
 use crate::planted::{self, Bug, planted};
 use crate::schema::{Catalog, TableId};
 use crate::snapshot::Snapshots;
 use crate::stats::EngineStats;
-use crate::tx::{BranchRef, Ending, TxCore};
-use crate::waits::{WaitState, Waits};
-use crate::wal::Hardening;
+use crate::tx::{BranchRef, Ending, TxnState};
+use crate::wal::CommitWaiters;
 
 /// A worker of the engine.
 pub(crate) type EngineWorker = Worker<Shard>;
@@ -43,13 +43,13 @@ pub(crate) struct Shard {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) tables: RefCell<Tables>,
     /// Recycled transaction states.
-    cores: RefCell<Vec<Rc<TxCore>>>,
+    cores: RefCell<Vec<Rc<TxnState>>>,
     /// Transactions with their home here that others know of: they were suspended at least once.
-    pub(crate) active: RefCell<FastMap<LockOwner, Rc<TxCore>>>,
+    pub(crate) active: RefCell<FastMap<TxnId, Rc<TxnState>>>,
     /// Branches of transactions with their home elsewhere.
-    pub(crate) visitors: RefCell<FastMap<LockOwner, Rc<RefCell<Branch>>>>,
+    pub(crate) participants: RefCell<FastMap<TxnId, Rc<RefCell<Branch>>>>,
     branches: RefCell<Vec<Rc<RefCell<Branch>>>>,
-    pub(crate) waits: RefCell<Waits>,
+    pub(crate) waits: RefCell<LockWaits>,
     granted: RefCell<Vec<LockTicket>>,
     /// Age of the transaction that aborted last: for whoever runs it again at once.
     pub(crate) aborted_age: Cell<Age>,
@@ -69,7 +69,7 @@ pub(crate) struct Shard {
     /// What a checkpoint is written of, where there is no WAL.
     pub(crate) snapshots: Snapshots,
     /// What makes commits durable; none where changes leave no redo.
-    pub(crate) hardening: Option<Hardening>,
+    pub(crate) commit_waiters: Option<CommitWaiters>,
     pub(crate) monitor: Monitor,
 }
 
@@ -92,7 +92,7 @@ impl Shard {
         memory: Arc<dyn Memory>,
         stats: Arc<EngineStats>,
         options: ShardOptions,
-        hardening: Option<Hardening>,
+        commit_waiters: Option<CommitWaiters>,
         monitor: Monitor,
     ) -> Shard {
         Shard {
@@ -100,7 +100,7 @@ impl Shard {
             tables: RefCell::new(tables),
             cores: RefCell::default(),
             active: RefCell::default(),
-            visitors: RefCell::default(),
+            participants: RefCell::default(),
             branches: RefCell::default(),
             waits: RefCell::default(),
             granted: RefCell::default(),
@@ -116,20 +116,20 @@ impl Shard {
             stats,
             options,
             snapshots: Snapshots::default(),
-            hardening,
+            commit_waiters,
             monitor,
         }
     }
 
     #[inline(always)]
-    pub(crate) fn take_core(&self) -> Rc<TxCore> {
+    pub(crate) fn take_core(&self) -> Rc<TxnState> {
         let recycled = self.cores.borrow_mut().pop();
-        recycled.unwrap_or_else(|| Rc::new(TxCore::bounded(self.options.transaction_redo_bytes)))
+        recycled.unwrap_or_else(|| Rc::new(TxnState::bounded(self.options.transaction_redo_bytes)))
     }
 
     /// Takes back the state of a transaction that has ended. Nobody else may have it.
     #[inline(always)]
-    pub(crate) fn put_core(&self, core: Rc<TxCore>) {
+    pub(crate) fn put_core(&self, core: Rc<TxnState>) {
         let mut cores = self.cores.borrow_mut();
         if cores.len() < POOL {
             cores.push(core);
@@ -137,9 +137,9 @@ impl Shard {
     }
 
     /// The branch that a transaction of another worker has here, made when it is the first action.
-    fn visitor(&self, owner: LockOwner) -> Rc<RefCell<Branch>> {
-        let mut visitors = self.visitors.borrow_mut();
-        let branch = visitors.entry(owner).or_insert_with(|| {
+    fn participant_branch(&self, owner: TxnId) -> Rc<RefCell<Branch>> {
+        let mut participants = self.participants.borrow_mut();
+        let branch = participants.entry(owner).or_insert_with(|| {
             let recycled = self.branches.borrow_mut().pop();
             let branch = recycled.unwrap_or_else(|| {
                 Rc::new(RefCell::new(Branch::bounded(self.options.transaction_redo_bytes)))
@@ -156,7 +156,7 @@ impl Shard {
     }
 
     /// The branch that a transaction has here, whether or not this is its home; made when it is the first action.
-    pub(crate) fn branch_of(&self, worker: &EngineWorker, owner: LockOwner) -> BranchRef {
+    pub(crate) fn branch_of(&self, worker: &EngineWorker, owner: TxnId) -> BranchRef {
         if home_of(owner) == worker.id()
             && let Some(core) = self.active.borrow().get(&owner)
         {
@@ -164,23 +164,23 @@ impl Shard {
             core.home.borrow_mut().entered = true;
             return BranchRef::Home(Rc::clone(core));
         }
-        BranchRef::Visiting(self.visitor(owner))
+        BranchRef::Visiting(self.participant_branch(owner))
     }
 
     /// The branch that a transaction has here, if it has one.
-    pub(crate) fn find_branch(&self, owner: LockOwner) -> Option<BranchRef> {
+    pub(crate) fn find_branch(&self, owner: TxnId) -> Option<BranchRef> {
         if let Some(core) = self.active.borrow().get(&owner) {
             return Some(BranchRef::Home(Rc::clone(core)));
         }
-        self.visitors.borrow().get(&owner).map(|branch| BranchRef::Visiting(Rc::clone(branch)))
+        self.participants.borrow().get(&owner).map(|branch| BranchRef::Visiting(Rc::clone(branch)))
     }
 
     /// Every branch on this worker that others may know of.
-    pub(crate) fn each_branch(&self, mut each: impl FnMut(LockOwner, &BranchRef)) {
+    pub(crate) fn each_branch(&self, mut each: impl FnMut(TxnId, &BranchRef)) {
         for (owner, core) in self.active.borrow().iter() {
             each(*owner, &BranchRef::Home(Rc::clone(core)));
         }
-        for (owner, branch) in self.visitors.borrow().iter() {
+        for (owner, branch) in self.participants.borrow().iter() {
             each(*owner, &BranchRef::Visiting(Rc::clone(branch)));
         }
     }
@@ -189,17 +189,17 @@ impl Shard {
     pub(crate) fn is_read_unlocked(&self, table: TableId) -> bool {
         let mut is_read = false;
         self.each_branch(|_, branch| {
-            let is_of_it = |held: &Held| held.unlocked && held.place.table == table;
+            let is_of_it = |held: &Access| held.unlocked && held.place.table == table;
             is_read = is_read || branch.borrow().held.iter().any(is_of_it);
         });
         is_read
     }
 
     /// A number for a transaction with its home here, unique in the database and growing with time on each worker.
-    pub(crate) fn new_owner(&self, home: WorkerId) -> LockOwner {
+    pub(crate) fn new_owner(&self, home: WorkerId) -> TxnId {
         let next = self.next_owner.get();
         self.next_owner.set(next + 1);
-        LockOwner(next << 16 | u64::from(home.0))
+        TxnId::new(next, home.0)
     }
 
     pub(crate) fn new_ticket(&self) -> LockTicket {
@@ -213,7 +213,7 @@ impl Shard {
         &self,
         worker: &EngineWorker,
         branch: &mut Branch,
-        owner: LockOwner,
+        owner: TxnId,
         Ending { commit, epoch }: Ending,
     ) {
         if commit && self.snapshots.is_held() {
@@ -230,11 +230,11 @@ impl Shard {
     }
 
     /// Ends the branch of a transaction of another worker.
-    pub(crate) fn finish_visitor(&self, worker: &EngineWorker, owner: LockOwner, commit: bool, epoch: Epoch) {
+    pub(crate) fn on_end(&self, worker: &EngineWorker, owner: TxnId, commit: bool, epoch: Epoch) {
         if !commit {
             self.end_waits(worker, owner);
         }
-        let Some(branch) = self.visitors.borrow_mut().remove(&owner) else { return };
+        let Some(branch) = self.participants.borrow_mut().remove(&owner) else { return };
         branch.borrow_mut().closed = true;
         let passed_to = std::mem::take(&mut branch.borrow_mut().passed_to);
         for next in passed_to {
@@ -242,10 +242,10 @@ impl Shard {
                 break;
             }
             self.stats.ends_passed_on.add(1);
-            worker.send(next, move |worker| worker.shard().finish_visitor(worker, owner, commit, epoch));
+            worker.send(next, move |worker| worker.shard().on_end(worker, owner, commit, epoch));
         }
-        if let Some(hardening) = &self.hardening {
-            branch.borrow().note_changes(&mut hardening.recent.borrow_mut(), epoch);
+        if let Some(commit_waiters) = &self.commit_waiters {
+            branch.borrow().note_changes(&mut commit_waiters.undurable.borrow_mut(), epoch);
         }
         self.finish_branch(worker, &mut branch.borrow_mut(), owner, Ending { commit, epoch });
         let mut branches = self.branches.borrow_mut();
@@ -258,8 +258,8 @@ impl Shard {
     pub(crate) fn request_lock(
         &self,
         worker: &EngineWorker,
-        owner: LockOwner,
-        place: Place,
+        owner: TxnId,
+        place: PartitionId,
         mode: LockMode,
         target: &LockTarget,
         ticket: LockTicket,
@@ -280,7 +280,7 @@ impl Shard {
         }
         let mut waits = self.waits.borrow_mut();
         for ticket in granted.drain(..) {
-            waits.settle(ticket, WaitState::Granted);
+            waits.settle(ticket, LockWaitState::Granted);
             let wait = waits.get(ticket).expect("a granted ticket belongs to a wait");
             worker.wake(wait.task);
         }
@@ -288,7 +288,7 @@ impl Shard {
 
     /// Refuses and forgets the lock requests of a transaction that ends, those as well that were granted and have not been
     /// used: their tasks go on with an abort. Nothing is left of one whose future was forgotten and will never see it.
-    pub(crate) fn end_waits(&self, worker: &EngineWorker, owner: LockOwner) {
+    pub(crate) fn end_waits(&self, worker: &EngineWorker, owner: TxnId) {
         let tickets: Vec<LockTicket> = self.waits.borrow().of(owner).map(|(ticket, _)| ticket).collect();
         for ticket in tickets {
             self.refuse_wait(worker, ticket, AbortReason::User);
@@ -297,7 +297,7 @@ impl Shard {
     }
 
     /// The branch of `owner` does not get a lock that it has noted at `place`.
-    pub(crate) fn forget_access(&self, owner: LockOwner, place: usize) {
+    pub(crate) fn forget_access(&self, owner: TxnId, place: usize) {
         // When everything is dropped, a transaction may end before those of its actions that wait where its data has gone to.
         let Some(branch) = self.find_branch(owner) else { return };
         branch.borrow_mut().held.remove(place);
@@ -311,8 +311,8 @@ impl Shard {
         {
             let mut waits = self.waits.borrow_mut();
             let Some(before) = waits.get(ticket).map(|wait| wait.state) else { return };
-            waits.settle(ticket, WaitState::Refused(reason));
-            if let Some(wait) = waits.get(ticket).filter(|_| before == WaitState::Queued) {
+            waits.settle(ticket, LockWaitState::Refused(reason));
+            if let Some(wait) = waits.get(ticket).filter(|_| before == LockWaitState::Queued) {
                 let locks = &mut self.tables.borrow_mut();
                 let locks = &mut locks.partition_mut(wait.place).locks;
                 locks.cancel(wait.owner, &wait.target, ticket, &mut granted);
@@ -330,12 +330,13 @@ impl Shard {
 
 impl RuntimeShard for Shard {
     fn background(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
-        let hardened = worker.shard().hardening.as_ref().is_some_and(|hardening| hardening.step(worker));
+        let hardened =
+            worker.shard().commit_waiters.as_ref().is_some_and(|commit_waiters| commit_waiters.step(worker));
         deadlock::check_waits(worker, now) | hardened
     }
 
     fn has_arrivals(worker: &Rc<EngineWorker>) -> bool {
-        worker.shard().hardening.as_ref().is_some_and(Hardening::has_news)
+        worker.shard().commit_waiters.as_ref().is_some_and(CommitWaiters::has_news)
     }
 
     fn next_deadline(worker: &Rc<EngineWorker>) -> Option<Ticks> {

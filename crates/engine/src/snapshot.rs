@@ -33,7 +33,7 @@ use atrapos_storage::KeyBuf;
 use crate::abort::Abort;
 use crate::branch::UndoLog;
 use crate::jobs::on_all_workers;
-use crate::partition::Place;
+use crate::partition::PartitionId;
 use crate::schema::TableId;
 use crate::shard::Shard;
 use crate::wal::Wal;
@@ -180,7 +180,7 @@ impl Snapshot {
     }
 
     /// The first key of a range that has changed.
-    pub(crate) fn first(&self, place: Place, from: &KeyBuf, until: Option<&KeyBuf>) -> Option<&KeyBuf> {
+    pub(crate) fn first(&self, place: PartitionId, from: &KeyBuf, until: Option<&KeyBuf>) -> Option<&KeyBuf> {
         let until = until.map_or(Bound::Unbounded, Bound::Excluded);
         let kept = &self.tables[place.table.at()].kept;
         // A range that is empty the wrong way round would panic; a walk never asks for one.
@@ -188,12 +188,12 @@ impl Snapshot {
     }
 
     /// Takes out what a key was, if it has changed: it is about to be written.
-    pub(crate) fn take(&mut self, place: Place, key: &KeyBuf) -> Option<Before> {
+    pub(crate) fn take(&mut self, place: PartitionId, key: &KeyBuf) -> Option<Before> {
         self.tables[place.table.at()].kept.remove(key)
     }
 
     /// All keys of a range have been written.
-    pub(crate) fn add_written(&mut self, place: Place, from: &KeyBuf, until: Option<&KeyBuf>) {
+    pub(crate) fn add_written(&mut self, place: PartitionId, from: &KeyBuf, until: Option<&KeyBuf>) {
         self.tables[place.table.at()].add_written(from, until);
     }
 }

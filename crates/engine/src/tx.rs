@@ -7,9 +7,9 @@
 //! - **execute**: [`Tx::run`]. An action on the home's own data is a direct call ([`attempt`]): no message, no lock, no
 //!   atomic, no allocation. Any other action is sent to its owner ([`on_action`]) and the transaction suspends.
 //! - **lock**: a transaction that has not suspended only checks that nothing is in its way. When it suspends for the first
-//!   time its footprint is entered in the lock tables ([`TxCore::enter_locks`]). Actions from another worker lock at once.
+//!   time its footprint is entered in the lock tables ([`TxnState::enter_locks`]). Actions from another worker lock at once.
 //! - **log**: the redo record of the transaction is made when it commits (there is none without a WAL).
-//! - **release**: [`Scope::finish`] drops the undo, or applies it, and releases the locks, here and at the participants.
+//! - **release**: [`TxnGuard::finish`] drops the undo, or applies it, and releases the locks, here and at the participants.
 //!
 //! # Why this is serializable
 //!
@@ -31,32 +31,32 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use atrapos_runtime::{Call, Lost, WorkerId};
-use atrapos_storage::lock::{LockOwner, LockTarget};
+use atrapos_storage::lock::{LockTarget, TxnId};
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 
 use crate::abort::Abort;
 use crate::action::{
-    Action, CollectKeys, Collected, Delete, Fold, Folded, Follower, Get, Operation, Read, Update,
+    Action, CollectKeys, Collected, Delete, DependentAction, Fold, Folded, Get, Operation, Read, Update,
 };
-use crate::lookups::Routed;
-use crate::partition::Place;
+use crate::lookups::RouteHint;
+use crate::partition::PartitionId;
 use crate::planted::{Bug, planted};
 use crate::range::KeyRange;
-use crate::recording::Access;
+use crate::recording::RecordedAccess;
 use crate::routing::head_of;
 use crate::run::Run;
 use crate::schema::{Index, IndexRef, Table, TableId, TableRef, decode_key};
 use crate::shard::EngineWorker;
 use crate::trace::Stage;
 
-pub(crate) use core::{Ending, HalfWay, Scope, TxCore};
+pub(crate) use core::{Ending, HalfWay, TxnGuard, TxnState};
 pub(crate) use owner::{BranchRef, Returned};
-use owner::{Effects, Ran, attempt, on_action, on_actions, queue_and_run};
+use owner::{Reported, RunOutcome, attempt, on_action, on_actions, queue_and_run};
 
 /// An action of a phase, with where its data was when the phase began.
 struct Planned<O: Operation> {
     owner: WorkerId,
-    place: Place,
+    place: PartitionId,
     /// Its place among the results.
     at: usize,
     action: Action<O>,
@@ -72,8 +72,8 @@ type Rank = (WorkerId, TableId, KeyBuf);
 /// transaction aborts and nothing of it remains.
 pub struct Tx<'w> {
     worker: &'w Rc<EngineWorker>,
-    core: &'w Rc<TxCore>,
-    routed: Option<&'w Routed<'w>>,
+    core: &'w Rc<TxnState>,
+    routed: Option<&'w RouteHint<'w>>,
 }
 
 impl std::fmt::Debug for Tx<'_> {
@@ -86,15 +86,15 @@ impl<'w> Tx<'w> {
     #[inline]
     pub(crate) fn new(
         worker: &'w Rc<EngineWorker>,
-        core: &'w Rc<TxCore>,
-        routed: Option<&'w Routed<'w>>,
+        core: &'w Rc<TxnState>,
+        routed: Option<&'w RouteHint<'w>>,
     ) -> Tx<'w> {
         Tx { worker, core, routed }
     }
 
     /// Where `key` is, if it is the one that was looked up on the way here.
     #[inline(always)]
-    pub(crate) fn routed_to(&self, table: TableId, key: &KeyBuf) -> Option<(Place, Position)> {
+    pub(crate) fn routed_to(&self, table: TableId, key: &KeyBuf) -> Option<(PartitionId, Position)> {
         match self.routed {
             Some(routed)
                 if routed.place.table == table
@@ -128,7 +128,7 @@ impl<'w> Tx<'w> {
     }
 
     #[inline]
-    pub(crate) fn core(&self) -> &'w Rc<TxCore> {
+    pub(crate) fn core(&self) -> &'w Rc<TxnState> {
         self.core
     }
 
@@ -163,7 +163,7 @@ impl<'w> Tx<'w> {
         }
     }
 
-    fn prepare_remote(&self, to: WorkerId, actions: u64) -> LockOwner {
+    fn prepare_remote(&self, to: WorkerId, actions: u64) -> TxnId {
         let owner = self.core.ensure_known(self.worker);
         self.core.add_participant(to);
         self.worker.shard().stats.remote_actions.add(actions);
@@ -186,7 +186,7 @@ impl<'w> Tx<'w> {
         result
     }
 
-    async fn receive<T: Send + 'static>(&self, call: Call<(Result<T, Abort>, Effects)>) -> Result<T, Abort> {
+    async fn receive<T: Send + 'static>(&self, call: Call<(Result<T, Abort>, Reported)>) -> Result<T, Abort> {
         let returned = self.suspend(call).await;
         self.received(returned)
     }
@@ -194,11 +194,11 @@ impl<'w> Tx<'w> {
     /// Takes in what an action brought back from its owner.
     pub(crate) fn received<T>(
         &self,
-        returned: Result<(Result<T, Abort>, Effects), Lost>,
+        returned: Result<(Result<T, Abort>, Reported), Lost>,
     ) -> Result<T, Abort> {
         let result = match returned {
             Ok((result, effects)) => {
-                self.core.followers.borrow_mut().extend(effects.followers);
+                self.core.dependents.borrow_mut().extend(effects.dependents);
                 let mut logged = Ok(());
                 if !effects.redo.is_empty() && !planted(Bug::RedoElsewhereLost) {
                     logged = self.core.home.borrow_mut().redo.take_in(&effects.redo);
@@ -225,18 +225,19 @@ impl<'w> Tx<'w> {
             if holder != self.worker.id() {
                 return self.receive(self.send(holder, action)).await;
             }
-            let run = queue_and_run(self.worker, owner, &self.core.home, place, action, &self.core.followers);
+            let run =
+                queue_and_run(self.worker, owner, &self.core.home, place, action, &self.core.dependents);
             match self.suspend(run).await {
-                Ran::Done(done) => return done.inspect_err(|abort| self.core.doom(abort)),
-                Ran::Moved(back) => action = back,
+                RunOutcome::Done(done) => return done.inspect_err(|abort| self.core.doom(abort)),
+                RunOutcome::Moved(back) => action = back,
             }
         }
     }
 
-    /// Runs the followers that can run here and now. Returns whether others are left, for [`follow_rest`](Tx::follow_rest).
+    /// Runs the dependents that can run here and now. Returns whether others are left, for [`follow_rest`](Tx::follow_rest).
     #[inline(always)]
     pub(crate) fn follow_now(&self) -> Result<bool, Abort> {
-        if self.core.followers.borrow().is_empty() {
+        if self.core.dependents.borrow().is_empty() {
             return Ok(false);
         }
         self.follow_local()
@@ -246,24 +247,24 @@ impl<'w> Tx<'w> {
     /// entries are.
     #[inline(never)]
     fn follow_local(&self) -> Result<bool, Abort> {
-        Ok(self.follow_local_among(Follower::is_change)? || self.follow_local_among(|_| true)?)
+        Ok(self.follow_local_among(DependentAction::is_change)? || self.follow_local_among(|_| true)?)
     }
 
-    /// Runs those of the followers that are `wanted` and can run here and now. Returns whether wanted ones are left.
-    fn follow_local_among(&self, wanted: impl Fn(&Follower) -> bool) -> Result<bool, Abort> {
+    /// Runs those of the dependents that are `wanted` and can run here and now. Returns whether wanted ones are left.
+    fn follow_local_among(&self, wanted: impl Fn(&DependentAction) -> bool) -> Result<bool, Abort> {
         let shard = self.worker.shard();
         let (mut left, mut is_left) = (0, false);
         loop {
-            let follower = {
-                let mut followers = self.core.followers.borrow_mut();
-                let Some(next) = followers.get(left) else { return Ok(is_left) };
+            let dependent = {
+                let mut dependents = self.core.dependents.borrow_mut();
+                let Some(next) = dependents.get(left) else { return Ok(is_left) };
                 if !wanted(next) {
                     left += 1;
                     continue;
                 }
-                followers.remove(left)
+                dependents.remove(left)
             };
-            let action = follower.into_action(shard.catalog.tag);
+            let action = dependent.into_action(shard.catalog.tag);
             let (place, owner) = action.locate(&shard.tables.borrow());
             let mut action = Some(action);
             if owner == self.worker.id()
@@ -272,28 +273,28 @@ impl<'w> Tx<'w> {
                 done?;
             } else {
                 let kept = action.expect("an action that was not run is still there");
-                self.core.followers.borrow_mut().insert(left, Follower::from_action(kept));
+                self.core.dependents.borrow_mut().insert(left, DependentAction::from_action(kept));
                 (left, is_left) = (left + 1, true);
             }
         }
     }
 
-    /// Runs the followers that must wait, or that belong to other workers, and what follows from them: all changes of entries
+    /// Runs the dependents that must wait, or that belong to other workers, and what follows from them: all changes of entries
     /// before the first check.
     #[cold]
     pub(crate) async fn follow_rest(&self) -> Result<(), Abort> {
         let tag = self.worker.shard().catalog.tag;
         loop {
-            let mut followers = self.core.followers.take();
-            if followers.is_empty() {
+            let mut dependents = self.core.dependents.take();
+            if dependents.is_empty() {
                 return Ok(());
             }
-            if followers.iter().any(Follower::is_change) && !planted(Bug::ChecksAmongChanges) {
-                let (changes, checks) = followers.into_iter().partition(Follower::is_change);
-                self.core.followers.replace(checks);
-                followers = changes;
+            if dependents.iter().any(DependentAction::is_change) && !planted(Bug::ChecksAmongChanges) {
+                let (changes, checks) = dependents.into_iter().partition(DependentAction::is_change);
+                self.core.dependents.replace(checks);
+                dependents = changes;
             }
-            let actions = followers.into_iter().map(|follower| follower.into_action(tag));
+            let actions = dependents.into_iter().map(|dependent| dependent.into_action(tag));
             self.join_all_bare(actions).await?;
         }
     }
@@ -303,7 +304,7 @@ impl<'w> Tx<'w> {
     #[inline(always)]
     pub(crate) fn attempt_here<O: Operation>(
         &self,
-        place: Place,
+        place: PartitionId,
         action: &mut Option<Action<O>>,
         position: Option<Position>,
     ) -> Option<Result<O::Output, Abort>> {
@@ -318,14 +319,15 @@ impl<'w> Tx<'w> {
     #[inline(always)]
     fn attempt_at<O: Operation>(
         &self,
-        place: Place,
+        place: PartitionId,
         action: &mut Option<Action<O>>,
         position: Option<Position>,
     ) -> Option<Result<O::Output, Abort>> {
         let shard = self.worker.shard();
         let mut home = self.core.home.borrow_mut();
-        let mut followers = self.core.followers.borrow_mut();
-        let attempted = attempt(shard, self.core.owner(), &mut home, place, action, position, &mut followers);
+        let mut dependents = self.core.dependents.borrow_mut();
+        let attempted =
+            attempt(shard, self.core.owner(), &mut home, place, action, position, &mut dependents);
         if let Some(Err(abort)) = &attempted {
             self.core.doom(abort);
         }
@@ -337,7 +339,7 @@ impl<'w> Tx<'w> {
     #[inline(never)]
     fn attempt_noted<O: Operation>(
         &self,
-        place: Place,
+        place: PartitionId,
         action: &mut Option<Action<O>>,
         position: Option<Position>,
     ) -> Option<Result<O::Output, Abort>> {
@@ -347,7 +349,7 @@ impl<'w> Tx<'w> {
             return self.attempt_at(place, action, position);
         };
         let tables = &self.worker.shard().tables;
-        let access = Access::begin(&tables.borrow(), place, &asked.target, asked.operation.nature());
+        let access = RecordedAccess::begin(&tables.borrow(), place, &asked.target, asked.operation.kind());
         let attempted = self.attempt_at(place, action, position);
         let home = self.core.home.borrow();
         let done = attempted.as_ref().and(home.held.last());
@@ -430,7 +432,7 @@ impl<'w> Tx<'w> {
         Ok(results.into_iter().map(|result| result.expect("every action returned")).collect())
     }
 
-    /// Runs an action of a phase where its data is; its followers are left for later.
+    /// Runs an action of a phase where its data is; its dependents are left for later.
     async fn perform<O: Operation>(
         &self,
         action: Action<O>,

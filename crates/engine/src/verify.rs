@@ -13,7 +13,7 @@ use atrapos_storage::{DisplayKey, KeyBuf};
 
 use crate::abort::Abort;
 use crate::database::Database;
-use crate::partition::{Place, Tables};
+use crate::partition::{PartitionId, Tables};
 use crate::schema::{TableId, TreeKind};
 use crate::shard::EngineWorker;
 
@@ -114,7 +114,7 @@ impl Database {
             let places = self.on_worker(worker, |worker| {
                 let catalog = &worker.shard().catalog;
                 let tables = worker.shard().tables.borrow();
-                let follows = |place: &Place| catalog.tables[place.table.at()].has_followers;
+                let follows = |place: &PartitionId| catalog.tables[place.table.at()].has_dependents;
                 tables.owned().map(|(place, _)| place).filter(follows).collect::<Vec<_>>()
             })?;
             for place in places {
@@ -140,7 +140,7 @@ impl Database {
     fn verify_followers(
         &self,
         worker: WorkerId,
-        place: Place,
+        place: PartitionId,
         entries_wanted: &mut [u64],
         sum: &mut Verification,
     ) -> Result<(), VerifyError> {
@@ -204,7 +204,7 @@ struct Slice {
 
 /// Looks at some rows of a partition, from `from` on: checks what must follow from them as far as it is on this worker,
 /// and returns what others have to check.
-fn verify_slice(worker: &Rc<EngineWorker>, place: Place, from: &KeyBuf) -> Result<Slice, VerifyError> {
+fn verify_slice(worker: &Rc<EngineWorker>, place: PartitionId, from: &KeyBuf) -> Result<Slice, VerifyError> {
     let shard = worker.shard();
     let meta = &shard.catalog.tables[place.table.at()];
     let tables = shard.tables.borrow();

@@ -36,10 +36,10 @@
 //!    commits that wrote, and the error names file and cause.
 
 mod buffer;
+mod commit_waiters;
 pub(crate) mod flusher;
-mod harden;
-mod recent;
 mod redo;
+mod undurable_writes;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -48,9 +48,9 @@ use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Parker, WorkerId};
 
 pub(crate) use buffer::{Appended, CommitBuffer, Full};
-pub(crate) use harden::Hardening;
-pub(crate) use recent::Recent;
+pub(crate) use commit_waiters::CommitWaiters;
 pub(crate) use redo::{Redo, TRANSACTION_REDO_BYTES, TRANSACTION_REDO_BYTES_MAX};
+pub(crate) use undurable_writes::UndurableWrites;
 
 use crate::abort::{Abort, AbortReason};
 use crate::planted::{Bug, planted};

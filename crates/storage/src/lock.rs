@@ -30,9 +30,26 @@ use rustc_hash::{FxBuildHasher, FxHasher};
 
 use crate::key::KeyBuf;
 
-/// Who holds or wants a lock: the number of a transaction, unique among those alive.
+/// Who holds or wants a lock: the number of a transaction, unique among those alive. Its low sixteen bits are the number of
+/// the transaction's home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LockOwner(pub u64);
+pub struct TxnId(pub u64);
+
+impl TxnId {
+    /// The transaction number `sequence` of those with this home.
+    #[inline]
+    #[must_use]
+    pub fn new(sequence: u64, home: u16) -> TxnId {
+        TxnId(sequence << 16 | u64::from(home))
+    }
+
+    /// The number of the transaction's home.
+    #[inline]
+    #[must_use]
+    pub fn home(self) -> u16 {
+        self.0 as u16
+    }
+}
 
 /// What the caller gets back when a queued request is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,7 +100,7 @@ pub enum LockOutcome {
 
 #[derive(Debug)]
 struct Waiter {
-    owner: LockOwner,
+    owner: TxnId,
     mode: LockMode,
     ticket: LockTicket,
     /// Place in the order of those who wait, over the whole partition: that of arrival, but where order yields to locks.
@@ -101,12 +118,12 @@ struct Asked {
 /// Holders kept inline; more spill to the heap (many readers of one hot key).
 #[derive(Debug, Default)]
 struct Holders {
-    inline: ArrayVec<(LockOwner, LockMode), 2>,
-    spilled: Vec<(LockOwner, LockMode)>,
+    inline: ArrayVec<(TxnId, LockMode), 2>,
+    spilled: Vec<(TxnId, LockMode)>,
 }
 
 impl Holders {
-    fn iter(&self) -> impl Iterator<Item = (LockOwner, LockMode)> + '_ {
+    fn iter(&self) -> impl Iterator<Item = (TxnId, LockMode)> + '_ {
         self.inline.iter().chain(self.spilled.iter()).copied()
     }
 
@@ -114,12 +131,12 @@ impl Holders {
         self.inline.is_empty() && self.spilled.is_empty()
     }
 
-    fn mode_of(&self, owner: LockOwner) -> Option<LockMode> {
+    fn mode_of(&self, owner: TxnId) -> Option<LockMode> {
         self.iter().find(|(holder, _)| *holder == owner).map(|(_, mode)| mode)
     }
 
     /// Enters `owner`, or raises the mode it has. Returns whether it was not a holder before.
-    fn enter(&mut self, owner: LockOwner, mode: LockMode) -> bool {
+    fn enter(&mut self, owner: TxnId, mode: LockMode) -> bool {
         if let Some(held) = self.inline.iter_mut().chain(self.spilled.iter_mut()).find(|held| held.0 == owner)
         {
             if mode == LockMode::Exclusive {
@@ -133,7 +150,7 @@ impl Holders {
         true
     }
 
-    fn remove(&mut self, owner: LockOwner) -> bool {
+    fn remove(&mut self, owner: TxnId) -> bool {
         if let Some(at) = self.inline.iter().position(|(holder, _)| *holder == owner) {
             self.inline.swap_remove(at);
             if let Some(moved) = self.spilled.pop() {
@@ -149,13 +166,12 @@ impl Holders {
     }
 
     /// The others who keep `owner` from `mode`.
-    fn conflicting(&self, owner: LockOwner, mode: LockMode) -> impl Iterator<Item = LockOwner> + '_ {
-        let conflicts =
-            move |(holder, held): &(LockOwner, LockMode)| *holder != owner && held.conflicts(mode);
+    fn conflicting(&self, owner: TxnId, mode: LockMode) -> impl Iterator<Item = TxnId> + '_ {
+        let conflicts = move |(holder, held): &(TxnId, LockMode)| *holder != owner && held.conflicts(mode);
         self.iter().filter(conflicts).map(|(holder, _)| holder)
     }
 
-    fn conflict(&self, owner: LockOwner, mode: LockMode) -> bool {
+    fn conflict(&self, owner: TxnId, mode: LockMode) -> bool {
         self.conflicting(owner, mode).next().is_some()
     }
 }
@@ -175,7 +191,7 @@ impl KeyLock {
 
 #[derive(Debug)]
 struct RangeHolder {
-    owner: LockOwner,
+    owner: TxnId,
     mode: LockMode,
     lower: KeyBuf,
     upper: Option<KeyBuf>,
@@ -196,7 +212,7 @@ pub struct LockTable {
     /// In the order of their ranks.
     range_waiters: Vec<RangeWaiter>,
     /// The requests of those who wait, each owner's in the order of their ranks.
-    asked: HashMap<LockOwner, Vec<Asked>, FxBuildHasher>,
+    asked: HashMap<TxnId, Vec<Asked>, FxBuildHasher>,
     /// Requests that wait.
     waiting: usize,
     /// The greatest rank that was given.
@@ -224,7 +240,7 @@ impl LockTable {
     /// that never suspends asks only this and enters nothing. It may be told of somebody who waits for itself: that one only
     /// [`request`](LockTable::request) passes.
     #[must_use]
-    pub fn is_in_the_way(&self, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
+    pub fn conflicts(&self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
         match target {
             LockTarget::Key(key) => self.key_blocked(owner, key, mode, u64::MAX),
             LockTarget::Range { lower, upper } => {
@@ -238,7 +254,7 @@ impl LockTable {
     ///
     /// # Panics
     /// In builds with debug assertions, when another owner holds a conflicting lock: the caller broke the rule.
-    pub fn enter(&mut self, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
+    pub fn enter(&mut self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
         match target {
             LockTarget::Key(key) => {
                 let lock = self.keys.entry(key.clone()).or_default();
@@ -265,7 +281,7 @@ impl LockTable {
 
     /// Whether somebody else holds what keeps `owner` from doing `mode` to `target`, whoever waits.
     #[must_use]
-    pub fn is_held_against(&self, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
+    pub fn is_held_against(&self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
         match target {
             LockTarget::Key(key) => {
                 let holders = self.keys.get(key).is_some_and(|lock| lock.holders.conflict(owner, mode));
@@ -285,7 +301,7 @@ impl LockTable {
     /// locks on account of it, the tickets of others that could be granted are reported in `granted`.
     pub fn request(
         &mut self,
-        owner: LockOwner,
+        owner: TxnId,
         target: &LockTarget,
         mode: LockMode,
         ticket: LockTicket,
@@ -314,12 +330,12 @@ impl LockTable {
     #[doc(hidden)]
     pub fn request_in_order(
         &mut self,
-        owner: LockOwner,
+        owner: TxnId,
         target: &LockTarget,
         mode: LockMode,
         ticket: LockTicket,
     ) -> LockOutcome {
-        if !self.is_in_the_way(owner, target, mode) {
+        if !self.conflicts(owner, target, mode) {
             self.enter(owner, target, mode);
             return LockOutcome::Granted;
         }
@@ -342,7 +358,7 @@ impl LockTable {
     }
 
     /// A request waits no more.
-    fn forget_asked(&mut self, owner: LockOwner, rank: u64) {
+    fn forget_asked(&mut self, owner: TxnId, rank: u64) {
         self.waiting -= 1;
         let Some(asked) = self.asked.get_mut(&owner) else { return };
         asked.retain(|asked| asked.rank != rank);
@@ -353,7 +369,7 @@ impl LockTable {
 
     /// Whether `owner` holds `target` in at least `mode`.
     #[must_use]
-    pub fn holds(&self, owner: LockOwner, target: &LockTarget, mode: LockMode) -> bool {
+    pub fn holds(&self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
         match target {
             LockTarget::Key(key) => self
                 .keys
@@ -371,7 +387,7 @@ impl LockTable {
     /// requests that could be granted because of it, in the order in which they were granted.
     pub fn release<'a>(
         &mut self,
-        owner: LockOwner,
+        owner: TxnId,
         targets: impl Iterator<Item = &'a LockTarget> + Clone,
         granted: &mut Vec<LockTicket>,
     ) {
@@ -412,7 +428,7 @@ impl LockTable {
     /// because it is gone are reported in `granted`.
     pub fn cancel(
         &mut self,
-        owner: LockOwner,
+        owner: TxnId,
         target: &LockTarget,
         ticket: LockTicket,
         granted: &mut Vec<LockTicket>,
@@ -447,13 +463,7 @@ impl LockTable {
     /// The owners that the request `ticket` of `owner` waits for: conflicting holders and earlier conflicting
     /// waiters. Empty when no such request waits. These are the edges of the waits-for graph, but for those that follow from
     /// others: a waiter that wants the key for itself waits for everybody ahead of it, so it stands for them.
-    pub fn blockers(
-        &self,
-        owner: LockOwner,
-        target: &LockTarget,
-        ticket: LockTicket,
-        blockers: &mut Vec<LockOwner>,
-    ) {
+    pub fn blockers(&self, owner: TxnId, target: &LockTarget, ticket: LockTicket, blockers: &mut Vec<TxnId>) {
         match target {
             LockTarget::Key(key) => {
                 let Some(lock) = self.keys.get(key) else { return };
@@ -509,7 +519,7 @@ impl LockTable {
     }
 
     /// Owners of ranges around `key`, held or waited for with a place before `rank`.
-    fn ranges_around<'a>(&'a self, key: &'a [u8], rank: u64) -> impl Iterator<Item = LockOwner> + 'a {
+    fn ranges_around<'a>(&'a self, key: &'a [u8], rank: u64) -> impl Iterator<Item = TxnId> + 'a {
         let held = self
             .ranges
             .iter()
@@ -527,9 +537,9 @@ impl LockTable {
     /// Owners that hold a range around `key` exclusively.
     fn exclusive_ranges_around<'a>(
         &'a self,
-        owner: LockOwner,
+        owner: TxnId,
         key: &'a [u8],
-    ) -> impl Iterator<Item = LockOwner> + 'a {
+    ) -> impl Iterator<Item = TxnId> + 'a {
         self.ranges
             .iter()
             .filter(move |held| held.owner != owner && held.mode == LockMode::Exclusive)
@@ -540,10 +550,10 @@ impl LockTable {
     /// Owners that hold a range exclusively that overlaps this one.
     fn exclusive_ranges_across<'a>(
         &'a self,
-        owner: LockOwner,
+        owner: TxnId,
         lower: &'a [u8],
         upper: Option<&'a [u8]>,
-    ) -> impl Iterator<Item = LockOwner> + 'a {
+    ) -> impl Iterator<Item = TxnId> + 'a {
         self.ranges
             .iter()
             .filter(move |held| held.owner != owner && held.mode == LockMode::Exclusive)
@@ -555,11 +565,11 @@ impl LockTable {
     /// Owners that hold, or wait with a place before `rank` for, an exclusive lock on a key in the range.
     fn exclusives_within<'a>(
         &'a self,
-        owner: LockOwner,
+        owner: TxnId,
         lower: &'a [u8],
         upper: Option<&'a [u8]>,
         rank: u64,
-    ) -> impl Iterator<Item = LockOwner> + 'a {
+    ) -> impl Iterator<Item = TxnId> + 'a {
         self.keys
             .iter()
             .filter(move |(key, _)| contains(lower, upper, key))
@@ -573,14 +583,14 @@ impl LockTable {
     }
 
     /// Whether `owner` holds a range around `key`.
-    fn has_range_around(&self, owner: LockOwner, key: &[u8]) -> bool {
+    fn has_range_around(&self, owner: TxnId, key: &[u8]) -> bool {
         let around = |held: &&RangeHolder| contains(&held.lower, held.upper.as_deref(), key);
         self.ranges.iter().filter(around).any(|held| held.owner == owner)
     }
 
     /// Whether the ranges that `owner` holds cover this one: what it wants it has. There may be several, one next to the other:
     /// a range is cut where its partition is.
-    fn has_ranges_over(&self, owner: LockOwner, lower: &[u8], upper: Option<&[u8]>) -> bool {
+    fn has_ranges_over(&self, owner: TxnId, lower: &[u8], upper: Option<&[u8]>) -> bool {
         let mut from = lower;
         loop {
             let mut around = self
@@ -597,7 +607,7 @@ impl LockTable {
     }
 
     /// Whether `owner` may not do `mode` to `key` because of a holder or of a waiter with a place before `rank`.
-    fn key_blocked(&self, owner: LockOwner, key: &[u8], mode: LockMode, rank: u64) -> bool {
+    fn key_blocked(&self, owner: TxnId, key: &[u8], mode: LockMode, rank: u64) -> bool {
         if let Some(lock) = self.keys.get(key) {
             if lock.holders.conflict(owner, mode) {
                 return true;
@@ -628,7 +638,7 @@ impl LockTable {
         }
     }
 
-    fn range_blocked(&self, owner: LockOwner, lower: &[u8], upper: Option<&[u8]>, rank: u64) -> bool {
+    fn range_blocked(&self, owner: TxnId, lower: &[u8], upper: Option<&[u8]>, rank: u64) -> bool {
         if self.has_ranges_over(owner, lower, upper) {
             return false;
         }

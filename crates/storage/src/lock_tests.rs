@@ -14,14 +14,14 @@ fn range(lower: u8, upper: u8) -> LockTarget {
 
 fn release(table: &mut LockTable, owner: u64, targets: &[LockTarget]) -> Vec<u64> {
     let mut granted = Vec::new();
-    table.release(LockOwner(owner), targets.iter(), &mut granted);
+    table.release(TxnId(owner), targets.iter(), &mut granted);
     granted.into_iter().map(|ticket| ticket.0).collect()
 }
 
 /// A request on account of which nobody else is granted anything.
 fn ask(
     table: &mut LockTable,
-    owner: LockOwner,
+    owner: TxnId,
     target: &LockTarget,
     mode: LockMode,
     ticket: LockTicket,
@@ -39,9 +39,9 @@ use LockOutcome::{Granted, Queued};
 fn readers_share_and_a_writer_waits_for_all_of_them() {
     let mut table = LockTable::new();
     for owner in 1..=5 {
-        assert_eq!(ask(&mut table, LockOwner(owner), &key(7), Shared, LockTicket(owner)), Granted);
+        assert_eq!(ask(&mut table, TxnId(owner), &key(7), Shared, LockTicket(owner)), Granted);
     }
-    assert_eq!(ask(&mut table, LockOwner(9), &key(7), Exclusive, LockTicket(9)), Queued);
+    assert_eq!(ask(&mut table, TxnId(9), &key(7), Exclusive, LockTicket(9)), Queued);
     for owner in 1..=4 {
         assert_eq!(release(&mut table, owner, &[key(7)]), Vec::<u64>::new());
     }
@@ -53,10 +53,10 @@ fn readers_share_and_a_writer_waits_for_all_of_them() {
 #[test]
 fn a_reader_does_not_pass_a_waiting_writer() {
     let mut table = LockTable::new();
-    assert_eq!(ask(&mut table, LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(7), Exclusive, LockTicket(2)), Queued);
-    assert_eq!(ask(&mut table, LockOwner(3), &key(7), Shared, LockTicket(3)), Queued);
-    assert!(table.is_in_the_way(LockOwner(4), &key(7), Shared));
+    assert_eq!(ask(&mut table, TxnId(1), &key(7), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(7), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, TxnId(3), &key(7), Shared, LockTicket(3)), Queued);
+    assert!(table.conflicts(TxnId(4), &key(7), Shared));
     assert_eq!(release(&mut table, 1, &[key(7)]), vec![2]);
     assert_eq!(release(&mut table, 2, &[key(7)]), vec![3]);
 }
@@ -64,35 +64,35 @@ fn a_reader_does_not_pass_a_waiting_writer() {
 #[test]
 fn an_upgrade_goes_first_and_waits_only_for_the_other_readers() {
     let mut table = LockTable::new();
-    assert_eq!(ask(&mut table, LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(7), Shared, LockTicket(2)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(3), &key(7), Exclusive, LockTicket(3)), Queued);
-    assert_eq!(ask(&mut table, LockOwner(1), &key(7), Exclusive, LockTicket(4)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &key(7), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(7), Shared, LockTicket(2)), Granted);
+    assert_eq!(ask(&mut table, TxnId(3), &key(7), Exclusive, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &key(7), Exclusive, LockTicket(4)), Queued);
     assert_eq!(release(&mut table, 2, &[key(7)]), vec![4]);
-    assert!(table.holds(LockOwner(1), &key(7), Exclusive));
+    assert!(table.holds(TxnId(1), &key(7), Exclusive));
     // Asking again for what it holds is granted although others wait.
-    assert_eq!(ask(&mut table, LockOwner(1), &key(7), Shared, LockTicket(5)), Granted);
+    assert_eq!(ask(&mut table, TxnId(1), &key(7), Shared, LockTicket(5)), Granted);
     assert_eq!(release(&mut table, 1, &[key(7)]), vec![3]);
 }
 
 #[test]
 fn a_range_keeps_writers_out_of_gaps_too() {
     let mut table = LockTable::new();
-    assert_eq!(ask(&mut table, LockOwner(1), &range(3, 6), Shared, LockTicket(1)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(2), Exclusive, LockTicket(2)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(6), Exclusive, LockTicket(3)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Shared, LockTicket(4)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(3), &key(5), Exclusive, LockTicket(5)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &range(3, 6), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(2), Exclusive, LockTicket(2)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(6), Exclusive, LockTicket(3)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(4), Shared, LockTicket(4)), Granted);
+    assert_eq!(ask(&mut table, TxnId(3), &key(5), Exclusive, LockTicket(5)), Queued);
     assert_eq!(release(&mut table, 1, &[range(3, 6)]), vec![5]);
 }
 
 #[test]
 fn a_waiting_range_is_fair_to_and_against_writers() {
     let mut table = LockTable::new();
-    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Exclusive, LockTicket(1)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &range(3, 6), Shared, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &key(4), Exclusive, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &range(3, 6), Shared, LockTicket(2)), Queued);
     // A later writer inside the waiting range waits behind it.
-    assert_eq!(ask(&mut table, LockOwner(3), &key(5), Exclusive, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, TxnId(3), &key(5), Exclusive, LockTicket(3)), Queued);
     assert_eq!(release(&mut table, 1, &[key(4)]), vec![2]);
     assert_eq!(release(&mut table, 2, &[range(3, 6)]), vec![3]);
 }
@@ -101,53 +101,53 @@ fn a_waiting_range_is_fair_to_and_against_writers() {
 fn who_has_a_range_gets_what_lies_in_it_before_those_who_wait_for_it() {
     let mut table = LockTable::new();
     // Two ranges next to each other, as after a cut of the partition.
-    assert_eq!(ask(&mut table, LockOwner(1), &range(3, 5), Shared, LockTicket(1)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(1), &range(5, 9), Shared, LockTicket(2)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Exclusive, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &range(3, 5), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(1), &range(5, 9), Shared, LockTicket(2)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(4), Exclusive, LockTicket(3)), Queued);
     // Reading again what it has read: waiting behind one who waits for it would be waiting for ever.
     for target in [range(3, 9), range(4, 8), range(3, 5), key(4)] {
-        assert!(!table.is_in_the_way(LockOwner(1), &target, Shared), "{target:?}");
-        assert!(table.is_in_the_way(LockOwner(3), &target, Shared), "{target:?}");
+        assert!(!table.conflicts(TxnId(1), &target, Shared), "{target:?}");
+        assert!(table.conflicts(TxnId(3), &target, Shared), "{target:?}");
     }
     for beyond in [range(3, 10), range(2, 5)] {
-        assert!(table.is_in_the_way(LockOwner(1), &beyond, Shared), "{beyond:?}");
+        assert!(table.conflicts(TxnId(1), &beyond, Shared), "{beyond:?}");
     }
     // And writing: it goes first.
-    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Exclusive, LockTicket(4)), Granted);
+    assert_eq!(ask(&mut table, TxnId(1), &key(4), Exclusive, LockTicket(4)), Granted);
     assert_eq!(release(&mut table, 1, &[range(3, 5), range(5, 9), key(4)]), vec![3]);
 }
 
 #[test]
 fn taking_a_request_back_lets_those_behind_it_go_on() {
     let mut table = LockTable::new();
-    assert_eq!(ask(&mut table, LockOwner(1), &key(7), Shared, LockTicket(1)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(7), Exclusive, LockTicket(2)), Queued);
-    assert_eq!(ask(&mut table, LockOwner(3), &key(7), Shared, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &key(7), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(7), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, TxnId(3), &key(7), Shared, LockTicket(3)), Queued);
     let mut granted = Vec::new();
-    assert!(table.cancel(LockOwner(2), &key(7), LockTicket(2), &mut granted));
+    assert!(table.cancel(TxnId(2), &key(7), LockTicket(2), &mut granted));
     assert_eq!(granted, vec![LockTicket(3)]);
-    assert!(!table.cancel(LockOwner(2), &key(7), LockTicket(2), &mut granted));
+    assert!(!table.cancel(TxnId(2), &key(7), LockTicket(2), &mut granted));
 }
 
 #[test]
 fn blockers_are_the_holders_and_those_ahead() {
     let mut table = LockTable::new();
-    ask(&mut table, LockOwner(1), &key(7), Shared, LockTicket(1));
-    ask(&mut table, LockOwner(2), &key(7), Exclusive, LockTicket(2));
-    ask(&mut table, LockOwner(3), &key(7), Shared, LockTicket(3));
+    ask(&mut table, TxnId(1), &key(7), Shared, LockTicket(1));
+    ask(&mut table, TxnId(2), &key(7), Exclusive, LockTicket(2));
+    ask(&mut table, TxnId(3), &key(7), Shared, LockTicket(3));
     let mut blockers = Vec::new();
-    table.blockers(LockOwner(3), &key(7), LockTicket(3), &mut blockers);
-    assert_eq!(blockers, vec![LockOwner(2)]);
+    table.blockers(TxnId(3), &key(7), LockTicket(3), &mut blockers);
+    assert_eq!(blockers, vec![TxnId(2)]);
     blockers.clear();
-    table.blockers(LockOwner(2), &key(7), LockTicket(2), &mut blockers);
-    assert_eq!(blockers, vec![LockOwner(1)]);
+    table.blockers(TxnId(2), &key(7), LockTicket(2), &mut blockers);
+    assert_eq!(blockers, vec![TxnId(1)]);
 }
 
 /// What a random run keeps about each owner, to check the table against.
 #[derive(Debug, Default)]
 struct Model {
-    held: Vec<(LockOwner, LockTarget, LockMode)>,
-    waiting: Vec<(LockOwner, LockTarget, LockMode, LockTicket)>,
+    held: Vec<(TxnId, LockTarget, LockMode)>,
+    waiting: Vec<(TxnId, LockTarget, LockMode, LockTicket)>,
 }
 
 fn overlap(a: &LockTarget, b: &LockTarget) -> bool {
@@ -177,7 +177,7 @@ fn close(reach: &mut Reach) {
     }
 }
 
-fn at(owner: LockOwner) -> usize {
+fn at(owner: TxnId) -> usize {
     usize::try_from(owner.0).expect("owners have small numbers")
 }
 
@@ -234,7 +234,7 @@ impl Model {
     fn ask(
         &mut self,
         table: &mut LockTable,
-        owner: LockOwner,
+        owner: TxnId,
         target: &LockTarget,
         mode: LockMode,
         ticket: LockTicket,
@@ -272,7 +272,7 @@ impl Model {
     }
 
     /// Ends an owner, whose requests were taken back.
-    fn end(&mut self, table: &mut LockTable, owner: LockOwner) -> Result<(), TestCaseError> {
+    fn end(&mut self, table: &mut LockTable, owner: TxnId) -> Result<(), TestCaseError> {
         while let Some(which) = self.waiting.iter().position(|waiting| waiting.0 == owner) {
             self.give_up(table, which)?;
             self.check(table)?;
@@ -363,7 +363,7 @@ proptest! {
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Ask { owner, low, high, ranged, exclusive } => {
-                    let owner = LockOwner(owner);
+                    let owner = TxnId(owner);
                     let (target, mode) = if ranged {
                         (range(low.min(high), low.max(high) + 1), Shared)
                     } else {
@@ -375,7 +375,7 @@ proptest! {
                     }
                     model.ask(&mut table, owner, &target, mode, LockTicket(number as u64))?;
                 }
-                Step::End { owner } => model.end(&mut table, LockOwner(owner))?,
+                Step::End { owner } => model.end(&mut table, TxnId(owner))?,
                 Step::GiveUp { which } => {
                     if !model.waiting.is_empty() {
                         model.give_up(&mut table, which % model.waiting.len())?;
@@ -386,7 +386,7 @@ proptest! {
         }
         // When everybody ends, nobody is left waiting and nothing is left behind.
         for owner in 1..OWNERS as u64 {
-            model.end(&mut table, LockOwner(owner))?;
+            model.end(&mut table, TxnId(owner))?;
             model.check(&table)?;
         }
         prop_assert!(table.is_empty());
@@ -399,53 +399,53 @@ fn an_exclusive_range_keeps_everybody_out_until_it_is_released() {
     let all = LockTarget::Range { lower: KeyBuf::new(), upper: None };
     let key = LockTarget::Key(KeyBuf::from_slice(b"k"));
     let part = LockTarget::Range { lower: KeyBuf::from_slice(b"a"), upper: Some(KeyBuf::from_slice(b"z")) };
-    assert!(locks.enter(LockOwner(1), &all, Exclusive));
-    assert!(!locks.is_in_the_way(LockOwner(1), &key, Exclusive));
+    assert!(locks.enter(TxnId(1), &all, Exclusive));
+    assert!(!locks.conflicts(TxnId(1), &key, Exclusive));
     let wants = [(&key, Shared), (&part, Shared), (&key, Exclusive)];
     for (at, (target, mode)) in wants.into_iter().enumerate() {
-        let (owner, ticket) = (LockOwner(2 + at as u64), LockTicket(at as u64));
+        let (owner, ticket) = (TxnId(2 + at as u64), LockTicket(at as u64));
         assert_eq!(ask(&mut locks, owner, target, mode, ticket), Queued);
         let mut blockers = Vec::new();
         locks.blockers(owner, target, ticket, &mut blockers);
-        assert!(blockers.contains(&LockOwner(1)), "{blockers:?}");
+        assert!(blockers.contains(&TxnId(1)), "{blockers:?}");
     }
     let mut granted = Vec::new();
-    locks.release(LockOwner(1), std::iter::once(&all), &mut granted);
+    locks.release(TxnId(1), std::iter::once(&all), &mut granted);
     assert_eq!(granted, [LockTicket(0), LockTicket(1)], "the writer still waits for the readers");
-    locks.release(LockOwner(2), std::iter::once(&key), &mut granted);
-    locks.release(LockOwner(3), std::iter::once(&part), &mut granted);
+    locks.release(TxnId(2), std::iter::once(&key), &mut granted);
+    locks.release(TxnId(3), std::iter::once(&part), &mut granted);
     assert_eq!(granted.last(), Some(&LockTicket(2)));
-    locks.release(LockOwner(4), std::iter::once(&key), &mut granted);
+    locks.release(TxnId(4), std::iter::once(&key), &mut granted);
     assert!(locks.is_empty());
 }
 
 #[test]
 fn an_upgrade_passes_a_scan_that_waits_for_it_at_second_hand() {
     let mut table = LockTable::new();
-    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Shared, LockTicket(1)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Exclusive, LockTicket(2)), Queued);
-    assert_eq!(ask(&mut table, LockOwner(3), &range(3, 6), Shared, LockTicket(3)), Queued);
-    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Exclusive, LockTicket(4)), Granted);
+    assert_eq!(ask(&mut table, TxnId(1), &key(4), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(4), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, TxnId(3), &range(3, 6), Shared, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &key(4), Exclusive, LockTicket(4)), Granted);
 }
 
 #[test]
 fn a_scan_passes_a_writer_that_waits_for_a_key_it_has_read() {
     let mut table = LockTable::new();
-    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Shared, LockTicket(1)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Exclusive, LockTicket(2)), Queued);
-    assert_eq!(ask(&mut table, LockOwner(1), &range(3, 6), Shared, LockTicket(3)), Granted);
+    assert_eq!(ask(&mut table, TxnId(1), &key(4), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(4), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &range(3, 6), Shared, LockTicket(3)), Granted);
 }
 
 #[test]
 fn a_reader_passes_a_writer_when_a_third_needs_its_lock_and_keeps_the_writer_waiting() {
     let mut table = LockTable::new();
-    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Shared, LockTicket(1)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(5), Exclusive, LockTicket(2)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(3), &key(4), Exclusive, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &key(4), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(5), Exclusive, LockTicket(2)), Granted);
+    assert_eq!(ask(&mut table, TxnId(3), &key(4), Exclusive, LockTicket(3)), Queued);
     // Behind the writer, as long as nobody needs what it holds.
-    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Shared, LockTicket(4)), Queued);
+    assert_eq!(ask(&mut table, TxnId(2), &key(4), Shared, LockTicket(4)), Queued);
     let mut granted = Vec::new();
-    let outcome = table.request(LockOwner(1), &key(5), Shared, LockTicket(5), &mut granted);
+    let outcome = table.request(TxnId(1), &key(5), Shared, LockTicket(5), &mut granted);
     assert_eq!((outcome, granted), (Queued, vec![LockTicket(4)]));
     assert_eq!(release(&mut table, 2, &[key(4), key(5)]), vec![5]);
     assert_eq!(release(&mut table, 1, &[key(4), key(5)]), vec![3]);
@@ -456,14 +456,14 @@ fn a_reader_passes_a_writer_when_a_third_needs_its_lock_and_keeps_the_writer_wai
 #[test]
 fn who_holds_nothing_passes_nobody() {
     let mut table = LockTable::new();
-    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Shared, LockTicket(1)), Granted);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Exclusive, LockTicket(2)), Queued);
-    assert_eq!(ask(&mut table, LockOwner(3), &range(3, 6), Shared, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &key(4), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(4), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, TxnId(3), &range(3, 6), Shared, LockTicket(3)), Queued);
     for (ticket, target, mode) in [(4, key(4), Shared), (5, key(5), Exclusive), (6, range(2, 5), Shared)] {
-        assert_eq!(ask(&mut table, LockOwner(ticket), &target, mode, LockTicket(ticket)), Queued);
+        assert_eq!(ask(&mut table, TxnId(ticket), &target, mode, LockTicket(ticket)), Queued);
     }
     // The holder of what they wait for does, and they come in their order behind it.
-    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Exclusive, LockTicket(7)), Granted);
+    assert_eq!(ask(&mut table, TxnId(1), &key(4), Exclusive, LockTicket(7)), Granted);
     assert_eq!(release(&mut table, 1, &[key(4)]), vec![2]);
     assert_eq!(release(&mut table, 2, &[key(4)]), vec![4, 3, 6]);
     assert_eq!(release(&mut table, 3, &[range(3, 6)]), vec![5]);
@@ -473,17 +473,17 @@ fn who_holds_nothing_passes_nobody() {
 fn what_holds_only_after_a_broken_cycle_is_seen_to() {
     let mut table = LockTable::new();
     for (owner, held) in [(1, 1), (2, 2), (3, 3)] {
-        assert_eq!(ask(&mut table, LockOwner(owner), &key(held), Exclusive, LockTicket(owner)), Granted);
+        assert_eq!(ask(&mut table, TxnId(owner), &key(held), Exclusive, LockTicket(owner)), Granted);
     }
-    assert_eq!(ask(&mut table, LockOwner(3), &key(4), Shared, LockTicket(4)), Granted);
+    assert_eq!(ask(&mut table, TxnId(3), &key(4), Shared, LockTicket(4)), Granted);
     // One waits for the fourth key; two waits behind it for that, and for three; three waits for one.
-    assert_eq!(ask(&mut table, LockOwner(1), &key(4), Exclusive, LockTicket(5)), Queued);
-    assert_eq!(ask(&mut table, LockOwner(2), &key(4), Exclusive, LockTicket(6)), Queued);
-    assert_eq!(ask(&mut table, LockOwner(3), &key(1), Exclusive, LockTicket(7)), Queued);
-    assert_eq!(ask(&mut table, LockOwner(1), &key(2), Exclusive, LockTicket(8)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &key(4), Exclusive, LockTicket(5)), Queued);
+    assert_eq!(ask(&mut table, TxnId(2), &key(4), Exclusive, LockTicket(6)), Queued);
+    assert_eq!(ask(&mut table, TxnId(3), &key(1), Exclusive, LockTicket(7)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &key(2), Exclusive, LockTicket(8)), Queued);
     // Three gives way. One needs what two holds, so two is first.
     let mut granted = Vec::new();
-    assert!(table.cancel(LockOwner(3), &key(1), LockTicket(7), &mut granted));
+    assert!(table.cancel(TxnId(3), &key(1), LockTicket(7), &mut granted));
     assert_eq!(granted, []);
     assert_eq!(release(&mut table, 3, &[key(3), key(4)]), vec![6]);
     assert_eq!(release(&mut table, 2, &[key(2), key(4)]), vec![8, 5]);

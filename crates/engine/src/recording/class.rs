@@ -36,7 +36,7 @@ use atrapos_adapt::{
 use atrapos_catalog::{KeyField, RowLayout, TableDef, is_placeholder};
 
 use super::fields::{Asked, Value, values_of_key, values_of_row};
-use super::{Access, RecordedRun};
+use super::{RecordedAccess, RecordedRun};
 use crate::database::Database;
 use crate::schema::{Catalog, SchemaError, TableId, TreeKind};
 
@@ -383,10 +383,10 @@ struct Node {
 const KINDS: [Kind; 5] = [Kind::Read, Kind::Scan, Kind::Update, Kind::Insert, Kind::Delete];
 
 impl Node {
-    fn of(access: &Access) -> Node {
-        let kind = KINDS.iter().position(|kind| *kind == access.nature.kind);
+    fn of(access: &RecordedAccess) -> Node {
+        let kind = KINDS.iter().position(|kind| *kind == access.kind.kind);
         let kind = kind.expect("the list has every operation");
-        Node { table: access.table, kind, follows: access.nature.follows }
+        Node { table: access.table, kind, follows: access.kind.follows }
     }
 
     fn operation(self) -> Kind {

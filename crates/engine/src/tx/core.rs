@@ -1,6 +1,6 @@
 //! What the engine keeps for a transaction at its home worker, and how the transaction ends.
 //!
-//! Owns: the states of a transaction between its beginning and its end ([`TxCore`]), and the right to end it ([`Scope`]).
+//! Owns: the states of a transaction between its beginning and its end ([`TxnState`]), and the right to end it ([`TxnGuard`]).
 //! Never: runs an action.
 //!
 //! Invariants
@@ -14,23 +14,23 @@ use std::rc::Rc;
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::WorkerId;
 use atrapos_storage::KeyBuf;
-use atrapos_storage::lock::LockOwner;
+use atrapos_storage::lock::TxnId;
 
 use crate::abort::{Abort, AbortReason};
-use crate::action::Follower;
+use crate::action::DependentAction;
 use crate::age::Age;
 use crate::branch::Branch;
 use crate::monitor::Partner;
+use crate::panic_guard::PanicGuard;
 use crate::planted::{Bug, planted};
 use crate::schema::TableId;
-use crate::section::EngineSection;
 use crate::shard::EngineWorker;
 use crate::trace::{Stage, Trace};
-use crate::wal::Hardening;
+use crate::wal::CommitWaiters;
 
 /// What the engine keeps for a transaction at its home worker. Recycled.
 #[derive(Debug, Default)]
-pub(crate) struct TxCore {
+pub(crate) struct TxnState {
     /// Its number as an owner of locks; zero as long as nobody needs one.
     owner: Cell<u64>,
     /// The age of its first attempt: attempts made after a deadlock keep their seniority.
@@ -51,23 +51,23 @@ pub(crate) struct TxCore {
     /// What it has asked for on other workers: what it has met with, should that be recorded.
     sent: RefCell<Vec<Partner>>,
     /// What must follow the writes made so far; empty between actions.
-    pub(crate) followers: RefCell<Vec<Follower>>,
+    pub(crate) dependents: RefCell<Vec<DependentAction>>,
     pub(crate) trace: Trace,
 }
 
-impl TxCore {
+impl TxnState {
     /// The state of a transaction whose redo has at most so many bytes.
-    pub(crate) fn bounded(redo_bytes_max: usize) -> TxCore {
-        TxCore { home: RefCell::new(Branch::bounded(redo_bytes_max)), ..TxCore::default() }
+    pub(crate) fn bounded(redo_bytes_max: usize) -> TxnState {
+        TxnState { home: RefCell::new(Branch::bounded(redo_bytes_max)), ..TxnState::default() }
     }
 
     #[inline]
-    pub(crate) fn owner(&self) -> LockOwner {
-        LockOwner(self.owner.get())
+    pub(crate) fn owner(&self) -> TxnId {
+        TxnId(self.owner.get())
     }
 
     /// Gives the transaction a number and makes it known to this worker: others are about to hear of it.
-    pub(super) fn ensure_known(self: &Rc<Self>, worker: &EngineWorker) -> LockOwner {
+    pub(super) fn ensure_known(self: &Rc<Self>, worker: &EngineWorker) -> TxnId {
         if self.owner.get() == 0 {
             let owner = worker.shard().new_owner(worker.id());
             self.owner.set(owner.0);
@@ -167,11 +167,11 @@ const SENT_MAX: usize = 32;
 /// An operation that suspends its transaction is under way. Given up before its end, it dooms the transaction: what it
 /// has done, or would have done, may be half of something. Forgotten, it counts as under way, and the transaction cannot
 /// commit.
-pub(crate) struct HalfWay<'a>(&'a TxCore);
+pub(crate) struct HalfWay<'a>(&'a TxnState);
 
 impl<'a> HalfWay<'a> {
     #[inline]
-    pub(crate) fn begin(core: &'a TxCore) -> HalfWay<'a> {
+    pub(crate) fn begin(core: &'a TxnState) -> HalfWay<'a> {
         core.outstanding.set(core.outstanding.get() + 1);
         HalfWay(core)
     }
@@ -198,15 +198,15 @@ impl Drop for HalfWay<'_> {
 }
 
 /// The right to end a transaction, exactly once: dropped without being asked, it aborts.
-pub(crate) struct Scope<'w> {
+pub(crate) struct TxnGuard<'w> {
     worker: &'w Rc<EngineWorker>,
-    core: Option<Rc<TxCore>>,
+    core: Option<Rc<TxnState>>,
 }
 
-impl<'w> Scope<'w> {
+impl<'w> TxnGuard<'w> {
     #[inline(always)]
-    pub(crate) fn begin(worker: &'w Rc<EngineWorker>) -> Scope<'w> {
-        Scope { worker, core: Some(worker.shard().take_core()) }
+    pub(crate) fn begin(worker: &'w Rc<EngineWorker>) -> TxnGuard<'w> {
+        TxnGuard { worker, core: Some(worker.shard().take_core()) }
     }
 
     #[inline]
@@ -215,7 +215,7 @@ impl<'w> Scope<'w> {
     }
 
     #[inline]
-    pub(crate) fn core(&self) -> &Rc<TxCore> {
+    pub(crate) fn core(&self) -> &Rc<TxnState> {
         self.core.as_ref().expect("a scope has its core until it is finished")
     }
 
@@ -232,8 +232,8 @@ impl<'w> Scope<'w> {
             *outcome = Err(abort);
         }
         let (mut epoch, mut needs) = (Epoch(0), 0);
-        if let Some(hardening) = &self.worker.shard().hardening {
-            match hardening.harden(self.worker, &core, outcome.is_ok()) {
+        if let Some(commit_waiters) = &self.worker.shard().commit_waiters {
+            match commit_waiters.harden(self.worker, &core, outcome.is_ok()) {
                 Ok(decided) => (epoch, needs) = decided,
                 Err(abort) => *outcome = Err(abort),
             }
@@ -253,7 +253,7 @@ impl<'w> Scope<'w> {
     }
 }
 
-impl Drop for Scope<'_> {
+impl Drop for TxnGuard<'_> {
     fn drop(&mut self) {
         if let Some(core) = self.core.take() {
             self.worker.shard().stats.aborted[AbortReason::ShuttingDown as usize].add(1);
@@ -270,15 +270,15 @@ pub(crate) struct Ending {
     pub(crate) epoch: Epoch,
 }
 
-impl Hardening {
+impl CommitWaiters {
     /// Logs a transaction that commits, and finds out for which epoch its caller has to wait. Returns the epoch of its
     /// record, zero when it has none, and the one to wait for.
     #[inline(always)]
-    fn harden(&self, worker: &EngineWorker, core: &TxCore, commit: bool) -> Result<(Epoch, u64), Abort> {
+    fn harden(&self, worker: &EngineWorker, core: &TxnState, commit: bool) -> Result<(Epoch, u64), Abort> {
         let home = core.home.borrow();
         let mut needs = core.observed.get().max(home.observed);
         if home.redo.is_empty() || !commit {
-            needs = needs.max(home.observed_since(0, &self.recent.borrow()));
+            needs = needs.max(home.observed_since(0, &self.undurable.borrow()));
             if planted(Bug::ReaderToldEarly) {
                 needs = 0;
             }
@@ -288,7 +288,7 @@ impl Hardening {
     }
 
     #[inline(never)]
-    fn log(&self, worker: &EngineWorker, home: &Branch, core: &TxCore) -> Result<(Epoch, u64), Abort> {
+    fn log(&self, worker: &EngineWorker, home: &Branch, core: &TxnState) -> Result<(Epoch, u64), Abort> {
         if self.wal.is_failed() {
             return Err(self.wal.refusal());
         }
@@ -298,15 +298,15 @@ impl Hardening {
         });
         core.trace
             .event(worker, Stage::Harden, || format!("its caller is told when epoch {} is durable", epoch.0));
-        home.note_changes(&mut self.recent.borrow_mut(), epoch);
+        home.note_changes(&mut self.undurable.borrow_mut(), epoch);
         Ok((epoch, epoch.0))
     }
 }
 
 /// Releases the transaction everywhere and recycles its state.
 #[inline(always)]
-fn end(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
-    let section = EngineSection::enter();
+fn end(worker: &EngineWorker, core: Rc<TxnState>, ending: Ending) {
+    let panic_guard = PanicGuard::enter();
     let shard = worker.shard();
     let commit = ending.commit;
     if shard.monitor.is_due() {
@@ -319,12 +319,12 @@ fn end(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
     } else {
         end_known(worker, core, ending);
     }
-    section.leave();
+    panic_guard.leave();
 }
 
 /// Keeps the state of a transaction that has ended, and that nobody else has, for another one.
 #[inline(always)]
-fn recycle(worker: &EngineWorker, core: Rc<TxCore>) {
+fn recycle(worker: &EngineWorker, core: Rc<TxnState>) {
     core.observed.set(0);
     core.age.set(Age::NONE);
     core.suspends.set(false);
@@ -333,7 +333,7 @@ fn recycle(worker: &EngineWorker, core: Rc<TxCore>) {
 
 #[cold]
 #[inline(never)]
-fn end_known(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
+fn end_known(worker: &EngineWorker, core: Rc<TxnState>, ending: Ending) {
     let Ending { commit, mut epoch } = ending;
     let shard = worker.shard();
     if commit && shard.snapshots.is_held() {
@@ -342,7 +342,7 @@ fn end_known(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
     }
     let owner = core.owner();
     for participant in core.participants.borrow_mut().drain(..) {
-        worker.send(participant, move |worker| worker.shard().finish_visitor(worker, owner, commit, epoch));
+        worker.send(participant, move |worker| worker.shard().on_end(worker, owner, commit, epoch));
     }
     if !commit {
         // Those of its actions that wait here, where their data has come to, must find that it is over.
@@ -358,7 +358,7 @@ fn end_known(worker: &EngineWorker, core: Rc<TxCore>, ending: Ending) {
     core.owner.set(0);
     core.outstanding.set(0);
     core.sent.borrow_mut().clear();
-    core.followers.borrow_mut().clear();
+    core.dependents.borrow_mut().clear();
     core.is_doomed.set(false);
     core.doomed.take();
     recycle(worker, core);

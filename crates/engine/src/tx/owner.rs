@@ -13,33 +13,33 @@ use std::task::Poll;
 
 use atrapos_runtime::{Lost, Reply, WorkerId};
 use atrapos_storage::Position;
-use atrapos_storage::lock::{LockMode, LockOutcome, LockOwner, LockTarget, LockTicket};
+use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId};
 
 use crate::abort::{Abort, AbortReason};
-use crate::action::{Action, Apply, Follower, Operation};
-use crate::branch::{Branch, Held};
-use crate::partition::Place;
+use crate::action::{Action, DependentAction, Operation, RowContext};
+use crate::branch::{Access, Branch};
+use crate::lock_waits::{LockWaitEntry, LockWaitState};
+use crate::panic_guard::PanicGuard;
+use crate::partition::PartitionId;
 use crate::planted;
 use crate::range::KeyRange;
-use crate::section::EngineSection;
 use crate::shard::{EngineWorker, Shard};
-use crate::tx::TxCore;
-use crate::waits::{Wait, WaitState};
+use crate::tx::TxnState;
 
 /// Runs an action on a partition of this worker, taking it out of `action`; or leaves it there and returns `None` when a
 /// lock of somebody else is in its way.
 #[inline(always)]
 pub(super) fn attempt<O: Operation>(
     shard: &Shard,
-    owner: LockOwner,
+    owner: TxnId,
     branch: &mut Branch,
-    place: Place,
+    place: PartitionId,
     action: &mut Option<Action<O>>,
     position: Option<Position>,
-    followers: &mut Vec<Follower>,
+    dependents: &mut Vec<DependentAction>,
 ) -> Option<Result<O::Output, Abort>> {
     let asked = action.as_ref().expect("an action is attempted once");
-    let section = EngineSection::enter();
+    let panic_guard = PanicGuard::enter();
     let mut tables = shard.tables.borrow_mut();
     let (part, left_out) = match &asked.target {
         LockTarget::Key(_) => (None, None),
@@ -49,10 +49,10 @@ pub(super) fn attempt<O: Operation>(
     let locks = &mut partition.locks;
     let target = part.as_ref().unwrap_or(&asked.target);
     if !locks.is_empty()
-        && locks.is_in_the_way(owner, target, asked.mode)
+        && locks.conflicts(owner, target, asked.mode)
         && !planted::lets_pass(locks, owner, target, asked.mode)
     {
-        section.leave();
+        panic_guard.leave();
         return None;
     }
     if branch.entered && !O::UNLOCKED && !planted::leaves_unlocked(target) {
@@ -61,9 +61,9 @@ pub(super) fn attempt<O: Operation>(
     let Some(Action { mode, target, operation, .. }) = action.take() else {
         unreachable!("it was just looked at")
     };
-    branch.held.push(Held { place, mode, target: part.unwrap_or(target), unlocked: O::UNLOCKED });
+    branch.held.push(Access { place, mode, target: part.unwrap_or(target), unlocked: O::UNLOCKED });
     let held = branch.held.last_mut().expect("the access was just noted");
-    let mut at = Apply {
+    let mut at = RowContext {
         catalog: &shard.catalog,
         place,
         partition,
@@ -72,12 +72,12 @@ pub(super) fn attempt<O: Operation>(
         position,
         undo: &mut branch.undo,
         scratch: &mut branch.scratch,
-        redo: shard.hardening.is_some().then_some(&mut branch.redo),
-        followers,
+        redo: shard.commit_waiters.is_some().then_some(&mut branch.redo),
+        dependents,
         may_narrow: !branch.entered,
     };
     let done = operation.apply(&mut at);
-    section.leave();
+    panic_guard.leave();
     Some(done)
 }
 
@@ -88,13 +88,13 @@ fn run_granted<O: Operation>(
     held: usize,
     left_out: Option<KeyRange>,
     operation: O,
-    followers: &mut Vec<Follower>,
+    dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
-    let section = EngineSection::enter();
+    let panic_guard = PanicGuard::enter();
     let mut tables = shard.tables.borrow_mut();
     let held = &mut branch.held[held];
     let place = held.place;
-    let mut at = Apply {
+    let mut at = RowContext {
         catalog: &shard.catalog,
         place,
         partition: tables.partition_mut(place),
@@ -103,12 +103,12 @@ fn run_granted<O: Operation>(
         position: None,
         undo: &mut branch.undo,
         scratch: &mut branch.scratch,
-        redo: shard.hardening.is_some().then_some(&mut branch.redo),
-        followers,
+        redo: shard.commit_waiters.is_some().then_some(&mut branch.redo),
+        dependents,
         may_narrow: false,
     };
     let done = operation.apply(&mut at);
-    section.leave();
+    panic_guard.leave();
     done
 }
 
@@ -120,7 +120,7 @@ struct LockWait<'a> {
 }
 
 /// How a wait ended.
-enum Waited {
+enum WaitOutcome {
     /// The lock is held; the branch notes it at this place.
     Granted(usize),
     /// The partition was split, merged or moved: the data is to be looked for again. Nothing is held on account of the
@@ -131,26 +131,26 @@ enum Waited {
 impl LockWait<'_> {
     async fn wait(
         worker: &Rc<EngineWorker>,
-        owner: LockOwner,
-        place: Place,
+        owner: TxnId,
+        place: PartitionId,
         mode: LockMode,
         target: &LockTarget,
         held: usize,
-    ) -> Result<Waited, Abort> {
+    ) -> Result<WaitOutcome, Abort> {
         let shard = worker.shard();
         let ticket = shard.new_ticket();
         let outcome = shard.request_lock(worker, owner, place, mode, target, ticket);
         shard.stats.locks_entered.add(1);
         if outcome == LockOutcome::Granted {
-            return Ok(Waited::Granted(held));
+            return Ok(WaitOutcome::Granted(held));
         }
         shard.stats.lock_waits.add(1);
-        let wait = Wait {
+        let wait = LockWaitEntry {
             owner,
             place,
             target: target.clone(),
             task: worker.current_task(),
-            state: WaitState::Queued,
+            state: LockWaitState::Queued,
             since: worker.step_time(),
             held,
         };
@@ -161,10 +161,10 @@ impl LockWait<'_> {
             // The end of a transaction takes its waits along.
             let Some(wait) = waits.get(wait.ticket) else { return Poll::Ready(Err(ended())) };
             match wait.state {
-                WaitState::Queued => Poll::Pending,
-                WaitState::Granted => Poll::Ready(Ok(Waited::Granted(wait.held))),
-                WaitState::Moved => Poll::Ready(Ok(Waited::Moved)),
-                WaitState::Refused(reason) => Poll::Ready(Err(refused(reason))),
+                LockWaitState::Queued => Poll::Pending,
+                LockWaitState::Granted => Poll::Ready(Ok(WaitOutcome::Granted(wait.held))),
+                LockWaitState::Moved => Poll::Ready(Ok(WaitOutcome::Moved)),
+                LockWaitState::Refused(reason) => Poll::Ready(Err(refused(reason))),
             }
         })
         .await
@@ -198,37 +198,38 @@ fn ended() -> Abort {
 
 /// What actions have done at their owner besides their results.
 #[derive(Debug, Default)]
-pub(crate) struct Effects {
+pub(crate) struct Reported {
     /// What must follow.
-    pub(super) followers: Vec<Follower>,
+    pub(super) dependents: Vec<DependentAction>,
     /// The redo of what they changed.
     pub(super) redo: Vec<u8>,
     /// The newest epoch of what they may have seen that was not durable.
     pub(super) observed: u64,
 }
 
-impl Effects {
+impl Reported {
     /// What a branch has done since its home was told last.
-    fn of(shard: &Shard, branch: &BranchRef, followers: Vec<Follower>) -> Effects {
-        match (&shard.hardening, branch) {
-            (Some(hardening), BranchRef::Visiting(branch)) => {
+    fn of(shard: &Shard, branch: &BranchRef, dependents: Vec<DependentAction>) -> Reported {
+        match (&shard.commit_waiters, branch) {
+            (Some(commit_waiters), BranchRef::Visiting(branch)) => {
                 let mut branch = branch.borrow_mut();
-                let observed =
-                    branch.observed_since(branch.told, &hardening.recent.borrow()).max(branch.observed);
+                let observed = branch
+                    .observed_since(branch.told, &commit_waiters.undurable.borrow())
+                    .max(branch.observed);
                 branch.told = branch.held.len();
-                Effects { followers, redo: branch.redo.take(), observed }
+                Reported { dependents, redo: branch.redo.take(), observed }
             }
             // At the transaction's own home everything is there already.
-            _ => Effects { followers, ..Effects::default() },
+            _ => Reported { dependents, ..Reported::default() },
         }
     }
 }
 
 /// What an action brings back from its owner.
-pub(crate) type Returned<O> = (Result<<O as Operation>::Output, Abort>, Effects);
+pub(crate) type Returned<O> = (Result<<O as Operation>::Output, Abort>, Reported);
 
 /// What several actions bring back.
-pub(super) type ReturnedAll<O> = (Result<Vec<<O as Operation>::Output>, Abort>, Effects);
+pub(super) type ReturnedAll<O> = (Result<Vec<<O as Operation>::Output>, Abort>, Reported);
 
 /// The branch of a transaction on this worker, whether or not it has its home here. There is one at most, since the locks
 /// and the undo of a transaction on one worker have to go together. Whoever has it across an await looks afterwards whether
@@ -238,7 +239,7 @@ pub(crate) enum BranchRef {
     /// Its home is elsewhere, or it has ended.
     Visiting(Rc<RefCell<Branch>>),
     /// Data that it uses elsewhere has come to its home.
-    Home(Rc<TxCore>),
+    Home(Rc<TxnState>),
 }
 
 impl BranchRef {
@@ -267,7 +268,7 @@ impl Deref for BranchRef {
 /// Runs, at the owner, an action of a transaction that has its home on another worker, and replies.
 pub(super) fn on_action<O: Operation>(
     worker: &Rc<EngineWorker>,
-    owner: LockOwner,
+    owner: TxnId,
     action: Action<O>,
     reply: Reply<Returned<O>>,
 ) {
@@ -275,22 +276,22 @@ pub(super) fn on_action<O: Operation>(
     shard.monitor.begins(worker);
     let (place, holder) = action.locate(&shard.tables.borrow());
     let branch = shard.branch_of(worker, owner);
-    let mut followers = Vec::new();
+    let mut dependents = Vec::new();
     let mut action = Some(action);
     if holder == worker.id() {
         let attempted =
-            attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut followers);
+            attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut dependents);
         if let Some(done) = attempted {
             note_event(worker, &branch);
-            return reply.send(worker, (done, Effects::of(shard, &branch, followers)));
+            return reply.send(worker, (done, Reported::of(shard, &branch, dependents)));
         }
     }
     let action = action.expect("an action that was not run is still there");
     let own = Rc::clone(worker);
     worker.spawn(async move {
-        let followers = RefCell::new(followers);
-        let done = run_visiting(&own, owner, &branch, action, &followers).await;
-        let effects = Effects::of(own.shard(), &branch, followers.take());
+        let dependents = RefCell::new(dependents);
+        let done = run_as_participant(&own, owner, &branch, action, &dependents).await;
+        let effects = Reported::of(own.shard(), &branch, dependents.take());
         drop(branch);
         reply.send(&own, (done, effects));
     });
@@ -308,13 +309,13 @@ fn note_event(worker: &EngineWorker, branch: &BranchRef) {
 /// Runs several actions at their common owner, in order, and replies when the last is done.
 pub(super) fn on_actions<O: Operation>(
     worker: &Rc<EngineWorker>,
-    owner: LockOwner,
+    owner: TxnId,
     actions: Vec<Action<O>>,
     reply: Reply<ReturnedAll<O>>,
 ) {
     let shard = worker.shard();
     let branch = shard.branch_of(worker, owner);
-    let mut followers = Vec::new();
+    let mut dependents = Vec::new();
     let mut results = Vec::with_capacity(actions.len());
     let mut actions = actions.into_iter();
     while let Some(action) = actions.next() {
@@ -322,7 +323,7 @@ pub(super) fn on_actions<O: Operation>(
         let (place, holder) = action.locate(&shard.tables.borrow());
         let mut action = Some(action);
         let attempted = if holder == worker.id() {
-            attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut followers)
+            attempt(shard, owner, &mut branch.borrow_mut(), place, &mut action, None, &mut dependents)
         } else {
             None
         };
@@ -332,17 +333,17 @@ pub(super) fn on_actions<O: Operation>(
                 results.push(result);
             }
             (Some(Err(abort)), _) => {
-                return reply.send(worker, (Err(abort), Effects::of(shard, &branch, followers)));
+                return reply.send(worker, (Err(abort), Reported::of(shard, &branch, dependents)));
             }
             (None, None) => unreachable!("an action that was not run is still there"),
             (None, Some(action)) => {
                 let own = Rc::clone(worker);
-                let followers = RefCell::new(followers);
+                let dependents = RefCell::new(dependents);
                 worker.spawn(async move {
                     let mut next = Some(action);
                     let mut done = Ok(());
                     while let Some(action) = next {
-                        match run_visiting(&own, owner, &branch, action, &followers).await {
+                        match run_as_participant(&own, owner, &branch, action, &dependents).await {
                             Ok(result) => results.push(result),
                             Err(abort) => {
                                 done = Err(abort);
@@ -351,7 +352,7 @@ pub(super) fn on_actions<O: Operation>(
                         }
                         next = actions.next();
                     }
-                    let effects = Effects::of(own.shard(), &branch, followers.take());
+                    let effects = Reported::of(own.shard(), &branch, dependents.take());
                     drop(branch);
                     reply.send(&own, (done.map(|()| results), effects));
                 });
@@ -359,17 +360,17 @@ pub(super) fn on_actions<O: Operation>(
             }
         }
     }
-    reply.send(worker, (Ok(results), Effects::of(shard, &branch, followers)));
+    reply.send(worker, (Ok(results), Reported::of(shard, &branch, dependents)));
 }
 
 /// Runs an action of another worker's transaction wherever its data is: here, after waiting for its lock, or at the worker
 /// it has gone to.
-async fn run_visiting<O: Operation>(
+async fn run_as_participant<O: Operation>(
     worker: &Rc<EngineWorker>,
-    owner: LockOwner,
+    owner: TxnId,
     branch: &BranchRef,
     mut action: Action<O>,
-    followers: &RefCell<Vec<Follower>>,
+    dependents: &RefCell<Vec<DependentAction>>,
 ) -> Result<O::Output, Abort> {
     let shard = worker.shard();
     loop {
@@ -387,19 +388,19 @@ async fn run_visiting<O: Operation>(
                 // What it has changed there was undone with its transaction: no redo of it may be kept.
                 return Err(ended());
             }
-            followers.borrow_mut().extend(effects.followers);
+            dependents.borrow_mut().extend(effects.dependents);
             branch.observed = branch.observed.max(effects.observed);
             return branch.redo.take_in(&effects.redo).and(result);
         }
-        match queue_and_run(worker, owner, branch, place, action, followers).await {
-            Ran::Done(done) => return done,
-            Ran::Moved(back) => action = back,
+        match queue_and_run(worker, owner, branch, place, action, dependents).await {
+            RunOutcome::Done(done) => return done,
+            RunOutcome::Moved(back) => action = back,
         }
     }
 }
 
 /// What became of an action that had to wait.
-pub(super) enum Ran<O: Operation> {
+pub(super) enum RunOutcome<O: Operation> {
     /// It was run, or refused.
     Done(Result<O::Output, Abort>),
     /// Its partition has changed: look again where its data is.
@@ -410,31 +411,38 @@ pub(super) enum Ran<O: Operation> {
 /// home, its footprint entered.
 pub(super) async fn queue_and_run<O: Operation>(
     worker: &Rc<EngineWorker>,
-    owner: LockOwner,
+    owner: TxnId,
     branch: &RefCell<Branch>,
-    place: Place,
+    place: PartitionId,
     action: Action<O>,
-    followers: &RefCell<Vec<Follower>>,
-) -> Ran<O> {
+    dependents: &RefCell<Vec<DependentAction>>,
+) -> RunOutcome<O> {
     let (part, left_out) = worker.shard().tables.borrow().cut_to_partition(place, &action);
     let target = part.unwrap_or_else(|| action.target.clone());
     let held = {
         let mut branch = branch.borrow_mut();
         if branch.closed {
-            return Ran::Done(Err(ended()));
+            return RunOutcome::Done(Err(ended()));
         }
         // It waits, so there is something that it has to wait for: a load. That ends with a lock like any other.
-        branch.held.push(Held { place, mode: action.mode, target: target.clone(), unlocked: false });
+        branch.held.push(Access { place, mode: action.mode, target: target.clone(), unlocked: false });
         branch.held.len() - 1
     };
     match LockWait::wait(worker, owner, place, action.mode, &target, held).await {
-        Ok(Waited::Granted(held)) => {
-            let (mut branch, mut followers) = (branch.borrow_mut(), followers.borrow_mut());
+        Ok(WaitOutcome::Granted(held)) => {
+            let (mut branch, mut dependents) = (branch.borrow_mut(), dependents.borrow_mut());
             debug_assert!(!branch.closed, "the end of a transaction takes back what was granted to it");
             let shard = worker.shard();
-            Ran::Done(run_granted(shard, &mut branch, held, left_out, action.operation, &mut followers))
+            RunOutcome::Done(run_granted(
+                shard,
+                &mut branch,
+                held,
+                left_out,
+                action.operation,
+                &mut dependents,
+            ))
         }
-        Ok(Waited::Moved) => Ran::Moved(action),
-        Err(abort) => Ran::Done(Err(abort)),
+        Ok(WaitOutcome::Moved) => RunOutcome::Moved(action),
+        Err(abort) => RunOutcome::Done(Err(abort)),
     }
 }

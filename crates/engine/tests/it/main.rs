@@ -3,7 +3,7 @@
 //! Owns: nothing but tests. Never: times anything; a test may only wait for something that has to happen. Every random
 //! choice comes from a seed, and a failure prints the seed that repeats it (`ATRAPOS_SEED=<seed>`).
 //!
-//! The tests of the planted bugs (module `planted`) exist in builds with the feature of that name.
+//! The tests of the planted bugs (module `planted`) exist in builds with debug assertions.
 
 mod adaptation;
 mod bad_input;

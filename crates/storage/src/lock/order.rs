@@ -17,20 +17,20 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{LockMode, LockOwner, LockTable, LockTarget};
+use super::{LockMode, LockTable, LockTarget, TxnId};
 
 /// A waits-for graph. The first nodes are the owners that wait, longest first; behind them there is one for each key that
 /// somebody wants exclusively, which stands for whoever such a request waits for on account of held locks.
 #[derive(Default)]
 struct Graph {
-    owners: Vec<LockOwner>,
+    owners: Vec<TxnId>,
     held: Vec<Vec<usize>>,
     queued: Vec<Vec<usize>>,
 }
 
 impl LockTable {
     /// Whether somebody whom `owner` waits for waits for `owner`, directly or through others.
-    pub(super) fn closes_cycle(&self, owner: LockOwner) -> bool {
+    pub(super) fn closes_cycle(&self, owner: TxnId) -> bool {
         // Who waits only once, behind others for the same key, waits for nobody whom they do not wait for.
         let several = self.asked.len() < self.waiting;
         let (mut visited, mut ahead, mut way) = (FxHashSet::default(), Vec::new(), vec![owner]);
@@ -72,12 +72,12 @@ impl LockTable {
     /// in the queue up to which everybody waits for all holders; 0 when nobody ahead wants the key exclusively.
     fn needed_for_key(
         &self,
-        owner: LockOwner,
+        owner: TxnId,
         key: &[u8],
         mode: LockMode,
         rank: u64,
         several: bool,
-        ahead: &mut Vec<LockOwner>,
+        ahead: &mut Vec<TxnId>,
     ) -> u64 {
         let Some(lock) = self.keys.get(key) else { return 0 };
         let place = lock.queue.partition_point(|waiter| waiter.rank < rank);
@@ -96,7 +96,7 @@ impl LockTable {
         }
         // What the owner holds itself keeps it from nothing, but keeps those ahead of it.
         let alone = others().next().is_none();
-        let counts = |other: &LockOwner| !(alone && *other == owner);
+        let counts = |other: &TxnId| !(alone && *other == owner);
         ahead.extend(lock.holders.iter().map(|(holder, _)| holder).filter(counts));
         ahead.extend(self.ranges_around(key, upto).filter(counts));
         if several {
@@ -128,7 +128,7 @@ impl LockTable {
         self.renumber(order);
     }
 
-    fn renumber(&mut self, order: impl Iterator<Item = LockOwner>) {
+    fn renumber(&mut self, order: impl Iterator<Item = TxnId>) {
         let mut ranks = FxHashMap::default();
         for owner in order {
             for asked in self.asked.get_mut(&owner).into_iter().flatten() {
@@ -146,7 +146,7 @@ impl LockTable {
     }
 
     fn graph(&self) -> Graph {
-        let mut owners: Vec<(u64, LockOwner)> = self
+        let mut owners: Vec<(u64, TxnId)> = self
             .asked
             .iter()
             .filter_map(|(owner, asked)| {
@@ -154,8 +154,8 @@ impl LockTable {
             })
             .collect();
         owners.sort_unstable();
-        let owners: Vec<LockOwner> = owners.into_iter().map(|(_, owner)| owner).collect();
-        let nodes: FxHashMap<LockOwner, usize> =
+        let owners: Vec<TxnId> = owners.into_iter().map(|(_, owner)| owner).collect();
+        let nodes: FxHashMap<TxnId, usize> =
             owners.iter().enumerate().map(|(node, owner)| (*owner, node)).collect();
         let mut graph =
             Graph { held: vec![Vec::new(); owners.len()], queued: vec![Vec::new(); owners.len()], owners };
@@ -180,7 +180,7 @@ impl LockTable {
     fn add_queue(
         &self,
         graph: &mut Graph,
-        nodes: &FxHashMap<LockOwner, usize>,
+        nodes: &FxHashMap<TxnId, usize>,
         key: &[u8],
         lock: &super::KeyLock,
     ) {

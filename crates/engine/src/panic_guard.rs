@@ -4,12 +4,12 @@
 //! may leave a tree or a lock table half changed, and nobody may see that: the process stops with a message.
 
 /// Engine code is running; unwinding out of it stops the process.
-pub(crate) struct EngineSection;
+pub(crate) struct PanicGuard;
 
-impl EngineSection {
+impl PanicGuard {
     #[inline]
-    pub(crate) fn enter() -> EngineSection {
-        EngineSection
+    pub(crate) fn enter() -> PanicGuard {
+        PanicGuard
     }
 
     /// The engine code is through. On this way out nothing is checked and nothing costs.
@@ -19,7 +19,7 @@ impl EngineSection {
     }
 }
 
-impl Drop for EngineSection {
+impl Drop for PanicGuard {
     #[cold]
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -11,7 +11,7 @@
 use atrapos_durability::wal::Epoch;
 use atrapos_storage::lock::LockTarget;
 
-use crate::partition::Place;
+use crate::partition::PartitionId;
 use crate::routing::head_of;
 
 /// Slots; a power of two. At two million changes a second and a sync of 2 ms, some thousand are in use.
@@ -19,7 +19,7 @@ const SLOTS: usize = 1 << 14;
 
 /// See the module's introduction.
 #[derive(Debug)]
-pub(crate) struct Recent {
+pub(crate) struct UndurableWrites {
     slots: Box<[u64]>,
     /// The newest epoch of any change noted, by table.
     tables: Vec<u64>,
@@ -27,13 +27,13 @@ pub(crate) struct Recent {
     inherited: u64,
 }
 
-impl Recent {
-    pub(crate) fn new(tables: usize) -> Recent {
-        Recent { slots: vec![0; SLOTS].into_boxed_slice(), tables: vec![0; tables], inherited: 0 }
+impl UndurableWrites {
+    pub(crate) fn new(tables: usize) -> UndurableWrites {
+        UndurableWrites { slots: vec![0; SLOTS].into_boxed_slice(), tables: vec![0; tables], inherited: 0 }
     }
 
     #[inline]
-    fn slot(place: Place, key: &[u8]) -> usize {
+    fn slot(place: PartitionId, key: &[u8]) -> usize {
         const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
         let mut hash = (head_of(key) ^ table_bits(place)).wrapping_mul(MULTIPLIER);
         if key.len() > 8 {
@@ -46,14 +46,14 @@ impl Recent {
 
     /// Where changes of keys that begin with `head` are noted for ranges.
     #[inline]
-    fn slot_of_head(place: Place, head: u64) -> usize {
+    fn slot_of_head(place: PartitionId, head: u64) -> usize {
         let hash = (head ^ table_bits(place)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (hash >> 32) as usize & (SLOTS - 1)
     }
 
     /// A transaction of `epoch` has changed `key`.
     #[inline]
-    pub(crate) fn note(&mut self, place: Place, key: &[u8], epoch: Epoch) {
+    pub(crate) fn note(&mut self, place: PartitionId, key: &[u8], epoch: Epoch) {
         // The end of a visitor may be told after younger transactions have committed: epochs do not come in order.
         for at in [Self::slot(place, key), Self::slot_of_head(place, head_of(key))] {
             let slot = &mut self.slots[at];
@@ -65,7 +65,7 @@ impl Recent {
 
     /// The newest epoch on which an access to `target` may depend.
     #[inline]
-    pub(crate) fn of(&self, place: Place, target: &LockTarget) -> u64 {
+    pub(crate) fn of(&self, place: PartitionId, target: &LockTarget) -> u64 {
         let noted = match target {
             LockTarget::Key(key) => self.slots[Self::slot(place, key)],
             LockTarget::Range { lower, upper: Some(upper) } if within_one_head(lower, upper) => {
@@ -90,7 +90,7 @@ impl Recent {
 /// Bits all over a word that differ from table to table: a product takes those at its top no further down, so that equal keys
 /// of different tables would share a slot.
 #[inline]
-fn table_bits(place: Place) -> u64 {
+fn table_bits(place: PartitionId) -> u64 {
     u64::from(place.table.0).wrapping_mul(0xff51_afd7_ed55_8ccd)
 }
 
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn what_was_noted_is_found_and_ranges_see_the_newest() {
-        let place = Place { table: TableId(1), partition: 0 };
-        let mut recent = Recent::new(2);
+        let place = PartitionId { table: TableId(1), partition: 0 };
+        let mut recent = UndurableWrites::new(2);
         for key in 0..100_000_u64 {
             recent.note(place, &key.encode(), Epoch(key / 1000 + 1));
             assert!(recent.of(place, &LockTarget::Key(key.encode())) > key / 1000);
@@ -125,16 +125,17 @@ mod tests {
         recent.tables[1] = 100;
         let range = LockTarget::Range { lower: KeyBuf::new(), upper: None };
         assert_eq!(recent.of(place, &range), 100);
-        assert_eq!(recent.of(Place { table: TableId(0), partition: 0 }, &range), 0);
+        assert_eq!(recent.of(PartitionId { table: TableId(0), partition: 0 }, &range), 0);
     }
 
     #[test]
     fn equal_keys_of_different_tables_are_told_apart() {
-        let mut recent = Recent::new(9);
-        (0..100_u64)
-            .for_each(|key| recent.note(Place { table: TableId(0), partition: 0 }, &key.encode(), Epoch(1)));
+        let mut recent = UndurableWrites::new(9);
+        (0..100_u64).for_each(|key| {
+            recent.note(PartitionId { table: TableId(0), partition: 0 }, &key.encode(), Epoch(1))
+        });
         let taken = |table: u16| {
-            let place = Place { table: TableId(table), partition: 0 };
+            let place = PartitionId { table: TableId(table), partition: 0 };
             (0..100_u64).filter(|key| recent.of(place, &LockTarget::Key(key.encode())) > 0).count()
         };
         assert_eq!(taken(0), 100);
@@ -143,8 +144,8 @@ mod tests {
 
     #[test]
     fn epochs_of_one_slot_never_go_back() {
-        let place = Place { table: TableId(0), partition: 0 };
-        let mut recent = Recent::new(1);
+        let place = PartitionId { table: TableId(0), partition: 0 };
+        let mut recent = UndurableWrites::new(1);
         let key = 7_u64.encode();
         recent.note(place, &key, Epoch(9));
         recent.note(place, &key, Epoch(8));

@@ -9,14 +9,14 @@ use std::task::Poll;
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{TaskId, Ticks};
 
-use super::{Full, Recent, Wal};
+use super::{Full, UndurableWrites, Wal};
 use crate::abort::Abort;
 use crate::planted::{Bug, planted};
 use crate::shard::EngineWorker;
 
 /// See the module's introduction.
 #[derive(Debug)]
-pub(crate) struct Hardening {
+pub(crate) struct CommitWaiters {
     pub(crate) wal: Arc<Wal>,
     /// Tasks by the epoch they wait for, ascending.
     waiting: RefCell<VecDeque<(u64, Vec<TaskId>)>>,
@@ -30,12 +30,12 @@ pub(crate) struct Hardening {
     /// Under relaxed durability: the bound.
     max_loss: Option<Ticks>,
     /// What this worker's partitions hold that is not durable yet.
-    pub(crate) recent: RefCell<Recent>,
+    pub(crate) undurable: RefCell<UndurableWrites>,
 }
 
-impl Hardening {
-    pub(crate) fn new(wal: Arc<Wal>, tables: usize, max_loss: Option<Ticks>) -> Hardening {
-        Hardening {
+impl CommitWaiters {
+    pub(crate) fn new(wal: Arc<Wal>, tables: usize, max_loss: Option<Ticks>) -> CommitWaiters {
+        CommitWaiters {
             wal,
             waiting: RefCell::default(),
             spare: RefCell::default(),
@@ -43,7 +43,7 @@ impl Hardening {
             began: RefCell::default(),
             full_until: Cell::new(0),
             max_loss,
-            recent: RefCell::new(Recent::new(tables)),
+            undurable: RefCell::new(UndurableWrites::new(tables)),
         }
     }
 

@@ -7,15 +7,15 @@
 use std::collections::{BTreeSet, HashMap};
 
 use atrapos_runtime::{TaskId, Ticks};
-use atrapos_storage::lock::{LockOwner, LockTarget, LockTicket};
+use atrapos_storage::lock::{LockTarget, LockTicket, TxnId};
 use rustc_hash::FxBuildHasher;
 
 use crate::abort::AbortReason;
-use crate::partition::Place;
+use crate::partition::PartitionId;
 
 /// What became of a queued lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WaitState {
+pub(crate) enum LockWaitState {
     Queued,
     Granted,
     /// The partition was split, merged or moved: the data is to be looked for again.
@@ -26,13 +26,13 @@ pub(crate) enum WaitState {
 
 /// A queued lock request of a task on this worker.
 #[derive(Debug)]
-pub(crate) struct Wait {
-    pub(crate) owner: LockOwner,
-    pub(crate) place: Place,
+pub(crate) struct LockWaitEntry {
+    pub(crate) owner: TxnId,
+    pub(crate) place: PartitionId,
     pub(crate) target: LockTarget,
     pub(crate) task: TaskId,
-    /// Changed by [`Waits::settle`].
-    pub(crate) state: WaitState,
+    /// Changed by [`LockWaits::settle`].
+    pub(crate) state: LockWaitState,
     pub(crate) since: Ticks,
     /// Where the transaction's branch notes the lock.
     pub(crate) held: usize,
@@ -40,10 +40,10 @@ pub(crate) struct Wait {
 
 /// See the module's introduction.
 #[derive(Debug, Default)]
-pub(crate) struct Waits {
-    by_ticket: HashMap<u64, Wait, FxBuildHasher>,
+pub(crate) struct LockWaits {
+    by_ticket: HashMap<u64, LockWaitEntry, FxBuildHasher>,
     /// Mostly one ticket per transaction: it waits in several places only when a phase of it does.
-    by_owner: HashMap<LockOwner, Vec<u64>, FxBuildHasher>,
+    by_owner: HashMap<TxnId, Vec<u64>, FxBuildHasher>,
     /// The tickets of those that are queued.
     queued: BTreeSet<u64>,
     /// Requests that `due` has looked at.
@@ -55,20 +55,20 @@ pub(crate) struct Waits {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     /// Their owners.
-    pub(crate) owners: Vec<LockOwner>,
+    pub(crate) owners: Vec<TxnId>,
     /// The ticket after which the turn goes on.
     pub(crate) turn: u64,
 }
 
-impl Waits {
+impl LockWaits {
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_ticket.is_empty()
     }
 
-    pub(crate) fn insert(&mut self, ticket: LockTicket, wait: Wait) {
+    pub(crate) fn insert(&mut self, ticket: LockTicket, wait: LockWaitEntry) {
         self.by_owner.entry(wait.owner).or_default().push(ticket.0);
-        if wait.state == WaitState::Queued {
+        if wait.state == LockWaitState::Queued {
             self.queued.insert(ticket.0);
         }
         self.by_ticket.insert(ticket.0, wait);
@@ -85,13 +85,13 @@ impl Waits {
         }
     }
 
-    pub(crate) fn get(&self, ticket: LockTicket) -> Option<&Wait> {
+    pub(crate) fn get(&self, ticket: LockTicket) -> Option<&LockWaitEntry> {
         self.by_ticket.get(&ticket.0)
     }
 
     /// Notes what became of a request.
-    pub(crate) fn settle(&mut self, ticket: LockTicket, state: WaitState) {
-        debug_assert!(state != WaitState::Queued, "a request is queued once");
+    pub(crate) fn settle(&mut self, ticket: LockTicket, state: LockWaitState) {
+        debug_assert!(state != LockWaitState::Queued, "a request is queued once");
         if let Some(wait) = self.by_ticket.get_mut(&ticket.0) {
             wait.state = state;
             self.queued.remove(&ticket.0);
@@ -121,12 +121,12 @@ impl Waits {
     }
 
     /// All requests, in no order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (LockTicket, &Wait)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (LockTicket, &LockWaitEntry)> {
         self.by_ticket.iter().map(|(ticket, wait)| (LockTicket(*ticket), wait))
     }
 
     /// The branch of `owner` has lost the accesses noted at `places` (ascending): the others move up.
-    pub(crate) fn move_up(&mut self, owner: LockOwner, places: &[usize]) {
+    pub(crate) fn move_up(&mut self, owner: TxnId, places: &[usize]) {
         let Some(tickets) = self.by_owner.get(&owner) else { return };
         for ticket in tickets {
             if let Some(wait) = self.by_ticket.get_mut(ticket) {
@@ -136,7 +136,7 @@ impl Waits {
     }
 
     /// The requests of one transaction.
-    pub(crate) fn of(&self, owner: LockOwner) -> impl Iterator<Item = (LockTicket, &Wait)> {
+    pub(crate) fn of(&self, owner: TxnId) -> impl Iterator<Item = (LockTicket, &LockWaitEntry)> {
         let tickets = self.by_owner.get(&owner).map_or(&[][..], Vec::as_slice);
         tickets.iter().map(|ticket| (LockTicket(*ticket), &self.by_ticket[ticket]))
     }
@@ -147,13 +147,13 @@ mod tests {
     use super::*;
     use crate::schema::TableId;
 
-    fn add(waits: &mut Waits, ticket: u64, since: u64) {
-        let wait = Wait {
-            owner: LockOwner(1_000_000 + ticket),
-            place: Place { table: TableId(0), partition: 0 },
+    fn add(waits: &mut LockWaits, ticket: u64, since: u64) {
+        let wait = LockWaitEntry {
+            owner: TxnId(1_000_000 + ticket),
+            place: PartitionId { table: TableId(0), partition: 0 },
             target: LockTarget::Key(atrapos_storage::KeyBuf::new()),
             task: TaskId::NONE,
-            state: WaitState::Queued,
+            state: LockWaitState::Queued,
             since: Ticks(since),
             held: 0,
         };
@@ -161,7 +161,7 @@ mod tests {
     }
 
     /// The tickets that are due at time 1000, after a wait of 100.
-    fn due(waits: &Waits, turn: &mut u64) -> Vec<u64> {
+    fn due(waits: &LockWaits, turn: &mut u64) -> Vec<u64> {
         let due = waits.due(Ticks(1_000), Ticks(100), *turn, 2);
         *turn = due.turn;
         due.owners.into_iter().map(|owner| owner.0 - 1_000_000).collect()
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_check_visits_a_few_of_thousands() {
-        let mut waits = Waits::default();
+        let mut waits = LockWaits::default();
         (1..=10_000).for_each(|ticket| add(&mut waits, ticket, ticket / 20));
         let mut turn = 0;
         let mut seen = vec![0; 10_001];
@@ -184,15 +184,15 @@ mod tests {
         assert!(seen[3..].iter().all(|times| *times == 1));
         // Then it begins again, and goes on from one that is gone.
         assert_eq!(due(&waits, &mut turn), [1, 2, 3, 4]);
-        waits.settle(LockTicket(1), WaitState::Granted);
+        waits.settle(LockTicket(1), LockWaitState::Granted);
         waits.remove(LockTicket(4));
-        waits.settle(LockTicket(5), WaitState::Moved);
+        waits.settle(LockTicket(5), LockWaitState::Moved);
         assert_eq!(due(&waits, &mut turn), [2, 3, 6, 7]);
     }
 
     #[test]
     fn only_who_has_waited_long_enough_is_looked_into() {
-        let mut waits = Waits::default();
+        let mut waits = LockWaits::default();
         for (ticket, since) in [(1, 300), (2, 800), (3, 900), (4, 900), (5, 901), (6, 950)] {
             add(&mut waits, ticket, since);
         }
