@@ -132,7 +132,7 @@ mod tests {
     fn equal_keys_of_different_tables_are_told_apart() {
         let mut recent = UndurableWrites::new(9);
         (0..100_u64).for_each(|key| {
-            recent.note(PartitionId { table: TableId(0), partition: 0 }, &key.encode(), Epoch(1))
+            recent.note(PartitionId { table: TableId(0), partition: 0 }, &key.encode(), Epoch(1));
         });
         let taken = |table: u16| {
             let place = PartitionId { table: TableId(table), partition: 0 };
