@@ -19,10 +19,10 @@ use crate::{machine, output};
 /// The state in which a child says that it is at work.
 pub(crate) const READY: &str = "ready";
 
-/// Bytes of a segment.
-pub(super) const SEGMENT_BYTES: u64 = 64 << 10;
+/// Bytes of a segment. Few, so that segments end and go in the middle of everything, however slow the build.
+pub(super) const SEGMENT_BYTES: u64 = 16 << 10;
 /// Bytes of WAL after which a checkpoint is made, besides those that the torture itself asks for.
-pub(super) const CHECKPOINT_WAL_BYTES: u64 = 256 << 10;
+pub(super) const CHECKPOINT_WAL_BYTES: u64 = 64 << 10;
 /// How long the end may take: every client has ended by then.
 pub(super) const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 
