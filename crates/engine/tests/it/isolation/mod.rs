@@ -11,6 +11,7 @@ pub(crate) mod by_hand;
 pub(crate) mod hermitage;
 pub(crate) mod history;
 pub(crate) mod lists;
+#[cfg(debug_assertions)]
 pub(crate) mod queues;
 pub(crate) mod waiting;
 
