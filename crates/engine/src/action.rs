@@ -36,12 +36,48 @@ pub trait Operation: Send + 'static {
     /// Whether it only reads what no transaction changes: then it is in nobody's way.
     #[doc(hidden)]
     const UNLOCKED: bool = false;
+    /// Whether it follows from a write made before, which a closed table may still have to see.
+    #[doc(hidden)]
+    const MAINTAINS: bool = false;
     /// Runs where the data is.
     #[doc(hidden)]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort>;
     /// What it is, for a recording.
     #[doc(hidden)]
     fn kind(&self) -> OperationKind;
+    /// What becomes of it when its table was dropped, or is closed to it.
+    #[doc(hidden)]
+    fn without_table(self, missing: MissingTable) -> Result<Self::Output, Abort>
+    where
+        Self: Sized,
+    {
+        Err(missing.why)
+    }
+}
+
+/// A table that an access does not find.
+#[derive(Debug)]
+pub struct MissingTable {
+    why: Abort,
+    /// Whether it was dropped; otherwise it is closed.
+    is_dropped: bool,
+}
+
+impl MissingTable {
+    #[cold]
+    pub(crate) fn new(catalog: &Catalog, table: TableId) -> MissingTable {
+        let meta = &catalog.tables[table.at()];
+        let is_dropped = meta.kind == TreeKind::Dropped;
+        let why = if is_dropped {
+            format!(
+                "the table or index with number {} was dropped or changed since the transaction got its handle; get the handle again",
+                table.0
+            )
+        } else {
+            format!("'{}' is being dropped or changed; get its handle again in a moment", meta.name)
+        };
+        MissingTable { why: Abort::explained(AbortReason::TableChanged, why), is_dropped }
+    }
 }
 
 /// A piece of a transaction, to be run by [`Tx::run`](crate::Tx::run), [`Tx::join`](crate::Tx::join) or
@@ -249,42 +285,32 @@ fn follow_change(
             && index.keeps_key(before, after)
         {
             debug_assert!(
-                index.extract.call(key, before) == index.extract.call(key, after),
+                index.entry(key, before) == index.entry(key, after),
                 "an index key is made of other columns than Index::KEY_FROM says"
             );
             continue;
         }
-        let old = before.map(|row| index.extract.call(key, row)).transpose()?;
-        let new = after.map(|row| index.extract.call(key, row)).transpose()?;
+        let old = before.map(|row| index.entry(key, row)).transpose()?;
+        let new = after.map(|row| index.entry(key, row)).transpose()?;
         if old == new {
             continue;
         }
-        let entry = |mut index_key: KeyBuf| {
-            if !index.unique {
-                index_key.extend_from_slice(key);
-            }
-            index_key
-        };
         if let Some(old) = old
             && !(planted(Bug::EntryLeftBehind) && after.is_none())
         {
-            dependents.push(DependentAction::RemoveEntry { index: index.id, entry: entry(old) });
+            dependents.push(DependentAction::RemoveEntry { index: index.id, entry: old });
         }
         if let Some(new) = new
             && !(planted(Bug::EntryNotAdded) && before.is_some())
         {
-            dependents.push(DependentAction::AddEntry {
-                index: index.id,
-                entry: entry(new),
-                key: key.clone(),
-            });
+            dependents.push(DependentAction::AddEntry { index: index.id, entry: new, key: key.clone() });
         }
     }
     if let Some(after) = after {
         for parent in &meta.parents {
-            let new = parent.extract.call(key, after)?;
+            let Some(new) = parent.key.call(key, after)? else { continue };
             let unchanged = match before {
-                Some(before) => parent.extract.call(key, before)? == new,
+                Some(before) => parent.key.call(key, before)?.as_ref() == Some(&new),
                 None => false,
             };
             if !unchanged {
@@ -293,7 +319,7 @@ fn follow_change(
         }
     } else {
         for child in &meta.children {
-            let range = KeyRange::of_prefix_bytes(key);
+            let range = child.range(key)?;
             dependents.push(DependentAction::RequireNoChild { through: child.through, range });
         }
     }
@@ -658,6 +684,19 @@ pub(crate) enum Dependent {
 
 impl Operation for Dependent {
     type Output = ();
+    const MAINTAINS: bool = true;
+
+    fn without_table(self, missing: MissingTable) -> Result<(), Abort> {
+        match self {
+            // Of an index that is gone there are no entries, and in a table that is gone no children.
+            Dependent::AddEntry(_) | Dependent::RemoveEntry | Dependent::RequireNoChild
+                if missing.is_dropped =>
+            {
+                Ok(())
+            }
+            _ => Err(missing.why),
+        }
+    }
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
         match self {
@@ -696,7 +735,7 @@ impl Operation for Dependent {
                 }
                 let tables = &at.catalog.tables;
                 let child = match &tables[at.place.table.at()].kind {
-                    TreeKind::Rows => at.place.table,
+                    TreeKind::Rows | TreeKind::Dropped => at.place.table,
                     TreeKind::Entries { of, .. } => *of,
                 };
                 Err(Abort::explained(

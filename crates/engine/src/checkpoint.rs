@@ -253,7 +253,8 @@ impl Befores<'_> {
 fn sections_by_owner(worker: &Rc<EngineWorker>) -> Vec<Vec<Section>> {
     let tables = worker.shard().tables.borrow();
     let mut sections: Vec<Vec<Section>> = (0..worker.workers()).map(|_| Vec::new()).collect();
-    for (table, shard) in (0..).map(TableId).zip(&tables.shards) {
+    for (table, _) in tables.catalog.live() {
+        let shard = &tables.shards[table.at()];
         for index in 0..shard.scheme.partitions() {
             sections[shard.scheme.owner(index).index()].push(Section {
                 table,

@@ -20,6 +20,7 @@ mod builder;
 mod checkpoint;
 mod closing;
 mod database;
+mod ddl;
 mod deadlock;
 mod durable;
 mod either;
@@ -66,6 +67,7 @@ pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{
     BackupFailure, CloseReport, Database, SessionHandle, Submitted, WalStatistics, WorkerReport,
 };
+pub use ddl::{DefineError, NewForeignKey, NewTable};
 pub use either::Either;
 pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;

@@ -71,6 +71,8 @@ pub enum Bug {
     JobInInbox,
     /// The state of a transaction that has ended is used again while tasks that run its actions have it.
     SharedStateReused,
+    /// A statement that drops or changes a table does not wait for the transactions that have used it.
+    TableNotDrained,
     /// A transaction's age is a count of its own worker, which others compare with theirs.
     AgesOfOneWorker,
 }

@@ -17,7 +17,7 @@ use atrapos_storage::Memory;
 use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId};
 use rustc_hash::FxBuildHasher;
 
-use crate::abort::AbortReason;
+use crate::abort::{Abort, AbortReason};
 use crate::age::{Age, AgeClock};
 use crate::branch::{Access, Branch};
 use crate::deadlock::{self, home_of};
@@ -27,7 +27,7 @@ use crate::lookups::Lookups;
 use crate::monitor::Monitor;
 use crate::partition::{PartitionId, Tables};
 use crate::planted::{self, Bug, planted};
-use crate::schema::{Catalog, TableId};
+use crate::schema::{Catalog, CatalogTag, PublishedCatalog, TableId, unknown_table};
 use crate::snapshot::Snapshots;
 use crate::stats::EngineStats;
 use crate::tx::{BranchRef, Ending, TxnState};
@@ -40,7 +40,10 @@ pub(crate) type FastMap<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// See the module's introduction.
 pub(crate) struct Shard {
-    pub(crate) catalog: Arc<Catalog>,
+    /// Tells handles of this database from those of others.
+    pub(crate) tag: CatalogTag,
+    /// What clients may name.
+    pub(crate) published: Arc<PublishedCatalog>,
     pub(crate) tables: RefCell<Tables>,
     /// Recycled transaction states.
     cores: RefCell<Vec<Rc<TxnState>>>,
@@ -87,7 +90,7 @@ const POOL: usize = 4096;
 
 impl Shard {
     pub(crate) fn new(
-        catalog: Arc<Catalog>,
+        published: Arc<PublishedCatalog>,
         tables: Tables,
         memory: Arc<dyn Memory>,
         stats: Arc<EngineStats>,
@@ -96,7 +99,8 @@ impl Shard {
         monitor: Monitor,
     ) -> Shard {
         Shard {
-            catalog,
+            tag: tables.catalog.tag,
+            published,
             tables: RefCell::new(tables),
             cores: RefCell::default(),
             active: RefCell::default(),
@@ -119,6 +123,17 @@ impl Shard {
             commit_waiters,
             monitor,
         }
+    }
+
+    /// The catalog as this worker has it.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.tables.borrow().catalog)
+    }
+
+    /// Refuses a handle that belongs to another database.
+    #[inline]
+    pub(crate) fn check(&self, id: TableId, tag: CatalogTag) -> Result<(), Abort> {
+        if tag == self.tag { Ok(()) } else { Err(unknown_table(id)) }
     }
 
     #[inline(always)]

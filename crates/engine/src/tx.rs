@@ -135,13 +135,13 @@ impl<'w> Tx<'w> {
     /// Whether an action may be run at all: the transaction is not doomed and the table is one of this database.
     #[inline(always)]
     pub(crate) fn admits<O: Operation>(&self, action: &Action<O>) -> bool {
-        !self.core.is_doomed.get() && self.worker.shard().catalog.tag == action.tag
+        !self.core.is_doomed.get() && self.worker.shard().tag == action.tag
     }
 
     /// Why an action is not admitted.
     #[cold]
     pub(crate) fn refusal<O: Operation>(&self, action: &Action<O>) -> Abort {
-        if let Err(unknown) = self.worker.shard().catalog.check(action.table, action.tag) {
+        if let Err(unknown) = self.worker.shard().check(action.table, action.tag) {
             self.core.doom(&unknown);
         }
         self.core.doomed_for()
@@ -264,7 +264,7 @@ impl<'w> Tx<'w> {
                 }
                 dependents.remove(left)
             };
-            let action = dependent.into_action(shard.catalog.tag);
+            let action = dependent.into_action(shard.tag);
             let (place, owner) = action.locate(&shard.tables.borrow());
             let mut action = Some(action);
             if owner == self.worker.id()
@@ -283,7 +283,7 @@ impl<'w> Tx<'w> {
     /// before the first check.
     #[cold]
     pub(crate) async fn follow_rest(&self) -> Result<(), Abort> {
-        let tag = self.worker.shard().catalog.tag;
+        let tag = self.worker.shard().tag;
         loop {
             let mut dependents = self.core.dependents.take();
             if dependents.is_empty() {
@@ -490,7 +490,7 @@ impl<'w> Tx<'w> {
 
     #[cold]
     fn name_of(&self, verb: &str, table: TableId) -> String {
-        format!("{verb} '{}'", self.worker.shard().catalog.tables[table.at()].name)
+        format!("{verb} '{}'", self.worker.shard().tables.borrow().catalog.tables[table.at()].name)
     }
 
     /// Reads a row.
@@ -577,7 +577,7 @@ impl<'w> Tx<'w> {
         range: KeyRange,
         limit: usize,
     ) -> Result<Vec<<I::Table as Table>::Key>, Abort> {
-        self.worker.shard().catalog.check(index.id, index.tag).inspect_err(|abort| self.core.doom(abort))?;
+        self.worker.shard().check(index.id, index.tag).inspect_err(|abort| self.core.doom(abort))?;
         let mut found: Vec<KeyBuf> = Vec::new();
         let mut rest = (limit > 0).then_some(range);
         while let Some(range) = rest {
@@ -645,11 +645,7 @@ impl<'w> Tx<'w> {
     {
         let mut rest = Some(range);
         while let Some(range) = rest {
-            self.worker
-                .shard()
-                .catalog
-                .check(table.id, table.tag)
-                .inspect_err(|abort| self.core.doom(abort))?;
+            self.worker.shard().check(table.id, table.tag).inspect_err(|abort| self.core.doom(abort))?;
             let operation = Fold::<T, A, F> { accumulator, step, backward, table: std::marker::PhantomData };
             let action = Action::on_range(table.id, table.tag, range, backward, operation);
             let folded: Folded<A, F> = self.run(action).await?;

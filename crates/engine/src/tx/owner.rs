@@ -16,7 +16,7 @@ use atrapos_storage::Position;
 use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId};
 
 use crate::abort::{Abort, AbortReason};
-use crate::action::{Action, DependentAction, Operation, RowContext};
+use crate::action::{Action, DependentAction, MissingTable, Operation, RowContext};
 use crate::branch::{Access, Branch};
 use crate::lock_waits::{LockWaitEntry, LockWaitState};
 use crate::panic_guard::PanicGuard;
@@ -45,7 +45,12 @@ pub(super) fn attempt<O: Operation>(
         LockTarget::Key(_) => (None, None),
         LockTarget::Range { .. } => tables.cut_to_partition(place, asked),
     };
-    let partition = tables.partition_mut(place);
+    let Some((catalog, partition)) = tables.open_mut(place, O::MAINTAINS) else {
+        let Some(Action { operation, .. }) = action.take() else { unreachable!("it was just looked at") };
+        let done = operation.without_table(MissingTable::new(&tables.catalog, place.table));
+        panic_guard.leave();
+        return Some(done);
+    };
     let locks = &mut partition.locks;
     let target = part.as_ref().unwrap_or(&asked.target);
     if !locks.is_empty()
@@ -64,7 +69,7 @@ pub(super) fn attempt<O: Operation>(
     branch.held.push(Access { place, mode, target: part.unwrap_or(target), unlocked: O::UNLOCKED });
     let held = branch.held.last_mut().expect("the access was just noted");
     let mut at = RowContext {
-        catalog: &shard.catalog,
+        catalog,
         place,
         partition,
         target: &mut held.target,
@@ -94,10 +99,14 @@ fn run_granted<O: Operation>(
     let mut tables = shard.tables.borrow_mut();
     let held = &mut branch.held[held];
     let place = held.place;
+    let Some((catalog, partition)) = tables.open_mut(place, O::MAINTAINS) else {
+        panic_guard.leave();
+        return operation.without_table(MissingTable::new(&tables.catalog, place.table));
+    };
     let mut at = RowContext {
-        catalog: &shard.catalog,
+        catalog,
         place,
-        partition: tables.partition_mut(place),
+        partition,
         target: &mut held.target,
         left_out,
         position: None,
@@ -417,6 +426,10 @@ pub(super) async fn queue_and_run<O: Operation>(
     action: Action<O>,
     dependents: &RefCell<Vec<DependentAction>>,
 ) -> RunOutcome<O> {
+    if !worker.shard().tables.borrow().is_open(place, O::MAINTAINS) {
+        let missing = MissingTable::new(&worker.shard().catalog(), place.table);
+        return RunOutcome::Done(action.operation.without_table(missing));
+    }
     let (part, left_out) = worker.shard().tables.borrow().cut_to_partition(place, &action);
     let target = part.unwrap_or_else(|| action.target.clone());
     let held = {

@@ -32,6 +32,11 @@ impl UndurableWrites {
         UndurableWrites { slots: vec![0; SLOTS].into_boxed_slice(), tables: vec![0; tables], inherited: 0 }
     }
 
+    /// Makes room for tables that are new; `tables` is how many numbers there are.
+    pub(crate) fn add_tables(&mut self, tables: usize) {
+        self.tables.resize(tables.max(self.tables.len()), 0);
+    }
+
     #[inline]
     fn slot(place: PartitionId, key: &[u8]) -> usize {
         const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

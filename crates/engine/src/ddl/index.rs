@@ -1,0 +1,1 @@
+//! Indexes that are created and dropped while transactions change their tables.

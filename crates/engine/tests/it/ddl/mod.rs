@@ -1,0 +1,8 @@
+//! Statements that define tables while everything goes on: there is the old state or the new one, for transactions and after
+//! crashes alike, and what is refused changes nothing.
+
+mod crash;
+mod fixture;
+#[cfg(debug_assertions)]
+mod planted;
+mod tables;
