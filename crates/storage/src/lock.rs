@@ -269,7 +269,7 @@ impl LockTable {
             }
             LockTarget::Range { lower, upper } => {
                 debug_assert!(
-                    !self.is_held_against(owner, target, mode),
+                    mode == LockMode::Shared || !self.is_held_against(owner, target, mode),
                     "entered lock conflicts with a holder"
                 );
                 self.enter_range(owner, mode, lower, upper)
