@@ -16,7 +16,9 @@ use atrapos_adapt::Operation as Kind;
 use atrapos_durability::wal;
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::{LockMode, LockTarget};
-use atrapos_storage::{DisplayKey, InsertError, Key, KeyBuf, OutOfMemory, Position, Row, RowRef};
+use atrapos_storage::{
+    DisplayKey, InsertError, Key, KeyBuf, OutOfMemory, Position, Row, RowRef, UndoableUpdate,
+};
 
 use crate::abort::{Abort, AbortReason};
 use crate::branch::UndoLog;
@@ -435,14 +437,16 @@ impl RowContext<'_> {
             row.bytes_mut().copy_from_slice(new);
             row.set_version(version);
         } else {
-            if new.len() < old_len && !planted(Bug::NothingSetAside) {
-                if let Err(error) = tree.set_aside() {
-                    return Err(self.refuse_removal(error));
-                }
-                self.undo.note_set_aside();
-            }
-            if let Err(error) = tree.update(key, new, version) {
-                return Err(self.refuse(&error));
+            let careless = planted(Bug::NothingSetAside);
+            let updated = if careless {
+                tree.update(key, new, version).map(|_| UndoableUpdate::Made)
+            } else {
+                tree.update_undoable(key, new, version)
+            };
+            match updated {
+                Ok(UndoableUpdate::SetAside) => self.undo.note_set_aside(),
+                Ok(_) => {}
+                Err(error) => return Err(self.refuse(&error)),
             }
         }
         if self.has_dependents() {
