@@ -32,7 +32,7 @@ use crate::key::KeyBuf;
 
 /// Who holds or wants a lock: the number of a transaction, unique among those alive. Its low sixteen bits are the number of
 /// the transaction's home.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TxnId(pub u64);
 
 impl TxnId {
