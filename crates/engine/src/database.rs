@@ -483,7 +483,7 @@ impl Database {
             tables
                 .owned()
                 .map(|(_, part)| part.tree.bytes())
-                .map(|bytes| bytes.page_bytes + bytes.spare)
+                .map(|bytes| bytes.page_bytes + bytes.long_rows + bytes.spare)
                 .sum::<usize>()
         };
         self.on_all_workers(bytes).map(|bytes| bytes.into_iter().sum())
