@@ -38,8 +38,8 @@ impl Access {
     }
 
     /// The newest epoch on which it may depend.
-    fn observed(&self, recent: &UndurableWrites) -> u64 {
-        if self.unlocked { 0 } else { recent.of(self.place, &self.target) }
+    fn observed(&self, recent: &UndurableWrites) -> Epoch {
+        if self.unlocked { Epoch(0) } else { recent.of(self.place, &self.target) }
     }
 }
 
@@ -52,6 +52,13 @@ struct Undo {
     row: Option<(u64, Range<usize>)>,
     /// Whether the tree has set aside what putting the row back may take.
     set_aside: bool,
+}
+
+impl Undo {
+    /// Bytes of the row before the change.
+    fn row_bytes(&self) -> usize {
+        self.row.as_ref().map_or(0, |(_, row)| row.len())
+    }
 }
 
 /// How to put back what the transaction changed on this worker.
@@ -85,17 +92,17 @@ impl UndoLog {
         }
     }
 
-    /// Changes of a partition, to keys from `cut` on, for which its tree has set something aside.
-    pub(crate) fn set_aside_beyond(&self, place: PartitionId, cut: &KeyBuf) -> usize {
-        let is_counted = |undo: &&Undo| undo.set_aside && undo.place == place && undo.key >= *cut;
-        self.changes.iter().filter(is_counted).count()
+    /// The changes of a partition, to keys from `cut` on, for which its tree has set something aside: bytes of the row before each.
+    pub(crate) fn set_aside_beyond(&self, place: PartitionId, cut: &KeyBuf) -> impl Iterator<Item = usize> {
+        let is_beyond = move |undo: &&Undo| undo.set_aside && undo.place == place && undo.key >= *cut;
+        self.changes.iter().filter(is_beyond).map(Undo::row_bytes)
     }
 
     /// The changes stay: what was set aside for undoing them is not needed any more.
     #[cold]
     fn settle(&mut self, tables: &mut Tables) {
         for undo in self.changes.iter().filter(|undo| undo.set_aside) {
-            tables.partition_mut(undo.place).tree.settle(1);
+            tables.partition_mut(undo.place).tree.settle(undo.row_bytes());
         }
         self.set_aside = 0;
     }
@@ -219,7 +226,7 @@ pub(crate) struct Branch {
     /// Accesses of which the transaction's home, on another worker, has been told what they observed.
     pub(crate) told: usize,
     /// The newest epoch that was observed on data that has gone elsewhere.
-    pub(crate) observed: u64,
+    pub(crate) observed: Epoch,
     /// Workers to which data of this branch, or an action, has gone on from here: they are told of the transaction's end by
     /// this worker, since the transaction's home may not know of them.
     pub(crate) passed_to: Vec<WorkerId>,
@@ -296,7 +303,7 @@ impl Branch {
         for (at, access) in std::mem::take(&mut self.held).into_iter().enumerate() {
             if is_in(access.place) {
                 // Seen from here on as something observed elsewhere.
-                let observed = recent.map_or(0, |recent| access.observed(recent));
+                let observed = recent.map_or(Epoch(0), |recent| access.observed(recent));
                 self.observed = self.observed.max(observed);
                 places.push(at);
                 held.push(access);
@@ -375,8 +382,8 @@ impl Branch {
     }
 
     /// The newest epoch on which what was accessed here, from access number `from` on, may depend.
-    pub(crate) fn observed_since(&self, from: usize, recent: &UndurableWrites) -> u64 {
-        self.held[from..].iter().map(|held| held.observed(recent)).max().unwrap_or(0)
+    pub(crate) fn observed_since(&self, from: usize, recent: &UndurableWrites) -> Epoch {
+        self.held[from..].iter().map(|held| held.observed(recent)).max().unwrap_or_default()
     }
 
     /// Notes that what was changed here belongs to a transaction of `epoch`.
@@ -414,7 +421,7 @@ impl Branch {
         self.undo.clear();
         self.redo.clear();
         self.told = 0;
-        self.observed = 0;
+        self.observed = Epoch(0);
         self.passed_to.clear();
     }
 }

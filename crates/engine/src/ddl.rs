@@ -23,6 +23,7 @@
 //! A statement holds no lock that a transaction could wait for: who meets a closed table aborts. It waits only for transactions
 //! that have used the table, for the patience of the database at most; then it opens the table again and fails.
 
+mod column;
 mod error;
 mod index;
 mod switch;
@@ -32,6 +33,7 @@ use std::sync::MutexGuard;
 
 use atrapos_catalog::{Definitions, ForeignKeyDef, IndexDef, OnDelete, TableDef, TreeDef};
 
+pub(crate) use column::Copies;
 pub use error::DefineError;
 
 use crate::database::{Database, refuse_on_worker};

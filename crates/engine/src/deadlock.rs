@@ -31,6 +31,7 @@ use rustc_hash::FxBuildHasher;
 use crate::abort::AbortReason;
 use crate::age::Age;
 use crate::lock_waits::LockWaitState;
+use crate::messages;
 use crate::planted::{Bug, planted};
 use crate::shard::{EngineWorker, Shard};
 use crate::tx::TxnState;
@@ -80,7 +81,7 @@ const PAUSE_FACTOR: u64 = 8;
 
 /// A message that follows the waits-for graph.
 #[derive(Clone, Copy, Debug)]
-struct Probe {
+pub(crate) struct Probe {
     round: u64,
     initiator: TxnId,
     /// The youngest transaction on its way, the initiator included.
@@ -125,7 +126,7 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
     for owner in due {
         // The worker's number is part of the round, so that rounds of different workers differ.
         let round = round << 16 | u64::from(worker.id().0);
-        worker.send(home_of(owner), move |worker| begin(worker, round, owner));
+        messages::send_long_wait(worker, round, owner);
     }
     started
 }
@@ -143,14 +144,14 @@ fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<TxnId> {
 }
 
 /// At the home of a transaction that has waited for a while: sends a probe off.
-fn begin(worker: &Rc<EngineWorker>, round: u64, initiator: TxnId) {
-    let Some(core) = worker.shard().active.borrow().get(&initiator).cloned() else { return };
-    let probe = Probe { round, initiator, youngest: (core.age.get(), initiator) };
-    pass_on(worker, &core, probe, initiator);
+pub(crate) fn on_long_wait(worker: &Rc<EngineWorker>, round: u64, initiator: TxnId) {
+    let Some(state) = worker.shard().active.borrow().get(&initiator).cloned() else { return };
+    let probe = Probe { round, initiator, youngest: (state.age.get(), initiator) };
+    pass_on(worker, &state, probe, initiator);
 }
 
 /// At a worker where `waiter` may wait: passes the probe on to those it waits for here.
-fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: TxnId) {
+pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: Probe, waiter: TxnId) {
     let shard = worker.shard();
     let began = worker.now();
     let mut ahead = Vec::new();
@@ -166,22 +167,22 @@ fn follow_waits(worker: &Rc<EngineWorker>, probe: Probe, waiter: TxnId) {
     }
     // It may also wait where its data, or its action, has gone on to.
     for next in passed_to(shard, (probe.round, probe.initiator, not_itself(waiter)), waiter) {
-        worker.send(next, move |worker| follow_waits(worker, probe, waiter));
+        messages::send_probe(worker, next, probe, waiter);
     }
     ahead.sort_unstable();
     ahead.dedup();
     for blocker in ahead {
         if shard.probes.borrow_mut().is_new((probe.round, probe.initiator, blocker)) {
-            worker.send(home_of(blocker), move |worker| at_home(worker, probe, blocker));
+            messages::send_probe_home(worker, probe, blocker);
         } else if blocker != probe.initiator {
-            worker.send(home_of(blocker), move |worker| come_by_again(worker, probe.round, blocker));
+            messages::send_probe_again(worker, probe.round, blocker);
         }
     }
     shard.probes.borrow_mut().spend(worker.now().since(began));
 }
 
 /// At the home of a transaction that a probe has come by twice: it may be in a cycle.
-fn come_by_again(worker: &Rc<EngineWorker>, round: u64, met: TxnId) {
+pub(crate) fn on_probe_again(worker: &Rc<EngineWorker>, round: u64, met: TxnId) {
     {
         let mut probes = worker.shard().probes.borrow_mut();
         if probes.restarts.0 != round {
@@ -194,7 +195,7 @@ fn come_by_again(worker: &Rc<EngineWorker>, round: u64, met: TxnId) {
         }
         probes.restarts.1 += 1;
     }
-    begin(worker, round, met);
+    on_long_wait(worker, round, met);
 }
 
 /// The workers to which something of a visiting transaction has gone on from here, told once to each `asker`: data may
@@ -216,41 +217,41 @@ fn not_itself(owner: TxnId) -> TxnId {
 }
 
 /// At the home of `met`, which somebody waits for: is the cycle closed? If not, where may `met` be waiting itself?
-fn at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: TxnId) {
+pub(crate) fn on_probe_at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: TxnId) {
     let shard = worker.shard();
     // Whatever begins here from now on is younger than all that the probe has come by, the one that waits for `met` included.
     shard.ages.observe(probe.youngest.0);
     // A transaction that has ended waits for nobody.
-    let Some(core) = shard.active.borrow().get(&met).cloned() else { return };
+    let Some(state) = shard.active.borrow().get(&met).cloned() else { return };
     if met == probe.initiator {
         let (_, victim) = probe.youngest;
         let round = probe.round;
-        worker.send(home_of(victim), move |worker| at_home_of_victim(worker, round, victim));
+        messages::send_victim(worker, round, victim);
         return;
     }
-    probe.youngest = probe.youngest.max((core.age.get(), met));
-    pass_on(worker, &core, probe, met);
+    probe.youngest = probe.youngest.max((state.age.get(), met));
+    pass_on(worker, &state, probe, met);
 }
 
 /// Follows the waits of a transaction wherever it may be waiting.
-fn pass_on(worker: &Rc<EngineWorker>, core: &TxnState, probe: Probe, waiter: TxnId) {
-    for participant in core.participants.borrow().iter().copied() {
-        worker.send(participant, move |worker| follow_waits(worker, probe, waiter));
+fn pass_on(worker: &Rc<EngineWorker>, state: &TxnState, probe: Probe, waiter: TxnId) {
+    for participant in state.participants.borrow().iter().copied() {
+        messages::send_probe(worker, participant, probe, waiter);
     }
-    follow_waits(worker, probe, waiter);
+    on_probe(worker, probe, waiter);
 }
 
 /// At the home of the victim of a cycle: wherever it waits, it gives way.
-fn at_home_of_victim(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
-    let Some(core) = worker.shard().active.borrow().get(&victim).cloned() else { return };
-    for participant in core.participants.borrow().iter().copied() {
-        worker.send(participant, move |worker| give_way(worker, round, victim));
+pub(crate) fn on_victim(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
+    let Some(state) = worker.shard().active.borrow().get(&victim).cloned() else { return };
+    for participant in state.participants.borrow().iter().copied() {
+        messages::send_refuse_waits(worker, participant, round, victim);
     }
-    give_way(worker, round, victim);
+    on_refuse_waits(worker, round, victim);
 }
 
 /// Where the victim may wait: it stops waiting, and aborts. Nothing happens when it has got its lock meanwhile.
-fn give_way(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
+pub(crate) fn on_refuse_waits(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
     let shard = worker.shard();
     let queued: Vec<LockTicket> = {
         let waits = shard.waits.borrow();
@@ -261,7 +262,7 @@ fn give_way(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
             .collect()
     };
     for next in passed_to(shard, (round, not_itself(victim), victim), victim) {
-        worker.send(next, move |worker| give_way(worker, round, victim));
+        messages::send_refuse_waits(worker, next, round, victim);
     }
     for ticket in queued {
         shard.refuse_wait(worker, ticket, AbortReason::Deadlock);
@@ -280,7 +281,7 @@ mod tests {
         let worker = simulation.worker(WorkerId(0));
         let rounds = 2 * SEEN_MAX as u64 + 10;
         for round in 0..rounds {
-            come_by_again(worker, round, TxnId::new(1, 0));
+            on_probe_again(worker, round, TxnId::new(1, 0));
         }
         let remembered = worker.shard().probes.borrow().seen.len();
         assert!((1..=SEEN_MAX).contains(&remembered), "{remembered} of {rounds} are remembered");

@@ -29,6 +29,7 @@ mod load;
 mod lock_waits;
 mod lookups;
 mod memory;
+mod messages;
 mod monitor;
 mod panic_guard;
 mod partition;

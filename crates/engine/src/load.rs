@@ -246,7 +246,7 @@ impl<'a> Loader<'a> {
                     return Err(LoadError::Busy { table: meta.name });
                 }
                 let known = self.journal.owner.or(earlier.owner);
-                let owner = known.unwrap_or_else(|| shard.new_owner(self.worker.id()));
+                let owner = known.unwrap_or_else(|| shard.new_txn(self.worker.id()));
                 self.journal.owner = Some(owner);
                 partition.locks.enter(owner, &everything(), LockMode::Exclusive);
                 self.journal.locked.push(place);

@@ -48,9 +48,9 @@ impl Partition {
     }
 
     /// Cuts the partition, which is prepared for it, at `key` and returns the part from there on. Both go on with the same
-    /// version, so that later writes on either side are newer than what is there. For `beyond` of the changes there something is
-    /// set aside. The lock tables are the caller's business.
-    pub(crate) fn split(&mut self, key: &KeyBuf, beyond: usize) -> Partition {
+    /// version, so that later writes on either side are newer than what is there. For changes there something is set aside:
+    /// `beyond` has the bytes of the row before each. The lock tables are the caller's business.
+    pub(crate) fn split(&mut self, key: &KeyBuf, beyond: Vec<usize>) -> Partition {
         let (mut tree, _) = self.tree.split_off(key).expect("the tree was prepared for the cut");
         self.tree.cede(&mut tree, beyond);
         let mut half = Partition::new(tree, self.version);
@@ -105,8 +105,18 @@ pub(crate) struct TableShard {
 #[derive(Debug)]
 struct Closed {
     partitions: Vec<Option<Box<Partition>>>,
-    /// Whether what follows from writes of other tables still goes to them.
-    maintained: bool,
+    closing: Closing,
+}
+
+/// What a closed table is to accesses that follow from writes made before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// It is maintained still: the statement may fail, or transactions may be reading it.
+    Maintained,
+    /// They are refused, as all others are.
+    Refused,
+    /// It is as if it were empty: it will not open again.
+    Dropped,
 }
 
 impl TableShard {
@@ -115,10 +125,19 @@ impl TableShard {
     }
 
     /// Sets the partitions apart.
-    pub(crate) fn close(&mut self, maintained: bool) {
-        let partitions = std::mem::take(&mut self.partitions);
-        let closed = self.closed.get_or_insert_with(|| Box::new(Closed { partitions, maintained }));
-        closed.maintained = maintained;
+    pub(crate) fn close(&mut self, closing: Closing) {
+        match &mut self.closed {
+            Some(closed) => closed.closing = closing,
+            None => {
+                let partitions = std::mem::take(&mut self.partitions);
+                self.closed = Some(Box::new(Closed { partitions, closing }));
+            }
+        }
+    }
+
+    /// Whether it is closed in this way.
+    pub(crate) fn is_closed_to(&self, closing: Closing) -> bool {
+        self.closed.as_ref().is_some_and(|closed| closed.closing == closing)
     }
 
     /// Puts the partitions back.
@@ -162,7 +181,7 @@ impl TableShard {
 /// The partition of a closed table that an access may still use.
 #[cold]
 fn closed_mut(closed: &mut Closed, place: PartitionId, maintains: bool) -> Option<&mut Partition> {
-    if !(maintains && closed.maintained) {
+    if !maintains || closed.closing != Closing::Maintained {
         return None;
     }
     closed.partitions.get_mut(place.partition as usize)?.as_deref_mut()
@@ -262,8 +281,7 @@ impl Tables {
 
     /// Whether an access finds the partition at `place`: see [`open_mut`](Tables::open_mut).
     pub(crate) fn is_open(&self, place: PartitionId, maintains: bool) -> bool {
-        let maintained =
-            || self.shards[place.table.at()].closed.as_ref().is_some_and(|closed| closed.maintained);
+        let maintained = || self.shards[place.table.at()].is_closed_to(Closing::Maintained);
         self.owned_at(place).is_some() || (maintains && maintained())
     }
 

@@ -73,6 +73,10 @@ pub enum Bug {
     SharedStateReused,
     /// A statement that drops or changes a table does not wait for the transactions that have used it.
     TableNotDrained,
+    /// The transactions that fill a new index take no locks on the rows that they read.
+    FillNotLocked,
+    /// The definition of an index is written before its entries are durable.
+    IndexBeforeItsEntries,
     /// A transaction's age is a count of its own worker, which others compare with theirs.
     AgesOfOneWorker,
 }

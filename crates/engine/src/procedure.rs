@@ -8,12 +8,14 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 
+use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Reply, WorkerId};
 use atrapos_storage::{Key, Position};
 
 use crate::abort::{Abort, AbortReason, Advice};
 use crate::action::panicked;
 use crate::lookups::RouteHint;
+use crate::messages::call_procedure;
 use crate::recording::{RecordedRun, Recorder};
 use crate::routing::{Destination, Route};
 use crate::schema::{Index, IndexRef, SchemaError, Table, TableRef};
@@ -37,7 +39,7 @@ pub(crate) async fn run_here<R>(
     worker: &Rc<EngineWorker>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
 ) -> Result<R, Abort> {
-    match attempt(TxnGuard::begin(worker), procedure, None).await {
+    match poll_to_end(TxnGuard::begin(worker), procedure, None).await {
         Err(abort) if abort.reason().advice() == Advice::Retry => run_again(worker, procedure, abort).await,
         outcome => outcome,
     }
@@ -66,9 +68,9 @@ async fn run_again<R>(
             // It holds nothing meanwhile, and others go on.
             commit_waiters.wait_for_room(worker).await?;
         }
-        let scope = TxnGuard::begin(worker);
-        scope.core().age.set(age);
-        match attempt(scope, procedure, None).await {
+        let guard = TxnGuard::begin(worker);
+        guard.state().age.set(age);
+        match poll_to_end(guard, procedure, None).await {
             Err(again) if again.reason().advice() == Advice::Retry => abort = again,
             outcome => return outcome,
         }
@@ -92,15 +94,15 @@ async fn yield_once(worker: &EngineWorker) {
 
 /// Polls a procedure until it ends, and ends its transaction accordingly.
 #[inline]
-async fn attempt<R>(
-    scope: TxnGuard<'_>,
+async fn poll_to_end<R>(
+    guard: TxnGuard<'_>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
     routed: Option<&RouteHint<'_>>,
 ) -> Result<R, Abort> {
     let mut outcome = Err(Abort::UNFINISHED);
     {
-        let (worker, core) = (scope.worker(), scope.core());
-        let mut tx = Tx::new(worker, core, routed);
+        let (worker, state) = (guard.worker(), guard.state());
+        let mut tx = Tx::new(worker, state, routed);
         let mut running = pin!(procedure(&mut tx));
         poll_fn(|context| {
             worker.shard().monitor.begins(worker);
@@ -114,7 +116,7 @@ async fn attempt<R>(
             };
             match catch_unwind(AssertUnwindSafe(poll)) {
                 Ok(true) => return Poll::Ready(()),
-                Ok(false) => match core.on_suspend(worker) {
+                Ok(false) => match state.on_suspend(worker) {
                     Ok(()) => return Poll::Pending,
                     Err(misuse) => outcome = Err(misuse),
                 },
@@ -124,13 +126,13 @@ async fn attempt<R>(
         })
         .await;
     }
-    let worker = scope.worker();
-    let needs = scope.finish(&mut outcome);
-    if needs > 0
+    let worker = guard.worker();
+    let wait_epoch = guard.finish(&mut outcome);
+    if wait_epoch > Epoch(0)
         && let Some(commit_waiters) = &worker.shard().commit_waiters
-        && !commit_waiters.is_durable(needs)
+        && !commit_waiters.is_durable(wait_epoch)
         && !matches!(&outcome, Err(abort) if abort.reason().advice() == Advice::Retry)
-        && let Err(abort) = commit_waiters.wait(worker, needs).await
+        && let Err(abort) = commit_waiters.wait(worker, wait_epoch).await
     {
         outcome = Err(abort);
     }
@@ -142,12 +144,12 @@ pub(crate) async fn run_traced<R>(
     worker: &Rc<EngineWorker>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
 ) -> (Result<R, Abort>, Vec<TraceEvent>) {
-    let scope = TxnGuard::begin(worker);
+    let guard = TxnGuard::begin(worker);
     let events = Rc::default();
-    let trace = &scope.core().trace;
+    let trace = &guard.state().trace;
     trace.open(Rc::clone(&events));
     trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
-    let outcome = attempt(scope, procedure, None).await;
+    let outcome = poll_to_end(guard, procedure, None).await;
     (outcome, events.take())
 }
 
@@ -156,16 +158,16 @@ pub(crate) async fn run_recorded<R>(
     worker: &Rc<EngineWorker>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
 ) -> (Result<R, Abort>, RecordedRun) {
-    let scope = TxnGuard::begin(worker);
+    let guard = TxnGuard::begin(worker);
     let recorder = Rc::new(RefCell::new(Recorder::default()));
-    scope.core().trace.record(Rc::clone(&recorder));
-    let outcome = attempt(scope, procedure, None).await;
+    guard.state().trace.record(Rc::clone(&recorder));
+    let outcome = poll_to_end(guard, procedure, None).await;
     let run = recorder.take().finish(worker.shard().tag, outcome.is_err());
     (outcome, run)
 }
 
 /// Runs a procedure here, as a task of its own, for a caller on another worker.
-pub(crate) fn run_for<R: Send + 'static>(
+pub(crate) fn on_procedure<R: Send + 'static>(
     worker: &Rc<EngineWorker>,
     procedure: impl Procedure<R>,
     reply: Reply<Result<R, Abort>>,
@@ -184,7 +186,7 @@ pub(crate) fn run_for<R: Send + 'static>(
 ///
 /// Between its transactions, anything: its own operations, an outcome that was [handed over](crate::Database::submit), a
 /// channel or any other future that is completed elsewhere and calls its waker. (A transaction awaits its own operations
-/// only.) A future that needs an executor of its own, such as a socket or timer of an asynchronous runtime, needs that
+/// only.) A future that wait_epoch an executor of its own, such as a socket or timer of an asynchronous runtime, wait_epoch that
 /// runtime to run on another thread. A session whose future is never completed ends when the database closes.
 ///
 /// The session's own operations wake the session as a whole, not the waker they are polled with: of several futures
@@ -296,7 +298,7 @@ impl Session {
             Destination::Worker(home) => WorkerId(home.0 % worker.workers() as u16),
         };
         if home == worker.id() {
-            return match attempt(TxnGuard::begin(worker), &procedure, routed.as_ref()).await {
+            return match poll_to_end(TxnGuard::begin(worker), &procedure, routed.as_ref()).await {
                 Err(abort) if abort.reason().advice() == Advice::Retry => {
                     Box::pin(run_again(worker, &procedure, abort)).await
                 }
@@ -304,8 +306,7 @@ impl Session {
             };
         }
         shard.stats.forwarded.add(1);
-        let call = worker.call(home, move |worker, reply| run_for(worker, procedure, reply));
-        match call.await {
+        match call_procedure(worker, home, procedure).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone"))

@@ -16,7 +16,7 @@ mod fields;
 
 use std::ops::Bound;
 
-use atrapos_adapt::Operation as Kind;
+use atrapos_adapt::FlowOperation as Kind;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockTarget;
 
@@ -171,7 +171,13 @@ impl Recorder {
         self.is_in_phase = true;
     }
 
-    /// Notes an access that was made on what it `visited`; nothing when it was not made.
+    /// Notes that an access has to wait: it is not seen.
+    pub(crate) fn note_missed(&mut self) {
+        self.is_in_phase = false;
+        self.missed = true;
+    }
+
+    /// Notes an access that was made on what it `visited`.
     pub(crate) fn note(
         &mut self,
         mut access: RecordedAccess,

@@ -35,6 +35,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Lost, Reply, TaskId, Ticks, WorkerId};
 use atrapos_storage::lock::{LockTable, LockTicket};
 use atrapos_storage::{DisplayKey, Key, KeyBuf};
@@ -207,7 +208,7 @@ async fn carry_out_one(
             let (scheme, owner) = (Arc::new(scheme), today.owner(today.partition_of(&at)));
             let split = Arc::clone(&scheme);
             report.splits += 1;
-            (owner, scheme, call(worker, owner, move |worker| split_here(worker, family, &at, &split)).await?)
+            (owner, scheme, call(worker, owner, move |worker| on_split(worker, family, &at, &split)).await?)
         }
         SchemeChange::Merge { at, .. } => {
             let Some(scheme) = today.merge(&at) else {
@@ -229,11 +230,7 @@ async fn carry_out_one(
             let scheme = Arc::new(scheme);
             let merged = Arc::clone(&scheme);
             report.merges += 1;
-            (
-                owner,
-                scheme,
-                call(worker, owner, move |worker| merge_here(worker, family, &at, &merged)).await?,
-            )
+            (owner, scheme, call(worker, owner, move |worker| on_merge(worker, family, &at, &merged)).await?)
         }
         SchemeChange::Move { at, to, .. } => {
             if to.index() >= worker.workers() {
@@ -252,7 +249,7 @@ async fn carry_out_one(
             let moved = Arc::clone(&scheme);
             let number = today.number(index);
             let sent = worker.call(owner, move |worker, reply| {
-                move_away(worker, family, number, to, &moved, reply);
+                on_move(worker, family, number, to, &moved, reply);
             });
             report.moves += 1;
             (owner, scheme, sent.await.map_err(|Lost| Abort::shutting_down())?)
@@ -265,9 +262,9 @@ async fn carry_out_one(
         let scheme = Arc::clone(&scheme);
         // The coordinator goes on with the new scheme at once; the others when it reaches them.
         if other == worker.id() {
-            adopt(worker, family, &scheme);
+            on_scheme(worker, family, &scheme);
         } else {
-            worker.send(other, move |worker| adopt(worker, family, &scheme));
+            worker.send(other, move |worker| on_scheme(worker, family, &scheme));
         }
     }
     published.replace_family(family, &scheme);
@@ -298,7 +295,7 @@ fn tables_of(worker: &EngineWorker, family: usize) -> Vec<TableId> {
 }
 
 /// Uses another scheme of a family from now on, unless this worker has it already.
-fn adopt(worker: &EngineWorker, family: usize, scheme: &Arc<FamilyScheme>) {
+fn on_scheme(worker: &EngineWorker, family: usize, scheme: &Arc<FamilyScheme>) {
     let shard = worker.shard();
     let family = tables_of(worker, family);
     let mut tables = shard.tables.borrow_mut();
@@ -312,7 +309,7 @@ fn adopt(worker: &EngineWorker, family: usize, scheme: &Arc<FamilyScheme>) {
 }
 
 /// At the owner: splits a partition.
-fn split_here(
+fn on_split(
     worker: &Rc<EngineWorker>,
     family: usize,
     cut: &KeyBuf,
@@ -339,9 +336,9 @@ fn split_here(
     {
         let mut tables = shard.tables.borrow_mut();
         for table in &family_tables {
-            let mut beyond = 0;
+            let mut beyond = Vec::new();
             shard.each_branch(|_, branch| {
-                beyond += branch.borrow().undo.set_aside_beyond(place(table, left), cut);
+                beyond.extend(branch.borrow().undo.set_aside_beyond(place(table, left), cut));
             });
             let half = tables.partition_mut(place(table, left)).split(cut, beyond);
             tables.put(place(table, right), Box::new(half));
@@ -349,14 +346,14 @@ fn split_here(
         shard.each_branch(|_, branch| branch.borrow_mut().renumber(&family_tables, left, Some(cut), right));
         relock(worker, &mut tables, &family_tables, &[left, right]);
     }
-    adopt(worker, family, scheme);
+    on_scheme(worker, family, scheme);
     woken.into_iter().for_each(|task| worker.wake(task));
     panic_guard.leave();
     Ok(worker.now().since(began))
 }
 
 /// At the owner: joins a partition to the one before it.
-fn merge_here(
+fn on_merge(
     worker: &Rc<EngineWorker>,
     family: usize,
     cut: &KeyBuf,
@@ -394,7 +391,7 @@ fn merge_here(
         shard.each_branch(|_, branch| branch.borrow_mut().renumber(&family_tables, right, None, left));
         relock(worker, &mut tables, &family_tables, &[left]);
     }
-    adopt(worker, family, scheme);
+    on_scheme(worker, family, scheme);
     woken.into_iter().for_each(|task| worker.wake(task));
     panic_guard.leave();
     Ok(worker.now().since(began))
@@ -410,12 +407,12 @@ struct Moving {
     /// What was kept of it for a snapshot.
     kept: Vec<(TableId, Kept)>,
     /// The newest epoch of what was committed where it was.
-    newest: u64,
+    newest: Epoch,
     scheme: Arc<FamilyScheme>,
 }
 
 /// At the owner: hands a partition to another worker. The answer, how long both took, comes from there.
-fn move_away(
+fn on_move(
     worker: &Rc<EngineWorker>,
     family: usize,
     number: u32,
@@ -440,7 +437,7 @@ fn move_away(
         branch.pass_to(to);
         shard.waits.borrow_mut().move_up(owner, &places);
     });
-    let newest = recent.as_ref().map_or(0, |recent| recent.newest());
+    let newest = recent.as_ref().map_or(Epoch(0), |recent| recent.newest());
     drop(recent);
     let kept = kept_of(worker, &family_tables, number);
     let partitions = {
@@ -448,11 +445,11 @@ fn move_away(
         let take = |table: &TableId| *tables.take(PartitionId { table: *table, partition: number });
         family_tables.iter().map(take).collect()
     };
-    adopt(worker, family, scheme);
+    on_scheme(worker, family, scheme);
     let moving = Moving { family, number, partitions, carried, kept, newest, scheme: Arc::clone(scheme) };
     let took = worker.now().since(began);
     worker.send(to, move |worker| {
-        let arrived = take_in(worker, moving);
+        let arrived = on_partition(worker, moving);
         reply.send(worker, vec![took, arrived]);
     });
     // They send their actions after it.
@@ -461,7 +458,7 @@ fn move_away(
 }
 
 /// At the new owner: takes a partition in.
-fn take_in(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
+fn on_partition(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
     let began = worker.now();
     let panic_guard = PanicGuard::enter();
     let shard = worker.shard();
@@ -480,7 +477,7 @@ fn take_in(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
             tables.put(PartitionId { table: *table, partition: number }, Box::new(partition));
         }
     }
-    adopt(worker, family, &scheme);
+    on_scheme(worker, family, &scheme);
     shard.snapshots.take_in(kept);
     for carried in carried {
         let owner = carried.owner;

@@ -1,7 +1,7 @@
 //! One action of a transaction, under way: a future written by hand, because it is the path that every access takes.
 //!
 //! A local action is made in its first poll, as a direct call. Or, when the transaction has touched nothing yet, others
-//! are ready to run, and the key was not looked up on the way here already, its look-up is put off to be made together with
+//! are ready to run, and the key was not looked up on the way here already, its look-up is deferred and made together with
 //! theirs ([`crate::lookups`]), and the action is made in its second poll. Only what has to wait for a lock, or has dependents elsewhere, goes through a boxed future.
 
 use std::future::Future;
@@ -16,7 +16,7 @@ use crate::action::{Action, Operation};
 use crate::lookups::LookupTicket;
 use crate::partition::PartitionId;
 use crate::trace::Stage;
-use crate::tx::{HalfWay, Returned, Tx};
+use crate::tx::{ActionReply, OperationGuard, Tx};
 
 /// An action that a transaction runs: await it. See [`Tx::run`].
 #[must_use = "an action does nothing until it is awaited"]
@@ -30,9 +30,9 @@ pub struct Run<'t, 'w, O: Operation> {
 enum Step<'t, O: Operation> {
     Start,
     LookingUp(PartitionId, LookupTicket),
-    Sent(Call<Returned<O>>, HalfWay<'t>),
+    Sent(Call<ActionReply<O::Output>>, OperationGuard<'t>),
     Waiting(Pin<Box<dyn Future<Output = Result<O::Output, Abort>> + 't>>),
-    Following(Option<O::Output>, Pin<Box<dyn Future<Output = Result<(), Abort>> + 't>>),
+    Dependents(Option<O::Output>, Pin<Box<dyn Future<Output = Result<(), Abort>> + 't>>),
 }
 
 /// Nothing in it is ever pinned: what needs a fixed address is boxed.
@@ -47,7 +47,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     /// The first poll: where is the data?
     #[inline(always)]
     fn start(&mut self) -> Poll<Result<O::Output, Abort>> {
-        let (worker, core) = (self.tx.worker(), self.tx.core());
+        let (worker, state) = (self.tx.worker(), self.tx.state());
         let shard = worker.shard();
         let action = self.action.as_ref().expect("an action is started once");
         if !self.tx.admits(action) {
@@ -56,30 +56,30 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
         if !action.from_end
             && let Some((place, position)) = self.tx.routed_to(action.table, action.key())
         {
-            return self.attempt(place, Some(position));
+            return self.execute(place, Some(position));
         }
         let (place, owner) = action.locate(&shard.tables.borrow());
         if owner != worker.id() {
             return self.send(owner);
         }
-        if core.home.borrow().is_untouched() && shard.lookups.pays(worker) {
+        if state.home.borrow().is_untouched() && shard.lookups.pays(worker) {
             let ticket = shard.lookups.defer(worker, place, action.key());
             self.step = Step::LookingUp(place, ticket);
-            core.suspending();
+            state.suspending();
             return Poll::Pending;
         }
-        self.attempt(place, None)
+        self.execute(place, None)
     }
 
     /// Sends the action to the worker that owns the data.
     #[inline(never)]
     fn send(&mut self, owner: WorkerId) -> Poll<Result<O::Output, Abort>> {
         let action = self.action.take().expect("an action is sent once");
-        self.step = Step::Sent(self.tx.send(owner, action), HalfWay::begin(self.tx.core()));
+        self.step = Step::Sent(self.tx.send(owner, action), OperationGuard::begin(self.tx.state()));
         self.poll_step()
     }
 
-    /// The second poll of an action whose look-up was put off.
+    /// The second poll of an action whose look-up was deferred.
     #[inline(always)]
     fn looked_up(&mut self, place: PartitionId, ticket: LookupTicket) -> Poll<Result<O::Output, Abort>> {
         let worker = self.tx.worker();
@@ -88,44 +88,49 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
         if shard.lookups.is_stale(ticket) {
             return self.look_again(position);
         }
-        self.attempt(place, Some(position))
+        self.execute(place, Some(position))
     }
 
-    /// The scheme has changed since the look-up was put off: where is the data now?
+    /// The scheme has changed since the look-up was deferred: where is the data now?
     #[cold]
     fn look_again(&mut self, position: Position) -> Poll<Result<O::Output, Abort>> {
         let worker = self.tx.worker();
-        let action = self.action.as_ref().expect("an action that was put off is still there");
+        let action = self.action.as_ref().expect("an action whose look-up was deferred is still there");
         let (place, owner) = action.locate(&worker.shard().tables.borrow());
         // The position is a hint: the tree, whichever it is, finds out.
-        if owner == worker.id() { self.attempt(place, Some(position)) } else { self.send(owner) }
+        if owner == worker.id() { self.execute(place, Some(position)) } else { self.send(owner) }
     }
 
     #[inline(always)]
-    fn attempt(&mut self, place: PartitionId, position: Option<Position>) -> Poll<Result<O::Output, Abort>> {
-        match self.tx.attempt_here(place, &mut self.action, position) {
-            Some(Ok(result)) => self.follow(result),
-            Some(Err(abort)) => Poll::Ready(Err(abort)),
-            None => self.wait(),
+    fn execute(&mut self, place: PartitionId, position: Option<Position>) -> Poll<Result<O::Output, Abort>> {
+        let action = self.action.as_ref().expect("an action is executed once");
+        if self.tx.conflicts_here(place, action) {
+            return self.wait();
+        }
+        let action = self.action.take().expect("it was just looked at");
+        match self.tx.execute_here(place, action, position) {
+            Ok(result) => self.run_dependents(result),
+            Err(abort) => Poll::Ready(Err(abort)),
         }
     }
 
     #[cold]
     fn wait(&mut self) -> Poll<Result<O::Output, Abort>> {
         let tx = self.tx;
-        let action = self.action.take().expect("an action that is blocked is still there");
+        let action = self.action.take().expect("an action that waits is still there");
         self.step = Step::Waiting(Box::pin(async move { tx.wait_and_run(action).await }));
         self.poll_step()
     }
 
     /// The action is done; what must follow it?
     #[inline(always)]
-    fn follow(&mut self, result: O::Output) -> Poll<Result<O::Output, Abort>> {
-        match self.tx.follow_now() {
+    fn run_dependents(&mut self, result: O::Output) -> Poll<Result<O::Output, Abort>> {
+        match self.tx.run_dependents_here() {
             Ok(false) => Poll::Ready(Ok(result)),
             Ok(true) => {
                 let tx = self.tx;
-                self.step = Step::Following(Some(result), Box::pin(async move { tx.follow_rest().await }));
+                self.step =
+                    Step::Dependents(Some(result), Box::pin(async move { tx.run_dependents().await }));
                 self.poll_step()
             }
             Err(abort) => Poll::Ready(Err(abort)),
@@ -139,25 +144,25 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
         match &mut self.step {
             Step::Sent(call, _) => match Pin::new(call).poll(context) {
                 Poll::Pending => {
-                    self.tx.core().suspending();
+                    self.tx.state().suspending();
                     Poll::Pending
                 }
                 Poll::Ready(returned) => {
-                    if let Step::Sent(_, half_way) = std::mem::replace(&mut self.step, Step::Start) {
-                        half_way.disarm();
+                    if let Step::Sent(_, guard) = std::mem::replace(&mut self.step, Step::Start) {
+                        guard.disarm();
                     }
                     match self.tx.received(returned) {
-                        Ok(result) => self.follow(result),
+                        Ok(result) => self.run_dependents(result),
                         Err(abort) => Poll::Ready(Err(abort)),
                     }
                 }
             },
             Step::Waiting(waiting) => match waiting.as_mut().poll(context) {
                 Poll::Pending => Poll::Pending,
-                Poll::Ready(Ok(result)) => self.follow(result),
+                Poll::Ready(Ok(result)) => self.run_dependents(result),
                 Poll::Ready(Err(abort)) => Poll::Ready(Err(abort)),
             },
-            Step::Following(result, following) => match following.as_mut().poll(context) {
+            Step::Dependents(result, running) => match running.as_mut().poll(context) {
                 Poll::Pending => Poll::Pending,
                 Poll::Ready(Ok(())) => Poll::Ready(Ok(result.take().expect("the result is handed out once"))),
                 Poll::Ready(Err(abort)) => Poll::Ready(Err(abort)),
@@ -190,7 +195,7 @@ impl<O: Operation> std::fmt::Debug for Run<'_, '_, O> {
             Step::LookingUp(..) => Stage::Execute.name(),
             Step::Sent(..) => "sent",
             Step::Waiting(_) => Stage::Lock.name(),
-            Step::Following(..) => "following",
+            Step::Dependents(..) => "dependents",
         };
         f.debug_struct("Run").field("step", &step).finish_non_exhaustive()
     }

@@ -25,7 +25,7 @@ use crate::abort::{Abort, AbortReason};
 use crate::routing::Route;
 
 pub use catalog::Dependency;
-pub(crate) use catalog::{Catalog, NO_FAMILY, TableMeta, TreeKind, unknown_table};
+pub(crate) use catalog::{Catalog, NO_FAMILY, Phase, TableMeta, TreeKind, unknown_table};
 pub(crate) use declare::Splits;
 pub use declare::{ParentKey, Schema, SchemaError};
 pub(crate) use published::PublishedCatalog;

@@ -20,10 +20,12 @@ use rustc_hash::FxBuildHasher;
 use crate::abort::{Abort, AbortReason};
 use crate::age::{Age, AgeClock};
 use crate::branch::{Access, Branch};
+use crate::ddl::Copies;
 use crate::deadlock::{self, home_of};
 use crate::load::LoadJournal;
 use crate::lock_waits::{LockWaitState, LockWaits};
 use crate::lookups::Lookups;
+use crate::messages::send_end;
 use crate::monitor::Monitor;
 use crate::partition::{PartitionId, Tables};
 use crate::planted::{self, Bug, planted};
@@ -46,7 +48,7 @@ pub(crate) struct Shard {
     pub(crate) published: Arc<PublishedCatalog>,
     pub(crate) tables: RefCell<Tables>,
     /// Recycled transaction states.
-    cores: RefCell<Vec<Rc<TxnState>>>,
+    states: RefCell<Vec<Rc<TxnState>>>,
     /// Transactions with their home here that others know of: they were suspended at least once.
     pub(crate) active: RefCell<FastMap<TxnId, Rc<TxnState>>>,
     /// Branches of transactions with their home elsewhere.
@@ -58,7 +60,7 @@ pub(crate) struct Shard {
     pub(crate) aborted_age: Cell<Age>,
     pub(crate) ages: AgeClock,
     next_ticket: Cell<u64>,
-    next_owner: Cell<u64>,
+    next_txn: Cell<u64>,
     pub(crate) lookups: Lookups,
     /// Changes of the scheme that this worker has seen: a place found at another count may not hold any more.
     pub(crate) scheme_changes: Cell<u64>,
@@ -67,6 +69,8 @@ pub(crate) struct Shard {
     pub(crate) memory: Arc<dyn Memory>,
     /// What an unfinished load has added.
     pub(crate) loading: RefCell<LoadJournal>,
+    /// Copies of a table that gets another column.
+    pub(crate) copies: RefCell<Copies>,
     pub(crate) stats: Arc<EngineStats>,
     pub(crate) options: ShardOptions,
     /// What a checkpoint is written of, where there is no WAL.
@@ -102,7 +106,7 @@ impl Shard {
             tag: tables.catalog.tag,
             published,
             tables: RefCell::new(tables),
-            cores: RefCell::default(),
+            states: RefCell::default(),
             active: RefCell::default(),
             participants: RefCell::default(),
             branches: RefCell::default(),
@@ -111,12 +115,13 @@ impl Shard {
             aborted_age: Cell::default(),
             ages: AgeClock::default(),
             next_ticket: Cell::new(1),
-            next_owner: Cell::new(1),
+            next_txn: Cell::new(1),
             lookups: Lookups::default(),
             scheme_changes: Cell::new(0),
             probes: RefCell::default(),
             memory,
             loading: RefCell::default(),
+            copies: RefCell::default(),
             stats,
             options,
             snapshots: Snapshots::default(),
@@ -137,17 +142,17 @@ impl Shard {
     }
 
     #[inline(always)]
-    pub(crate) fn take_core(&self) -> Rc<TxnState> {
-        let recycled = self.cores.borrow_mut().pop();
+    pub(crate) fn take_state(&self) -> Rc<TxnState> {
+        let recycled = self.states.borrow_mut().pop();
         recycled.unwrap_or_else(|| Rc::new(TxnState::bounded(self.options.transaction_redo_bytes)))
     }
 
     /// Takes back the state of a transaction that has ended. Nobody else may have it.
     #[inline(always)]
-    pub(crate) fn put_core(&self, core: Rc<TxnState>) {
-        let mut cores = self.cores.borrow_mut();
-        if cores.len() < POOL {
-            cores.push(core);
+    pub(crate) fn put_state(&self, state: Rc<TxnState>) {
+        let mut states = self.states.borrow_mut();
+        if states.len() < POOL {
+            states.push(state);
         }
     }
 
@@ -173,30 +178,30 @@ impl Shard {
     /// The branch that a transaction has here, whether or not this is its home; made when it is the first action.
     pub(crate) fn branch_of(&self, worker: &EngineWorker, owner: TxnId) -> BranchRef {
         if home_of(owner) == worker.id()
-            && let Some(core) = self.active.borrow().get(&owner)
+            && let Some(state) = self.active.borrow().get(&owner)
         {
             // It is suspended: what it touches is locked at once.
-            core.home.borrow_mut().entered = true;
-            return BranchRef::Home(Rc::clone(core));
+            state.home.borrow_mut().entered = true;
+            return BranchRef::Home(Rc::clone(state));
         }
-        BranchRef::Visiting(self.participant_branch(owner))
+        BranchRef::Participant(self.participant_branch(owner))
     }
 
     /// The branch that a transaction has here, if it has one.
     pub(crate) fn find_branch(&self, owner: TxnId) -> Option<BranchRef> {
-        if let Some(core) = self.active.borrow().get(&owner) {
-            return Some(BranchRef::Home(Rc::clone(core)));
+        if let Some(state) = self.active.borrow().get(&owner) {
+            return Some(BranchRef::Home(Rc::clone(state)));
         }
-        self.participants.borrow().get(&owner).map(|branch| BranchRef::Visiting(Rc::clone(branch)))
+        self.participants.borrow().get(&owner).map(|branch| BranchRef::Participant(Rc::clone(branch)))
     }
 
     /// Every branch on this worker that others may know of.
     pub(crate) fn each_branch(&self, mut each: impl FnMut(TxnId, &BranchRef)) {
-        for (owner, core) in self.active.borrow().iter() {
-            each(*owner, &BranchRef::Home(Rc::clone(core)));
+        for (owner, state) in self.active.borrow().iter() {
+            each(*owner, &BranchRef::Home(Rc::clone(state)));
         }
         for (owner, branch) in self.participants.borrow().iter() {
-            each(*owner, &BranchRef::Visiting(Rc::clone(branch)));
+            each(*owner, &BranchRef::Participant(Rc::clone(branch)));
         }
     }
 
@@ -211,9 +216,9 @@ impl Shard {
     }
 
     /// A number for a transaction with its home here, unique in the database and growing with time on each worker.
-    pub(crate) fn new_owner(&self, home: WorkerId) -> TxnId {
-        let next = self.next_owner.get();
-        self.next_owner.set(next + 1);
+    pub(crate) fn new_txn(&self, home: WorkerId) -> TxnId {
+        let next = self.next_txn.get();
+        self.next_txn.set(next + 1);
         TxnId::new(next, home.0)
     }
 
@@ -257,7 +262,7 @@ impl Shard {
                 break;
             }
             self.stats.ends_passed_on.add(1);
-            worker.send(next, move |worker| worker.shard().on_end(worker, owner, commit, epoch));
+            send_end(worker, next, owner, commit, epoch);
         }
         if let Some(commit_waiters) = &self.commit_waiters {
             branch.borrow().note_changes(&mut commit_waiters.undurable.borrow_mut(), epoch);

@@ -21,6 +21,7 @@ use crate::builder::new_table;
 use crate::database::Database;
 use crate::durable::{Durable, State};
 use crate::jobs::run_task_on_worker;
+use crate::partition::Closing;
 use crate::planted::{Bug, planted};
 use crate::repartition::{relock, unsettle};
 use crate::routing::{Scheme, nowhere};
@@ -85,14 +86,21 @@ impl Database {
         let _scheme = self.keep_scheme();
         let scheme = self.scheme_of(before, &after)?;
         self.catalogs.show(Arc::clone(&after));
-        if let Err(error) = self.close_and_drain(before, trees, true, until) {
+        if let Err(error) = self.close_and_drain(before, trees, Closing::Maintained, until) {
             self.reopen(trees)?;
             self.catalogs.show(Arc::clone(before));
             return Err(error);
         }
         let mut state = self.hold_state();
         save(&mut state, &after, &scheme)?;
+        // From now on nobody looks at what is in them; only then may some workers stop to maintain them.
+        self.close_trees(trees, Closing::Dropped)?;
         self.adopt(&after, &scheme)
+    }
+
+    pub(super) fn close_trees(&self, trees: &[TableId], closing: Closing) -> Result<(), Abort> {
+        let trees = trees.to_vec();
+        self.on_all_workers(move |worker| close_here(worker, &trees, closing)).map(drop)
     }
 
     /// Closes some trees, and waits for those who have used them.
@@ -100,11 +108,10 @@ impl Database {
         &self,
         catalog: &Catalog,
         trees: &[TableId],
-        maintained: bool,
+        closing: Closing,
         until: Until,
     ) -> Result<(), DefineError> {
-        let closed = trees.to_vec();
-        self.on_all_workers(move |worker| close_here(worker, &closed, maintained))?;
+        self.close_trees(trees, closing)?;
         self.settle()?;
         if planted(Bug::TableNotDrained) {
             return Ok(());
@@ -185,7 +192,7 @@ fn adopt_here(worker: &Rc<EngineWorker>, catalog: &Arc<Catalog>, scheme: &Scheme
         commit_waiters.undurable.borrow_mut().add_tables(catalog.tables.len());
     }
     shard.monitor.adopt(catalog);
-    close_here(worker, &gone, true);
+    close_here(worker, &gone, Closing::Dropped);
     // What a transaction has used stays until a later statement finds that it has ended.
     for table in gone {
         if !is_used(worker, &[table], Until::Unused) {
@@ -195,7 +202,7 @@ fn adopt_here(worker: &Rc<EngineWorker>, catalog: &Arc<Catalog>, scheme: &Scheme
 }
 
 /// Closes some trees on a worker: who waits for a lock of them looks again, and finds them closed.
-fn close_here(worker: &Rc<EngineWorker>, trees: &[TableId], maintained: bool) {
+fn close_here(worker: &Rc<EngineWorker>, trees: &[TableId], closing: Closing) {
     let shard = worker.shard();
     let mut woken = Vec::new();
     for table in trees {
@@ -205,7 +212,7 @@ fn close_here(worker: &Rc<EngineWorker>, trees: &[TableId], maintained: bool) {
             woken.extend(unsettle(worker, &[*table], *number));
         }
         let mut tables = shard.tables.borrow_mut();
-        tables.shards[table.at()].close(maintained);
+        tables.shards[table.at()].close(closing);
         relock(worker, &mut tables, &[*table], &numbers);
     }
     shard.scheme_changes.set(shard.scheme_changes.get() + 1);

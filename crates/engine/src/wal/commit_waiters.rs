@@ -19,14 +19,14 @@ use crate::shard::EngineWorker;
 pub(crate) struct CommitWaiters {
     pub(crate) wal: Arc<Wal>,
     /// Tasks by the epoch they wait for, ascending.
-    waiting: RefCell<VecDeque<(u64, Vec<TaskId>)>>,
+    waiting: RefCell<VecDeque<(Epoch, Vec<TaskId>)>>,
     spare: RefCell<Vec<Vec<TaskId>>>,
     /// Something was committed since the flusher was last told.
     dirty: Cell<bool>,
     /// For each epoch in which something was committed here that may not be durable yet: when that began.
-    began: RefCell<VecDeque<(u64, Ticks)>>,
+    began: RefCell<VecDeque<(Epoch, Ticks)>>,
     /// The epoch that has to be durable for there to be room where a commit was refused last.
-    full_until: Cell<u64>,
+    full_until: Cell<Epoch>,
     /// Under relaxed durability: the bound.
     max_loss: Option<Ticks>,
     /// What this worker's partitions hold that is not durable yet.
@@ -41,7 +41,7 @@ impl CommitWaiters {
             spare: RefCell::default(),
             dirty: Cell::new(false),
             began: RefCell::default(),
-            full_until: Cell::new(0),
+            full_until: Cell::new(Epoch(0)),
             max_loss,
             undurable: RefCell::new(UndurableWrites::new(tables)),
         }
@@ -53,8 +53,8 @@ impl CommitWaiters {
         self.dirty.set(true);
         if self.max_loss.is_some() {
             let mut began = self.began.borrow_mut();
-            if began.back().is_none_or(|(newest, _)| *newest < epoch.0) {
-                began.push_back((epoch.0, worker.step_time()));
+            if began.back().is_none_or(|(newest, _)| *newest < epoch) {
+                began.push_back((epoch, worker.step_time()));
             }
         }
         Ok(epoch)
@@ -62,7 +62,7 @@ impl CommitWaiters {
 
     #[cold]
     fn refuse(&self, full: Full) -> Abort {
-        self.full_until.set(full.newest.0);
+        self.full_until.set(full.newest);
         self.wal.overload()
     }
 
@@ -71,20 +71,20 @@ impl CommitWaiters {
         self.wait_until_durable(worker, self.full_until.get()).await
     }
 
-    /// Whether `needs` is durable already.
+    /// Whether `wait_epoch` is durable already.
     #[inline(always)]
-    pub(crate) fn is_durable(&self, needs: u64) -> bool {
-        needs <= self.wal.durable().0
+    pub(crate) fn is_durable(&self, wait_epoch: Epoch) -> bool {
+        wait_epoch <= self.wal.durable()
     }
 
-    /// Whether the caller of a transaction that depends on `needs` may be told now.
+    /// Whether the caller of a transaction that depends on `wait_epoch` may be told now.
     #[inline]
-    fn may_tell(&self, worker: &EngineWorker, needs: u64) -> bool {
-        if self.is_durable(needs) || planted(Bug::ToldBeforeSync) {
+    fn may_tell(&self, worker: &EngineWorker, wait_epoch: Epoch) -> bool {
+        if self.is_durable(wait_epoch) || planted(Bug::ToldBeforeSync) {
             return true;
         }
         let Some(max_loss) = self.max_loss else { return false };
-        let durable = self.wal.durable().0;
+        let durable = self.wal.durable();
         let mut began = self.began.borrow_mut();
         while began.front().is_some_and(|(epoch, _)| *epoch <= durable) {
             began.pop_front();
@@ -92,18 +92,18 @@ impl CommitWaiters {
         !self.wal.is_failed() && began.front().is_none_or(|(_, began)| worker.now().since(*began) < max_loss)
     }
 
-    /// Waits until the caller of a transaction that depends on `needs` may be told of it.
-    pub(crate) async fn wait(&self, worker: &EngineWorker, needs: u64) -> Result<(), Abort> {
-        if self.may_tell(worker, needs) {
+    /// Waits until the caller of a transaction that depends on `wait_epoch` may be told of it.
+    pub(crate) async fn wait(&self, worker: &EngineWorker, wait_epoch: Epoch) -> Result<(), Abort> {
+        if self.may_tell(worker, wait_epoch) {
             return Ok(());
         }
-        self.wait_until_durable(worker, needs).await
+        self.wait_until_durable(worker, wait_epoch).await
     }
 
-    async fn wait_until_durable(&self, worker: &EngineWorker, needs: u64) -> Result<(), Abort> {
+    async fn wait_until_durable(&self, worker: &EngineWorker, wait_epoch: Epoch) -> Result<(), Abort> {
         let mut registered = false;
         poll_fn(|_| {
-            if self.is_durable(needs) {
+            if self.is_durable(wait_epoch) {
                 return Poll::Ready(Ok(()));
             }
             if self.wal.is_failed() {
@@ -111,22 +111,22 @@ impl CommitWaiters {
             }
             if !registered {
                 registered = true;
-                self.register(needs, worker.current_task());
+                self.register(wait_epoch, worker.current_task());
             }
             Poll::Pending
         })
         .await
     }
 
-    fn register(&self, needs: u64, task: TaskId) {
+    fn register(&self, wait_epoch: Epoch, task: TaskId) {
         let mut waiting = self.waiting.borrow_mut();
-        let at = waiting.iter().rposition(|(epoch, _)| *epoch <= needs);
+        let at = waiting.iter().rposition(|(epoch, _)| *epoch <= wait_epoch);
         match at {
-            Some(at) if waiting[at].0 == needs => waiting[at].1.push(task),
+            Some(at) if waiting[at].0 == wait_epoch => waiting[at].1.push(task),
             at => {
                 let mut tasks = self.spare.borrow_mut().pop().unwrap_or_default();
                 tasks.push(task);
-                waiting.insert(at.map_or(0, |at| at + 1), (needs, tasks));
+                waiting.insert(at.map_or(0, |at| at + 1), (wait_epoch, tasks));
             }
         }
     }
@@ -160,7 +160,7 @@ impl CommitWaiters {
 
     #[inline(never)]
     fn wake_served(&self, worker: &EngineWorker) {
-        let durable = self.wal.durable().0;
+        let durable = self.wal.durable();
         let failed = self.wal.is_failed();
         let mut waiting = self.waiting.borrow_mut();
         while let Some((epoch, _)) = waiting.front()

@@ -20,21 +20,25 @@ const SLOTS: usize = 1 << 14;
 /// See the module's introduction.
 #[derive(Debug)]
 pub(crate) struct UndurableWrites {
-    slots: Box<[u64]>,
+    slots: Box<[Epoch]>,
     /// The newest epoch of any change noted, by table.
-    tables: Vec<u64>,
+    tables: Vec<Epoch>,
     /// The newest epoch of what was changed in partitions before they came here: every access may depend on it.
-    inherited: u64,
+    inherited: Epoch,
 }
 
 impl UndurableWrites {
     pub(crate) fn new(tables: usize) -> UndurableWrites {
-        UndurableWrites { slots: vec![0; SLOTS].into_boxed_slice(), tables: vec![0; tables], inherited: 0 }
+        UndurableWrites {
+            slots: vec![Epoch(0); SLOTS].into_boxed_slice(),
+            tables: vec![Epoch(0); tables],
+            inherited: Epoch(0),
+        }
     }
 
     /// Makes room for tables that are new; `tables` is how many numbers there are.
     pub(crate) fn add_tables(&mut self, tables: usize) {
-        self.tables.resize(tables.max(self.tables.len()), 0);
+        self.tables.resize(tables.max(self.tables.len()), Epoch(0));
     }
 
     #[inline]
@@ -59,18 +63,18 @@ impl UndurableWrites {
     /// A transaction of `epoch` has changed `key`.
     #[inline]
     pub(crate) fn note(&mut self, place: PartitionId, key: &[u8], epoch: Epoch) {
-        // The end of a visitor may be told after younger transactions have committed: epochs do not come in order.
+        // The end of a participant may be told after younger transactions have committed: epochs do not come in order.
         for at in [Self::slot(place, key), Self::slot_of_head(place, head_of(key))] {
             let slot = &mut self.slots[at];
-            *slot = epoch.0.max(*slot);
+            *slot = epoch.max(*slot);
         }
         let table = &mut self.tables[place.table.at()];
-        *table = epoch.0.max(*table);
+        *table = epoch.max(*table);
     }
 
     /// The newest epoch on which an access to `target` may depend.
     #[inline]
-    pub(crate) fn of(&self, place: PartitionId, target: &LockTarget) -> u64 {
+    pub(crate) fn of(&self, place: PartitionId, target: &LockTarget) -> Epoch {
         let noted = match target {
             LockTarget::Key(key) => self.slots[Self::slot(place, key)],
             LockTarget::Range { lower, upper: Some(upper) } if within_one_head(lower, upper) => {
@@ -82,12 +86,12 @@ impl UndurableWrites {
     }
 
     /// The newest epoch on which any access may depend.
-    pub(crate) fn newest(&self) -> u64 {
-        self.tables.iter().copied().fold(self.inherited, u64::max)
+    pub(crate) fn newest(&self) -> Epoch {
+        self.tables.iter().copied().fold(self.inherited, Epoch::max)
     }
 
     /// A partition has come here from a worker whose newest epoch is `epoch`.
-    pub(crate) fn inherit(&mut self, epoch: u64) {
+    pub(crate) fn inherit(&mut self, epoch: Epoch) {
         self.inherited = self.inherited.max(epoch);
     }
 }
@@ -117,20 +121,20 @@ mod tests {
         let mut recent = UndurableWrites::new(2);
         for key in 0..100_000_u64 {
             recent.note(place, &key.encode(), Epoch(key / 1000 + 1));
-            assert!(recent.of(place, &LockTarget::Key(key.encode())) > key / 1000);
+            assert!(recent.of(place, &LockTarget::Key(key.encode())) > Epoch(key / 1000));
         }
         let within = LockTarget::Range {
             lower: KeyBuf::from_slice(&[7_u64.to_be_bytes().as_slice(), &[1]].concat()),
             upper: Some(KeyBuf::from_slice(&[7_u64.to_be_bytes().as_slice(), &[2]].concat())),
         };
-        assert!(recent.of(place, &within) >= 1);
+        assert!(recent.of(place, &within) >= Epoch(1));
         recent.note(place, &[7_u64.to_be_bytes().as_slice(), &[1, 5]].concat(), Epoch(200));
-        assert_eq!(recent.of(place, &within), 200);
-        recent.slots.fill(0);
-        recent.tables[1] = 100;
+        assert_eq!(recent.of(place, &within), Epoch(200));
+        recent.slots.fill(Epoch(0));
+        recent.tables[1] = Epoch(100);
         let range = LockTarget::Range { lower: KeyBuf::new(), upper: None };
-        assert_eq!(recent.of(place, &range), 100);
-        assert_eq!(recent.of(PartitionId { table: TableId(0), partition: 0 }, &range), 0);
+        assert_eq!(recent.of(place, &range), Epoch(100));
+        assert_eq!(recent.of(PartitionId { table: TableId(0), partition: 0 }, &range), Epoch(0));
     }
 
     #[test]
@@ -141,7 +145,7 @@ mod tests {
         });
         let taken = |table: u16| {
             let place = PartitionId { table: TableId(table), partition: 0 };
-            (0..100_u64).filter(|key| recent.of(place, &LockTarget::Key(key.encode())) > 0).count()
+            (0..100_u64).filter(|key| recent.of(place, &LockTarget::Key(key.encode())) > Epoch(0)).count()
         };
         assert_eq!(taken(0), 100);
         assert!((1..9).all(|table| taken(table) < 20), "collisions happen, but not to most keys");
@@ -154,6 +158,6 @@ mod tests {
         let key = 7_u64.encode();
         recent.note(place, &key, Epoch(9));
         recent.note(place, &key, Epoch(8));
-        assert_eq!(recent.of(place, &LockTarget::Key(key)), 9);
+        assert_eq!(recent.of(place, &LockTarget::Key(key)), Epoch(9));
     }
 }

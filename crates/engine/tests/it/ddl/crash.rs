@@ -4,7 +4,8 @@ use atrapos::catalog::Definitions;
 use atrapos::{Database, DefineError};
 use atrapos_durability::file::ModelFiles;
 
-use super::fixture::{Animals, People, ages, create, files, insert, people, person, reopen};
+use super::columns::{height, tall};
+use super::fixture::{Animals, People, ages, create, files, index, insert, people, person, reopen};
 
 /// Rows of `people` from before the statement, a part of which is in a checkpoint only.
 const ROWS: u64 = 40;
@@ -97,4 +98,32 @@ fn a_table_is_dropped_or_not() {
             assert_eq!(db.table::<People>().is_err(), is_new);
         },
     );
+}
+
+#[test]
+fn an_index_is_created_or_not() {
+    let create = |db: &Database| db.create_index("people", index("by_age", &[1], false)).map(drop);
+    crash_at_every_call(create, |db, is_new| {
+        check_people(db);
+        assert_eq!(db.definitions().find("by_age").is_some(), is_new);
+        assert_eq!(db.verify().unwrap().entries, if is_new { ROWS } else { 0 });
+        if !is_new {
+            db.create_index("people", index("by_age", &[1], false)).unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_column_is_added_or_not() {
+    let add = |db: &Database| db.add_column("people", height()).map(drop);
+    crash_at_every_call(add, |db, is_new| {
+        if is_new {
+            assert_eq!(tall(db).len() as u64, ROWS);
+            assert!(tall(db).iter().all(|(_, row)| row.height == 170 && row.age == 3));
+        } else {
+            check_people(db);
+            db.add_column("people", height()).unwrap();
+            assert_eq!(tall(db).len() as u64, ROWS);
+        }
+    });
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use atrapos::catalog::{ColumnDef, ColumnType, KeyColumn, PrimaryKey, TableDef};
-use atrapos::{Abort, Builder, Database, KeyRange, Schema, Table, TableRef, row};
+use atrapos::catalog::{ColumnDef, ColumnType, IndexDef, IndexPart, KeyColumn, PrimaryKey, TableDef};
+use atrapos::{Abort, Builder, Database, Durability, Index, KeyRange, Schema, Table, TableRef, row};
 use atrapos_durability::file::{FileSystem, ModelFiles};
 
 row! {
@@ -65,6 +65,38 @@ pub(crate) fn people(name: &str, cuts: &[u64]) -> TableDef {
     }
 }
 
+/// An index over columns of such a table, by their places.
+pub(crate) fn index(name: &str, columns: &[u16], unique: bool) -> IndexDef {
+    let part = |column: &u16| IndexPart::Column(KeyColumn::ascending(*column));
+    IndexDef {
+        name: name.to_owned(),
+        of: 0,
+        parts: columns.iter().map(part).collect(),
+        unique,
+        family: name.to_owned(),
+        splits: Vec::new(),
+    }
+}
+
+/// The index over the age that tests create at run time.
+pub(crate) struct ByAge;
+
+impl Index for ByAge {
+    type Table = People;
+    type Key = u32;
+    const NAME: &'static str = "by_age";
+    const UNIQUE: bool = false;
+    fn key(_: &u64, person: &Person) -> u32 {
+        person.age
+    }
+}
+
+/// The keys of the people of an age, by the index.
+pub(crate) fn of_age(db: &Database, age: u32) -> Result<Vec<u64>, Abort> {
+    let by_age = db.index::<ByAge>().expect("the index is there");
+    db.run(by_age.at(&age), async move |tx| tx.lookup_all(by_age, KeyRange::prefix(&age), usize::MAX).await)
+}
+
 fn settings(builder: Builder) -> Builder {
     builder.workers(2).pin(false).huge_pages(false).fixed_scheme().statement_patience(Duration::from_secs(60))
 }
@@ -94,14 +126,22 @@ pub(crate) fn files() -> ModelFiles {
 
 /// A new database in a directory.
 pub(crate) fn create(files: &ModelFiles) -> Database {
-    let builder = settings(Database::builder(Schema::new()));
+    create_with(files, Durability::Synchronous)
+}
+
+pub(crate) fn create_with(files: &ModelFiles, durability: Durability) -> Database {
+    let builder = settings(Database::builder(Schema::new())).durability(durability);
     builder.files(Arc::new(files.clone())).open(directory()).expect("the directory is empty")
 }
 
 /// The database that is there.
 pub(crate) fn reopen(files: &ModelFiles) -> Database {
+    reopen_at(files, directory())
+}
+
+pub(crate) fn reopen_at(files: &ModelFiles, directory: impl AsRef<Path>) -> Database {
     let builder = settings(Database::existing()).files(Arc::new(files.clone()));
-    builder.open(directory()).unwrap_or_else(|error| panic!("it does not open: {error}"))
+    builder.open(directory).unwrap_or_else(|error| panic!("it does not open: {error}"))
 }
 
 pub(crate) fn insert(db: &Database, people: TableRef<People>, id: u64, age: u32) -> Result<(), Abort> {

@@ -1,0 +1,245 @@
+//! Accesses as the home of a transaction makes them: direct calls on its own data, actions sent to others, waits.
+//!
+//! Never: touches a tree or a lock table itself ([`super::access`]).
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+
+use atrapos_runtime::{Call, Lost, WorkerId};
+use atrapos_storage::lock::TxnId;
+use atrapos_storage::{KeyBuf, Position};
+
+use super::access::{conflicts, execute};
+use super::lock_wait::{RunOutcome, queue_and_run};
+use super::{ActionReply, OperationGuard, Tx, TxnState};
+use crate::abort::Abort;
+use crate::action::{Action, Operation};
+use crate::messages::call_action;
+use crate::partition::PartitionId;
+use crate::planted::{Bug, planted};
+use crate::recording::RecordedAccess;
+use crate::routing::head_of;
+use crate::schema::TableId;
+use crate::shard::EngineWorker;
+use crate::trace::Stage;
+
+impl<'w> Tx<'w> {
+    /// Where `key` is, if it is the one that was looked up on the way here.
+    #[inline(always)]
+    pub(crate) fn routed_to(&self, table: TableId, key: &KeyBuf) -> Option<(PartitionId, Position)> {
+        match self.routed {
+            Some(routed)
+                if routed.place.table == table
+                    && same_bytes(routed.key, key)
+                    && routed.scheme_changes == self.worker.shard().scheme_changes.get() =>
+            {
+                Some((routed.place, routed.position))
+            }
+            _ => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn worker(&self) -> &'w Rc<EngineWorker> {
+        self.worker
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> &'w Rc<TxnState> {
+        self.state
+    }
+
+    /// Whether an action may be run at all: the transaction is not doomed and the table is one of this database.
+    #[inline(always)]
+    pub(crate) fn admits<O: Operation>(&self, action: &Action<O>) -> bool {
+        !self.state.is_doomed.get() && self.worker.shard().tag == action.tag
+    }
+
+    /// Why an action is not admitted.
+    #[cold]
+    pub(crate) fn refusal<O: Operation>(&self, action: &Action<O>) -> Abort {
+        if let Err(unknown) = self.worker.shard().check(action.table, action.tag) {
+            self.state.doom(&unknown);
+        }
+        self.state.doomed_for()
+    }
+
+    /// Sends an action to its owner. What the transaction holds here is entered in the lock tables when it suspends.
+    pub(crate) fn send<O: Operation>(&self, to: WorkerId, action: Action<O>) -> Call<ActionReply<O::Output>> {
+        let txn = self.prepare_remote(to, 1);
+        self.note_sent(&action);
+        self.state.trace.event(self.worker, Stage::Execute, || {
+            format!("{} to worker {}", self.name_of("sends an action on", action.table), to.0)
+        });
+        call_action(self.worker, to, txn, action)
+    }
+
+    pub(super) fn note_sent<O: Operation>(&self, action: &Action<O>) {
+        if self.worker.shard().monitor.is_on() {
+            self.state.note_sent(action.table, action.key());
+        }
+    }
+
+    pub(super) fn prepare_remote(&self, to: WorkerId, actions: u64) -> TxnId {
+        let txn = self.state.ensure_known(self.worker);
+        self.state.add_participant(to);
+        self.worker.shard().stats.remote_actions.add(actions);
+        txn
+    }
+
+    /// Waits for `future`, one of the transaction's own operations.
+    async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
+        let mut future = pin!(future);
+        let guard = OperationGuard::begin(self.state);
+        let result = poll_fn(|context| {
+            let polled = future.as_mut().poll(context);
+            if polled.is_pending() {
+                self.state.suspending();
+            }
+            polled
+        })
+        .await;
+        guard.disarm();
+        result
+    }
+
+    pub(super) async fn receive<T: Send + 'static>(&self, call: Call<ActionReply<T>>) -> Result<T, Abort> {
+        let returned = self.suspend(call).await;
+        self.received(returned)
+    }
+
+    /// Takes in what an action brought back from its owner.
+    pub(crate) fn received<T>(&self, returned: Result<ActionReply<T>, Lost>) -> Result<T, Abort> {
+        let result = match returned {
+            Ok(ActionReply { result, dependents, redo, observed }) => {
+                self.state.dependents.borrow_mut().extend(dependents);
+                let mut logged = Ok(());
+                if !redo.is_empty() && !planted(Bug::RedoElsewhereLost) {
+                    logged = self.state.home.borrow_mut().redo.take_in(&redo);
+                }
+                self.state.observed.set(self.state.observed.get().max(observed));
+                logged.and(result)
+            }
+            Err(Lost) => Err(Abort::shutting_down()),
+        };
+        self.state
+            .trace
+            .event(self.worker, Stage::Execute, || "has the result of an action from its owner".to_owned());
+        result.inspect_err(|abort| self.state.doom(abort))
+    }
+
+    /// Runs an action with which a lock here conflicts: waits for the lock, and goes where the data goes meanwhile.
+    pub(crate) async fn wait_and_run<O: Operation>(&self, mut action: Action<O>) -> Result<O::Output, Abort> {
+        let txn = self.state.ensure_known(self.worker);
+        self.state.enter_locks(self.worker);
+        self.state.home.borrow_mut().entered = true;
+        self.state
+            .trace
+            .event(self.worker, Stage::Lock, || self.name_of("waits for a lock on", action.table));
+        loop {
+            let (place, holder) = action.locate(&self.worker.shard().tables.borrow());
+            if holder != self.worker.id() {
+                return self.receive(self.send(holder, action)).await;
+            }
+            let run =
+                queue_and_run(self.worker, txn, &self.state.home, place, action, &self.state.dependents);
+            match self.suspend(run).await {
+                RunOutcome::Done(done) => return done.inspect_err(|abort| self.state.doom(abort)),
+                RunOutcome::Moved(back) => action = back,
+            }
+        }
+    }
+
+    /// Whether a lock of another transaction conflicts with an action on the home's own data.
+    #[inline(always)]
+    pub(crate) fn conflicts_here<O: Operation>(&self, partition: PartitionId, action: &Action<O>) -> bool {
+        let conflicts = conflicts(&self.worker.shard().tables.borrow(), self.state.txn(), partition, action);
+        if conflicts && self.state.trace.is_on() {
+            self.note_conflict(action);
+        }
+        conflicts
+    }
+
+    /// Runs an action on the home's own data as a direct call. No lock may conflict with it.
+    #[inline(always)]
+    pub(crate) fn execute_here<O: Operation>(
+        &self,
+        partition: PartitionId,
+        action: Action<O>,
+        position: Option<Position>,
+    ) -> Result<O::Output, Abort> {
+        if self.state.trace.is_on() {
+            return self.execute_noted(partition, action, position);
+        }
+        self.execute_bare(partition, action, position)
+    }
+
+    #[inline(always)]
+    fn execute_bare<O: Operation>(
+        &self,
+        partition: PartitionId,
+        action: Action<O>,
+        position: Option<Position>,
+    ) -> Result<O::Output, Abort> {
+        let shard = self.worker.shard();
+        shard.stats.local_actions.add(1);
+        let mut home = self.state.home.borrow_mut();
+        let mut dependents = self.state.dependents.borrow_mut();
+        let done = execute(shard, self.state.txn(), &mut home, partition, action, position, &mut dependents);
+        if let Err(abort) = &done {
+            self.state.doom(abort);
+        }
+        done
+    }
+
+    /// Like [`execute_bare`](Tx::execute_bare), for a transaction that somebody looks at.
+    #[cold]
+    #[inline(never)]
+    fn execute_noted<O: Operation>(
+        &self,
+        partition: PartitionId,
+        action: Action<O>,
+        position: Option<Position>,
+    ) -> Result<O::Output, Abort> {
+        self.note_call(&action);
+        let Some(recorder) = self.state.trace.recorder() else {
+            return self.execute_bare(partition, action, position);
+        };
+        let tables = &self.worker.shard().tables;
+        let kind = action.operation.kind();
+        let access = RecordedAccess::begin(&tables.borrow(), partition, &action.target, kind);
+        let done = self.execute_bare(partition, action, position);
+        let home = self.state.home.borrow();
+        let held = home.held.last();
+        recorder.borrow_mut().note(access, held.map(|held| &held.target), &tables.borrow(), partition);
+        done
+    }
+
+    /// A conflict was found: for somebody who looks at the transaction.
+    #[cold]
+    fn note_conflict<O: Operation>(&self, action: &Action<O>) {
+        self.note_call(action);
+        if let Some(recorder) = self.state.trace.recorder() {
+            recorder.borrow_mut().note_missed();
+        }
+    }
+
+    #[cold]
+    fn note_call<O: Operation>(&self, action: &Action<O>) {
+        self.state
+            .trace
+            .event(self.worker, Stage::Execute, || self.name_of("runs a direct call on", action.table));
+    }
+
+    #[cold]
+    pub(super) fn name_of(&self, verb: &str, table: TableId) -> String {
+        format!("{verb} '{}'", self.worker.shard().tables.borrow().catalog.tables[table.at()].name)
+    }
+}
+
+/// Whether two keys are the same. Most are short: the common case needs no call.
+#[inline(always)]
+fn same_bytes(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && head_of(a) == head_of(b) && (a.len() <= 8 || a[8..] == b[8..])
+}
