@@ -70,6 +70,11 @@ pub struct MissingTable {
 }
 
 impl MissingTable {
+    /// Why there is nothing to be done.
+    pub(crate) fn into_abort(self) -> Abort {
+        self.why
+    }
+
     #[cold]
     pub(crate) fn new(tables: &Tables, table: TableId) -> MissingTable {
         let meta = &tables.catalog.tables[table.at()];

@@ -18,7 +18,7 @@ use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use atrapos_storage::{BulkError, BulkLoader, DisplayKey, InsertError, Key, KeyBuf, Row, Tree, TreeConfig};
 
 use crate::abort::Abort;
-use crate::action::guarded;
+use crate::action::{MissingTable, guarded};
 use crate::checkpoint::Pace;
 use crate::database::Database;
 use crate::partition::PartitionId;
@@ -224,8 +224,11 @@ impl<'a> Loader<'a> {
             self.elsewhere.entry(owner).or_default().push((table, key.clone(), row.into()));
             return Ok(());
         }
-        let meta = Arc::clone(&tables.catalog);
-        let meta = &meta.tables[table.at()];
+        let catalog = Arc::clone(&tables.catalog);
+        let meta = &catalog.tables[table.at()];
+        if tables.owned_at(place).is_none() {
+            return Err(MissingTable::new(&tables, table).into_abort().into());
+        }
         if let Some(bulk) = self.bulk.get_mut(&place) {
             let version = tables.partition_mut(place).next_version();
             match bulk.push(key, row, version) {

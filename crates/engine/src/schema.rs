@@ -14,6 +14,7 @@
 mod catalog;
 mod declare;
 mod extract;
+mod meta;
 mod published;
 
 use std::marker::PhantomData;
@@ -24,10 +25,11 @@ use atrapos_storage::{Key, Row};
 use crate::abort::{Abort, AbortReason};
 use crate::routing::Route;
 
-pub use catalog::Dependency;
-pub(crate) use catalog::{Catalog, NO_FAMILY, Phase, TableMeta, TreeKind, unknown_table};
+pub(crate) use catalog::{Catalog, NO_FAMILY, unknown_table};
 pub(crate) use declare::Splits;
 pub use declare::{ParentKey, Schema, SchemaError};
+pub use meta::Dependency;
+pub(crate) use meta::{Phase, TableMeta, TreeKind};
 pub(crate) use published::PublishedCatalog;
 
 /// A table: the type of its primary key, the type of its rows, and its name.

@@ -173,10 +173,11 @@ impl Operation for Dependent {
     fn kind(&self) -> OperationKind {
         match self {
             Dependent::AddEntry(key) => OperationKind::following(Kind::Insert, key.len()),
-            Dependent::RemoveEntry => OperationKind::following(Kind::Delete, 0),
             Dependent::RequireParent => OperationKind::following(Kind::Read, 0),
             Dependent::RequireNoChild => OperationKind::following(Kind::Scan, 0),
-            Dependent::DeleteChildren | Dependent::DeleteRow => OperationKind::following(Kind::Delete, 0),
+            Dependent::RemoveEntry | Dependent::DeleteChildren | Dependent::DeleteRow => {
+                OperationKind::following(Kind::Delete, 0)
+            }
         }
     }
 }

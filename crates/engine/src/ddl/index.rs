@@ -191,9 +191,9 @@ impl Database {
         let found = self.on_worker(owner, move |worker| {
             let tables = worker.shard().tables.borrow();
             let (place, _) = tables.locate(table, &lower);
-            let rows = tables.partition(place).tree.range(Bound::Included(&*lower), Bound::Unbounded);
+            let mut rows = tables.partition(place).tree.range(Bound::Included(&*lower), Bound::Unbounded);
             let mut key = KeyBuf::new();
-            rows.skip(SLICE).next().map(|row| {
+            rows.nth(SLICE).map(|row| {
                 row.key_into(&mut key);
                 key
             })

@@ -8,171 +8,21 @@
 //! none is without one.
 
 use std::any::TypeId;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
-use std::ops::Range;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use atrapos_catalog::{Definitions, ForeignKeyDef, IndexDef, KeyCodec, OnDelete, TableDef, TreeDef, Value};
-use atrapos_storage::{Column, KeyBuf, Row};
+use atrapos_catalog::{Definitions, ForeignKeyDef, KeyCodec, TableDef, TreeDef};
+use atrapos_storage::{KeyBuf, Row};
 
-use super::declare::{ChildLookup, Schema, SchemaError, Splits, index_definition, table_definition};
-use super::extract::{Extractor, ParentKeyOf, ReferenceShape, children_of, extract_of, extract_of_columns};
+use super::declare::{Declared, Schema, SchemaError, Splits, index_definition, table_definition};
+use super::extract::{ParentKeyOf, ReferenceShape, extract_of, extract_of_columns};
+use super::meta::{
+    ChildMeta, Code, Dependency, IndexMeta, ParentMeta, Phase, TableMeta, TreeKind, key_bytes,
+};
 use super::{CatalogTag, Index, IndexRef, Table, TableId, TableRef};
 use crate::abort::{Abort, AbortReason};
-use crate::range::KeyRange;
 use crate::routing::Scheme;
-
-/// What a tree holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum TreeKind {
-    /// Rows of a table.
-    Rows,
-    /// Entries of an index: index key (and, when not unique, the primary key after it) to primary key.
-    Entries { of: TableId, unique: bool },
-    /// Nothing any more.
-    Dropped,
-}
-
-/// How far a tree has come into being.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// It can be used.
-    #[default]
-    Ready,
-    /// Every write of its table maintains it, but entries of rows from before may be missing.
-    Building,
-    /// It is there, and nobody uses it.
-    Announced,
-}
-
-/// What the types of a program say of a tree; unknown until they are asked for in a database opened without a schema. Clones learn
-/// it together.
-#[derive(Clone, Default)]
-struct Code {
-    type_id: Arc<OnceLock<TypeId>>,
-    extract: Extractor,
-    /// The bytes of a row of which an index key is made; unknown unless the index has said so.
-    key_bytes: Arc<OnceLock<KeyBytes>>,
-    /// Zero when the definition has to do.
-    expected_row_bytes: usize,
-}
-
-/// Where columns are in the bytes of a row, and what they are of the row that has them.
-type KeyBytes = Box<[Range<usize>]>;
-
-/// An index as seen from its table.
-pub(crate) struct IndexMeta {
-    pub(crate) id: TableId,
-    unique: bool,
-    extract: Extractor,
-    key_bytes: Arc<OnceLock<KeyBytes>>,
-    /// Of a unique index whose key may have a NULL: keys that do are all different.
-    with_nulls: Option<KeyCodec>,
-}
-
-impl IndexMeta {
-    /// Whether a row that is replaced is known to keep its index key.
-    #[inline]
-    pub(crate) fn keeps_key(&self, before: &[u8], after: &[u8]) -> bool {
-        let is_same = |bytes: &Range<usize>| before.get(bytes.clone()) == after.get(bytes.clone());
-        self.key_bytes.get().is_some_and(|ranges| ranges.iter().all(is_same))
-    }
-
-    /// The key of the entry of a row: the index key and, unless it is the only one that may have it, the primary key.
-    pub(crate) fn entry(&self, key: &[u8], row: &[u8]) -> Result<KeyBuf, Abort> {
-        let mut entry = self.extract.call(key, row)?;
-        if !self.unique || self.has_null(&entry) {
-            entry.extend_from_slice(key);
-        }
-        Ok(entry)
-    }
-
-    fn has_null(&self, index_key: &[u8]) -> bool {
-        let Some(codec) = &self.with_nulls else { return false };
-        codec.decode(index_key).is_ok_and(|values| values.iter().any(Value::is_null))
-    }
-}
-
-/// Where the columns an index key is made of are in the bytes of a row.
-fn key_bytes(
-    index: &str,
-    key_from: Option<&'static [&'static str]>,
-    columns: &[Column],
-) -> Result<OnceLock<KeyBytes>, SchemaError> {
-    let Some(names) = key_from else { return Ok(OnceLock::new()) };
-    let mut ranges = Vec::new();
-    for name in names {
-        let mut start = 0;
-        let mut found = None;
-        for column in columns {
-            let width = column.ty.width();
-            if column.name == *name {
-                found = width.map(|width| start..start + width);
-                break;
-            }
-            // Columns of variable size come after all others.
-            start += width.unwrap_or(0);
-        }
-        let Some(range) = found else {
-            return Err(SchemaError(format!(
-                "index '{index}' says that its key is made of column '{name}', but its table has no column of that name and of \
-                 fixed size; correct Index::KEY_FROM, or leave it out"
-            )));
-        };
-        ranges.push(range);
-    }
-    Ok(OnceLock::from(ranges.into_boxed_slice()))
-}
-
-/// A foreign key as seen from the child.
-pub(crate) struct ParentMeta {
-    pub(crate) parent: TableId,
-    pub(crate) key: Arc<ParentKeyOf>,
-}
-
-/// A foreign key as seen from the parent: a row of the tree `through` whose key begins with the parent's key is a child.
-pub(crate) struct ChildMeta {
-    pub(crate) through: TableId,
-    pub(crate) on_delete: OnDelete,
-    shape: Option<ReferenceShape>,
-}
-
-impl ChildMeta {
-    /// Where in the tree `through` the children of the row with this key are.
-    pub(crate) fn range(&self, key: &KeyBuf) -> Result<KeyRange, Abort> {
-        children_of(self.shape.as_ref(), key)
-    }
-}
-
-/// A static dependency between tables, for the planner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dependency {
-    /// The table whose rows refer to the other.
-    pub child: TableId,
-    /// The table referred to.
-    pub parent: TableId,
-    /// Whether the engine refuses violations.
-    pub enforced: bool,
-    /// The index through which the children of a parent are found; `None`: they follow it in the order of keys.
-    pub through: Option<TableId>,
-}
-
-/// Everything the engine knows of one tree.
-pub(crate) struct TableMeta {
-    pub(crate) name: &'static str,
-    code: Code,
-    pub(crate) kind: TreeKind,
-    pub(crate) phase: Phase,
-    /// [`NO_FAMILY`] for one that was dropped.
-    pub(crate) family: usize,
-    pub(crate) expected_row_bytes: usize,
-    pub(crate) indexes: Vec<IndexMeta>,
-    pub(crate) parents: Vec<ParentMeta>,
-    pub(crate) children: Vec<ChildMeta>,
-    /// Whether a write to the table has to look beyond its own row.
-    pub(crate) has_dependents: bool,
-}
 
 /// The family of a tree that was dropped.
 pub(crate) const NO_FAMILY: usize = usize::MAX;
@@ -188,76 +38,17 @@ pub(crate) struct Catalog {
 }
 
 /// Bytes that an entry of an index is expected to have besides its key.
-const ENTRY_BYTES: usize = 16;
+pub(super) const ENTRY_BYTES: usize = 16;
 
 impl Catalog {
     /// The catalog of a database that is opened with a declared schema.
     pub(crate) fn new(schema: Schema) -> Result<Catalog, SchemaError> {
-        let trees = schema.tables.len() + schema.indexes.len();
-        if trees > usize::from(u16::MAX) {
-            return Err(SchemaError(format!("the schema has {trees} tables and indexes; at most 65535 fit")));
-        }
-        let mut names: HashMap<&'static str, u16> = HashMap::new();
-        let mut definitions = Definitions::default();
-        let mut codes = Vec::new();
-        for table in schema.tables {
-            if names.insert(table.name, codes.len() as u16).is_some() {
-                return Err(SchemaError(format!(
-                    "the schema declares two tables named '{}'; give one of them another name",
-                    table.name
-                )));
-            }
-            definitions.trees.push(TreeDef::Table(table.definition));
-            codes.push(Code {
-                type_id: Arc::new(OnceLock::from(table.type_id)),
-                expected_row_bytes: table.expected_row_bytes,
-                ..Code::default()
-            });
-        }
-        for index in schema.indexes {
-            let Some(&of) = names.get(index.table) else {
-                return Err(SchemaError(format!(
-                    "index '{}' is over table '{}', which the schema does not declare; declare the table",
-                    index.name, index.table
-                )));
-            };
-            if names.insert(index.name, codes.len() as u16).is_some() {
-                return Err(SchemaError(format!(
-                    "the schema uses the name '{}' twice; give the index another name",
-                    index.name
-                )));
-            }
-            codes.push(Code {
-                type_id: Arc::new(OnceLock::from(index.type_id)),
-                extract: Extractor::known(index.extract),
-                key_bytes: Arc::new(key_bytes(index.name, index.key_from, index.row_columns)?),
-                expected_row_bytes: ENTRY_BYTES,
-            });
-            definitions.trees.push(TreeDef::Index(IndexDef { of, ..index.definition }));
-        }
-        let mut references = Vec::new();
-        for key in schema.foreign_keys {
-            let find = |name: &'static str| {
-                names.get(name).copied().ok_or_else(|| {
-                    SchemaError(format!(
-                        "the foreign key from '{}' to '{}' needs '{name}', which the schema does not declare; declare it",
-                        key.child, key.parent
-                    ))
-                })
-            };
-            let (child, parent) = (find(key.child)?, find(key.parent)?);
-            let through = match key.lookup {
-                ChildLookup::ByKeyPrefix => None,
-                ChildLookup::ByIndex(index) => Some(find(index)?),
-            };
-            let (enforced, on_delete) = (key.enforced, OnDelete::Restrict);
-            definitions.foreign_keys.push(ForeignKeyDef { child, parent, through, enforced, on_delete });
-            references.push(Some(Arc::new(ParentKeyOf::Code(Extractor::known(key.extract)))));
-        }
+        let splits = schema.splits.clone();
+        let Declared { definitions, codes, references } = schema.into_declared()?;
         definitions.check().map_err(|error| SchemaError(error.to_string()))?;
         let mut catalog =
             Catalog::assemble(CatalogTag::new(), definitions, codes, references, &BTreeMap::new());
-        for (family, splits) in schema.splits {
+        for (family, splits) in splits {
             let Some(entry) = catalog.families.iter_mut().find(|(name, _)| *name == family) else {
                 return Err(SchemaError(format!(
                     "partition boundaries are given for family '{family}', to which no table or index belongs"

@@ -4,14 +4,18 @@
 //! checks what a declaration contradicts; that is the catalog's ([`super::Catalog`]).
 
 use std::any::TypeId;
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use atrapos_catalog::{
-    ColumnDef, IndexDef, IndexPart, KeyColumn, KeyPart, PrimaryKey, TableDef, placeholder,
+    ColumnDef, Definitions, ForeignKeyDef, IndexDef, IndexPart, KeyColumn, KeyPart, OnDelete, PrimaryKey,
+    TableDef, TreeDef, placeholder,
 };
 use atrapos_storage::{Column, Key, KeyBuf, Row};
 
-use super::extract::{Extract, extract_of};
+use super::catalog::ENTRY_BYTES;
+use super::extract::{Extract, Extractor, ParentKeyOf, extract_of};
+use super::meta::{Code, key_bytes};
 use super::{Index, Table, decode_key, decode_row};
 use crate::action::guarded;
 
@@ -255,5 +259,96 @@ pub(super) fn index_definition<I: Index>(of: u16) -> IndexDef {
         unique: I::UNIQUE,
         family: I::FAMILY.to_owned(),
         splits: Vec::new(),
+    }
+}
+
+/// What a schema declares, as data and code.
+pub(super) struct Declared {
+    pub(super) definitions: Definitions,
+    /// By tree.
+    pub(super) codes: Vec<Code>,
+    /// By foreign key.
+    pub(super) references: Vec<Option<Arc<ParentKeyOf>>>,
+}
+
+/// The numbers of what was declared, by name.
+type Numbers = HashMap<&'static str, u16>;
+
+impl Schema {
+    /// Numbers what is declared.
+    pub(super) fn into_declared(self) -> Result<Declared, SchemaError> {
+        let trees = self.tables.len() + self.indexes.len();
+        if trees > usize::from(u16::MAX) {
+            return Err(SchemaError(format!("the schema has {trees} tables and indexes; at most 65535 fit")));
+        }
+        let mut numbers = Numbers::new();
+        let mut declared =
+            Declared { definitions: Definitions::default(), codes: Vec::new(), references: Vec::new() };
+        for table in self.tables {
+            if numbers.insert(table.name, declared.codes.len() as u16).is_some() {
+                return Err(SchemaError(format!(
+                    "the schema declares two tables named '{}'; give one of them another name",
+                    table.name
+                )));
+            }
+            declared.definitions.trees.push(TreeDef::Table(table.definition));
+            declared.codes.push(Code {
+                type_id: Arc::new(OnceLock::from(table.type_id)),
+                expected_row_bytes: table.expected_row_bytes,
+                ..Code::default()
+            });
+        }
+        for index in self.indexes {
+            declared.add_index(index, &mut numbers)?;
+        }
+        for key in self.foreign_keys {
+            declared.add_foreign_key(key, &numbers)?;
+        }
+        Ok(declared)
+    }
+}
+
+impl Declared {
+    fn add_index(&mut self, index: IndexDecl, numbers: &mut Numbers) -> Result<(), SchemaError> {
+        let Some(&of) = numbers.get(index.table) else {
+            return Err(SchemaError(format!(
+                "index '{}' is over table '{}', which the schema does not declare; declare the table",
+                index.name, index.table
+            )));
+        };
+        if numbers.insert(index.name, self.codes.len() as u16).is_some() {
+            return Err(SchemaError(format!(
+                "the schema uses the name '{}' twice; give the index another name",
+                index.name
+            )));
+        }
+        self.codes.push(Code {
+            type_id: Arc::new(OnceLock::from(index.type_id)),
+            extract: Extractor::known(index.extract),
+            key_bytes: Arc::new(key_bytes(index.name, index.key_from, index.row_columns)?),
+            expected_row_bytes: ENTRY_BYTES,
+        });
+        self.definitions.trees.push(TreeDef::Index(IndexDef { of, ..index.definition }));
+        Ok(())
+    }
+
+    fn add_foreign_key(&mut self, key: ForeignKeyDecl, numbers: &Numbers) -> Result<(), SchemaError> {
+        let find = |name: &'static str| {
+            numbers.get(name).copied().ok_or_else(|| {
+                SchemaError(format!(
+                    "the foreign key from '{}' to '{}' needs '{name}', which the schema does not declare; declare it",
+                    key.child, key.parent
+                ))
+            })
+        };
+        let (child, parent) = (find(key.child)?, find(key.parent)?);
+        let through = match key.lookup {
+            ChildLookup::ByKeyPrefix => None,
+            ChildLookup::ByIndex(index) => Some(find(index)?),
+        };
+        let (enforced, on_delete) = (key.enforced, OnDelete::Restrict);
+        self.definitions.foreign_keys.push(ForeignKeyDef { child, parent, through, enforced, on_delete });
+        self.references.push(Some(Arc::new(ParentKeyOf::Code(Extractor::known(key.extract)))));
+        Ok(())
     }
 }
