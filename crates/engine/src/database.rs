@@ -222,7 +222,7 @@ impl Database {
     ///
     /// # Errors
     /// When the database [does not observe itself](Builder::fixed_scheme), or is shutting down.
-    pub fn workload_trace(&self) -> Result<atrapos_adapt::Trace, Abort> {
+    pub fn workload_trace(&self) -> Result<atrapos_adapt::WorkloadTrace, Abort> {
         refuse_on_worker()?;
         self.adaptive.trace()
     }

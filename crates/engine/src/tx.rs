@@ -37,6 +37,7 @@ use std::rc::Rc;
 
 use atrapos_runtime::WorkerId;
 use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::LockMode;
 
 use crate::abort::Abort;
 use crate::action::{Action, CollectKeys, Collected, Delete, Fold, Folded, Get, Operation, Read, Update};
@@ -209,7 +210,14 @@ impl<'w> Tx<'w> {
         let mut found: Vec<KeyBuf> = Vec::new();
         let mut rest = (limit > 0).then_some(range);
         while let Some(range) = rest {
-            let action = Action::on_range(index.id, index.tag, range, false, CollectKeys { found, limit });
+            let action = Action::on_range(
+                index.id,
+                index.tag,
+                LockMode::Shared,
+                range,
+                false,
+                CollectKeys { found, limit },
+            );
             let collected: Collected = self.run(action).await?;
             (found, rest) = (collected.found, collected.rest);
         }
@@ -279,7 +287,7 @@ impl<'w> Tx<'w> {
                 .check(table.id, table.tag)
                 .inspect_err(|abort| self.state.doom(abort))?;
             let operation = Fold::<T, A, F> { accumulator, step, backward, table: std::marker::PhantomData };
-            let action = Action::on_range(table.id, table.tag, range, backward, operation);
+            let action = Action::on_range(table.id, table.tag, LockMode::Shared, range, backward, operation);
             let folded: Folded<A, F> = self.run(action).await?;
             (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest);
         }

@@ -5,8 +5,8 @@
 //! queued under a *ticket* of the caller's choosing, and the call that makes room for it reports the ticket.
 //!
 //! Two kinds of things are locked: a *key*, present or absent, and a *range* of keys, which covers the keys that are not
-//! there as well, so that a scan cannot be surprised by an insertion (no phantoms). Ranges are requested shared only; an
-//! exclusive one can be entered where nothing is locked (a load keeps everybody out of a partition).
+//! there as well, so that a scan cannot be surprised by an insertion (no phantoms). An exclusive range keeps everybody else out
+//! of it: a change of all rows in it needs no further lock.
 //!
 //! Invariants:
 //! - Two locks of different owners on overlapping things are never held together unless both are shared.
@@ -76,7 +76,6 @@ pub enum LockTarget {
     /// One key, whether or not a row is there.
     Key(KeyBuf),
     /// Every key from `lower` (included) to `upper` (excluded; `None` means the end of the partition).
-    /// Requested in [`LockMode::Shared`] only.
     Range {
         /// First key covered.
         lower: KeyBuf,
@@ -197,6 +196,13 @@ struct RangeHolder {
     upper: Option<KeyBuf>,
 }
 
+impl RangeHolder {
+    /// Whether it allows what a lock of this mode allows.
+    fn covers(&self, mode: LockMode) -> bool {
+        self.mode == LockMode::Exclusive || mode == LockMode::Shared
+    }
+}
+
 #[derive(Debug)]
 struct RangeWaiter {
     waiter: Waiter,
@@ -244,7 +250,7 @@ impl LockTable {
         match target {
             LockTarget::Key(key) => self.key_blocked(owner, key, mode, u64::MAX),
             LockTarget::Range { lower, upper } => {
-                self.range_blocked(owner, lower, upper.as_deref(), u64::MAX)
+                self.range_blocked(owner, lower, upper.as_deref(), mode, u64::MAX)
             }
         }
     }
@@ -263,20 +269,26 @@ impl LockTable {
             }
             LockTarget::Range { lower, upper } => {
                 debug_assert!(
-                    mode == LockMode::Shared || self.is_empty(),
-                    "a range is locked exclusively only where nothing is locked"
+                    mode == LockMode::Shared || !self.is_held_against(owner, target, mode),
+                    "entered lock conflicts with a holder"
                 );
-                if self
-                    .ranges
-                    .iter()
-                    .any(|held| held.owner == owner && held.lower == *lower && held.upper == *upper)
-                {
-                    return false;
-                }
-                self.ranges.push(RangeHolder { owner, mode, lower: lower.clone(), upper: upper.clone() });
-                true
+                self.enter_range(owner, mode, lower, upper)
             }
         }
+    }
+
+    /// Notes a range, or raises the mode in which its owner has it. Returns whether it is a new entry.
+    fn enter_range(&mut self, owner: TxnId, mode: LockMode, lower: &KeyBuf, upper: &Option<KeyBuf>) -> bool {
+        let is_it =
+            |held: &&mut RangeHolder| held.owner == owner && held.lower == *lower && held.upper == *upper;
+        if let Some(held) = self.ranges.iter_mut().find(is_it) {
+            if mode == LockMode::Exclusive {
+                held.mode = mode;
+            }
+            return false;
+        }
+        self.ranges.push(RangeHolder { owner, mode, lower: lower.clone(), upper: upper.clone() });
+        true
     }
 
     /// Whether somebody else holds what keeps `owner` from doing `mode` to `target`, whoever waits.
@@ -291,8 +303,8 @@ impl LockTable {
             }
             LockTarget::Range { lower, upper } => {
                 let upper = upper.as_deref();
-                self.exclusives_within(owner, lower, upper, 0).next().is_some()
-                    || self.exclusive_ranges_across(owner, lower, upper).next().is_some()
+                self.keys_within(owner, lower, upper, mode, 0).next().is_some()
+                    || self.ranges_across(owner, lower, upper, mode, 0).next().is_some()
             }
         }
     }
@@ -339,10 +351,6 @@ impl LockTable {
             self.enter(owner, target, mode);
             return LockOutcome::Granted;
         }
-        debug_assert!(
-            mode == LockMode::Shared || matches!(target, LockTarget::Key(_)),
-            "ranges are requested shared"
-        );
         self.ranks += 1;
         self.waiting += 1;
         let rank = self.ranks;
@@ -376,10 +384,10 @@ impl LockTable {
                 .get(key)
                 .and_then(|lock| lock.holders.mode_of(owner))
                 .is_some_and(|held| held == LockMode::Exclusive || mode == LockMode::Shared),
-            LockTarget::Range { lower, upper } => self
-                .ranges
-                .iter()
-                .any(|held| held.owner == owner && held.lower == *lower && held.upper == *upper),
+            LockTarget::Range { lower, upper } => {
+                let mut own = self.ranges.iter().filter(|held| held.owner == owner && held.covers(mode));
+                own.any(|held| held.lower == *lower && held.upper == *upper)
+            }
         }
     }
 
@@ -486,11 +494,7 @@ impl LockTable {
                 if !stood_for {
                     blockers.extend(lock.holders.conflicting(owner, mode));
                 }
-                if mode == LockMode::Exclusive {
-                    blockers.extend(self.ranges_around(key, rank).filter(|other| *other != owner));
-                } else {
-                    blockers.extend(self.exclusive_ranges_around(owner, key));
-                }
+                blockers.extend(self.ranges_against(owner, key, mode, rank));
             }
             LockTarget::Range { lower, upper } => {
                 let Some(me) = self
@@ -500,8 +504,9 @@ impl LockTable {
                 else {
                     return;
                 };
-                blockers.extend(self.exclusives_within(owner, lower, upper.as_deref(), me.waiter.rank));
-                blockers.extend(self.exclusive_ranges_across(owner, lower, upper.as_deref()));
+                let (upper, mode, rank) = (upper.as_deref(), me.waiter.mode, me.waiter.rank);
+                blockers.extend(self.keys_within(owner, lower, upper, mode, rank));
+                blockers.extend(self.ranges_across(owner, lower, upper, mode, rank));
             }
         }
     }
@@ -534,40 +539,73 @@ impl LockTable {
         held.chain(waiting)
     }
 
-    /// Owners that hold a range around `key` exclusively.
-    fn exclusive_ranges_around<'a>(
+    /// Others that hold a range around `key`, or wait for one with a place before `rank`, which conflicts with `mode`.
+    fn ranges_against<'a>(
         &'a self,
         owner: TxnId,
         key: &'a [u8],
+        mode: LockMode,
+        rank: u64,
     ) -> impl Iterator<Item = TxnId> + 'a {
-        self.ranges
+        let held = self
+            .ranges
             .iter()
-            .filter(move |held| held.owner != owner && held.mode == LockMode::Exclusive)
-            .filter(move |held| contains(&held.lower, held.upper.as_deref(), key))
-            .map(|held| held.owner)
+            .filter(move |held| {
+                held.mode.conflicts(mode) && contains(&held.lower, held.upper.as_deref(), key)
+            })
+            .map(|held| held.owner);
+        held.chain(self.range_waiters_against(key, mode, 0, rank)).filter(move |other| *other != owner)
     }
 
-    /// Owners that hold a range exclusively that overlaps this one.
-    fn exclusive_ranges_across<'a>(
+    /// Owners that wait, with a place from `from` on and before `rank`, for a range around `key` that conflicts with `mode`.
+    fn range_waiters_against<'a>(
+        &'a self,
+        key: &'a [u8],
+        mode: LockMode,
+        from: u64,
+        rank: u64,
+    ) -> impl Iterator<Item = TxnId> + 'a {
+        self.range_waiters
+            .iter()
+            .take_while(move |range| range.waiter.rank < rank)
+            .filter(move |range| range.waiter.rank >= from && range.waiter.mode.conflicts(mode))
+            .filter(move |range| contains(&range.lower, range.upper.as_deref(), key))
+            .map(|range| range.waiter.owner)
+    }
+
+    /// Others that hold a range that overlaps this one, or wait for one with a place before `rank`, which conflicts with `mode`.
+    fn ranges_across<'a>(
         &'a self,
         owner: TxnId,
         lower: &'a [u8],
         upper: Option<&'a [u8]>,
+        mode: LockMode,
+        rank: u64,
     ) -> impl Iterator<Item = TxnId> + 'a {
-        self.ranges
+        let across = move |from: &KeyBuf, until: &Option<KeyBuf>| {
+            upper.is_none_or(|upper| **from < *upper) && until.as_deref().is_none_or(|until| lower < until)
+        };
+        let held = self
+            .ranges
             .iter()
-            .filter(move |held| held.owner != owner && held.mode == LockMode::Exclusive)
-            .filter(move |held| upper.is_none_or(|upper| *held.lower < *upper))
-            .filter(move |held| held.upper.as_deref().is_none_or(|held| lower < held))
-            .map(|held| held.owner)
+            .filter(move |held| held.mode.conflicts(mode) && across(&held.lower, &held.upper))
+            .map(|held| held.owner);
+        let waiting = self
+            .range_waiters
+            .iter()
+            .take_while(move |range| range.waiter.rank < rank)
+            .filter(move |range| range.waiter.mode.conflicts(mode) && across(&range.lower, &range.upper))
+            .map(|range| range.waiter.owner);
+        held.chain(waiting).filter(move |other| *other != owner)
     }
 
-    /// Owners that hold, or wait with a place before `rank` for, an exclusive lock on a key in the range.
-    fn exclusives_within<'a>(
+    /// Others that hold, or wait with a place before `rank` for, a lock on a key in the range which conflicts with `mode`.
+    fn keys_within<'a>(
         &'a self,
         owner: TxnId,
         lower: &'a [u8],
         upper: Option<&'a [u8]>,
+        mode: LockMode,
         rank: u64,
     ) -> impl Iterator<Item = TxnId> + 'a {
         self.keys
@@ -578,25 +616,34 @@ impl LockTable {
                 let ahead = ahead.map(|waiter| (waiter.owner, waiter.mode));
                 lock.holders.iter().chain(ahead)
             })
-            .filter(move |(other, mode)| *other != owner && *mode == LockMode::Exclusive)
+            .filter(move |(other, theirs)| *other != owner && theirs.conflicts(mode))
             .map(|(other, _)| other)
     }
 
-    /// Whether `owner` holds a range around `key`.
-    fn has_range_around(&self, owner: TxnId, key: &[u8]) -> bool {
-        let around = |held: &&RangeHolder| contains(&held.lower, held.upper.as_deref(), key);
-        self.ranges.iter().filter(around).any(|held| held.owner == owner)
+    /// The mode in which `owner` holds ranges around `key`, if it does.
+    fn mode_of_ranges_around(&self, owner: TxnId, key: &[u8]) -> Option<LockMode> {
+        let around =
+            |held: &&RangeHolder| held.owner == owner && contains(&held.lower, held.upper.as_deref(), key);
+        let mut found = None;
+        for held in self.ranges.iter().filter(around) {
+            if held.mode == LockMode::Exclusive {
+                return Some(held.mode);
+            }
+            found = Some(held.mode);
+        }
+        found
     }
 
-    /// Whether the ranges that `owner` holds cover this one: what it wants it has. There may be several, one next to the other:
-    /// a range is cut where its partition is.
-    fn has_ranges_over(&self, owner: TxnId, lower: &[u8], upper: Option<&[u8]>) -> bool {
+    /// Whether the ranges that `owner` holds in at least `mode` cover this one: what it wants it has. There may be several, one
+    /// next to the other: a range is cut where its partition is.
+    fn has_ranges_over(&self, owner: TxnId, lower: &[u8], upper: Option<&[u8]>, mode: LockMode) -> bool {
         let mut from = lower;
         loop {
             let mut around = self
                 .ranges
                 .iter()
-                .filter(|held| held.owner == owner && contains(&held.lower, held.upper.as_deref(), from));
+                .filter(|held| held.owner == owner && held.covers(mode))
+                .filter(|held| contains(&held.lower, held.upper.as_deref(), from));
             let Some(held) = around.next() else { return false };
             match (held.upper.as_deref(), upper) {
                 (None, _) => return true,
@@ -608,42 +655,52 @@ impl LockTable {
 
     /// Whether `owner` may not do `mode` to `key` because of a holder or of a waiter with a place before `rank`.
     fn key_blocked(&self, owner: TxnId, key: &[u8], mode: LockMode, rank: u64) -> bool {
-        if let Some(lock) = self.keys.get(key) {
-            if lock.holders.conflict(owner, mode) {
-                return true;
-            }
-            let held = lock.holders.mode_of(owner);
-            // Nobody who waits for the key can be granted before it.
-            let upgrades = held.is_some() || self.has_range_around(owner, key);
-            // What it wants it has.
-            if held == Some(LockMode::Exclusive) || (upgrades && mode == LockMode::Shared) {
-                return false;
-            }
-            if !upgrades
-                && lock
-                    .queue
-                    .iter()
-                    .take_while(|waiter| waiter.rank < rank)
-                    .any(|waiter| waiter.owner != owner && waiter.mode.conflicts(mode))
-            {
-                return true;
-            }
+        let around = if self.ranges.is_empty() { None } else { self.mode_of_ranges_around(owner, key) };
+        if around == Some(LockMode::Exclusive) {
+            return false;
+        }
+        let lock = self.keys.get(key);
+        if let Some(lock) = lock
+            && lock.holders.conflict(owner, mode)
+        {
+            return true;
+        }
+        let held = lock.and_then(|lock| lock.holders.mode_of(owner));
+        // Nobody who waits for the key can be granted before it.
+        let upgrades = held.is_some() || around.is_some();
+        // What it wants it has.
+        if held == Some(LockMode::Exclusive) || (upgrades && mode == LockMode::Shared) {
+            return false;
+        }
+        if let Some(lock) = lock
+            && !upgrades
+            && lock
+                .queue
+                .iter()
+                .take_while(|waiter| waiter.rank < rank)
+                .any(|waiter| waiter.owner != owner && waiter.mode.conflicts(mode))
+        {
+            return true;
         }
         if self.ranges.is_empty() && self.range_waiters.is_empty() {
             return false;
         }
-        match mode {
-            LockMode::Exclusive => self.ranges_around(key, rank).any(|other| other != owner),
-            LockMode::Shared => self.exclusive_ranges_around(owner, key).next().is_some(),
-        }
+        self.ranges_against(owner, key, mode, rank).next().is_some()
     }
 
-    fn range_blocked(&self, owner: TxnId, lower: &[u8], upper: Option<&[u8]>, rank: u64) -> bool {
-        if self.has_ranges_over(owner, lower, upper) {
+    fn range_blocked(
+        &self,
+        owner: TxnId,
+        lower: &[u8],
+        upper: Option<&[u8]>,
+        mode: LockMode,
+        rank: u64,
+    ) -> bool {
+        if self.has_ranges_over(owner, lower, upper, mode) {
             return false;
         }
-        self.exclusives_within(owner, lower, upper, rank).next().is_some()
-            || self.exclusive_ranges_across(owner, lower, upper).next().is_some()
+        self.keys_within(owner, lower, upper, mode, rank).next().is_some()
+            || self.ranges_across(owner, lower, upper, mode, rank).next().is_some()
     }
 
     /// Grants what can be granted now that something around `target` was given up.
@@ -692,14 +749,14 @@ impl LockTable {
         while at < self.range_waiters.len() {
             let range = &self.range_waiters[at];
             let (owner, rank) = (range.waiter.owner, range.waiter.rank);
-            if self.range_blocked(owner, &range.lower, range.upper.as_deref(), rank) {
+            if self.range_blocked(owner, &range.lower, range.upper.as_deref(), range.waiter.mode, rank) {
                 at += 1;
                 continue;
             }
             let RangeWaiter { waiter, lower, upper } = self.range_waiters.remove(at);
             granted.push(waiter.ticket);
             self.forget_asked(waiter.owner, waiter.rank);
-            self.ranges.push(RangeHolder { owner, mode: waiter.mode, lower, upper });
+            self.enter_range(owner, waiter.mode, &lower, &upper);
         }
     }
 }

@@ -157,7 +157,10 @@ fn overlap(a: &LockTarget, b: &LockTarget) -> bool {
         | (LockTarget::Range { lower, upper }, LockTarget::Key(key)) => {
             contains(lower, upper.as_deref(), key)
         }
-        (LockTarget::Range { .. }, LockTarget::Range { .. }) => true,
+        (
+            LockTarget::Range { lower: one, upper: one_end },
+            LockTarget::Range { lower: other, upper: other_end },
+        ) => other_end.as_ref().is_none_or(|end| one < end) && one_end.as_ref().is_none_or(|end| other < end),
     }
 }
 
@@ -364,11 +367,9 @@ proptest! {
             match step {
                 Step::Ask { owner, low, high, ranged, exclusive } => {
                     let owner = TxnId(owner);
-                    let (target, mode) = if ranged {
-                        (range(low.min(high), low.max(high) + 1), Shared)
-                    } else {
-                        (key(low), if exclusive { Exclusive } else { Shared })
-                    };
+                    let mode = if exclusive { Exclusive } else { Shared };
+                    let target =
+                        if ranged { range(low.min(high), low.max(high) + 1) } else { key(low) };
                     // A transaction that waits asks for nothing else at the same place.
                     if model.waiting.iter().any(|waiting| waiting.0 == owner && waiting.1 == target) {
                         continue;

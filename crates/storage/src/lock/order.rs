@@ -48,11 +48,14 @@ impl LockTable {
                         } else if next != owner {
                             *before = upto;
                         }
+                        // Between the request and the one that stands for those ahead, only ranges can be.
+                        let ranges = self.range_waiters_against(key, asked.mode, upto, asked.rank);
+                        ahead.extend(ranges.filter(|other| *other != next));
                     }
                     LockTarget::Range { lower, upper } => {
                         let upper = upper.as_deref();
-                        ahead.extend(self.exclusives_within(next, lower, upper, asked.rank));
-                        ahead.extend(self.exclusive_ranges_across(next, lower, upper));
+                        ahead.extend(self.keys_within(next, lower, upper, asked.mode, asked.rank));
+                        ahead.extend(self.ranges_across(next, lower, upper, asked.mode, asked.rank));
                     }
                 }
                 for other in ahead.drain(..) {
@@ -91,7 +94,7 @@ impl LockTable {
         };
         if upto == 0 {
             ahead.extend(lock.holders.conflicting(owner, mode));
-            ahead.extend(self.exclusive_ranges_around(owner, key));
+            ahead.extend(self.ranges_against(owner, key, mode, 0));
             return 0;
         }
         // What the owner holds itself keeps it from nothing, but keeps those ahead of it.
@@ -166,11 +169,12 @@ impl LockTable {
             let (owner, rank) = (range.waiter.owner, range.waiter.rank);
             let (lower, upper) = (&*range.lower, range.upper.as_deref());
             let node = nodes[&owner];
-            let across = self.exclusive_ranges_across(owner, lower, upper);
-            let holders = self.exclusives_within(owner, lower, upper, 0).chain(across);
-            graph.held[node].extend(holders.filter_map(|other| nodes.get(&other)));
-            let within = self.exclusives_within(owner, lower, upper, rank);
-            graph.queued[node].extend(within.filter_map(|other| nodes.get(&other)));
+            let mode = range.waiter.mode;
+            for (rank, edges) in [(0, &mut graph.held[node]), (rank, &mut graph.queued[node])] {
+                let across = self.ranges_across(owner, lower, upper, mode, rank);
+                let others = self.keys_within(owner, lower, upper, mode, rank).chain(across);
+                edges.extend(others.filter_map(|other| nodes.get(&other)));
+            }
         }
         graph
     }
@@ -192,13 +196,13 @@ impl LockTable {
             let node = nodes[&waiter.owner];
             if waiter.mode == LockMode::Exclusive {
                 graph.held[node].push(all);
-                let ranges = self.ranges_around(key, waiter.rank).filter_map(|other| nodes.get(&other));
-                graph.queued[node].extend(ranges);
             } else {
                 let holders = lock.holders.conflicting(waiter.owner, waiter.mode);
-                let holders = holders.chain(self.exclusive_ranges_around(waiter.owner, key));
+                let holders = holders.chain(self.ranges_against(waiter.owner, key, waiter.mode, 0));
                 graph.held[node].extend(holders.filter_map(|holder| nodes.get(&holder)));
             }
+            let ranges = self.ranges_against(waiter.owner, key, waiter.mode, waiter.rank);
+            graph.queued[node].extend(ranges.filter_map(|other| nodes.get(&other)));
             for other in lock.queue.range(..place).rev().filter(|other| other.owner != waiter.owner) {
                 if other.mode.conflicts(waiter.mode) {
                     graph.queued[node].push(nodes[&other.owner]);

@@ -1,0 +1,214 @@
+//! What must follow a write for the database to stay consistent: changes of index entries, checks of foreign keys.
+//!
+//! Owns the computation of the dependents of a change, and the operations by which they are run. Never: decides when they run;
+//! the transaction does.
+
+use std::ops::ControlFlow;
+
+use atrapos_adapt::FlowOperation as Kind;
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::{LockMode, LockTarget};
+
+use super::{Action, Operation, RowContext};
+use crate::abort::{Abort, AbortReason};
+use crate::planted::{Bug, planted};
+use crate::range::KeyRange;
+use crate::recording::OperationKind;
+use crate::schema::{CatalogTag, TableId, TableMeta, TreeKind};
+
+/// An action that must follow a write for the database to stay consistent.
+#[derive(Debug)]
+pub(crate) enum DependentAction {
+    /// Add `entry` (leading to `key`) to an index.
+    AddEntry { index: TableId, entry: KeyBuf, key: KeyBuf },
+    /// Remove `entry` from an index.
+    RemoveEntry { index: TableId, entry: KeyBuf },
+    /// A row with this key must exist.
+    RequireParent { parent: TableId, key: KeyBuf },
+    /// No key may lie in this range.
+    RequireNoChild { through: TableId, range: KeyRange },
+}
+
+/// What must follow a change of the row from `before` to `after` (`None`: no row).
+pub(super) fn follow_change(
+    meta: &TableMeta,
+    key: &KeyBuf,
+    before: Option<&[u8]>,
+    after: Option<&[u8]>,
+    dependents: &mut Vec<DependentAction>,
+) -> Result<(), Abort> {
+    for index in &meta.indexes {
+        if let (Some(before), Some(after)) = (before, after)
+            && index.keeps_key(before, after)
+        {
+            debug_assert!(
+                index.extract.call(key, before) == index.extract.call(key, after),
+                "an index key is made of other columns than Index::KEY_FROM says"
+            );
+            continue;
+        }
+        let old = before.map(|row| index.extract.call(key, row)).transpose()?;
+        let new = after.map(|row| index.extract.call(key, row)).transpose()?;
+        if old == new {
+            continue;
+        }
+        let entry = |mut index_key: KeyBuf| {
+            if !index.unique {
+                index_key.extend_from_slice(key);
+            }
+            index_key
+        };
+        if let Some(old) = old
+            && !(planted(Bug::EntryLeftBehind) && after.is_none())
+        {
+            dependents.push(DependentAction::RemoveEntry { index: index.id, entry: entry(old) });
+        }
+        if let Some(new) = new
+            && !(planted(Bug::EntryNotAdded) && before.is_some())
+        {
+            dependents.push(DependentAction::AddEntry {
+                index: index.id,
+                entry: entry(new),
+                key: key.clone(),
+            });
+        }
+    }
+    if let Some(after) = after {
+        for parent in &meta.parents {
+            let new = parent.extract.call(key, after)?;
+            let unchanged = match before {
+                Some(before) => parent.extract.call(key, before)? == new,
+                None => false,
+            };
+            if !unchanged {
+                dependents.push(DependentAction::RequireParent { parent: parent.parent, key: new });
+            }
+        }
+    } else {
+        for child in &meta.children {
+            let range = KeyRange::of_prefix_bytes(key);
+            dependents.push(DependentAction::RequireNoChild { through: child.through, range });
+        }
+    }
+    Ok(())
+}
+
+/// The operation of a [`DependentAction`].
+#[derive(Debug)]
+pub(crate) enum Dependent {
+    AddEntry(KeyBuf),
+    RemoveEntry,
+    RequireParent,
+    RequireNoChild,
+}
+
+impl Operation for Dependent {
+    type Output = ();
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
+        match self {
+            Dependent::AddEntry(primary_key) => {
+                if at.put(&primary_key)? {
+                    Ok(())
+                } else {
+                    Err(at.refuse_duplicate())
+                }
+            }
+            Dependent::RemoveEntry => {
+                if at.remove(None)? {
+                    return Ok(());
+                }
+                Err(Abort::because(
+                    AbortReason::Corruption,
+                    "a secondary index has no entry for a row that is there; restore the database from a backup",
+                ))
+            }
+            Dependent::RequireParent => match at.row() {
+                Some(_) => Ok(()),
+                None => Err(Abort::explained(
+                    AbortReason::ForeignKey,
+                    format!(
+                        "table '{}' has no row that the new row refers to; insert that one first",
+                        at.catalog.tables[at.place.table.at()].name
+                    ),
+                )),
+            },
+            Dependent::RequireNoChild => {
+                let found = at.walk(false, |_, _| Ok(ControlFlow::Break(())))?;
+                if !found {
+                    if let Some(range) = at.left_out.take() {
+                        at.dependents
+                            .push(DependentAction::RequireNoChild { through: at.place.table, range });
+                    }
+                    return Ok(());
+                }
+                let tables = &at.catalog.tables;
+                let child = match &tables[at.place.table.at()].kind {
+                    TreeKind::Rows => at.place.table,
+                    TreeKind::Entries { of, .. } => *of,
+                };
+                Err(Abort::explained(
+                    AbortReason::ForeignKey,
+                    format!(
+                        "table '{}' still has rows that refer to the row; delete them first",
+                        tables[child.at()].name
+                    ),
+                ))
+            }
+        }
+    }
+
+    fn kind(&self) -> OperationKind {
+        match self {
+            Dependent::AddEntry(key) => OperationKind::following(Kind::Insert, key.len()),
+            Dependent::RemoveEntry => OperationKind::following(Kind::Delete, 0),
+            Dependent::RequireParent => OperationKind::following(Kind::Read, 0),
+            Dependent::RequireNoChild => OperationKind::following(Kind::Scan, 0),
+        }
+    }
+}
+
+impl DependentAction {
+    /// Whether it changes an entry of an index; the others are checks, which are to find what the changes of their phase leave.
+    #[inline]
+    pub(crate) fn is_change(&self) -> bool {
+        matches!(self, DependentAction::AddEntry { .. } | DependentAction::RemoveEntry { .. })
+    }
+
+    /// The dependent that an action was made of, to be run later.
+    pub(crate) fn from_action(action: Action<Dependent>) -> DependentAction {
+        let Action { table, target, operation, .. } = action;
+        match (operation, target) {
+            (Dependent::AddEntry(key), LockTarget::Key(entry)) => {
+                DependentAction::AddEntry { index: table, entry, key }
+            }
+            (Dependent::RemoveEntry, LockTarget::Key(entry)) => {
+                DependentAction::RemoveEntry { index: table, entry }
+            }
+            (Dependent::RequireParent, LockTarget::Key(key)) => {
+                DependentAction::RequireParent { parent: table, key }
+            }
+            (Dependent::RequireNoChild, LockTarget::Range { lower, upper }) => {
+                DependentAction::RequireNoChild { through: table, range: KeyRange { lower, upper } }
+            }
+            _ => unreachable!("only an absence is looked for in a range"),
+        }
+    }
+
+    pub(crate) fn into_action(self, tag: CatalogTag) -> Action<Dependent> {
+        match self {
+            DependentAction::AddEntry { index, entry, key } => {
+                Action::on_key(index, tag, LockMode::Exclusive, entry, Dependent::AddEntry(key))
+            }
+            DependentAction::RemoveEntry { index, entry } => {
+                Action::on_key(index, tag, LockMode::Exclusive, entry, Dependent::RemoveEntry)
+            }
+            DependentAction::RequireParent { parent, key } => {
+                Action::on_key(parent, tag, LockMode::Shared, key, Dependent::RequireParent)
+            }
+            DependentAction::RequireNoChild { through, range } => {
+                Action::on_range(through, tag, LockMode::Shared, range, false, Dependent::RequireNoChild)
+            }
+        }
+    }
+}

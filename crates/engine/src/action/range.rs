@@ -1,0 +1,90 @@
+//! Operations on a range of keys of a typed table or index: what they read is decoded where it is.
+
+use std::any::TypeId;
+use std::marker::PhantomData;
+use std::ops::ControlFlow;
+
+use atrapos_adapt::FlowOperation as Kind;
+use atrapos_storage::KeyBuf;
+
+use super::{Operation, RowContext, guarded};
+use crate::abort::Abort;
+use crate::range::KeyRange;
+use crate::recording::{OperationKind, ResultShape};
+use crate::schema::{Table, decode_key, decode_row};
+
+/// Walks the part of a range that lies in one partition. See [`Tx::fold`](crate::Tx::fold).
+#[derive(Debug)]
+pub struct Fold<T: Table, A, F> {
+    pub(crate) accumulator: A,
+    pub(crate) step: F,
+    pub(crate) backward: bool,
+    pub(crate) table: PhantomData<fn() -> T>,
+}
+
+/// What a walk brings back: the accumulator, the closure to go on with, and what is left to walk.
+#[derive(Debug)]
+pub struct Folded<A, F> {
+    pub(crate) accumulator: A,
+    pub(crate) step: F,
+    /// What is still to be walked.
+    pub(crate) rest: Option<KeyRange>,
+}
+
+impl<T, A, F> Operation for Fold<T, A, F>
+where
+    T: Table,
+    A: Send + 'static,
+    F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
+{
+    type Output = Folded<A, F>;
+    const UNLOCKED: bool = T::READ_ONLY;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Folded<A, F>, Abort> {
+        let Fold { mut accumulator, mut step, backward, .. } = self;
+        let stopped = at.walk(backward, |key, row| {
+            let key = decode_key::<T::Key>(key)?;
+            let row = decode_row::<T::Row>(row)?;
+            guarded(|| step(&mut accumulator, key, row))
+        })?;
+        Ok(Folded { accumulator, step, rest: if stopped { None } else { at.left_out.take() } })
+    }
+
+    fn kind(&self) -> OperationKind {
+        // The accumulator goes there and comes back. Of what is on the heap only the rows of a scan are known.
+        let collects = TypeId::of::<A>() == TypeId::of::<Vec<(T::Key, T::Row)>>();
+        let brings = if collects { ResultShape::KeysAndRows } else { ResultShape::Nothing };
+        OperationKind::new(Kind::Scan, size_of::<F>() + 2 * size_of::<A>(), brings)
+    }
+}
+
+/// Collects the primary keys that an index leads to. See [`Tx::lookup_all`](crate::Tx::lookup_all).
+#[derive(Debug)]
+pub struct CollectKeys {
+    pub(crate) found: Vec<KeyBuf>,
+    pub(crate) limit: usize,
+}
+
+/// The keys that were found, and what is left to look through.
+#[derive(Debug)]
+pub struct Collected {
+    pub(crate) found: Vec<KeyBuf>,
+    pub(crate) rest: Option<KeyRange>,
+}
+
+impl Operation for CollectKeys {
+    type Output = Collected;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Collected, Abort> {
+        let CollectKeys { mut found, limit } = self;
+        let stopped = at.walk(false, |_, primary_key| {
+            found.push(KeyBuf::from(primary_key));
+            Ok(if found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        Ok(Collected { found, rest: if stopped { None } else { at.left_out.take() } })
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Scan, 0, ResultShape::Rows)
+    }
+}
