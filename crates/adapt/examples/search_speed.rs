@@ -11,7 +11,7 @@
 )]
 #![expect(clippy::print_stdout, reason = "printing is what this program is for")]
 
-use atrapos_adapt::{ControllerSettings, Platform, Scheme, Settings, SyncPoint, Workload, plan};
+use atrapos_adapt::{ControllerSettings, PlannedScheme, Platform, Settings, SyncPoint, Workload, plan};
 use atrapos_topology::Machine;
 use std::error::Error;
 use std::time::Instant;
@@ -34,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let platform_ms = from.elapsed().as_secs_f64() * 1e3;
         for skewed in [false, true] {
             let workload = statistics(tables, workers * 10, skewed)?;
-            let today = Scheme::naive(&workload, &platform);
+            let today = PlannedScheme::naive(&workload, &platform);
             let from = Instant::now();
             let plan = plan(&workload, &platform, &today, &Settings::default())?;
             println!(
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn repeat(tables: usize, slices: usize, repeats: usize) -> Result<(), Box<dyn Error>> {
     let platform = Platform::for_workers(&Machine::synthetic("core:2 pu:1")?, 2)?;
     let workload = statistics(tables, slices, true)?;
-    let today = Scheme::naive(&workload, &platform);
+    let today = PlannedScheme::naive(&workload, &platform);
     let settings = ControllerSettings::default().planning;
     for _ in 0..repeats {
         let plan = plan(&workload, &platform, &today, &settings)?;

@@ -21,7 +21,7 @@
 use crate::error::AdaptError;
 use crate::ids::TableIndex;
 use crate::platform::Platform;
-use crate::scheme::Scheme;
+use crate::scheme::PlannedScheme;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 
@@ -122,11 +122,11 @@ impl Cost {
 /// What `scheme` costs under `workload` on `platform`.
 ///
 /// # Errors
-/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+/// A scheme that does not fit (see [`PlannedScheme::check`]), or a weight that is no weight.
 pub fn evaluate(
     workload: &Workload,
     platform: &Platform,
-    scheme: &Scheme,
+    scheme: &PlannedScheme,
     weights: &Weights,
 ) -> Result<Cost, AdaptError> {
     weights.check()?;

@@ -25,7 +25,7 @@ use crate::cost::evaluate;
 use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
 use crate::platform::Platform;
-use crate::scheme::Scheme;
+use crate::scheme::PlannedScheme;
 use crate::search::{Settings, search};
 use crate::workload::Workload;
 use good_lp::constraint::{eq, geq, leq};
@@ -39,7 +39,7 @@ pub const SLICES_TIMES_WORKERS_MAX: usize = 256;
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExactPlan {
     /// The scheme.
-    pub scheme: Scheme,
+    pub scheme: PlannedScheme,
     /// Its objective, as [`evaluate`] computes it.
     pub objective: f64,
 }
@@ -75,7 +75,7 @@ pub fn solve_exactly(
     program.add_synchronization(settings)?;
     program.add_order_of_equals();
     let owners = program.solve(known, seconds_max).map_err(unfinished)?;
-    let scheme = Scheme::from_slice_owners(workload, &owners);
+    let scheme = PlannedScheme::from_slice_owners(workload, &owners);
     let objective = evaluate(workload, platform, &scheme, &settings.weights)?.objective;
     Ok(ExactPlan { scheme, objective })
 }

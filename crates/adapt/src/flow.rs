@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// What an action does to rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Operation {
+pub enum FlowOperation {
     /// Reads one row.
     Read,
     /// Reads a range of rows.
@@ -26,7 +26,7 @@ pub enum Operation {
     Delete,
 }
 
-impl Operation {
+impl FlowOperation {
     /// The letter of the paper's transaction flow graphs: R, S, U, I or D.
     #[must_use]
     pub const fn letter(self) -> char {
@@ -47,7 +47,7 @@ pub struct FlowAction {
     /// The table it accesses.
     pub table: TableIndex,
     /// What it does.
-    pub operation: Operation,
+    pub operation: FlowOperation,
     /// How often it happens at least in one transaction; 0 for one that may be left out.
     pub repeat_min: u32,
     /// How often it happens at most in one transaction; at least 1.
@@ -57,7 +57,7 @@ pub struct FlowAction {
 impl FlowAction {
     /// An action that happens exactly once.
     #[must_use]
-    pub const fn once(table: TableIndex, operation: Operation) -> Self {
+    pub const fn once(table: TableIndex, operation: FlowOperation) -> Self {
         Self { table, operation, repeat_min: 1, repeat_max: 1 }
     }
 
@@ -71,7 +71,7 @@ impl FlowAction {
 /// An edge: the second action needs a key that the first one shares or finds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Dependency {
+pub struct FlowDependency {
     /// Position of the earlier action in [`ClassFlow::actions`].
     pub from: u32,
     /// Position of the later action.
@@ -101,7 +101,7 @@ pub struct ClassFlow {
     /// Its actions, in the order in which they start.
     pub actions: Vec<FlowAction>,
     /// Edges between actions.
-    pub dependencies: Vec<Dependency>,
+    pub dependencies: Vec<FlowDependency>,
     /// Where actions exchange data, in order.
     pub sync_points: Vec<FlowSyncPoint>,
 }
@@ -140,7 +140,7 @@ impl ClassFlow {
             }
         }
         let known = |at: u32| (at as usize) < self.actions.len();
-        for Dependency { from, to, .. } in &self.dependencies {
+        for FlowDependency { from, to, .. } in &self.dependencies {
             if !known(*from) || !known(*to) || from >= to {
                 return wrong(format!(
                     "has a dependency from action {from} to {to}, which is not a later one"

@@ -32,7 +32,7 @@ macro_rules! index_type {
 
 index_type!(
     /// What is partitioned as one: a table, or a family of tables with common boundaries. The position in
-    /// [`Trace::tables`](crate::Trace::tables).
+    /// [`WorkloadTrace::tables`](crate::WorkloadTrace::tables).
     TableIndex,
     "table"
 );

@@ -1,16 +1,16 @@
 //! Which partitions there should be and which worker should own each: the cost model and the searches of ATraPos as
 //! pure functions of (statistics, topology) (`ATraPos §V`, `thesis §4.3`).
 //!
-//! A [`Trace`] holds what a database has observed of itself: the cost of actions by sub-partition, the synchronization
+//! A [`WorkloadTrace`] holds what a database has observed of itself: the cost of actions by sub-partition, the synchronization
 //! points with their partners, the flow of each transaction class. It becomes a [`Workload`]; a machine and the
-//! processing units of the workers become a [`Platform`]. [`evaluate`] says what a [`Scheme`] costs, [`plan`] proposes a
+//! processing units of the workers become a [`Platform`]. [`evaluate`] says what a [`PlannedScheme`] costs, [`plan`] proposes a
 //! better one, and [`steps_between`] says how to get there.
 //!
 //! ```
-//! use atrapos_adapt::{Platform, Settings, Trace, plan};
+//! use atrapos_adapt::{Platform, Settings, WorkloadTrace, plan};
 //! use atrapos_topology::Machine;
 //!
-//! let trace = Trace::from_json(r#"{
+//! let trace = WorkloadTrace::from_json(r#"{
 //!     "format": "atrapos-trace 1", "seconds": 1.0, "workers": 2,
 //!     "tables": [{"name": "account", "partitions": [
 //!         {"worker": 0, "cost_cycles": [900, 100]},
@@ -54,20 +54,20 @@ mod workload;
 
 pub use anticipate::{AnticipatedTable, anticipate};
 pub use controller::{
-    Action, Cause, Considered, Controller, ControllerSettings, Decision, KeepReason, Observation, Predicted,
-    Trigger, Verdict, WaitReason,
+    Cause, Considered, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation,
+    Predicted, Trigger, Verdict, WaitReason,
 };
 pub use cost::{Cost, Weights, evaluate};
 pub use error::AdaptError;
 #[cfg(feature = "exact")]
 pub use exact::{ExactPlan, SLICES_TIMES_WORKERS_MAX, solve_exactly};
-pub use flow::{ClassFlow, Dependency, FlowAction, FlowSyncPoint, Operation};
+pub use flow::{ClassFlow, FlowAction, FlowDependency, FlowOperation, FlowSyncPoint};
 pub use ids::{SliceIndex, TableIndex, WorkerIndex};
 pub use plan::{Plan, plan, plan_from, plan_of_necessity};
 pub use platform::{Platform, WORKERS_MAX};
 pub use report::{render_plan, render_scheme, render_steps};
-pub use scheme::{Partition, Scheme, TableScheme};
+pub use scheme::{Partition, PlannedScheme, TableScheme};
 pub use search::{Settings, choose_partitioning, choose_placement, search};
 pub use steps::{Step, apply_steps, steps_between};
-pub use trace::{PartitionTrace, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, Trace};
+pub use trace::{PartitionTrace, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, WorkloadTrace};
 pub use workload::{SLICES_MAX, SyncPoint, Workload};

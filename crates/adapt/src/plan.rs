@@ -11,7 +11,7 @@ use crate::cost::{Cost, Weights, evaluate};
 use crate::error::AdaptError;
 use crate::ids::{TableIndex, WorkerIndex};
 use crate::platform::Platform;
-use crate::scheme::{Partition, Scheme, TableScheme};
+use crate::scheme::{Partition, PlannedScheme, TableScheme};
 use crate::search::{Settings, search};
 use crate::steps::{Step, steps_between};
 use crate::workload::Workload;
@@ -22,9 +22,9 @@ use serde::Serialize;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Plan {
     /// Today's scheme.
-    pub today: Scheme,
+    pub today: PlannedScheme,
     /// The proposed one; equal to today's when nothing better was found.
-    pub scheme: Scheme,
+    pub scheme: PlannedScheme,
     /// What today's costs.
     pub before: Cost,
     /// What the proposed one costs.
@@ -81,7 +81,7 @@ impl Plan {
             }
             TableScheme::new(cuts, owners)
         });
-        let scheme = Scheme::new(tables.collect());
+        let scheme = PlannedScheme::new(tables.collect());
         let after = evaluate(workload, platform, &scheme, weights)?;
         let steps = steps_between(&self.today, &scheme, workload)?;
         Ok(Some(Self { scheme, after, steps, ..self.clone() }))
@@ -91,11 +91,11 @@ impl Plan {
 /// Proposes a scheme for `workload` on `platform`, coming from `today`.
 ///
 /// # Errors
-/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+/// A scheme that does not fit (see [`PlannedScheme::check`]), or a weight that is no weight.
 pub fn plan(
     workload: &Workload,
     platform: &Platform,
-    today: &Scheme,
+    today: &PlannedScheme,
     settings: &Settings,
 ) -> Result<Plan, AdaptError> {
     let found = search(workload, platform, Some(today), settings)?;
@@ -106,12 +106,12 @@ pub fn plan(
 /// program; today's scheme stays where `found` is not better.
 ///
 /// # Errors
-/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+/// A scheme that does not fit (see [`PlannedScheme::check`]), or a weight that is no weight.
 pub fn plan_from(
     workload: &Workload,
     platform: &Platform,
-    today: &Scheme,
-    found: Scheme,
+    today: &PlannedScheme,
+    found: PlannedScheme,
     weights: &Weights,
 ) -> Result<Plan, AdaptError> {
     let before = evaluate(workload, platform, today, weights)?;
@@ -134,7 +134,7 @@ pub fn plan_from(
     } else {
         best
     };
-    let naive = evaluate(workload, platform, &Scheme::naive(workload, platform), weights)?;
+    let naive = evaluate(workload, platform, &PlannedScheme::naive(workload, platform), weights)?;
     let steps = steps_between(today, &scheme, workload)?;
     Ok(Plan { today: today.clone(), scheme, before, after, naive, steps })
 }
@@ -143,11 +143,11 @@ pub fn plan_from(
 /// leaves all else alone: for when there are no statistics that a better one could be made from.
 ///
 /// # Errors
-/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+/// A scheme that does not fit (see [`PlannedScheme::check`]), or a weight that is no weight.
 pub fn plan_of_necessity(
     workload: &Workload,
     platform: &Platform,
-    today: &Scheme,
+    today: &PlannedScheme,
     weights: &Weights,
 ) -> Result<Plan, AdaptError> {
     today.check(workload, platform)?;
@@ -183,31 +183,36 @@ pub fn plan_of_necessity(
         }
         scheme.push(TableScheme::new(today.tables()[table.index()].cuts().to_vec(), owners));
     }
-    plan_to(workload, platform, today, Scheme::new(scheme), weights)
+    plan_to(workload, platform, today, PlannedScheme::new(scheme), weights)
 }
 
 /// The plan that leads from `today` to exactly `scheme`, better or not.
 ///
 /// # Errors
-/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+/// A scheme that does not fit (see [`PlannedScheme::check`]), or a weight that is no weight.
 pub(crate) fn plan_to(
     workload: &Workload,
     platform: &Platform,
-    today: &Scheme,
-    scheme: Scheme,
+    today: &PlannedScheme,
+    scheme: PlannedScheme,
     weights: &Weights,
 ) -> Result<Plan, AdaptError> {
     let before = evaluate(workload, platform, today, weights)?;
     let after = evaluate(workload, platform, &scheme, weights)?;
-    let naive = evaluate(workload, platform, &Scheme::naive(workload, platform), weights)?;
+    let naive = evaluate(workload, platform, &PlannedScheme::naive(workload, platform), weights)?;
     let steps = steps_between(today, &scheme, workload)?;
     Ok(Plan { today: today.clone(), scheme, before, after, naive, steps })
 }
 
 /// Of a table that nothing is known of, the partitions stay as they are: to merge them would save next to nothing, and the
 /// first access to come would find them all on one worker.
-fn keep_idle_tables(workload: &Workload, platform: &Platform, today: &Scheme, found: &Scheme) -> Scheme {
-    let naive = Scheme::naive(workload, platform);
+fn keep_idle_tables(
+    workload: &Workload,
+    platform: &Platform,
+    today: &PlannedScheme,
+    found: &PlannedScheme,
+) -> PlannedScheme {
+    let naive = PlannedScheme::naive(workload, platform);
     let tables = workload.idle_tables().into_iter().enumerate().map(|(at, idle)| {
         let possible = today.tables()[at].owners().iter().all(|owner| platform.is_available(*owner));
         match (idle, possible) {
@@ -216,12 +221,17 @@ fn keep_idle_tables(workload: &Workload, platform: &Platform, today: &Scheme, fo
             (false, _) => found.tables()[at].clone(),
         }
     });
-    Scheme::new(tables.collect())
+    PlannedScheme::new(tables.collect())
 }
 
 /// Exchanges workers of one L3 island in `found` so that each keeps as many slices of today's as possible, weighed by
 /// their cost: between them it makes no difference to the objective, but a great one to the number of moves.
-fn keep_owners(workload: &Workload, platform: &Platform, today: &Scheme, found: &Scheme) -> Scheme {
+fn keep_owners(
+    workload: &Workload,
+    platform: &Platform,
+    today: &PlannedScheme,
+    found: &PlannedScheme,
+) -> PlannedScheme {
     let (old, new) = (today.slice_owners(workload), found.slice_owners(workload));
     let mut renamed: Vec<WorkerIndex> = (0..).take(platform.worker_count()).map(WorkerIndex).collect();
     let mut overlaps = std::collections::BTreeMap::new();
@@ -260,5 +270,5 @@ fn keep_owners(workload: &Workload, platform: &Platform, today: &Scheme, found: 
         let owners = table.owners().iter().map(|owner| renamed[owner.index()]).collect();
         TableScheme::new(table.cuts().to_vec(), owners)
     });
-    Scheme::new(tables.collect())
+    PlannedScheme::new(tables.collect())
 }

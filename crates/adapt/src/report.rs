@@ -6,7 +6,7 @@ use crate::cost::Cost;
 use crate::ids::TableIndex;
 use crate::plan::Plan;
 use crate::platform::Platform;
-use crate::scheme::Scheme;
+use crate::scheme::PlannedScheme;
 use crate::steps::Step;
 use crate::workload::Workload;
 use atrapos_topology::Level;
@@ -159,7 +159,7 @@ struct Line {
 /// A scheme: for up to 16 workers, what slices of each table each has, and how much of the mean load; for more, by L3
 /// island, how many partitions of each table it has, which share of its slices, and the load of its workers.
 #[must_use]
-pub fn render_scheme(scheme: &Scheme, workload: &Workload, platform: &Platform) -> String {
+pub fn render_scheme(scheme: &PlannedScheme, workload: &Workload, platform: &Platform) -> String {
     let tables: Vec<TableIndex> = (0..).map(TableIndex).take(scheme.tables().len()).collect();
     let workers = platform.worker_count();
     let one_by_one = workers <= WORKERS_SHOWN;

@@ -3,7 +3,7 @@
 //! Owns: the form of a scheme and the naive one. Never: knows keys; a caller that knows where its slices begin turns
 //! cuts into keys.
 //!
-//! Invariants, checked by [`Scheme::check`] before anything uses a scheme: cuts ascend strictly and lie inside the table;
+//! Invariants, checked by [`PlannedScheme::check`] before anything uses a scheme: cuts ascend strictly and lie inside the table;
 //! a table of `n` cuts has `n + 1` owners. A scheme that the search made has no two neighbouring partitions with one
 //! owner; a recorded one may.
 
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 /// Partitioning and placement of all tables.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Scheme {
+pub struct PlannedScheme {
     tables: Vec<TableScheme>,
 }
 
@@ -83,7 +83,7 @@ impl TableScheme {
     }
 }
 
-impl Scheme {
+impl PlannedScheme {
     /// A scheme of these tables.
     #[must_use]
     pub const fn new(tables: Vec<TableScheme>) -> Self {

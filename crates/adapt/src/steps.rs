@@ -10,7 +10,7 @@
 
 use crate::error::AdaptError;
 use crate::ids::{SliceIndex, TableIndex, WorkerIndex};
-use crate::scheme::{Scheme, TableScheme};
+use crate::scheme::{PlannedScheme, TableScheme};
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -63,9 +63,13 @@ impl fmt::Display for Step {
 /// The steps that turn `today` into `wanted`.
 ///
 /// # Errors
-/// [`AdaptError::TableCount`] when the schemes are of different tables; otherwise as [`Scheme::check`] for a `workload`
+/// [`AdaptError::TableCount`] when the schemes are of different tables; otherwise as [`PlannedScheme::check`] for a `workload`
 /// that does not fit.
-pub fn steps_between(today: &Scheme, wanted: &Scheme, workload: &Workload) -> Result<Vec<Step>, AdaptError> {
+pub fn steps_between(
+    today: &PlannedScheme,
+    wanted: &PlannedScheme,
+    workload: &Workload,
+) -> Result<Vec<Step>, AdaptError> {
     let tables = workload.table_count();
     for scheme in [today, wanted] {
         let count = scheme.tables().len();
@@ -105,7 +109,7 @@ fn owner_at(table: &TableScheme, slice: u32) -> WorkerIndex {
 /// # Errors
 /// [`AdaptError::Step`] for a split where a partition begins already, a merge of partitions on two workers or of none,
 /// and a move of what is no partition or not on its source.
-pub fn apply_steps(scheme: &Scheme, steps: &[Step]) -> Result<Scheme, AdaptError> {
+pub fn apply_steps(scheme: &PlannedScheme, steps: &[Step]) -> Result<PlannedScheme, AdaptError> {
     let mut tables: Vec<(Vec<u32>, Vec<WorkerIndex>)> =
         scheme.tables().iter().map(|table| (table.cuts().to_vec(), table.owners().to_vec())).collect();
     for step in steps {
@@ -142,5 +146,5 @@ pub fn apply_steps(scheme: &Scheme, steps: &[Step]) -> Result<Scheme, AdaptError
             }
         }
     }
-    Ok(Scheme::new(tables.into_iter().map(|(cuts, owners)| TableScheme::new(cuts, owners)).collect()))
+    Ok(PlannedScheme::new(tables.into_iter().map(|(cuts, owners)| TableScheme::new(cuts, owners)).collect()))
 }

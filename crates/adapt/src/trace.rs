@@ -16,13 +16,13 @@ use crate::flow::ClassFlow;
 use crate::ids::WorkerIndex;
 use serde::{Deserialize, Serialize};
 
-/// The format that [`Trace::to_json`] writes and [`Trace::from_json`] reads.
+/// The format that [`WorkloadTrace::to_json`] writes and [`WorkloadTrace::from_json`] reads.
 pub const TRACE_FORMAT: &str = "atrapos-trace 1";
 
 /// What a database observed of itself under one scheme.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Trace {
+pub struct WorkloadTrace {
     /// Always [`TRACE_FORMAT`].
     pub format: String,
     /// How long was recorded, in seconds.
@@ -68,7 +68,7 @@ pub struct PartitionTrace {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(from = "(u32, u32, u32)", into = "(u32, u32, u32)")]
 pub struct SubPartition {
-    /// Position of the table in [`Trace::tables`].
+    /// Position of the table in [`WorkloadTrace::tables`].
     pub table: u32,
     /// Position of the partition in the table.
     pub partition: u32,
@@ -100,12 +100,12 @@ pub struct SyncPointTrace {
     pub count: u64,
 }
 
-impl Trace {
+impl WorkloadTrace {
     /// Reads a trace and checks that it does not contradict itself.
     ///
     /// # Errors
-    /// [`AdaptError::NotATrace`] with line and column, [`AdaptError::Format`], or what [`Trace::workload`] and
-    /// [`Trace::scheme`] refuse.
+    /// [`AdaptError::NotATrace`] with line and column, [`AdaptError::Format`], or what [`WorkloadTrace::workload`] and
+    /// [`WorkloadTrace::scheme`] refuse.
     pub fn from_json(text: &str) -> Result<Self, AdaptError> {
         let trace: Self = serde_json::from_str(text)
             .map_err(|error| AdaptError::NotATrace { detail: error.to_string() })?;

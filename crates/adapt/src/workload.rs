@@ -11,8 +11,8 @@ use crate::error::AdaptError;
 use crate::flow::ClassFlow;
 use crate::ids::{SliceIndex, TableIndex, WorkerIndex};
 use crate::platform::WORKERS_MAX;
-use crate::scheme::{Scheme, TableScheme};
-use crate::trace::{SubPartition, TRACE_FORMAT, Trace};
+use crate::scheme::{PlannedScheme, TableScheme};
+use crate::trace::{SubPartition, TRACE_FORMAT, WorkloadTrace};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How many sub-partitions all tables together may have.
@@ -204,7 +204,7 @@ impl Workload {
     }
 }
 
-impl Trace {
+impl WorkloadTrace {
     /// The statistics of this trace, without its scheme.
     ///
     /// # Errors
@@ -249,7 +249,7 @@ impl Trace {
     /// # Errors
     /// [`AdaptError::Contradiction`] when a partition is on a worker that the trace does not have, and
     /// [`AdaptError::TooLarge`] for more workers than [`WORKERS_MAX`].
-    pub fn scheme(&self) -> Result<Scheme, AdaptError> {
+    pub fn scheme(&self) -> Result<PlannedScheme, AdaptError> {
         if self.workers > WORKERS_MAX {
             let (what, cure) = ("workers", "fewer workers");
             return Err(AdaptError::TooLarge { what, found: self.workers, max: WORKERS_MAX, cure });
@@ -272,7 +272,7 @@ impl Trace {
             }
             tables.push(TableScheme::new(cuts, owners));
         }
-        Ok(Scheme::new(tables))
+        Ok(PlannedScheme::new(tables))
     }
 
     /// For every table and partition, the number of its first slice over all tables.

@@ -5,7 +5,7 @@
 //! ```text
 //! +----------------------------+------------------------+--------------------------------------+
 //! | columns of fixed size, in  | one bit per column     | columns of variable size, in order,  |
-//! | order, little endian, no   | that may be NULL, set  | each: u16 length, bytes              |
+//! | order, little endian, no   | that may be NULL, set  | each: length, bytes                  |
 //! | padding                    | if it is; low first    |                                      |
 //! +----------------------------+------------------------+--------------------------------------+
 //! ```
@@ -14,7 +14,7 @@
 //! ([`Row`](atrapos_storage::Row)); the bytes of a NULL are zeros (of variable size: of no length), and so are bits that stand for
 //! no column: a row has one encoding; any bytes give values or an error.
 
-use atrapos_storage::ColumnType;
+use atrapos_storage::{ColumnType, push_variable, take_variable};
 
 use crate::definition::{ColumnDef, TableDef};
 use crate::value::{Value, ValueError, unpadded};
@@ -109,16 +109,14 @@ impl RowLayout {
         if let (Some(bit), true) = (slot.null_bit, value.is_null()) {
             out[start + self.fixed_bytes + bit / 8] |= 1 << (bit % 8);
             if let Place::Variable(_) = slot.place {
-                out.extend_from_slice(&[0, 0]);
+                push_variable(&[], out);
             }
             return Ok(());
         }
         match slot.place {
             Place::Fixed(offset) => put_fixed(slot.ty, value, &mut out[start + offset..]),
             Place::Variable(_) => {
-                let bytes = value.as_bytes(slot.ty)?;
-                out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
-                out.extend_from_slice(bytes);
+                push_variable(value.as_bytes(slot.ty)?, out);
                 Ok(())
             }
         }
@@ -141,9 +139,9 @@ impl RowLayout {
             Place::Variable(number) => {
                 let mut rest = &row[self.variable_at()..];
                 for _ in 0..number {
-                    take_variable(&mut rest)?;
+                    take_variable(&mut rest).ok_or(ValueError::OtherLength)?;
                 }
-                variable_value(slot.ty, take_variable(&mut rest)?)
+                variable_value(slot.ty, take_variable(&mut rest).ok_or(ValueError::OtherLength)?)
             }
         }
     }
@@ -175,7 +173,7 @@ impl RowLayout {
                     if is_zero { Ok(Value::Null) } else { Err(ValueError::Malformed(slot.ty)) }
                 }
                 Place::Fixed(offset) => get_fixed(slot.ty, &fixed[offset..]),
-                Place::Variable(_) => match take_variable(&mut variable)? {
+                Place::Variable(_) => match take_variable(&mut variable).ok_or(ValueError::OtherLength)? {
                     [] if is_null => Ok(Value::Null),
                     _ if is_null => Err(ValueError::Malformed(slot.ty)),
                     bytes => variable_value(slot.ty, bytes),
@@ -248,14 +246,6 @@ fn get_fixed(ty: ColumnType, bytes: &[u8]) -> Result<Value, ValueError> {
         ColumnType::Uuid => Value::Uuid(field.try_into().map_err(|_| malformed())?),
         ColumnType::String | ColumnType::VarBytes | ColumnType::Opaque => return Err(malformed()),
     })
-}
-
-fn take_variable<'a>(input: &mut &'a [u8]) -> Result<&'a [u8], ValueError> {
-    let (count, rest) = input.split_first_chunk::<2>().ok_or(ValueError::OtherLength)?;
-    let (bytes, rest) =
-        rest.split_at_checked(usize::from(u16::from_le_bytes(*count))).ok_or(ValueError::OtherLength)?;
-    *input = rest;
-    Ok(bytes)
 }
 
 fn variable_value(ty: ColumnType, bytes: &[u8]) -> Result<Value, ValueError> {

@@ -3,10 +3,10 @@
 //! Owns which values fit which types, and brings a value into the one form in which a column of its type holds it. It never
 //! encodes one as a key (`key` does) or in a row (`row` does).
 
-use atrapos_storage::ColumnType;
+use atrapos_storage::{ColumnType, MAX_ROW_BYTES};
 
-/// The longest value of variable size, in bytes.
-pub const MAX_VALUE_BYTES: usize = 65_534;
+/// The longest value, in bytes: a row that has it may have little else.
+pub const MAX_VALUE_BYTES: usize = MAX_ROW_BYTES;
 
 /// What a column holds.
 #[derive(Clone, Debug)]
@@ -349,7 +349,9 @@ mod tests {
         assert!(told(Value::Bytes(vec![1]), ColumnType::Bytes(2)).contains("1 bytes"));
         assert!(told(Value::Text("abc".to_owned()), ColumnType::FixedStr(2)).contains("text(2) takes 2"));
         assert!(told(Value::Text("a\0".to_owned()), ColumnType::FixedStr(2)).contains("zero character"));
-        assert!(told(Value::Text("x".repeat(70_000)), ColumnType::String).contains("takes 65534"));
+        assert_eq!(Value::Text("x".repeat(1 << 20)).check(ColumnType::String), Ok(()));
+        let longer = Value::Text("x".repeat((1 << 20) + 1));
+        assert!(told(longer, ColumnType::String).contains("takes 1048576"));
     }
 
     #[test]

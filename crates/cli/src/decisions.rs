@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use atrapos::AdaptationEvent;
-use atrapos_adapt::Action;
+use atrapos_adapt::ControlAction;
 use serde_json::{Value, json};
 
 /// When a decision was made, in seconds since the database was opened.
@@ -40,7 +40,7 @@ pub(crate) fn text<'a>(decisions: impl Iterator<Item = (f64, &'a AdaptationEvent
     let (mut out, mut waited) = (String::new(), 0);
     // Writing to a string cannot fail.
     for (time_s, event) in decisions {
-        if event.decision.action == Action::Wait && event.failure.is_none() {
+        if event.decision.action == ControlAction::Wait && event.failure.is_none() {
             waited += 1;
             continue;
         }

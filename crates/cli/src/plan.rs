@@ -5,8 +5,8 @@
 use std::path::Path;
 
 use atrapos_adapt::{
-    AdaptError, Plan, Platform, Scheme, Settings, TableIndex, Trace, Workload, evaluate, plan_from,
-    render_plan, search, solve_exactly,
+    AdaptError, Plan, PlannedScheme, Platform, Settings, TableIndex, Workload, WorkloadTrace, evaluate,
+    plan_from, render_plan, search, solve_exactly,
 };
 use serde_json::json;
 
@@ -92,14 +92,14 @@ fn refuse(path: &Path, error: &AdaptError) -> CliError {
     CliError::bad_input(format!("no plan can be made from {}: {error}", path.display()))
 }
 
-fn read_trace(path: &Path) -> Result<Trace, CliError> {
+fn read_trace(path: &Path) -> Result<WorkloadTrace, CliError> {
     let text = std::fs::read_to_string(path).map_err(|error| {
         CliError::bad_input(format!(
             "the trace {} cannot be read: {error}; give a file that `atrapos bench --record FILE` wrote",
             path.display()
         ))
     })?;
-    Trace::from_json(&text).map_err(|error| refuse(path, &error))
+    WorkloadTrace::from_json(&text).map_err(|error| refuse(path, &error))
 }
 
 /// The plan, and with `--exact` how far the usual search is from the best one.
@@ -107,7 +107,7 @@ fn propose(
     args: &PlanArgs,
     workload: &Workload,
     platform: &Platform,
-    today: &Scheme,
+    today: &PlannedScheme,
 ) -> Result<(Plan, Option<Optimum>), CliError> {
     let settings = Settings::default();
     let unfit = |error: AdaptError| refuse(&args.trace, &error);
@@ -125,7 +125,7 @@ fn propose(
             }
             error => unfit(error),
         })?;
-    let cost = |scheme: &Scheme| {
+    let cost = |scheme: &PlannedScheme| {
         evaluate(workload, platform, scheme, &settings.weights).map(|cost| cost.objective).map_err(unfit)
     };
     let searched = cost(&search(workload, platform, Some(today), &settings).map_err(unfit)?)?;

@@ -15,9 +15,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use atrapos_adapt::{
-    Action, Controller, ControllerSettings, Decision, KeepReason, Observation, PartitionTrace, Plan,
-    Platform, Step, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, Trace, Trigger, Verdict,
-    WaitReason, WorkerIndex, plan_of_necessity,
+    ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation, PartitionTrace, Plan,
+    Platform, Step, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, Trigger, Verdict, WaitReason,
+    WorkerIndex, WorkloadTrace, plan_of_necessity,
 };
 use atrapos_runtime::{Handle, Ticks, WorkerId, affinity};
 use atrapos_storage::KeyBuf;
@@ -378,7 +378,7 @@ impl Adaptive {
     }
 
     /// What was observed since statistics were taken last.
-    pub(crate) fn trace(&self) -> Result<Trace, Abort> {
+    pub(crate) fn trace(&self) -> Result<WorkloadTrace, Abort> {
         if self.settings.is_none() {
             return Err(Abort::because(
                 AbortReason::Misuse,
@@ -542,7 +542,7 @@ pub(crate) fn decide(
     let trace = slices.trace(observed, catalog);
     let considered = now.platform.and_then(|platform| {
         let considered = controller.consider(trigger, &trace, &platform);
-        let too_few = Action::Keep { reason: KeepReason::TooFewSamples };
+        let too_few = ControlAction::Keep { reason: KeepReason::TooFewSamples };
         let returned = matches!(trigger, Trigger::PlatformChanged { .. });
         match considered {
             // Where next to nothing is going on, a worker that has returned gets its share of the rows.
@@ -634,7 +634,7 @@ impl Slices {
     }
 
     /// The statistics in the form of the planner.
-    fn trace(&self, observed: &Observed, catalog: &Catalog) -> Trace {
+    fn trace(&self, observed: &Observed, catalog: &Catalog) -> WorkloadTrace {
         let mut sync_points = Vec::new();
         let tables = self.families.iter().enumerate().map(|(family, slices)| {
             let ends = slices.partitions.iter().skip(1).map(|partition| partition.first);
@@ -659,7 +659,7 @@ impl Slices {
             TableTrace { name: catalog.families[family].0.to_owned(), partitions: partitions.collect() }
         });
         let tables = tables.collect();
-        Trace {
+        WorkloadTrace {
             format: TRACE_FORMAT.to_owned(),
             seconds: observed.elapsed.as_secs_f64().max(1e-9),
             workers: observed.workers.len(),
@@ -672,7 +672,7 @@ impl Slices {
     }
 
     /// The same as if every row were as likely as any other to be asked for.
-    fn trace_of_rows(&self, observed: &Observed, catalog: &Catalog) -> Trace {
+    fn trace_of_rows(&self, observed: &Observed, catalog: &Catalog) -> WorkloadTrace {
         let mut trace = self.trace(observed, catalog);
         trace.samples = None;
         trace.sync_points.clear();

@@ -54,6 +54,13 @@ struct Undo {
     set_aside: bool,
 }
 
+impl Undo {
+    /// Bytes of the row before the change.
+    fn row_bytes(&self) -> usize {
+        self.row.as_ref().map_or(0, |(_, row)| row.len())
+    }
+}
+
 /// How to put back what the transaction changed on this worker.
 #[derive(Debug, Default)]
 pub(crate) struct UndoLog {
@@ -85,17 +92,17 @@ impl UndoLog {
         }
     }
 
-    /// Changes of a partition, to keys from `cut` on, for which its tree has set something aside.
-    pub(crate) fn set_aside_beyond(&self, place: PartitionId, cut: &KeyBuf) -> usize {
-        let is_counted = |undo: &&Undo| undo.set_aside && undo.place == place && undo.key >= *cut;
-        self.changes.iter().filter(is_counted).count()
+    /// The changes of a partition, to keys from `cut` on, for which its tree has set something aside: bytes of the row before each.
+    pub(crate) fn set_aside_beyond(&self, place: PartitionId, cut: &KeyBuf) -> impl Iterator<Item = usize> {
+        let is_beyond = move |undo: &&Undo| undo.set_aside && undo.place == place && undo.key >= *cut;
+        self.changes.iter().filter(is_beyond).map(Undo::row_bytes)
     }
 
     /// The changes stay: what was set aside for undoing them is not needed any more.
     #[cold]
     fn settle(&mut self, tables: &mut Tables) {
         for undo in self.changes.iter().filter(|undo| undo.set_aside) {
-            tables.partition_mut(undo.place).tree.settle(1);
+            tables.partition_mut(undo.place).tree.settle(undo.row_bytes());
         }
         self.set_aside = 0;
     }

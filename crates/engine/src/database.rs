@@ -222,7 +222,7 @@ impl Database {
     ///
     /// # Errors
     /// When the database [does not observe itself](Builder::fixed_scheme), or is shutting down.
-    pub fn workload_trace(&self) -> Result<atrapos_adapt::Trace, Abort> {
+    pub fn workload_trace(&self) -> Result<atrapos_adapt::WorkloadTrace, Abort> {
         refuse_on_worker()?;
         self.adaptive.trace()
     }
@@ -483,7 +483,7 @@ impl Database {
             tables
                 .owned()
                 .map(|(_, part)| part.tree.bytes())
-                .map(|bytes| bytes.page_bytes + bytes.spare)
+                .map(|bytes| bytes.page_bytes + bytes.long_rows + bytes.spare)
                 .sum::<usize>()
         };
         self.on_all_workers(bytes).map(|bytes| bytes.into_iter().sum())

@@ -44,9 +44,9 @@ impl Partition {
     }
 
     /// Cuts the partition, which is prepared for it, at `key` and returns the part from there on. Both go on with the same
-    /// version, so that later writes on either side are newer than what is there. For `beyond` of the changes there something is
-    /// set aside. The lock tables are the caller's business.
-    pub(crate) fn split(&mut self, key: &KeyBuf, beyond: usize) -> Partition {
+    /// version, so that later writes on either side are newer than what is there. For changes there something is set aside:
+    /// `beyond` has the bytes of the row before each. The lock tables are the caller's business.
+    pub(crate) fn split(&mut self, key: &KeyBuf, beyond: Vec<usize>) -> Partition {
         let (mut tree, _) = self.tree.split_off(key).expect("the tree was prepared for the cut");
         self.tree.cede(&mut tree, beyond);
         let mut half = Partition::new(tree, self.version);

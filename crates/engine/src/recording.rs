@@ -16,7 +16,7 @@ mod fields;
 
 use std::ops::Bound;
 
-use atrapos_adapt::Operation as Kind;
+use atrapos_adapt::FlowOperation as Kind;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockTarget;
 

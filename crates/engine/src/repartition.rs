@@ -336,9 +336,9 @@ fn on_split(
     {
         let mut tables = shard.tables.borrow_mut();
         for table in &family_tables {
-            let mut beyond = 0;
+            let mut beyond = Vec::new();
             shard.each_branch(|_, branch| {
-                beyond += branch.borrow().undo.set_aside_beyond(place(table, left), cut);
+                beyond.extend(branch.borrow().undo.set_aside_beyond(place(table, left), cut));
             });
             let half = tables.partition_mut(place(table, left)).split(cut, beyond);
             tables.put(place(table, right), Box::new(half));

@@ -23,8 +23,12 @@ pub use key::{
     encode_delimited, prefix_successor,
 };
 pub use memory::{HeapMemory, Memory, OutOfMemory, RationedMemory};
-pub use row::{Column, ColumnType, Field, FixedStr, FixedStrError, Row, RowError};
+pub use row::{
+    Column, ColumnType, Field, FixedStr, FixedStrError, Row, RowError, push_variable, take_variable,
+    variable_bytes,
+};
 pub use tree::{
-    AppendError, AppendRefusal, BulkError, BulkLoader, CheckError, Entry, InsertError, Position, Probe,
-    Range, RowMut, RowRef, Tree, TreeBytes, TreeConfig, TreeSummary, locate_batch,
+    AppendError, AppendRefusal, BulkError, BulkLoader, CheckError, Entry, InsertError, MAX_ROW_BYTES,
+    Position, Probe, Range, RowMut, RowRef, Tree, TreeBytes, TreeConfig, TreeSummary, UndoableUpdate,
+    locate_batch,
 };

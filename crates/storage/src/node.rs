@@ -16,6 +16,7 @@
 //!  +--------+----------+-----------+-----------+-----------+-----------+------+------------------+
 //!
 //!  record of a leaf:  version u64 | suffix length u16 | row length u16 | suffix after the head | row
+//!                     (length 65535: the row is elsewhere, and what stands here is its `Extent`)
 //!  suffix of an inner entry: its length when at most 4, otherwise the offset of: length u16 | suffix after the head
 //! ```
 //!
@@ -38,12 +39,13 @@
 //! the tree decides who may read or write. Indexes are checked in debug builds.
 
 mod edit;
+mod record;
 mod search;
 
+pub(crate) use record::StoredRow;
 pub(crate) use search::{Candidate, Prefix, SearchKey};
 
 use crate::key::KeyBuf;
-use crate::prefetch::prefetch;
 use std::ptr::NonNull;
 
 /// Bytes before the first head.
@@ -532,66 +534,9 @@ impl NodePtr {
         key
     }
 
-    /// Where the record of leaf entry `index` begins.
-    #[inline(always)]
-    pub(crate) fn record_at(self, index: usize) -> usize {
-        debug_assert!(self.is_leaf() && index < self.count());
-        // SAFETY: the index is that of an entry.
-        usize::from(unsafe { *self.leaf_offsets().add(index) })
-    }
-
-    /// Asks for the lines with the beginning of the record of leaf entry `index`.
-    #[inline(always)]
-    pub(crate) fn prefetch_record(self, index: usize) {
-        let record = self.base().wrapping_add(self.record_at(index));
-        prefetch(record);
-        prefetch(record.wrapping_add(crate::prefetch::LINE_BYTES));
-    }
-
-    #[inline(always)]
-    pub(crate) fn version(self, index: usize) -> u64 {
-        // SAFETY: a record begins with its version.
-        unsafe { self.base().add(self.record_at(index)).cast::<u64>().read_unaligned() }
-    }
-
-    #[inline(always)]
-    pub(crate) fn set_version(self, index: usize, version: u64) {
-        // SAFETY: a record begins with its version.
-        unsafe { self.base().add(self.record_at(index)).cast::<u64>().write_unaligned(version) };
-    }
-
-    /// Where the row of leaf entry `index` is, and its length.
-    #[inline(always)]
-    pub(crate) fn row_location(self, index: usize) -> (usize, usize) {
-        let record = self.record_at(index);
-        let suffix_len = self.read_u16(record + 8);
-        (record + RECORD_BYTES + suffix_len.saturating_sub(HEAD_BYTES), self.read_u16(record + 10))
-    }
-
-    /// The row of leaf entry `index`.
-    #[inline(always)]
-    pub(crate) fn row<'a>(self, index: usize) -> &'a [u8] {
-        let (at, len) = self.row_location(index);
-        self.bytes(at, len)
-    }
-
-    /// The row of leaf entry `index`, for writing.
-    #[inline(always)]
-    pub(crate) fn row_mut<'a>(self, index: usize) -> &'a mut [u8] {
-        let (at, len) = self.row_location(index);
-        // SAFETY: the row is inside the page and written; the caller holds the exclusive borrow of the tree.
-        unsafe { std::slice::from_raw_parts_mut(self.base().add(at), len) }
-    }
-
     /// Length of the suffix of entry `index`.
     pub(crate) fn suffix_len(self, index: usize) -> usize {
         self.any_suffix_location(index).0
-    }
-
-    /// Bytes of the record of leaf entry `index`.
-    pub(crate) fn record_bytes(self, index: usize) -> usize {
-        let (row_at, row_len) = self.row_location(index);
-        row_at + row_len - self.record_at(index)
     }
 
     /// Where the heap bytes of the suffix of separator `index` are, and how many: none when it fits the head.

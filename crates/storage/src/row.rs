@@ -7,7 +7,7 @@
 //! ```text
 //! +---------------------------+-------------------------------------------+
 //! | fixed-size fields,        | variable fields, in declaration order,    |
-//! | in declaration order,     | each: u16 length, bytes                   |
+//! | in declaration order,     | each: length (see `variable`), bytes      |
 //! | little endian, no padding |                                           |
 //! +---------------------------+-------------------------------------------+
 //! ```
@@ -17,11 +17,14 @@
 
 mod column_type;
 mod fixed_str;
+mod variable;
 
 pub use column_type::ColumnType;
 pub use fixed_str::{FixedStr, FixedStrError};
+pub use variable::{push_variable, take_variable, variable_bytes};
 
 use thiserror::Error;
+use variable::write_variable;
 
 /// One column of a row type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,8 +105,7 @@ pub trait Row: Sized + Clone + Send + 'static {
     /// Writes the row over `out`.
     ///
     /// # Panics
-    /// When `out` is not [`encoded_len`](Row::encoded_len) bytes long, which is an error of the caller. The bytes of
-    /// a field longer than 65,535 bytes are meaningless; no tree accepts a row of that size.
+    /// When `out` is not [`encoded_len`](Row::encoded_len) bytes long, which is an error of the caller, or a field has 4 GiB.
     fn write(&self, out: &mut [u8]);
 
     /// The row that `bytes` encode.
@@ -218,24 +220,6 @@ impl<const N: usize> Field for FixedStr<N> {
     }
 }
 
-/// Writes `bytes` behind their length to the front of `variable`.
-#[inline]
-fn write_variable(bytes: &[u8], variable: &mut &mut [u8]) {
-    let (field, rest) = std::mem::take(variable).split_at_mut(2 + bytes.len());
-    field[..2].copy_from_slice(&(bytes.len() as u16).to_le_bytes());
-    field[2..].copy_from_slice(bytes);
-    *variable = rest;
-}
-
-/// Reads bytes behind their length from the front of `variable`.
-#[inline]
-fn read_variable<'a>(variable: &mut &'a [u8]) -> Option<&'a [u8]> {
-    let (len, rest) = variable.split_first_chunk::<2>()?;
-    let (bytes, rest) = rest.split_at_checked(usize::from(u16::from_le_bytes(*len)))?;
-    *variable = rest;
-    Some(bytes)
-}
-
 impl Field for String {
     const TYPE: ColumnType = ColumnType::String;
     const WIDTH: usize = 0;
@@ -243,7 +227,7 @@ impl Field for String {
 
     #[inline]
     fn variable_bytes(&self) -> usize {
-        2 + self.len()
+        variable_bytes(self.len())
     }
 
     #[inline]
@@ -253,7 +237,7 @@ impl Field for String {
 
     #[inline]
     fn read(_: &[u8], _: usize, variable: &mut &[u8]) -> Option<Self> {
-        std::str::from_utf8(read_variable(variable)?).ok().map(str::to_owned)
+        std::str::from_utf8(take_variable(variable)?).ok().map(str::to_owned)
     }
 }
 
@@ -264,7 +248,7 @@ impl Field for Vec<u8> {
 
     #[inline]
     fn variable_bytes(&self) -> usize {
-        2 + self.len()
+        variable_bytes(self.len())
     }
 
     #[inline]
@@ -274,7 +258,7 @@ impl Field for Vec<u8> {
 
     #[inline]
     fn read(_: &[u8], _: usize, variable: &mut &[u8]) -> Option<Self> {
-        read_variable(variable).map(<[u8]>::to_vec)
+        take_variable(variable).map(<[u8]>::to_vec)
     }
 }
 

@@ -12,6 +12,7 @@ mod batch;
 mod bulk;
 mod check;
 mod insert;
+mod long;
 mod pack;
 mod position;
 mod remove;
@@ -26,15 +27,20 @@ pub use insert::InsertError;
 pub use position::Position;
 pub use scan::{Entry, Range};
 pub use split_append::{AppendError, AppendRefusal};
+pub use undo::UndoableUpdate;
 
 use crate::key::KeyBuf;
 use crate::memory::{Memory, OutOfMemory, Pages};
 use crate::node::{HEADER_BYTES, LEAF_SLOT_BYTES, NodePtr, RECORD_BYTES, SearchKey};
 use crate::prefetch::{LINE_BYTES, prefetch_lines};
+use long::extent_bytes;
 use pack::Scratch;
 use position::Stamp;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
+
+/// The longest row that a tree accepts, in bytes.
+pub const MAX_ROW_BYTES: usize = 1 << 20;
 
 /// Levels a tree can have; more than any tree of 2^32 rows needs, whatever its keys.
 const MAX_HEIGHT: usize = 40;
@@ -54,7 +60,7 @@ pub struct TreeConfig {
 
 impl TreeConfig {
     /// The layout for rows of about `expected_row_bytes`: pages of 4 KiB, of 8 or 16 KiB when the rows are large.
-    /// Rows of any other length up to [`Tree::max_row_bytes`] are still accepted.
+    /// Rows of any other length up to [`MAX_ROW_BYTES`] are still accepted.
     #[must_use]
     pub fn for_rows_of(expected_row_bytes: usize) -> TreeConfig {
         // A dozen rows per page keep the share of the page that no row fits into small.
@@ -74,9 +80,11 @@ impl TreeConfig {
         self.page_bytes
     }
 
-    /// The longest row that a tree of this layout accepts, in bytes: more than a third of a page.
+    /// The longest row that a tree of this layout has in a leaf, in bytes: more than a third of a page. Longer ones are
+    /// elsewhere, and the leaf refers to them.
+    #[inline]
     #[must_use]
-    pub fn max_row_bytes(&self) -> usize {
+    pub fn leaf_row_bytes(&self) -> usize {
         // With this, any page of entries and one entry more can be cut into two pages: an entry is at most half of
         // what a page has left after its header, the longest prefix, and the rounding of its arrays.
         (self.page_bytes - 1316) / 2
@@ -143,7 +151,9 @@ pub struct TreeBytes {
     pub page_bytes: usize,
     /// Bytes of those pages that hold something: rows, keys, and what it takes to find them.
     pub used: usize,
-    /// Bytes of acquired pages that are not in use.
+    /// Bytes that rows take which are too long for a page.
+    pub long_rows: usize,
+    /// Bytes that were acquired, for pages or long rows, and are not in use.
     pub spare: usize,
     /// Bytes of all chunks the tree keeps alive; chunks shared with trees it was split from count in each.
     pub chunks: usize,
@@ -162,8 +172,10 @@ pub struct Tree {
     pages: Pages,
     /// Changes that may still be undone and would need pages for it, which are set aside (see `undo`).
     pending: usize,
-    /// A change is being undone: it takes pages that were set aside.
+    /// A change is being undone: it takes what was set aside.
     undoing: bool,
+    /// Whether there was ever a row, here or in a tree that was joined to this one, that is not in a leaf.
+    has_had_long_rows: bool,
     scratch: Option<Box<Scratch>>,
 }
 
@@ -202,6 +214,7 @@ impl Tree {
             pages,
             pending: 0,
             undoing: false,
+            has_had_long_rows: false,
             scratch: None,
         }
     }
@@ -210,12 +223,6 @@ impl Tree {
     #[must_use]
     pub fn config(&self) -> TreeConfig {
         self.config
-    }
-
-    /// The longest row that is accepted, in bytes.
-    #[must_use]
-    pub fn max_row_bytes(&self) -> usize {
-        self.config.max_row_bytes()
     }
 
     /// The number of rows.
@@ -238,12 +245,12 @@ impl Tree {
         self.inner_levels + 1
     }
 
-    /// What the tree takes in memory. Visits every node.
+    /// What the tree takes in memory. Visits every node, and every record once there was a long row.
     #[must_use]
     pub fn bytes(&self) -> TreeBytes {
         let page_bytes = self.config.page_bytes;
         let mut bytes = TreeBytes {
-            spare: self.pages.available() * page_bytes,
+            spare: self.pages.available() * page_bytes + self.pages.spare_extent_bytes(),
             chunks: self.pages.chunk_bytes(),
             ..TreeBytes::default()
         };
@@ -257,10 +264,14 @@ impl Tree {
     fn add_bytes(&self, node: NodePtr, bytes: &mut TreeBytes) {
         bytes.pages += 1;
         bytes.used += node.live_bytes(self.config.page_bytes);
-        if !node.is_leaf() {
-            for index in 0..=node.count() {
-                self.add_bytes(node.child(index), bytes);
+        if node.is_leaf() {
+            if self.has_had_long_rows {
+                bytes.long_rows += extent_bytes(node);
             }
+            return;
+        }
+        for index in 0..=node.count() {
+            self.add_bytes(node.child(index), bytes);
         }
     }
 

@@ -7,13 +7,13 @@
 //! attempt in the same situation.
 
 use super::memory::{Candidate, Promise, Trial};
-use super::{Action, Cause, Controller, Decision, KeepReason, Predicted, Trigger, ns_between};
+use super::{Cause, ControlAction, Controller, Decision, KeepReason, Predicted, Trigger, ns_between};
 use crate::cost::Cost;
 use crate::error::AdaptError;
 use crate::plan::{Plan, plan, plan_of_necessity, plan_to};
 use crate::platform::Platform;
 use crate::scheme::TableScheme;
-use crate::trace::Trace;
+use crate::trace::WorkloadTrace;
 use crate::workload::Workload;
 
 /// Sampling noise, in standard deviations of a worker's load times the wanted confidence, beyond which statistics say
@@ -77,7 +77,7 @@ impl Controller {
     pub fn consider(
         &mut self,
         trigger: Trigger,
-        trace: &Trace,
+        trace: &WorkloadTrace,
         platform: &Platform,
     ) -> Result<Considered, AdaptError> {
         let (workload, today) = (trace.workload()?, trace.scheme()?);
@@ -196,7 +196,7 @@ impl Controller {
             self.rejected = Some(self.situation());
         }
         let predicted = plan.map(|(plan, wanted)| self.predicted(plan, wanted));
-        Considered { decision: self.decision(trigger, Action::Keep { reason }, predicted), plan: None }
+        Considered { decision: self.decision(trigger, ControlAction::Keep { reason }, predicted), plan: None }
     }
 
     fn repartition(&mut self, trigger: Trigger, plan: Plan, wanted: f64, kind: Kind) -> Considered {
@@ -219,7 +219,7 @@ impl Controller {
         self.window.clear();
         (self.candidate, self.rejected) = (None, None);
         self.first_due = false;
-        let action = Action::Repartition { steps: plan.steps.len() };
+        let action = ControlAction::Repartition { steps: plan.steps.len() };
         Considered { decision: self.decision(trigger, action, Some(predicted)), plan: Some(plan) }
     }
 
@@ -230,7 +230,12 @@ impl Controller {
         if forgotten { LOOKS_MAX } else { LOOKS_MAX.saturating_sub(self.looks) }
     }
 
-    const fn decision(&self, trigger: Trigger, action: Action, predicted: Option<Predicted>) -> Decision {
+    const fn decision(
+        &self,
+        trigger: Trigger,
+        action: ControlAction,
+        predicted: Option<Predicted>,
+    ) -> Decision {
         let (at_ns, throughput_tps) = (self.at_ns, self.throughput_tps);
         Decision { at_ns, throughput_tps, cause: Cause::Evaluated(trigger), action, predicted }
     }

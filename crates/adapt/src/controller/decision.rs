@@ -92,7 +92,7 @@ pub enum KeepReason {
 /// What was decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "action")]
-pub enum Action {
+pub enum ControlAction {
     /// Not even to evaluate.
     Wait,
     /// To keep the scheme.
@@ -146,7 +146,7 @@ pub struct Decision {
     pub cause: Cause,
     /// What.
     #[serde(flatten)]
-    pub action: Action,
+    pub action: ControlAction,
     /// What the model said; `None` where it was not evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<Predicted>,
@@ -160,7 +160,7 @@ impl Decision {
             at_ns: observation.at_ns,
             throughput_tps: observation.throughput_tps,
             cause: Cause::Waited(reason),
-            action: Action::Wait,
+            action: ControlAction::Wait,
             predicted: None,
         }
     }
@@ -168,7 +168,7 @@ impl Decision {
     /// Whether the scheme is changed.
     #[must_use]
     pub const fn is_repartition(&self) -> bool {
-        matches!(self.action, Action::Repartition { .. })
+        matches!(self.action, ControlAction::Repartition { .. })
     }
 }
 
@@ -231,9 +231,9 @@ impl fmt::Display for Decision {
             Cause::Waited(reason) => write!(f, "{reason}")?,
         }
         match self.action {
-            Action::Wait => {}
-            Action::Keep { reason } => write!(f, ": the scheme stays, because {reason}")?,
-            Action::Repartition { steps } => write!(f, ": the scheme changes in {steps} steps")?,
+            ControlAction::Wait => {}
+            ControlAction::Keep { reason } => write!(f, ": the scheme stays, because {reason}")?,
+            ControlAction::Repartition { steps } => write!(f, ": the scheme changes in {steps} steps")?,
         }
         if let Some(predicted) = self.predicted {
             let Predicted { load_max_before, load_max_after, sync_before, sync_after, gain, .. } = predicted;

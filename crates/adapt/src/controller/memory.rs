@@ -6,7 +6,7 @@
 //! repartitioning, so that the numbers of a scheme mean something else each time.
 
 use super::{ControllerSettings, Observation, ns_between, sane};
-use crate::scheme::Scheme;
+use crate::scheme::PlannedScheme;
 use std::collections::VecDeque;
 
 /// How many failed repartitionings are remembered.
@@ -110,8 +110,8 @@ impl Situation {
 /// A scheme whose gain is to be confirmed.
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
-    pub(super) today: Scheme,
-    pub(super) scheme: Scheme,
+    pub(super) today: PlannedScheme,
+    pub(super) scheme: PlannedScheme,
     pub(super) confirmed: u32,
     /// Of the gains under later statistics.
     pub(super) gain_sum: f64,

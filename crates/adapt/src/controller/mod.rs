@@ -35,7 +35,7 @@ mod decision;
 mod memory;
 
 pub use consider::Considered;
-pub use decision::{Action, Cause, Decision, KeepReason, Predicted, Trigger, WaitReason};
+pub use decision::{Cause, ControlAction, Decision, KeepReason, Predicted, Trigger, WaitReason};
 
 use crate::error::AdaptError;
 use crate::ids::WorkerIndex;

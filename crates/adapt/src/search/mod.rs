@@ -21,7 +21,7 @@ pub(crate) mod state;
 use crate::cost::Weights;
 use crate::error::AdaptError;
 use crate::platform::Platform;
-use crate::scheme::Scheme;
+use crate::scheme::PlannedScheme;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use state::{GAIN_MIN, Problem, State};
@@ -74,7 +74,7 @@ pub fn choose_partitioning(
     workload: &Workload,
     platform: &Platform,
     settings: &Settings,
-) -> Result<Scheme, AdaptError> {
+) -> Result<PlannedScheme, AdaptError> {
     settings.weights.check()?;
     let problem = Problem::new(workload, platform, &settings.weights);
     let mut state = State::new(&problem, starts::in_a_row(&problem));
@@ -94,9 +94,9 @@ pub fn choose_partitioning(
 pub fn choose_placement(
     workload: &Workload,
     platform: &Platform,
-    scheme: &Scheme,
+    scheme: &PlannedScheme,
     settings: &Settings,
-) -> Result<Scheme, AdaptError> {
+) -> Result<PlannedScheme, AdaptError> {
     settings.weights.check()?;
     scheme.check(workload, platform)?;
     let owners = scheme.slice_owners(workload);
@@ -114,13 +114,13 @@ pub fn choose_placement(
 /// ties; what it gives to retired workers is given to available ones first.
 ///
 /// # Errors
-/// A scheme that does not fit (see [`Scheme::check`]), or a weight that is no weight.
+/// A scheme that does not fit (see [`PlannedScheme::check`]), or a weight that is no weight.
 pub fn search(
     workload: &Workload,
     platform: &Platform,
-    today: Option<&Scheme>,
+    today: Option<&PlannedScheme>,
     settings: &Settings,
-) -> Result<Scheme, AdaptError> {
+) -> Result<PlannedScheme, AdaptError> {
     settings.weights.check()?;
     if let Some(scheme) = today {
         scheme.check(workload, platform)?;

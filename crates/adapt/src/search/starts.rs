@@ -5,13 +5,13 @@
 //! Invariant: every slice has an available owner; equal arguments give equal starts.
 
 use super::state::Problem;
-use crate::scheme::Scheme;
+use crate::scheme::PlannedScheme;
 
 /// Every start; today's comes first, because the first of equal results is kept.
-pub(crate) fn all(problem: &Problem<'_>, today: Option<&Scheme>) -> Vec<Vec<u32>> {
+pub(crate) fn all(problem: &Problem<'_>, today: Option<&PlannedScheme>) -> Vec<Vec<u32>> {
     let mut starts = Vec::new();
     starts.extend(today.map(|scheme| current(problem, scheme)));
-    starts.push(ranks_of(problem, &Scheme::naive(problem.workload, problem.platform)));
+    starts.push(ranks_of(problem, &PlannedScheme::naive(problem.workload, problem.platform)));
     starts.push(table_by_table(problem));
     starts.push(in_a_row(problem));
     starts.push(together(problem));
@@ -25,12 +25,12 @@ pub(crate) fn all(problem: &Problem<'_>, today: Option<&Scheme>) -> Vec<Vec<u32>
     distinct
 }
 
-fn ranks_of(problem: &Problem<'_>, scheme: &Scheme) -> Vec<u32> {
+fn ranks_of(problem: &Problem<'_>, scheme: &PlannedScheme) -> Vec<u32> {
     scheme.slice_owners(problem.workload).into_iter().map(|owner| problem.platform.rank(owner)).collect()
 }
 
 /// Today's scheme; each partition of a retired worker goes to the available one with the least load.
-fn current(problem: &Problem<'_>, scheme: &Scheme) -> Vec<u32> {
+fn current(problem: &Problem<'_>, scheme: &PlannedScheme) -> Vec<u32> {
     let mut owner = ranks_of(problem, scheme);
     let mut load = vec![0.0; problem.platform.worker_count()];
     for (rank, cost) in owner.iter().zip(problem.workload.all_costs()) {

@@ -7,7 +7,7 @@
 use crate::cost::Weights;
 use crate::ids::TableIndex;
 use crate::platform::Platform;
-use crate::scheme::Scheme;
+use crate::scheme::PlannedScheme;
 use crate::workload::Workload;
 use std::ops::Range;
 
@@ -295,9 +295,9 @@ impl<'a> State<'a> {
         better
     }
 
-    pub(crate) fn scheme(&self) -> Scheme {
+    pub(crate) fn scheme(&self) -> PlannedScheme {
         let owners: Vec<_> = self.owner.iter().map(|rank| self.problem.platform.worker(*rank)).collect();
-        Scheme::from_slice_owners(self.problem.workload, &owners)
+        PlannedScheme::from_slice_owners(self.problem.workload, &owners)
     }
 }
 

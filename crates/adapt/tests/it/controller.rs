@@ -2,8 +2,8 @@
 
 use crate::fixture::platform;
 use atrapos_adapt::{
-    Action, AdaptError, Cause, Controller, ControllerSettings, Decision, KeepReason, Observation, Settings,
-    Trace, Trigger, Verdict, WaitReason, Weights, WorkerIndex,
+    AdaptError, Cause, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation,
+    Settings, Trigger, Verdict, WaitReason, Weights, WorkerIndex, WorkloadTrace,
 };
 use std::time::Duration;
 
@@ -23,8 +23,8 @@ fn observation(at_s: u64, throughput_tps: f64, loads: [f64; 2]) -> Observation {
 }
 
 /// A trace of two workers with ten sub-partitions each, which cost `left` and `right`.
-fn trace(left: u64, right: u64, samples: Option<u64>) -> Trace {
-    let mut trace = Trace::from_json(
+fn trace(left: u64, right: u64, samples: Option<u64>) -> WorkloadTrace {
+    let mut trace = WorkloadTrace::from_json(
         r#"{"format": "atrapos-trace 1", "seconds": 1.0, "workers": 2, "tables": [{"name": "t", "partitions": [
             {"worker": 0, "cost_cycles": [1]}, {"worker": 1, "cost_cycles": [1]}]}], "sync_points": [], "classes": []}"#,
     )
@@ -44,7 +44,7 @@ fn calm_down(controller: &mut Controller) -> u64 {
             assert_eq!(trigger, Trigger::First);
             let kept = controller.consider(trigger, &trace(5, 5, None), &platform("core:2 pu:1"));
             let kept = kept.expect("a decision").decision;
-            assert_eq!(kept.action, Action::Keep { reason: KeepReason::NothingBetter }, "{kept}");
+            assert_eq!(kept.action, ControlAction::Keep { reason: KeepReason::NothingBetter }, "{kept}");
         }
     }
     assert_eq!(controller.interval(), Duration::from_secs(8));
@@ -162,7 +162,10 @@ fn what_was_turned_down_is_not_evaluated_until_something_changes_or_time_passes(
     // The workers differ, but not by what they own: no scheme is better.
     let Verdict::Evaluate(trigger) = controller.observe(&uneven(at_s + 8)) else { panic!("not evaluated") };
     let kept = controller.consider(trigger, &trace(5, 5, None), &platform).expect("a decision");
-    assert_eq!((kept.plan, kept.decision.action), (None, Action::Keep { reason: KeepReason::NothingBetter }));
+    assert_eq!(
+        (kept.plan, kept.decision.action),
+        (None, ControlAction::Keep { reason: KeepReason::NothingBetter })
+    );
     for later in [9, 11, 15] {
         let verdict = controller.observe(&uneven(at_s + later));
         assert!(
@@ -186,7 +189,7 @@ fn a_great_gain_is_had_at_once_and_followed_up() {
     let Verdict::Evaluate(trigger) = verdict else { panic!("{verdict:?}") };
     let considered = controller.consider(trigger, &trace(9, 3, None), &platform).expect("a decision");
     let plan = considered.plan.expect("a plan");
-    assert_eq!(considered.decision.action, Action::Repartition { steps: plan.steps.len() });
+    assert_eq!(considered.decision.action, ControlAction::Repartition { steps: plan.steps.len() });
     let predicted = considered.decision.predicted.expect("a prediction");
     assert_eq!(predicted.load_max_before, 1.5);
     assert!(predicted.gain > 0.25 && predicted.gain_wanted == 0.15, "{predicted:?}");
@@ -215,11 +218,11 @@ fn a_small_gain_must_be_confirmed_twice() {
             assert_eq!(controller.interval(), Duration::from_secs(1));
             decisions.push(considered.decision.action);
         }
-        let waiting = Action::Keep { reason: KeepReason::ToBeConfirmed };
+        let waiting = ControlAction::Keep { reason: KeepReason::ToBeConfirmed };
         assert_eq!(decisions[..2], [waiting, waiting]);
         match (confirmed, decisions[2]) {
-            (true, Action::Repartition { .. })
-            | (false, Action::Keep { reason: KeepReason::NotConfirmed }) => {}
+            (true, ControlAction::Repartition { .. })
+            | (false, ControlAction::Keep { reason: KeepReason::NotConfirmed }) => {}
             (_, decision) => panic!("confirmed {confirmed}: {decision:?}"),
         }
     }
@@ -237,7 +240,7 @@ fn few_samples_say_nothing() {
             controller.consider(trigger, &trace(9, 3, Some(samples)), &platform).expect("a decision");
         assert_eq!(considered.decision.is_repartition(), acts, "{samples} samples: {}", considered.decision);
         if !acts {
-            assert_eq!(considered.decision.action, Action::Keep { reason: KeepReason::TooFewSamples });
+            assert_eq!(considered.decision.action, ControlAction::Keep { reason: KeepReason::TooFewSamples });
         }
     }
 }
@@ -303,7 +306,7 @@ fn decisions_are_sentences_and_json() {
         Decision::waited(&calm, WaitReason::TurnedDown { trigger }),
         Decision {
             cause: Cause::Evaluated(Trigger::Imbalance { busiest: WorkerIndex(1), over_mean: 0.5 }),
-            action: Action::Keep { reason: KeepReason::FailedBefore },
+            action: ControlAction::Keep { reason: KeepReason::FailedBefore },
             predicted: None,
             ..changed
         },

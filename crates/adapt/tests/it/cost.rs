@@ -2,7 +2,7 @@
 
 use crate::fixture::{Random, platform, random_scheme, random_workload};
 use atrapos_adapt::{
-    AdaptError, Platform, Scheme, SyncPoint, TableScheme, Weights, WorkerIndex, Workload, evaluate,
+    AdaptError, PlannedScheme, Platform, SyncPoint, TableScheme, Weights, WorkerIndex, Workload, evaluate,
 };
 use atrapos_topology::{CpuId, Machine, OTHER_SOCKET_NOMINAL, SAME_L3_NOMINAL, SAME_NODE_NOMINAL};
 
@@ -56,7 +56,7 @@ fn utilization_and_synchronization_of_a_case_worked_out_by_hand() {
     ];
     let workload = Workload::new(tables, points, 1.0).expect("a workload");
     // a: worker 0 and 1; b: worker 2 and 1. Loads 30, 30, 40, 0 around 25; only the first point crosses, between sockets.
-    let scheme = Scheme::new(vec![
+    let scheme = PlannedScheme::new(vec![
         TableScheme::new(vec![1], workers(&[0, 1])),
         TableScheme::new(vec![1], workers(&[2, 1])),
     ]);
@@ -87,19 +87,26 @@ fn what_does_not_fit_is_refused() {
     let platform = platform("core:2 pu:1");
     let workload = random_workload(&mut Random(1), 2, 6);
     let weights = Weights::default();
-    let refusal = |scheme: Scheme| evaluate(&workload, &platform, &scheme, &weights).expect_err("refused");
-    assert!(matches!(refusal(Scheme::new(Vec::new())), AdaptError::TableCount { .. }));
+    let refusal =
+        |scheme: PlannedScheme| evaluate(&workload, &platform, &scheme, &weights).expect_err("refused");
+    assert!(matches!(refusal(PlannedScheme::new(Vec::new())), AdaptError::TableCount { .. }));
     let table = |cuts: &[u32], owners: &[u32]| TableScheme::new(cuts.to_vec(), workers(owners));
     let whole = || table(&[], &[0]);
-    assert!(matches!(refusal(Scheme::new(vec![table(&[0], &[0, 1]), whole()])), AdaptError::Cuts { .. }));
-    assert!(matches!(refusal(Scheme::new(vec![table(&[1], &[0]), whole()])), AdaptError::Cuts { .. }));
-    assert!(matches!(refusal(Scheme::new(vec![whole(), table(&[99], &[0, 1])])), AdaptError::Cuts { .. }));
     assert!(matches!(
-        refusal(Scheme::new(vec![whole(), table(&[], &[2])])),
+        refusal(PlannedScheme::new(vec![table(&[0], &[0, 1]), whole()])),
+        AdaptError::Cuts { .. }
+    ));
+    assert!(matches!(refusal(PlannedScheme::new(vec![table(&[1], &[0]), whole()])), AdaptError::Cuts { .. }));
+    assert!(matches!(
+        refusal(PlannedScheme::new(vec![whole(), table(&[99], &[0, 1])])),
+        AdaptError::Cuts { .. }
+    ));
+    assert!(matches!(
+        refusal(PlannedScheme::new(vec![whole(), table(&[], &[2])])),
         AdaptError::UnknownWorker { .. }
     ));
     let broken = Weights { balance: f64::NAN, ..weights };
-    let scheme = Scheme::naive(&workload, &platform);
+    let scheme = PlannedScheme::naive(&workload, &platform);
     let error = evaluate(&workload, &platform, &scheme, &broken).expect_err("refused");
     assert!(error.to_string().contains("'balance'"), "{error}");
     let machine = Machine::synthetic("core:2 pu:1").expect("a machine");

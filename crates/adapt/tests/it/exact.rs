@@ -2,8 +2,8 @@
 
 use crate::fixture::{Random, platform, random_workload};
 use atrapos_adapt::{
-    AdaptError, Platform, Scheme, Settings, TableIndex, TableScheme, WorkerIndex, Workload, evaluate, search,
-    solve_exactly,
+    AdaptError, PlannedScheme, Platform, Settings, TableIndex, TableScheme, WorkerIndex, Workload, evaluate,
+    search, solve_exactly,
 };
 use atrapos_topology::Machine;
 
@@ -13,7 +13,7 @@ const MACHINES: [&str; 5] =
 /// Long enough for any case here on any machine: no case is left out.
 const SECONDS_MAX: f64 = 3600.0;
 
-fn objective(workload: &Workload, platform: &Platform, scheme: &Scheme) -> f64 {
+fn objective(workload: &Workload, platform: &Platform, scheme: &PlannedScheme) -> f64 {
     evaluate(workload, platform, scheme, &Settings::default().weights).expect("a cost").objective
 }
 
@@ -43,7 +43,7 @@ fn try_all(workload: &Workload, platform: &Platform, slices: usize) -> f64 {
             let owners = begins.map(|slice| WorkerIndex(of_table[slice as usize] as u32)).collect();
             TableScheme::new(cuts.clone(), owners)
         });
-        let scheme = Scheme::new(tables.collect());
+        let scheme = PlannedScheme::new(tables.collect());
         best = best.min(objective(workload, platform, &scheme));
     }
     best
@@ -98,7 +98,7 @@ fn the_search_is_within_five_percent_of_the_exact_program() {
         let found = objective(&workload, &platform, &found);
         let best = exact.objective;
         assert!(found <= best * 1.05 + 1e-9, "seed {seed} on {machine}: found {found}, best {best}");
-        let naive = objective(&workload, &platform, &Scheme::naive(&workload, &platform));
+        let naive = objective(&workload, &platform, &PlannedScheme::naive(&workload, &platform));
         assert!(best <= naive + 1e-9, "seed {seed} on {machine}: best {best}, naive {naive}");
     }
 }

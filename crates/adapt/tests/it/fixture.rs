@@ -1,8 +1,8 @@
 //! Machines, workloads and random cases for the tests.
 
 use atrapos_adapt::{
-    AnticipatedTable, ClassFlow, Dependency, FlowAction, FlowSyncPoint, Operation, Platform, Scheme,
-    SyncPoint, TableIndex, TableScheme, WorkerIndex, Workload, anticipate,
+    AnticipatedTable, ClassFlow, FlowAction, FlowDependency, FlowOperation, FlowSyncPoint, PlannedScheme,
+    Platform, SyncPoint, TableIndex, TableScheme, WorkerIndex, Workload, anticipate,
 };
 use atrapos_topology::Machine;
 
@@ -68,7 +68,7 @@ pub(crate) fn random_workload(random: &mut Random, tables: usize, slices: usize)
 }
 
 /// Any scheme for a workload, neighbouring partitions of one owner included.
-pub(crate) fn random_scheme(random: &mut Random, workload: &Workload, platform: &Platform) -> Scheme {
+pub(crate) fn random_scheme(random: &mut Random, workload: &Workload, platform: &Platform) -> PlannedScheme {
     let workers = platform.worker_count() as u64;
     let tables = (0..workload.table_count()).map(|table| {
         let slices = workload.slice_count(TableIndex(table as u32));
@@ -76,7 +76,7 @@ pub(crate) fn random_scheme(random: &mut Random, workload: &Workload, platform: 
         let owners = (0..=cuts.len()).map(|_| WorkerIndex(random.below(workers) as u32)).collect();
         TableScheme::new(cuts, owners)
     });
-    Scheme::new(tables.collect())
+    PlannedScheme::new(tables.collect())
 }
 
 fn class(
@@ -92,7 +92,7 @@ fn class(
         actions,
         dependencies: dependencies
             .iter()
-            .map(|(from, to, key)| Dependency { from: *from, to: *to, key: (*key).into() })
+            .map(|(from, to, key)| FlowDependency { from: *from, to: *to, key: (*key).into() })
             .collect(),
         sync_points: sync_points
             .iter()
@@ -101,13 +101,13 @@ fn class(
     }
 }
 
-const fn once(table: u32, operation: Operation) -> FlowAction {
+const fn once(table: u32, operation: FlowOperation) -> FlowAction {
     FlowAction::once(TableIndex(table), operation)
 }
 
 /// The standard mix of TATP in a million transactions. `hot` gives half of the requests to the first fifth of the data.
 pub(crate) fn tatp(slices: usize, hot: bool) -> Workload {
-    use Operation::{Delete, Insert, Read, Scan, Update};
+    use FlowOperation::{Delete, Insert, Read, Scan, Update};
     let (subscriber, access, facility, forwarding) = (0, 1, 2, 3);
     let mut tables = vec![
         AnticipatedTable::uniform("subscriber", slices, 700.0),
@@ -158,7 +158,7 @@ pub(crate) fn tatp(slices: usize, hot: bool) -> Workload {
 
 /// NewOrder of TPC-C, two hundred thousand times: the flow graph of `ATraPos §V-A`, Figure 7.
 pub(crate) fn new_order(slices: usize) -> Workload {
-    use Operation::{Insert, Read, Update};
+    use FlowOperation::{Insert, Read, Update};
     let tables = [
         AnticipatedTable::uniform("warehouse", slices, 700.0),
         AnticipatedTable::uniform("district", slices, 900.0),

@@ -1,7 +1,9 @@
 //! Statistics that are expected from flow graphs.
 
 use crate::fixture::{new_order, tatp};
-use atrapos_adapt::{AdaptError, AnticipatedTable, ClassFlow, FlowAction, Operation, TableIndex, anticipate};
+use atrapos_adapt::{
+    AdaptError, AnticipatedTable, ClassFlow, FlowAction, FlowOperation, TableIndex, anticipate,
+};
 
 #[test]
 fn tatp_costs_what_its_mix_says() {
@@ -44,11 +46,11 @@ fn classes_of_other_tables_are_refused() {
     let class = ClassFlow {
         name: "c".into(),
         count: 1,
-        actions: vec![FlowAction::once(TableIndex(1), Operation::Read)],
+        actions: vec![FlowAction::once(TableIndex(1), FlowOperation::Read)],
         dependencies: Vec::new(),
         sync_points: Vec::new(),
     };
     let error = anticipate(&tables, &[class], 1, 1.0).expect_err("refused");
     assert!(matches!(error, AdaptError::Contradiction { .. }), "{error}");
-    assert_eq!(Operation::Scan.letter(), 'S');
+    assert_eq!(FlowOperation::Scan.letter(), 'S');
 }

@@ -4,8 +4,9 @@
 
 use crate::fixture::Random;
 use atrapos_adapt::{
-    Considered, Controller, ControllerSettings, Decision, Observation, PartitionTrace, Platform, Scheme,
-    SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, Trace, Verdict, WaitReason, WorkerIndex,
+    Considered, Controller, ControllerSettings, Decision, Observation, PartitionTrace, PlannedScheme,
+    Platform, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, Verdict, WaitReason, WorkerIndex,
+    WorkloadTrace,
 };
 
 pub(crate) const KEYS: u64 = 1_000_000;
@@ -292,7 +293,7 @@ impl Model {
         (0..count).map(|at| from + at * (to - from) / count).collect()
     }
 
-    fn repartition(&mut self, scheme: &Scheme) {
+    fn repartition(&mut self, scheme: &PlannedScheme) {
         self.repartitionings += 1;
         let tables = scheme.tables().iter().enumerate().map(|(table, new)| {
             let slices: Vec<u64> =
@@ -304,7 +305,7 @@ impl Model {
     }
 
     /// What monitoring would have recorded while `run` ran.
-    fn trace(&mut self, run: &[(Load, f64)], seconds: f64, worker_noise: &[f64]) -> Trace {
+    fn trace(&mut self, run: &[(Load, f64)], seconds: f64, worker_noise: &[f64]) -> WorkloadTrace {
         let samples = self.noise.samples_per_s * seconds * self.platform.worker_count() as f64;
         let cost = |table: usize, from: u64, to: u64| -> f64 {
             let of = |load: &Load| -> f64 {
@@ -339,7 +340,7 @@ impl Model {
             }
             tables.push(TableTrace { name: format!("t{table}"), partitions: traces });
         }
-        Trace {
+        WorkloadTrace {
             format: TRACE_FORMAT.into(),
             seconds,
             workers: self.platform.worker_count(),

@@ -1,7 +1,7 @@
 //! Plans for machines that nobody has at hand, as snapshots that a person can read.
 
 use crate::fixture::{new_order, platform, tatp};
-use atrapos_adapt::{Scheme, Settings, WorkerIndex, Workload, plan, render_plan, render_scheme};
+use atrapos_adapt::{PlannedScheme, Settings, WorkerIndex, Workload, plan, render_plan, render_scheme};
 
 const TWO_BY_EIGHT: &str = "pack:2 core:8 pu:1";
 const FOUR_BY_SIX: &str = "pack:4 core:6 pu:1";
@@ -12,7 +12,7 @@ const CHIPLETS: &str = "pack:2 l3:8 core:8 pu:1";
 /// The plan that leads away from the naive scheme.
 fn from_naive(machine: &str, workload: &Workload) -> String {
     let platform = platform(machine);
-    let naive = Scheme::naive(workload, &platform);
+    let naive = PlannedScheme::naive(workload, &platform);
     let plan = plan(workload, &platform, &naive, &Settings::default()).expect("a plan");
     assert!(plan.after.objective <= plan.naive.objective);
     format!("machine {machine}\n\n{}", render_plan(&plan, workload, &platform))
@@ -63,7 +63,7 @@ fn a_socket_is_lost() {
     // `ATraPos §VI-D`, Figure 12: all ten cores of one of eight processors.
     let all = platform(EIGHT_BY_TEN);
     let workload = tatp(800, false);
-    let naive = Scheme::naive(&workload, &all);
+    let naive = PlannedScheme::naive(&workload, &all);
     let lost: Vec<WorkerIndex> = (30..40).map(WorkerIndex).collect();
     let rest = all.without(&lost).expect("seventy are left");
     let plan = plan(&workload, &rest, &naive, &Settings::default()).expect("a plan");

@@ -2,15 +2,15 @@
 
 use crate::fixture::{Random, new_order, platform, random_scheme, random_workload, tatp};
 use atrapos_adapt::{
-    Platform, Scheme, Settings, TableScheme, WorkerIndex, Workload, choose_partitioning, choose_placement,
-    evaluate, plan, search,
+    PlannedScheme, Platform, Settings, TableScheme, WorkerIndex, Workload, choose_partitioning,
+    choose_placement, evaluate, plan, search,
 };
 use proptest::prelude::*;
 
 const MACHINES: [&str; 4] =
     ["core:2 pu:1", "pack:2 core:4 pu:1", "pack:2 l3:2 core:3 pu:1", "pack:4 numa:2 core:2 pu:1"];
 
-fn objective(workload: &Workload, platform: &Platform, scheme: &Scheme) -> f64 {
+fn objective(workload: &Workload, platform: &Platform, scheme: &PlannedScheme) -> f64 {
     evaluate(workload, platform, scheme, &Settings::default().weights).expect("a cost").objective
 }
 
@@ -27,7 +27,7 @@ proptest! {
         let today = random_scheme(&mut random, &workload, &platform);
         let settings = Settings { effort: 3, ..Settings::default() };
         let first = plan(&workload, &platform, &today, &settings).expect("a plan");
-        let naive = objective(&workload, &platform, &Scheme::naive(&workload, &platform));
+        let naive = objective(&workload, &platform, &PlannedScheme::naive(&workload, &platform));
         prop_assert!((first.naive.objective - naive).abs() < 1e-12);
         prop_assert!(first.after.objective <= naive + 1e-9, "{} for naive {naive}", first.after.objective);
         prop_assert!(first.gain() >= -1e-9, "{} for today's {}", first.after.objective, first.before.objective);
@@ -57,7 +57,7 @@ proptest! {
         let workload = random_workload(&mut random, 3, 80);
         let settings = Settings::default();
         let idle = Settings { effort: 0, ..settings };
-        let cost = |scheme: &Scheme| evaluate(&workload, &platform, scheme, &settings.weights).expect("a cost");
+        let cost = |scheme: &PlannedScheme| evaluate(&workload, &platform, scheme, &settings.weights).expect("a cost");
         let start = cost(&choose_partitioning(&workload, &platform, &idle).expect("a start"));
         let chosen = choose_partitioning(&workload, &platform, &settings).expect("a partitioning");
         prop_assert!(cost(&chosen).imbalance_cycles <= start.imbalance_cycles * (1.0 + 1e-9));
@@ -72,7 +72,7 @@ fn a_plan_is_a_fixed_point() {
         [("pack:2 core:8 pu:1", tatp(160, true)), ("pack:4 core:6 pu:1", new_order(240))]
     {
         let platform = platform(machine);
-        let naive = Scheme::naive(&workload, &platform);
+        let naive = PlannedScheme::naive(&workload, &platform);
         let settings = Settings::default();
         let first = plan(&workload, &platform, &naive, &settings).expect("a plan");
         let second = plan(&workload, &platform, &first.scheme, &settings).expect("a plan");
@@ -85,7 +85,7 @@ fn a_plan_is_a_fixed_point() {
 fn uniform_work_without_synchronization_leaves_the_naive_scheme_alone() {
     let platform = platform("pack:2 core:4 pu:1");
     let workload = Workload::new(vec![("t".into(), vec![500.0; 80])], Vec::new(), 1.0).expect("a workload");
-    let naive = Scheme::naive(&workload, &platform);
+    let naive = PlannedScheme::naive(&workload, &platform);
     let plan = plan(&workload, &platform, &naive, &Settings::default()).expect("a plan");
     assert!(plan.steps.is_empty(), "{:?}", plan.steps);
     assert_eq!(plan.scheme, naive);
@@ -95,7 +95,7 @@ fn uniform_work_without_synchronization_leaves_the_naive_scheme_alone() {
 fn half_of_the_load_on_a_fifth_of_the_data_is_balanced() {
     let platform = platform("pack:8 core:10 pu:1");
     let workload = tatp(800, true);
-    let naive = Scheme::naive(&workload, &platform);
+    let naive = PlannedScheme::naive(&workload, &platform);
     let plan = plan(&workload, &platform, &naive, &Settings::default()).expect("a plan");
     assert!(plan.before.load_max_ratio() > 2.0, "{}", plan.before.load_max_ratio());
     assert!(plan.after.load_max_ratio() < 1.15, "{}", plan.after.load_max_ratio());
@@ -107,7 +107,7 @@ fn a_table_that_nobody_uses_stays_as_it_is() {
     let tables =
         vec![("used".into(), vec![900.0, 100.0, 100.0, 100.0, 100.0, 100.0]), ("idle".into(), vec![0.0; 8])];
     let workload = Workload::new(tables, Vec::new(), 1.0).expect("a workload");
-    let naive = Scheme::naive(&workload, &platform);
+    let naive = PlannedScheme::naive(&workload, &platform);
     let plan = plan(&workload, &platform, &naive, &Settings::default()).expect("a plan");
     assert_ne!(plan.scheme.tables()[0], naive.tables()[0]);
     assert_eq!(plan.scheme.tables()[1], naive.tables()[1]);
@@ -117,7 +117,7 @@ fn a_table_that_nobody_uses_stays_as_it_is() {
 fn nothing_observed_changes_nothing() {
     let platform = platform("core:2 pu:1");
     let workload = Workload::new(vec![("t".into(), vec![0.0; 20])], Vec::new(), 1.0).expect("a workload");
-    let naive = Scheme::naive(&workload, &platform);
+    let naive = PlannedScheme::naive(&workload, &platform);
     let plan = plan(&workload, &platform, &naive, &Settings::default()).expect("a plan");
     assert!(plan.steps.is_empty());
     let found = search(&workload, &platform, None, &Settings::default()).expect("a scheme");

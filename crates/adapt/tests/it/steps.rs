@@ -2,7 +2,7 @@
 
 use crate::fixture::{Random, platform, random_scheme, random_workload};
 use atrapos_adapt::{
-    AdaptError, Scheme, SliceIndex, Step, TableIndex, TableScheme, WorkerIndex, Workload, apply_steps,
+    AdaptError, PlannedScheme, SliceIndex, Step, TableIndex, TableScheme, WorkerIndex, Workload, apply_steps,
     steps_between,
 };
 use proptest::prelude::*;
@@ -34,8 +34,8 @@ fn table(cuts: &[u32], owners: &[u32]) -> TableScheme {
 #[test]
 fn a_shifted_boundary_is_a_split_a_move_and_a_merge() {
     let workload = Workload::new(vec![("t".into(), vec![1.0; 10])], Vec::new(), 1.0).expect("a workload");
-    let today = Scheme::new(vec![table(&[5], &[0, 1])]);
-    let wanted = Scheme::new(vec![table(&[3], &[0, 1])]);
+    let today = PlannedScheme::new(vec![table(&[5], &[0, 1])]);
+    let wanted = PlannedScheme::new(vec![table(&[3], &[0, 1])]);
     let steps = steps_between(&today, &wanted, &workload).expect("steps");
     let text: Vec<String> = steps.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -50,7 +50,7 @@ fn a_shifted_boundary_is_a_split_a_move_and_a_merge() {
 
 #[test]
 fn steps_that_do_not_fit_are_refused() {
-    let scheme = Scheme::new(vec![table(&[5], &[0, 1])]);
+    let scheme = PlannedScheme::new(vec![table(&[5], &[0, 1])]);
     let (first, at) = (TableIndex(0), SliceIndex);
     let moved = |from, to, source| Step::Move {
         table: first,

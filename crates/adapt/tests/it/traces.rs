@@ -1,6 +1,6 @@
 //! Traces as text: what is read, what is written, what is refused.
 
-use atrapos_adapt::{AdaptError, TRACE_FORMAT, Trace};
+use atrapos_adapt::{AdaptError, TRACE_FORMAT, WorkloadTrace};
 
 const GOOD: &str = r#"{
     "format": "atrapos-trace 1", "seconds": 2.5, "workers": 2, "machine": "two cores",
@@ -26,9 +26,9 @@ const GOOD: &str = r#"{
 
 #[test]
 fn a_trace_is_read_and_written() {
-    let trace = Trace::from_json(GOOD).expect("a trace");
+    let trace = WorkloadTrace::from_json(GOOD).expect("a trace");
     assert_eq!(trace.format, TRACE_FORMAT);
-    assert_eq!(Trace::from_json(&trace.to_json()).expect("its own text"), trace);
+    assert_eq!(WorkloadTrace::from_json(&trace.to_json()).expect("its own text"), trace);
     let scheme = trace.scheme().expect("a scheme");
     assert_eq!(scheme.tables()[0].cuts(), [2]);
     assert_eq!(scheme.tables()[1].cuts(), [0_u32; 0]);
@@ -78,7 +78,7 @@ fn what_contradicts_itself_is_refused_in_one_sentence() {
         ),
     ];
     for (what, text, expected) in cases {
-        let error: AdaptError = Trace::from_json(text).expect_err(what);
+        let error: AdaptError = WorkloadTrace::from_json(text).expect_err(what);
         let sentence = error.to_string();
         assert!(sentence.contains(expected), "{what}: {sentence}");
         assert!(!sentence.contains('\n'), "{what}: {sentence}");

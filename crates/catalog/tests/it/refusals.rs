@@ -59,7 +59,7 @@ fn columns_that_cannot_be() {
     says(with_type(ColumnType::Decimal { precision: 39, scale: 0 }), "from 1 to 38 digits");
     says(with_type(ColumnType::Decimal { precision: 0, scale: 0 }), "from 1 to 38 digits");
     says(with_type(ColumnType::Decimal { precision: 4, scale: 5 }), "is decimal(4, 5), but no more digits");
-    says(with_type(ColumnType::Bytes(65_535)), "at most 65534 bytes");
+    says(with_type(ColumnType::Bytes(1_048_577)), "at most 1048576 bytes");
     says(with_type(ColumnType::Opaque), "which only the last part of a key can be");
     let wide = |all: &mut Definitions| {
         for at in 0..20 {

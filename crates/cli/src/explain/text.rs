@@ -292,15 +292,15 @@ pub(super) fn draw(flow: &RecordedFlow) -> String {
 mod tests {
     use super::*;
     use atrapos::RecordedAction;
-    use atrapos_adapt::{ClassFlow, Dependency, FlowAction, FlowSyncPoint, Operation, TableIndex};
+    use atrapos_adapt::{ClassFlow, FlowAction, FlowDependency, FlowOperation, FlowSyncPoint, TableIndex};
 
     /// The graph of Figure 7: an order of five to fifteen items.
     fn new_order() -> RecordedFlow {
-        use Operation::{Insert, Read, Update};
+        use FlowOperation::{Insert, Read, Update};
         let tables =
             ["warehouse", "district", "customer", "orders", "new_order", "item", "stock", "order_line"];
         let kinds = [Read, Update, Read, Insert, Insert, Read, Update, Insert];
-        let action = |(at, operation): (usize, Operation)| {
+        let action = |(at, operation): (usize, FlowOperation)| {
             let (repeat_min, repeat_max) = if at < 5 { (1, 1) } else { (5, 15) };
             FlowAction { table: TableIndex(at as u32), operation, repeat_min, repeat_max }
         };
@@ -320,7 +320,7 @@ mod tests {
                 count: 300,
                 actions: kinds.into_iter().enumerate().map(action).collect(),
                 dependencies: edges
-                    .map(|(from, to, key)| Dependency { from, to, key: key.to_owned() })
+                    .map(|(from, to, key)| FlowDependency { from, to, key: key.to_owned() })
                     .into(),
                 sync_points: points
                     .map(|actions| FlowSyncPoint { actions: actions.to_vec(), bytes: 22 })

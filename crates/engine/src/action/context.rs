@@ -8,7 +8,7 @@ use std::ops::{Bound, ControlFlow, Range};
 
 use atrapos_durability::wal;
 use atrapos_storage::lock::LockTarget;
-use atrapos_storage::{DisplayKey, InsertError, KeyBuf, OutOfMemory, Position, RowRef};
+use atrapos_storage::{DisplayKey, InsertError, KeyBuf, OutOfMemory, Position, RowRef, UndoableUpdate};
 
 use super::DependentAction;
 use super::dependent::follow_change;
@@ -165,14 +165,16 @@ impl RowContext<'_> {
             row.bytes_mut().copy_from_slice(new);
             row.set_version(version);
         } else {
-            if new.len() < old_len && !planted(Bug::NothingSetAside) {
-                if let Err(error) = tree.set_aside() {
-                    return Err(self.refuse_removal(error));
-                }
-                self.undo.note_set_aside();
-            }
-            if let Err(error) = tree.update(key, new, version) {
-                return Err(self.refuse(&error));
+            let careless = planted(Bug::NothingSetAside);
+            let updated = if careless {
+                tree.update(key, new, version).map(|_| UndoableUpdate::Made)
+            } else {
+                tree.update_undoable(key, new, version)
+            };
+            match updated {
+                Ok(UndoableUpdate::SetAside) => self.undo.note_set_aside(),
+                Ok(_) => {}
+                Err(error) => return Err(self.refuse(&error)),
             }
         }
         let meta = &self.catalog.tables[self.place.table.at()];

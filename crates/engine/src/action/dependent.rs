@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use atrapos_adapt::Operation as Kind;
+use atrapos_adapt::FlowOperation as Kind;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget};
 

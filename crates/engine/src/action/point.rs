@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use atrapos_adapt::Operation as Kind;
+use atrapos_adapt::FlowOperation as Kind;
 use atrapos_storage::lock::LockMode;
 use atrapos_storage::{Key, Row};
 

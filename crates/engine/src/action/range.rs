@@ -4,7 +4,7 @@ use std::any::TypeId;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
-use atrapos_adapt::Operation as Kind;
+use atrapos_adapt::FlowOperation as Kind;
 use atrapos_storage::{KeyBuf, Row};
 
 use super::context::RowChange;

@@ -1,6 +1,6 @@
 //! Operations on one row of a table that is known by its definition.
 
-use atrapos_adapt::Operation as Kind;
+use atrapos_adapt::FlowOperation as Kind;
 use atrapos_catalog::Value;
 
 use super::layout::TableLayout;

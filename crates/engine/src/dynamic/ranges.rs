@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use atrapos_adapt::Operation as Kind;
+use atrapos_adapt::FlowOperation as Kind;
 use atrapos_catalog::Value;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockMode;

@@ -31,7 +31,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use atrapos_adapt::{
-    ClassFlow, Dependency as FlowDependency, FlowAction, FlowSyncPoint, Operation as Kind, TableIndex,
+    ClassFlow, FlowAction, FlowDependency, FlowOperation as Kind, FlowSyncPoint, TableIndex,
 };
 use atrapos_catalog::{KeyField, RowLayout, TableDef, is_placeholder};
 

@@ -329,10 +329,10 @@ fn keys_and_rows_that_are_too_large_are_refused() {
     for key in [1, 98] {
         let grown = db.run(items.at(&1), async move |tx| {
             tx.update(items, 50, |row| row.value = 2).await?;
-            tx.update(items, key, |row| row.text = "x".repeat(3000)).await.map(drop)
+            tx.update(items, key, |row| row.text = "x".repeat(1 << 20)).await.map(drop)
         });
         let inserted = db.run(items.at(&1), async move |tx| {
-            tx.insert(items, 500 + key, Item { value: 1, text: "x".repeat(100_000) }).await
+            tx.insert(items, 500 + key, Item { value: 1, text: "x".repeat((1 << 20) + 1) }).await
         });
         for abort in [grown.unwrap_err(), inserted.unwrap_err()] {
             assert_eq!(abort.reason(), AbortReason::RowTooLarge, "{abort}");

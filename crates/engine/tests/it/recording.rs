@@ -4,7 +4,7 @@ use atrapos::{
     Abort, AbortReason, ClassRecording, Database, KeyRange, LoadProgress, RecordedFlow, Schema, Table, Tx,
     row,
 };
-use atrapos_adapt::{FlowAction, Operation};
+use atrapos_adapt::{FlowAction, FlowOperation};
 use atrapos_durability::file::ModelFiles;
 
 use crate::durable::notes::{self, Note, Notes};
@@ -423,6 +423,7 @@ fn recording_ends_with_the_transaction() {
     let mut class = ClassRecording::new(&db);
     let delete = async move |tx: &mut Tx<'_>| tx.delete(table, 5).await;
     class.add(db.record(table.at(&5), delete).expect("recorded").1).expect("of this database");
-    let kinds: Vec<Operation> = class.flow("delete").class.actions.iter().map(|it| it.operation).collect();
-    assert_eq!(kinds, [Operation::Delete, Operation::Delete]);
+    let kinds: Vec<FlowOperation> =
+        class.flow("delete").class.actions.iter().map(|it| it.operation).collect();
+    assert_eq!(kinds, [FlowOperation::Delete, FlowOperation::Delete]);
 }

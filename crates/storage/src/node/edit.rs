@@ -5,7 +5,7 @@
 
 use super::{
     CAP_STEP, HEAD_BYTES, HEADER_PREFIX_BYTES, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, NO_HEAD, NodePtr,
-    RECORD_BYTES, VECTOR, cap_for, head_of,
+    RECORD_BYTES, StoredRow, VECTOR, cap_for, head_of,
 };
 
 impl NodePtr {
@@ -64,24 +64,24 @@ impl NodePtr {
     }
 
     #[inline(always)]
-    fn write_record(self, suffix: &[u8], row: &[u8], version: u64) -> u16 {
+    fn write_record(self, suffix: &[u8], row: StoredRow<'_>, version: u64) -> u16 {
         let rest = suffix.get(HEAD_BYTES..).unwrap_or_default();
         let at = self.push_heap(RECORD_BYTES + rest.len() + row.len());
         let record = usize::from(at);
         // SAFETY: the record was just reserved.
         unsafe { self.base().add(record).cast::<u64>().write_unaligned(version) };
         self.write_u16(record + 8, suffix.len());
-        self.write_u16(record + 10, row.len());
+        self.write_u16(record + 10, usize::from(row.length));
         if !rest.is_empty() {
             self.write_bytes(record + RECORD_BYTES, rest);
         }
-        self.write_bytes(record + RECORD_BYTES + rest.len(), row);
+        self.write_bytes(record + RECORD_BYTES + rest.len(), row.bytes);
         at
     }
 
     /// Inserts an entry into a leaf if there is room without moving records; tells whether it did.
     #[inline]
-    pub(crate) fn insert_entry(self, index: usize, suffix: &[u8], row: &[u8], version: u64) -> bool {
+    pub(crate) fn insert_entry(self, index: usize, suffix: &[u8], row: StoredRow<'_>, version: u64) -> bool {
         let (count, cap) = (self.count(), self.cap());
         debug_assert!(index <= count);
         let record = RECORD_BYTES + suffix.len().saturating_sub(HEAD_BYTES) + row.len();
@@ -114,9 +114,10 @@ impl NodePtr {
         true
     }
 
-    /// Gives leaf entry `index` another row if there is room without moving other records; tells whether it did.
-    pub(crate) fn replace_row(self, index: usize, row: &[u8], version: u64) -> bool {
-        let (row_at, old_len) = self.row_location(index);
+    /// Gives leaf entry `index` another row if there is room without moving other records; tells whether it did. What the old
+    /// row has elsewhere is the tree's business.
+    pub(crate) fn replace_row(self, index: usize, row: StoredRow<'_>, version: u64) -> bool {
+        let (row_at, old_len) = self.stored_location(index);
         let record = self.record_at(index);
         if row.len() > old_len {
             let rest_len = row_at - record - RECORD_BYTES;
@@ -132,12 +133,12 @@ impl NodePtr {
                 *self.leaf_offsets().add(index) = at as u16;
             }
             self.header_mut().dead += (row_at - record + old_len) as u16;
-            self.write_u16(at + 10, row.len());
-            self.write_bytes(at + RECORD_BYTES + rest_len, row);
+            self.write_u16(at + 10, usize::from(row.length));
+            self.write_bytes(at + RECORD_BYTES + rest_len, row.bytes);
         } else {
             self.header_mut().dead += (old_len - row.len()) as u16;
-            self.write_u16(record + 10, row.len());
-            self.write_bytes(row_at, row);
+            self.write_u16(record + 10, usize::from(row.length));
+            self.write_bytes(row_at, row.bytes);
         }
         self.set_version(index, version);
         true

@@ -4,10 +4,10 @@
 //! by level. It never searches and never splits.
 
 use super::pack::{ChildList, LeafList, shortest_separator};
-use super::{Tree, TreeConfig};
+use super::{MAX_ROW_BYTES, Tree, TreeConfig};
 use crate::key::{DisplayKey, KeyBuf, MAX_KEY_BYTES};
 use crate::memory::{Memory, OutOfMemory};
-use crate::node::NodePtr;
+use crate::node::{NodePtr, StoredRow};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -36,7 +36,7 @@ pub enum BulkError {
         max: usize,
     },
     /// The encoded row is too long.
-    #[error("the row with key {} has {bytes} bytes but its table holds rows of at most {max}; shorten it", DisplayKey(.key))]
+    #[error("the row with key {} has {bytes} bytes but a row has at most {max}; shorten it", DisplayKey(.key))]
     RowTooLarge {
         /// The key.
         key: KeyBuf,
@@ -124,6 +124,15 @@ impl BulkLoader {
     /// When it is out of order, too large, or finds no memory. The row is not added then, and the loader can go on.
     pub fn push(&mut self, key: &[u8], row: &[u8], version: u64) -> Result<(), BulkError> {
         self.validate(key, row)?;
+        if !self.tree.is_long(row.len()) {
+            return self.push_stored(key, StoredRow::here(row), version);
+        }
+        let extent = self.tree.store_elsewhere(row)?;
+        let pushed = self.push_stored(key, StoredRow::elsewhere(&extent), version);
+        pushed.inspect_err(|_| self.tree.pages.give_extent(extent))
+    }
+
+    fn push_stored(&mut self, key: &[u8], row: StoredRow<'_>, version: u64) -> Result<(), BulkError> {
         // A page is looked at closely only when its rows could have filled it.
         self.pending_bytes += key.len() + row.len();
         self.pending.push(key, row, version);
@@ -153,13 +162,13 @@ impl BulkLoader {
                 return Err(BulkError::OutOfOrder { key: KeyBuf::from_slice(key), previous });
             }
         }
-        let max = self.tree.max_row_bytes();
         if key.len() > MAX_KEY_BYTES {
             let bytes = key.len();
             return Err(BulkError::KeyTooLarge { key: KeyBuf::from_slice(key), bytes, max: MAX_KEY_BYTES });
         }
-        if row.len() > max {
-            return Err(BulkError::RowTooLarge { key: KeyBuf::from_slice(key), bytes: row.len(), max });
+        if row.len() > MAX_ROW_BYTES {
+            let (key, bytes) = (KeyBuf::from_slice(key), row.len());
+            return Err(BulkError::RowTooLarge { key, bytes, max: MAX_ROW_BYTES });
         }
         if self.tree.rows >= u64::from(u32::MAX) {
             return Err(BulkError::TreeFull(self.tree.rows));

@@ -3,8 +3,9 @@
 //! Owns [`Tree::check`], which visits every byte that means something. It trusts nothing it reads: offsets are checked
 //! before they are followed, so that damage gives an error and not a second accident. It changes nothing.
 
-use super::Tree;
+use super::{MAX_ROW_BYTES, Tree};
 use crate::key::{DisplayKey, KeyBuf};
+use crate::memory::Extent;
 use crate::node::{HEAD_BYTES, HEADER_PREFIX_BYTES, NO_HEAD, NodePtr, RECORD_BYTES, arrays_end};
 use thiserror::Error;
 
@@ -23,6 +24,8 @@ pub struct TreeSummary {
     pub key_bytes: u64,
     /// Bytes of rows.
     pub row_bytes: u64,
+    /// Rows that are too long for a leaf.
+    pub long_rows: u64,
     /// Bytes of pages that hold something.
     pub used_bytes: u64,
 }
@@ -50,6 +53,8 @@ struct Walk<'t> {
     tree: &'t Tree,
     summary: TreeSummary,
     previous_leaf: Option<NodePtr>,
+    /// Where the long rows are, and how much memory each takes.
+    extents: Vec<(usize, usize)>,
 }
 
 impl Tree {
@@ -62,6 +67,7 @@ impl Tree {
             tree: self,
             summary: TreeSummary { height: self.height(), ..TreeSummary::default() },
             previous_leaf: None,
+            extents: Vec::new(),
         };
         let fail = |what| CheckError { level: self.inner_levels, near: KeyBuf::new(), what };
         if self.root.is_empty_leaf() {
@@ -76,6 +82,10 @@ impl Tree {
         }
         if walk.summary.rows != self.rows {
             return Err(fail("the number of rows is wrong"));
+        }
+        walk.extents.sort_unstable();
+        if walk.extents.windows(2).any(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
+            return Err(fail("two long rows overlap"));
         }
         Ok(walk.summary)
     }
@@ -189,8 +199,28 @@ impl Walk<'_> {
         self.previous_leaf = Some(leaf);
         self.summary.leaves += 1;
         self.summary.rows += leaf.count() as u64;
-        self.summary.row_bytes += (0..leaf.count()).map(|index| leaf.row(index).len() as u64).sum::<u64>();
+        (0..leaf.count()).try_for_each(|index| self.row(leaf, index))?;
         Ok(leaf.count() as u64)
+    }
+
+    /// A long row is where the tree has memory for it.
+    fn row(&mut self, leaf: NodePtr, index: usize) -> Result<(), CheckError> {
+        let Some(reference) = leaf.reference(index) else {
+            self.summary.row_bytes += leaf.row(index).len() as u64;
+            return Ok(());
+        };
+        let fail = |what| Err(CheckError { level: 0, near: leaf.key(index), what });
+        if !self.tree.is_long(reference.bytes) || reference.bytes > MAX_ROW_BYTES {
+            return fail("a row that is not in its leaf has a length that none can have");
+        }
+        let taken = Extent::taken_bytes(reference.bytes);
+        if !self.tree.has_had_long_rows || !self.tree.pages.holds_extent(reference.address, taken) {
+            return fail("a long row is not in the memory of the tree");
+        }
+        self.summary.row_bytes += reference.bytes as u64;
+        self.summary.long_rows += 1;
+        self.extents.push((reference.address, taken));
+        Ok(())
     }
 
     fn children(&mut self, node: NodePtr, level: usize, bounds: &Bounds) -> Result<u64, CheckError> {
@@ -332,6 +362,40 @@ mod tests {
             // One byte less in the row than there was.
             let len: u16 = peek(leaf, record + 10);
             poke(leaf, record + 10, len - 1);
+        });
+    }
+
+    #[test]
+    fn damage_to_long_rows_is_found() {
+        // Behind the record's header and the four bytes of the key that are not in its head.
+        let extent_at = |leaf: NodePtr, index| leaf.record_at(index) + leaf.record_bytes(index) - 16;
+        let finds = |what: &str, damage: &dyn Fn(&mut Tree, NodePtr)| {
+            let mut tree = Tree::new(TreeConfig::for_rows_of(100), Arc::new(HeapMemory));
+            for id in 0..3u64 {
+                tree.insert(&id.encode(), &[id as u8; 5_000], id).unwrap();
+            }
+            assert_eq!(tree.check().expect("it is sound before").long_rows, 3);
+            let leaf = tree.first_leaf();
+            damage(&mut tree, leaf);
+            assert_eq!(tree.check().expect_err("it is damaged").what, what);
+        };
+        finds("a row that is not in its leaf has a length that none can have", &|_, leaf| {
+            poke(leaf, extent_at(leaf, 0) + 8, 7u32);
+        });
+        finds("a row that is not in its leaf has a length that none can have", &|_, leaf| {
+            poke(leaf, extent_at(leaf, 1) + 8, MAX_ROW_BYTES as u32 + 1);
+        });
+        finds("a long row is not in the memory of the tree", &|_, leaf| {
+            poke(leaf, extent_at(leaf, 2), 4096usize);
+        });
+        finds("two long rows overlap", &|_, leaf| {
+            let first: [u64; 2] = peek(leaf, extent_at(leaf, 0));
+            poke(leaf, extent_at(leaf, 2), first);
+        });
+        // Given back, but still referred to.
+        finds("a long row is not in the memory of the tree", &|tree, leaf| {
+            let extent = leaf.extent(1).expect("the row is long");
+            tree.pages.give_extent(extent);
         });
     }
 

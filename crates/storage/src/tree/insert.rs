@@ -4,10 +4,10 @@
 //! reserved before anything is touched.
 
 use super::pack::{Scratch, shortest_separator};
-use super::{MAX_HEIGHT, Path, Tree};
+use super::{MAX_HEIGHT, MAX_ROW_BYTES, Path, Tree};
 use crate::key::{DisplayKey, KeyBuf, MAX_KEY_BYTES, prefix_successor};
-use crate::memory::OutOfMemory;
-use crate::node::{NodePtr, Prefix, SearchKey};
+use crate::memory::{Extent, OutOfMemory};
+use crate::node::{NodePtr, Prefix, SearchKey, StoredRow};
 use thiserror::Error;
 
 /// Inserts in a row, each directly behind the one before, after which a full leaf is cut at the insert rather than in
@@ -29,13 +29,11 @@ pub enum InsertError {
         max: usize,
     },
     /// The encoded row is too long.
-    #[error(
-        "the row has {bytes} bytes but its table holds rows of at most {max}; shorten it or split it over tables"
-    )]
+    #[error("the row has {bytes} bytes but a row has at most {max}; shorten it or split it over tables")]
     RowTooLarge {
         /// Bytes of the row.
         bytes: usize,
-        /// Bytes supported by this tree.
+        /// Bytes supported.
         max: usize,
     },
     /// The tree holds as many rows as it can count.
@@ -53,9 +51,28 @@ impl Tree {
     /// When the key exists, key or row are too large, or memory is out; nothing was changed then.
     #[inline]
     pub fn insert(&mut self, key: &[u8], row: &[u8], version: u64) -> Result<(), InsertError> {
-        if key.len() > MAX_KEY_BYTES || row.len() > self.max_row_bytes() || self.is_full() {
+        if key.len() > MAX_KEY_BYTES || self.is_long(row.len()) || self.is_full() {
+            return self.insert_long(key, row, version);
+        }
+        self.insert_stored(key, StoredRow::here(row), version)
+    }
+
+    /// Stores a new row that is too long for a leaf, or refuses what is too much.
+    #[cold]
+    fn insert_long(&mut self, key: &[u8], row: &[u8], version: u64) -> Result<(), InsertError> {
+        if key.len() > MAX_KEY_BYTES || row.len() > MAX_ROW_BYTES || self.is_full() {
             return Err(self.refusal(key, row));
         }
+        if self.contains(key) {
+            return Err(InsertError::Duplicate(KeyBuf::from_slice(key)));
+        }
+        let extent = self.store_elsewhere(row)?;
+        let stored = self.insert_stored(key, StoredRow::elsewhere(&extent), version);
+        stored.inspect_err(|_| self.pages.give_extent(extent))
+    }
+
+    #[inline]
+    fn insert_stored(&mut self, key: &[u8], row: StoredRow<'_>, version: u64) -> Result<(), InsertError> {
         let search = SearchKey::new(key);
         let (leaf, path) = self.path_of(&search);
         let slot = leaf.find(&search);
@@ -82,19 +99,57 @@ impl Tree {
     /// When the row is too large, or memory is out; nothing was changed then.
     #[inline]
     pub fn update(&mut self, key: &[u8], row: &[u8], version: u64) -> Result<bool, InsertError> {
-        if row.len() > self.max_row_bytes() {
+        let Some(entry) = self.entry_to_update(key, row)? else { return Ok(false) };
+        if let Some(displaced) = self.replace(entry, key, row, version)? {
+            self.pages.give_extent(displaced);
+        }
+        Ok(true)
+    }
+
+    /// Where the row with `key` is, if there is one that `row` may take the place of.
+    #[inline]
+    pub(super) fn entry_to_update(
+        &self,
+        key: &[u8],
+        row: &[u8],
+    ) -> Result<Option<(NodePtr, usize)>, InsertError> {
+        if row.len() > MAX_ROW_BYTES {
             return Err(self.refusal(&[], row));
         }
         let search = SearchKey::new(key);
         let leaf = self.leaf_of(&search);
         let slot = leaf.find(&search);
-        if !slot.found {
-            return Ok(false);
+        Ok(slot.found.then_some((leaf, slot.index)))
+    }
+
+    /// Gives an entry, which has `key`, another row. Returns what it referred to before and does not any more.
+    #[inline]
+    pub(super) fn replace(
+        &mut self,
+        entry: (NodePtr, usize),
+        key: &[u8],
+        row: &[u8],
+        version: u64,
+    ) -> Result<Option<Extent>, InsertError> {
+        if self.is_long(row.len()) {
+            return self.replace_by_long(entry, key, row, version);
         }
-        if !leaf.replace_row(slot.index, row, version) {
-            self.update_slowly(leaf, slot.index, key, row, version)?;
+        let old = entry.0.extent(entry.1);
+        self.replace_stored(entry, key, StoredRow::here(row), version).map(|()| old)
+    }
+
+    #[inline]
+    pub(super) fn replace_stored(
+        &mut self,
+        (leaf, index): (NodePtr, usize),
+        key: &[u8],
+        row: StoredRow<'_>,
+        version: u64,
+    ) -> Result<(), InsertError> {
+        if leaf.replace_row(index, row, version) {
+            return Ok(());
         }
-        Ok(true)
+        self.replace_slowly(leaf, index, key, row, version)
     }
 
     /// Whether there are as many rows as can be counted, those included that may come back.
@@ -107,8 +162,8 @@ impl Tree {
     fn refusal(&self, key: &[u8], row: &[u8]) -> InsertError {
         if key.len() > MAX_KEY_BYTES {
             InsertError::KeyTooLarge { bytes: key.len(), max: MAX_KEY_BYTES }
-        } else if row.len() > self.max_row_bytes() {
-            InsertError::RowTooLarge { bytes: row.len(), max: self.max_row_bytes() }
+        } else if row.len() > MAX_ROW_BYTES {
+            InsertError::RowTooLarge { bytes: row.len(), max: MAX_ROW_BYTES }
         } else {
             InsertError::TreeFull(self.rows)
         }
@@ -122,7 +177,7 @@ impl Tree {
         path: &Path,
         index: usize,
         key: &[u8],
-        row: &[u8],
+        row: StoredRow<'_>,
         version: u64,
     ) -> Result<(), InsertError> {
         let leaf = if leaf.is_empty_leaf() {
@@ -143,12 +198,12 @@ impl Tree {
 
     #[cold]
     #[inline(never)]
-    fn update_slowly(
+    fn replace_slowly(
         &mut self,
         leaf: NodePtr,
         index: usize,
         key: &[u8],
-        row: &[u8],
+        row: StoredRow<'_>,
         version: u64,
     ) -> Result<(), InsertError> {
         let (_, path) = self.path_of(&SearchKey::new(key));

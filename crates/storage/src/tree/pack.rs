@@ -7,7 +7,7 @@
 //! Invariant: what `fits` can be packed, and packing leaves no dead bytes.
 
 use crate::key::{KeyBuf, common_prefix_len};
-use crate::node::{HEAD_BYTES, HEADER_PREFIX_BYTES, NodePtr, RECORD_BYTES, arrays_end, cap_for};
+use crate::node::{HEAD_BYTES, HEADER_PREFIX_BYTES, NodePtr, RECORD_BYTES, StoredRow, arrays_end, cap_for};
 use std::ops::Range;
 
 /// A part of the byte store of a list.
@@ -56,7 +56,9 @@ fn fitting_prefix(longest: usize, fits: impl Fn(usize) -> bool) -> Option<usize>
 
 struct LeafEntry {
     key: Part,
+    /// What is stored for the row: it, or a reference to it.
     row: Part,
+    is_elsewhere: bool,
     version: u64,
 }
 
@@ -86,25 +88,31 @@ impl LeafList {
         let mut key = KeyBuf::new();
         for index in 0..leaf.count() {
             let key = self.store.put_key(leaf, index, &mut key);
-            let row = self.store.put(leaf.row(index));
-            self.entries.push(LeafEntry { key, row, version: leaf.version(index) });
+            let row = leaf.stored_row(index);
+            let (is_elsewhere, row) = (row.is_elsewhere(), self.store.put(row.bytes()));
+            self.entries.push(LeafEntry { key, row, is_elsewhere, version: leaf.version(index) });
         }
     }
 
-    pub(crate) fn insert(&mut self, index: usize, key: &[u8], row: &[u8], version: u64) {
-        let entry = LeafEntry { key: self.store.put(key), row: self.store.put(row), version };
-        self.entries.insert(index, entry);
+    pub(crate) fn insert(&mut self, index: usize, key: &[u8], row: StoredRow<'_>, version: u64) {
+        let (key, is_elsewhere) = (self.store.put(key), row.is_elsewhere());
+        let row = self.store.put(row.bytes());
+        self.entries.insert(index, LeafEntry { key, row, is_elsewhere, version });
     }
 
-    pub(crate) fn push(&mut self, key: &[u8], row: &[u8], version: u64) {
+    pub(crate) fn push(&mut self, key: &[u8], row: StoredRow<'_>, version: u64) {
         self.insert(self.len(), key, row, version);
     }
 
-    pub(crate) fn replace(&mut self, index: usize, row: &[u8], version: u64) {
-        let row = self.store.put(row);
+    pub(crate) fn replace(&mut self, index: usize, row: StoredRow<'_>, version: u64) {
+        let bytes = self.store.put(row.bytes());
         let entry = &mut self.entries[index];
-        entry.row = row;
+        (entry.row, entry.is_elsewhere) = (bytes, row.is_elsewhere());
         entry.version = version;
+    }
+
+    fn stored_row(&self, entry: &LeafEntry) -> StoredRow<'_> {
+        StoredRow::of_parts(self.store.get(entry.row), entry.is_elsewhere)
     }
 
     /// Takes the last entry off again.
@@ -122,7 +130,7 @@ impl LeafList {
         if let Some(entry) = self.entries.pop() {
             let (key, row) = (self.store.get(entry.key).to_vec(), self.store.get(entry.row).to_vec());
             self.clear();
-            self.push(&key, &row, entry.version);
+            self.push(&key, StoredRow::of_parts(&row, entry.is_elsewhere), entry.version);
         }
     }
 
@@ -156,7 +164,7 @@ impl LeafList {
         leaf.reset(page_bytes, &self.prefix(&range)[..prefix], range.len());
         for (index, entry) in self.entries[range].iter().enumerate() {
             let suffix = &self.store.get(entry.key)[prefix..];
-            let fits = leaf.insert_entry(index, suffix, self.store.get(entry.row), entry.version);
+            let fits = leaf.insert_entry(index, suffix, self.stored_row(entry), entry.version);
             assert!(fits, "the size of a packed page was computed wrongly");
         }
     }
@@ -347,7 +355,7 @@ mod tests {
     fn cuts_follow_bytes_or_the_wish() {
         let mut list = LeafList::default();
         for i in 0..10u8 {
-            list.push(&[i], &vec![0; if i == 0 { 900 } else { 100 }], 0);
+            list.push(&[i], StoredRow::here(&vec![0; if i == 0 { 900 } else { 100 }]), 0);
         }
         assert_eq!(list.cut(4096, None), 1);
         assert_eq!(list.cut(4096, Some(9)), 9);
@@ -360,8 +368,8 @@ mod tests {
     #[test]
     fn keeping_the_last_entry() {
         let mut list = LeafList::default();
-        list.push(b"a", b"1", 1);
-        list.push(b"b", b"22", 2);
+        list.push(b"a", StoredRow::here(b"1"), 1);
+        list.push(b"b", StoredRow::here(b"22"), 2);
         list.keep_last();
         assert_eq!((list.len(), list.key(0)), (1, &b"b"[..]));
         assert_eq!(list.packed_bytes(&(0..1), 1), arrays_end(true, 16) + RECORD_BYTES + 2);

@@ -6,6 +6,7 @@
 
 use super::pack::Scratch;
 use super::{RowRef, Tree, row_ref};
+use crate::memory::Extent;
 use crate::node::{HEADER_BYTES, NodePtr, SearchKey};
 
 impl Tree {
@@ -18,13 +19,26 @@ impl Tree {
     /// Removes the row with `key` after `look` saw it, and returns what `look` made of it (a copy, for an undo);
     /// `None` when there is no such row.
     pub fn remove_with<T>(&mut self, key: &[u8], look: impl FnOnce(RowRef<'_>) -> T) -> Option<T> {
+        let (seen, displaced) = self.take_out(key, look)?;
+        if let Some(extent) = displaced {
+            self.pages.give_extent(extent);
+        }
+        Some(seen)
+    }
+
+    /// Removes the row with `key` after `look` saw it. Returns what `look` made of it, and what the row had elsewhere.
+    pub(super) fn take_out<T>(
+        &mut self,
+        key: &[u8],
+        look: impl FnOnce(RowRef<'_>) -> T,
+    ) -> Option<(T, Option<Extent>)> {
         let search = SearchKey::new(key);
         let (leaf, path) = self.path_of(&search);
         let slot = leaf.find(&search);
         if !slot.found {
             return None;
         }
-        let seen = look(row_ref(leaf, slot.index));
+        let (seen, extent) = (look(row_ref(leaf, slot.index)), leaf.extent(slot.index));
         leaf.remove_entry(slot.index);
         self.rows -= 1;
         self.stamp.advance();
@@ -34,7 +48,7 @@ impl Tree {
         if leaf.count() == 0 || leaf.live_bytes(self.config.page_bytes) < self.thin() {
             self.thicken(leaf, path.steps());
         }
-        Some(seen)
+        Some((seen, extent))
     }
 
     /// Live bytes below which a node is merged if possible.

@@ -84,6 +84,7 @@ impl Tree {
         self.put_scratch(scratch);
 
         let mut right = Tree::of_pages(self.config, self.pages.split());
+        right.has_had_long_rows = self.has_had_long_rows;
         right.adopt(halves.right, self.inner_levels);
         self.adopt(halves.left, self.inner_levels);
         // The right tree has no page to give back a root with one child to, but a free list takes any page.
@@ -197,6 +198,7 @@ impl Tree {
             return Err(AppendError { tree: Box::new(right), reason });
         }
         self.pending += std::mem::take(&mut right.pending);
+        self.has_had_long_rows |= right.has_had_long_rows;
         let (Some(last), Some(first)) = (self.last_key(), right.first_key()) else {
             return Ok(self.append_with_nothing(right));
         };

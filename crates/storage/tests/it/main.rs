@@ -1,5 +1,6 @@
 //! Tests of the crate through its public interface: the tree against a model, cuts and joins, memory.
 
+mod long_rows;
 mod memory;
 mod model;
 mod split_append;

@@ -76,7 +76,8 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn row_len() -> impl Strategy<Value = usize> {
-    prop_oneof![4 => 0usize..24, 2 => 60usize..130, 1 => 300usize..1390, 1 => Just(1390)]
+    prop_oneof![4 => 0usize..24, 2 => 60usize..130, 1 => 300usize..1390, 1 => 1390usize..1392,
+        1 => prop_oneof![1_392usize..3_000, 3_000usize..20_000]]
 }
 
 fn bound() -> impl Strategy<Value = Bound<Vec<u8>>> {

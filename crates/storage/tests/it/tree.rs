@@ -1,7 +1,8 @@
 //! Limits, errors and positions.
 
 use atrapos_storage::{
-    BulkError, BulkLoader, HeapMemory, InsertError, Key, KeyBuf, MAX_KEY_BYTES, Position, Tree, TreeConfig,
+    BulkError, BulkLoader, HeapMemory, InsertError, Key, KeyBuf, MAX_KEY_BYTES, MAX_ROW_BYTES, Position,
+    Tree, TreeConfig,
 };
 use std::sync::Arc;
 
@@ -30,8 +31,8 @@ fn an_empty_tree_answers_everything() {
 fn limits_are_errors_that_change_nothing() {
     let mut tree = tree();
     tree.insert(b"a", b"1", 1).unwrap();
-    let max = tree.max_row_bytes();
-    assert!(max * 3 >= tree.config().page_bytes());
+    let max = MAX_ROW_BYTES;
+    assert_eq!(max, 1_048_576);
     assert_eq!(tree.insert(b"a", b"2", 2), Err(InsertError::Duplicate(KeyBuf::from_slice(b"a"))));
     let too_large = Err(InsertError::RowTooLarge { bytes: max + 1, max });
     assert_eq!(tree.insert(b"b", &vec![0; max + 1], 2), too_large);
@@ -52,7 +53,7 @@ fn every_page_size_takes_a_third_of_a_page_with_the_longest_keys() {
     for expected in [10, 400, 5_000] {
         let config = TreeConfig::for_rows_of(expected);
         let mut tree = Tree::new(config, Arc::new(HeapMemory));
-        let max = tree.max_row_bytes();
+        let max = config.leaf_row_bytes();
         assert!(max * 3 >= config.page_bytes());
         let count = if cfg!(miri) { 12u32 } else { 200 };
         for i in 0..count {
@@ -150,8 +151,8 @@ fn loading_names_the_row_that_is_wrong() {
     assert!(error.to_string().contains("0x0000000000000007 follows 0x0000000000000009"), "{error}");
     assert_eq!(loader.push(&9u64.encode(), b"row", 7), Err(BulkError::Duplicate(9u64.encode())));
     assert!(matches!(
-        loader.push(&10u64.encode(), &[0; 9_999], 7),
-        Err(BulkError::RowTooLarge { bytes: 9_999, .. })
+        loader.push(&10u64.encode(), &vec![0; MAX_ROW_BYTES + 1], 7),
+        Err(BulkError::RowTooLarge { bytes: 1_048_577, max: MAX_ROW_BYTES, .. })
     ));
     assert!(matches!(loader.push(&[0xff; 513], b"", 7), Err(BulkError::KeyTooLarge { bytes: 513, .. })));
     loader.push(&10u64.encode(), b"row", 10).unwrap();

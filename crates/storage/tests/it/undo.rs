@@ -6,7 +6,9 @@
     reason = "a provider of memory is shared between threads, so it counts with an atomic"
 )]
 
-use atrapos_storage::{AppendRefusal, InsertError, KeyBuf, Memory, RationedMemory, Tree, TreeConfig};
+use atrapos_storage::{
+    AppendRefusal, InsertError, KeyBuf, Memory, RationedMemory, Tree, TreeConfig, UndoableUpdate,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,17 +95,15 @@ impl World {
         self.version += 1;
         let version = self.version;
         let before = self.rows.get(&key).cloned();
-        let mut set_aside = false;
+        let (careless, tree) = (self.careless, self.tree(&key));
         let done = match &before {
-            None => self.tree(&key).insert(&key, &row, version),
-            Some((old, _)) => {
-                set_aside = row.len() < old.len() && !self.careless;
-                let tree = self.tree(&key);
-                let aside = if set_aside { tree.set_aside().map_err(InsertError::from) } else { Ok(()) };
-                aside.and_then(|()| tree.update(&key, &row, version).map(|found| assert!(found)))
-            }
+            None => tree.insert(&key, &row, version).map(|()| UndoableUpdate::Made),
+            Some(_) if careless => tree.update(&key, &row, version).map(|_| UndoableUpdate::Made),
+            Some(_) => tree.update_undoable(&key, &row, version),
         };
-        if self.took(done).is_some() {
+        if let Some(done) = self.took(done) {
+            assert_ne!(done, UndoableUpdate::Absent);
+            let set_aside = done == UndoableUpdate::SetAside;
             self.rows.insert(key.clone(), (row, version));
             self.open[by].push(Undo { key, before, set_aside });
         }
@@ -126,7 +126,8 @@ impl World {
     fn commit(&mut self, by: usize) {
         for undo in std::mem::take(&mut self.open[by]) {
             if undo.set_aside {
-                self.tree(&undo.key).settle(1);
+                let (row, _) = undo.before.expect("something is set aside for a row");
+                self.tree(&undo.key).settle(row.len());
             }
         }
     }
@@ -166,7 +167,7 @@ impl World {
             let end = self.trees.get(at + 1).map(|(first, _)| first);
             undo.set_aside && undo.key >= key && end.is_none_or(|end| undo.key < *end)
         });
-        let beyond = beyond.count();
+        let beyond: Vec<_> = beyond.filter_map(|undo| Some(undo.before.as_ref()?.0.len())).collect();
         let tree = &mut self.trees[at].1;
         if tree.prepare_split().is_err() {
             self.refused += 1;
@@ -218,10 +219,18 @@ fn key(random: &mut Random) -> KeyBuf {
     key
 }
 
+/// Rows that fit a leaf, and some that do not, of lengths that take the same memory or other.
 fn row(random: &mut Random) -> Vec<u8> {
-    let len = [10, 100, 400, 1_300][random.below(4) as usize];
+    let len = match random.below(20) {
+        0..16 => [10, 100, 400, 1_300][random.below(4) as usize],
+        16..18 => 1_500 + random.below(300) as usize,
+        18 => 5_000 * random.below(10) as usize,
+        _ => random.below(LONGEST) as usize,
+    };
     vec![random.below(256) as u8; len]
 }
+
+const LONGEST: u64 = if cfg!(miri) { 20_000 } else { 100_000 };
 
 const STEPS: usize = if cfg!(miri) { 150 } else { 1_500 };
 
@@ -279,11 +288,16 @@ fn what_was_removed_is_put_back_whenever_memory_ends() {
     for seed in 0..if cfg!(miri) { 1 } else { 4 } {
         let (chunks, refused) = run(seed, Refusal::Never, false).expect("there is memory");
         assert!(refused == 0 && (cfg!(miri) || chunks > 4), "{chunks} chunks with seed {seed}");
-        for number in 0..chunks {
+        // Chunks for long rows come and go all the time: every one of the first, and some of the others.
+        for number in (0..chunks.min(8)).chain((8..chunks).step_by(chunks.div_ceil(8))) {
             for refusal in [Refusal::One(number), Refusal::From(number)] {
-                let (_, refused) = run(seed, refusal, false)
+                let (asked, refused) = run(seed, refusal, false)
                     .unwrap_or_else(|| panic!("a row was not put back with seed {seed} and {refusal:?}"));
-                assert!(refused > 0, "nothing was refused with seed {seed} and {refusal:?}");
+                // Which blocks are neighbours is up to the provider, so another run may take fewer chunks.
+                assert!(
+                    refused > 0 || asked <= number,
+                    "nothing was refused with seed {seed} and {refusal:?}"
+                );
             }
         }
     }
@@ -311,7 +325,7 @@ fn chunks_that_were_set_aside_for_nothing_go_back() {
     }
     let removed = tree.bytes();
     assert!(removed.chunks > before.chunks, "{removed:?}");
-    tree.settle(rows as usize - 1);
+    (1..rows).for_each(|_| tree.settle(100));
     let after = tree.bytes();
     assert!(after.chunks < removed.chunks && after.chunks <= before.chunks + (4 << 20), "{after:?}");
     tree.check().unwrap();

@@ -1,0 +1,107 @@
+//! Chunks: what trees have taken from a provider of memory, kept alive as long as any of them may use it.
+//!
+//! Owns the list of chunks. It never looks inside a chunk, and knows nothing of pages and extents.
+//!
+//! Invariants: a chunk lives as long as any tree that may have a page or an extent in it, but for those that such a tree
+//! gives back because nothing of them is in use.
+
+use super::{Memory, OutOfMemory};
+use std::alloc::Layout;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// The first chunk of a tree, in bytes; each further one has twice the size of the one before.
+pub(super) const SMALLEST_CHUNK_BYTES: usize = 64 << 10;
+/// The largest chunk, in bytes; also its alignment: the huge page of the common architectures.
+pub(super) const LARGEST_CHUNK_BYTES: usize = 2 << 20;
+
+struct Chunk {
+    address: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: a chunk is a plain address and a size; whose turn it is to use the memory is decided by the trees.
+unsafe impl Send for Chunk {}
+
+#[expect(
+    clippy::disallowed_types,
+    reason = "trees split from one another share the list and may live on different threads; it is locked once per \
+              chunk, never on the path of an access"
+)]
+type ChunkList = std::sync::Mutex<Vec<Chunk>>;
+
+/// The chunks one tree and all that were split from it have taken from a provider.
+pub(super) struct ChunkSet {
+    pub(super) memory: Arc<dyn Memory>,
+    chunks: ChunkList,
+}
+
+impl ChunkSet {
+    pub(super) fn new(memory: Arc<dyn Memory>) -> ChunkSet {
+        ChunkSet { memory, chunks: ChunkList::default() }
+    }
+
+    fn lock(&self) -> impl std::ops::DerefMut<Target = Vec<Chunk>> + '_ {
+        // The list is whole after every single operation, so a panic elsewhere while it was held did no harm.
+        self.chunks.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// A further chunk of `bytes` bytes at a multiple of `align`; the largest is aligned to its size in any case.
+    pub(super) fn allocate(&self, bytes: usize, align: usize) -> Result<NonNull<u8>, OutOfMemory> {
+        let align = if bytes >= LARGEST_CHUNK_BYTES { LARGEST_CHUNK_BYTES } else { align };
+        let layout = Layout::from_size_align(bytes, align).map_err(|_| OutOfMemory { bytes })?;
+        let mut chunks = self.lock();
+        // The entry is made first: once the memory is there, nothing may fail that would leak it.
+        chunks.try_reserve(1).map_err(|_| OutOfMemory { bytes })?;
+        let address = self.memory.allocate(layout).ok_or(OutOfMemory { bytes })?;
+        chunks.push(Chunk { address, layout });
+        Ok(address)
+    }
+
+    /// Whether `page` is an address where a page of `page_bytes` can be in one of the chunks.
+    pub(super) fn holds(&self, page: usize, page_bytes: usize) -> bool {
+        self.lock().iter().any(|chunk| {
+            let start = chunk.address.addr().get();
+            page >= start
+                && page + page_bytes <= start + chunk.layout.size()
+                && (page - start).is_multiple_of(page_bytes)
+        })
+    }
+
+    /// Whether all of `bytes` bytes at `address` are in one of the chunks.
+    pub(super) fn holds_bytes(&self, address: usize, bytes: usize) -> bool {
+        self.lock().iter().any(|chunk| {
+            let start = chunk.address.addr().get();
+            address >= start && address - start + bytes <= chunk.layout.size()
+        })
+    }
+
+    /// Bytes of all chunks.
+    pub(super) fn bytes(&self) -> usize {
+        self.lock().iter().map(|chunk| chunk.layout.size()).sum()
+    }
+
+    /// Frees the chunk of `bytes` bytes at `address`, if it is one of these.
+    ///
+    /// # Safety
+    /// No page of it is in use, and the caller forgets about those that could be taken.
+    pub(super) unsafe fn release(&self, address: NonNull<u8>, bytes: usize) -> bool {
+        let mut chunks = self.lock();
+        let is_it = |chunk: &Chunk| chunk.address == address && chunk.layout.size() == bytes;
+        let Some(at) = chunks.iter().position(is_it) else { return false };
+        let chunk = chunks.swap_remove(at);
+        // SAFETY: the chunk came from this provider with this layout and has left the list; the caller promises the rest.
+        unsafe { self.memory.free(chunk.address, chunk.layout) };
+        true
+    }
+}
+
+impl Drop for ChunkSet {
+    fn drop(&mut self) {
+        for chunk in self.lock().drain(..) {
+            // SAFETY: the chunk came from this provider with this layout, it leaves the list here and only here, and
+            // every tree with pages in it holds this set, so none is left.
+            unsafe { self.memory.free(chunk.address, chunk.layout) };
+        }
+    }
+}
