@@ -29,11 +29,11 @@ use crate::range::KeyRange;
 use crate::recording::OperationKind;
 use crate::schema::{CatalogTag, TableId};
 
-pub(crate) use context::RowContext;
+pub(crate) use context::{RowChange, RowContext};
 pub(crate) use dependent::DependentAction;
 pub use point::{Delete, Get, Insert, Lookup, Read, Update};
 pub use range::{CollectKeys, Fold};
-pub(crate) use range::{Collected, Folded};
+pub(crate) use range::{Collected, DeleteRange, Folded, RangeChanged, UpdateRange};
 
 /// What to do at the data. Implemented by the operations of this crate only.
 pub trait Operation: Send + 'static {

@@ -29,6 +29,7 @@ pub struct Run<'t, 'w, O: Operation> {
 
 enum Step<'t, O: Operation> {
     Start,
+    Refused(Abort),
     LookingUp(PartitionId, LookupTicket),
     Sent(Call<ActionReply<O::Output>>, OperationGuard<'t>),
     Waiting(Pin<Box<dyn Future<Output = Result<O::Output, Abort>> + 't>>),
@@ -45,6 +46,12 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     #[inline(always)]
     pub(crate) fn new(tx: &'t Tx<'w>, action: Action<O>) -> Run<'t, 'w, O> {
         Run { tx, action: Some(action), step: Step::Start }
+    }
+
+    /// An action that could not be made.
+    #[cold]
+    pub(crate) fn refused(tx: &'t Tx<'w>, abort: Abort) -> Run<'t, 'w, O> {
+        Run { tx, action: None, step: Step::Refused(abort) }
     }
 
     /// The first poll: where is the data? Elsewhere, or when its look-up is deferred, the action is not executed yet.
@@ -169,6 +176,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
                 Poll::Ready(Ok(())) => Poll::Ready(Ok(result.take().expect("the result is handed out once"))),
                 Poll::Ready(Err(abort)) => Poll::Ready(Err(abort)),
             },
+            Step::Refused(abort) => Poll::Ready(Err(self.tx.refuse(abort.clone()))),
             Step::Start | Step::LookingUp(..) => unreachable!("`poll` makes these steps itself"),
         }
     }
@@ -198,6 +206,7 @@ impl<O: Operation> std::fmt::Debug for Run<'_, '_, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let step = match &self.step {
             Step::Start => "start",
+            Step::Refused(_) => "refused",
             Step::LookingUp(..) => Stage::Execute.name(),
             Step::Sent(..) => "sent",
             Step::Waiting(_) => Stage::Lock.name(),

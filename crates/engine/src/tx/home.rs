@@ -65,6 +65,16 @@ impl<'w> Tx<'w> {
         self.state.doomed_for()
     }
 
+    /// The transaction is doomed by what was refused before it was run, unless it is doomed already.
+    #[cold]
+    pub(crate) fn refuse(&self, abort: Abort) -> Abort {
+        if self.state.is_doomed.get() {
+            return self.state.doomed_for();
+        }
+        self.state.doom(&abort);
+        abort
+    }
+
     /// Sends an action to its owner. What the transaction holds here is entered in the lock tables when it suspends.
     pub(crate) fn send<O: Operation>(&self, to: WorkerId, action: Action<O>) -> Call<ActionReply<O::Output>> {
         let txn = self.prepare_remote(to, 1);
