@@ -42,6 +42,8 @@ pub enum AbortReason {
     TransactionTooLarge,
     /// The table or index was dropped or changed, or is about to be.
     TableChanged,
+    /// A value, a column or a key does not fit the definition of its table.
+    InvalidValue,
 }
 
 /// What the caller can do about an abort.
@@ -59,7 +61,7 @@ pub enum Advice {
 
 impl AbortReason {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [AbortReason; 16] = [
+    pub const ALL: [AbortReason; 17] = [
         AbortReason::User,
         AbortReason::DuplicateKey,
         AbortReason::ForeignKey,
@@ -76,6 +78,7 @@ impl AbortReason {
         AbortReason::NotDurable,
         AbortReason::TransactionTooLarge,
         AbortReason::TableChanged,
+        AbortReason::InvalidValue,
     ];
 
     /// The reason's name in statistics and JSON.
@@ -98,6 +101,7 @@ impl AbortReason {
             AbortReason::NotDurable => "not-durable",
             AbortReason::TransactionTooLarge => "transaction-too-large",
             AbortReason::TableChanged => "table-changed",
+            AbortReason::InvalidValue => "invalid-value",
         }
     }
 
@@ -115,7 +119,8 @@ impl AbortReason {
             | AbortReason::UnknownTable
             | AbortReason::Misuse
             | AbortReason::TransactionTooLarge
-            | AbortReason::TableChanged => Advice::FixInput,
+            | AbortReason::TableChanged
+            | AbortReason::InvalidValue => Advice::FixInput,
             AbortReason::ShuttingDown | AbortReason::NotDurable => Advice::Reopen,
             AbortReason::Panic | AbortReason::Corruption => Advice::Report,
         }

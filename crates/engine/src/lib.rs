@@ -23,6 +23,7 @@ mod database;
 mod ddl;
 mod deadlock;
 mod durable;
+mod dynamic;
 mod either;
 mod jobs;
 mod load;
@@ -69,6 +70,9 @@ pub use database::{
     BackupFailure, CloseReport, Database, SessionHandle, Submitted, WalStatistics, WorkerReport,
 };
 pub use ddl::{DefineError, NewForeignKey, NewTable};
+pub use dynamic::{
+    AnyTable, DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, TableHandle, UpdateRow,
+};
 pub use either::Either;
 pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;

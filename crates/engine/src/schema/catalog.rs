@@ -22,6 +22,7 @@ use super::meta::{
 };
 use super::{CatalogTag, Index, IndexRef, Table, TableId, TableRef};
 use crate::abort::{Abort, AbortReason};
+use crate::dynamic::Layouts;
 use crate::routing::Scheme;
 
 /// The family of a tree that was dropped.
@@ -32,6 +33,8 @@ pub(crate) struct Catalog {
     pub(crate) tag: CatalogTag,
     /// What exists, as data; a table has the same number here and in `tables`.
     pub(crate) definitions: Definitions,
+    /// Where columns are in keys and rows, by number.
+    pub(crate) layouts: Layouts,
     pub(crate) tables: Vec<TableMeta>,
     pub(crate) families: Vec<(&'static str, Option<Splits>)>,
     pub(crate) dependencies: Vec<Dependency>,
@@ -99,6 +102,7 @@ impl Catalog {
     ) -> Catalog {
         let mut catalog = Catalog {
             tag,
+            layouts: Layouts::of(&definitions),
             definitions: Definitions::default(),
             tables: Vec::new(),
             families: Vec::new(),

@@ -8,4 +8,5 @@ mod fixture;
 mod indexes;
 #[cfg(debug_assertions)]
 mod planted;
+mod random;
 mod tables;
