@@ -19,6 +19,8 @@ mod branch;
 mod builder;
 mod checkpoint;
 mod closing;
+#[cfg(debug_assertions)]
+mod damage;
 mod database;
 mod deadlock;
 mod durable;
