@@ -28,7 +28,7 @@ use crate::monitor::{Collected, Meetings, WorkerCollected};
 use crate::published_scheme::PublishedScheme;
 use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 use crate::routing::Scheme;
-use crate::schema::{Catalog, TableId};
+use crate::schema::{Catalog, PublishedCatalog, TableId};
 use crate::shard::{EngineWorker, Shard};
 use crate::stats::EngineStats;
 
@@ -105,7 +105,7 @@ enum Absence {
 /// See the module's introduction.
 pub(crate) struct Adaptive {
     handle: Handle<Shard>,
-    catalog: Arc<Catalog>,
+    catalogs: Arc<PublishedCatalog>,
     published: Arc<PublishedScheme>,
     stats: Vec<Arc<EngineStats>>,
     settings: Option<Adaptation>,
@@ -170,7 +170,7 @@ pub(crate) struct Observed {
 impl Adaptive {
     pub(crate) fn new(
         handle: Handle<Shard>,
-        catalog: Arc<Catalog>,
+        catalogs: Arc<PublishedCatalog>,
         published: Arc<PublishedScheme>,
         stats: Vec<Arc<EngineStats>>,
         settings: Option<Adaptation>,
@@ -182,7 +182,7 @@ impl Adaptive {
             State { absent: vec![None; stats.len()], cores, history: VecDeque::new(), taken: (now, 0) };
         Arc::new(Adaptive {
             handle,
-            catalog,
+            catalogs,
             published,
             stats,
             settings,
@@ -332,7 +332,7 @@ impl Adaptive {
         let now =
             Now { at_ns: self.since_opening_ns(), available: self.available(), platform: self.platform() };
         let (mut event, changes) =
-            decide(controller, &observed, now, &self.published.scheme(), &self.catalog);
+            decide(controller, &observed, now, &self.published.scheme(), &self.catalogs.working());
         if let Some(changes) = changes {
             match self.carry_out(changes) {
                 Ok(report) => event.report = Some(report),
@@ -385,7 +385,8 @@ impl Adaptive {
         }
         let _scheme = self.keep_scheme();
         let observed = self.observe()?;
-        Ok(Slices::of(&self.published.scheme(), &self.catalog, &observed).trace(&observed, &self.catalog))
+        let catalog = self.catalogs.working();
+        Ok(Slices::of(&self.published.scheme(), &catalog, &observed).trace(&observed, &catalog))
     }
 
     /// Notices cores that were taken away from their workers, or given back. Returns whether there were any.
@@ -458,8 +459,9 @@ impl Adaptive {
             state.absent[worker.index()] = Some(Absence::Retired);
         }
         let observed = self.observe()?;
-        let slices = Slices::of(&self.published.scheme(), &self.catalog, &observed);
-        let trace = slices.trace(&observed, &self.catalog);
+        let catalog = self.catalogs.working();
+        let slices = Slices::of(&self.published.scheme(), &catalog, &observed);
+        let trace = slices.trace(&observed, &catalog);
         let weights = self.settings.unwrap_or_default().controller.planning.weights;
         let plan = self.platform().and_then(|platform| {
             let (workload, today) = (trace.workload(), trace.scheme());

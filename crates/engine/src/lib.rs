@@ -22,6 +22,7 @@ mod closing;
 #[cfg(debug_assertions)]
 mod damage;
 mod database;
+mod ddl;
 mod deadlock;
 mod durable;
 mod dynamic;
@@ -70,6 +71,7 @@ pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{
     BackupFailure, CloseReport, Database, SessionHandle, Submitted, WalStatistics, WorkerReport,
 };
+pub use ddl::{DefineError, NewForeignKey, NewTable};
 pub use dynamic::{
     AnyTable, DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, TableHandle, UpdateRow,
 };

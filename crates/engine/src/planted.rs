@@ -71,6 +71,12 @@ pub enum Bug {
     JobInInbox,
     /// The state of a transaction that has ended is used again while tasks that run its actions have it.
     SharedStateReused,
+    /// A statement that drops or changes a table does not wait for the transactions that have used it.
+    TableNotDrained,
+    /// The transactions that fill a new index take no locks on the rows that they read.
+    FillNotLocked,
+    /// The definition of an index is written before its entries are durable.
+    IndexBeforeItsEntries,
     /// A transaction's age is a count of its own worker, which others compare with theirs.
     AgesOfOneWorker,
 }

@@ -178,7 +178,7 @@ pub(crate) async fn run_recorded<R>(
     let recorder = Rc::new(RefCell::new(Recorder::default()));
     guard.state().trace.record(Rc::clone(&recorder));
     let outcome = poll_to_end(guard, &async |tx| procedure.call(tx).await, None).await;
-    let run = recorder.take().finish(worker.shard().catalog.tag, outcome.is_err());
+    let run = recorder.take().finish(worker.shard().tag, outcome.is_err());
     (outcome, run)
 }
 
@@ -259,7 +259,7 @@ impl Session {
     /// # Errors
     /// When the database has no such table.
     pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
-        self.worker.shard().catalog.table()
+        self.worker.shard().published.visible().table()
     }
 
     /// The handle of index `I`.
@@ -267,7 +267,7 @@ impl Session {
     /// # Errors
     /// When the database has no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
-        self.worker.shard().catalog.index()
+        self.worker.shard().published.visible().index()
     }
 
     /// The keys this worker owns in a table: the bounds of its partitions, as encoded keys.

@@ -8,6 +8,7 @@
 mod adaptation;
 mod bad_input;
 mod crud;
+mod ddl;
 mod durable;
 mod indexes;
 mod isolation;
