@@ -31,6 +31,7 @@ mod lock_wait;
 mod participant;
 mod phase;
 mod ranges;
+mod savepoint;
 mod state;
 
 use std::ops::ControlFlow;
@@ -52,6 +53,8 @@ use crate::shard::EngineWorker;
 pub(crate) use commit::{Ending, TxnGuard};
 pub(crate) use participant::{ActionReply, BranchRef, on_action, on_actions};
 pub use phase::Phase;
+pub use savepoint::Savepoint;
+pub(crate) use savepoint::{Origin, on_rollback};
 pub(crate) use state::{OperationGuard, TxnState};
 
 /// A transaction, as its procedure sees it.

@@ -58,14 +58,14 @@ impl Tx<'_> {
                 }
                 continue;
             }
-            let txn = self.prepare_remote(owner, group.len() as u64);
+            let origin = self.prepare_remote(owner, group.len() as u64);
             group.iter().for_each(|planned| self.note_sent(&planned.action));
             self.state.trace.event(self.worker, Stage::Execute, || {
                 format!("sends {} actions to worker {}", group.len(), owner.0)
             });
             let (places, group): (Vec<usize>, Vec<Action<O>>) =
                 group.into_iter().map(|planned| (planned.at, planned.action)).unzip();
-            let call = call_actions(self.worker, owner, txn, group);
+            let call = call_actions(self.worker, owner, origin, group);
             let returned = self.receive(call).await?;
             for (at, result) in places.into_iter().zip(returned) {
                 results[at] = Some(result);
