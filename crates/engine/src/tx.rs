@@ -61,7 +61,7 @@ pub(crate) use state::{OperationGuard, TxnState};
 ///
 /// A procedure is an `async fn` over `&mut Tx`. It awaits only the transaction's own operations; each may suspend it
 /// while other transactions run. An operation that fails dooms the transaction: whatever the procedure does after it, the
-/// transaction aborts and nothing of it remains.
+/// transaction aborts and nothing of it remains, unless it goes back to a [savepoint](Tx::savepoint).
 pub struct Tx<'w> {
     worker: &'w Rc<EngineWorker>,
     state: &'w Rc<TxnState>,
