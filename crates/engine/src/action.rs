@@ -39,7 +39,7 @@ pub(crate) use range::{Collected, DeleteRange, Folded, RangeChanged, UpdateRange
 pub trait Operation: Send + 'static {
     /// What the transaction gets back.
     type Output: Send + 'static;
-    /// Whether it only reads what no transaction changes: then it is in nobody's way.
+    /// Whether it only reads what no transaction changes: then it conflicts with nothing.
     #[doc(hidden)]
     const UNLOCKED: bool = false;
     /// Runs where the data is.

@@ -122,7 +122,7 @@ impl<'w> Tx<'w> {
         actions: impl IntoIterator<Item = Action<O>>,
     ) -> Result<Vec<O::Output>, Abort> {
         self.state.trace.next_phase();
-        let results = self.run_phase(actions).await?;
+        let results = self.run_phase(actions.into_iter().collect()).await?;
         self.finish_phase().await?;
         Ok(results)
     }

@@ -14,6 +14,7 @@ mod indexes;
 mod isolation;
 mod load;
 mod local_path;
+mod long_rows;
 mod memory;
 mod misuse;
 #[cfg(debug_assertions)]

@@ -62,7 +62,7 @@ fn operations(random: &mut Random, session: u64) -> Vec<Op> {
         .map(|_| {
             let key = random.below(KEYS / SESSIONS) * SESSIONS + session;
             match random.below(10) {
-                0..5 => Op::Write(key, [5, 100, 600, 1_200][random.below(4) as usize]),
+                0..5 => Op::Write(key, [5, 100, 600, 1_200, 5, 100, 1_800, 30_000][random.below(8) as usize]),
                 5..9 => Op::Delete(key),
                 _ => Op::Look(random.below(KEYS)),
             }

@@ -205,7 +205,7 @@ async fn follow(tx: &mut Tx<'_>, table: TableRef<Users>, steps: &[Step]) -> Resu
             Step::Back(to) => tx.rollback_to(saved[*to]).await?,
             Step::Fail(key, row, to) => match tx.insert(table, *key, row.clone()).await {
                 Err(abort) if abort.reason() == AbortReason::DuplicateKey => {
-                    tx.rollback_to(saved[*to]).await?
+                    tx.rollback_to(saved[*to]).await?;
                 }
                 Err(abort) => return Err(abort),
                 Ok(()) => return Err(Abort::user("an insertion that should have failed did not")),
