@@ -88,7 +88,7 @@ pub use run::Run;
 pub use schema::{Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef};
 pub use stats::Statistics;
 pub use trace::{Stage, TraceEvent};
-pub use tx::{Phase, Tx};
+pub use tx::{Phase, Savepoint, Tx};
 pub use verify::{Verification, VerifyError};
 pub use wal::Durability;
 

@@ -69,6 +69,10 @@ pub enum Bug {
     WaitersLeftBehind,
     /// What the engine asks of a worker on its own behalf waits in the clients' inbox.
     JobInInbox,
+    /// A rollback to a savepoint leaves the redo of what it undoes in the transaction's record.
+    UndoneRedoKept,
+    /// A rollback to a savepoint does not reach what has gone from one participant to another.
+    RollbackNotPassedOn,
     /// The state of a transaction that has ended is used again while tasks that run its actions have it.
     SharedStateReused,
     /// A statement that drops or changes a table does not wait for the transactions that have used it.

@@ -14,6 +14,7 @@ use atrapos_storage::{Key, Position};
 
 use crate::abort::{Abort, AbortReason, Advice};
 use crate::action::panicked;
+use crate::dynamic::{IndexHandle, TableHandle};
 use crate::lookups::RouteHint;
 use crate::messages::call_procedure;
 use crate::recording::{RecordedRun, Recorder};
@@ -268,6 +269,22 @@ impl Session {
     /// When the database has no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
         self.worker.shard().published.visible().index()
+    }
+
+    /// The handle of the table with this name in the session's database.
+    ///
+    /// # Errors
+    /// When the database has no such table.
+    pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
+        self.worker.shard().catalog.table_named(name)
+    }
+
+    /// The handle of the index with this name in the session's database.
+    ///
+    /// # Errors
+    /// When the database has no such index.
+    pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
+        self.worker.shard().catalog.index_named(name)
     }
 
     /// The keys this worker owns in a table: the bounds of its partitions, as encoded keys.
