@@ -18,7 +18,7 @@ use atrapos_catalog::{
     ColumnDef, Definitions, ForeignKeyDef, IndexDef, IndexPart, KeyColumn, KeyPart, OnDelete, PrimaryKey,
     TableDef, TreeDef, placeholder,
 };
-use atrapos_storage::{Column, Key, KeyBuf, Row};
+use atrapos_storage::{Column, Key, KeyBuf, Row, column_bytes};
 
 use crate::abort::{Abort, AbortReason};
 use crate::action::guarded;
@@ -459,9 +459,14 @@ fn table_definition<T: Table>() -> TableDef {
     let mut key = Vec::new();
     for (at, part) in T::Key::parts().into_iter().enumerate() {
         key.push(KeyColumn { column: at as u16, descending: part.descending });
-        columns.push(ColumnDef::new(part_name(T::KEY_COLUMNS, at), part.ty));
+        let column = ColumnDef::new(part_name(T::KEY_COLUMNS, at), part.ty);
+        columns.push(ColumnDef { nullable: part.nullable, ..column });
     }
-    columns.extend(T::Row::COLUMNS.iter().map(|column| ColumnDef::new(column.name, column.ty)));
+    columns.extend(
+        T::Row::COLUMNS
+            .iter()
+            .map(|column| ColumnDef { nullable: column.nullable, ..ColumnDef::new(column.name, column.ty) }),
+    );
     TableDef {
         name: T::NAME.to_owned(),
         columns,
@@ -544,24 +549,13 @@ fn key_bytes(
     let Some(names) = key_from else { return Ok(OnceLock::new()) };
     let mut ranges = Vec::new();
     for name in names {
-        let mut start = 0;
-        let mut found = None;
-        for column in columns {
-            let width = column.ty.width();
-            if column.name == *name {
-                found = width.map(|width| start..start + width);
-                break;
-            }
-            // Columns of variable size come after all others.
-            start += width.unwrap_or(0);
-        }
-        let Some(range) = found else {
+        let Some(bytes) = column_bytes(columns, name) else {
             return Err(SchemaError(format!(
                 "index '{index}' says that its key is made of column '{name}', but its table has no column of that name and of \
                  fixed size; correct Index::KEY_FROM, or leave it out"
             )));
         };
-        ranges.push(range);
+        ranges.extend(bytes);
     }
     Ok(OnceLock::from(ranges.into_boxed_slice()))
 }
