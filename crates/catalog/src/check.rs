@@ -1,6 +1,6 @@
 //! What definitions may not be: each contradiction is one sentence that names the thing and the cure.
 //!
-//! Owns the rules and the limits. It looks at definitions alone; what is in the way in a running database (a table in use, data
+//! Owns the rules and the limits. It looks at definitions alone; what forbids a change of a running database (a table in use, data
 //! that violates an index) is found out there.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -40,6 +40,8 @@ pub enum AbortReason {
     NotDurable,
     /// The transaction has changed more than one record of the WAL is to hold.
     TransactionTooLarge,
+    /// A value, a column or a key does not fit the definition of its table.
+    InvalidValue,
 }
 
 /// What the caller can do about an abort.
@@ -57,7 +59,7 @@ pub enum Advice {
 
 impl AbortReason {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [AbortReason; 15] = [
+    pub const ALL: [AbortReason; 16] = [
         AbortReason::User,
         AbortReason::DuplicateKey,
         AbortReason::ForeignKey,
@@ -73,6 +75,7 @@ impl AbortReason {
         AbortReason::Overloaded,
         AbortReason::NotDurable,
         AbortReason::TransactionTooLarge,
+        AbortReason::InvalidValue,
     ];
 
     /// The reason's name in statistics and JSON.
@@ -94,6 +97,7 @@ impl AbortReason {
             AbortReason::Overloaded => "overloaded",
             AbortReason::NotDurable => "not-durable",
             AbortReason::TransactionTooLarge => "transaction-too-large",
+            AbortReason::InvalidValue => "invalid-value",
         }
     }
 
@@ -110,7 +114,8 @@ impl AbortReason {
             | AbortReason::OutOfMemory
             | AbortReason::UnknownTable
             | AbortReason::Misuse
-            | AbortReason::TransactionTooLarge => Advice::FixInput,
+            | AbortReason::TransactionTooLarge
+            | AbortReason::InvalidValue => Advice::FixInput,
             AbortReason::ShuttingDown | AbortReason::NotDurable => Advice::Reopen,
             AbortReason::Panic | AbortReason::Corruption => Advice::Report,
         }

@@ -29,17 +29,17 @@ use crate::range::KeyRange;
 use crate::recording::OperationKind;
 use crate::schema::{CatalogTag, TableId};
 
-pub(crate) use context::RowContext;
+pub(crate) use context::{RowChange, RowContext};
 pub(crate) use dependent::DependentAction;
 pub use point::{Delete, Get, Insert, Lookup, Read, Update};
 pub use range::{CollectKeys, Fold};
-pub(crate) use range::{Collected, Folded};
+pub(crate) use range::{Collected, DeleteRange, Folded, RangeChanged, UpdateRange};
 
 /// What to do at the data. Implemented by the operations of this crate only.
 pub trait Operation: Send + 'static {
     /// What the transaction gets back.
     type Output: Send + 'static;
-    /// Whether it only reads what no transaction changes: then it is in nobody's way.
+    /// Whether it only reads what no transaction changes: then it conflicts with nothing.
     #[doc(hidden)]
     const UNLOCKED: bool = false;
     /// Runs where the data is.

@@ -569,7 +569,7 @@ fn rate(events: u64, nanoseconds: u64) -> f64 {
     events as f64 / (nanoseconds as f64 * 1e-9).max(1e-9)
 }
 
-/// Whether the calling thread may run on the core it was pinned to. What cannot be found out is taken to be well.
+/// Whether the calling thread may run on the core it was pinned to. True when the system does not tell.
 fn has_core(core: Option<usize>) -> bool {
     let Some(core) = core else { return true };
     affinity::current_thread_cpus().map_or(true, |cpus| cpus.contains(&core))

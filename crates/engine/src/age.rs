@@ -9,7 +9,7 @@
 //! ages in one step, a clock that stands still.
 //!
 //! Invariant: a worker gives no age twice, and none that is older than one that it has given or heard of. So a transaction
-//! that gave way and keeps its age is older than everything that begins later where it has been heard of.
+//! that was a victim and keeps its age is older than everything that begins later where it has been heard of.
 
 use std::cell::Cell;
 

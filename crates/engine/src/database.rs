@@ -344,7 +344,7 @@ impl Database {
     /// [`ClassRecording`](crate::ClassRecording). For learning about procedures: it is slower, and a deadlock is not retried.
     ///
     /// # Errors
-    /// [`AbortReason::Misuse`] when the database has more than one worker, or when another transaction was in the way;
+    /// [`AbortReason::Misuse`] when the database has more than one worker, or when a lock of another transaction conflicted;
     /// [`AbortReason::ShuttingDown`].
     pub fn record<R: Send + 'static>(
         &self,
@@ -366,7 +366,7 @@ impl Database {
         }
         Err(Abort::because(
             AbortReason::Misuse,
-            "another transaction was in the way of the recorded one; record while nothing else runs",
+            "a lock of another transaction conflicted with the recorded one; record while nothing else runs",
         ))
     }
 

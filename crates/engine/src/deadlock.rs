@@ -1,11 +1,11 @@
-//! Finds transactions that wait for each other in a cycle, and makes one of them give way.
+//! Finds transactions that wait for each other in a cycle, and aborts one of them, the victim.
 //!
 //! Nobody sees the whole waits-for graph: each worker knows the queues of its own lock tables, and each transaction's home
 //! knows on which workers the transaction has actions. A transaction that has waited for a while sends a *probe* along
 //! the edges (edge chasing: Chandy, Misra and Haas 1983, in its form for transactions that wait for several locks
 //! at once). From a home, a probe goes to every worker where the transaction may be waiting; from a queue there, to the
 //! homes of those ahead. It carries the youngest transaction it has come by. When it meets the transaction it started from,
-//! it has gone round a cycle, of whatever length; the youngest transaction of the cycle gives way. Whoever finds the same
+//! it has gone round a cycle, of whatever length; the youngest transaction of the cycle is the victim. Whoever finds the same
 //! cycle chooses the same victim, so no agreement between workers is needed. A probe that comes by a transaction a second time
 //! has run into a cycle of others, or has come there by two ways: a probe is started from there, so that a cycle is found
 //! quickly by any of the many who wait for its members.
@@ -241,7 +241,7 @@ fn pass_on(worker: &Rc<EngineWorker>, state: &TxnState, probe: Probe, waiter: Tx
     on_probe(worker, probe, waiter);
 }
 
-/// At the home of the victim of a cycle: wherever it waits, it gives way.
+/// At the home of the victim of a cycle: refuses it what it waits for, wherever that is.
 pub(crate) fn on_victim(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
     let Some(state) = worker.shard().active.borrow().get(&victim).cloned() else { return };
     for participant in state.participants.borrow().iter().copied() {

@@ -22,6 +22,7 @@ mod closing;
 mod database;
 mod deadlock;
 mod durable;
+mod dynamic;
 mod either;
 mod jobs;
 mod load;
@@ -69,6 +70,9 @@ pub use builder::{Builder, OpenError};
 pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{
     BackupFailure, CloseReport, Database, SessionHandle, Submitted, WalStatistics, WorkerReport,
+};
+pub use dynamic::{
+    AnyTable, DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, TableHandle, UpdateRow,
 };
 pub use either::Either;
 pub use load::{LoadError, LoadProgress, Loader};

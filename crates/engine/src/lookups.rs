@@ -1,6 +1,6 @@
 //! Interleaved look-ups: the first accesses of independent transactions, made together so that their cache misses overlap.
 //!
-//! A transaction that has touched nothing yet may be put off without any isolation being lost. So before a transaction
+//! A transaction that has touched nothing yet may be deferred without any isolation being lost. So before a transaction
 //! begins (for the key its route names), or at its first access, when others are ready to run, it only notes its key here and
 //! goes to the end of the queue of ready tasks. When its turn comes, its key and those of the next ones in the queue, up to
 //! [`BATCH`], are looked up level by level with prefetching; so what was brought into the cache is used at once, however
@@ -32,7 +32,7 @@ struct Entry {
     ticket: LookupTicket,
 }
 
-/// Names one look-up that was put off. A task may have given up an earlier one: what that one found is not for the next.
+/// Names one deferred look-up. A task may have given up an earlier one: what that one found is not for the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LookupTicket(u64);
 
@@ -66,18 +66,18 @@ pub(crate) struct Lookups {
     /// By index of the task.
     hints: RefCell<Vec<Hint>>,
     next_ticket: Cell<u64>,
-    /// Look-ups with tickets before this one were put off under another scheme.
+    /// Look-ups with tickets before this one were deferred under another scheme.
     stale_before: Cell<u64>,
 }
 
 impl Lookups {
-    /// Whether putting off a look-up can pay: something else can run meanwhile, or wait with it.
+    /// Whether deferring a look-up can pay: something else can run meanwhile, or wait with it.
     #[inline]
     pub(crate) fn pays(&self, worker: &EngineWorker) -> bool {
         worker.ready_len() > 0 || !self.waiting.borrow().is_empty()
     }
 
-    /// Puts off the look-up of `key` for the current task, which goes to the end of the queue.
+    /// Defers the look-up of `key` for the current task, which goes to the end of the queue.
     #[inline(always)]
     pub(crate) fn defer(&self, worker: &EngineWorker, place: PartitionId, key: &KeyBuf) -> LookupTicket {
         let ticket = LookupTicket(self.next_ticket.get());
@@ -88,18 +88,18 @@ impl Lookups {
         ticket
     }
 
-    /// The scheme changes: the places of the look-ups put off so far may not hold any more.
+    /// The scheme changes: the places of the look-ups deferred so far may not hold any more.
     pub(crate) fn outdate(&self) {
         self.stale_before.set(self.next_ticket.get());
     }
 
-    /// Whether the scheme has changed since the look-up was put off.
+    /// Whether the scheme has changed since the look-up was deferred.
     #[inline(always)]
     pub(crate) fn is_stale(&self, ticket: LookupTicket) -> bool {
         ticket.0 < self.stale_before.get()
     }
 
-    /// Waits for the turn of the current task and returns the result of the look-up that was put off for it.
+    /// Waits for the turn of the current task and returns the result of the look-up that was deferred for it.
     #[inline(always)]
     pub(crate) async fn result(&self, worker: &EngineWorker, ticket: LookupTicket) -> Position {
         let mut asked = false;

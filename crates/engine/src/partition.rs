@@ -9,7 +9,6 @@ use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::{LockTable, LockTarget};
 use atrapos_storage::{AppendRefusal, KeyBuf, OutOfMemory, Tree};
 
-use crate::action::{Action, Operation};
 use crate::monitor::PartitionMonitor;
 use crate::range::KeyRange;
 use crate::routing::FamilyScheme;
@@ -128,16 +127,17 @@ impl Tables {
         shard.at(table, shard.scheme.partition_below(upper))
     }
 
-    /// The part of an action's range that lies in the partition at `place`, where the range begins (or ends), and the rest;
-    /// nothing when that is all of it.
-    pub(crate) fn cut_to_partition<O: Operation>(
+    /// The part of a range that lies in the partition at `place`, where the range begins (or ends, walked `from_end`), and the
+    /// rest; nothing when that is all of it.
+    pub(crate) fn cut_to_partition(
         &self,
         place: PartitionId,
-        action: &Action<O>,
+        target: &LockTarget,
+        from_end: bool,
     ) -> (Option<LockTarget>, Option<KeyRange>) {
-        let LockTarget::Range { lower, upper } = &action.target else { return (None, None) };
+        let LockTarget::Range { lower, upper } = target else { return (None, None) };
         let (first, end) = self.shards[place.table.at()].bounds(place);
-        if action.from_end {
+        if from_end {
             if first <= &**lower {
                 return (None, None);
             }

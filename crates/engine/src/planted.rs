@@ -51,7 +51,7 @@ pub enum Bug {
     FlusherEndsEarly,
     /// Replay takes no notice of versions.
     VersionsIgnored,
-    /// A checkpoint gives way segments that it does not replace.
+    /// A checkpoint removes segments that it does not replace.
     SegmentRemovedEarly,
     /// A checkpoint takes rows as they are, those of unfinished transactions too.
     CheckpointOfUnfinished,

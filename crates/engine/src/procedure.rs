@@ -23,7 +23,7 @@ use crate::shard::EngineWorker;
 use crate::trace::{Stage, TraceEvent};
 use crate::tx::{Tx, TxnGuard};
 
-/// How often a transaction that had to give way in a deadlock is run before its caller hears of it. It is older than all that
+/// How often a transaction that was the victim of a deadlock is run before its caller hears of it. It is older than all that
 /// begin after it, so it loses only to those that were under way, though to many of them more than once where hundreds want the
 /// same rows. A caller that began anew would have lost its age.
 const ATTEMPTS: u32 = 1024;
@@ -34,7 +34,7 @@ pub trait Procedure<R>: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'stati
 
 impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static> Procedure<R> for P {}
 
-/// Runs a procedure as a transaction with its home on this worker, again when it had to give way in a deadlock.
+/// Runs a procedure as a transaction with its home on this worker, again when it was the victim of a deadlock.
 pub(crate) async fn run_here<R>(
     worker: &Rc<EngineWorker>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
@@ -60,7 +60,7 @@ async fn run_again<R>(
             break;
         }
         worker.shard().stats.retried.add(1);
-        // Those it gave way to go first.
+        // Those it waited for go first.
         yield_once(worker).await;
         if abort.reason() == AbortReason::Overloaded
             && let Some(commit_waiters) = &worker.shard().commit_waiters
@@ -258,7 +258,7 @@ impl Session {
 
     /// Runs a procedure as a transaction: here when the route leads to this worker, otherwise at its home.
     ///
-    /// A transaction that had to give way in a deadlock is run again.
+    /// A transaction that was the victim of a deadlock is run again.
     ///
     /// # Errors
     /// The reason for which the transaction aborted.

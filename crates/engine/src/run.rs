@@ -29,11 +29,15 @@ pub struct Run<'t, 'w, O: Operation> {
 
 enum Step<'t, O: Operation> {
     Start,
+    Refused(Abort),
     LookingUp(PartitionId, LookupTicket),
     Sent(Call<ActionReply<O::Output>>, OperationGuard<'t>),
     Waiting(Pin<Box<dyn Future<Output = Result<O::Output, Abort>> + 't>>),
     Dependents(Option<O::Output>, Pin<Box<dyn Future<Output = Result<(), Abort>> + 't>>),
 }
+
+/// The partition of the home's own that holds the data, and where in its tree it was found, if it was looked for.
+type Located = (PartitionId, Option<Position>);
 
 /// Nothing in it is ever pinned: what needs a fixed address is boxed.
 impl<O: Operation> Unpin for Run<'_, '_, O> {}
@@ -44,31 +48,37 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
         Run { tx, action: Some(action), step: Step::Start }
     }
 
-    /// The first poll: where is the data?
+    /// An action that could not be made.
+    #[cold]
+    pub(crate) fn refused(tx: &'t Tx<'w>, abort: Abort) -> Run<'t, 'w, O> {
+        Run { tx, action: None, step: Step::Refused(abort) }
+    }
+
+    /// The first poll: where is the data? Elsewhere, or when its look-up is deferred, the action is not executed yet.
     #[inline(always)]
-    fn start(&mut self) -> Poll<Result<O::Output, Abort>> {
+    fn locate(&mut self) -> Result<Located, Poll<Result<O::Output, Abort>>> {
         let (worker, state) = (self.tx.worker(), self.tx.state());
         let shard = worker.shard();
         let action = self.action.as_ref().expect("an action is started once");
         if !self.tx.admits(action) {
-            return Poll::Ready(Err(self.tx.refusal(action)));
+            return Err(Poll::Ready(Err(self.tx.refusal(action))));
         }
         if !action.from_end
             && let Some((place, position)) = self.tx.routed_to(action.table, action.key())
         {
-            return self.execute(place, Some(position));
+            return Ok((place, Some(position)));
         }
         let (place, owner) = action.locate(&shard.tables.borrow());
         if owner != worker.id() {
-            return self.send(owner);
+            return Err(self.send(owner));
         }
         if state.home.borrow().is_untouched() && shard.lookups.pays(worker) {
             let ticket = shard.lookups.defer(worker, place, action.key());
             self.step = Step::LookingUp(place, ticket);
             state.suspending();
-            return Poll::Pending;
+            return Err(Poll::Pending);
         }
-        self.execute(place, None)
+        Ok((place, None))
     }
 
     /// Sends the action to the worker that owns the data.
@@ -81,28 +91,27 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
 
     /// The second poll of an action whose look-up was deferred.
     #[inline(always)]
-    fn looked_up(&mut self, place: PartitionId, ticket: LookupTicket) -> Poll<Result<O::Output, Abort>> {
+    fn looked_up(
+        &mut self,
+        place: PartitionId,
+        ticket: LookupTicket,
+    ) -> Result<Located, Poll<Result<O::Output, Abort>>> {
         let worker = self.tx.worker();
-        let shard = worker.shard();
-        let position = shard.lookups.take(worker, ticket);
-        if shard.lookups.is_stale(ticket) {
-            return self.look_again(position);
+        let lookups = &worker.shard().lookups;
+        let position = lookups.take(worker, ticket);
+        // The position is a hint: the tree, whichever it is, finds out.
+        if !lookups.is_stale(ticket) {
+            return Ok((place, Some(position)));
         }
-        self.execute(place, Some(position))
-    }
-
-    /// The scheme has changed since the look-up was deferred: where is the data now?
-    #[cold]
-    fn look_again(&mut self, position: Position) -> Poll<Result<O::Output, Abort>> {
-        let worker = self.tx.worker();
+        // The scheme has changed since the look-up was deferred: where is the data now?
         let action = self.action.as_ref().expect("an action whose look-up was deferred is still there");
         let (place, owner) = action.locate(&worker.shard().tables.borrow());
-        // The position is a hint: the tree, whichever it is, finds out.
-        if owner == worker.id() { self.execute(place, Some(position)) } else { self.send(owner) }
+        if owner == worker.id() { Ok((place, Some(position))) } else { Err(self.send(owner)) }
     }
 
+    /// Executes the action on the home's own data.
     #[inline(always)]
-    fn execute(&mut self, place: PartitionId, position: Option<Position>) -> Poll<Result<O::Output, Abort>> {
+    fn execute(&mut self, (place, position): Located) -> Poll<Result<O::Output, Abort>> {
         let action = self.action.as_ref().expect("an action is executed once");
         if self.tx.conflicts_here(place, action) {
             return self.wait();
@@ -167,6 +176,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
                 Poll::Ready(Ok(())) => Poll::Ready(Ok(result.take().expect("the result is handed out once"))),
                 Poll::Ready(Err(abort)) => Poll::Ready(Err(abort)),
             },
+            Step::Refused(abort) => Poll::Ready(Err(self.tx.refuse(abort.clone()))),
             Step::Start | Step::LookingUp(..) => unreachable!("`poll` makes these steps itself"),
         }
     }
@@ -177,13 +187,17 @@ impl<O: Operation> Future for Run<'_, '_, O> {
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<O::Output, Abort>> {
-        match &self.step {
-            Step::Start => self.start(),
+        let located = match &self.step {
+            Step::Start => self.locate(),
             Step::LookingUp(place, ticket) => {
                 let (place, ticket) = (*place, *ticket);
                 self.looked_up(place, ticket)
             }
-            _ => self.poll_step(),
+            _ => return self.poll_step(),
+        };
+        match located {
+            Ok(located) => self.execute(located),
+            Err(not_here) => not_here,
         }
     }
 }
@@ -192,6 +206,7 @@ impl<O: Operation> std::fmt::Debug for Run<'_, '_, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let step = match &self.step {
             Step::Start => "start",
+            Step::Refused(_) => "refused",
             Step::LookingUp(..) => Stage::Execute.name(),
             Step::Sent(..) => "sent",
             Step::Waiting(_) => Stage::Lock.name(),

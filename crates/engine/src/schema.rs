@@ -22,6 +22,7 @@ use atrapos_storage::{Column, Key, KeyBuf, Row, column_bytes};
 
 use crate::abort::{Abort, AbortReason};
 use crate::action::guarded;
+use crate::dynamic::Layouts;
 use crate::routing::{Route, Scheme};
 
 /// A table: the type of its primary key, the type of its rows, and its name.
@@ -604,6 +605,8 @@ pub(crate) struct Catalog {
     pub(crate) tag: CatalogTag,
     /// What exists, as data; a table has the same number here and in `tables`.
     pub(crate) definitions: Definitions,
+    /// Where columns are in keys and rows, by number.
+    pub(crate) layouts: Layouts,
     pub(crate) tables: Vec<TableMeta>,
     pub(crate) families: Vec<(&'static str, Option<Splits>)>,
     pub(crate) dependencies: Vec<Dependency>,
@@ -614,6 +617,7 @@ impl Catalog {
         let mut catalog = Catalog {
             tag: CatalogTag::new(),
             definitions: Definitions::default(),
+            layouts: Layouts::default(),
             tables: Vec::new(),
             families: Vec::new(),
             dependencies: Vec::new(),
@@ -708,6 +712,7 @@ impl Catalog {
             }
         }
         catalog.definitions.check().map_err(|error| SchemaError(error.to_string()))?;
+        catalog.layouts = Layouts::of(&catalog.definitions);
         for (family, splits) in schema.splits {
             let Some(entry) = catalog.families.iter_mut().find(|(name, _)| *name == family) else {
                 return Err(SchemaError(format!(
@@ -748,6 +753,7 @@ impl Catalog {
         let mut catalog = Catalog {
             tag: CatalogTag::new(),
             definitions: definitions.clone(),
+            layouts: Layouts::of(definitions),
             tables: Vec::new(),
             families: Vec::new(),
             dependencies: Vec::new(),

@@ -22,6 +22,7 @@ use atrapos_topology::Machine;
 use crate::abort::Abort;
 use crate::adaptation::{Adaptation, AdaptationEvent, Now, Observed, decide, without};
 use crate::builder::{OpenError, new_shard};
+use crate::dynamic::{IndexHandle, TableHandle};
 use crate::procedure::{Procedure, Session, run_here};
 use crate::published_scheme::PublishedScheme;
 use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
@@ -294,6 +295,22 @@ impl Simulation {
     /// When the database has no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
         self.catalog.index()
+    }
+
+    /// The handle of the table with this name.
+    ///
+    /// # Errors
+    /// When the database has no such table.
+    pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
+        self.catalog.table_named(name)
+    }
+
+    /// The handle of the index with this name.
+    ///
+    /// # Errors
+    /// When the database has no such index.
+    pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
+        self.catalog.index_named(name)
     }
 
     /// Hands a procedure to its home. It runs while the simulation is stepped.

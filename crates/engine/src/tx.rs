@@ -30,6 +30,7 @@ mod home;
 mod lock_wait;
 mod participant;
 mod phase;
+mod ranges;
 mod state;
 
 use std::ops::ControlFlow;
@@ -40,11 +41,12 @@ use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockMode;
 
 use crate::abort::Abort;
-use crate::action::{Action, CollectKeys, Collected, Delete, Fold, Folded, Get, Operation, Read, Update};
+use crate::action::{Action, CollectKeys, Collected, Fold, Folded, Operation, Read, Update};
+use crate::dynamic::AnyTable;
 use crate::lookups::RouteHint;
 use crate::range::KeyRange;
 use crate::run::Run;
-use crate::schema::{Index, IndexRef, Table, TableRef, decode_key};
+use crate::schema::{CatalogTag, Index, IndexRef, Table, TableId, TableRef, decode_key};
 use crate::shard::EngineWorker;
 
 pub(crate) use commit::{Ending, TxnGuard};
@@ -117,18 +119,21 @@ impl<'w> Tx<'w> {
         actions: impl IntoIterator<Item = Action<O>>,
     ) -> Result<Vec<O::Output>, Abort> {
         self.state.trace.next_phase();
-        let results = self.run_phase(actions).await?;
+        let results = self.run_phase(actions.into_iter().collect()).await?;
         self.finish_phase().await?;
         Ok(results)
     }
 
-    /// Reads a row.
+    /// Reads a row of a table of either kind ([`AnyTable`]).
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// As [`run`](Tx::run); [`InvalidValue`](crate::AbortReason::InvalidValue) when values are no key of the table.
     #[inline]
-    pub fn get<T: Table>(&mut self, table: TableRef<T>, key: T::Key) -> Run<'_, 'w, Get<T>> {
-        self.run(table.get(key))
+    pub fn get<A: AnyTable>(&mut self, table: A, key: A::Key) -> Run<'_, 'w, A::Get> {
+        match table.get_action(key) {
+            Ok(action) => self.run(action),
+            Err(abort) => Run::refused(self, abort),
+        }
     }
 
     /// Reads what a closure makes of a row; `None` when there is none.
@@ -172,12 +177,16 @@ impl<'w> Tx<'w> {
         self.run(table.update(key, change))
     }
 
-    /// Deletes a row and returns it, if there was one.
+    /// Deletes a row of a table of either kind and returns it, if there was one.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
-    pub fn delete<T: Table>(&mut self, table: TableRef<T>, key: T::Key) -> Run<'_, 'w, Delete<T>> {
-        self.run(table.delete(key))
+    /// As [`run`](Tx::run); [`InvalidValue`](crate::AbortReason::InvalidValue) when values are no key of the table, or it is
+    /// read-only.
+    pub fn delete<A: AnyTable>(&mut self, table: A, key: A::Key) -> Run<'_, 'w, A::Delete> {
+        match table.delete_action(key) {
+            Ok(action) => self.run(action),
+            Err(abort) => Run::refused(self, abort),
+        }
     }
 
     /// Reads the row that a unique index leads to, with its primary key.
@@ -206,22 +215,42 @@ impl<'w> Tx<'w> {
         range: KeyRange,
         limit: usize,
     ) -> Result<Vec<<I::Table as Table>::Key>, Abort> {
-        self.worker.shard().catalog.check(index.id, index.tag).inspect_err(|abort| self.state.doom(abort))?;
+        let found = self.lookup_keys(index.id, index.tag, range, limit, false).await?;
+        found.iter().map(|key| decode_key(key)).collect()
+    }
+
+    /// Like [`lookup_all`](Tx::lookup_all), from the last index key to the first.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn lookup_all_backward<I: Index>(
+        &mut self,
+        index: IndexRef<I>,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<Vec<<I::Table as Table>::Key>, Abort> {
+        let found = self.lookup_keys(index.id, index.tag, range, limit, true).await?;
+        found.iter().map(|key| decode_key(key)).collect()
+    }
+
+    /// The encoded primary keys that the entries of an index in `range` lead to, at most `limit`.
+    pub(crate) async fn lookup_keys(
+        &mut self,
+        index: TableId,
+        tag: CatalogTag,
+        range: KeyRange,
+        limit: usize,
+        backward: bool,
+    ) -> Result<Vec<KeyBuf>, Abort> {
         let mut found: Vec<KeyBuf> = Vec::new();
         let mut rest = (limit > 0).then_some(range);
         while let Some(range) = rest {
-            let action = Action::on_range(
-                index.id,
-                index.tag,
-                LockMode::Shared,
-                range,
-                false,
-                CollectKeys { found, limit },
-            );
+            let operation = CollectKeys { found, limit, backward };
+            let action = Action::on_range(index, tag, LockMode::Shared, range, backward, operation);
             let collected: Collected = self.run(action).await?;
             (found, rest) = (collected.found, collected.rest);
         }
-        found.iter().map(|key| decode_key(key)).collect()
+        Ok(found)
     }
 
     /// Walks the rows of a range in order of their keys, feeding each to `step` until it breaks, and returns the
@@ -294,36 +323,44 @@ impl<'w> Tx<'w> {
         Ok(accumulator)
     }
 
-    /// The rows of a range in order of their keys, at most `limit`. See [`fold`](Tx::fold) for scans that need no list.
+    /// The rows of a range of a table of either kind in order of their keys, at most `limit`. See [`fold`](Tx::fold) for scans
+    /// that need no list.
     ///
     /// # Errors
     /// As [`run`](Tx::run).
-    pub async fn scan<T: Table>(
+    pub async fn scan<A: AnyTable>(
         &mut self,
-        table: TableRef<T>,
+        table: A,
         range: KeyRange,
         limit: usize,
-    ) -> Result<Vec<(T::Key, T::Row)>, Abort> {
-        if limit == 0 {
-            return Ok(Vec::new());
-        }
-        self.fold(table, range, Vec::new(), collect_up_to(limit)).await
+    ) -> Result<Vec<A::Entry>, Abort> {
+        table.scan_in(self, range, limit, false).await
     }
 
     /// Like [`scan`](Tx::scan), from the last key to the first.
     ///
     /// # Errors
     /// As [`run`](Tx::run).
-    pub async fn scan_backward<T: Table>(
+    pub async fn scan_backward<A: AnyTable>(
+        &mut self,
+        table: A,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<Vec<A::Entry>, Abort> {
+        table.scan_in(self, range, limit, true).await
+    }
+
+    pub(crate) async fn scan_typed<T: Table>(
         &mut self,
         table: TableRef<T>,
         range: KeyRange,
         limit: usize,
+        backward: bool,
     ) -> Result<Vec<(T::Key, T::Row)>, Abort> {
         if limit == 0 {
             return Ok(Vec::new());
         }
-        self.fold_backward(table, range, Vec::new(), collect_up_to(limit)).await
+        self.walk(table, range, backward, Vec::new(), collect_up_to(limit)).await
     }
 }
 

@@ -255,7 +255,7 @@ impl LockTable {
         }
     }
 
-    /// Enters a lock that cannot conflict: that of a transaction which did the access while nothing was in its way
+    /// Enters a lock that cannot conflict: that of a transaction which did the access while no lock conflicted
     /// and nothing else ran since. Returns whether this is a new entry.
     ///
     /// # Panics
@@ -309,7 +309,7 @@ impl LockTable {
         }
     }
 
-    /// Asks for a lock: granted at once when nothing is in the way, queued under `ticket` otherwise. Where order yields to
+    /// Asks for a lock: granted at once when nothing conflicts, queued under `ticket` otherwise. Where order yields to
     /// locks on account of it, the tickets of others that could be granted are reported in `granted`.
     pub fn request(
         &mut self,

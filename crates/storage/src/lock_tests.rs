@@ -322,7 +322,7 @@ impl Model {
             table.blockers(*owner, target, *ticket, &mut blockers);
             prop_assert!(
                 !blockers.is_empty(),
-                "{owner:?} waits for {target:?} {mode:?} and nobody is in its way"
+                "{owner:?} waits for {target:?} {mode:?} and nobody blocks it"
             );
             for blocker in &blockers {
                 let holds = self.held.iter().any(|(holder, held, held_mode)| {
@@ -482,7 +482,7 @@ fn what_holds_only_after_a_broken_cycle_is_seen_to() {
     assert_eq!(ask(&mut table, TxnId(2), &key(4), Exclusive, LockTicket(6)), Queued);
     assert_eq!(ask(&mut table, TxnId(3), &key(1), Exclusive, LockTicket(7)), Queued);
     assert_eq!(ask(&mut table, TxnId(1), &key(2), Exclusive, LockTicket(8)), Queued);
-    // Three gives way. One needs what two holds, so two is first.
+    // Three is the victim. One needs what two holds, so two is first.
     let mut granted = Vec::new();
     assert!(table.cancel(TxnId(3), &key(1), LockTicket(7), &mut granted));
     assert_eq!(granted, []);

@@ -189,7 +189,7 @@ pub trait Workload: Clone + Send + Sync + 'static {
     /// When the database has another schema, or nothing is within reach.
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<Self::State, SetupError>;
 
-    /// One more client for those that choose within `reach`: it does what these put off. None when nothing is put off.
+    /// One more client for those that choose within `reach`: it does what these defer. None when nothing is deferred.
     ///
     /// # Errors
     /// As [`state`](Workload::state).

@@ -252,7 +252,7 @@ fn a_checkpoint_that_was_given_up_is_begun_anew() {
     for _ in 0..2 {
         let dir = directory.begin_checkpoint(2).expect("begun");
         assert_eq!(fs.list(&dir).expect("listed"), [""; 0]);
-        let mut writer = PartWriter::create(&fs, &dir, id).expect("nothing is in the way");
+        let mut writer = PartWriter::create(&fs, &dir, id).expect("nothing prevents it");
         writer.begin_section(0, &[], None);
         writer.push(b"key", 1, b"row").expect("pushed");
     }

@@ -41,7 +41,7 @@ pub struct RowContext<'a> {
 
 impl RowContext<'_> {
     #[inline]
-    fn key(&self) -> &KeyBuf {
+    pub(crate) fn key(&self) -> &KeyBuf {
         match &*self.target {
             LockTarget::Key(key) => key,
             LockTarget::Range { lower, .. } => lower,
@@ -266,8 +266,8 @@ impl RowContext<'_> {
         Ok(stopped)
     }
 
-    /// Changes the rows of the target range in this partition, each as `change` says, and returns how many it was asked about
-    /// and changed. The rows are taken out in small groups, since a tree cannot be changed while it is walked.
+    /// Changes the rows of the target range in this partition, each as `change` says, and returns how many there were.
+    /// The rows are taken out in small groups, since a tree cannot be changed while it is walked.
     pub(crate) fn change_range(
         &mut self,
         change: &mut dyn FnMut(&[u8], &[u8], &mut Vec<u8>) -> Result<RowChange, Abort>,
@@ -281,7 +281,6 @@ impl RowContext<'_> {
             for (key, version, row) in &group.rows {
                 new.clear();
                 match change(key, &group.bytes[row.clone()], &mut new)? {
-                    RowChange::Keep => continue,
                     RowChange::Replace => self.patch(Some(key), *version, &new)?,
                     RowChange::Delete => drop(self.delete(Some(key))?),
                 }
@@ -312,7 +311,6 @@ impl RowContext<'_> {
 
 /// What becomes of one row of a range.
 pub(crate) enum RowChange {
-    Keep,
     /// It gets the bytes that were written.
     Replace,
     Delete,

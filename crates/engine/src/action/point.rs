@@ -152,7 +152,7 @@ impl<K: Key> Operation for Lookup<K> {
 
 impl<T: Table> TableRef<T> {
     /// Refuses, when it is compiled, whatever would write a read-only table.
-    const WRITABLE: () = assert!(
+    pub(crate) const WRITABLE: () = assert!(
         !T::READ_ONLY,
         "the table is read-only (Table::READ_ONLY), so no transaction can write it; load its rows with Database::load, or \
          drop the mark"

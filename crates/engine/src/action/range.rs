@@ -5,13 +5,14 @@ use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
 use atrapos_adapt::FlowOperation as Kind;
-use atrapos_storage::KeyBuf;
+use atrapos_storage::{KeyBuf, Row};
 
+use super::context::RowChange;
 use super::{Operation, RowContext, guarded};
 use crate::abort::Abort;
 use crate::range::KeyRange;
 use crate::recording::{OperationKind, ResultShape};
-use crate::schema::{Table, decode_key, decode_row};
+use crate::schema::{Table, TableRef, decode_key, decode_row};
 
 /// Walks the part of a range that lies in one partition. See [`Tx::fold`](crate::Tx::fold).
 #[derive(Debug)]
@@ -58,11 +59,70 @@ where
     }
 }
 
+/// Changes the rows of the part of a range that lies in one partition. See [`Tx::update_range`](crate::Tx::update_range).
+pub(crate) struct UpdateRange<T: Table, F> {
+    change: F,
+    table: PhantomData<fn() -> T>,
+}
+
+impl<T: Table, F> UpdateRange<T, F> {
+    pub(crate) fn new(change: F) -> UpdateRange<T, F> {
+        const { TableRef::<T>::WRITABLE };
+        UpdateRange { change, table: PhantomData }
+    }
+}
+
+/// What a change of a range brings back: the operation to go on with, how many rows it has changed, and what is left.
+pub(crate) struct RangeChanged<O> {
+    pub(crate) operation: O,
+    pub(crate) changed: u64,
+    pub(crate) rest: Option<KeyRange>,
+}
+
+impl<T, F> Operation for UpdateRange<T, F>
+where
+    T: Table,
+    F: FnMut(&T::Key, &mut T::Row) + Send + 'static,
+{
+    type Output = RangeChanged<UpdateRange<T, F>>;
+
+    fn apply(mut self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort> {
+        let changed = at.change_range(&mut |key, old, new| {
+            let (key, mut row) = (decode_key::<T::Key>(key)?, decode_row::<T::Row>(old)?);
+            guarded(|| (self.change)(&key, &mut row))?;
+            row.encode(new);
+            Ok(RowChange::Replace)
+        })?;
+        Ok(RangeChanged { operation: self, changed, rest: at.left_out.take() })
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Update, size_of::<F>(), ResultShape::Nothing)
+    }
+}
+
+/// Deletes the rows of the part of a range that lies in one partition. See [`Tx::delete_range`](crate::Tx::delete_range).
+pub(crate) struct DeleteRange;
+
+impl Operation for DeleteRange {
+    type Output = RangeChanged<DeleteRange>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<RangeChanged<DeleteRange>, Abort> {
+        let changed = at.change_range(&mut |_, _, _| Ok(RowChange::Delete))?;
+        Ok(RangeChanged { operation: self, changed, rest: at.left_out.take() })
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Delete, 0, ResultShape::Nothing)
+    }
+}
+
 /// Collects the primary keys that an index leads to. See [`Tx::lookup_all`](crate::Tx::lookup_all).
 #[derive(Debug)]
 pub struct CollectKeys {
     pub(crate) found: Vec<KeyBuf>,
     pub(crate) limit: usize,
+    pub(crate) backward: bool,
 }
 
 /// The keys that were found, and what is left to look through.
@@ -76,8 +136,8 @@ impl Operation for CollectKeys {
     type Output = Collected;
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<Collected, Abort> {
-        let CollectKeys { mut found, limit } = self;
-        let stopped = at.walk(false, |_, primary_key| {
+        let CollectKeys { mut found, limit, backward } = self;
+        let stopped = at.walk(backward, |_, primary_key| {
             found.push(KeyBuf::from(primary_key));
             Ok(if found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;

@@ -1,12 +1,16 @@
 //! One access where its data is: whether a lock conflicts with it, and running its operation.
 //!
 //! Owns: the only way from an action to its operation's context ([`RowContext`]), for accesses that are made at once
-//! ([`execute`]) and for those whose lock was waited for ([`execute_granted`]). Never: waits, or sends anything.
+//! ([`execute`], [`execute_outlined`]) and for those whose lock was waited for ([`execute_granted`]). Never: waits, or sends
+//! anything.
+//!
+//! Each operation is compiled twice: inlined where a home makes a single access of its own ([`execute`]), and once for all
+//! others.
 //!
 //! Invariant: an access is noted in its branch, and its lock entered when the branch is entered, before its operation runs.
 
 use atrapos_storage::Position;
-use atrapos_storage::lock::{LockTarget, TxnId};
+use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 
 use crate::abort::Abort;
 use crate::action::{Action, DependentAction, Operation, RowContext};
@@ -26,20 +30,23 @@ pub(super) fn conflicts<O: Operation>(
     action: &Action<O>,
 ) -> bool {
     let locks = &tables.partition(partition).locks;
-    !locks.is_empty() && conflicts_with_some(tables, txn, partition, action)
+    !locks.is_empty()
+        && conflicts_with_some(tables, txn, partition, &action.target, action.from_end, action.mode)
 }
 
 #[inline(never)]
-fn conflicts_with_some<O: Operation>(
+fn conflicts_with_some(
     tables: &Tables,
     txn: TxnId,
     partition: PartitionId,
-    action: &Action<O>,
+    target: &LockTarget,
+    from_end: bool,
+    mode: LockMode,
 ) -> bool {
     let locks = &tables.partition(partition).locks;
-    let (part, _) = tables.cut_to_partition(partition, action);
-    let target = part.as_ref().unwrap_or(&action.target);
-    locks.conflicts(txn, target, action.mode) && !planted::lets_pass(locks, txn, target, action.mode)
+    let (part, _) = tables.cut_to_partition(partition, target, from_end);
+    let target = part.as_ref().unwrap_or(target);
+    locks.conflicts(txn, target, mode) && !planted::lets_pass(locks, txn, target, mode)
 }
 
 /// Runs an action on a partition of this worker. No lock may conflict with it ([`conflicts`]).
@@ -55,21 +62,28 @@ pub(super) fn execute<O: Operation>(
 ) -> Result<O::Output, Abort> {
     let panic_guard = PanicGuard::enter();
     let mut tables = shard.tables.borrow_mut();
-    let (part, left_out) = match &action.target {
-        LockTarget::Key(_) => (None, None),
-        LockTarget::Range { .. } => tables.cut_to_partition(partition, &action),
-    };
-    let Action { mode, target, operation, .. } = action;
-    let target = part.unwrap_or(target);
-    if branch.entered && !O::UNLOCKED && !planted::leaves_unlocked(&target) {
-        let locks = &mut tables.partition_mut(partition).locks;
-        shard.stats.locks_entered.add(u64::from(locks.enter(txn, &target, mode)));
-    }
-    branch.held.push(Access { place: partition, mode, target, unlocked: O::UNLOCKED });
-    let hints = Hints { access: branch.held.len() - 1, position, left_out, may_narrow: !branch.entered };
-    let done = apply(shard, &mut tables, branch, hints, operation, dependents);
+    let Action { mode, target, operation, from_end, .. } = action;
+    let asked = Asked { mode, target, from_end, unlocked: O::UNLOCKED };
+    let noted = note(shard, &mut tables, txn, branch, partition, asked, position);
+    let done = apply(shard, &mut tables, branch, noted, operation, dependents);
     panic_guard.leave();
     done
+}
+
+/// As [`execute`], by a call.
+pub(super) fn execute_outlined<O: Operation>(
+    shard: &Shard,
+    txn: TxnId,
+    branch: &mut Branch,
+    partition: PartitionId,
+    action: Action<O>,
+    position: Option<Position>,
+    dependents: &mut Vec<DependentAction>,
+) -> Result<O::Output, Abort> {
+    let Action { mode, target, operation, from_end, .. } = action;
+    let asked = Asked { mode, target, from_end, unlocked: O::UNLOCKED };
+    let noted = note_outlined(shard, txn, branch, partition, asked, position);
+    apply_outlined(shard, branch, noted, operation, dependents)
 }
 
 /// Runs an operation whose lock was queued and has been granted. `access` is where the branch noted it.
@@ -81,20 +95,65 @@ pub(super) fn execute_granted<O: Operation>(
     operation: O,
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
-    let panic_guard = PanicGuard::enter();
-    let hints = Hints { access, position: None, left_out, may_narrow: false };
-    let done = apply(shard, &mut shard.tables.borrow_mut(), branch, hints, operation, dependents);
-    panic_guard.leave();
-    done
+    let noted = Noted { access, position: None, left_out, may_narrow: false };
+    apply_outlined(shard, branch, noted, operation, dependents)
 }
 
-/// What is known of an access that is about to be made.
-struct Hints {
+/// What an action asks for.
+struct Asked {
+    mode: LockMode,
+    target: LockTarget,
+    from_end: bool,
+    unlocked: bool,
+}
+
+/// An access that is noted in its branch and about to be made.
+struct Noted {
     /// Where the branch has noted it.
     access: usize,
     position: Option<Position>,
     left_out: Option<KeyRange>,
     may_narrow: bool,
+}
+
+/// Notes an access in its branch, and enters its lock if the branch's are.
+#[inline(always)]
+fn note(
+    shard: &Shard,
+    tables: &mut Tables,
+    txn: TxnId,
+    branch: &mut Branch,
+    partition: PartitionId,
+    asked: Asked,
+    position: Option<Position>,
+) -> Noted {
+    let Asked { mode, target, from_end, unlocked } = asked;
+    let (part, left_out) = match &target {
+        LockTarget::Key(_) => (None, None),
+        LockTarget::Range { .. } => tables.cut_to_partition(partition, &target, from_end),
+    };
+    let target = part.unwrap_or(target);
+    if branch.entered && !unlocked && !planted::leaves_unlocked(&target) {
+        let locks = &mut tables.partition_mut(partition).locks;
+        shard.stats.locks_entered.add(u64::from(locks.enter(txn, &target, mode)));
+    }
+    branch.held.push(Access { place: partition, mode, target, unlocked });
+    Noted { access: branch.held.len() - 1, position, left_out, may_narrow: !branch.entered }
+}
+
+#[inline(never)]
+fn note_outlined(
+    shard: &Shard,
+    txn: TxnId,
+    branch: &mut Branch,
+    partition: PartitionId,
+    asked: Asked,
+    position: Option<Position>,
+) -> Noted {
+    let panic_guard = PanicGuard::enter();
+    let noted = note(shard, &mut shard.tables.borrow_mut(), txn, branch, partition, asked, position);
+    panic_guard.leave();
+    noted
 }
 
 /// Makes what an operation works on, and runs it.
@@ -103,23 +162,37 @@ fn apply<O: Operation>(
     shard: &Shard,
     tables: &mut Tables,
     branch: &mut Branch,
-    hints: Hints,
+    noted: Noted,
     operation: O,
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
-    let access = &mut branch.held[hints.access];
+    let access = &mut branch.held[noted.access];
     let mut at = RowContext {
         catalog: &shard.catalog,
         place: access.place,
         partition: tables.partition_mut(access.place),
         target: &mut access.target,
-        left_out: hints.left_out,
-        position: hints.position,
+        left_out: noted.left_out,
+        position: noted.position,
         undo: &mut branch.undo,
         scratch: &mut branch.scratch,
         redo: shard.commit_waiters.is_some().then_some(&mut branch.redo),
         dependents,
-        may_narrow: hints.may_narrow,
+        may_narrow: noted.may_narrow,
     };
     operation.apply(&mut at)
+}
+
+#[inline(never)]
+fn apply_outlined<O: Operation>(
+    shard: &Shard,
+    branch: &mut Branch,
+    noted: Noted,
+    operation: O,
+    dependents: &mut Vec<DependentAction>,
+) -> Result<O::Output, Abort> {
+    let panic_guard = PanicGuard::enter();
+    let done = apply(shard, &mut shard.tables.borrow_mut(), branch, noted, operation, dependents);
+    panic_guard.leave();
+    done
 }

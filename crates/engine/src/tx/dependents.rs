@@ -49,7 +49,7 @@ impl Tx<'_> {
             let action = dependent.into_action(shard.catalog.tag);
             let (place, owner) = action.locate(&shard.tables.borrow());
             if owner == self.worker().id() && !self.conflicts_here(place, &action) {
-                self.execute_here(place, action, None)?;
+                self.execute_outlined(place, action, None)?;
             } else {
                 let kept = DependentAction::from_action(action);
                 self.state().dependents.borrow_mut().insert(left, kept);
@@ -73,7 +73,7 @@ impl Tx<'_> {
                 self.state().dependents.replace(checks);
                 dependents = changes;
             }
-            let actions = dependents.into_iter().map(|dependent| dependent.into_action(tag));
+            let actions = dependents.into_iter().map(|dependent| dependent.into_action(tag)).collect();
             self.run_phase(actions).await?;
         }
     }

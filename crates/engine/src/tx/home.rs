@@ -10,7 +10,7 @@ use atrapos_runtime::{Call, Lost, WorkerId};
 use atrapos_storage::lock::TxnId;
 use atrapos_storage::{KeyBuf, Position};
 
-use super::access::{conflicts, execute};
+use super::access::{conflicts, execute, execute_outlined};
 use super::lock_wait::{RunOutcome, queue_and_run};
 use super::{ActionReply, OperationGuard, Tx, TxnState};
 use crate::abort::Abort;
@@ -63,6 +63,16 @@ impl<'w> Tx<'w> {
             self.state.doom(&unknown);
         }
         self.state.doomed_for()
+    }
+
+    /// The transaction is doomed by what was refused before it was run, unless it is doomed already.
+    #[cold]
+    pub(crate) fn refuse(&self, abort: Abort) -> Abort {
+        if self.state.is_doomed.get() {
+            return self.state.doomed_for();
+        }
+        self.state.doom(&abort);
+        abort
     }
 
     /// Sends an action to its owner. What the transaction holds here is entered in the lock tables when it suspends.
@@ -156,7 +166,7 @@ impl<'w> Tx<'w> {
     pub(crate) fn conflicts_here<O: Operation>(&self, partition: PartitionId, action: &Action<O>) -> bool {
         let conflicts = conflicts(&self.worker.shard().tables.borrow(), self.state.txn(), partition, action);
         if conflicts && self.state.trace.is_on() {
-            self.note_conflict(action);
+            self.note_conflict(action.table);
         }
         conflicts
     }
@@ -170,7 +180,7 @@ impl<'w> Tx<'w> {
         position: Option<Position>,
     ) -> Result<O::Output, Abort> {
         if self.state.trace.is_on() {
-            return self.execute_noted(partition, action, position);
+            return self.execute_outlined(partition, action, position);
         }
         self.execute_bare(partition, action, position)
     }
@@ -186,50 +196,64 @@ impl<'w> Tx<'w> {
         shard.stats.local_actions.add(1);
         let mut home = self.state.home.borrow_mut();
         let mut dependents = self.state.dependents.borrow_mut();
-        let done = execute(shard, self.state.txn(), &mut home, partition, action, position, &mut dependents);
-        if let Err(abort) = &done {
-            self.state.doom(abort);
-        }
-        done
+        let txn = self.state.txn();
+        let done = execute(shard, txn, &mut home, partition, action, position, &mut dependents);
+        done.inspect_err(|abort| self.state.doom(abort))
     }
 
-    /// Like [`execute_bare`](Tx::execute_bare), for a transaction that somebody looks at.
-    #[cold]
+    /// As [`execute_here`](Tx::execute_here), by a call.
     #[inline(never)]
-    fn execute_noted<O: Operation>(
+    pub(super) fn execute_outlined<O: Operation>(
         &self,
         partition: PartitionId,
         action: Action<O>,
         position: Option<Position>,
     ) -> Result<O::Output, Abort> {
-        self.note_call(&action);
-        let Some(recorder) = self.state.trace.recorder() else {
-            return self.execute_bare(partition, action, position);
+        let shard = self.worker.shard();
+        shard.stats.local_actions.add(1);
+        let recorded = self.state.trace.is_on().then(|| self.note_begin(partition, &action)).flatten();
+        let done = {
+            let mut home = self.state.home.borrow_mut();
+            let mut dependents = self.state.dependents.borrow_mut();
+            let txn = self.state.txn();
+            execute_outlined(shard, txn, &mut home, partition, action, position, &mut dependents)
         };
-        let tables = &self.worker.shard().tables;
-        let kind = action.operation.kind();
-        let access = RecordedAccess::begin(&tables.borrow(), partition, &action.target, kind);
-        let done = self.execute_bare(partition, action, position);
+        if let Some(access) = recorded {
+            self.note_end(access, partition);
+        }
+        done.inspect_err(|abort| self.state.doom(abort))
+    }
+
+    /// An access is about to be made, of a transaction that somebody looks at.
+    #[cold]
+    fn note_begin<O: Operation>(&self, partition: PartitionId, action: &Action<O>) -> Option<RecordedAccess> {
+        self.note_call(action.table);
+        self.state.trace.recorder()?;
+        let tables = self.worker.shard().tables.borrow();
+        Some(RecordedAccess::begin(&tables, partition, &action.target, action.operation.kind()))
+    }
+
+    /// It was made.
+    #[cold]
+    fn note_end(&self, access: RecordedAccess, partition: PartitionId) {
+        let Some(recorder) = self.state.trace.recorder() else { return };
         let home = self.state.home.borrow();
-        let held = home.held.last();
-        recorder.borrow_mut().note(access, held.map(|held| &held.target), &tables.borrow(), partition);
-        done
+        let visited = home.held.last().map(|held| &held.target);
+        recorder.borrow_mut().note(access, visited, &self.worker.shard().tables.borrow(), partition);
     }
 
     /// A conflict was found: for somebody who looks at the transaction.
     #[cold]
-    fn note_conflict<O: Operation>(&self, action: &Action<O>) {
-        self.note_call(action);
+    fn note_conflict(&self, table: TableId) {
+        self.note_call(table);
         if let Some(recorder) = self.state.trace.recorder() {
             recorder.borrow_mut().note_missed();
         }
     }
 
     #[cold]
-    fn note_call<O: Operation>(&self, action: &Action<O>) {
-        self.state
-            .trace
-            .event(self.worker, Stage::Execute, || self.name_of("runs a direct call on", action.table));
+    fn note_call(&self, table: TableId) {
+        self.state.trace.event(self.worker, Stage::Execute, || self.name_of("runs a direct call on", table));
     }
 
     #[cold]

@@ -16,6 +16,7 @@ use crate::action::{Action, DependentAction, Operation};
 use crate::branch::{Access, Branch};
 use crate::lock_waits::{LockWaitEntry, LockWaitState};
 use crate::partition::PartitionId;
+use crate::range::KeyRange;
 use crate::shard::EngineWorker;
 
 /// What became of an action that had to wait.
@@ -36,24 +37,9 @@ pub(super) async fn queue_and_run<O: Operation>(
     action: Action<O>,
     dependents: &RefCell<Vec<DependentAction>>,
 ) -> RunOutcome<O> {
-    let (part, left_out) = worker.shard().tables.borrow().cut_to_partition(partition, &action);
-    let target = part.unwrap_or_else(|| action.target.clone());
-    let access = {
-        let mut branch = branch.borrow_mut();
-        if branch.closed {
-            return RunOutcome::Done(Err(ended()));
-        }
-        // It waits, so there is something that it has to wait for: a load. That ends with a lock like any other.
-        branch.held.push(Access {
-            place: partition,
-            mode: action.mode,
-            target: target.clone(),
-            unlocked: false,
-        });
-        branch.held.len() - 1
-    };
-    match LockWait::wait(worker, txn, partition, action.mode, &target, access).await {
-        Ok(WaitOutcome::Granted(access)) => {
+    let Action { mode, from_end, .. } = action;
+    match queue(worker, txn, branch, partition, mode, &action.target, from_end).await {
+        Ok(Some((access, left_out))) => {
             let (mut branch, mut dependents) = (branch.borrow_mut(), dependents.borrow_mut());
             debug_assert!(!branch.closed, "the end of a transaction takes back what was granted to it");
             let shard = worker.shard();
@@ -61,8 +47,36 @@ pub(super) async fn queue_and_run<O: Operation>(
                 execute_granted(shard, &mut branch, access, left_out, action.operation, &mut dependents);
             RunOutcome::Done(done)
         }
-        Ok(WaitOutcome::Moved) => RunOutcome::Moved(action),
+        Ok(None) => RunOutcome::Moved(action),
         Err(abort) => RunOutcome::Done(Err(abort)),
+    }
+}
+
+/// Takes a lock, waiting for it if need be. Returns where the branch has noted it, and what of a range lies beyond the
+/// partition; nothing when the partition has changed, and the data is to be looked for again.
+async fn queue(
+    worker: &Rc<EngineWorker>,
+    txn: TxnId,
+    branch: &RefCell<Branch>,
+    partition: PartitionId,
+    mode: LockMode,
+    target: &LockTarget,
+    from_end: bool,
+) -> Result<Option<(usize, Option<KeyRange>)>, Abort> {
+    let (part, left_out) = worker.shard().tables.borrow().cut_to_partition(partition, target, from_end);
+    let target = part.unwrap_or_else(|| target.clone());
+    let access = {
+        let mut branch = branch.borrow_mut();
+        if branch.closed {
+            return Err(ended());
+        }
+        // It waits, so there is something that it has to wait for: a load. That ends with a lock like any other.
+        branch.held.push(Access { place: partition, mode, target: target.clone(), unlocked: false });
+        branch.held.len() - 1
+    };
+    match LockWait::wait(worker, txn, partition, mode, &target, access).await? {
+        WaitOutcome::Granted(access) => Ok(Some((access, left_out))),
+        WaitOutcome::Moved => Ok(None),
     }
 }
 

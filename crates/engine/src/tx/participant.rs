@@ -14,7 +14,7 @@ use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Lost, Reply, WorkerId};
 use atrapos_storage::lock::TxnId;
 
-use super::access::{conflicts, execute};
+use super::access::{conflicts, execute_outlined};
 use super::lock_wait::{RunOutcome, ended, queue_and_run};
 use crate::abort::Abort;
 use crate::action::{Action, DependentAction, Operation};
@@ -105,7 +105,8 @@ pub(crate) fn on_action<O: Operation>(
     let branch = shard.branch_of(worker, txn);
     let mut dependents = Vec::new();
     if holder == worker.id() && !conflicts(&shard.tables.borrow(), txn, place, &action) {
-        let done = execute(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
+        let done =
+            execute_outlined(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
         note_event(worker, &branch);
         return reply.send(worker, ActionReply::new(shard, &branch, done, dependents));
     }
@@ -147,7 +148,8 @@ pub(crate) fn on_actions<O: Operation>(
             let rest = std::iter::once(action).chain(actions);
             return run_rest(worker, txn, branch, results, rest, dependents, reply);
         }
-        let done = execute(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
+        let done =
+            execute_outlined(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
         match done {
             Ok(result) => {
                 note_event(worker, &branch);

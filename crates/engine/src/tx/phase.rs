@@ -3,11 +3,11 @@
 //! Invariant: the actions of a phase run in the order of their owners and keys, whatever order they are given in, so that
 //! transactions that want the same rows queue for them in the same order.
 
-use atrapos_runtime::WorkerId;
+use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::LockTarget;
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 
-use super::Tx;
+use super::{ActionReply, Tx};
 use crate::abort::Abort;
 use crate::action::{Action, Operation};
 use crate::messages::call_actions;
@@ -15,13 +15,21 @@ use crate::partition::PartitionId;
 use crate::schema::TableId;
 use crate::trace::Stage;
 
-/// An action of a phase, with where its data was when the phase began.
-struct Planned<O: Operation> {
+/// An action of a phase: where its data was when the phase began, and the order in which it runs.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Planned {
     owner: WorkerId,
-    place: PartitionId,
-    /// Its place among the results.
+    table: TableId,
+    key: KeyBuf,
+    /// Its place among the actions, and among the results.
     at: usize,
-    action: Action<O>,
+    partition: u32,
+}
+
+impl Planned {
+    fn place(&self) -> PartitionId {
+        PartitionId { table: self.table, partition: self.partition }
+    }
 }
 
 /// The order in which the actions of a phase run.
@@ -31,47 +39,52 @@ impl Tx<'_> {
     /// Runs actions of one kind as one phase; their dependents are left for later.
     pub(super) async fn run_phase<O: Operation>(
         &self,
-        actions: impl IntoIterator<Item = Action<O>>,
+        actions: Vec<Action<O>>,
     ) -> Result<Vec<O::Output>, Abort> {
-        let mut ordered = Vec::new();
-        for (at, action) in actions.into_iter().enumerate() {
-            if !self.admits(&action) {
-                return Err(self.refusal(&action));
+        let mut ordered = Vec::with_capacity(actions.len());
+        for (at, action) in actions.iter().enumerate() {
+            if !self.admits(action) {
+                return Err(self.refusal(action));
             }
             let (place, owner) = action.locate(&self.worker.shard().tables.borrow());
-            ordered.push(Planned { owner, place, at, action });
+            let (table, partition) = (place.table, place.partition);
+            ordered.push(Planned { owner, table, key: action.key().clone(), at, partition });
         }
+        ordered.sort_unstable();
+        let mut actions: Vec<Option<Action<O>>> = actions.into_iter().map(Some).collect();
+        let mut take = move |at: usize| actions[at].take().expect("an action is run once");
         let mut results: Vec<Option<O::Output>> = Vec::new();
         results.resize_with(ordered.len(), || None);
-        ordered.sort_by(|a, b| {
-            (a.owner, a.place.table, a.action.key()).cmp(&(b.owner, b.place.table, b.action.key()))
-        });
-        let mut ordered = ordered.into_iter().peekable();
-        while let Some(owner) = ordered.peek().map(|planned| planned.owner) {
-            let group: Vec<Planned<O>> =
-                std::iter::from_fn(|| ordered.next_if(|planned| planned.owner == owner)).collect();
+        for group in ordered.chunk_by(|a, b| a.owner == b.owner) {
+            let owner = group[0].owner;
             if owner == self.worker.id() {
-                let positions = self.locate_together(&group);
-                for (planned, position) in group.into_iter().zip(positions) {
-                    let result = self.perform(planned.action, position).await?;
-                    results[planned.at] = Some(result);
+                let positions = self.locate_together(group);
+                for (planned, position) in group.iter().zip(positions) {
+                    results[planned.at] = Some(self.perform(take(planned.at), position).await?);
                 }
                 continue;
             }
-            let txn = self.prepare_remote(owner, group.len() as u64);
-            group.iter().for_each(|planned| self.note_sent(&planned.action));
-            self.state.trace.event(self.worker, Stage::Execute, || {
-                format!("sends {} actions to worker {}", group.len(), owner.0)
-            });
-            let (places, group): (Vec<usize>, Vec<Action<O>>) =
-                group.into_iter().map(|planned| (planned.at, planned.action)).unzip();
-            let call = call_actions(self.worker, owner, txn, group);
-            let returned = self.receive(call).await?;
-            for (at, result) in places.into_iter().zip(returned) {
-                results[at] = Some(result);
+            let sent = group.iter().map(|planned| take(planned.at)).collect();
+            let returned = self.receive(self.send_all(owner, sent)).await?;
+            for (planned, result) in group.iter().zip(returned) {
+                results[planned.at] = Some(result);
             }
         }
         Ok(results.into_iter().map(|result| result.expect("every action returned")).collect())
+    }
+
+    /// Sends actions to their common owner.
+    fn send_all<O: Operation>(
+        &self,
+        owner: WorkerId,
+        actions: Vec<Action<O>>,
+    ) -> Call<ActionReply<Vec<O::Output>>> {
+        let txn = self.prepare_remote(owner, actions.len() as u64);
+        actions.iter().for_each(|action| self.note_sent(action));
+        self.state.trace.event(self.worker, Stage::Execute, || {
+            format!("sends {} actions to worker {}", actions.len(), owner.0)
+        });
+        call_actions(self.worker, owner, txn, actions)
     }
 
     /// Runs an action of a phase where its data is; its dependents are left for later.
@@ -93,7 +106,7 @@ impl Tx<'_> {
         if self.conflicts_here(place, &action) {
             return self.wait_and_run(action).await;
         }
-        self.execute_here(place, action, position)
+        self.execute_outlined(place, action, position)
     }
 
     /// Where in its phase an action has to be run.
@@ -107,17 +120,15 @@ impl Tx<'_> {
 
     /// Looks up the keys of the home's own actions of a phase with their cache misses overlapping. The positions are hints:
     /// the trees look again where something has moved.
-    fn locate_together<O: Operation>(&self, actions: &[Planned<O>]) -> Vec<Option<Position>> {
+    fn locate_together(&self, actions: &[Planned]) -> Vec<Option<Position>> {
         if actions.len() < 2 {
             return vec![None; actions.len()];
         }
         let tables = self.worker.shard().tables.borrow();
-        let tree = |planned: &Planned<O>| tables.owned_at(planned.place).map(|partition| &partition.tree);
+        let tree = |planned: &Planned| tables.owned_at(planned.place()).map(|partition| &partition.tree);
         // What has gone elsewhere since the phase began is looked for there.
-        let mut probes: Vec<Probe<'_>> = actions
-            .iter()
-            .filter_map(|planned| Some(Probe::new(tree(planned)?, planned.action.key())))
-            .collect();
+        let mut probes: Vec<Probe<'_>> =
+            actions.iter().filter_map(|planned| Some(Probe::new(tree(planned)?, &planned.key))).collect();
         locate_batch(&mut probes);
         let mut found = probes.iter().map(|probe| probe.position);
         actions.iter().map(|planned| tree(planned).and_then(|_| found.next())).collect()

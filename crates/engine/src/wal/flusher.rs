@@ -93,7 +93,7 @@ impl Flusher {
         let before = self.wal.streams[self.stream].remove_before.load(Ordering::SeqCst);
         if before > self.removed_before {
             self.removed_before = before;
-            // What could not be removed is in nobody's way; it goes with the next checkpoint.
+            // What could not be removed does no harm; it goes with the next checkpoint.
             if let Err(error) = self.writer.remove_before(Epoch(before)) {
                 self.wal.set_warning(Some(error.to_string()));
             }

@@ -580,7 +580,7 @@ fn a_look_up_that_is_given_up_is_not_mistaken_for_the_next_one() {
         assert!(simulation.run(STEPS_MAX));
         assert!(sessions.into_iter().all(|session| session.take().is_some()));
         assert_eq!(simulation.locks(), (0, 0));
-        assert!(simulation.statistics().interleaved > 0, "no look-up was put off");
+        assert!(simulation.statistics().interleaved > 0, "no look-up was deferred");
     });
 }
 

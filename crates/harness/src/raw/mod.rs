@@ -268,7 +268,7 @@ mod tests {
         let mut seen = Vec::new();
         let report =
             run(&tiny(), Some(1 << 40), &AtomicBool::new(false), |round, done| seen.push((round, done)));
-        let report = report.expect("nothing is in the way");
+        let report = report.expect("nothing prevents it");
         assert_eq!(report.rounds.len(), 3);
         assert_eq!(seen.len(), 30);
         for result in report.rounds.iter().chain([&report.median]) {

@@ -111,7 +111,7 @@ struct Turn<'a> {
 enum Failed {
     /// It changed its mind.
     Abandoned,
-    /// It had to give way too often.
+    /// It was the victim of deadlocks too often.
     GaveWay,
     /// The database is closing.
     Closing,

@@ -1,4 +1,4 @@
-//! A terminal: when it asks for its next transaction, and of which class; and deliveries that are put off.
+//! A terminal: when it asks for its next transaction, and of which class; and deliveries that are deferred.
 //!
 //! Owns: keying and think times (clause 5.2.5), the queue of deferred deliveries (clause 2.7.2), and who takes from it. Never:
 //! runs a transaction, sleeps, or reads a clock: it says how long its client is to wait.

@@ -1,4 +1,4 @@
-//! Who had to give way is not the one who has to give way next time: a transaction that is run again is older than all that
+//! A victim is not the victim next time: a transaction that is run again is older than all that
 //! began after it, whichever worker they have their homes on and however many transactions those workers have run.
 
 use std::sync::Arc;
@@ -78,5 +78,5 @@ fn who_had_to_give_way_gets_older_than_all_that_begin_later() {
         }
         deadlocks += engine.statistics().aborted_for(atrapos::AbortReason::Deadlock);
     });
-    assert!(deadlocks > 0 || std::env::var_os("ATRAPOS_SEED").is_some(), "nobody had to give way");
+    assert!(deadlocks > 0 || std::env::var_os("ATRAPOS_SEED").is_some(), "there was no victim");
 }

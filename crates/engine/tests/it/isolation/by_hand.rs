@@ -1,5 +1,5 @@
 //! Transactions led by hand: each does one thing when it is told to and then waits for the next, so that a test decides in which
-//! order several of them act, and sees who has to wait and who has to give way.
+//! order several of them act, and sees who has to wait and who is the victim.
 //!
 //! Owns: the table they work on and the steps they know. Never: decides what is right; the schedules in
 //! [`hermitage`](super::hermitage) do.
@@ -95,7 +95,7 @@ pub(crate) enum Answer {
     Rows(Vec<(u64, u32)>),
     Committed,
     Aborted,
-    /// The transaction had to give way in a deadlock.
+    /// The transaction was the victim of a deadlock.
     GaveWay,
 }
 
@@ -288,7 +288,7 @@ impl<'e> Hands<'e> {
         let led = self.led[who - 1].as_ref().expect("it was told something before");
         match led.ended.take() {
             Some(Ok(())) => Some(Answer::Committed),
-            // Who gave way has said so already.
+            // The victim has said so already.
             Some(Err(_)) => Some(answered.unwrap_or(Answer::Aborted)),
             None => answered,
         }
@@ -348,7 +348,7 @@ impl<'e> Hands<'e> {
         self.does(who, Step::Abort, &Answer::Aborted)
     }
 
-    /// Two transactions wait for each other: one of them gives way, and the other one gives the answer that is expected of it.
+    /// Two transactions wait for each other: one of them is the victim, and the other one gives the answer that is expected of it.
     /// Returns who that was.
     pub(crate) fn one_gives_way(&mut self, expected: [(usize, Answer); 2]) -> Result<usize, String> {
         let mut answers = [None, None];
@@ -370,7 +370,7 @@ impl<'e> Hands<'e> {
                 return Ok(expected[winner].0);
             }
         }
-        Err(format!("one had to give way and the other to answer as in {expected:?}, but: {answers:?}"))
+        Err(format!("one had to be the victim and the other to answer as in {expected:?}, but: {answers:?}"))
     }
 
     /// What is left when all have ended: these rows, and index entries for them and for nothing else.

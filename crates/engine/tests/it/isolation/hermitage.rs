@@ -1,6 +1,6 @@
 //! The anomalies of Hermitage, Martin Kleppmann's test suite of isolation levels, by their names there: G0, G1a, G1b, G1c, OTV,
 //! PMP, P4, G-single, G2-item and G2 (Adya 1999; Berenson et al. 1995). Each is the suite's own schedule of two or three
-//! transactions, led step by step, with the waiting, giving way and reading that a serializable engine owes it.
+//! transactions, led step by step, with the waiting, aborting and reading that a serializable engine owes it.
 //!
 //! Some seeds have partitions move between the steps. Every schedule returns what it found wrong: the planted bugs are put
 //! before the same schedules.

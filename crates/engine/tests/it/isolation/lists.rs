@@ -258,7 +258,7 @@ fn short_histories_are_serializable_on_threads() {
     threaded(12, lists, serializable);
 }
 
-/// What happened in a simulation: its trace, what committed, and how often transactions waited and gave way.
+/// What happened in a simulation: its trace, what committed, and how often transactions waited and were victims.
 fn run_of(seed: u64) -> (u64, History, atrapos::Statistics) {
     let mut engine = Engine::simulated(lists(), 3, seed);
     let history = history(&mut engine, 3, seed, FEW).unwrap();

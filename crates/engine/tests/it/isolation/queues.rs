@@ -12,7 +12,7 @@ use atrapos::planted::{self, Bug};
 fn no_deadlock(engine: &Engine) -> Result<(), String> {
     match engine.statistics().aborted_for(AbortReason::Deadlock) {
         0 => Ok(()),
-        count => Err(format!("{count} transactions gave way although no locks were in a cycle")),
+        count => Err(format!("{count} transactions were victims although no locks were in a cycle")),
     }
 }
 

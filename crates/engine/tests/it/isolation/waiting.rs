@@ -128,7 +128,7 @@ fn cycles(count: u64, scenario: fn(&mut Engine, usize, u64) -> Result<(), String
     // With a single seed there may be none.
     assert!(
         (deadlocks > 0 && waits > 0) || runs < 20,
-        "no transaction had to give way: the scenario shows nothing"
+        "no transaction was a victim: the scenario shows nothing"
     );
 }
 
@@ -147,7 +147,7 @@ fn no_cycles(count: u64, scenario: fn(&mut Engine, usize, u64) -> Result<(), Str
     assert!(waits > 0 || runs < 20, "no transaction had to wait: the scenario shows nothing");
 }
 
-/// How often transactions had to give way and to wait, over so many runs.
+/// How often transactions were victims, and waited, over so many runs.
 fn deadlocks_and_waits(
     count: u64,
     scenario: fn(&mut Engine, usize, u64) -> Result<(), String>,
@@ -347,7 +347,7 @@ fn hundreds_of_transactions_that_want_the_same_rows_all_commit() {
             .collect();
         let outcomes: Vec<Result<(), Abort>> = submitted.into_iter().map(atrapos::Submitted::wait).collect();
         let committed = outcomes.iter().filter(|outcome| outcome.is_ok()).count();
-        // Who gave way again and again is told to try again; with fair ages nobody is.
+        // Who was the victim again and again is told to try again; with fair ages nobody is.
         assert_eq!(committed, 500, "{:?}", outcomes.iter().find(|outcome| outcome.is_err()));
         db.verify().unwrap();
     }

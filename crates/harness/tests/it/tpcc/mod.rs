@@ -39,7 +39,7 @@ fn completed(result: &RunResult, class: Class) -> u64 {
     result.classes[class as usize].tally.completed()
 }
 
-/// Aborts for other reasons than that somebody had to give way again and again.
+/// Aborts for other reasons than being the victim of deadlocks again and again.
 fn aborted(result: &RunResult) -> u64 {
     let aborts = result.classes.iter().flat_map(|class| class.tally.aborted.iter().enumerate());
     aborts.filter(|(reason, _)| *reason != AbortReason::Deadlock as usize).map(|(_, count)| count).sum()

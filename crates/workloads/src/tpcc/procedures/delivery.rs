@@ -1,7 +1,7 @@
 //! Delivery (clause 2.7): of one district's oldest order. The specification lets every order of the ten be delivered in a
 //! transaction of its own (clause 2.7.2), and so it is done here.
 //!
-//! A delivery must not be in the way of those who place orders, since these have taken the district by then. So it looks for the
+//! A delivery must not block those who place orders, since these have taken the district by then. So it looks for the
 //! oldest order only among those that were placed when it began ([`next_orders`]): new ones are beyond the range it locks. And
 //! deliveries of one district take turns before they look at anything.
 

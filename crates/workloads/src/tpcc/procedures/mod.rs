@@ -5,7 +5,7 @@
 //!
 //! What is on other warehouses comes first: only then are the warehouse and the district touched, which many transactions
 //! want. Nothing that a transaction does after that makes it wait for another worker, so these rows are never locked while
-//! messages travel. And what several transactions want is asked for in one order, so that they seldom have to give way: the
+//! messages travel. And what several transactions want is asked for in one order, so that they are seldom victims of deadlocks: the
 //! customer goes before the customer's orders.
 
 mod delivery;

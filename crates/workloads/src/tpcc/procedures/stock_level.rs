@@ -1,7 +1,7 @@
 //! Stock-Level (clause 2.8).
 //!
 //! The specification wants no more of it than that what is read is committed (clause 2.8.2.3). So its clients run it as three
-//! transactions, one per statement: one that held on to the district while it waits for stock would be in the way of orders,
+//! transactions, one per statement: one that held on to the district while it waits for stock would block orders,
 //! which have taken the stock and want the district.
 
 use std::ops::ControlFlow;
