@@ -65,7 +65,10 @@ pub use atrapos_adapt::{ControllerSettings, Decision};
 pub use atrapos_catalog as catalog;
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_runtime::{Ticks, WorkerId};
-pub use atrapos_storage::{Column, ColumnType, Field, FixedStr, Key, KeyBuf, KeyPart, Row, row};
+pub use atrapos_storage::{
+    Column, ColumnType, Date, Decimal, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row, Timestamp,
+    Uuid, row,
+};
 pub use builder::{Builder, OpenError};
 pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{

@@ -276,7 +276,7 @@ impl Session {
     /// # Errors
     /// When the database has no such table.
     pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
-        self.worker.shard().catalog.table_named(name)
+        self.worker.shard().published.visible().table_named(name)
     }
 
     /// The handle of the index with this name in the session's database.
@@ -284,7 +284,7 @@ impl Session {
     /// # Errors
     /// When the database has no such index.
     pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
-        self.worker.shard().catalog.index_named(name)
+        self.worker.shard().published.visible().index_named(name)
     }
 
     /// The keys this worker owns in a table: the bounds of its partitions, as encoded keys.

@@ -18,6 +18,7 @@ mod local_path;
 mod long_rows;
 mod memory;
 mod misuse;
+mod nulls;
 #[cfg(debug_assertions)]
 mod planted;
 mod read_only;
