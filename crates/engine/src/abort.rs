@@ -105,6 +105,22 @@ impl AbortReason {
         }
     }
 
+    /// Whether a transaction for which an action failed for this reason can go on from a savepoint: nothing is wrong but what was
+    /// asked for.
+    pub(crate) fn is_of_request(self) -> bool {
+        matches!(
+            self,
+            AbortReason::DuplicateKey
+                | AbortReason::ForeignKey
+                | AbortReason::KeyTooLarge
+                | AbortReason::RowTooLarge
+                | AbortReason::OutOfMemory
+                | AbortReason::UnknownTable
+                | AbortReason::TransactionTooLarge
+                | AbortReason::InvalidValue
+        )
+    }
+
     /// What the caller can do about it.
     #[must_use]
     pub fn advice(self) -> Advice {

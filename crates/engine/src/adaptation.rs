@@ -23,7 +23,6 @@ use atrapos_runtime::{Handle, Ticks, WorkerId, affinity};
 use atrapos_storage::KeyBuf;
 
 use crate::abort::{Abort, AbortReason};
-use crate::builder::OpenError;
 use crate::jobs::{on_all_workers, run_task_on_worker, start_on_worker};
 use crate::monitor::{Collected, Meetings, WorkerCollected};
 use crate::published_scheme::PublishedScheme;
@@ -65,20 +64,21 @@ const SUB_PARTITIONS_MAX: usize = 1024;
 const SAMPLE_EVERY_MAX: u32 = 1 << 20;
 
 impl Adaptation {
-    pub(crate) fn check(&self) -> Result<(), OpenError> {
+    /// Refuses settings that make no sense, with a sentence.
+    pub(crate) fn check(&self) -> Result<(), String> {
         if !(1..=SUB_PARTITIONS_MAX).contains(&self.sub_partitions) {
-            return Err(OpenError::Setting(format!(
+            return Err(format!(
                 "{} sub-partitions per partition cannot be observed; use 1 to {SUB_PARTITIONS_MAX}",
                 self.sub_partitions
-            )));
+            ));
         }
         if !(1..=SAMPLE_EVERY_MAX).contains(&self.sample_every) {
-            return Err(OpenError::Setting(format!(
+            return Err(format!(
                 "one event in {} cannot be recorded; record one in 1 to {SAMPLE_EVERY_MAX}",
                 self.sample_every
-            )));
+            ));
         }
-        self.controller.check().map_err(|error| OpenError::Setting(error.to_string()))
+        self.controller.check().map_err(|error| error.to_string())
     }
 }
 
@@ -196,7 +196,7 @@ impl Adaptive {
     }
 
     /// Starts the adapting thread, if the database is to act on what it observes and has a choice.
-    pub(crate) fn start(self: &Arc<Adaptive>) -> Result<Option<AdaptingThread>, OpenError> {
+    pub(crate) fn start(self: &Arc<Adaptive>) -> std::io::Result<Option<AdaptingThread>> {
         let acts = self.settings.is_some_and(|settings| settings.act);
         if !acts || self.stats.len() < 2 || self.platform.is_none() {
             return Ok(None);
@@ -204,9 +204,7 @@ impl Adaptive {
         let adaptive = Arc::clone(self);
         let thread =
             std::thread::Builder::new().name("atrapos-adapt".to_owned()).spawn(move || adaptive.run());
-        thread
-            .map(|thread| Some(AdaptingThread(thread)))
-            .map_err(|error| OpenError::Start(format!("thread 'atrapos-adapt': {error}")))
+        thread.map(|thread| Some(AdaptingThread(thread)))
     }
 
     /// Keeps the scheme as it is, or as whoever holds this makes it.

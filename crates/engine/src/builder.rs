@@ -287,7 +287,7 @@ impl Builder {
         }
         check_limits(self.policy.limits)?;
         if let Some(adaptation) = &self.adaptation {
-            adaptation.check()?;
+            adaptation.check().map_err(OpenError::Setting)?;
         }
         // Nothing is observed where there is nothing to choose.
         let observing = self.adaptation.filter(|adaptation| workers > 1 || !adaptation.act);
@@ -364,7 +364,8 @@ impl Builder {
             platform,
             cores,
         );
-        let adapting = adaptive.start()?;
+        let adapting =
+            adaptive.start().map_err(|error| OpenError::Start(format!("thread 'atrapos-adapt': {error}")))?;
         Ok(Database {
             handle: runtime.handle(),
             runtime: Some(runtime),

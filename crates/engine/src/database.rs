@@ -24,7 +24,7 @@ use crate::checkpoint::{CheckpointFailure, CheckpointReport, Pace};
 use crate::closing::Closing;
 use crate::durable::{Durable, DurableThreads};
 use crate::jobs::{self, settle, start_on_worker};
-use crate::procedure::{Procedure, Session, run_here, run_recorded, run_traced};
+use crate::procedure::{BoxedProcedure, Procedure, Session, run_here, run_recorded, run_traced};
 use crate::recording::RecordedRun;
 use crate::recovery::RecoveryReport;
 use crate::repartition::{RepartitionReport, SchemeChange};
@@ -285,13 +285,9 @@ impl Database {
         route: Route,
         procedure: impl Procedure<R>,
     ) -> Result<Submitted<R>, Abort> {
-        let (sender, receiver) = oneshot();
-        let request = move |worker: &Rc<EngineWorker>| {
-            let own = Rc::clone(worker);
-            worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
-        };
+        let (request, submitted) = request(Box::new(procedure));
         self.hand_over(self.home(&route), request)?;
-        Ok(Submitted { receiver })
+        Ok(submitted)
     }
 
     /// Like [`submit`](Database::submit), but refuses at once when the worker is overloaded.
@@ -303,13 +299,9 @@ impl Database {
         route: Route,
         procedure: impl Procedure<R>,
     ) -> Result<Submitted<R>, Abort> {
-        let (sender, receiver) = oneshot();
-        let request = move |worker: &Rc<EngineWorker>| {
-            let own = Rc::clone(worker);
-            worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
-        };
+        let (request, submitted) = request(Box::new(procedure));
         self.handle.try_submit(self.home(&route), request).map_err(|error| not_accepted(&error))?;
-        Ok(Submitted { receiver })
+        Ok(submitted)
     }
 
     /// Hands a request to a worker. While its inbox is full the caller waits, unless this is a worker's thread, of whatever
@@ -337,8 +329,9 @@ impl Database {
         route: Route,
         procedure: impl Procedure<R>,
     ) -> Result<(Result<R, Abort>, Vec<TraceEvent>), Abort> {
+        let procedure: BoxedProcedure<R> = Box::new(procedure);
         self.on_worker_async(self.home(&route), async move |worker: Rc<EngineWorker>| {
-            run_traced(&worker, &procedure).await
+            run_traced(&worker, &*procedure).await
         })
     }
 
@@ -360,8 +353,9 @@ impl Database {
                  database of one worker to record",
             ));
         }
+        let procedure: BoxedProcedure<R> = Box::new(procedure);
         let recorded = self.on_worker_async(self.home(&route), async move |worker: Rc<EngineWorker>| {
-            run_recorded(&worker, &procedure).await
+            run_recorded(&worker, &*procedure).await
         })?;
         if recorded.1.is_complete() {
             return Ok(recorded);
@@ -615,6 +609,18 @@ pub struct WalStatistics {
 thread_local! {
     /// Whether this thread is a worker of a database. One that waited for a database would keep it, or another, waiting.
     pub(crate) static ON_WORKER: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The request that runs a procedure on its home, and the future of its outcome.
+fn request<R: Send + 'static>(
+    procedure: BoxedProcedure<R>,
+) -> (impl FnOnce(&Rc<EngineWorker>) + Send + 'static, Submitted<R>) {
+    let (sender, receiver) = oneshot();
+    let request = move |worker: &Rc<EngineWorker>| {
+        let own = Rc::clone(worker);
+        worker.spawn(async move { sender.send(run_here(&own, &*procedure).await) });
+    };
+    (request, Submitted { receiver })
 }
 
 /// Refuses to block a worker's thread.

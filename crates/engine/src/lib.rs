@@ -19,6 +19,8 @@ mod branch;
 mod builder;
 mod checkpoint;
 mod closing;
+#[cfg(debug_assertions)]
+mod damage;
 mod database;
 mod ddl;
 mod deadlock;
@@ -63,7 +65,10 @@ pub use atrapos_adapt::{ControllerSettings, Decision};
 pub use atrapos_catalog as catalog;
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_runtime::{Ticks, WorkerId};
-pub use atrapos_storage::{Column, ColumnType, Field, FixedStr, Key, KeyBuf, KeyPart, Row, row};
+pub use atrapos_storage::{
+    Column, ColumnType, Date, Decimal, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row, Timestamp,
+    Uuid, row,
+};
 pub use builder::{Builder, OpenError};
 pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{
@@ -86,7 +91,7 @@ pub use run::Run;
 pub use schema::{Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef};
 pub use stats::Statistics;
 pub use trace::{Stage, TraceEvent};
-pub use tx::{Phase, Tx};
+pub use tx::{Phase, Savepoint, Tx};
 pub use verify::{Verification, VerifyError};
 pub use wal::Durability;
 

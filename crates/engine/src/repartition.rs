@@ -497,9 +497,10 @@ fn on_partition(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
         let owner = carried.owner;
         let branch = shard.branch_of(worker, owner);
         let first = branch.borrow().held.len();
-        branch.borrow_mut().take_in(carried);
-        let branch = branch.borrow();
         let mut tables = shard.tables.borrow_mut();
+        branch.borrow_mut().take_in(carried);
+        branch.borrow_mut().undo.undo_rolled_back(&mut tables);
+        let branch = branch.borrow();
         for held in &branch.held[first..] {
             held.enter(owner, &mut tables);
         }

@@ -67,6 +67,8 @@ pub(crate) struct Shard {
     pub(crate) probes: RefCell<deadlock::Probes>,
     /// Where new trees take their memory from.
     pub(crate) memory: Arc<dyn Memory>,
+    /// The newest hidden key this worker has given to a row, by table; nothing for tables to which it has not appended.
+    pub(crate) appended: RefCell<FastMap<TableId, u64>>,
     /// What an unfinished load has added.
     pub(crate) loading: RefCell<LoadJournal>,
     /// Copies of a table that gets another column.
@@ -120,6 +122,7 @@ impl Shard {
             scheme_changes: Cell::new(0),
             probes: RefCell::default(),
             memory,
+            appended: RefCell::default(),
             loading: RefCell::default(),
             copies: RefCell::default(),
             stats,

@@ -181,7 +181,7 @@ impl Simulation {
         seed: u64,
         adaptation: &Adaptation,
     ) -> Result<Simulation, OpenError> {
-        adaptation.check()?;
+        adaptation.check().map_err(OpenError::Setting)?;
         let setting = |error: atrapos_adapt::AdaptError| OpenError::Setting(error.to_string());
         let adapting = Adapting {
             controller: Controller::new(adaptation.controller).map_err(setting)?,

@@ -170,7 +170,7 @@ impl Catalog {
                 code.extract.learn(|| extract);
             }
             let codec = KeyCodec::of_index(index, table);
-            let may_be_null = codec.fields().iter().any(|field| field.nullable);
+            let may_be_null = codec.fields().iter().any(|field| field.part.nullable);
             let meta = IndexMeta {
                 id: TableId(at as u16),
                 unique,

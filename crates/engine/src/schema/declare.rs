@@ -235,9 +235,14 @@ pub(super) fn table_definition<T: Table>() -> TableDef {
     let mut key = Vec::new();
     for (at, part) in T::Key::parts().into_iter().enumerate() {
         key.push(KeyColumn { column: at as u16, descending: part.descending });
-        columns.push(ColumnDef::new(part_name(T::KEY_COLUMNS, at), part.ty));
+        let column = ColumnDef::new(part_name(T::KEY_COLUMNS, at), part.ty);
+        columns.push(ColumnDef { nullable: part.nullable, ..column });
     }
-    columns.extend(T::Row::COLUMNS.iter().map(|column| ColumnDef::new(column.name, column.ty)));
+    columns.extend(
+        T::Row::COLUMNS
+            .iter()
+            .map(|column| ColumnDef { nullable: column.nullable, ..ColumnDef::new(column.name, column.ty) }),
+    );
     TableDef {
         name: T::NAME.to_owned(),
         columns,

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use atrapos_catalog::{KeyCodec, OnDelete, Value};
-use atrapos_storage::{Column, KeyBuf};
+use atrapos_storage::{Column, KeyBuf, column_bytes};
 
 use super::TableId;
 use super::declare::SchemaError;
@@ -96,24 +96,13 @@ pub(super) fn key_bytes(
     let Some(names) = key_from else { return Ok(OnceLock::new()) };
     let mut ranges = Vec::new();
     for name in names {
-        let mut start = 0;
-        let mut found = None;
-        for column in columns {
-            let width = column.ty.width();
-            if column.name == *name {
-                found = width.map(|width| start..start + width);
-                break;
-            }
-            // Columns of variable size come after all others.
-            start += width.unwrap_or(0);
-        }
-        let Some(range) = found else {
+        let Some(bytes) = column_bytes(columns, name) else {
             return Err(SchemaError(format!(
                 "index '{index}' says that its key is made of column '{name}', but its table has no column of that name and of \
                  fixed size; correct Index::KEY_FROM, or leave it out"
             )));
         };
-        ranges.push(range);
+        ranges.extend(bytes);
     }
     Ok(OnceLock::from(ranges.into_boxed_slice()))
 }

@@ -7,12 +7,11 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use atrapos_runtime::{Call, Lost, WorkerId};
-use atrapos_storage::lock::TxnId;
 use atrapos_storage::{KeyBuf, Position};
 
 use super::access::{conflicts, execute, execute_outlined};
 use super::lock_wait::{RunOutcome, queue_and_run};
-use super::{ActionReply, OperationGuard, Tx, TxnState};
+use super::{ActionReply, OperationGuard, Origin, Tx, TxnState};
 use crate::abort::Abort;
 use crate::action::{Action, Operation};
 use crate::messages::call_action;
@@ -77,12 +76,12 @@ impl<'w> Tx<'w> {
 
     /// Sends an action to its owner. What the transaction holds here is entered in the lock tables when it suspends.
     pub(crate) fn send<O: Operation>(&self, to: WorkerId, action: Action<O>) -> Call<ActionReply<O::Output>> {
-        let txn = self.prepare_remote(to, 1);
+        let origin = self.prepare_remote(to, 1);
         self.note_sent(&action);
         self.state.trace.event(self.worker, Stage::Execute, || {
             format!("{} to worker {}", self.name_of("sends an action on", action.table), to.0)
         });
-        call_action(self.worker, to, txn, action)
+        call_action(self.worker, to, origin, action)
     }
 
     pub(super) fn note_sent<O: Operation>(&self, action: &Action<O>) {
@@ -91,15 +90,15 @@ impl<'w> Tx<'w> {
         }
     }
 
-    pub(super) fn prepare_remote(&self, to: WorkerId, actions: u64) -> TxnId {
+    pub(super) fn prepare_remote(&self, to: WorkerId, actions: u64) -> Origin {
         let txn = self.state.ensure_known(self.worker);
         self.state.add_participant(to);
         self.worker.shard().stats.remote_actions.add(actions);
-        txn
+        Origin { txn, mark: self.state.savepoints.borrow().now() }
     }
 
     /// Waits for `future`, one of the transaction's own operations.
-    async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
+    pub(super) async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
         let mut future = pin!(future);
         let guard = OperationGuard::begin(self.state);
         let result = poll_fn(|context| {

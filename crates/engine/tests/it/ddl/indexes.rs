@@ -96,7 +96,7 @@ fn what_cannot_be_indexed_is_refused_in_a_sentence() {
     let db = empty();
     filled(&db);
     let mut computed = index("by_age", &[1], false);
-    let part = KeyPart { ty: ColumnType::Bool, descending: false };
+    let part = KeyPart { ty: ColumnType::Bool, descending: false, nullable: false };
     computed.parts.push(IndexPart::Computed { name: "is_old".to_owned(), part });
     let before = db.definitions();
     for (refused, expected) in [
