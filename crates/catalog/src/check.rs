@@ -356,7 +356,7 @@ fn begins_with(key: &[KeyField], beginning: &[KeyField]) -> bool {
 
 /// Refuses keys that are too long whatever their values are.
 fn check_key_bytes(what: &str, fields: &[KeyField]) -> Checked {
-    let bytes = |field: &KeyField| field.part.ty.width().unwrap_or(2) + usize::from(field.nullable);
+    let bytes = |field: &KeyField| field.part.ty.width().unwrap_or(2) + usize::from(field.part.nullable);
     let least = fields.iter().map(bytes).fold(0, usize::saturating_add);
     if least > MAX_KEY_BYTES {
         return refuse(format!(

@@ -95,17 +95,15 @@ impl TableDef {
     pub fn key_fields(&self) -> Vec<KeyField> {
         match &self.key {
             PrimaryKey::Columns(columns) => columns.iter().filter_map(|key| self.key_field(*key)).collect(),
-            PrimaryKey::Hidden => {
-                HIDDEN_KEY.map(|ty| KeyField { part: KeyPart::ascending(ty), nullable: false }).to_vec()
-            }
+            PrimaryKey::Hidden => HIDDEN_KEY.map(|ty| KeyField { part: KeyPart::ascending(ty) }).to_vec(),
         }
     }
 
     /// A column as a part of a key; nothing if the table has no such column.
     pub(crate) fn key_field(&self, key: KeyColumn) -> Option<KeyField> {
         let column = self.columns.get(usize::from(key.column))?;
-        let part = KeyPart { ty: column.ty, descending: key.descending };
-        Some(KeyField { part, nullable: column.nullable })
+        let part = KeyPart { ty: column.ty, descending: key.descending, nullable: column.nullable };
+        Some(KeyField { part })
     }
 
     /// Names of the parts of its key.
@@ -324,7 +322,7 @@ impl IndexDef {
     pub fn key_fields(&self, table: Option<&TableDef>) -> Vec<KeyField> {
         let field = |part: &IndexPart| match part {
             IndexPart::Column(key) => table?.key_field(*key),
-            IndexPart::Computed { part, .. } => Some(KeyField { part: *part, nullable: false }),
+            IndexPart::Computed { part, .. } => Some(KeyField { part: *part }),
         };
         self.parts.iter().filter_map(field).collect()
     }

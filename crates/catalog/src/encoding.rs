@@ -142,7 +142,7 @@ fn put_tree(out: &mut Vec<u8>, tree: &TreeDef) {
                         out.push(1);
                         put_bytes(out, name.as_bytes());
                         put_type(out, part.ty);
-                        out.push(u8::from(part.descending));
+                        out.push(u8::from(part.descending) | u8::from(part.nullable) << 1);
                     }
                 }
             }
@@ -188,7 +188,7 @@ fn index(input: &mut Reader<'_>) -> Result<IndexDef, DecodeError> {
             false => IndexPart::Column(key_column(input)?),
             true => {
                 let (name, ty) = (input.text(MAX_NAME_BYTES)?, column_type(input)?);
-                IndexPart::Computed { name, part: KeyPart { ty, descending: flag(input)? } }
+                IndexPart::Computed { name, part: key_part(input, ty)? }
             }
         });
     }
@@ -222,6 +222,14 @@ fn put_key_column(out: &mut Vec<u8>, key: KeyColumn) {
 
 fn key_column(input: &mut Reader<'_>) -> Result<KeyColumn, DecodeError> {
     Ok(KeyColumn { column: input.u16()?, descending: flag(input)? })
+}
+
+/// The rest of a part of a key that holds `ty`.
+fn key_part(input: &mut Reader<'_>, ty: ColumnType) -> Result<KeyPart, DecodeError> {
+    match input.byte()? {
+        bits @ 0..4 => Ok(KeyPart { ty, descending: bits & 1 == 1, nullable: bits & 2 == 2 }),
+        other => Err(input.error(format!("there is no kind {other} of parts of keys"))),
+    }
 }
 
 fn put_splits(out: &mut Vec<u8>, splits: &[Vec<u8>]) {

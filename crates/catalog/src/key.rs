@@ -17,23 +17,23 @@
 
 use std::fmt;
 
-use atrapos_storage::{ColumnType, KeyBuf, KeyPart, decode_delimited, encode_delimited};
+use atrapos_storage::{
+    ColumnType, KeyBuf, KeyPart, decode_delimited, encode_delimited, from_ordered_bits, ordered_bits,
+};
 
 use crate::definition::{IndexDef, TableDef};
 use crate::value::{Value, ValueError, unpadded};
 
-/// A part of a key, and whether it may be NULL.
+/// A part of a key, as the place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyField {
-    /// What it holds, and in which direction.
+    /// What it holds, in which direction, and whether it may be NULL.
     pub part: KeyPart,
-    /// Whether it may be NULL: then a byte before each value says whether there is one.
-    pub nullable: bool,
 }
 
 impl fmt::Display for KeyField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let null = if self.nullable { " or NULL" } else { "" };
+        let null = if self.part.nullable { " or NULL" } else { "" };
         let direction = if self.part.descending { " descending" } else { "" };
         write!(f, "{}{null}{direction}", self.part.ty)
     }
@@ -48,7 +48,7 @@ impl KeyField {
         let before = out.len();
         let mut ascending = KeyBuf::new();
         let target = if self.part.descending { &mut ascending } else { &mut *out };
-        let encoded = match (self.nullable, value) {
+        let encoded = match (self.part.nullable, value) {
             (true, Value::Null) => {
                 target.push(0);
                 Ok(())
@@ -81,7 +81,7 @@ impl KeyField {
 
     fn decode_ascending(&self, input: &mut &[u8]) -> Result<Value, ValueError> {
         let mut rest = *input;
-        if self.nullable {
+        if self.part.nullable {
             let (tag, behind) = rest.split_first().ok_or(ValueError::OtherLength)?;
             rest = behind;
             match tag {
@@ -97,20 +97,6 @@ impl KeyField {
         *input = rest;
         Ok(value)
     }
-}
-
-const SIGN: u64 = 1 << 63;
-
-/// The bits of a number such that their order is that of numbers. Zero has one sign, and what is not a number comes last.
-fn ordered_bits(number: f64) -> u64 {
-    let bits = if number.is_nan() {
-        f64::NAN.to_bits() & !SIGN
-    } else if number == 0.0 {
-        0
-    } else {
-        number.to_bits()
-    };
-    if bits & SIGN == 0 { bits | SIGN } else { !bits }
 }
 
 fn encode_value(ty: ColumnType, value: &Value, out: &mut KeyBuf) -> Result<(), ValueError> {
@@ -180,11 +166,7 @@ fn decode_value(ty: ColumnType, input: &mut &[u8]) -> Result<Value, ValueError> 
         ColumnType::Timestamp => Value::Timestamp(take_signed(input, 8)? as i64),
         ColumnType::F64 => {
             let bits = take_unsigned(input, 8)? as u64;
-            let number = f64::from_bits(if bits & SIGN == 0 { !bits } else { bits & !SIGN });
-            if ordered_bits(number) != bits {
-                return Err(malformed());
-            }
-            Value::F64(number)
+            Value::F64(from_ordered_bits(bits).ok_or_else(malformed)?)
         }
         ColumnType::Bool => match take(input, 1)? {
             [0] => Value::Bool(false),

@@ -19,7 +19,10 @@ mod branch;
 mod builder;
 mod checkpoint;
 mod closing;
+#[cfg(debug_assertions)]
+mod damage;
 mod database;
+mod ddl;
 mod deadlock;
 mod durable;
 mod dynamic;
@@ -62,12 +65,16 @@ pub use atrapos_adapt::{ControllerSettings, Decision};
 pub use atrapos_catalog as catalog;
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_runtime::{Ticks, WorkerId};
-pub use atrapos_storage::{Column, ColumnType, Field, FixedStr, Key, KeyBuf, KeyPart, Row, row};
+pub use atrapos_storage::{
+    Column, ColumnType, Date, Decimal, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row, Timestamp,
+    Uuid, row,
+};
 pub use builder::{Builder, OpenError};
 pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{
     BackupFailure, CloseReport, Database, SessionHandle, Submitted, WalStatistics, WorkerReport,
 };
+pub use ddl::{DefineError, NewForeignKey, NewTable};
 pub use dynamic::{
     AnyTable, DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, TableHandle, UpdateRow,
 };

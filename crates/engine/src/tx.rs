@@ -313,11 +313,7 @@ impl<'w> Tx<'w> {
     {
         let mut rest = Some(range);
         while let Some(range) = rest {
-            self.worker
-                .shard()
-                .catalog
-                .check(table.id, table.tag)
-                .inspect_err(|abort| self.state.doom(abort))?;
+            self.worker.shard().check(table.id, table.tag).inspect_err(|abort| self.state.doom(abort))?;
             let operation = Fold::<T, A, F> { accumulator, step, backward, table: std::marker::PhantomData };
             let action = Action::on_range(table.id, table.tag, LockMode::Shared, range, backward, operation);
             let folded: Folded<A, F> = self.run(action).await?;

@@ -1,16 +1,18 @@
 //! Keys: order-preserving encoding of typed keys as byte strings.
 //!
-//! Owns the [`Key`] trait, its implementations, and helpers on encoded keys. It never looks at rows or trees.
+//! Owns the [`Key`] trait, its implementations (`types`, `composite`), and helpers on encoded keys. It never looks at rows or trees.
 //! Invariants, for every implementation: `a < b` exactly when `a.encode() < b.encode()` byte by byte; encodings
 //! are self-delimiting, so the encoding of a tuple is the concatenation of its parts; decoding an encoding gives
 //! the value back.
 
 mod buf;
+mod composite;
+mod types;
 
 pub use buf::{DisplayKey, INLINE_KEY_BYTES, KeyBuf};
+pub use types::{decode_delimited, encode_delimited, from_ordered_bits, ordered_bits};
 
-use crate::row::{ColumnType, FixedStr};
-use std::cmp::Reverse;
+use crate::row::ColumnType;
 use thiserror::Error;
 
 /// The longest encoded key a tree accepts, in bytes.
@@ -44,21 +46,27 @@ pub struct KeyPart {
     pub ty: ColumnType,
     /// Whether greater values come first: its bytes are inverted then.
     pub descending: bool,
+    /// Whether it may be NULL: then a byte before each value says whether there is one.
+    pub nullable: bool,
 }
 
 impl KeyPart {
-    /// A part whose smaller values come first.
+    /// A part that is not NULL and whose smaller values come first.
     #[must_use]
     pub const fn ascending(ty: ColumnType) -> KeyPart {
-        KeyPart { ty, descending: false }
+        KeyPart { ty, descending: false, nullable: false }
     }
 }
 
 /// A typed key with an order-preserving byte encoding.
 ///
-/// Implemented for all integer widths, `bool`, `[u8; N]`, [`FixedStr`], `String`, `Vec<u8>`, [`Reverse`] of a key, and tuples of
-/// up to sixteen keys.
+/// Implemented for all integer widths, `f64`, `bool`, `[u8; N]`, [`FixedStr`](crate::FixedStr), `String`, `Vec<u8>`,
+/// [`Decimal`](crate::Decimal), [`Date`](crate::Date), [`Timestamp`](crate::Timestamp), [`Uuid`](crate::Uuid), an `Option` of
+/// one of these (in keys of indexes), [`Reverse`](std::cmp::Reverse) of a key, and tuples of up to sixteen keys.
 pub trait Key: Sized + Clone + Send + 'static {
+    /// Whether it is a single, ascending part that is never NULL: what an `Option` may be of.
+    const IS_PLAIN: bool = false;
+
     /// Appends what a stored definition says of this type: its parts, in the order of their bytes. Types with the same parts
     /// have the same encodings. Parts of somebody's own encoding are one [`ColumnType::Opaque`].
     fn push_parts(parts: &mut Vec<KeyPart>);
@@ -100,260 +108,6 @@ pub trait Key: Sized + Clone + Send + 'static {
     }
 }
 
-#[inline]
-fn take<const N: usize>(input: &mut &[u8], wanted: &'static str) -> Result<[u8; N], KeyError> {
-    match input.split_first_chunk::<N>() {
-        Some((head, rest)) => {
-            *input = rest;
-            Ok(*head)
-        }
-        None => Err(KeyError::TooShort { missing: N - input.len(), wanted }),
-    }
-}
-
-macro_rules! unsigned_keys {
-    ($($ty:ty),*) => {$(
-        /// Big-endian bytes.
-        impl Key for $ty {
-            fn push_parts(parts: &mut Vec<KeyPart>) {
-                parts.push(KeyPart::ascending(ColumnType::Unsigned(size_of::<$ty>() as u8)));
-            }
-
-            #[inline]
-            fn encode_into(&self, out: &mut KeyBuf) {
-                out.extend_from_slice(&self.to_be_bytes());
-            }
-
-            #[inline]
-            fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
-                take(input, stringify!($ty)).map(<$ty>::from_be_bytes)
-            }
-        }
-    )*};
-}
-
-macro_rules! signed_keys {
-    ($($ty:ty as $unsigned:ty),*) => {$(
-        /// Big-endian bytes with the sign bit flipped, so that negative numbers come first.
-        impl Key for $ty {
-            fn push_parts(parts: &mut Vec<KeyPart>) {
-                parts.push(KeyPart::ascending(ColumnType::Signed(size_of::<$ty>() as u8)));
-            }
-
-            #[inline]
-            fn encode_into(&self, out: &mut KeyBuf) {
-                out.extend_from_slice(&(*self ^ <$ty>::MIN).to_be_bytes());
-            }
-
-            #[inline]
-            fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
-                take(input, stringify!($ty)).map(|bytes| <$ty>::from_be_bytes(bytes) ^ <$ty>::MIN)
-            }
-        }
-    )*};
-}
-
-unsigned_keys!(u8, u16, u32, u64, u128);
-signed_keys!(i8 as u8, i16 as u16, i32 as u32, i64 as u64, i128 as u128);
-
-/// One byte, 0 or 1.
-impl Key for bool {
-    fn push_parts(parts: &mut Vec<KeyPart>) {
-        parts.push(KeyPart::ascending(ColumnType::Bool));
-    }
-
-    #[inline]
-    fn encode_into(&self, out: &mut KeyBuf) {
-        out.push(u8::from(*self));
-    }
-
-    #[inline]
-    fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
-        match take::<1>(input, "bool")? {
-            [0] => Ok(false),
-            [1] => Ok(true),
-            _ => Err(KeyError::Malformed("bool")),
-        }
-    }
-}
-
-/// The raw bytes: their number is fixed, so no delimiter is needed.
-impl<const N: usize> Key for [u8; N] {
-    fn push_parts(parts: &mut Vec<KeyPart>) {
-        parts.push(KeyPart::ascending(ColumnType::Bytes(N)));
-    }
-
-    #[inline]
-    fn encode_into(&self, out: &mut KeyBuf) {
-        out.extend_from_slice(self);
-    }
-
-    #[inline]
-    fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
-        take(input, "byte array")
-    }
-}
-
-/// The `N` bytes of the inline string, zeros behind its end: it holds no zero byte itself, so this preserves order.
-impl<const N: usize> Key for FixedStr<N> {
-    fn push_parts(parts: &mut Vec<KeyPart>) {
-        parts.push(KeyPart::ascending(ColumnType::FixedStr(N)));
-    }
-
-    #[inline]
-    fn encode_into(&self, out: &mut KeyBuf) {
-        out.extend_from_slice(self.padded());
-    }
-
-    #[inline]
-    fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
-        let bytes = take::<N>(input, "fixed-length string")?;
-        FixedStr::from_padded(bytes).ok_or(KeyError::Malformed("fixed-length string"))
-    }
-}
-
-/// Appends `bytes` with `00` written as `00 FF`, ended by `00 00`: a string sorts before every longer one it begins.
-#[inline]
-pub fn encode_delimited(bytes: &[u8], out: &mut KeyBuf) {
-    let mut rest = bytes;
-    while let Some(zero) = rest.iter().position(|&byte| byte == 0) {
-        out.extend_from_slice(&rest[..zero]);
-        out.extend_from_slice(&[0, 0xff]);
-        rest = &rest[zero + 1..];
-    }
-    out.extend_from_slice(rest);
-    out.extend_from_slice(&[0, 0]);
-}
-
-/// Takes what [`encode_delimited`] wrote from the front of `input`, and moves `input` behind it.
-///
-/// # Errors
-/// When `input` does not begin with that; `wanted` says what it should be.
-pub fn decode_delimited(input: &mut &[u8], wanted: &'static str) -> Result<Vec<u8>, KeyError> {
-    let mut bytes = Vec::new();
-    let mut rest = *input;
-    loop {
-        let Some(zero) = rest.iter().position(|&byte| byte == 0) else {
-            return Err(KeyError::TooShort { missing: 2, wanted });
-        };
-        bytes.extend_from_slice(&rest[..zero]);
-        let after = rest.get(zero + 1).ok_or(KeyError::TooShort { missing: 1, wanted })?;
-        rest = &rest[zero + 2..];
-        match after {
-            0 => break,
-            0xff => bytes.push(0),
-            _ => return Err(KeyError::Malformed(wanted)),
-        }
-    }
-    *input = rest;
-    Ok(bytes)
-}
-
-/// The bytes with `00` written as `00 FF`, ended by `00 00`.
-impl Key for String {
-    fn push_parts(parts: &mut Vec<KeyPart>) {
-        parts.push(KeyPart::ascending(ColumnType::String));
-    }
-
-    #[inline]
-    fn encode_into(&self, out: &mut KeyBuf) {
-        encode_delimited(self.as_bytes(), out);
-    }
-
-    fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
-        let mut rest = *input;
-        let bytes = decode_delimited(&mut rest, "string")?;
-        let string = String::from_utf8(bytes).map_err(|_| KeyError::Malformed("string"))?;
-        *input = rest;
-        Ok(string)
-    }
-}
-
-/// As a `String` of these bytes.
-impl Key for Vec<u8> {
-    fn push_parts(parts: &mut Vec<KeyPart>) {
-        parts.push(KeyPart::ascending(ColumnType::VarBytes));
-    }
-
-    #[inline]
-    fn encode_into(&self, out: &mut KeyBuf) {
-        encode_delimited(self, out);
-    }
-
-    fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
-        decode_delimited(input, "byte string")
-    }
-}
-
-/// The bytes of the key, inverted: no encoding is the beginning of another, so this turns the order round.
-impl<K: Key> Key for Reverse<K> {
-    fn push_parts(parts: &mut Vec<KeyPart>) {
-        let first = parts.len();
-        K::push_parts(parts);
-        for part in &mut parts[first..] {
-            part.descending = !part.descending;
-        }
-    }
-
-    #[inline]
-    fn encode_into(&self, out: &mut KeyBuf) {
-        for byte in self.0.encode().iter() {
-            out.push(!byte);
-        }
-    }
-
-    fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
-        let inverted: Vec<u8> = input.iter().map(|byte| !byte).collect();
-        let mut rest = &inverted[..];
-        let key = K::decode_from(&mut rest)?;
-        *input = &input[input.len() - rest.len()..];
-        Ok(Reverse(key))
-    }
-}
-
-macro_rules! tuple_keys {
-    ($(($($part:ident . $index:tt),+);)*) => {$(
-        /// The encodings of the parts one after another.
-        impl<$($part: Key),+> Key for ($($part,)+) {
-            fn push_parts(parts: &mut Vec<KeyPart>) {
-                $($part::push_parts(parts);)+
-            }
-
-            #[inline]
-            fn encode_into(&self, out: &mut KeyBuf) {
-                $(self.$index.encode_into(out);)+
-            }
-
-            #[inline]
-            fn decode_from(input: &mut &[u8]) -> Result<Self, KeyError> {
-                let mut rest = *input;
-                let key = ($($part::decode_from(&mut rest)?,)+);
-                *input = rest;
-                Ok(key)
-            }
-        }
-    )*};
-}
-
-tuple_keys! {
-    (A.0);
-    (A.0, B.1);
-    (A.0, B.1, C.2);
-    (A.0, B.1, C.2, D.3);
-    (A.0, B.1, C.2, D.3, E.4);
-    (A.0, B.1, C.2, D.3, E.4, F.5);
-    (A.0, B.1, C.2, D.3, E.4, F.5, G.6);
-    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7);
-    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8);
-    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9);
-    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10);
-    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10, L.11);
-    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10, L.11, M.12);
-    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10, L.11, M.12, N.13);
-    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10, L.11, M.12, N.13, O.14);
-    (A.0, B.1, C.2, D.3, E.4, F.5, G.6, H.7, I.8, J.9, K.10, L.11, M.12, N.13, O.14, P.15);
-}
-
 /// The smallest key greater than every key that begins with `prefix`: the end of a range over a prefix.
 ///
 /// `None` when there is no such key (`prefix` is empty or all `FF`): the range is then unbounded above.
@@ -374,7 +128,10 @@ pub(crate) fn common_prefix_len(a: &[u8], b: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::row::FixedStr;
+    use crate::scalars::{Date, Decimal, Timestamp, Uuid};
     use proptest::prelude::*;
+    use std::cmp::Reverse;
 
     fn ordered_and_back<K: Key + Ord + std::fmt::Debug>(a: &K, b: &K) -> Result<(), TestCaseError> {
         let (ea, eb) = (a.encode(), b.encode());
@@ -418,7 +175,22 @@ mod tests {
         };
     }
 
+    fn decimal<const P: u8, const S: u8>() -> impl Strategy<Value = Decimal<P, S>> {
+        let bound = 10_i128.pow(u32::from(P));
+        (1 - bound..bound).prop_map(|digits| Decimal::new(digits).expect("below the bound"))
+    }
+
     pairs! {
+        dates: any::<i32>().prop_map(Date);
+        timestamps: any::<i64>().prop_map(Timestamp);
+        uuids: any::<[u8; 16]>().prop_map(Uuid);
+        small_decimals: decimal::<3, 2>();
+        decimals: decimal::<18, 0>();
+        large_decimals: decimal::<38, 10>();
+        optional_numbers: any::<Option<i8>>();
+        optional_texts: proptest::option::of(text());
+        nulls_last: any::<Option<u8>>().prop_map(Reverse);
+        nulls_among_others: (proptest::option::of(text()), any::<Option<u16>>(), any::<u8>());
         u8_keys: any::<u8>();
         u16_keys: any::<u16>();
         u32_keys: any::<u32>();
@@ -476,6 +248,29 @@ mod tests {
         let first = (bit(), bit(), bit(), bit(), bit(), bit(), bit(), bit());
         let last = (bit(), text(), bit(), text(), bit(), 0u16..2, -1i8..1, any::<bool>());
         (first, last).prop_map(|(first, last)| Sixteen(first, last))
+    }
+
+    #[test]
+    fn numbers_sort_as_numbers() {
+        let ascending =
+            [f64::NEG_INFINITY, f64::MIN, -1.5, -f64::MIN_POSITIVE, 0.0, 1e-300, 2.0, f64::INFINITY];
+        for pair in ascending.windows(2) {
+            assert!(pair[0].encode() < pair[1].encode(), "{pair:?}");
+        }
+        for number in ascending {
+            assert_eq!(f64::decode(&number.encode()), Ok(number));
+            assert!(number.encode() < f64::NAN.encode());
+        }
+        assert_eq!((-0.0_f64).encode(), 0.0_f64.encode());
+        assert_eq!((-f64::NAN).encode(), f64::NAN.encode());
+        assert_eq!(f64::decode(&[0xff; 8]), Err(KeyError::Malformed("f64")));
+    }
+
+    #[test]
+    fn other_bytes_are_no_optional_key() {
+        assert_eq!(Option::<u8>::decode(&[2, 0]), Err(KeyError::Malformed("key that may be NULL")));
+        assert_eq!(Option::<u8>::decode(&[0, 0]), Err(KeyError::TrailingBytes(1)));
+        assert!(Decimal::<3, 0>::decode(&1_000_i32.encode()).is_err());
     }
 
     #[test]

@@ -14,19 +14,21 @@ mod memory;
 mod node;
 mod prefetch;
 mod row;
+mod scalars;
 #[cfg(test)]
 mod testing;
 mod tree;
 
 pub use key::{
     DisplayKey, INLINE_KEY_BYTES, Key, KeyBuf, KeyError, KeyPart, MAX_KEY_BYTES, decode_delimited,
-    encode_delimited, prefix_successor,
+    encode_delimited, from_ordered_bits, ordered_bits, prefix_successor,
 };
 pub use memory::{HeapMemory, Memory, OutOfMemory, RationedMemory};
 pub use row::{
-    Column, ColumnType, Field, FixedStr, FixedStrError, Row, RowError, push_variable, take_variable,
-    variable_bytes,
+    Column, ColumnType, Field, FixedStr, FixedStrError, Row, RowError, bit_of, column_bytes, push_variable,
+    set_bit, take_variable, variable_bytes,
 };
+pub use scalars::{Date, Decimal, Timestamp, Uuid};
 pub use tree::{
     AppendError, AppendRefusal, BulkError, BulkLoader, CheckError, Entry, InsertError, MAX_ROW_BYTES,
     Position, Probe, Range, RowMut, RowRef, Tree, TreeBytes, TreeConfig, TreeSummary, UndoableUpdate,

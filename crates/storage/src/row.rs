@@ -5,26 +5,29 @@
 //! The encoding of a row:
 //!
 //! ```text
-//! +---------------------------+-------------------------------------------+
-//! | fixed-size fields,        | variable fields, in declaration order,    |
-//! | in declaration order,     | each: length (see `variable`), bytes      |
-//! | little endian, no padding |                                           |
-//! +---------------------------+-------------------------------------------+
+//! +---------------------------+------------------------+-----------------------------------------+
+//! | fixed-size fields,        | one bit per field that | variable fields, in declaration order,  |
+//! | in declaration order,     | may be NULL, set if it | each: length (see `variable`), bytes    |
+//! | little endian, no padding | is; low bits first     |                                         |
+//! +---------------------------+------------------------+-----------------------------------------+
 //! ```
 //!
 //! Invariants: a fixed-size field is at the same offset in every row of its type; decoding what was encoded gives
-//! the same row; bytes of another schema give an error or a row, never a panic.
+//! the same row; bytes of another schema give an error or a row, never a panic. A row has one encoding: the bytes of a NULL are
+//! zeros (of variable size: of no length), and so are bits that stand for no field. A type without `Option`s has no bits.
 
 mod column_type;
+mod field;
 mod fixed_str;
 mod variable;
 
 pub use column_type::ColumnType;
+pub use field::Field;
 pub use fixed_str::{FixedStr, FixedStrError};
 pub use variable::{push_variable, take_variable, variable_bytes};
 
+use std::ops::Range;
 use thiserror::Error;
-use variable::write_variable;
 
 /// One column of a row type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -33,6 +36,39 @@ pub struct Column {
     pub name: &'static str,
     /// The type of the field.
     pub ty: ColumnType,
+    /// Whether it may be NULL.
+    pub nullable: bool,
+}
+
+/// Which bytes of a row say what the fixed-size column `name` holds: its own and, if it may be NULL, that with its bit (which tells of other
+/// columns as well). `None` when there is no such column, or it has no fixed size.
+#[must_use]
+pub fn column_bytes(columns: &[Column], name: &str) -> Option<Vec<Range<usize>>> {
+    let place = columns.iter().position(|column| column.name == name)?;
+    let width = |columns: &[Column]| columns.iter().filter_map(|column| column.ty.width()).sum::<usize>();
+    let at = width(&columns[..place]);
+    let own = at..at + columns[place].ty.width()?;
+    let with_bit = columns[place].nullable.then(|| {
+        let bit = columns[..place].iter().filter(|column| column.nullable).count();
+        let at = width(columns) + bit / 8;
+        at..at + 1
+    });
+    Some([own].into_iter().chain(with_bit).collect())
+}
+
+/// Whether bit number `bit`, low ones of each byte first, is set.
+#[doc(hidden)]
+#[inline]
+#[must_use]
+pub fn bit_of(bytes: &[u8], bit: usize) -> bool {
+    bytes[bit / 8] >> (bit % 8) & 1 == 1
+}
+
+/// Sets bit number `bit`, low ones of each byte first.
+#[doc(hidden)]
+#[inline]
+pub fn set_bit(bytes: &mut [u8], bit: usize) {
+    bytes[bit / 8] |= 1 << (bit % 8);
 }
 
 /// Why bytes are not a row of the wanted type.
@@ -50,6 +86,14 @@ pub enum RowError {
         /// Bytes there are.
         got: usize,
     },
+    /// Among the bits for NULL, one is set that stands for no field.
+    #[error(
+        "a row of {row} has a field NULL that the type does not have; it was written with another row type"
+    )]
+    UnknownNull {
+        /// The row type.
+        row: &'static str,
+    },
     /// A field holds bytes its type never writes.
     #[error(
         "field {column} of {row} holds bytes that are not of its type; it was written with another row type"
@@ -62,39 +106,15 @@ pub enum RowError {
     },
 }
 
-/// A value that can be a field of a [`Row`].
-///
-/// A fixed-size field has a constant width and is read and written at a constant offset; a variable field has width
-/// 0 and follows the fixed ones.
-pub trait Field: Sized + Clone + Send + 'static {
-    /// The type as a schema describes it.
-    const TYPE: ColumnType;
-    /// Bytes in the fixed part of a row; 0 for variable fields.
-    const WIDTH: usize;
-    /// Whether the field lives in the variable part.
-    const VARIABLE: bool;
-
-    /// Bytes this value takes in the variable part, its length prefix included; 0 for fixed-size fields.
-    #[inline]
-    fn variable_bytes(&self) -> usize {
-        0
-    }
-
-    /// Writes the value at `offset` of the fixed part, or to the front of `variable`, which moves behind it.
-    fn write(&self, fixed: &mut [u8], offset: usize, variable: &mut &mut [u8]);
-
-    /// Reads a value from `offset` of the fixed part, or from the front of `variable`, which moves behind it.
-    /// `None` when the bytes are not a value of this type.
-    fn read(fixed: &[u8], offset: usize, variable: &mut &[u8]) -> Option<Self>;
-}
-
 /// A row type: a fixed list of typed columns over bytes. Implemented by the [`row!`](crate::row!) macro.
 pub trait Row: Sized + Clone + Send + 'static {
     /// The name of the row type.
     const NAME: &'static str;
     /// The columns in declaration order.
     const COLUMNS: &'static [Column];
-    /// Bytes of the fixed-size fields together.
+    /// Fields that may be NULL.
+    const NULLABLE: usize;
+    /// Bytes of the fixed-size fields together, and of the bits for NULL behind them.
     const FIXED_BYTES: usize;
     /// Whether there are variable fields; without them every row has exactly `FIXED_BYTES` bytes.
     const VARIABLE: bool;
@@ -134,136 +154,8 @@ pub trait Row: Sized + Clone + Send + 'static {
     }
 }
 
-macro_rules! number_fields {
-    ($($ty:ty => $column:expr),* $(,)?) => {$(
-        impl Field for $ty {
-            const TYPE: ColumnType = $column;
-            const WIDTH: usize = size_of::<$ty>();
-            const VARIABLE: bool = false;
-
-            #[inline]
-            fn write(&self, fixed: &mut [u8], offset: usize, _: &mut &mut [u8]) {
-                fixed[offset..offset + Self::WIDTH].copy_from_slice(&self.to_le_bytes());
-            }
-
-            #[inline]
-            fn read(fixed: &[u8], offset: usize, _: &mut &[u8]) -> Option<Self> {
-                fixed.get(offset..)?.first_chunk().map(|bytes| <$ty>::from_le_bytes(*bytes))
-            }
-        }
-    )*};
-}
-
-number_fields! {
-    u8 => ColumnType::Unsigned(1),
-    u16 => ColumnType::Unsigned(2),
-    u32 => ColumnType::Unsigned(4),
-    u64 => ColumnType::Unsigned(8),
-    u128 => ColumnType::Unsigned(16),
-    i8 => ColumnType::Signed(1),
-    i16 => ColumnType::Signed(2),
-    i32 => ColumnType::Signed(4),
-    i64 => ColumnType::Signed(8),
-    i128 => ColumnType::Signed(16),
-    f64 => ColumnType::F64,
-}
-
-impl Field for bool {
-    const TYPE: ColumnType = ColumnType::Bool;
-    const WIDTH: usize = 1;
-    const VARIABLE: bool = false;
-
-    #[inline]
-    fn write(&self, fixed: &mut [u8], offset: usize, _: &mut &mut [u8]) {
-        fixed[offset] = u8::from(*self);
-    }
-
-    #[inline]
-    fn read(fixed: &[u8], offset: usize, _: &mut &[u8]) -> Option<Self> {
-        match fixed.get(offset)? {
-            0 => Some(false),
-            1 => Some(true),
-            _ => None,
-        }
-    }
-}
-
-impl<const N: usize> Field for [u8; N] {
-    const TYPE: ColumnType = ColumnType::Bytes(N);
-    const WIDTH: usize = N;
-    const VARIABLE: bool = false;
-
-    #[inline]
-    fn write(&self, fixed: &mut [u8], offset: usize, _: &mut &mut [u8]) {
-        fixed[offset..offset + N].copy_from_slice(self);
-    }
-
-    #[inline]
-    fn read(fixed: &[u8], offset: usize, _: &mut &[u8]) -> Option<Self> {
-        fixed.get(offset..)?.first_chunk().copied()
-    }
-}
-
-impl<const N: usize> Field for FixedStr<N> {
-    const TYPE: ColumnType = ColumnType::FixedStr(N);
-    const WIDTH: usize = N;
-    const VARIABLE: bool = false;
-
-    #[inline]
-    fn write(&self, fixed: &mut [u8], offset: usize, _: &mut &mut [u8]) {
-        fixed[offset..offset + N].copy_from_slice(self.padded());
-    }
-
-    #[inline]
-    fn read(fixed: &[u8], offset: usize, _: &mut &[u8]) -> Option<Self> {
-        FixedStr::from_padded(*fixed.get(offset..)?.first_chunk()?)
-    }
-}
-
-impl Field for String {
-    const TYPE: ColumnType = ColumnType::String;
-    const WIDTH: usize = 0;
-    const VARIABLE: bool = true;
-
-    #[inline]
-    fn variable_bytes(&self) -> usize {
-        variable_bytes(self.len())
-    }
-
-    #[inline]
-    fn write(&self, _: &mut [u8], _: usize, variable: &mut &mut [u8]) {
-        write_variable(self.as_bytes(), variable);
-    }
-
-    #[inline]
-    fn read(_: &[u8], _: usize, variable: &mut &[u8]) -> Option<Self> {
-        std::str::from_utf8(take_variable(variable)?).ok().map(str::to_owned)
-    }
-}
-
-impl Field for Vec<u8> {
-    const TYPE: ColumnType = ColumnType::VarBytes;
-    const WIDTH: usize = 0;
-    const VARIABLE: bool = true;
-
-    #[inline]
-    fn variable_bytes(&self) -> usize {
-        variable_bytes(self.len())
-    }
-
-    #[inline]
-    fn write(&self, _: &mut [u8], _: usize, variable: &mut &mut [u8]) {
-        write_variable(self, variable);
-    }
-
-    #[inline]
-    fn read(_: &[u8], _: usize, variable: &mut &[u8]) -> Option<Self> {
-        take_variable(variable).map(<[u8]>::to_vec)
-    }
-}
-
 /// Defines a struct and implements [`Row`] for it. Attributes, derives, documentation and visibilities
-/// are kept; the struct must be `Clone`. Field types are those that implement [`Field`].
+/// are kept; the struct must be `Clone`. Field types are those that implement [`Field`]; an `Option` of one may be NULL.
 ///
 /// ```
 /// use atrapos_storage::{FixedStr, Row, row};
@@ -301,9 +193,14 @@ macro_rules! row {
         impl $crate::Row for $name {
             const NAME: &'static str = ::core::stringify!($name);
             const COLUMNS: &'static [$crate::Column] = &[
-                $( $crate::Column { name: ::core::stringify!($field), ty: <$ty as $crate::Field>::TYPE }, )*
+                $( $crate::Column {
+                    name: ::core::stringify!($field),
+                    ty: <$ty as $crate::Field>::TYPE,
+                    nullable: <$ty as $crate::Field>::NULLABLE,
+                }, )*
             ];
-            const FIXED_BYTES: usize = 0 $( + <$ty as $crate::Field>::WIDTH )*;
+            const NULLABLE: usize = 0 $( + <$ty as $crate::Field>::NULLABLE as usize )*;
+            const FIXED_BYTES: usize = Self::NULLABLE.div_ceil(8) $( + <$ty as $crate::Field>::WIDTH )*;
             const VARIABLE: bool = false $( || <$ty as $crate::Field>::VARIABLE )*;
 
             #[inline]
@@ -318,10 +215,20 @@ macro_rules! row {
                     out.len(), self.encoded_len(), "the buffer for a row must have the length of the row"
                 );
                 let (fixed, mut variable) = out.split_at_mut(Self::FIXED_BYTES);
-                let mut offset = 0;
+                let nulls_at = Self::FIXED_BYTES - Self::NULLABLE.div_ceil(8);
+                if Self::NULLABLE > 0 {
+                    fixed[nulls_at..].fill(0);
+                }
+                let (mut offset, mut null) = (0, 8 * nulls_at);
                 $(
                     <$ty as $crate::Field>::write(&self.$field, fixed, offset, &mut variable);
                     offset += <$ty as $crate::Field>::WIDTH;
+                    if <$ty as $crate::Field>::NULLABLE {
+                        if <$ty as $crate::Field>::is_null(&self.$field) {
+                            $crate::set_bit(fixed, null);
+                        }
+                        null += 1;
+                    }
                 )*
             }
 
@@ -342,17 +249,26 @@ macro_rules! row {
                 if !Self::VARIABLE && !variable.is_empty() {
                     return ::core::result::Result::Err(wrong_length());
                 }
-                let mut offset = 0;
+                let (mut offset, mut null) = (0, 8 * (Self::FIXED_BYTES - Self::NULLABLE.div_ceil(8)));
+                if (null + Self::NULLABLE..8 * Self::FIXED_BYTES).any(|bit| $crate::bit_of(fixed, bit)) {
+                    return ::core::result::Result::Err($crate::RowError::UnknownNull { row: Self::NAME });
+                }
                 $(
-                    let ::core::option::Option::Some($field) =
+                    let value = if <$ty as $crate::Field>::NULLABLE && $crate::bit_of(fixed, null) {
+                        <$ty as $crate::Field>::read_null(fixed, offset, &mut variable)
+                    } else {
                         <$ty as $crate::Field>::read(fixed, offset, &mut variable)
-                    else {
+                    };
+                    let ::core::option::Option::Some($field) = value else {
                         return ::core::result::Result::Err($crate::RowError::Malformed {
                             row: Self::NAME,
                             column: ::core::stringify!($field),
                         });
                     };
                     offset += <$ty as $crate::Field>::WIDTH;
+                    if <$ty as $crate::Field>::NULLABLE {
+                        null += 1;
+                    }
                 )*
                 if !variable.is_empty() {
                     return ::core::result::Result::Err(wrong_length());
@@ -385,6 +301,32 @@ mod tests {
     row! {
         #[derive(Clone, Debug, PartialEq)]
         struct Nothing {}
+    }
+
+    row! {
+        #[derive(Clone, Debug, PartialEq)]
+        struct Sparse { a: Option<u16>, text: Option<String>, b: u8, c: Option<i32> }
+    }
+
+    #[test]
+    fn nulls_are_bits_and_zeros() {
+        let row = Sparse { a: None, text: None, b: 7, c: Some(-2) };
+        let mut bytes = Vec::new();
+        row.encode(&mut bytes);
+        assert_eq!(bytes, [0, 0, 7, 0xfe, 0xff, 0xff, 0xff, 0b011, 0, 0]);
+        assert_eq!(Sparse::decode(&bytes), Ok(row));
+        let refused = |at: usize, byte: u8| {
+            let mut other = bytes.clone();
+            other[at] = byte;
+            Sparse::decode(&other).expect_err("it is no row")
+        };
+        assert_eq!(refused(7, 0b1011), RowError::UnknownNull { row: "Sparse" });
+        assert_eq!(refused(1, 1), RowError::Malformed { row: "Sparse", column: "a" });
+        assert!(refused(8, 1).to_string().contains("text"), "a NULL has no bytes");
+        assert_eq!(column_bytes(Sparse::COLUMNS, "a"), Some(vec![0..2, 7..8]));
+        assert_eq!(column_bytes(Sparse::COLUMNS, "b").unwrap().as_slice(), std::slice::from_ref(&(2..3)));
+        assert_eq!(column_bytes(Sparse::COLUMNS, "text"), None);
+        assert_eq!(column_bytes(Sparse::COLUMNS, "d"), None);
     }
 
     fn wide() -> impl Strategy<Value = Wide> {
@@ -428,8 +370,8 @@ mod tests {
     fn the_schema_is_described() {
         assert_eq!(Wide::NAME, "Wide");
         assert_eq!(Wide::FIXED_BYTES, 1 + 2 + 4 + 8 + 1 + 2 + 4 + 8 + 8 + 1 + 5 + 7);
-        assert_eq!(Wide::COLUMNS[2], Column { name: "text", ty: ColumnType::String });
-        assert_eq!(Wide::COLUMNS[13], Column { name: "l", ty: ColumnType::FixedStr(7) });
+        assert_eq!(Wide::COLUMNS[2], Column { name: "text", ty: ColumnType::String, nullable: false });
+        assert_eq!(Wide::COLUMNS[13], Column { name: "l", ty: ColumnType::FixedStr(7), nullable: false });
         assert_eq!((Wide::VARIABLE, Counter::VARIABLE), (true, false));
     }
 

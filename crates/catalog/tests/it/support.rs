@@ -185,9 +185,10 @@ pub(crate) fn any_table(name: String) -> impl Strategy<Value = TableDef> {
 }
 
 fn any_index(name: String, tables: u16) -> impl Strategy<Value = IndexDef> {
-    let computed = (any_type(), any::<bool>()).prop_map(|(ty, descending)| IndexPart::Computed {
+    let part = (any_type(), any::<bool>(), any::<bool>());
+    let computed = part.prop_map(|(ty, descending, nullable)| IndexPart::Computed {
         name: "made".to_owned(),
-        part: KeyPart { ty, descending },
+        part: KeyPart { ty, descending, nullable },
     });
     let column = any::<bool>().prop_map(|descending| IndexPart::Column(KeyColumn { column: 0, descending }));
     let parts = (proptest::collection::vec(computed, 1..4), proptest::option::of(column));

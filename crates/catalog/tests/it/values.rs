@@ -11,12 +11,12 @@ use crate::support::{any_table, any_type, column, config, value_of};
 
 fn any_field() -> impl Strategy<Value = KeyField> {
     (any_type(), any::<bool>(), any::<bool>())
-        .prop_map(|(ty, descending, nullable)| KeyField { part: KeyPart { ty, descending }, nullable })
+        .prop_map(|(ty, descending, nullable)| KeyField { part: KeyPart { ty, descending, nullable } })
 }
 
 fn value_in(field: KeyField) -> BoxedStrategy<Value> {
     let value = value_of(field.part.ty);
-    if field.nullable { prop_oneof![3 => value, 1 => Just(Value::Null)].boxed() } else { value }
+    if field.part.nullable { prop_oneof![3 => value, 1 => Just(Value::Null)].boxed() } else { value }
 }
 
 /// A key's parts, and two lists of values of them.
@@ -59,8 +59,9 @@ fn compare(one: &Value, other: &Value) -> Ordering {
 /// A table, and the values of a row of it.
 fn rows() -> impl Strategy<Value = (TableDef, Vec<Value>)> {
     any_table("t".to_owned()).prop_flat_map(|table| {
-        let field =
-            |column: &ColumnDef| KeyField { part: KeyPart::ascending(column.ty), nullable: column.nullable };
+        let field = |column: &ColumnDef| KeyField {
+            part: KeyPart { nullable: column.nullable, ..KeyPart::ascending(column.ty) },
+        };
         let values: Vec<_> = table.row_columns().map(|column| value_in(field(column))).collect();
         (Just(table), values)
     })
@@ -135,7 +136,7 @@ proptest! {
 
 #[test]
 fn zero_has_one_sign_in_a_key_and_what_is_no_number_comes_last() {
-    let codec = KeyCodec::new(vec![KeyField { part: KeyPart::ascending(ColumnType::F64), nullable: false }]);
+    let codec = KeyCodec::new(vec![KeyField { part: KeyPart::ascending(ColumnType::F64) }]);
     let key = |number: f64| codec.encode(&[Value::F64(number)]).expect("fits");
     assert_eq!(key(0.0), key(-0.0));
     assert_eq!(key(f64::NAN), key(-f64::NAN));

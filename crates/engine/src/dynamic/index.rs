@@ -59,7 +59,7 @@ impl Database {
     /// # Errors
     /// When the database has no such index.
     pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
-        self.catalog().index_named(name)
+        self.catalogs.visible().index_named(name)
     }
 }
 

@@ -121,7 +121,7 @@ mod tests {
     use crate::range::KeyRange;
 
     fn parts_of<K: Key>() -> Vec<KeyField> {
-        K::parts().into_iter().map(|part| KeyField { part, nullable: false }).collect()
+        K::parts().into_iter().map(|part| KeyField { part }).collect()
     }
 
     fn of<K: Key>(key: &K) -> Vec<Value> {
@@ -146,7 +146,7 @@ mod tests {
         let descending = Reverse(("b".to_owned(), -1_i16));
         assert_eq!(of(&(1_u8, descending)), [number(1), Value::Bytes(b"b".to_vec()), Value::Negative(-1)]);
         // A key in an encoding of somebody's own is one part.
-        let own = KeyField { part: KeyPart::ascending(ColumnType::Opaque), nullable: false };
+        let own = KeyField { part: KeyPart::ascending(ColumnType::Opaque) };
         assert_eq!(values_of_key(&[own], &[0, 3]), [(2, Value::Bytes(vec![0, 3]))]);
         assert_eq!(values_of_key(&parts_of::<(u64, u8)>(), &[0; 8]).len(), 1);
     }

@@ -52,13 +52,13 @@ impl<'w> Tx<'w> {
     /// Whether an action may be run at all: the transaction is not doomed and the table is one of this database.
     #[inline(always)]
     pub(crate) fn admits<O: Operation>(&self, action: &Action<O>) -> bool {
-        !self.state.is_doomed.get() && self.worker.shard().catalog.tag == action.tag
+        !self.state.is_doomed.get() && self.worker.shard().tag == action.tag
     }
 
     /// Why an action is not admitted.
     #[cold]
     pub(crate) fn refusal<O: Operation>(&self, action: &Action<O>) -> Abort {
-        if let Err(unknown) = self.worker.shard().catalog.check(action.table, action.tag) {
+        if let Err(unknown) = self.worker.shard().check(action.table, action.tag) {
             self.state.doom(&unknown);
         }
         self.state.doomed_for()
@@ -257,7 +257,7 @@ impl<'w> Tx<'w> {
 
     #[cold]
     pub(super) fn name_of(&self, verb: &str, table: TableId) -> String {
-        format!("{verb} '{}'", self.worker.shard().catalog.tables[table.at()].name)
+        format!("{verb} '{}'", self.worker.shard().tables.borrow().catalog.tables[table.at()].name)
     }
 }
 

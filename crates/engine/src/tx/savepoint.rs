@@ -94,7 +94,7 @@ impl Tx<'_> {
         let mut home = state.home.borrow_mut();
         home.undo.reach(mark);
         state.savepoints.borrow_mut().set.push((mark, home.redo.bytes().len()));
-        Ok(Savepoint { tag: worker.shard().catalog.tag, txn, mark })
+        Ok(Savepoint { tag: worker.shard().tag, txn, mark })
     }
 
     /// Undoes everything that the transaction has changed since the savepoint, here and at other workers. The savepoint can be
@@ -136,7 +136,7 @@ impl Tx<'_> {
                 "the procedure goes back to a savepoint while one of its actions is still under way; await every action",
             ));
         }
-        let is_own = savepoint.tag == worker.shard().catalog.tag && savepoint.txn == state.txn();
+        let is_own = savepoint.tag == worker.shard().tag && savepoint.txn == state.txn();
         let found = is_own.then(|| state.savepoints.borrow_mut().return_to(savepoint.mark)).flatten();
         let Some(redo) = found else {
             return Err(Abort::because(

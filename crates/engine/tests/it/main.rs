@@ -8,6 +8,7 @@
 mod adaptation;
 mod bad_input;
 mod crud;
+mod ddl;
 mod durable;
 mod dynamic;
 mod indexes;
@@ -17,6 +18,7 @@ mod local_path;
 mod long_rows;
 mod memory;
 mod misuse;
+mod nulls;
 #[cfg(debug_assertions)]
 mod planted;
 mod read_only;
