@@ -176,7 +176,7 @@ impl<T: Table> TableRef<T> {
         Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), read)
     }
 
-    /// Inserts a row; a key that is taken aborts the transaction ([`AbortReason::DuplicateKey`]).
+    /// Inserts a row; a key that is taken aborts the transaction ([`DuplicateKey`](crate::AbortReason::DuplicateKey)).
     pub fn insert(self, key: T::Key, row: T::Row) -> Action<Insert<T>> {
         const { Self::WRITABLE };
         let insert = Insert { row, strict: true };

@@ -78,7 +78,9 @@ pub(crate) struct UndoLog {
     set_aside: usize,
     /// That of the changes that are made now.
     mark: Mark,
-    /// What was rolled back: changes that were made in these times are undone, wherever they come from.
+    /// Whether changes with earlier marks follow others: they have come here with a partition.
+    is_out_of_order: bool,
+    /// What was rolled back, ascending: changes that were made in these times are undone, wherever they come from.
     rolled_back: Vec<Range<Mark>>,
 }
 
@@ -172,8 +174,17 @@ impl UndoLog {
             return false;
         }
         self.mark = time.end;
+        // Times after this savepoint are within this one.
+        let later = self.rolled_back.partition_point(|earlier| earlier.start < time.start);
+        self.rolled_back.truncate(later);
         self.rolled_back.push(time.clone());
-        self.undo_rolled_back(tables);
+        if self.is_out_of_order {
+            self.undo_rolled_back(tables);
+            return true;
+        }
+        let first = self.changes.partition_point(|undo| undo.mark < time.start);
+        let undone = self.changes.split_off(first);
+        self.put_back(undone, tables);
         true
     }
 
@@ -183,14 +194,25 @@ impl UndoLog {
             return;
         }
         let (changes, rolled_back) = (&mut self.changes, &self.rolled_back);
-        let is_rolled_back = |undo: &mut Undo| rolled_back.iter().any(|time| time.contains(&undo.mark));
+        let is_rolled_back = |undo: &mut Undo| {
+            let begun = rolled_back.partition_point(|time| time.start <= undo.mark);
+            begun.checked_sub(1).is_some_and(|last| undo.mark < rolled_back[last].end)
+        };
         let undone: Vec<Undo> = changes.extract_if(.., is_rolled_back).collect();
+        self.put_back(undone, tables);
+    }
+
+    /// Puts back what some changes, which were taken out, have changed.
+    fn put_back(&mut self, undone: Vec<Undo>, tables: &mut Tables) {
         for undo in undone.into_iter().rev() {
             self.set_aside -= usize::from(undo.set_aside);
+            let own = undo.row.as_ref().map(|(_, row)| row.clone());
             undo.put_back(&self.rows, tables);
+            // The rows of what was changed last are at the end.
+            if let Some(own) = own.filter(|own| own.end == self.rows.len()) {
+                self.rows.truncate(own.start);
+            }
         }
-        let end = |undo: &Undo| undo.row.as_ref().map_or(0, |(_, row)| row.end);
-        self.rows.truncate(self.changes.iter().map(end).max().unwrap_or(0));
     }
 
     /// Whether nothing was changed.
@@ -236,6 +258,7 @@ impl UndoLog {
 
     /// Adds a change of another log, whose rows are `rows`.
     fn copy(&mut self, undo: Undo, rows: &[u8]) {
+        self.is_out_of_order |= self.changes.last().is_some_and(|last| undo.mark < last.mark);
         let mark = std::mem::replace(&mut self.mark, undo.mark);
         let row = undo.row.map(|(version, row)| (version, &rows[row]));
         self.push(undo.place, undo.key, row, undo.set_aside);
@@ -260,6 +283,7 @@ impl UndoLog {
         self.changes.clear();
         self.rows.clear();
         self.mark = Mark::default();
+        self.is_out_of_order = false;
         self.rolled_back.clear();
     }
 }

@@ -73,7 +73,7 @@ impl Savepoints {
 
     /// Forgets the savepoints after this one, and returns the bytes of redo before it; nothing when there is no such.
     fn return_to(&mut self, mark: Mark) -> Option<usize> {
-        let at = self.set.iter().position(|(set, _)| *set == mark)?;
+        let at = self.set.binary_search_by_key(&mark, |(set, _)| *set).ok()?;
         self.set.truncate(at + 1);
         Some(self.set[at].1)
     }

@@ -1,6 +1,7 @@
 //! Tables used by name: rows of values, next to the same tables as types, on whatever worker they are.
 
 mod append;
+mod indexes;
 mod model;
 mod points;
 mod ranges;
