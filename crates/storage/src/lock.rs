@@ -88,6 +88,11 @@ fn contains(lower: &[u8], upper: Option<&[u8]>, key: &[u8]) -> bool {
     lower <= key && upper.is_none_or(|upper| key < upper)
 }
 
+/// Whether two ranges have keys in common.
+fn overlap(lower: &[u8], upper: Option<&[u8]>, from: &[u8], until: Option<&[u8]>) -> bool {
+    upper.is_none_or(|upper| from < upper) && until.is_none_or(|until| lower < until)
+}
+
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOutcome {
@@ -208,6 +213,21 @@ struct RangeWaiter {
     waiter: Waiter,
     lower: KeyBuf,
     upper: Option<KeyBuf>,
+}
+
+impl RangeWaiter {
+    /// Whether it wants something of a range.
+    fn overlaps(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
+        overlap(&self.lower, self.upper.as_deref(), lower, upper)
+    }
+
+    /// Whether it wants something of `target`.
+    fn covers_some_of(&self, target: &LockTarget) -> bool {
+        match target {
+            LockTarget::Key(key) => contains(&self.lower, self.upper.as_deref(), key),
+            LockTarget::Range { lower, upper } => self.overlaps(lower, upper.as_deref()),
+        }
+    }
 }
 
 /// The locks of one partition. See the module's introduction.
@@ -582,19 +602,18 @@ impl LockTable {
         mode: LockMode,
         rank: u64,
     ) -> impl Iterator<Item = TxnId> + 'a {
-        let across = move |from: &KeyBuf, until: &Option<KeyBuf>| {
-            upper.is_none_or(|upper| **from < *upper) && until.as_deref().is_none_or(|until| lower < until)
-        };
         let held = self
             .ranges
             .iter()
-            .filter(move |held| held.mode.conflicts(mode) && across(&held.lower, &held.upper))
+            .filter(move |held| {
+                held.mode.conflicts(mode) && overlap(&held.lower, held.upper.as_deref(), lower, upper)
+            })
             .map(|held| held.owner);
         let waiting = self
             .range_waiters
             .iter()
             .take_while(move |range| range.waiter.rank < rank)
-            .filter(move |range| range.waiter.mode.conflicts(mode) && across(&range.lower, &range.upper))
+            .filter(move |range| range.waiter.mode.conflicts(mode) && range.overlaps(lower, upper))
             .map(|range| range.waiter.owner);
         held.chain(waiting).filter(move |other| *other != owner)
     }
@@ -721,7 +740,7 @@ impl LockTable {
                 }
             }
         }
-        self.grant_ranges(granted);
+        self.grant_ranges(target, granted);
     }
 
     /// Grants what can be granted now that the order has changed.
@@ -730,26 +749,42 @@ impl LockTable {
     }
 
     fn grant_key(&mut self, key: &KeyBuf, granted: &mut Vec<LockTicket>) {
-        loop {
-            let Some(lock) = self.keys.get(key) else { return };
-            let Some(first) = lock.queue.front() else { return };
-            if self.key_blocked(first.owner, key, first.mode, first.rank) {
-                return;
-            }
+        while let Some(at) = self.next_for_key(key) {
             let lock = self.keys.get_mut(key).expect("the lock was just read");
-            let first = lock.queue.pop_front().expect("the queue was just read");
-            lock.holders.enter(first.owner, first.mode);
-            granted.push(first.ticket);
-            self.forget_asked(first.owner, first.rank);
+            let next = lock.queue.remove(at).expect("the queue was just read");
+            lock.holders.enter(next.owner, next.mode);
+            granted.push(next.ticket);
+            self.forget_asked(next.owner, next.rank);
         }
     }
 
-    fn grant_ranges(&mut self, granted: &mut Vec<LockTicket>) {
+    /// The place in the queue of a key of a request that can be granted, if there is one: the first, or, when that only waits for
+    /// an exclusive range, one of whoever has or wants that range. Others wait behind the first, or for what it waits for.
+    fn next_for_key(&self, key: &KeyBuf) -> Option<usize> {
+        let lock = self.keys.get(key)?;
+        let first = lock.queue.front()?;
+        let is_free = |waiter: &Waiter| !self.key_blocked(waiter.owner, key, waiter.mode, waiter.rank);
+        if is_free(first) {
+            return Some(0);
+        }
+        if first.mode == LockMode::Exclusive || lock.holders.conflict(first.owner, first.mode) {
+            return None;
+        }
+        let in_whose_range = self.ranges_against(first.owner, key, first.mode, first.rank).next()?;
+        lock.queue.iter().position(|waiter| waiter.owner == in_whose_range && is_free(waiter))
+    }
+
+    /// Grants the ranges that can be granted now that something around `target` was given up: ranges that have nothing in common
+    /// with it are as blocked as before, but for those that another range of their owner covers now.
+    fn grant_ranges(&mut self, target: &LockTarget, granted: &mut Vec<LockTicket>) {
         let mut at = 0;
-        while at < self.range_waiters.len() {
-            let range = &self.range_waiters[at];
+        let mut owners: Vec<TxnId> = Vec::new();
+        while let Some(range) = self.range_waiters.get(at) {
             let (owner, rank) = (range.waiter.owner, range.waiter.rank);
-            if self.range_blocked(owner, &range.lower, range.upper.as_deref(), range.waiter.mode, rank) {
+            let is_concerned = range.covers_some_of(target) || owners.contains(&owner);
+            if !is_concerned
+                || self.range_blocked(owner, &range.lower, range.upper.as_deref(), range.waiter.mode, rank)
+            {
                 at += 1;
                 continue;
             }
@@ -757,6 +792,10 @@ impl LockTable {
             granted.push(waiter.ticket);
             self.forget_asked(waiter.owner, waiter.rank);
             self.enter_range(owner, waiter.mode, &lower, &upper);
+            if self.asked.contains_key(&owner) {
+                owners.push(owner);
+                at = 0;
+            }
         }
     }
 }
