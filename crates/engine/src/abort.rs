@@ -40,6 +40,8 @@ pub enum AbortReason {
     NotDurable,
     /// The transaction has changed more than one record of the WAL is to hold.
     TransactionTooLarge,
+    /// The table or index was dropped or changed, or is about to be.
+    TableChanged,
     /// A value, a column or a key does not fit the definition of its table.
     InvalidValue,
 }
@@ -59,7 +61,7 @@ pub enum Advice {
 
 impl AbortReason {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [AbortReason; 16] = [
+    pub const ALL: [AbortReason; 17] = [
         AbortReason::User,
         AbortReason::DuplicateKey,
         AbortReason::ForeignKey,
@@ -75,6 +77,7 @@ impl AbortReason {
         AbortReason::Overloaded,
         AbortReason::NotDurable,
         AbortReason::TransactionTooLarge,
+        AbortReason::TableChanged,
         AbortReason::InvalidValue,
     ];
 
@@ -97,8 +100,25 @@ impl AbortReason {
             AbortReason::Overloaded => "overloaded",
             AbortReason::NotDurable => "not-durable",
             AbortReason::TransactionTooLarge => "transaction-too-large",
+            AbortReason::TableChanged => "table-changed",
             AbortReason::InvalidValue => "invalid-value",
         }
+    }
+
+    /// Whether a transaction for which an action failed for this reason can go on from a savepoint: nothing is wrong but what was
+    /// asked for.
+    pub(crate) fn is_of_request(self) -> bool {
+        matches!(
+            self,
+            AbortReason::DuplicateKey
+                | AbortReason::ForeignKey
+                | AbortReason::KeyTooLarge
+                | AbortReason::RowTooLarge
+                | AbortReason::OutOfMemory
+                | AbortReason::UnknownTable
+                | AbortReason::TransactionTooLarge
+                | AbortReason::InvalidValue
+        )
     }
 
     /// What the caller can do about it.
@@ -115,6 +135,7 @@ impl AbortReason {
             | AbortReason::UnknownTable
             | AbortReason::Misuse
             | AbortReason::TransactionTooLarge
+            | AbortReason::TableChanged
             | AbortReason::InvalidValue => Advice::FixInput,
             AbortReason::ShuttingDown | AbortReason::NotDurable => Advice::Reopen,
             AbortReason::Panic | AbortReason::Corruption => Advice::Report,

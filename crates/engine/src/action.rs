@@ -24,10 +24,10 @@ use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget};
 
 use crate::abort::{Abort, AbortReason};
-use crate::partition::{PartitionId, Tables};
+use crate::partition::{Closing, PartitionId, Tables};
 use crate::range::KeyRange;
 use crate::recording::OperationKind;
-use crate::schema::{CatalogTag, TableId};
+use crate::schema::{CatalogTag, TableId, TreeKind};
 
 pub(crate) use context::{RowChange, RowContext};
 pub(crate) use dependent::DependentAction;
@@ -42,12 +42,54 @@ pub trait Operation: Send + 'static {
     /// Whether it only reads what no transaction changes: then it conflicts with nothing.
     #[doc(hidden)]
     const UNLOCKED: bool = false;
+    /// Whether it follows from a write made before, which a closed table may still have to see.
+    #[doc(hidden)]
+    const MAINTAINS: bool = false;
     /// Runs where the data is.
     #[doc(hidden)]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort>;
     /// What it is, for a recording.
     #[doc(hidden)]
     fn kind(&self) -> OperationKind;
+    /// What becomes of it when its table was dropped, or is closed to it.
+    #[doc(hidden)]
+    fn without_table(self, missing: MissingTable) -> Result<Self::Output, Abort>
+    where
+        Self: Sized,
+    {
+        Err(missing.why)
+    }
+}
+
+/// A table that an access does not find.
+#[derive(Debug)]
+pub struct MissingTable {
+    why: Abort,
+    /// Whether it was dropped for good; otherwise it is closed.
+    is_dropped: bool,
+}
+
+impl MissingTable {
+    /// Why there is nothing to be done.
+    pub(crate) fn into_abort(self) -> Abort {
+        self.why
+    }
+
+    #[cold]
+    pub(crate) fn new(tables: &Tables, table: TableId) -> MissingTable {
+        let meta = &tables.catalog.tables[table.at()];
+        let is_gone = meta.kind == TreeKind::Dropped;
+        let why = if is_gone {
+            format!(
+                "the table or index with number {} was dropped or changed since the transaction got its handle; get the handle again",
+                table.0
+            )
+        } else {
+            format!("'{}' is being dropped or changed; get its handle again in a moment", meta.name)
+        };
+        let is_dropped = is_gone || tables.shards[table.at()].is_closed_to(Closing::Dropped);
+        MissingTable { why: Abort::explained(AbortReason::TableChanged, why), is_dropped }
+    }
 }
 
 /// A piece of a transaction, to be run by [`Tx::run`](crate::Tx::run), [`Tx::join`](crate::Tx::join) or

@@ -23,13 +23,12 @@ use atrapos_runtime::{Handle, Ticks, WorkerId, affinity};
 use atrapos_storage::KeyBuf;
 
 use crate::abort::{Abort, AbortReason};
-use crate::builder::OpenError;
 use crate::jobs::{on_all_workers, run_task_on_worker, start_on_worker};
 use crate::monitor::{Collected, Meetings, WorkerCollected};
 use crate::published_scheme::PublishedScheme;
 use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 use crate::routing::Scheme;
-use crate::schema::{Catalog, TableId};
+use crate::schema::{Catalog, PublishedCatalog, TableId};
 use crate::shard::{EngineWorker, Shard};
 use crate::stats::EngineStats;
 
@@ -65,20 +64,21 @@ const SUB_PARTITIONS_MAX: usize = 1024;
 const SAMPLE_EVERY_MAX: u32 = 1 << 20;
 
 impl Adaptation {
-    pub(crate) fn check(&self) -> Result<(), OpenError> {
+    /// Refuses settings that make no sense, with a sentence.
+    pub(crate) fn check(&self) -> Result<(), String> {
         if !(1..=SUB_PARTITIONS_MAX).contains(&self.sub_partitions) {
-            return Err(OpenError::Setting(format!(
+            return Err(format!(
                 "{} sub-partitions per partition cannot be observed; use 1 to {SUB_PARTITIONS_MAX}",
                 self.sub_partitions
-            )));
+            ));
         }
         if !(1..=SAMPLE_EVERY_MAX).contains(&self.sample_every) {
-            return Err(OpenError::Setting(format!(
+            return Err(format!(
                 "one event in {} cannot be recorded; record one in 1 to {SAMPLE_EVERY_MAX}",
                 self.sample_every
-            )));
+            ));
         }
-        self.controller.check().map_err(|error| OpenError::Setting(error.to_string()))
+        self.controller.check().map_err(|error| error.to_string())
     }
 }
 
@@ -105,7 +105,7 @@ enum Absence {
 /// See the module's introduction.
 pub(crate) struct Adaptive {
     handle: Handle<Shard>,
-    catalog: Arc<Catalog>,
+    catalogs: Arc<PublishedCatalog>,
     published: Arc<PublishedScheme>,
     stats: Vec<Arc<EngineStats>>,
     settings: Option<Adaptation>,
@@ -170,7 +170,7 @@ pub(crate) struct Observed {
 impl Adaptive {
     pub(crate) fn new(
         handle: Handle<Shard>,
-        catalog: Arc<Catalog>,
+        catalogs: Arc<PublishedCatalog>,
         published: Arc<PublishedScheme>,
         stats: Vec<Arc<EngineStats>>,
         settings: Option<Adaptation>,
@@ -182,7 +182,7 @@ impl Adaptive {
             State { absent: vec![None; stats.len()], cores, history: VecDeque::new(), taken: (now, 0) };
         Arc::new(Adaptive {
             handle,
-            catalog,
+            catalogs,
             published,
             stats,
             settings,
@@ -196,7 +196,7 @@ impl Adaptive {
     }
 
     /// Starts the adapting thread, if the database is to act on what it observes and has a choice.
-    pub(crate) fn start(self: &Arc<Adaptive>) -> Result<Option<AdaptingThread>, OpenError> {
+    pub(crate) fn start(self: &Arc<Adaptive>) -> std::io::Result<Option<AdaptingThread>> {
         let acts = self.settings.is_some_and(|settings| settings.act);
         if !acts || self.stats.len() < 2 || self.platform.is_none() {
             return Ok(None);
@@ -204,9 +204,7 @@ impl Adaptive {
         let adaptive = Arc::clone(self);
         let thread =
             std::thread::Builder::new().name("atrapos-adapt".to_owned()).spawn(move || adaptive.run());
-        thread
-            .map(|thread| Some(AdaptingThread(thread)))
-            .map_err(|error| OpenError::Start(format!("thread 'atrapos-adapt': {error}")))
+        thread.map(|thread| Some(AdaptingThread(thread)))
     }
 
     /// Keeps the scheme as it is, or as whoever holds this makes it.
@@ -334,7 +332,7 @@ impl Adaptive {
         let now =
             Now { at_ns: self.since_opening_ns(), available: self.available(), platform: self.platform() };
         let (mut event, changes) =
-            decide(controller, &observed, now, &self.published.scheme(), &self.catalog);
+            decide(controller, &observed, now, &self.published.scheme(), &self.catalogs.working());
         if let Some(changes) = changes {
             match self.carry_out(changes) {
                 Ok(report) => event.report = Some(report),
@@ -387,7 +385,8 @@ impl Adaptive {
         }
         let _scheme = self.keep_scheme();
         let observed = self.observe()?;
-        Ok(Slices::of(&self.published.scheme(), &self.catalog, &observed).trace(&observed, &self.catalog))
+        let catalog = self.catalogs.working();
+        Ok(Slices::of(&self.published.scheme(), &catalog, &observed).trace(&observed, &catalog))
     }
 
     /// Notices cores that were taken away from their workers, or given back. Returns whether there were any.
@@ -460,8 +459,9 @@ impl Adaptive {
             state.absent[worker.index()] = Some(Absence::Retired);
         }
         let observed = self.observe()?;
-        let slices = Slices::of(&self.published.scheme(), &self.catalog, &observed);
-        let trace = slices.trace(&observed, &self.catalog);
+        let catalog = self.catalogs.working();
+        let slices = Slices::of(&self.published.scheme(), &catalog, &observed);
+        let trace = slices.trace(&observed, &catalog);
         let weights = self.settings.unwrap_or_default().controller.planning.weights;
         let plan = self.platform().and_then(|platform| {
             let (workload, today) = (trace.workload(), trace.scheme());

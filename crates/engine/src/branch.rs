@@ -8,7 +8,7 @@
 //! A branch keeps its memory from one transaction to the next: a worker reuses its branches, so that a transaction
 //! allocates nothing in the steady state.
 
-use std::ops::Range;
+mod undo;
 
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::WorkerId;
@@ -20,6 +20,8 @@ use crate::planted::{Bug, planted};
 use crate::schema::TableId;
 use crate::shard::Shard;
 use crate::wal::{Redo, UndurableWrites};
+
+pub(crate) use undo::{Mark, UndoLog};
 
 /// One access: what is locked, or would be.
 #[derive(Debug)]
@@ -40,171 +42,6 @@ impl Access {
     /// The newest epoch on which it may depend.
     fn observed(&self, recent: &UndurableWrites) -> Epoch {
         if self.unlocked { Epoch(0) } else { recent.of(self.place, &self.target) }
-    }
-}
-
-/// One key before the transaction changed it.
-#[derive(Debug)]
-struct Undo {
-    place: PartitionId,
-    key: KeyBuf,
-    /// `None`: there was no row. Otherwise its version and where its bytes are in [`UndoLog::rows`].
-    row: Option<(u64, Range<usize>)>,
-    /// Whether the tree has set aside what putting the row back may take.
-    set_aside: bool,
-}
-
-impl Undo {
-    /// Bytes of the row before the change.
-    fn row_bytes(&self) -> usize {
-        self.row.as_ref().map_or(0, |(_, row)| row.len())
-    }
-}
-
-/// How to put back what the transaction changed on this worker.
-#[derive(Debug, Default)]
-pub(crate) struct UndoLog {
-    changes: Vec<Undo>,
-    rows: Vec<u8>,
-    /// Changes for which trees have set something aside.
-    set_aside: usize,
-}
-
-impl UndoLog {
-    /// Remembers that `key` had no row.
-    #[inline]
-    pub(crate) fn remember_absent(&mut self, place: PartitionId, key: &KeyBuf) {
-        self.push(place, key.clone(), None, false);
-    }
-
-    /// Remembers the row that `key` had.
-    #[inline]
-    pub(crate) fn remember_row(&mut self, place: PartitionId, key: &KeyBuf, version: u64, row: &[u8]) {
-        self.push(place, key.clone(), Some((version, row)), false);
-    }
-
-    /// Notes that the tree has set aside what putting back the row that was remembered last may take.
-    #[inline]
-    pub(crate) fn note_set_aside(&mut self) {
-        if let Some(last) = self.changes.last_mut() {
-            last.set_aside = true;
-            self.set_aside += 1;
-        }
-    }
-
-    /// The changes of a partition, to keys from `cut` on, for which its tree has set something aside: bytes of the row before each.
-    pub(crate) fn set_aside_beyond(&self, place: PartitionId, cut: &KeyBuf) -> impl Iterator<Item = usize> {
-        let is_beyond = move |undo: &&Undo| undo.set_aside && undo.place == place && undo.key >= *cut;
-        self.changes.iter().filter(is_beyond).map(Undo::row_bytes)
-    }
-
-    /// The changes stay: what was set aside for undoing them is not needed any more.
-    #[cold]
-    fn settle(&mut self, tables: &mut Tables) {
-        for undo in self.changes.iter().filter(|undo| undo.set_aside) {
-            tables.partition_mut(undo.place).tree.settle(undo.row_bytes());
-        }
-        self.set_aside = 0;
-    }
-
-    /// The row that was remembered last.
-    pub(crate) fn last_row(&self) -> &[u8] {
-        match self.changes.last() {
-            Some(Undo { row: Some((_, row)), .. }) => &self.rows[row.clone()],
-            _ => &[],
-        }
-    }
-
-    /// The keys that were changed, in order; those changed several times come several times.
-    pub(crate) fn keys(&self) -> impl Iterator<Item = (PartitionId, &KeyBuf)> {
-        self.changes.iter().map(|undo| (undo.place, &undo.key))
-    }
-
-    /// All changes in order: where, the key, and what it was before the change, version and row, or nothing.
-    pub(crate) fn changes(&self) -> impl Iterator<Item = (PartitionId, &KeyBuf, Option<(u64, &[u8])>)> {
-        self.changes.iter().map(|undo| {
-            let row = undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
-            (undo.place, &undo.key, row)
-        })
-    }
-
-    /// The changed keys of a partition with what they were before their first change: version and row, or nothing.
-    pub(crate) fn before(&self, place: PartitionId) -> impl Iterator<Item = (&KeyBuf, Option<(u64, &[u8])>)> {
-        let row = |undo: &Undo| undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
-        // Told backwards: who keeps the last of each key keeps what was there first.
-        self.changes
-            .iter()
-            .rev()
-            .filter(move |undo| undo.place == place)
-            .map(move |undo| (&undo.key, row(undo)))
-    }
-
-    /// Puts every changed key back to what it was, last change first.
-    pub(crate) fn apply(&mut self, tables: &mut Tables) {
-        while let Some(undo) = self.changes.pop() {
-            if planted(Bug::UndoSkipsSecondTable) && undo.place.table == TableId(1) {
-                continue;
-            }
-            let tree = &mut tables.partition_mut(undo.place).tree;
-            match undo.row {
-                None => {
-                    let removed = tree.remove(&undo.key);
-                    assert!(removed, "undo found no row where the transaction had inserted one");
-                }
-                Some((version, row)) => {
-                    let row = &self.rows[row];
-                    let put_back = if undo.set_aside {
-                        tree.put_back(&undo.key, row, version)
-                    } else {
-                        // A row of the same length, or a longer one, is there.
-                        match tree.update(&undo.key, row, version) {
-                            Ok(false) => tree.insert(&undo.key, row, version),
-                            updated => updated.map(drop),
-                        }
-                    };
-                    assert!(put_back.is_ok(), "undo could not put a row back: {put_back:?}");
-                }
-            }
-        }
-        self.rows.clear();
-        self.set_aside = 0;
-    }
-
-    /// Takes out the changes of some partitions, in order.
-    fn carry_off(&mut self, is_in: impl Fn(PartitionId) -> bool) -> UndoLog {
-        let (mut carried, mut kept) = (UndoLog::default(), UndoLog::default());
-        for Undo { place, key, row, set_aside } in self.changes.drain(..) {
-            let log = if is_in(place) { &mut carried } else { &mut kept };
-            log.push(place, key, row.map(|(version, row)| (version, &self.rows[row])), set_aside);
-        }
-        *self = kept;
-        carried
-    }
-
-    /// Adds the changes of a partition that has come here.
-    fn take_in(&mut self, carried: UndoLog) {
-        for Undo { place, key, row, set_aside } in carried.changes {
-            self.push(place, key, row.map(|(version, row)| (version, &carried.rows[row])), set_aside);
-        }
-    }
-
-    #[inline(always)]
-    fn push(&mut self, place: PartitionId, key: KeyBuf, row: Option<(u64, &[u8])>, set_aside: bool) {
-        let row = row.map(|(version, row)| {
-            let start = self.rows.len();
-            self.rows.extend_from_slice(row);
-            (version, start..self.rows.len())
-        });
-        self.set_aside += usize::from(set_aside);
-        self.changes.push(Undo { place, key, row, set_aside });
-    }
-
-    /// Forgets the changes; those that stay are settled.
-    #[inline]
-    fn clear(&mut self) {
-        debug_assert!(self.set_aside == 0, "what was set aside is used or settled before it is forgotten");
-        self.changes.clear();
-        self.rows.clear();
     }
 }
 
@@ -278,11 +115,7 @@ impl Branch {
             }
         }
         self.held.append(&mut beyond);
-        for undo in self.undo.changes.iter_mut().filter(|undo| is_in(undo.place)) {
-            if cut.is_none_or(|cut| undo.key >= *cut) {
-                undo.place.partition = to;
-            }
-        }
+        self.undo.renumber(is_in, cut, to);
     }
 
     /// Takes out what lies in partition `number` of the tables of a family, which goes elsewhere, and the places it had in
@@ -296,7 +129,7 @@ impl Branch {
     ) -> Option<(MovedBranch, Vec<usize>)> {
         let is_in = |place: PartitionId| place.partition == number && family.contains(&place.table);
         let held = self.held.iter().any(|held| is_in(held.place));
-        if !held && !self.undo.changes.iter().any(|undo| is_in(undo.place)) {
+        if !held && !self.undo.keys().any(|(place, _)| is_in(place)) {
             return None;
         }
         let (mut places, mut held, mut kept, mut told) = (Vec::new(), Vec::new(), Vec::new(), 0);
@@ -364,14 +197,14 @@ impl Branch {
     #[inline(always)]
     pub(crate) fn finish_unseen(&mut self, commit: bool, shard: &Shard) {
         debug_assert!(!self.entered, "locks are released by `finish`");
-        if !self.undo.changes.is_empty() {
+        if !self.undo.is_empty() {
             if !commit {
                 self.undo.apply(&mut shard.tables.borrow_mut());
             } else {
                 if shard.snapshots.is_held() {
                     shard.snapshots.keep(&self.undo, shard.snapshots.epoch_of_commit());
                 }
-                if self.undo.set_aside > 0 {
+                if self.undo.has_set_aside() {
                     self.undo.settle(&mut shard.tables.borrow_mut());
                 }
             }
@@ -404,7 +237,7 @@ impl Branch {
     ) {
         if !commit {
             self.undo.apply(tables);
-        } else if self.undo.set_aside > 0 {
+        } else if self.undo.has_set_aside() {
             self.undo.settle(tables);
         }
         if self.entered {

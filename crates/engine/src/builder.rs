@@ -25,8 +25,8 @@ use crate::monitor::Monitor;
 use crate::partition::{Partition, TableShard, Tables};
 use crate::published_scheme::PublishedScheme;
 use crate::recovery::{RecoveryError, RecoveryProgress};
-use crate::routing::Scheme;
-use crate::schema::{Catalog, Schema, SchemaError};
+use crate::routing::{FamilyScheme, Scheme, nowhere};
+use crate::schema::{Catalog, PublishedCatalog, Schema, SchemaError, TableId, TableMeta, TreeKind};
 use crate::shard::{Shard, ShardOptions};
 use crate::stats::EngineStats;
 use crate::wal::{CommitWaiters, Durability, TRANSACTION_REDO_BYTES_MAX, Wal, WalLimits};
@@ -76,6 +76,7 @@ pub struct Builder {
     policy: Policy,
     files: Arc<dyn FileSystem>,
     adaptation: Option<Adaptation>,
+    patience: Duration,
 }
 
 impl Builder {
@@ -91,6 +92,7 @@ impl Builder {
             policy: Policy::default(),
             files: Arc::new(RealFiles::new()),
             adaptation: Some(Adaptation::default()),
+            patience: Duration::from_secs(10),
         }
     }
 
@@ -200,6 +202,14 @@ impl Builder {
         self
     }
 
+    /// How long a statement that drops or changes a table waits for the transactions that have used it (10 s by default). Then
+    /// it fails, and the table is as it was.
+    #[must_use]
+    pub fn statement_patience(mut self, patience: Duration) -> Builder {
+        self.patience = patience;
+        self
+    }
+
     /// The files the database is kept in: those of the operating system by default, or a model of them.
     #[must_use]
     pub fn files(mut self, files: Arc<dyn FileSystem>) -> Builder {
@@ -240,7 +250,7 @@ impl Builder {
         let catalog = match (self.schema, directory) {
             (Some(schema), _) => Catalog::new(schema)?,
             (None, Some((path, _))) => match Manifest::read(&*self.files, path)? {
-                Some(manifest) => Catalog::stored(&manifest.schema)?,
+                Some(manifest) => Catalog::stored(&manifest.schema),
                 None => return Err(DirectoryError::Missing { path: path.to_owned() }.into()),
             },
             (None, None) => {
@@ -250,7 +260,8 @@ impl Builder {
                 ));
             }
         };
-        let catalog = Arc::new(catalog);
+        let catalogs = Arc::new(PublishedCatalog::new(Arc::new(catalog)));
+        let catalog = catalogs.working();
         let machine = self.machine.unwrap_or_else(live_machine);
         let workers = self.workers.unwrap_or_else(|| machine.default_workers());
         check_workers(workers)?;
@@ -267,7 +278,7 @@ impl Builder {
         }
         check_limits(self.policy.limits)?;
         if let Some(adaptation) = &self.adaptation {
-            adaptation.check()?;
+            adaptation.check().map_err(OpenError::Setting)?;
         }
         // Nothing is observed where there is nothing to choose.
         let observing = self.adaptation.filter(|adaptation| workers > 1 || !adaptation.act);
@@ -305,15 +316,15 @@ impl Builder {
             bind_to_node: self.place_memory,
         }));
         let factory = {
-            let (catalog, scheme, stats) = (Arc::clone(&catalog), Arc::clone(&scheme), stats.clone());
+            let (catalogs, scheme, stats) = (Arc::clone(&catalogs), Arc::clone(&scheme), stats.clone());
             let chunks = Arc::clone(&chunks);
             let clock = Clock::real();
             move |worker: WorkerId| {
                 ON_WORKER.set(true);
                 let memory = Arc::new(TreeMemory::new(Arc::clone(&chunks), nodes[worker.index()]));
                 let stats = Arc::clone(&stats[worker.index()]);
-                let (catalog, scheme) = (Arc::clone(&catalog), Arc::clone(&scheme));
-                new_shard(worker, catalog, scheme, memory, stats, &clock, wal.clone(), observing)
+                let (catalogs, scheme) = (Arc::clone(&catalogs), Arc::clone(&scheme));
+                new_shard(worker, catalogs, scheme, memory, stats, &clock, wal.clone(), observing)
             }
         };
         let mut runtime = RuntimeBuilder::new(workers);
@@ -337,24 +348,26 @@ impl Builder {
         let cores = if pin { cpus.clone() } else { vec![None; workers] };
         let adaptive = Adaptive::new(
             runtime.handle(),
-            Arc::clone(&catalog),
+            Arc::clone(&catalogs),
             published,
             stats.clone(),
             self.adaptation,
             platform,
             cores,
         );
-        let adapting = adaptive.start()?;
+        let adapting =
+            adaptive.start().map_err(|error| OpenError::Start(format!("thread 'atrapos-adapt': {error}")))?;
         Ok(Database {
             handle: runtime.handle(),
             runtime: Some(runtime),
-            catalog,
+            catalogs,
             adaptive,
             adapting,
             stats,
             cpus,
             chunks,
             pinned: pin,
+            patience: self.patience,
             durable,
         })
     }
@@ -416,13 +429,32 @@ fn check_limits(limits: WalLimits) -> Result<(), OpenError> {
     }
 }
 
+/// The empty partitions that a worker owns of a table with this scheme; none of one that was dropped.
+pub(crate) fn new_table(
+    worker: WorkerId,
+    meta: &TableMeta,
+    scheme: Arc<FamilyScheme>,
+    memory: &Arc<dyn Memory>,
+) -> TableShard {
+    let mut partitions = Vec::new();
+    if meta.kind != TreeKind::Dropped {
+        let config = TreeConfig::for_rows_of(meta.expected_row_bytes);
+        for index in (0..scheme.partitions()).filter(|index| scheme.owner(*index) == worker) {
+            let number = scheme.number(index) as usize;
+            partitions.resize_with(partitions.len().max(number + 1), || None);
+            partitions[number] = Some(Box::new(Partition::new(Tree::new(config, Arc::clone(memory)), 0)));
+        }
+    }
+    TableShard::new(scheme, partitions)
+}
+
 /// How long a lock request waits before its transaction looks for a deadlock.
 const DEADLOCK_CHECK_AFTER: Duration = Duration::from_millis(1);
 
 #[expect(clippy::too_many_arguments, reason = "what a worker is made of")]
 pub(crate) fn new_shard(
     worker: WorkerId,
-    catalog: Arc<Catalog>,
+    published: Arc<PublishedCatalog>,
     scheme: Arc<Scheme>,
     memory: Arc<dyn Memory>,
     stats: Arc<EngineStats>,
@@ -430,16 +462,12 @@ pub(crate) fn new_shard(
     wal: Option<Arc<Wal>>,
     observing: Option<(u32, usize)>,
 ) -> Shard {
-    let shards = catalog.tables.iter().enumerate().map(|(at, meta)| {
-        let family = Arc::clone(&scheme.families[scheme.family_of[at]]);
-        let config = TreeConfig::for_rows_of(meta.expected_row_bytes);
-        let partitions = (0..family.partitions()).map(|index| {
-            let tree = || Box::new(Partition::new(Tree::new(config, Arc::clone(&memory)), 0));
-            (family.owner(index) == worker).then(tree)
-        });
-        TableShard { partitions: partitions.collect(), scheme: family }
+    let catalog = published.working();
+    let shards = (0..).map(TableId).zip(&catalog.tables).map(|(table, meta)| {
+        let family = Arc::clone(scheme.family_at(table).unwrap_or_else(|| nowhere()));
+        new_table(worker, meta, family, &memory)
     });
-    let tables = Tables { shards: shards.collect() };
+    let tables = Tables { shards: shards.collect(), catalog: Arc::clone(&catalog) };
     let options = ShardOptions {
         deadlock_check_after: clock.ticks(DEADLOCK_CHECK_AFTER),
         transaction_redo_bytes: wal
@@ -455,5 +483,5 @@ pub(crate) fn new_shard(
         CommitWaiters::new(wal, catalog.tables.len(), max_loss)
     });
     let monitor = Monitor::new(&catalog, worker, clock, observing);
-    Shard::new(catalog, tables, memory, stats, options, commit_waiters, monitor)
+    Shard::new(published, tables, memory, stats, options, commit_waiters, monitor)
 }

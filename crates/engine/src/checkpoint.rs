@@ -24,6 +24,7 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use atrapos_catalog::Definitions;
 use atrapos_durability::checkpoint::{CheckpointError, PartEncoder, PartFile, PartId};
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::manifest::{CheckpointRecord, PartRecord};
@@ -36,7 +37,7 @@ use crate::abort::Abort;
 use crate::branch::Branch;
 use crate::durable::{Durable, State};
 use crate::jobs::{settle, start_on_worker};
-use crate::partition::{Partition, PartitionId};
+use crate::partition::{Closing, Partition, PartitionId};
 use crate::planted::{Bug, planted};
 use crate::schema::TableId;
 use crate::shard::{EngineWorker, Shard};
@@ -253,7 +254,12 @@ impl Befores<'_> {
 fn sections_by_owner(worker: &Rc<EngineWorker>) -> Vec<Vec<Section>> {
     let tables = worker.shard().tables.borrow();
     let mut sections: Vec<Vec<Section>> = (0..worker.workers()).map(|_| Vec::new()).collect();
-    for (table, shard) in (0..).map(TableId).zip(&tables.shards) {
+    for (table, _) in tables.catalog.live() {
+        let shard = &tables.shards[table.at()];
+        if shard.is_closed_to(Closing::Refused) {
+            // It is being replaced.
+            continue;
+        }
         for index in 0..shard.scheme.partitions() {
             sections[shard.scheme.owner(index).index()].push(Section {
                 table,
@@ -312,6 +318,16 @@ impl Durable {
         state: &mut State,
         pace: Pace,
     ) -> Result<CheckpointReport, CheckpointFailure> {
+        self.checkpoint_defining(state, pace, None)
+    }
+
+    /// Like [`checkpoint_holding`](Durable::checkpoint_holding); with it, definitions take the place of those in the manifest.
+    pub(crate) fn checkpoint_defining(
+        &self,
+        state: &mut State,
+        pace: Pace,
+        definitions: Option<Definitions>,
+    ) -> Result<CheckpointReport, CheckpointFailure> {
         // Before it begins: of what is changed meanwhile it may hold nothing.
         let mut saved = self.progress()?;
         let number = state.next_checkpoint;
@@ -335,6 +351,9 @@ impl Durable {
         let mut manifest = state.manifest.clone();
         manifest.checkpoint = Some(CheckpointRecord { number, replay_from: begin, parts });
         manifest.past.clear();
+        if let Some(definitions) = definitions {
+            manifest.schema = definitions;
+        }
         if let Err(error) = self.directory.publish(&manifest) {
             // Whether the manifest was replaced is not known: the one before may be the one that counts, and the next
             // opening finds out. Until then both checkpoints and all segments have to stay.

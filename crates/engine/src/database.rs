@@ -24,12 +24,14 @@ use crate::checkpoint::{CheckpointFailure, CheckpointReport, Pace};
 use crate::closing::Closing;
 use crate::durable::{Durable, DurableThreads};
 use crate::jobs::{self, settle, start_on_worker};
-use crate::procedure::{Procedure, Session, run_here, run_recorded, run_traced};
+use crate::procedure::{BoxedProcedure, Procedure, Session, run_here, run_recorded, run_traced};
 use crate::recording::RecordedRun;
 use crate::recovery::RecoveryReport;
 use crate::repartition::{RepartitionReport, SchemeChange};
 use crate::routing::{Route, Scheme};
-use crate::schema::{Catalog, Dependency, Index, IndexRef, Schema, SchemaError, Table, TableId, TableRef};
+use crate::schema::{
+    Dependency, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableId, TableRef,
+};
 use crate::shard::{EngineWorker, Shard};
 use crate::stats::{EngineStats, Statistics};
 use crate::trace::TraceEvent;
@@ -63,13 +65,15 @@ use crate::trace::TraceEvent;
 pub struct Database {
     pub(crate) handle: Handle<Shard>,
     pub(crate) runtime: Option<Runtime<Shard>>,
-    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) catalogs: Arc<PublishedCatalog>,
     pub(crate) adaptive: Arc<Adaptive>,
     pub(crate) adapting: Option<AdaptingThread>,
     pub(crate) stats: Vec<Arc<EngineStats>>,
     pub(crate) cpus: Vec<Option<usize>>,
     pub(crate) chunks: Arc<HugeChunks>,
     pub(crate) pinned: bool,
+    /// How long a statement that defines something waits for transactions.
+    pub(crate) patience: Duration,
     /// With a directory: what keeps it, and its threads until the database closes.
     pub(crate) durable: Option<(Arc<Durable>, DurableThreads)>,
 }
@@ -135,7 +139,7 @@ impl Database {
     /// # Errors
     /// When the database has no such table.
     pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
-        self.catalog.table()
+        self.catalogs.visible().table()
     }
 
     /// The handle of index `I`.
@@ -143,31 +147,33 @@ impl Database {
     /// # Errors
     /// When the database has no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
-        self.catalog.index()
+        self.catalogs.visible().index()
     }
 
     /// Names of all tables and indexes, in the order of their numbers.
-    pub fn table_names(&self) -> impl Iterator<Item = (TableId, &'static str)> + '_ {
-        self.catalog.tables.iter().enumerate().map(|(at, meta)| (TableId(at as u16), meta.name))
+    pub fn table_names(&self) -> impl Iterator<Item = (TableId, &'static str)> + use<> {
+        let catalog = self.catalogs.visible();
+        catalog.live().map(|(table, meta)| (table, meta.name)).collect::<Vec<_>>().into_iter()
     }
 
     /// The columns of a table, those of its key included; none for an index or a number that names no table.
     #[must_use]
-    pub fn columns(&self, table: TableId) -> &[ColumnDef] {
-        self.catalog.definitions.table(table.0).map_or(&[], |table| &table.columns)
+    pub fn columns(&self, table: TableId) -> Vec<ColumnDef> {
+        let catalog = self.catalogs.visible();
+        catalog.definitions.table(table.0).map_or_else(Vec::new, |table| table.columns.clone())
     }
 
     /// What exists, as data. A family is cut at the keys that are there when the database is new; see
     /// [`scheme`](Database::scheme) for today's.
     #[must_use]
-    pub fn definitions(&self) -> &Definitions {
-        &self.catalog.definitions
+    pub fn definitions(&self) -> Definitions {
+        self.catalogs.visible().definitions.clone()
     }
 
     /// The declared dependencies between tables.
     #[must_use]
-    pub fn dependencies(&self) -> &[Dependency] {
-        &self.catalog.dependencies
+    pub fn dependencies(&self) -> Vec<Dependency> {
+        self.catalogs.visible().dependencies.clone()
     }
 
     /// Number of workers.
@@ -190,10 +196,6 @@ impl Database {
         let memory = self.chunks.warnings();
         let checkpoint = self.durable.as_ref().and_then(|(durable, _)| durable.wal.warning());
         pinning.chain(memory.iter().map(ToString::to_string)).chain(checkpoint).collect()
-    }
-
-    pub(crate) fn catalog(&self) -> &Arc<Catalog> {
-        &self.catalog
     }
 
     /// Changes partitioning and placement while transactions go on: one partition at a time is split, merged or moved, in the
@@ -283,13 +285,9 @@ impl Database {
         route: Route,
         procedure: impl Procedure<R>,
     ) -> Result<Submitted<R>, Abort> {
-        let (sender, receiver) = oneshot();
-        let request = move |worker: &Rc<EngineWorker>| {
-            let own = Rc::clone(worker);
-            worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
-        };
+        let (request, submitted) = request(Box::new(procedure));
         self.hand_over(self.home(&route), request)?;
-        Ok(Submitted { receiver })
+        Ok(submitted)
     }
 
     /// Like [`submit`](Database::submit), but refuses at once when the worker is overloaded.
@@ -301,13 +299,9 @@ impl Database {
         route: Route,
         procedure: impl Procedure<R>,
     ) -> Result<Submitted<R>, Abort> {
-        let (sender, receiver) = oneshot();
-        let request = move |worker: &Rc<EngineWorker>| {
-            let own = Rc::clone(worker);
-            worker.spawn(async move { sender.send(run_here(&own, &procedure).await) });
-        };
+        let (request, submitted) = request(Box::new(procedure));
         self.handle.try_submit(self.home(&route), request).map_err(|error| not_accepted(&error))?;
-        Ok(Submitted { receiver })
+        Ok(submitted)
     }
 
     /// Hands a request to a worker. While its inbox is full the caller waits, unless this is a worker's thread, of whatever
@@ -335,8 +329,9 @@ impl Database {
         route: Route,
         procedure: impl Procedure<R>,
     ) -> Result<(Result<R, Abort>, Vec<TraceEvent>), Abort> {
+        let procedure: BoxedProcedure<R> = Box::new(procedure);
         self.on_worker_async(self.home(&route), async move |worker: Rc<EngineWorker>| {
-            run_traced(&worker, &procedure).await
+            run_traced(&worker, &*procedure).await
         })
     }
 
@@ -358,8 +353,9 @@ impl Database {
                  database of one worker to record",
             ));
         }
+        let procedure: BoxedProcedure<R> = Box::new(procedure);
         let recorded = self.on_worker_async(self.home(&route), async move |worker: Rc<EngineWorker>| {
-            run_recorded(&worker, &procedure).await
+            run_recorded(&worker, &*procedure).await
         })?;
         if recorded.1.is_complete() {
             return Ok(recorded);
@@ -615,8 +611,20 @@ thread_local! {
     pub(crate) static ON_WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
+/// The request that runs a procedure on its home, and the future of its outcome.
+fn request<R: Send + 'static>(
+    procedure: BoxedProcedure<R>,
+) -> (impl FnOnce(&Rc<EngineWorker>) + Send + 'static, Submitted<R>) {
+    let (sender, receiver) = oneshot();
+    let request = move |worker: &Rc<EngineWorker>| {
+        let own = Rc::clone(worker);
+        worker.spawn(async move { sender.send(run_here(&own, &*procedure).await) });
+    };
+    (request, Submitted { receiver })
+}
+
 /// Refuses to block a worker's thread.
-fn refuse_on_worker() -> Result<(), Abort> {
+pub(crate) fn refuse_on_worker() -> Result<(), Abort> {
     if !ON_WORKER.get() {
         return Ok(());
     }

@@ -291,6 +291,21 @@ impl Durable {
         self.checkpointer_sleeps.1.notify_all();
     }
 
+    /// Replaces the definitions in the manifest: when this returns, they count. After an error that is not about the definitions
+    /// themselves nobody knows which ones do, and the database stops.
+    pub(crate) fn redefine(&self, state: &mut State, definitions: Definitions) -> Result<(), DirectoryError> {
+        let mut manifest = state.manifest.clone();
+        manifest.schema = definitions;
+        if let Err(error) = self.directory.publish(&manifest) {
+            if !matches!(error, DirectoryError::Invalid { .. }) {
+                self.wal.fail(error.to_string());
+            }
+            return Err(error);
+        }
+        state.manifest = manifest;
+        Ok(())
+    }
+
     /// Says in the manifest where the streams end.
     fn publish_closed(&self, ends: Vec<StreamEnd>) -> Result<(), DirectoryError> {
         let mut state = self.lock_state();

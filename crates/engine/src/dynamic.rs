@@ -14,6 +14,7 @@
 //!   cache line that other workers read.
 
 mod access;
+mod append;
 mod handle;
 mod index;
 mod layout;

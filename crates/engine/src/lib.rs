@@ -19,7 +19,10 @@ mod branch;
 mod builder;
 mod checkpoint;
 mod closing;
+#[cfg(debug_assertions)]
+mod damage;
 mod database;
+mod ddl;
 mod deadlock;
 mod durable;
 mod dynamic;
@@ -71,6 +74,7 @@ pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{
     BackupFailure, CloseReport, Database, SessionHandle, Submitted, WalStatistics, WorkerReport,
 };
+pub use ddl::{DefineError, NewForeignKey, NewTable};
 pub use dynamic::{
     AnyTable, DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, TableHandle, UpdateRow,
 };
@@ -87,7 +91,7 @@ pub use run::Run;
 pub use schema::{Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef};
 pub use stats::Statistics;
 pub use trace::{Stage, TraceEvent};
-pub use tx::{Phase, Tx};
+pub use tx::{Phase, Savepoint, Tx};
 pub use verify::{Verification, VerifyError};
 pub use wal::Durability;
 

@@ -18,7 +18,7 @@ use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use atrapos_storage::{BulkError, BulkLoader, DisplayKey, InsertError, Key, KeyBuf, Row, Tree, TreeConfig};
 
 use crate::abort::Abort;
-use crate::action::guarded;
+use crate::action::{MissingTable, guarded};
 use crate::checkpoint::Pace;
 use crate::database::Database;
 use crate::partition::PartitionId;
@@ -189,20 +189,17 @@ impl<'a> Loader<'a> {
     /// A key that is there already, a row or key too large, or a table in use.
     pub fn add<T: Table>(&mut self, table: TableRef<T>, key: &T::Key, row: &T::Row) -> Result<(), LoadError> {
         let shard = self.worker.shard();
-        shard.catalog.check(table.id, table.tag)?;
+        shard.check(table.id, table.tag)?;
         let key = key.encode();
         let mut bytes = std::mem::take(&mut self.row);
         bytes.clear();
         row.encode(&mut bytes);
-        let catalog = Arc::clone(&shard.catalog);
+        let catalog = shard.catalog();
         let meta = &catalog.tables[table.id.at()];
         let added: Result<(), LoadError> = (|| {
             self.add_raw(table.id, &key, &bytes)?;
             for index in &meta.indexes {
-                let mut entry = index.extract.call(&key, &bytes)?;
-                if !index.unique {
-                    entry.extend_from_slice(&key);
-                }
+                let entry = index.entry(&key, &bytes)?;
                 self.add_raw(index.id, &entry, &key)?;
             }
             Ok(())
@@ -227,7 +224,11 @@ impl<'a> Loader<'a> {
             self.elsewhere.entry(owner).or_default().push((table, key.clone(), row.into()));
             return Ok(());
         }
-        let meta = &shard.catalog.tables[table.at()];
+        let catalog = Arc::clone(&tables.catalog);
+        let meta = &catalog.tables[table.at()];
+        if tables.owned_at(place).is_none() {
+            return Err(MissingTable::new(&tables, table).into_abort().into());
+        }
         if let Some(bulk) = self.bulk.get_mut(&place) {
             let version = tables.partition_mut(place).next_version();
             match bulk.push(key, row, version) {
@@ -283,7 +284,7 @@ impl<'a> Loader<'a> {
             match bulk.finish() {
                 Ok(tree) => tables.partition_mut(place).tree = tree,
                 Err(error) => {
-                    finished = Err(refuse_bulk(shard.catalog.tables[place.table.at()].name, &error));
+                    finished = Err(refuse_bulk(tables.catalog.tables[place.table.at()].name, &error));
                 }
             }
         }
@@ -332,6 +333,7 @@ impl Database {
         add_rows: impl Fn(&mut Loader<'_>) -> Result<(), LoadError> + Clone + Send + 'static,
     ) -> Result<u64, LoadError> {
         let before = progress.rows();
+        let _definitions = self.catalogs.keep();
         // A checkpoint that somebody else made meanwhile could hold half of the load.
         let _scheme = self.keep_scheme();
         let mut state = self.durable().map(|durable| (durable, durable.lock_state()));
@@ -384,7 +386,7 @@ impl Database {
             for (owner, wanted) in part? {
                 self.on_worker(owner, move |worker| {
                     let tables = worker.shard().tables.borrow();
-                    wanted.into_iter().try_for_each(|wanted| wanted.check(worker, &tables))
+                    wanted.into_iter().try_for_each(|wanted| wanted.check(&tables))
                 })??;
             }
         }
@@ -428,7 +430,7 @@ fn take_back(worker: &Rc<EngineWorker>) {
         tables.partition_mut(place).tree.remove(&key);
     }
     for place in journal.filled {
-        let meta = &shard.catalog.tables[place.table.at()];
+        let meta = &tables.catalog.tables[place.table.at()];
         let config = TreeConfig::for_rows_of(meta.expected_row_bytes);
         tables.partition_mut(place).tree = Tree::new(config, Arc::clone(&shard.memory));
     }
@@ -444,12 +446,12 @@ struct WantedParent {
 }
 
 impl WantedParent {
-    fn check(&self, worker: &Rc<EngineWorker>, tables: &crate::partition::Tables) -> Result<(), LoadError> {
+    fn check(&self, tables: &crate::partition::Tables) -> Result<(), LoadError> {
         let (place, _) = tables.locate(self.parent, &self.key);
         if tables.partition(place).tree.get(&self.key).is_some() {
             return Ok(());
         }
-        let names = &worker.shard().catalog.tables;
+        let names = &tables.catalog.tables;
         Err(LoadError::NoParent {
             child: names[self.child.at()].name,
             parent: names[self.parent.at()].name,
@@ -467,11 +469,11 @@ fn check_own_parents(worker: &Rc<EngineWorker>) -> Result<BTreeMap<WorkerId, Vec
     let mut elsewhere: BTreeMap<WorkerId, Vec<WantedParent>> = BTreeMap::new();
     let mut key = KeyBuf::new();
     for (place, partition) in tables.owned().filter(|(place, _)| loaded.contains(&place.table)) {
-        for parent in &shard.catalog.tables[place.table.at()].parents {
+        for parent in &tables.catalog.tables[place.table.at()].parents {
             let mut last: Option<KeyBuf> = None;
             for entry in partition.tree.range(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded) {
                 entry.key_into(&mut key);
-                let wanted = parent.extract.call(&key, entry.bytes())?;
+                let Some(wanted) = parent.key.call(&key, entry.bytes())? else { continue };
                 // Children of one parent mostly stand together.
                 if last.as_ref() == Some(&wanted) {
                     continue;
@@ -480,7 +482,7 @@ fn check_own_parents(worker: &Rc<EngineWorker>) -> Result<BTreeMap<WorkerId, Vec
                 let wanted = WantedParent { child: place.table, parent: parent.parent, key: wanted };
                 let owner = tables.locate(wanted.parent, &wanted.key).1;
                 if owner == worker.id() {
-                    wanted.check(worker, &tables)?;
+                    wanted.check(&tables)?;
                 } else {
                     elsewhere.entry(owner).or_default().push(wanted);
                 }

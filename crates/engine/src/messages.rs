@@ -9,6 +9,7 @@
 //! | procedure | the worker of a session | the home that its route names | [`on_procedure`](crate::procedure::on_procedure) | nothing: a home that owns the key no more runs it all the same |
 //! | action, actions | the home, or a worker that passes them on | the owner of the data, as the sender knows it | [`on_action`], [`on_actions`] | a partition that has moved on arrives before the actions that follow it there |
 //! | reply to them | the owner | the home, or who passed them on | the future that waits for the call | comes before the receiver sends the end |
+//! | rollback | the home, or who passed something on | a participant | [`on_rollback`] | comes after every partition that the sender sent to it; no action of the transaction is under way |
 //! | end | the home, or who passed something on | a participant | [`on_end`](crate::shard::Shard::on_end) | comes after every action and partition that the sender sent to it for the transaction |
 //! | long wait | where a transaction waits | its home | [`on_long_wait`](deadlock::on_long_wait) | nothing: a transaction that has ended is not found |
 //! | probe | the home of a transaction that waits | its participants, and where they passed something on | [`on_probe`](deadlock::on_probe) | nothing: a wait that has ended is not found |
@@ -24,16 +25,19 @@
 //! Jobs of the engine itself ([`crate::jobs`]) and clients' procedures come from threads that are no workers, by control lanes
 //! and inboxes; no order between those and messages is relied on.
 
+use std::ops::Range;
+
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::TxnId;
 
 use crate::abort::Abort;
 use crate::action::{Action, Operation};
+use crate::branch::Mark;
 use crate::deadlock::{self, Probe, home_of};
 use crate::procedure::{Procedure, on_procedure};
 use crate::shard::EngineWorker;
-use crate::tx::{ActionReply, on_action, on_actions};
+use crate::tx::{ActionReply, Origin, on_action, on_actions, on_rollback};
 
 /// Sends a procedure to its home.
 pub(crate) fn call_procedure<R: Send + 'static>(
@@ -48,20 +52,30 @@ pub(crate) fn call_procedure<R: Send + 'static>(
 pub(crate) fn call_action<O: Operation>(
     worker: &EngineWorker,
     owner: WorkerId,
-    txn: TxnId,
+    origin: Origin,
     action: Action<O>,
 ) -> Call<ActionReply<O::Output>> {
-    worker.call(owner, move |worker, reply| on_action(worker, txn, action, reply))
+    worker.call(owner, move |worker, reply| on_action(worker, origin, action, reply))
 }
 
 /// Sends actions to the common owner of their data.
 pub(crate) fn call_actions<O: Operation>(
     worker: &EngineWorker,
     owner: WorkerId,
-    txn: TxnId,
+    origin: Origin,
     actions: Vec<Action<O>>,
 ) -> Call<ActionReply<Vec<O::Output>>> {
-    worker.call(owner, move |worker, reply| on_actions(worker, txn, actions, reply))
+    worker.call(owner, move |worker, reply| on_actions(worker, origin, actions, reply))
+}
+
+/// Has a participant undo what a transaction has changed in a time.
+pub(crate) fn call_rollback(
+    worker: &EngineWorker,
+    participant: WorkerId,
+    txn: TxnId,
+    time: Range<Mark>,
+) -> Call<()> {
+    worker.call(participant, move |worker, reply| on_rollback(worker, txn, time, reply))
 }
 
 /// Tells a participant how a transaction has ended.

@@ -19,7 +19,7 @@
 //! Invariants: boundaries of sub-partitions ascend strictly inside the partition; both arrays have one entry per
 //! sub-partition; memory is bounded.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use atrapos_runtime::{Clock, Ticks, WorkerId};
@@ -163,7 +163,14 @@ pub(crate) struct Monitor {
     /// Sub-partitions per partition.
     parts: usize,
     /// The first table of each family: its partitions keep the arrays.
-    first_of: Vec<TableId>,
+    first_of: RefCell<Vec<TableId>>,
+}
+
+/// The first table of each table's family.
+fn first_of_families(catalog: &Catalog) -> Vec<TableId> {
+    let family_of = |at: usize| catalog.tables[at].family;
+    let first = |at: usize| (0..=at).find(|other| family_of(*other) == family_of(at)).unwrap_or(at);
+    (0..catalog.tables.len()).map(|at| TableId(first(at) as u16)).collect()
 }
 
 /// How many times as long as usual an event may take to be charged in full.
@@ -183,8 +190,6 @@ impl Monitor {
         settings: Option<(u32, usize)>,
     ) -> Monitor {
         let (sample_every, parts) = settings.unwrap_or((0, 1));
-        let family_of = |at: usize| catalog.tables[at].family;
-        let first = |at: usize| (0..=at).find(|other| family_of(*other) == family_of(at)).unwrap_or(at);
         let monitor = Monitor {
             left: Cell::new(NEVER),
             began: Cell::new(Ticks(0)),
@@ -194,10 +199,15 @@ impl Monitor {
             grace: clock.ticks(GRACE).0,
             sample_every,
             parts,
-            first_of: (0..catalog.tables.len()).map(|at| TableId(first(at) as u16)).collect(),
+            first_of: RefCell::new(first_of_families(catalog)),
         };
         monitor.draw();
         monitor
+    }
+
+    /// The tables are those of another catalog from now on.
+    pub(crate) fn adopt(&self, catalog: &Catalog) {
+        self.first_of.replace(first_of_families(catalog));
     }
 
     /// Counts an event; true when [`record`](Monitor::record) is to be called for it.
@@ -276,8 +286,9 @@ impl Monitor {
         if !meets || units.len() + sent.len() < 2 {
             return;
         }
-        let row_bytes =
-            |table: TableId| shard.catalog.tables[table.at()].expected_row_bytes as u64 + KEY_BYTES;
+        let row_bytes = |tables: &Tables, table: TableId| {
+            tables.catalog.tables[table.at()].expected_row_bytes as u64 + KEY_BYTES
+        };
         let Some((&(place, part), others)) = units.split_first() else { return };
         let mut partners: Vec<Partner> = Vec::new();
         for (other, part) in others {
@@ -293,7 +304,7 @@ impl Monitor {
         }
         partners.extend(sent.iter().cloned());
         partners.truncate(PARTNERS);
-        let bytes = partners.iter().map(|(table, _)| row_bytes(*table)).sum();
+        let bytes = partners.iter().map(|(table, _)| row_bytes(&tables, *table)).sum();
         let draw = self.random.get();
         if let Some((_, monitor)) = self.monitor_of(&mut tables, place) {
             let meetings = &mut monitor.meetings[part];
@@ -322,9 +333,15 @@ impl Monitor {
         tables: &'t mut Tables,
         place: PartitionId,
     ) -> Option<(PartitionId, &'t mut PartitionMonitor)> {
-        let first = PartitionId { table: self.first_of[place.table.at()], ..place };
+        let first = PartitionId { table: *self.first_of.borrow().get(place.table.at())?, ..place };
         let partition = tables.owned_at_mut(first)?;
         Some((first, partition.monitor.as_deref_mut()?))
+    }
+
+    /// The first table of each family.
+    fn firsts(&self, tables: &Tables) -> Vec<usize> {
+        let first_of = self.first_of.borrow();
+        tables.catalog.live().map(|(table, _)| table.at()).filter(|at| first_of[*at].at() == *at).collect()
     }
 
     /// The cost of all that was recorded since it was taken last, on what this worker owns now.
@@ -332,7 +349,7 @@ impl Monitor {
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();
         let mut load = 0;
-        for at in (0..shard.catalog.tables.len()).filter(|at| self.first_of[*at].at() == *at) {
+        for at in self.firsts(&tables) {
             let scheme = std::sync::Arc::clone(&tables.shards[at].scheme);
             for index in (0..scheme.partitions()).filter(|index| scheme.owner(*index) == worker.id()) {
                 let place = PartitionId { table: TableId(at as u16), partition: scheme.number(index) };
@@ -348,10 +365,8 @@ impl Monitor {
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();
         let mut partitions = Vec::new();
-        for (at, meta) in shard.catalog.tables.iter().enumerate() {
-            if self.first_of[at].at() != at {
-                continue;
-            }
+        for at in self.firsts(&tables) {
+            let family = tables.catalog.tables[at].family;
             let scheme = std::sync::Arc::clone(&tables.shards[at].scheme);
             for index in (0..scheme.partitions()).filter(|index| scheme.owner(*index) == worker.id()) {
                 let place = PartitionId { table: TableId(at as u16), partition: scheme.number(index) };
@@ -361,7 +376,7 @@ impl Monitor {
                     partition.monitor.get_or_insert_with(|| Box::new(PartitionMonitor::new(Vec::new())));
                 let PartitionMonitor { bounds, costs, meetings } = std::mem::replace(&mut **slot, fresh);
                 let (number, rows) = (scheme.number(index), partition.tree.len());
-                partitions.push(Collected { family: meta.family, number, bounds, costs, meetings, rows });
+                partitions.push(Collected { family, number, bounds, costs, meetings, rows });
             }
         }
         for meetings in partitions.iter_mut().flat_map(|partition| &mut partition.meetings) {

@@ -1,7 +1,11 @@
-//! The partitions one worker owns, by table.
+//! The partitions one worker owns, by table, and the catalog that says what they are.
 //!
 //! A partition is a key range of one table or index: its tree, its lock table and the source of its row versions. It
 //! belongs to one worker; nobody else ever touches it.
+//!
+//! A table is *closed* while a statement drops or changes it: its partitions are set apart, where an access does not find them
+//! ([`Tables::open_mut`]), while transactions that have used them can still be undone and give up their locks
+//! ([`Tables::partition_mut`]). Only what follows from writes made before may still use them, if the statement says so.
 
 use std::sync::Arc;
 
@@ -12,7 +16,7 @@ use atrapos_storage::{AppendRefusal, KeyBuf, OutOfMemory, Tree};
 use crate::monitor::PartitionMonitor;
 use crate::range::KeyRange;
 use crate::routing::FamilyScheme;
-use crate::schema::TableId;
+use crate::schema::{Catalog, TableId};
 
 /// A partition: which table, and its number in the family's scheme, which stays the same as long as it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -92,9 +96,75 @@ pub(crate) struct TableShard {
     pub(crate) scheme: Arc<FamilyScheme>,
     /// By partition number; `None` where another worker is the owner, or no partition has the number.
     pub(crate) partitions: Vec<Option<Box<Partition>>>,
+    /// Its partitions while it is closed.
+    closed: Option<Box<Closed>>,
+}
+
+/// The partitions of a table that is closed.
+#[derive(Debug)]
+struct Closed {
+    partitions: Vec<Option<Box<Partition>>>,
+    closing: Closing,
+}
+
+/// What a closed table is to accesses that follow from writes made before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closing {
+    /// It is maintained still: the statement may fail, or transactions may be reading it.
+    Maintained,
+    /// They are refused, as all others are.
+    Refused,
+    /// It is as if it were empty: it will not open again.
+    Dropped,
 }
 
 impl TableShard {
+    pub(crate) fn new(scheme: Arc<FamilyScheme>, partitions: Vec<Option<Box<Partition>>>) -> TableShard {
+        TableShard { scheme, partitions, closed: None }
+    }
+
+    /// Sets the partitions apart.
+    pub(crate) fn close(&mut self, closing: Closing) {
+        match &mut self.closed {
+            Some(closed) => closed.closing = closing,
+            None => {
+                let partitions = std::mem::take(&mut self.partitions);
+                self.closed = Some(Box::new(Closed { partitions, closing }));
+            }
+        }
+    }
+
+    /// Whether it is closed in this way.
+    pub(crate) fn is_closed_to(&self, closing: Closing) -> bool {
+        self.closed.as_ref().is_some_and(|closed| closed.closing == closing)
+    }
+
+    /// Puts the partitions back.
+    pub(crate) fn reopen(&mut self) {
+        if let Some(closed) = self.closed.take() {
+            self.partitions = closed.partitions;
+        }
+    }
+
+    /// Forgets the partitions. Nobody may have used them.
+    pub(crate) fn clear(&mut self) {
+        self.partitions.clear();
+        self.closed = None;
+    }
+
+    /// Whether it has no partitions here, open or closed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    /// The partitions this worker owns, open or closed, with their numbers.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u32, &Partition)> {
+        let closed = self.closed.iter().flat_map(|closed| &closed.partitions);
+        // Either list is empty.
+        let slots = (0..).zip(&self.partitions).chain((0..).zip(closed));
+        slots.filter_map(|(number, slot)| slot.as_deref().map(|partition| (number, partition)))
+    }
+
     #[inline(always)]
     fn at(&self, table: TableId, index: usize) -> (PartitionId, WorkerId) {
         (PartitionId { table, partition: self.scheme.number(index) }, self.scheme.owner(index))
@@ -107,9 +177,18 @@ impl TableShard {
     }
 }
 
+/// The partition of a closed table that an access may still use.
+#[cold]
+fn closed_mut(closed: &mut Closed, place: PartitionId, maintains: bool) -> Option<&mut Partition> {
+    if !maintains || closed.closing != Closing::Maintained {
+        return None;
+    }
+    closed.partitions.get_mut(place.partition as usize)?.as_deref_mut()
+}
+
 /// All tables as one worker sees them.
-#[derive(Debug)]
 pub(crate) struct Tables {
+    pub(crate) catalog: Arc<Catalog>,
     pub(crate) shards: Vec<TableShard>,
 }
 
@@ -160,12 +239,21 @@ impl Tables {
         (table.at() < self.shards.len()).then(|| self.locate(table, key))
     }
 
+    /// A partition that this worker owns, whether or not its table is closed: for who has used it, or keeps the scheme.
     #[inline]
     pub(crate) fn partition(&self, place: PartitionId) -> &Partition {
-        self.owned_at(place).expect("a worker asks only for partitions it owns")
+        let shard = &self.shards[place.table.at()];
+        let slot = |slots: &'_ [Option<Box<Partition>>]| {
+            slots.get(place.partition as usize).is_some_and(Option::is_some)
+        };
+        let slots = match &shard.closed {
+            Some(closed) if !slot(&shard.partitions) => &closed.partitions,
+            _ => &shard.partitions,
+        };
+        slots[place.partition as usize].as_deref().expect("a worker asks only for partitions it owns")
     }
 
-    /// The partition at `place`, if this worker owns it.
+    /// The partition at `place`, if this worker owns it and its table is not closed.
     #[inline]
     pub(crate) fn owned_at(&self, place: PartitionId) -> Option<&Partition> {
         self.shards[place.table.at()].partitions.get(place.partition as usize)?.as_deref()
@@ -176,11 +264,37 @@ impl Tables {
         self.shards[place.table.at()].partitions.get_mut(place.partition as usize)?.as_deref_mut()
     }
 
+    /// The partition that an access to `place`, which this worker owns, works on, and the catalog; nothing when the table was
+    /// dropped, or is closed to it. `maintains`: the access follows from a write made before.
+    #[inline(always)]
+    pub(crate) fn open_mut(
+        &mut self,
+        place: PartitionId,
+        maintains: bool,
+    ) -> Option<(&Catalog, &mut Partition)> {
+        let shard = &mut self.shards[place.table.at()];
+        match shard.partitions.get_mut(place.partition as usize) {
+            Some(Some(partition)) => Some((&self.catalog, partition)),
+            _ => Some((&self.catalog, closed_mut(shard.closed.as_deref_mut()?, place, maintains)?)),
+        }
+    }
+
+    /// Whether an access finds the partition at `place`: see [`open_mut`](Tables::open_mut).
+    pub(crate) fn is_open(&self, place: PartitionId, maintains: bool) -> bool {
+        let maintained = || self.shards[place.table.at()].is_closed_to(Closing::Maintained);
+        self.owned_at(place).is_some() || (maintains && maintained())
+    }
+
+    /// Like [`partition`](Tables::partition), to be changed.
     #[inline]
     pub(crate) fn partition_mut(&mut self, place: PartitionId) -> &mut Partition {
-        self.shards[place.table.at()].partitions[place.partition as usize]
-            .as_deref_mut()
-            .expect("a worker asks only for partitions it owns")
+        let shard = &mut self.shards[place.table.at()];
+        let slot = shard.partitions.get_mut(place.partition as usize).and_then(Option::as_deref_mut);
+        let closed = shard.closed.as_deref_mut();
+        slot.or_else(|| {
+            closed.and_then(|closed| closed.partitions.get_mut(place.partition as usize)?.as_deref_mut())
+        })
+        .expect("a worker asks only for partitions it owns")
     }
 
     /// Takes a partition out, to be joined to another or to go to another worker.

@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
@@ -14,6 +14,7 @@ use atrapos_storage::{Key, Position};
 
 use crate::abort::{Abort, AbortReason, Advice};
 use crate::action::panicked;
+use crate::dynamic::{IndexHandle, TableHandle};
 use crate::lookups::RouteHint;
 use crate::messages::call_procedure;
 use crate::recording::{RecordedRun, Recorder};
@@ -34,12 +35,28 @@ pub trait Procedure<R>: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'stati
 
 impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static> Procedure<R> for P {}
 
+/// A procedure whose type is not known where it runs: everything but the paths that every transaction takes is compiled for it
+/// once, not once for each procedure.
+pub(crate) trait ErasedProcedure<R> {
+    /// Runs it once. The future is on the heap.
+    fn call<'a>(&'a self, tx: &'a mut Tx<'_>) -> Pin<Box<dyn Future<Output = Result<R, Abort>> + 'a>>;
+}
+
+impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort>> ErasedProcedure<R> for P {
+    fn call<'a>(&'a self, tx: &'a mut Tx<'_>) -> Pin<Box<dyn Future<Output = Result<R, Abort>> + 'a>> {
+        Box::pin(self(tx))
+    }
+}
+
+/// A procedure that travels.
+pub(crate) type BoxedProcedure<R> = Box<dyn ErasedProcedure<R> + Send>;
+
 /// Runs a procedure as a transaction with its home on this worker, again when it was the victim of a deadlock.
 pub(crate) async fn run_here<R>(
     worker: &Rc<EngineWorker>,
-    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+    procedure: &dyn ErasedProcedure<R>,
 ) -> Result<R, Abort> {
-    match poll_to_end(TxnGuard::begin(worker), procedure, None).await {
+    match poll_to_end(TxnGuard::begin(worker), &async |tx| procedure.call(tx).await, None).await {
         Err(abort) if abort.reason().advice() == Advice::Retry => run_again(worker, procedure, abort).await,
         outcome => outcome,
     }
@@ -50,7 +67,7 @@ pub(crate) async fn run_here<R>(
 #[cold]
 async fn run_again<R>(
     worker: &Rc<EngineWorker>,
-    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+    procedure: &dyn ErasedProcedure<R>,
     mut abort: Abort,
 ) -> Result<R, Abort> {
     // Read before anybody else can abort: it keeps its seniority through all attempts.
@@ -70,7 +87,7 @@ async fn run_again<R>(
         }
         let guard = TxnGuard::begin(worker);
         guard.state().age.set(age);
-        match poll_to_end(guard, procedure, None).await {
+        match poll_to_end(guard, &async |tx| procedure.call(tx).await, None).await {
             Err(again) if again.reason().advice() == Advice::Retry => abort = again,
             outcome => return outcome,
         }
@@ -142,27 +159,27 @@ async fn poll_to_end<R>(
 /// Runs a procedure here with its trace.
 pub(crate) async fn run_traced<R>(
     worker: &Rc<EngineWorker>,
-    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+    procedure: &dyn ErasedProcedure<R>,
 ) -> (Result<R, Abort>, Vec<TraceEvent>) {
     let guard = TxnGuard::begin(worker);
     let events = Rc::default();
     let trace = &guard.state().trace;
     trace.open(Rc::clone(&events));
     trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
-    let outcome = poll_to_end(guard, procedure, None).await;
+    let outcome = poll_to_end(guard, &async |tx| procedure.call(tx).await, None).await;
     (outcome, events.take())
 }
 
 /// Runs a procedure here and records what it accesses.
 pub(crate) async fn run_recorded<R>(
     worker: &Rc<EngineWorker>,
-    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+    procedure: &dyn ErasedProcedure<R>,
 ) -> (Result<R, Abort>, RecordedRun) {
     let guard = TxnGuard::begin(worker);
     let recorder = Rc::new(RefCell::new(Recorder::default()));
     guard.state().trace.record(Rc::clone(&recorder));
-    let outcome = poll_to_end(guard, procedure, None).await;
-    let run = recorder.take().finish(worker.shard().catalog.tag, outcome.is_err());
+    let outcome = poll_to_end(guard, &async |tx| procedure.call(tx).await, None).await;
+    let run = recorder.take().finish(worker.shard().tag, outcome.is_err());
     (outcome, run)
 }
 
@@ -174,7 +191,12 @@ pub(crate) fn on_procedure<R: Send + 'static>(
 ) {
     let own = Rc::clone(worker);
     worker.spawn(async move {
-        let outcome = run_here(&own, &procedure).await;
+        let outcome = match poll_to_end(TxnGuard::begin(&own), &procedure, None).await {
+            Err(abort) if abort.reason().advice() == Advice::Retry => {
+                run_again(&own, &procedure, abort).await
+            }
+            outcome => outcome,
+        };
         reply.send(&own, outcome);
     });
 }
@@ -238,7 +260,7 @@ impl Session {
     /// # Errors
     /// When the database has no such table.
     pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
-        self.worker.shard().catalog.table()
+        self.worker.shard().published.visible().table()
     }
 
     /// The handle of index `I`.
@@ -246,7 +268,23 @@ impl Session {
     /// # Errors
     /// When the database has no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
-        self.worker.shard().catalog.index()
+        self.worker.shard().published.visible().index()
+    }
+
+    /// The handle of the table with this name in the session's database.
+    ///
+    /// # Errors
+    /// When the database has no such table.
+    pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
+        self.worker.shard().published.visible().table_named(name)
+    }
+
+    /// The handle of the index with this name in the session's database.
+    ///
+    /// # Errors
+    /// When the database has no such index.
+    pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
+        self.worker.shard().published.visible().index_named(name)
     }
 
     /// The keys this worker owns in a table: the bounds of its partitions, as encoded keys.

@@ -61,6 +61,11 @@ impl PublishedScheme {
         Arc::clone(self.newest.snapshot().value())
     }
 
+    /// Publishes another scheme of a database whose families have changed.
+    pub(crate) fn replace(&self, scheme: &Scheme) {
+        self.newest.replace(|_| scheme.clone());
+    }
+
     /// Publishes another scheme of one family.
     pub(crate) fn replace_family(&self, family: usize, scheme: &Arc<FamilyScheme>) {
         self.newest.replace(|before| before.with_family(family, Arc::clone(scheme)));

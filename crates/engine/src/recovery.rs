@@ -309,7 +309,8 @@ fn load_checkpoint(
     let places: Vec<PartitionId> = shard.tables.borrow().owned().map(|(place, _)| place).collect();
     let mut buffer = Vec::new();
     for place in places {
-        let meta = &shard.catalog.tables[place.table.at()];
+        let catalog = shard.catalog();
+        let meta = &catalog.tables[place.table.at()];
         let restore =
             |why: &dyn std::fmt::Display| RecoveryError::Restore { table: meta.name, why: why.to_string() };
         let scheme = Arc::clone(&shard.tables.borrow().shards[place.table.at()].scheme);
@@ -401,6 +402,9 @@ impl<'a> Distributor<'a> {
                         "the WAL has a change of table number {}, which the schema does not have; the manifest and the WAL are not of one database",
                         change.table
                     )));
+                }
+                if self.scheme.is_dropped(TableId(change.table)) {
+                    continue;
                 }
                 let family = self.scheme.family(TableId(change.table));
                 let owner = family.owner(family.partition_of(change.key));
@@ -516,7 +520,7 @@ impl Replay {
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();
         for group in self.order.chunks(TOGETHER) {
-            apply_group(shard, &mut tables, group, &bytes)?;
+            apply_group(&mut tables, group, &bytes)?;
         }
         progress.0.changes.fetch_add(self.order.len() as u64, Ordering::Relaxed);
         Ok(())
@@ -525,12 +529,7 @@ impl Replay {
 
 /// Applies changes in order, their rows looked up together. A position is a hint: the trees look again where a change before
 /// has moved something.
-fn apply_group(
-    shard: &Shard,
-    tables: &mut Tables,
-    group: &[Change],
-    bytes: &[u8],
-) -> Result<(), RecoveryError> {
+fn apply_group(tables: &mut Tables, group: &[Change], bytes: &[u8]) -> Result<(), RecoveryError> {
     let encoded = |change: &Change| {
         let start = change.at + HEAD;
         &bytes[start..start + change.length as usize]
@@ -551,7 +550,7 @@ fn apply_group(
         probes.iter().map(|probe| probe.position).collect()
     };
     for ((place, change), position) in changes.iter().zip(positions) {
-        let table = shard.catalog.tables[place.table.at()].name;
+        let table = tables.catalog.tables[place.table.at()].name;
         let restore = |why: &dyn std::fmt::Display| RecoveryError::Restore { table, why: why.to_string() };
         let partition = tables.partition_mut(*place);
         partition.raise_version(change.version);

@@ -48,7 +48,7 @@ use crate::partition::{Partition, PartitionId};
 use crate::planted::{Bug, planted};
 use crate::published_scheme::PublishedScheme;
 use crate::routing::FamilyScheme;
-use crate::schema::{Table, TableId, TableRef};
+use crate::schema::{Table, TableId, TableRef, TreeKind};
 use crate::shard::EngineWorker;
 use crate::snapshot::Kept;
 use crate::tx::BranchRef;
@@ -187,8 +187,8 @@ async fn carry_out_one(
     report: &mut RepartitionReport,
 ) -> Result<(), Abort> {
     let table = change.table();
-    let catalog = &worker.shard().catalog;
-    let Some(meta) = catalog.tables.get(table.at()) else {
+    let catalog = worker.shard().catalog();
+    let Some(meta) = catalog.tables.get(table.at()).filter(|meta| meta.kind != TreeKind::Dropped) else {
         return Err(misuse(format!(
             "the database has no table number {}; name one of its {} tables and indexes",
             table.at(),
@@ -290,8 +290,8 @@ async fn call(
 
 /// The tables and indexes of a family.
 fn tables_of(worker: &EngineWorker, family: usize) -> Vec<TableId> {
-    let tables = &worker.shard().catalog.tables;
-    (0..tables.len()).filter(|at| tables[*at].family == family).map(|at| TableId(at as u16)).collect()
+    let tables = worker.shard().tables.borrow();
+    tables.catalog.live().filter(|(_, meta)| meta.family == family).map(|(table, _)| table).collect()
 }
 
 /// Uses another scheme of a family from now on, unless this worker has it already.
@@ -483,9 +483,10 @@ fn on_partition(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
         let owner = carried.owner;
         let branch = shard.branch_of(worker, owner);
         let first = branch.borrow().held.len();
-        branch.borrow_mut().take_in(carried);
-        let branch = branch.borrow();
         let mut tables = shard.tables.borrow_mut();
+        branch.borrow_mut().take_in(carried);
+        branch.borrow_mut().undo.undo_rolled_back(&mut tables);
+        let branch = branch.borrow();
         for held in &branch.held[first..] {
             held.enter(owner, &mut tables);
         }
@@ -508,7 +509,7 @@ fn kept_of(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<(Table
 
 /// Makes everybody who waits for a lock of a partition look again for its data. Returns their tasks, in order of arrival: to
 /// be woken when the partition is where it will be.
-fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskId> {
+pub(crate) fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskId> {
     let shard = worker.shard();
     let is_in = |place: PartitionId| place.partition == number && family.contains(&place.table);
     let mut concerned: Vec<LockTicket> =
@@ -536,7 +537,12 @@ fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskI
 }
 
 /// Builds the lock tables of some partitions anew from what transactions hold.
-fn relock(worker: &EngineWorker, tables: &mut crate::partition::Tables, family: &[TableId], numbers: &[u32]) {
+pub(crate) fn relock(
+    worker: &EngineWorker,
+    tables: &mut crate::partition::Tables,
+    family: &[TableId],
+    numbers: &[u32],
+) {
     let is_in = |place: PartitionId| numbers.contains(&place.partition) && family.contains(&place.table);
     for table in family {
         for number in numbers {

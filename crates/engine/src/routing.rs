@@ -10,12 +10,12 @@
 //! Invariants: the cuts of a family ascend strictly; a family of `n` cuts has `n + 1` partitions, of which the first
 //! begins at the smallest key; every partition has exactly one owner and a number of its own.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use atrapos_runtime::WorkerId;
 use atrapos_storage::{Key, KeyBuf};
 
-use crate::schema::{Catalog, SchemaError, Splits, TableId};
+use crate::schema::{Catalog, NO_FAMILY, SchemaError, Splits, TableId};
 
 /// Where a transaction should have its home: at the owner of a key, which its procedure will probably access first.
 #[derive(Clone, Debug)]
@@ -203,7 +203,7 @@ impl FamilyScheme {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheme {
     pub(crate) families: Vec<Arc<FamilyScheme>>,
-    /// Family of each table and index.
+    /// Family of each table and index; [`NO_FAMILY`] of those that were dropped.
     pub(crate) family_of: Vec<usize>,
 }
 
@@ -235,10 +235,37 @@ impl Scheme {
         })
     }
 
-    /// The partitions of the family of `table`.
+    /// The scheme of the same database with another catalog: families that stay keep their partitions, new ones are cut as a new
+    /// database cuts them.
+    pub(crate) fn changed(
+        &self,
+        before: &Catalog,
+        catalog: &Catalog,
+        workers: usize,
+    ) -> Result<Scheme, SchemaError> {
+        let mut scheme = Scheme::naive(catalog, workers)?;
+        for ((name, _), family) in catalog.families.iter().zip(&mut scheme.families) {
+            if let Some(at) = before.families.iter().position(|(known, _)| known == name) {
+                *family = Arc::clone(&self.families[at]);
+            }
+        }
+        Ok(scheme)
+    }
+
+    /// The partitions of the family of `table`; of a table that was dropped, or that there never was, one that nobody uses.
     #[must_use]
     pub fn family(&self, table: TableId) -> &FamilyScheme {
-        &self.families[self.family_of[table.at()]]
+        self.family_at(table).unwrap_or_else(|| nowhere())
+    }
+
+    /// Like [`family`](Scheme::family), to be kept.
+    pub(crate) fn family_at(&self, table: TableId) -> Option<&Arc<FamilyScheme>> {
+        self.families.get(*self.family_of.get(table.at())?)
+    }
+
+    /// Whether a table or index had this number and was dropped.
+    pub(crate) fn is_dropped(&self, table: TableId) -> bool {
+        self.family_of.get(table.at()) == Some(&NO_FAMILY)
     }
 
     /// The partitions of all families, with the tables and indexes of each.
@@ -262,7 +289,8 @@ impl Scheme {
         match &route.to {
             Destination::Owner(table, key) => match self.family_of.get(table.at()) {
                 Some(family) => {
-                    let family = &self.families[*family];
+                    // Where a table was dropped, any worker will say so.
+                    let Some(family) = self.families.get(*family) else { return WorkerId(0) };
                     family.owner(family.partition_of(key))
                 }
                 // A handle of another database: any worker will say so.
@@ -271,6 +299,13 @@ impl Scheme {
             Destination::Worker(worker) => WorkerId(worker.0 % workers as u16),
         }
     }
+}
+
+/// The scheme of what is nowhere.
+pub(crate) fn nowhere() -> &'static Arc<FamilyScheme> {
+    static NOWHERE: LazyLock<Arc<FamilyScheme>> =
+        LazyLock::new(|| Arc::new(FamilyScheme::new(Vec::new(), vec![WorkerId(0)])));
+    &NOWHERE
 }
 
 fn even_cuts(first: u64, last: u64, parts: usize) -> Vec<KeyBuf> {

@@ -17,9 +17,10 @@ use atrapos_storage::Memory;
 use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId};
 use rustc_hash::FxBuildHasher;
 
-use crate::abort::AbortReason;
+use crate::abort::{Abort, AbortReason};
 use crate::age::{Age, AgeClock};
 use crate::branch::{Access, Branch};
+use crate::ddl::Copies;
 use crate::deadlock::{self, home_of};
 use crate::load::LoadJournal;
 use crate::lock_waits::{LockWaitState, LockWaits};
@@ -28,7 +29,7 @@ use crate::messages::send_end;
 use crate::monitor::Monitor;
 use crate::partition::{PartitionId, Tables};
 use crate::planted::{self, Bug, planted};
-use crate::schema::{Catalog, TableId};
+use crate::schema::{Catalog, CatalogTag, PublishedCatalog, TableId, unknown_table};
 use crate::snapshot::Snapshots;
 use crate::stats::EngineStats;
 use crate::tx::{BranchRef, Ending, TxnState};
@@ -41,7 +42,10 @@ pub(crate) type FastMap<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// See the module's introduction.
 pub(crate) struct Shard {
-    pub(crate) catalog: Arc<Catalog>,
+    /// Tells handles of this database from those of others.
+    pub(crate) tag: CatalogTag,
+    /// What clients may name.
+    pub(crate) published: Arc<PublishedCatalog>,
     pub(crate) tables: RefCell<Tables>,
     /// Recycled transaction states.
     states: RefCell<Vec<Rc<TxnState>>>,
@@ -63,8 +67,12 @@ pub(crate) struct Shard {
     pub(crate) probes: RefCell<deadlock::Probes>,
     /// Where new trees take their memory from.
     pub(crate) memory: Arc<dyn Memory>,
+    /// The newest hidden key this worker has given to a row, by table; nothing for tables to which it has not appended.
+    pub(crate) appended: RefCell<FastMap<TableId, u64>>,
     /// What an unfinished load has added.
     pub(crate) loading: RefCell<LoadJournal>,
+    /// Copies of a table that gets another column.
+    pub(crate) copies: RefCell<Copies>,
     pub(crate) stats: Arc<EngineStats>,
     pub(crate) options: ShardOptions,
     /// What a checkpoint is written of, where there is no WAL.
@@ -88,7 +96,7 @@ const POOL: usize = 4096;
 
 impl Shard {
     pub(crate) fn new(
-        catalog: Arc<Catalog>,
+        published: Arc<PublishedCatalog>,
         tables: Tables,
         memory: Arc<dyn Memory>,
         stats: Arc<EngineStats>,
@@ -97,7 +105,8 @@ impl Shard {
         monitor: Monitor,
     ) -> Shard {
         Shard {
-            catalog,
+            tag: tables.catalog.tag,
+            published,
             tables: RefCell::new(tables),
             states: RefCell::default(),
             active: RefCell::default(),
@@ -113,13 +122,26 @@ impl Shard {
             scheme_changes: Cell::new(0),
             probes: RefCell::default(),
             memory,
+            appended: RefCell::default(),
             loading: RefCell::default(),
+            copies: RefCell::default(),
             stats,
             options,
             snapshots: Snapshots::default(),
             commit_waiters,
             monitor,
         }
+    }
+
+    /// The catalog as this worker has it.
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.tables.borrow().catalog)
+    }
+
+    /// Refuses a handle that belongs to another database.
+    #[inline]
+    pub(crate) fn check(&self, id: TableId, tag: CatalogTag) -> Result<(), Abort> {
+        if tag == self.tag { Ok(()) } else { Err(unknown_table(id)) }
     }
 
     #[inline(always)]

@@ -27,7 +27,7 @@ use crate::procedure::{Procedure, Session, run_here};
 use crate::published_scheme::PublishedScheme;
 use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 use crate::routing::{Route, Scheme};
-use crate::schema::{Catalog, Index, IndexRef, Schema, SchemaError, Table, TableRef};
+use crate::schema::{Catalog, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableRef};
 use crate::shard::Shard;
 use crate::stats::{EngineStats, Statistics};
 use crate::wal::flusher::Flusher;
@@ -36,7 +36,7 @@ use crate::wal::{Durability, Wal, WalLimits};
 /// A database whose workers all run on the caller's thread, one pseudo-randomly chosen step at a time.
 pub struct Simulation {
     pump: Pump<Shard>,
-    catalog: Arc<Catalog>,
+    catalogs: Arc<PublishedCatalog>,
     scheme: Arc<PublishedScheme>,
     stats: Vec<Arc<EngineStats>>,
     durable: Option<SimulatedWal>,
@@ -181,7 +181,7 @@ impl Simulation {
         seed: u64,
         adaptation: &Adaptation,
     ) -> Result<Simulation, OpenError> {
-        adaptation.check()?;
+        adaptation.check().map_err(OpenError::Setting)?;
         let setting = |error: atrapos_adapt::AdaptError| OpenError::Setting(error.to_string());
         let adapting = Adapting {
             controller: Controller::new(adaptation.controller).map_err(setting)?,
@@ -217,7 +217,7 @@ impl Simulation {
             platform: without(adapting.platform.clone(), &adapting.available),
         };
         let (mut event, changes) =
-            decide(&mut adapting.controller, &observed, now, &self.scheme.scheme(), &self.catalog);
+            decide(&mut adapting.controller, &observed, now, &self.scheme.scheme(), &self.catalogs.working());
         if let Some(changes) = changes {
             let changed = self.repartition(changes);
             let end = self.pump.steps() + steps_max;
@@ -260,7 +260,8 @@ impl Simulation {
         if workers == 0 {
             return Err(SchemaError("zero workers cannot own data; simulate at least 1".to_owned()).into());
         }
-        let catalog = Arc::new(Catalog::new(schema)?);
+        let catalogs = Arc::new(PublishedCatalog::new(Arc::new(Catalog::new(schema)?)));
+        let catalog = catalogs.working();
         let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
         let stats: Vec<Arc<EngineStats>> = (0..workers).map(|_| Arc::default()).collect();
         let durable = match directory {
@@ -273,12 +274,12 @@ impl Simulation {
         let clock = Clock::virtual_from(Ticks(0));
         let pump = Pump::new(workers, Seed(seed), |worker| {
             let stats = Arc::clone(&stats[worker.index()]);
-            let (catalog, scheme) = (Arc::clone(&catalog), Arc::clone(&scheme));
-            new_shard(worker, catalog, scheme, Arc::clone(&memory), stats, &clock, wal.clone(), observing)
+            let (catalogs, scheme) = (Arc::clone(&catalogs), Arc::clone(&scheme));
+            new_shard(worker, catalogs, scheme, Arc::clone(&memory), stats, &clock, wal.clone(), observing)
         })
         .map_err(|error| SchemaError(error.to_string()))?;
         let scheme = Arc::new(PublishedScheme::new(scheme));
-        Ok(Simulation { pump, catalog, scheme, stats, durable, adapting: None })
+        Ok(Simulation { pump, catalogs, scheme, stats, durable, adapting: None })
     }
 
     /// The handle of table `T`.
@@ -286,7 +287,7 @@ impl Simulation {
     /// # Errors
     /// When the database has no such table.
     pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
-        self.catalog.table()
+        self.catalogs.visible().table()
     }
 
     /// The handle of index `I`.
@@ -294,7 +295,7 @@ impl Simulation {
     /// # Errors
     /// When the database has no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
-        self.catalog.index()
+        self.catalogs.visible().index()
     }
 
     /// The handle of the table with this name.
@@ -302,7 +303,7 @@ impl Simulation {
     /// # Errors
     /// When the database has no such table.
     pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
-        self.catalog.table_named(name)
+        self.catalogs.visible().table_named(name)
     }
 
     /// The handle of the index with this name.
@@ -310,7 +311,7 @@ impl Simulation {
     /// # Errors
     /// When the database has no such index.
     pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
-        self.catalog.index_named(name)
+        self.catalogs.visible().index_named(name)
     }
 
     /// Hands a procedure to its home. It runs while the simulation is stepped.
@@ -441,7 +442,7 @@ impl Simulation {
     pub fn check_trees(&self) -> Result<(), String> {
         for worker in self.pump.workers() {
             for (place, partition) in worker.shard().tables.borrow().owned() {
-                let table = self.catalog.tables[place.table.at()].name;
+                let table = worker.shard().tables.borrow().catalog.tables[place.table.at()].name;
                 partition.tree.check().map_err(|error| format!("{table}: {error}"))?;
                 let pending = partition.tree.pending_changes();
                 if pending > 0 && self.tasks() == 0 {

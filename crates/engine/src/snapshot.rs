@@ -209,7 +209,7 @@ impl<'a> HeldSnapshot<'a> {
         let (until, wal) = (Epoch(wal.epoch().0 + 1), Arc::clone(wal));
         on_all_workers(handle, move |worker| {
             let shard = worker.shard();
-            let tables = shard.catalog.tables.iter().map(|_| TableSnapshot::default()).collect();
+            let tables = shard.tables.borrow().shards.iter().map(|_| TableSnapshot::default()).collect();
             shard.snapshots.begin(Snapshot { until, wal, tables, kept: 0 });
         })?;
         Ok(held)

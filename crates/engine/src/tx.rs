@@ -31,6 +31,7 @@ mod lock_wait;
 mod participant;
 mod phase;
 mod ranges;
+mod savepoint;
 mod state;
 
 use std::ops::ControlFlow;
@@ -52,13 +53,15 @@ use crate::shard::EngineWorker;
 pub(crate) use commit::{Ending, TxnGuard};
 pub(crate) use participant::{ActionReply, BranchRef, on_action, on_actions};
 pub use phase::Phase;
+pub use savepoint::Savepoint;
+pub(crate) use savepoint::{Origin, on_rollback};
 pub(crate) use state::{OperationGuard, TxnState};
 
 /// A transaction, as its procedure sees it.
 ///
 /// A procedure is an `async fn` over `&mut Tx`. It awaits only the transaction's own operations; each may suspend it
 /// while other transactions run. An operation that fails dooms the transaction: whatever the procedure does after it, the
-/// transaction aborts and nothing of it remains.
+/// transaction aborts and nothing of it remains, unless it goes back to a [savepoint](Tx::savepoint).
 pub struct Tx<'w> {
     worker: &'w Rc<EngineWorker>,
     state: &'w Rc<TxnState>,
@@ -310,11 +313,7 @@ impl<'w> Tx<'w> {
     {
         let mut rest = Some(range);
         while let Some(range) = rest {
-            self.worker
-                .shard()
-                .catalog
-                .check(table.id, table.tag)
-                .inspect_err(|abort| self.state.doom(abort))?;
+            self.worker.shard().check(table.id, table.tag).inspect_err(|abort| self.state.doom(abort))?;
             let operation = Fold::<T, A, F> { accumulator, step, backward, table: std::marker::PhantomData };
             let action = Action::on_range(table.id, table.tag, LockMode::Shared, range, backward, operation);
             let folded: Folded<A, F> = self.run(action).await?;

@@ -100,6 +100,7 @@ impl Database {
     /// # Errors
     /// The first thing that is wrong.
     pub fn verify(&self) -> Result<Verification, VerifyError> {
+        let _definitions = self.catalogs.keep();
         // A transaction is reported before its participants have heard of its end.
         let _scheme = self.keep_scheme();
         self.settle()?;
@@ -109,12 +110,11 @@ impl Database {
             sum.rows += rows;
             sum.entries += entries;
         }
-        let mut entries_wanted = vec![0_u64; self.catalog().tables.len()];
+        let mut entries_wanted = vec![0_u64; self.catalogs.working().tables.len()];
         for worker in (0..self.workers()).map(|worker| WorkerId(worker as u16)) {
             let places = self.on_worker(worker, |worker| {
-                let catalog = &worker.shard().catalog;
                 let tables = worker.shard().tables.borrow();
-                let follows = |place: &PartitionId| catalog.tables[place.table.at()].has_dependents;
+                let follows = |place: &PartitionId| tables.catalog.tables[place.table.at()].has_dependents;
                 tables.owned().map(|(place, _)| place).filter(follows).collect::<Vec<_>>()
             })?;
             for place in places {
@@ -123,7 +123,8 @@ impl Database {
         }
         // Every row has its entries; when the numbers agree too, no entry is without its row.
         for (at, wanted) in entries_wanted.into_iter().enumerate() {
-            let meta = &self.catalog().tables[at];
+            let catalog = self.catalogs.working();
+            let meta = &catalog.tables[at];
             if let TreeKind::Entries { .. } = meta.kind {
                 let there = self.count(TableId(at as u16))?;
                 if there != wanted {
@@ -155,7 +156,7 @@ impl Database {
             for (owner, wanted) in slice.elsewhere {
                 self.on_worker(owner, move |worker| {
                     let tables = worker.shard().tables.borrow();
-                    wanted.iter().try_for_each(|wanted| check_wanted(worker, &tables, wanted))
+                    wanted.iter().try_for_each(|wanted| check_wanted(&tables, wanted))
                 })??;
             }
         }
@@ -169,7 +170,7 @@ fn verify_trees(worker: &Rc<EngineWorker>) -> Result<(u64, u64), VerifyError> {
     let tables = shard.tables.borrow();
     let (mut rows, mut entries) = (0, 0);
     for (place, partition) in tables.owned() {
-        let meta = &shard.catalog.tables[place.table.at()];
+        let meta = &tables.catalog.tables[place.table.at()];
         let table = meta.name;
         partition.tree.check().map_err(|error| VerifyError::Tree { table, what: error.to_string() })?;
         let scheme = &tables.shards[place.table.at()].scheme;
@@ -189,7 +190,7 @@ fn verify_trees(worker: &Rc<EngineWorker>) -> Result<(u64, u64), VerifyError> {
         }
         match meta.kind {
             TreeKind::Rows => rows += partition.tree.len(),
-            TreeKind::Entries { .. } => entries += partition.tree.len(),
+            TreeKind::Entries { .. } | TreeKind::Dropped => entries += partition.tree.len(),
         }
     }
     Ok((rows, entries))
@@ -206,8 +207,8 @@ struct Slice {
 /// and returns what others have to check.
 fn verify_slice(worker: &Rc<EngineWorker>, place: PartitionId, from: &KeyBuf) -> Result<Slice, VerifyError> {
     let shard = worker.shard();
-    let meta = &shard.catalog.tables[place.table.at()];
     let tables = shard.tables.borrow();
+    let meta = &tables.catalog.tables[place.table.at()];
     let mut slice = Slice { next: None, entries: BTreeMap::new(), references: 0, elsewhere: BTreeMap::new() };
     let tree = &tables.partition(place).tree;
     let mut key = KeyBuf::new();
@@ -219,22 +220,19 @@ fn verify_slice(worker: &Rc<EngineWorker>, place: PartitionId, from: &KeyBuf) ->
         }
         let mut wanted = Vec::new();
         for index in &meta.indexes {
-            let mut entry = index.extract.call(&key, row.bytes())?;
-            if !index.unique {
-                entry.extend_from_slice(&key);
-            }
+            let entry = index.entry(&key, row.bytes())?;
             *slice.entries.entry(index.id).or_default() += 1;
             wanted.push(Wanted { by: place.table, table: index.id, key: entry, leads_to: Some(key.clone()) });
         }
         for parent in &meta.parents {
-            let parent_key = parent.extract.call(&key, row.bytes())?;
+            let Some(parent_key) = parent.key.call(&key, row.bytes())? else { continue };
             slice.references += 1;
             wanted.push(Wanted { by: place.table, table: parent.parent, key: parent_key, leads_to: None });
         }
         for wanted in wanted {
             let owner = tables.locate(wanted.table, &wanted.key).1;
             if owner == worker.id() {
-                check_wanted(worker, &tables, &wanted)?;
+                check_wanted(&tables, &wanted)?;
             } else {
                 slice.elsewhere.entry(owner).or_default().push(wanted);
             }
@@ -243,8 +241,8 @@ fn verify_slice(worker: &Rc<EngineWorker>, place: PartitionId, from: &KeyBuf) ->
     Ok(slice)
 }
 
-fn check_wanted(worker: &Rc<EngineWorker>, tables: &Tables, wanted: &Wanted) -> Result<(), VerifyError> {
-    let names = &worker.shard().catalog.tables;
+fn check_wanted(tables: &Tables, wanted: &Wanted) -> Result<(), VerifyError> {
+    let names = &tables.catalog.tables;
     let (place, _) = tables.locate(wanted.table, &wanted.key);
     let found = tables.partition(place).tree.get(&wanted.key);
     match (&wanted.leads_to, found) {

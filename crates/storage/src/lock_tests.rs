@@ -443,6 +443,59 @@ fn an_exclusive_range_keeps_everybody_out_until_it_is_released() {
 }
 
 #[test]
+fn exclusive_ranges_wait_for_each_other_where_they_overlap() {
+    let mut table = LockTable::new();
+    assert_eq!(ask(&mut table, TxnId(1), &range(3, 6), Exclusive, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &range(6, 9), Exclusive, LockTicket(2)), Granted);
+    for (owner, target, mode) in [
+        (3, range(5, 7), Exclusive),
+        (4, range(0, 4), Shared),
+        (5, key(4), Shared),
+        (6, key(8), Exclusive),
+        // It is free, but somebody waits for it who came before.
+        (7, key(6), Shared),
+    ] {
+        assert_eq!(ask(&mut table, TxnId(owner), &target, mode, LockTicket(owner)), Queued, "{target:?}");
+    }
+    // Its own rows cost their owner nothing.
+    assert_eq!(ask(&mut table, TxnId(1), &key(5), Exclusive, LockTicket(8)), Granted);
+    assert_eq!(release(&mut table, 1, &[range(3, 6), key(5)]), vec![5, 4]);
+    assert_eq!(release(&mut table, 2, &[range(6, 9)]), vec![6, 3]);
+    assert_eq!(release(&mut table, 3, &[range(5, 7)]), vec![7]);
+}
+
+#[test]
+fn who_reads_behind_a_waiting_exclusive_range_waits_too() {
+    let mut table = LockTable::new();
+    assert_eq!(ask(&mut table, TxnId(1), &key(4), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &range(3, 6), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, TxnId(3), &key(5), Shared, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, TxnId(4), &range(5, 8), Shared, LockTicket(4)), Queued);
+    assert_eq!(ask(&mut table, TxnId(5), &key(7), Shared, LockTicket(5)), Granted);
+    assert_eq!(ask(&mut table, TxnId(1), &key(4), Shared, LockTicket(6)), Granted, "it has it");
+    let mut blockers = Vec::new();
+    table.blockers(TxnId(3), &key(5), LockTicket(3), &mut blockers);
+    assert_eq!(blockers, [TxnId(2)]);
+    // Who waits for it goes on when it gives up.
+    let mut granted = Vec::new();
+    assert!(table.cancel(TxnId(2), &range(3, 6), LockTicket(2), &mut granted));
+    assert_eq!(granted, [LockTicket(3), LockTicket(4)]);
+}
+
+#[test]
+fn a_range_that_is_read_is_changed_before_those_who_wait_for_it() {
+    let mut table = LockTable::new();
+    assert_eq!(ask(&mut table, TxnId(1), &range(3, 6), Shared, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(4), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, TxnId(3), &range(2, 5), Exclusive, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &range(3, 6), Exclusive, LockTicket(4)), Granted);
+    assert!(table.holds(TxnId(1), &range(3, 6), Exclusive));
+    // Two who have read the same cannot both change it: that takes an abort.
+    assert_eq!(release(&mut table, 1, &[range(3, 6)]), vec![2]);
+    assert_eq!(release(&mut table, 2, &[key(4)]), vec![3]);
+}
+
+#[test]
 fn an_upgrade_passes_a_scan_that_waits_for_it_at_second_hand() {
     let mut table = LockTable::new();
     assert_eq!(ask(&mut table, TxnId(1), &key(4), Shared, LockTicket(1)), Granted);

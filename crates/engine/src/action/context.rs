@@ -147,11 +147,14 @@ impl RowContext<'_> {
     ) -> Result<(), Abort> {
         let version = self.partition.next_version();
         let tree = &mut self.partition.tree;
-        let (key, found) = match (within, &*self.target, self.position) {
-            (Some(key), ..) => (key, tree.get_mut(key)),
-            (None, LockTarget::Key(key), Some(position)) => (key, tree.row_at_mut(position, key)),
-            (None, LockTarget::Key(key), None) => (key, tree.get_mut(key)),
-            (None, LockTarget::Range { .. }, _) => unreachable!("in a range the key is told"),
+        let (key, position) = match (within, &*self.target) {
+            (None, LockTarget::Key(key)) => (key, self.position),
+            (Some(key), _) => (key, None),
+            (None, LockTarget::Range { .. }) => unreachable!("in a range the key is told"),
+        };
+        let found = match position {
+            Some(position) => tree.row_at_mut(position, key),
+            None => tree.get_mut(key),
         };
         let Some(mut row) = found else { unreachable!("the row was just read") };
         // If one of the next steps fails, a row that has not changed is put back, which changes nothing.
@@ -268,10 +271,7 @@ impl RowContext<'_> {
 
     /// Changes the rows of the target range in this partition, each as `change` says, and returns how many there were.
     /// The rows are taken out in small groups, since a tree cannot be changed while it is walked.
-    pub(crate) fn change_range(
-        &mut self,
-        change: &mut dyn FnMut(&[u8], &[u8], &mut Vec<u8>) -> Result<RowChange, Abort>,
-    ) -> Result<u64, Abort> {
+    pub(crate) fn change_range(&mut self, change: &mut ChangeRow<'_>) -> Result<u64, Abort> {
         let LockTarget::Range { lower, .. } = &*self.target else {
             unreachable!("ranges are locked as such")
         };
@@ -308,6 +308,9 @@ impl RowContext<'_> {
         }
     }
 }
+
+/// Says what becomes of a row, given its key and its bytes, and writes what it becomes.
+type ChangeRow<'a> = dyn FnMut(&[u8], &[u8], &mut Vec<u8>) -> Result<RowChange, Abort> + 'a;
 
 /// What becomes of one row of a range.
 pub(crate) enum RowChange {

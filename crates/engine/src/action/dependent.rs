@@ -6,15 +6,17 @@
 use std::ops::ControlFlow;
 
 use atrapos_adapt::FlowOperation as Kind;
+use atrapos_catalog::OnDelete;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget};
 
-use super::{Action, Operation, RowContext};
+use super::context::RowChange;
+use super::{Action, MissingTable, Operation, RowContext};
 use crate::abort::{Abort, AbortReason};
 use crate::planted::{Bug, planted};
 use crate::range::KeyRange;
 use crate::recording::OperationKind;
-use crate::schema::{CatalogTag, TableId, TableMeta, TreeKind};
+use crate::schema::{CatalogTag, Phase, TableId, TableMeta, TreeKind};
 
 /// An action that must follow a write for the database to stay consistent.
 #[derive(Debug)]
@@ -27,6 +29,10 @@ pub(crate) enum DependentAction {
     RequireParent { parent: TableId, key: KeyBuf },
     /// No key may lie in this range.
     RequireNoChild { through: TableId, range: KeyRange },
+    /// The rows whose keys, or whose keys in an index, lie in this range are deleted with the row they refer to.
+    DeleteChildren { through: TableId, range: KeyRange },
+    /// The row with this key is deleted, if it is there.
+    DeleteRow { table: TableId, key: KeyBuf },
 }
 
 /// What must follow a change of the row from `before` to `after` (`None`: no row).
@@ -42,42 +48,32 @@ pub(super) fn follow_change(
             && index.keeps_key(before, after)
         {
             debug_assert!(
-                index.extract.call(key, before) == index.extract.call(key, after),
+                index.entry(key, before) == index.entry(key, after),
                 "an index key is made of other columns than Index::KEY_FROM says"
             );
             continue;
         }
-        let old = before.map(|row| index.extract.call(key, row)).transpose()?;
-        let new = after.map(|row| index.extract.call(key, row)).transpose()?;
+        let old = before.map(|row| index.entry(key, row)).transpose()?;
+        let new = after.map(|row| index.entry(key, row)).transpose()?;
         if old == new {
             continue;
         }
-        let entry = |mut index_key: KeyBuf| {
-            if !index.unique {
-                index_key.extend_from_slice(key);
-            }
-            index_key
-        };
         if let Some(old) = old
             && !(planted(Bug::EntryLeftBehind) && after.is_none())
         {
-            dependents.push(DependentAction::RemoveEntry { index: index.id, entry: entry(old) });
+            dependents.push(DependentAction::RemoveEntry { index: index.id, entry: old });
         }
         if let Some(new) = new
             && !(planted(Bug::EntryNotAdded) && before.is_some())
         {
-            dependents.push(DependentAction::AddEntry {
-                index: index.id,
-                entry: entry(new),
-                key: key.clone(),
-            });
+            dependents.push(DependentAction::AddEntry { index: index.id, entry: new, key: key.clone() });
         }
     }
     if let Some(after) = after {
         for parent in &meta.parents {
-            let new = parent.extract.call(key, after)?;
+            let Some(new) = parent.key.call(key, after)? else { continue };
             let unchanged = match before {
-                Some(before) => parent.extract.call(key, before)? == new,
+                Some(before) => parent.key.call(key, before)?.as_ref() == Some(&new),
                 None => false,
             };
             if !unchanged {
@@ -86,8 +82,11 @@ pub(super) fn follow_change(
         }
     } else {
         for child in &meta.children {
-            let range = KeyRange::of_prefix_bytes(key);
-            dependents.push(DependentAction::RequireNoChild { through: child.through, range });
+            let (through, range) = (child.through, child.range(key)?);
+            dependents.push(match child.on_delete {
+                OnDelete::Restrict => DependentAction::RequireNoChild { through, range },
+                OnDelete::Cascade => DependentAction::DeleteChildren { through, range },
+            });
         }
     }
     Ok(())
@@ -100,10 +99,22 @@ pub(crate) enum Dependent {
     RemoveEntry,
     RequireParent,
     RequireNoChild,
+    DeleteChildren,
+    DeleteRow,
 }
 
 impl Operation for Dependent {
     type Output = ();
+    const MAINTAINS: bool = true;
+
+    fn without_table(self, missing: MissingTable) -> Result<(), Abort> {
+        match self {
+            // Of an index that is gone there are no entries, and in a table that is gone no children.
+            Dependent::RequireParent => Err(missing.why),
+            _ if missing.is_dropped => Ok(()),
+            _ => Err(missing.why),
+        }
+    }
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
         match self {
@@ -116,6 +127,10 @@ impl Operation for Dependent {
             }
             Dependent::RemoveEntry => {
                 if at.remove(None)? {
+                    return Ok(());
+                }
+                if at.catalog.tables[at.place.table.at()].phase == Phase::Building {
+                    // Rows from before the index have no entries yet.
                     return Ok(());
                 }
                 Err(Abort::because(
@@ -142,37 +157,63 @@ impl Operation for Dependent {
                     }
                     return Ok(());
                 }
-                let tables = &at.catalog.tables;
-                let child = match &tables[at.place.table.at()].kind {
-                    TreeKind::Rows => at.place.table,
-                    TreeKind::Entries { of, .. } => *of,
-                };
                 Err(Abort::explained(
                     AbortReason::ForeignKey,
                     format!(
                         "table '{}' still has rows that refer to the row; delete them first",
-                        tables[child.at()].name
+                        at.catalog.tables[child_of(at).at()].name
                     ),
                 ))
             }
+            Dependent::DeleteChildren => delete_children(at),
+            Dependent::DeleteRow => at.delete(None).map(drop),
         }
     }
 
     fn kind(&self) -> OperationKind {
         match self {
             Dependent::AddEntry(key) => OperationKind::following(Kind::Insert, key.len()),
-            Dependent::RemoveEntry => OperationKind::following(Kind::Delete, 0),
             Dependent::RequireParent => OperationKind::following(Kind::Read, 0),
             Dependent::RequireNoChild => OperationKind::following(Kind::Scan, 0),
+            Dependent::RemoveEntry | Dependent::DeleteChildren | Dependent::DeleteRow => {
+                OperationKind::following(Kind::Delete, 0)
+            }
         }
     }
 }
 
+/// The table whose rows are found through the tree that an operation works on.
+fn child_of(at: &RowContext<'_>) -> TableId {
+    match at.catalog.tables[at.place.table.at()].kind {
+        TreeKind::Rows | TreeKind::Dropped => at.place.table,
+        TreeKind::Entries { of, .. } => of,
+    }
+}
+
+/// Deletes the children in the target range, or those that the entries in it lead to.
+fn delete_children(at: &mut RowContext<'_>) -> Result<(), Abort> {
+    let table = child_of(at);
+    if table == at.place.table {
+        at.change_range(&mut |_, _, _| Ok(RowChange::Delete))?;
+    } else {
+        let mut children = Vec::new();
+        at.walk(false, |_, key| {
+            children.push(DependentAction::DeleteRow { table, key: KeyBuf::from(key) });
+            Ok(ControlFlow::Continue(()))
+        })?;
+        at.dependents.append(&mut children);
+    }
+    if let Some(range) = at.left_out.take() {
+        at.dependents.push(DependentAction::DeleteChildren { through: at.place.table, range });
+    }
+    Ok(())
+}
+
 impl DependentAction {
-    /// Whether it changes an entry of an index; the others are checks, which are to find what the changes of their phase leave.
+    /// Whether it changes an entry of an index, or a row; the others are checks, which are to find what the changes of their phase leave.
     #[inline]
     pub(crate) fn is_change(&self) -> bool {
-        matches!(self, DependentAction::AddEntry { .. } | DependentAction::RemoveEntry { .. })
+        !matches!(self, DependentAction::RequireParent { .. } | DependentAction::RequireNoChild { .. })
     }
 
     /// The dependent that an action was made of, to be run later.
@@ -191,7 +232,11 @@ impl DependentAction {
             (Dependent::RequireNoChild, LockTarget::Range { lower, upper }) => {
                 DependentAction::RequireNoChild { through: table, range: KeyRange { lower, upper } }
             }
-            _ => unreachable!("only an absence is looked for in a range"),
+            (Dependent::DeleteChildren, LockTarget::Range { lower, upper }) => {
+                DependentAction::DeleteChildren { through: table, range: KeyRange { lower, upper } }
+            }
+            (Dependent::DeleteRow, LockTarget::Key(key)) => DependentAction::DeleteRow { table, key },
+            _ => unreachable!("only children are looked for in a range"),
         }
     }
 
@@ -208,6 +253,12 @@ impl DependentAction {
             }
             DependentAction::RequireNoChild { through, range } => {
                 Action::on_range(through, tag, LockMode::Shared, range, false, Dependent::RequireNoChild)
+            }
+            DependentAction::DeleteChildren { through, range } => {
+                Action::on_range(through, tag, LockMode::Exclusive, range, false, Dependent::DeleteChildren)
+            }
+            DependentAction::DeleteRow { table, key } => {
+                Action::on_key(table, tag, LockMode::Exclusive, key, Dependent::DeleteRow)
             }
         }
     }

@@ -51,7 +51,7 @@ impl Database {
     /// # Errors
     /// When the database has no such table.
     pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
-        self.catalog().table_named(name)
+        self.catalogs.visible().table_named(name)
     }
 }
 

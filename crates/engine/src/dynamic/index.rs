@@ -4,14 +4,19 @@ use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use atrapos_adapt::FlowOperation as Kind;
 use atrapos_catalog::Value;
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::LockMode;
 
 use super::handle::{TableHandle, range_of};
 use super::layout::{IndexLayout, invalid};
 use super::row::DynRow;
 use crate::abort::Abort;
+use crate::action::{Action, Operation, RowContext};
 use crate::database::Database;
 use crate::range::KeyRange;
+use crate::recording::{OperationKind, ResultShape};
 use crate::routing::Route;
 use crate::schema::{Catalog, CatalogTag, SchemaError, TableId};
 use crate::tx::Tx;
@@ -54,7 +59,7 @@ impl Database {
     /// # Errors
     /// When the database has no such index.
     pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
-        self.catalog().index_named(name)
+        self.catalogs.visible().index_named(name)
     }
 }
 
@@ -107,17 +112,30 @@ impl IndexHandle {
         range_of(&self.layout.key, lower, upper)
     }
 
-    /// The entries of one whole key of a unique index.
-    fn whole_key(&self, key: &[Value]) -> Result<KeyRange, Abort> {
+    /// One whole key of a unique index.
+    fn whole_key(&self, key: &[Value]) -> Result<KeyBuf, Abort> {
         if !self.layout.is_unique {
             return Err(invalid(format!(
                 "index '{}' is not unique, so a key of it may lead to several rows; use Tx::rows_by",
                 self.layout.name
             )));
         }
-        // A key with a NULL in it has as many entries as there are rows with it: none of them is the row of that key.
-        let encoded = self.layout.key.encode(key)?;
-        Ok(KeyRange::of_prefix_bytes(&encoded))
+        self.layout.key.encode(key)
+    }
+}
+
+/// Reads one entry of a unique index.
+struct LookupKey;
+
+impl Operation for LookupKey {
+    type Output = Option<KeyBuf>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<KeyBuf>, Abort> {
+        Ok(at.row().map(|(_, primary_key)| KeyBuf::from(primary_key)))
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Read, 0, ResultShape::Rows)
     }
 }
 
@@ -128,9 +146,19 @@ impl Tx<'_> {
     /// As [`run`](Tx::run); [`InvalidValue`](crate::AbortReason::InvalidValue) when the values are no key of the index, or it is
     /// not unique.
     pub async fn row_by(&mut self, index: &IndexHandle, key: &[Value]) -> Result<Option<DynRow>, Abort> {
-        match index.whole_key(key) {
-            Ok(range) => Ok(self.rows_through(index, range, 1, false).await?.pop()),
-            Err(abort) => Err(self.refuse(abort)),
+        let entry = match index.whole_key(key) {
+            Ok(entry) => entry,
+            Err(abort) => return Err(self.refuse(abort)),
+        };
+        if key.iter().any(Value::is_null) {
+            // In entries of such keys the primary key follows.
+            let range = KeyRange::of_prefix_bytes(&entry);
+            return Ok(self.rows_through(index, range, 1, false).await?.pop());
+        }
+        let action = Action::on_key(index.id(), index.tag, LockMode::Shared, entry, LookupKey);
+        match self.run(action).await? {
+            Some(found) => self.run(index.table.get_encoded(found)).await,
+            None => Ok(None),
         }
     }
 

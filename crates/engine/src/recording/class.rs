@@ -136,7 +136,7 @@ impl ClassRecording {
     /// No runs yet, of a class of transactions on `db`.
     #[must_use]
     pub fn new(db: &Database) -> ClassRecording {
-        ClassRecording { catalog: Arc::clone(db.catalog()), runs: Vec::new() }
+        ClassRecording { catalog: db.catalogs.visible(), runs: Vec::new() }
     }
 
     /// Adds a run.
@@ -321,7 +321,7 @@ impl Tree {
         let table = TableId(at as u16);
         let (mut parts, mut names) = key_of(table);
         let row = match catalog.tables[at].kind {
-            TreeKind::Rows => {
+            TreeKind::Rows | TreeKind::Dropped => {
                 let columns = definitions.table(table.0).into_iter().flat_map(TableDef::row_columns);
                 RowOf::Columns(RowLayout::new(columns))
             }

@@ -13,7 +13,7 @@ use atrapos_storage::Position;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 
 use crate::abort::Abort;
-use crate::action::{Action, DependentAction, Operation, RowContext};
+use crate::action::{Action, DependentAction, MissingTable, Operation, RowContext};
 use crate::branch::{Access, Branch};
 use crate::panic_guard::PanicGuard;
 use crate::partition::{PartitionId, Tables};
@@ -29,9 +29,11 @@ pub(super) fn conflicts<O: Operation>(
     partition: PartitionId,
     action: &Action<O>,
 ) -> bool {
-    let locks = &tables.partition(partition).locks;
-    !locks.is_empty()
-        && conflicts_with_some(tables, txn, partition, &action.target, action.from_end, action.mode)
+    let is_locked = match tables.owned_at(partition) {
+        Some(found) => !found.locks.is_empty(),
+        None => tables.is_open(partition, O::MAINTAINS),
+    };
+    is_locked && conflicts_with_some(tables, txn, partition, &action.target, action.from_end, action.mode)
 }
 
 #[inline(never)]
@@ -63,7 +65,7 @@ pub(super) fn execute<O: Operation>(
     let panic_guard = PanicGuard::enter();
     let mut tables = shard.tables.borrow_mut();
     let Action { mode, target, operation, from_end, .. } = action;
-    let asked = Asked { mode, target, from_end, unlocked: O::UNLOCKED };
+    let asked = Asked { mode, target, from_end, unlocked: O::UNLOCKED, maintains: O::MAINTAINS };
     let noted = note(shard, &mut tables, txn, branch, partition, asked, position);
     let done = apply(shard, &mut tables, branch, noted, operation, dependents);
     panic_guard.leave();
@@ -81,7 +83,7 @@ pub(super) fn execute_outlined<O: Operation>(
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
     let Action { mode, target, operation, from_end, .. } = action;
-    let asked = Asked { mode, target, from_end, unlocked: O::UNLOCKED };
+    let asked = Asked { mode, target, from_end, unlocked: O::UNLOCKED, maintains: O::MAINTAINS };
     let noted = note_outlined(shard, txn, branch, partition, asked, position);
     apply_outlined(shard, branch, noted, operation, dependents)
 }
@@ -95,7 +97,7 @@ pub(super) fn execute_granted<O: Operation>(
     operation: O,
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
-    let noted = Noted { access, position: None, left_out, may_narrow: false };
+    let noted = Noted { access, is_new: false, position: None, left_out, may_narrow: false };
     apply_outlined(shard, branch, noted, operation, dependents)
 }
 
@@ -105,12 +107,15 @@ struct Asked {
     target: LockTarget,
     from_end: bool,
     unlocked: bool,
+    maintains: bool,
 }
 
 /// An access that is noted in its branch and about to be made.
 struct Noted {
     /// Where the branch has noted it.
     access: usize,
+    /// Whether it is the last that the branch has noted: nothing is left of it where there is no table.
+    is_new: bool,
     position: Option<Position>,
     left_out: Option<KeyRange>,
     may_narrow: bool,
@@ -127,18 +132,22 @@ fn note(
     asked: Asked,
     position: Option<Position>,
 ) -> Noted {
-    let Asked { mode, target, from_end, unlocked } = asked;
+    let Asked { mode, target, from_end, unlocked, maintains } = asked;
     let (part, left_out) = match &target {
         LockTarget::Key(_) => (None, None),
         LockTarget::Range { .. } => tables.cut_to_partition(partition, &target, from_end),
     };
     let target = part.unwrap_or(target);
-    if branch.entered && !unlocked && !planted::leaves_unlocked(&target) {
-        let locks = &mut tables.partition_mut(partition).locks;
-        shard.stats.locks_entered.add(u64::from(locks.enter(txn, &target, mode)));
+    if branch.entered
+        && !unlocked
+        && !planted::leaves_unlocked(&target)
+        && let Some((_, found)) = tables.open_mut(partition, maintains)
+    {
+        shard.stats.locks_entered.add(u64::from(found.locks.enter(txn, &target, mode)));
     }
     branch.held.push(Access { place: partition, mode, target, unlocked });
-    Noted { access: branch.held.len() - 1, position, left_out, may_narrow: !branch.entered }
+    let access = branch.held.len() - 1;
+    Noted { access, is_new: true, position, left_out, may_narrow: !branch.entered }
 }
 
 #[inline(never)]
@@ -167,10 +176,17 @@ fn apply<O: Operation>(
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
     let access = &mut branch.held[noted.access];
+    let place = access.place;
+    let Some((catalog, partition)) = tables.open_mut(place, O::MAINTAINS) else {
+        if noted.is_new {
+            branch.held.pop();
+        }
+        return operation.without_table(MissingTable::new(tables, place.table));
+    };
     let mut at = RowContext {
-        catalog: &shard.catalog,
-        place: access.place,
-        partition: tables.partition_mut(access.place),
+        catalog,
+        place,
+        partition,
         target: &mut access.target,
         left_out: noted.left_out,
         position: noted.position,

@@ -184,6 +184,7 @@ fn end_known(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
     state.outstanding.set(0);
     state.sent.borrow_mut().clear();
     state.dependents.borrow_mut().clear();
+    state.savepoints.borrow_mut().clear();
     state.is_doomed.set(false);
     state.doomed.take();
     recycle(worker, state);

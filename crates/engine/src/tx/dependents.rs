@@ -46,7 +46,7 @@ impl Tx<'_> {
                 }
                 dependents.remove(left)
             };
-            let action = dependent.into_action(shard.catalog.tag);
+            let action = dependent.into_action(shard.tag);
             let (place, owner) = action.locate(&shard.tables.borrow());
             if owner == self.worker().id() && !self.conflicts_here(place, &action) {
                 self.execute_outlined(place, action, None)?;
@@ -62,7 +62,7 @@ impl Tx<'_> {
     /// before the first check.
     #[cold]
     pub(crate) async fn run_dependents(&self) -> Result<(), Abort> {
-        let tag = self.worker().shard().catalog.tag;
+        let tag = self.worker().shard().tag;
         loop {
             let mut dependents = self.state().dependents.take();
             if dependents.is_empty() {

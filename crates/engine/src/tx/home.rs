@@ -7,12 +7,11 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use atrapos_runtime::{Call, Lost, WorkerId};
-use atrapos_storage::lock::TxnId;
 use atrapos_storage::{KeyBuf, Position};
 
 use super::access::{conflicts, execute, execute_outlined};
 use super::lock_wait::{RunOutcome, queue_and_run};
-use super::{ActionReply, OperationGuard, Tx, TxnState};
+use super::{ActionReply, OperationGuard, Origin, Tx, TxnState};
 use crate::abort::Abort;
 use crate::action::{Action, Operation};
 use crate::messages::call_action;
@@ -53,13 +52,13 @@ impl<'w> Tx<'w> {
     /// Whether an action may be run at all: the transaction is not doomed and the table is one of this database.
     #[inline(always)]
     pub(crate) fn admits<O: Operation>(&self, action: &Action<O>) -> bool {
-        !self.state.is_doomed.get() && self.worker.shard().catalog.tag == action.tag
+        !self.state.is_doomed.get() && self.worker.shard().tag == action.tag
     }
 
     /// Why an action is not admitted.
     #[cold]
     pub(crate) fn refusal<O: Operation>(&self, action: &Action<O>) -> Abort {
-        if let Err(unknown) = self.worker.shard().catalog.check(action.table, action.tag) {
+        if let Err(unknown) = self.worker.shard().check(action.table, action.tag) {
             self.state.doom(&unknown);
         }
         self.state.doomed_for()
@@ -77,12 +76,12 @@ impl<'w> Tx<'w> {
 
     /// Sends an action to its owner. What the transaction holds here is entered in the lock tables when it suspends.
     pub(crate) fn send<O: Operation>(&self, to: WorkerId, action: Action<O>) -> Call<ActionReply<O::Output>> {
-        let txn = self.prepare_remote(to, 1);
+        let origin = self.prepare_remote(to, 1);
         self.note_sent(&action);
         self.state.trace.event(self.worker, Stage::Execute, || {
             format!("{} to worker {}", self.name_of("sends an action on", action.table), to.0)
         });
-        call_action(self.worker, to, txn, action)
+        call_action(self.worker, to, origin, action)
     }
 
     pub(super) fn note_sent<O: Operation>(&self, action: &Action<O>) {
@@ -91,15 +90,15 @@ impl<'w> Tx<'w> {
         }
     }
 
-    pub(super) fn prepare_remote(&self, to: WorkerId, actions: u64) -> TxnId {
+    pub(super) fn prepare_remote(&self, to: WorkerId, actions: u64) -> Origin {
         let txn = self.state.ensure_known(self.worker);
         self.state.add_participant(to);
         self.worker.shard().stats.remote_actions.add(actions);
-        txn
+        Origin { txn, mark: self.state.savepoints.borrow().now() }
     }
 
     /// Waits for `future`, one of the transaction's own operations.
-    async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
+    pub(super) async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
         let mut future = pin!(future);
         let guard = OperationGuard::begin(self.state);
         let result = poll_fn(|context| {
@@ -258,7 +257,7 @@ impl<'w> Tx<'w> {
 
     #[cold]
     pub(super) fn name_of(&self, verb: &str, table: TableId) -> String {
-        format!("{verb} '{}'", self.worker.shard().catalog.tables[table.at()].name)
+        format!("{verb} '{}'", self.worker.shard().tables.borrow().catalog.tables[table.at()].name)
     }
 }
 

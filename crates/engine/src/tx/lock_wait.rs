@@ -12,7 +12,7 @@ use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId
 
 use super::access::execute_granted;
 use crate::abort::{Abort, AbortReason};
-use crate::action::{Action, DependentAction, Operation};
+use crate::action::{Action, DependentAction, MissingTable, Operation};
 use crate::branch::{Access, Branch};
 use crate::lock_waits::{LockWaitEntry, LockWaitState};
 use crate::partition::PartitionId;
@@ -37,6 +37,10 @@ pub(super) async fn queue_and_run<O: Operation>(
     action: Action<O>,
     dependents: &RefCell<Vec<DependentAction>>,
 ) -> RunOutcome<O> {
+    if !worker.shard().tables.borrow().is_open(partition, O::MAINTAINS) {
+        let missing = MissingTable::new(&worker.shard().tables.borrow(), partition.table);
+        return RunOutcome::Done(action.operation.without_table(missing));
+    }
     let Action { mode, from_end, .. } = action;
     match queue(worker, txn, branch, partition, mode, &action.target, from_end).await {
         Ok(Some((access, left_out))) => {

@@ -12,7 +12,6 @@ use std::rc::Rc;
 
 use atrapos_durability::wal::Epoch;
 use atrapos_runtime::{Lost, Reply, WorkerId};
-use atrapos_storage::lock::TxnId;
 
 use super::access::{conflicts, execute_outlined};
 use super::lock_wait::{RunOutcome, ended, queue_and_run};
@@ -21,7 +20,7 @@ use crate::action::{Action, DependentAction, Operation};
 use crate::branch::Branch;
 use crate::messages::call_action;
 use crate::shard::{EngineWorker, Shard};
-use crate::tx::TxnState;
+use crate::tx::{Origin, TxnState};
 
 /// What one or more actions bring back to the home of their transaction.
 #[derive(Debug)]
@@ -95,14 +94,15 @@ impl Deref for BranchRef {
 /// Runs, at the owner, an action of a transaction that has its home on another worker, and replies.
 pub(crate) fn on_action<O: Operation>(
     worker: &Rc<EngineWorker>,
-    txn: TxnId,
+    origin: Origin,
     action: Action<O>,
     reply: Reply<ActionReply<O::Output>>,
 ) {
-    let shard = worker.shard();
+    let (shard, txn) = (worker.shard(), origin.txn);
     shard.monitor.begins(worker);
     let (place, holder) = action.locate(&shard.tables.borrow());
     let branch = shard.branch_of(worker, txn);
+    branch.borrow_mut().undo.reach(origin.mark);
     let mut dependents = Vec::new();
     if holder == worker.id() && !conflicts(&shard.tables.borrow(), txn, place, &action) {
         let done =
@@ -113,7 +113,7 @@ pub(crate) fn on_action<O: Operation>(
     let own = Rc::clone(worker);
     worker.spawn(async move {
         let dependents = RefCell::new(dependents);
-        let done = run_as_participant(&own, txn, &branch, action, &dependents).await;
+        let done = run_as_participant(&own, origin, &branch, action, &dependents).await;
         let reply_with = ActionReply::new(own.shard(), &branch, done, dependents.take());
         drop(branch);
         reply.send(&own, reply_with);
@@ -132,12 +132,13 @@ fn note_event(worker: &EngineWorker, branch: &BranchRef) {
 /// Runs several actions at their common owner, in order, and replies when the last is done.
 pub(crate) fn on_actions<O: Operation>(
     worker: &Rc<EngineWorker>,
-    txn: TxnId,
+    origin: Origin,
     actions: Vec<Action<O>>,
     reply: Reply<ActionReply<Vec<O::Output>>>,
 ) {
-    let shard = worker.shard();
+    let (shard, txn) = (worker.shard(), origin.txn);
     let branch = shard.branch_of(worker, txn);
+    branch.borrow_mut().undo.reach(origin.mark);
     let mut dependents = Vec::new();
     let mut results = Vec::with_capacity(actions.len());
     let mut actions = actions.into_iter();
@@ -146,7 +147,7 @@ pub(crate) fn on_actions<O: Operation>(
         let (place, holder) = action.locate(&shard.tables.borrow());
         if holder != worker.id() || conflicts(&shard.tables.borrow(), txn, place, &action) {
             let rest = std::iter::once(action).chain(actions);
-            return run_rest(worker, txn, branch, results, rest, dependents, reply);
+            return run_rest(worker, origin, branch, results, rest, dependents, reply);
         }
         let done =
             execute_outlined(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
@@ -166,7 +167,7 @@ pub(crate) fn on_actions<O: Operation>(
 /// Runs the rest of several actions, of which the first has to wait, as a task, and replies.
 fn run_rest<O: Operation>(
     worker: &Rc<EngineWorker>,
-    txn: TxnId,
+    origin: Origin,
     branch: BranchRef,
     mut results: Vec<O::Output>,
     rest: impl Iterator<Item = Action<O>> + 'static,
@@ -178,7 +179,7 @@ fn run_rest<O: Operation>(
     worker.spawn(async move {
         let mut done = Ok(());
         for action in rest {
-            match run_as_participant(&own, txn, &branch, action, &dependents).await {
+            match run_as_participant(&own, origin, &branch, action, &dependents).await {
                 Ok(result) => results.push(result),
                 Err(abort) => {
                     done = Err(abort);
@@ -197,7 +198,7 @@ fn run_rest<O: Operation>(
 /// it has gone to.
 async fn run_as_participant<O: Operation>(
     worker: &Rc<EngineWorker>,
-    txn: TxnId,
+    origin: Origin,
     branch: &BranchRef,
     mut action: Action<O>,
     dependents: &RefCell<Vec<DependentAction>>,
@@ -212,7 +213,7 @@ async fn run_as_participant<O: Operation>(
             shard.stats.passed_on.add(1);
             branch.pass_to(holder);
             let returned =
-                call_action(worker, holder, txn, action).await.map_err(|Lost| Abort::shutting_down())?;
+                call_action(worker, holder, origin, action).await.map_err(|Lost| Abort::shutting_down())?;
             let mut branch = branch.borrow_mut();
             if branch.closed {
                 // What it has changed there was undone with its transaction: no redo of it may be kept.
@@ -222,7 +223,7 @@ async fn run_as_participant<O: Operation>(
             branch.observed = branch.observed.max(returned.observed);
             return branch.redo.take_in(&returned.redo).and(returned.result);
         }
-        match queue_and_run(worker, txn, branch, place, action, dependents).await {
+        match queue_and_run(worker, origin.txn, branch, place, action, dependents).await {
             RunOutcome::Done(done) => return done,
             RunOutcome::Moved(back) => action = back,
         }

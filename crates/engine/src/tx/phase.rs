@@ -79,12 +79,12 @@ impl Tx<'_> {
         owner: WorkerId,
         actions: Vec<Action<O>>,
     ) -> Call<ActionReply<Vec<O::Output>>> {
-        let txn = self.prepare_remote(owner, actions.len() as u64);
+        let origin = self.prepare_remote(owner, actions.len() as u64);
         actions.iter().for_each(|action| self.note_sent(action));
         self.state.trace.event(self.worker, Stage::Execute, || {
             format!("sends {} actions to worker {}", actions.len(), owner.0)
         });
-        call_actions(self.worker, owner, txn, actions)
+        call_actions(self.worker, owner, origin, actions)
     }
 
     /// Runs an action of a phase where its data is; its dependents are left for later.

@@ -21,6 +21,7 @@ use crate::monitor::Partner;
 use crate::schema::TableId;
 use crate::shard::EngineWorker;
 use crate::trace::{Stage, Trace};
+use crate::tx::savepoint::Savepoints;
 
 /// What the engine keeps for a transaction at its home worker. Recycled.
 #[derive(Debug, Default)]
@@ -46,6 +47,8 @@ pub(crate) struct TxnState {
     pub(super) sent: RefCell<Vec<Partner>>,
     /// What must follow the writes made so far; empty between actions.
     pub(crate) dependents: RefCell<Vec<DependentAction>>,
+    /// The savepoints that can be rolled back to.
+    pub(super) savepoints: RefCell<Savepoints>,
     pub(crate) trace: Trace,
 }
 
@@ -144,6 +147,12 @@ impl TxnState {
     #[inline]
     pub(crate) fn suspending(&self) {
         self.suspends.set(true);
+    }
+
+    /// The transaction is not doomed any more: it has gone back to before what doomed it.
+    pub(super) fn recover(&self) {
+        self.is_doomed.set(false);
+        self.doomed.take();
     }
 
     /// An action failed: whatever the procedure does now, the transaction aborts.

@@ -58,6 +58,11 @@ impl Redo {
         self.push(|bytes| bytes.extend_from_slice(elsewhere))
     }
 
+    /// Forgets what was added after the first `len` bytes.
+    pub(crate) fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(len);
+    }
+
     /// Takes out what there is, for the transaction's home.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)

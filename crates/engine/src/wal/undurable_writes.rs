@@ -36,6 +36,11 @@ impl UndurableWrites {
         }
     }
 
+    /// Makes room for tables that are new; `tables` is how many numbers there are.
+    pub(crate) fn add_tables(&mut self, tables: usize) {
+        self.tables.resize(tables.max(self.tables.len()), Epoch(0));
+    }
+
     #[inline]
     fn slot(place: PartitionId, key: &[u8]) -> usize {
         const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;

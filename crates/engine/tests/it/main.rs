@@ -8,7 +8,9 @@
 mod adaptation;
 mod bad_input;
 mod crud;
+mod ddl;
 mod durable;
+mod dynamic;
 mod indexes;
 mod isolation;
 mod load;
@@ -22,5 +24,6 @@ mod planted;
 mod read_only;
 mod recording;
 mod saturation;
+mod savepoints;
 mod support;
 mod traces;

@@ -201,7 +201,7 @@ fn a_directory_of_version_1_opens_and_is_stored_anew() {
     assert_eq!(version, 2);
     // What the old one did not say was taken over, and what it said was understood.
     let declared = with(Database::builder(schema()), &ModelFiles::new()).in_memory().unwrap();
-    let mut expected = declared.definitions().clone();
+    let mut expected = declared.definitions();
     for (expected, stored) in expected.trees.iter_mut().zip(&stored.schema.trees) {
         match expected {
             TreeDef::Table(table) => table.splits = stored.splits().to_vec(),

@@ -299,7 +299,8 @@ fn the_schema_is_stored_and_another_one_is_refused() {
     assert_eq!(contents(&db), before);
     insert().unwrap();
     db.verify().unwrap();
-    let columns: Vec<&str> = db.columns(notes.id()).iter().map(|column| column.name.as_str()).collect();
+    let columns = db.columns(notes.id());
+    let columns: Vec<&str> = columns.iter().map(|column| column.name.as_str()).collect();
     assert_eq!(columns, ["#1", "client", "number", "text"]);
     drop(db);
     assert_eq!(contents(&with(schema()).unwrap()).0.len(), 11);

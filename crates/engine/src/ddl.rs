@@ -1,0 +1,200 @@
+//! Statements that define: tables, indexes and columns that are created, changed and dropped while transactions go on.
+//!
+//! Owns: the order of the steps of a statement, and what it refuses. Never: accesses a row other than by transactions, or between
+//! tasks of the worker that owns it.
+//!
+//! # How a statement goes
+//!
+//! 1. One statement at a time; loads and verifications wait for it, and it for them. While partitions are closed, made or
+//!    forgotten, the scheme stays as it is, and no checkpoint is under way.
+//! 2. What is made is with all workers before anybody can name it. What is removed loses its name first. Then it is *closed*
+//!    ([`crate::partition`]): accesses that come from now on abort ([`AbortReason::TableChanged`](crate::AbortReason)), and the
+//!    statement waits for the transactions that have used it ([`Database::drain`]). So a transaction sees what there was before
+//!    the statement or what there is after it. None that has used the old is under way when the new begins.
+//! 3. The manifest is replaced: that is when the statement has happened. A crash before finds the old state, one after it the
+//!    new one. A database in memory has the same steps without this one.
+//! 4. Workers adopt the catalog that has no longer what was removed, and clients get what was made.
+//!
+//! Numbers are never used again: what was dropped stays in the definitions as nothing, so that records and rows with its number
+//! are left out by a recovery.
+//!
+//! # Why nothing waits for ever
+//!
+//! A statement holds no lock that a transaction could wait for: who meets a closed table aborts. It waits only for transactions
+//! that have used the table, for the patience of the database at most; then it opens the table again and fails.
+
+mod column;
+mod error;
+mod index;
+mod switch;
+
+use std::collections::BTreeMap;
+use std::sync::MutexGuard;
+
+use atrapos_catalog::{Definitions, ForeignKeyDef, IndexDef, OnDelete, TableDef, TreeDef};
+
+pub(crate) use column::Copies;
+pub use error::DefineError;
+
+use crate::database::{Database, refuse_on_worker};
+use crate::schema::{Catalog, TableId};
+
+/// A table to be created, with its indexes and foreign keys.
+#[derive(Clone, Debug)]
+pub struct NewTable {
+    /// The table.
+    pub table: TableDef,
+    /// Its indexes; what they say of the number of their table does not count.
+    pub indexes: Vec<IndexDef>,
+    /// Its references to other tables, or to itself. They are enforced.
+    pub foreign_keys: Vec<NewForeignKey>,
+}
+
+impl From<TableDef> for NewTable {
+    fn from(table: TableDef) -> NewTable {
+        NewTable { table, indexes: Vec::new(), foreign_keys: Vec::new() }
+    }
+}
+
+/// A reference of a table that is created.
+#[derive(Clone, Debug)]
+pub struct NewForeignKey {
+    /// The name of the table referred to.
+    pub parent: String,
+    /// The name of the index, one of the table's own, whose keys begin with the key of the parent; none: the table's own keys do.
+    pub through: Option<String>,
+    /// What becomes of the children of a row that is deleted.
+    pub on_delete: OnDelete,
+}
+
+impl Database {
+    /// Creates an empty table, with indexes and foreign keys, while transactions go on. It is there for everybody when this
+    /// returns, and durable. Returns its number.
+    ///
+    /// # Errors
+    /// A name that is taken, a table that is not there, a definition that contradicts itself, a manifest that cannot be written.
+    /// Nothing has changed then.
+    pub fn create_table(&self, table: impl Into<NewTable>) -> Result<TableId, DefineError> {
+        let _statement = self.begin_statement()?;
+        let before = self.catalogs.working();
+        let mut definitions = before.definitions.clone();
+        let number = add_table(&mut definitions, table.into())?;
+        definitions.check().map_err(|error| DefineError::Contradiction(error.to_string()))?;
+        refuse_other_cuts(&before.definitions, &definitions)?;
+        let after = before.changed(definitions, &BTreeMap::new());
+        self.switch(&before, after)?;
+        Ok(number)
+    }
+
+    /// Drops a table with its indexes, its rows and its references to other tables. Waits for the transactions that have used
+    /// it; those that use it later are aborted ([`AbortReason::TableChanged`](crate::AbortReason)).
+    ///
+    /// # Errors
+    /// A name that no table has, a reference of another table to it, transactions that do not end within the patience of the
+    /// database, a manifest that cannot be written. Nothing has changed then.
+    pub fn drop_table(&self, name: &str) -> Result<(), DefineError> {
+        let _statement = self.begin_statement()?;
+        let before = self.catalogs.working();
+        let table = find_table(&before, name)?;
+        let referring = |key: &&ForeignKeyDef| key.parent == table.0 && key.child != table.0;
+        if let Some(key) = before.definitions.foreign_keys.iter().find(referring) {
+            let child = before.definitions.name_of(key.child);
+            return Err(DefineError::InUse(format!(
+                "table `{name}` cannot be dropped while a foreign key of table `{child}` refers to it; drop `{child}` first"
+            )));
+        }
+        let mut definitions = before.definitions.clone();
+        definitions.foreign_keys.retain(|key| key.child != table.0 && key.parent != table.0);
+        let mut trees = vec![table];
+        for (number, tree) in (0..).map(TableId).zip(&mut definitions.trees) {
+            if number == table || tree.as_index().is_some_and(|index| index.of == table.0) {
+                *tree = TreeDef::Dropped;
+                trees.push(number);
+            }
+        }
+        trees.dedup();
+        self.remove(&before, definitions, &trees, switch::Until::Unused)
+    }
+
+    /// Lets no other statement begin, and nothing that definitions have to stay for.
+    pub(crate) fn begin_statement(&self) -> Result<MutexGuard<'_, ()>, DefineError> {
+        refuse_on_worker()?;
+        Ok(self.catalogs.keep())
+    }
+}
+
+/// Adds a table with what comes with it to the definitions, and returns its number.
+fn add_table(definitions: &mut Definitions, new: NewTable) -> Result<TableId, DefineError> {
+    let NewTable { table, indexes, foreign_keys } = new;
+    refuse_taken(definitions, &table.name)?;
+    let number = next_number(definitions)?;
+    let name = table.name.clone();
+    definitions.trees.push(TreeDef::Table(table));
+    for index in indexes {
+        add_index(definitions, number, index)?;
+    }
+    for NewForeignKey { parent, through, on_delete } in foreign_keys {
+        let find = |wanted: &str| {
+            definitions.find(wanted).ok_or_else(|| {
+                DefineError::Unknown(format!(
+                    "a foreign key of table `{name}` names `{wanted}`, which does not exist; create that first, or name another"
+                ))
+            })
+        };
+        let parent = find(&parent)?;
+        let through = through.as_deref().map(find).transpose()?;
+        let key = ForeignKeyDef { child: number.0, parent, through, enforced: true, on_delete };
+        definitions.foreign_keys.push(key);
+    }
+    Ok(number)
+}
+
+/// Adds an index of a table to the definitions, and returns its number.
+fn add_index(definitions: &mut Definitions, of: TableId, index: IndexDef) -> Result<TableId, DefineError> {
+    refuse_taken(definitions, &index.name)?;
+    let number = next_number(definitions)?;
+    definitions.trees.push(TreeDef::Index(IndexDef { of: of.0, ..index }));
+    Ok(number)
+}
+
+fn next_number(definitions: &Definitions) -> Result<TableId, DefineError> {
+    // The greatest number is left free: as many as fit are one fewer.
+    let next = u16::try_from(definitions.trees.len()).ok().filter(|next| *next < u16::MAX);
+    next.map(TableId).ok_or_else(|| {
+        DefineError::Contradiction(
+            "65535 tables and indexes have been created, those that were dropped included, and there is no number for another; copy \
+             what is needed to a new database"
+                .to_owned(),
+        )
+    })
+}
+
+fn refuse_taken(definitions: &Definitions, name: &str) -> Result<(), DefineError> {
+    let Some(taken) = definitions.find(name) else { return Ok(()) };
+    let what = definitions.trees[usize::from(taken)].noun();
+    Err(DefineError::NameTaken(format!(
+        "the name `{name}` is taken by a {what} of this database; choose another, or drop that first"
+    )))
+}
+
+/// Refuses cuts for a family that is there, and cut by itself, already.
+fn refuse_other_cuts(before: &Definitions, after: &Definitions) -> Result<(), DefineError> {
+    let live = |tree: &&TreeDef| **tree != TreeDef::Dropped;
+    let is_there = |family: &str| before.trees.iter().filter(live).any(|tree| tree.family() == family);
+    for tree in after.trees.iter().skip(before.trees.len()) {
+        if !tree.splits().is_empty() && is_there(tree.family()) {
+            let (what, name, family) = (tree.noun(), tree.name(), tree.family());
+            return Err(DefineError::Contradiction(format!(
+                "{what} `{name}` names split points, but its family `{family}` is there and cut already; leave them out"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn find_table(catalog: &Catalog, name: &str) -> Result<TableId, DefineError> {
+    let found = catalog.definitions.find(name).filter(|number| catalog.definitions.table(*number).is_some());
+    found.map(TableId).ok_or_else(|| {
+        DefineError::Unknown(format!("this database has no table `{name}`; name one that it has"))
+    })
+}

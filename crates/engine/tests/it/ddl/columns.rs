@@ -1,0 +1,147 @@
+//! Columns that are added to tables.
+
+use atrapos::catalog::{ColumnDef, OnDelete, Value};
+use atrapos::{
+    AbortReason, ColumnType, Database, DefineError, KeyRange, NewForeignKey, NewTable, Table, WorkerId, row,
+};
+
+use super::fixture::{
+    Animals, Held, People, create, empty, files, impatient, index, insert, people, person, reopen,
+};
+
+row! {
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub(crate) struct Taller {
+        pub(crate) age: u32,
+        pub(crate) city: String,
+        pub(crate) height: u32,
+    }
+}
+
+/// `people` with a third column.
+pub(crate) struct TallPeople;
+
+impl Table for TallPeople {
+    type Key = u64;
+    type Row = Taller;
+    const NAME: &'static str = "people";
+}
+
+const ROWS: u64 = 1_000;
+
+pub(crate) fn height() -> ColumnDef {
+    let default = Some(Value::Unsigned(170));
+    ColumnDef { default, ..ColumnDef::new("height", ColumnType::Unsigned(4)) }
+}
+
+fn filled(db: &Database) {
+    db.create_table(people("people", &[ROWS / 2])).unwrap();
+    let table = db.table::<People>().unwrap();
+    (0..ROWS).for_each(|id| insert(db, table, id, id as u32).unwrap());
+}
+
+/// All rows, as the type with the column has them.
+pub(crate) fn tall(db: &Database) -> Vec<(u64, Taller)> {
+    let table = db.table::<TallPeople>().unwrap();
+    db.run(table.at(&0), async move |tx| tx.scan(table, KeyRange::all(), usize::MAX).await).unwrap()
+}
+
+fn expected(id: u64) -> (u64, Taller) {
+    (id, Taller { age: id as u32, city: "here".to_owned(), height: 170 })
+}
+
+#[test]
+fn rows_get_the_default_and_handles_from_before_are_told() {
+    let db = empty();
+    filled(&db);
+    db.create_index("people", index("by_age", &[1], false)).unwrap();
+    let old = db.table::<People>().unwrap();
+    let new = db.add_column("people", height()).unwrap();
+    assert_ne!(new, old.id());
+    assert_eq!(insert(&db, old, ROWS, 1).unwrap_err().reason(), AbortReason::TableChanged);
+    assert!(db.table::<People>().is_err(), "the type has not the columns that the table has");
+    assert_eq!(tall(&db), (0..ROWS).map(expected).collect::<Vec<_>>());
+    assert_eq!(db.scheme().family(new).partitions(), 2);
+    let table = db.table::<TallPeople>().unwrap();
+    db.run(table.at(&1), async move |tx| tx.update(table, 1, |person| person.age = 5_000).await).unwrap();
+    db.run(table.at(&2), async move |tx| tx.delete(table, 2).await.map(drop)).unwrap();
+    // The index is over the new table, and its key function too.
+    let verified = db.verify().unwrap();
+    assert_eq!((verified.rows, verified.entries), (ROWS - 1, ROWS - 1));
+    db.repartition([atrapos::SchemeChange::move_to(table, &1, WorkerId(1))]).unwrap();
+    db.verify().unwrap();
+}
+
+#[test]
+fn a_column_is_there_after_reopening() {
+    let files = files();
+    let db = create(&files);
+    filled(&db);
+    db.create_index("people", index("by_age", &[1], false)).unwrap();
+    db.add_column("people", height()).unwrap();
+    let table = db.table::<TallPeople>().unwrap();
+    db.run(table.at(&1), async move |tx| tx.update(table, 1, |person| person.height = 180).await).unwrap();
+    let left = files.power_cut(3);
+    drop(db);
+    for files in [left, files] {
+        let db = reopen(&files);
+        let mut wanted: Vec<_> = (0..ROWS).map(expected).collect();
+        wanted[1].1.height = 180;
+        assert_eq!(tall(&db), wanted);
+        assert_eq!(db.verify().unwrap().entries, ROWS);
+        assert_eq!(db.add_column("people", height()).unwrap_err().to_string().contains("already"), true);
+    }
+}
+
+#[test]
+fn references_follow_the_table() {
+    let db = empty();
+    db.create_table(people("people", &[100])).unwrap();
+    let key = NewForeignKey { parent: "people".into(), through: None, on_delete: OnDelete::Restrict };
+    db.create_table(NewTable { foreign_keys: vec![key], ..people("animals", &[50]).into() }).unwrap();
+    let animals = db.table::<Animals>().unwrap();
+    insert(&db, db.table().unwrap(), 7, 7).unwrap();
+    db.add_column("people", height()).unwrap();
+    let add = |id: u64| db.run(animals.at(&id), async move |tx| tx.insert(animals, id, person(1, "")).await);
+    add(7).unwrap();
+    assert_eq!(add(8).unwrap_err().reason(), AbortReason::ForeignKey);
+    let table = db.table::<TallPeople>().unwrap();
+    let delete = db.run(table.at(&7), async move |tx| tx.delete(table, 7).await.map(drop));
+    assert_eq!(delete.unwrap_err().reason(), AbortReason::ForeignKey);
+    // Of the child, too.
+    db.add_column("animals", height()).unwrap();
+    let delete = db.run(table.at(&7), async move |tx| tx.delete(table, 7).await.map(drop));
+    assert_eq!(delete.unwrap_err().reason(), AbortReason::ForeignKey);
+    assert_eq!(db.verify().unwrap().references, 1);
+}
+
+#[test]
+fn what_cannot_be_added_is_refused_in_a_sentence() {
+    let db = empty();
+    filled(&db);
+    let before = db.definitions();
+    let wrong = ColumnDef { default: Some(Value::Text("tall".to_owned())), ..height() };
+    for (column, expected) in [
+        (ColumnDef::new("age", ColumnType::Bool), "has a column `age` already"),
+        (ColumnDef::new("height", ColumnType::Unsigned(4)), "give it a default"),
+        (wrong, "does not fit"),
+    ] {
+        let refused = db.add_column("people", column).unwrap_err().to_string();
+        assert!(refused.contains(expected), "{refused}");
+    }
+    assert!(matches!(db.add_column("nobody", height()), Err(DefineError::Unknown(_))));
+    assert_eq!(db.definitions(), before);
+    assert_eq!(db.verify().unwrap().rows, ROWS);
+}
+
+#[test]
+fn a_table_in_use_keeps_its_columns_when_patience_ends() {
+    let db = impatient();
+    let held = Held::begin(&db);
+    let late = db.add_column("people", height()).unwrap_err();
+    assert!(matches!(late, DefineError::TimedOut(_)), "{late}");
+    held.end();
+    let table = db.table::<People>().unwrap();
+    insert(&db, table, 2, 2).unwrap();
+    db.verify().unwrap();
+}

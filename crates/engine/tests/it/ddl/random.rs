@@ -1,0 +1,153 @@
+//! Statements at random while clients use the tables by name, partitions move, checkpoints are made and the power fails: nobody
+//! sees a torn state, and what is left is whole.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use atrapos::catalog::Value;
+use atrapos::{Abort, AbortReason, Advice, Database, DefineError, SchemeChange, WorkerId};
+
+use super::columns::height;
+use super::fixture::{create, files, index, people, reopen};
+use crate::support::{Random, for_seeds};
+
+const TABLES: [&str; 3] = ["people", "animals", "others"];
+const KEYS: u64 = 200;
+
+fn key(id: u64) -> Vec<Value> {
+    vec![Value::Unsigned(id.into())]
+}
+
+/// Changes rows of two tables in one transaction, which are there both or neither: row `id` of a pair of tables is the same.
+fn change(db: &Database, random: &mut Random) -> Result<(), Abort> {
+    let [one, other] = [0, 1].map(|_| TABLES[random.below(3) as usize]);
+    let (Ok(one), Ok(other)) = (db.table_named(one), db.table_named(other)) else { return Ok(()) };
+    let (id, age) = (random.below(KEYS), random.below(10));
+    db.run(one.at(&key(id))?, async move |tx| {
+        for table in [&one, &other] {
+            let age = [("age", Value::Unsigned(age.into()))];
+            if tx.run(table.update(&key(id), &age)?).await? {
+                tx.delete(table, &key(id)).await?;
+            } else {
+                let city = [("id", Value::Unsigned(id.into())), ("city", Value::Text("here".to_owned()))];
+                let row: Vec<_> = city.into_iter().chain(age).collect();
+                tx.run(table.insert(&row)?).await?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn is_expected(abort: &Abort) -> bool {
+    let reason = abort.reason();
+    let may_be = [
+        AbortReason::TableChanged,
+        AbortReason::DuplicateKey,
+        AbortReason::NotDurable,
+        AbortReason::ShuttingDown,
+        // A handle from before a column was added names the columns that there were.
+        AbortReason::InvalidValue,
+    ];
+    may_be.contains(&reason) || reason.advice() == Advice::Retry
+}
+
+/// One statement. What is refused because of what is there is fine.
+fn statement(db: &Database, random: &mut Random) -> Result<(), DefineError> {
+    let name = TABLES[random.below(3) as usize];
+    let indexed = format!("by_age_of_{name}");
+    let done = match random.below(8) {
+        0..=2 => db.create_table(people(name, &[KEYS / 2])).map(drop),
+        3 => db.drop_table(name),
+        4 | 5 => db.create_index(name, index(&indexed, &[1], random.chance(10))).map(drop),
+        6 => db.drop_index(&indexed),
+        _ => db.add_column(name, height()).map(drop),
+    };
+    match done {
+        Err(DefineError::NameTaken(_) | DefineError::Unknown(_) | DefineError::Violated(_)) => Ok(()),
+        done => done,
+    }
+}
+
+fn move_some(db: &Database, random: &mut Random) {
+    let Ok(table) = db.table_named(TABLES[random.below(3) as usize]) else { return };
+    let to = WorkerId(random.below(2) as u16);
+    let at = atrapos::KeyBuf::from_slice(&random.below(KEYS).to_be_bytes());
+    // The table may be gone by now.
+    let _ = db.repartition([SchemeChange::Move { table: table.id(), at, to }]);
+}
+
+/// Runs statements, clients and checkpoints for a while; `crash` says after how many calls the files fail.
+fn run(db: &Database, seed: u64, statements: usize) -> u64 {
+    let ended = AtomicBool::new(false);
+    let committed = Arc::new(AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for client in 0..2 {
+            let (ended, committed) = (&ended, &committed);
+            scope.spawn(move || {
+                let mut random = Random::new(seed).part(client);
+                while !ended.load(Ordering::Relaxed) {
+                    match change(db, &mut random) {
+                        Ok(()) => drop(committed.fetch_add(1, Ordering::Relaxed)),
+                        Err(abort) => assert!(is_expected(&abort), "{abort}"),
+                    }
+                }
+            });
+        }
+        let mover = &ended;
+        scope.spawn(move || {
+            let mut random = Random::new(seed).part(7);
+            while !mover.load(Ordering::Relaxed) {
+                move_some(db, &mut random);
+                if random.chance(5) {
+                    let _ = db.checkpoint();
+                }
+                std::thread::yield_now();
+            }
+        });
+        let mut random = Random::new(seed).part(9);
+        for _ in 0..statements {
+            if let Err(error) = statement(db, &mut random) {
+                let is_end = matches!(error, DefineError::NotSaved(_) | DefineError::Aborted(_));
+                assert!(is_end, "{error}");
+                break;
+            }
+        }
+        ended.store(true, Ordering::Relaxed);
+    });
+    committed.load(Ordering::Relaxed)
+}
+
+#[test]
+fn statements_at_random_leave_a_whole_database() {
+    for_seeds(4, |seed| {
+        let files = files();
+        let db = create(&files);
+        run(&db, seed, 60);
+        let verified = db.verify().unwrap();
+        let names: Vec<_> = db.table_names().collect();
+        drop(db);
+        let db = reopen(&files);
+        assert_eq!(db.verify().unwrap(), verified);
+        assert_eq!(db.table_names().collect::<Vec<_>>(), names);
+        run(&db, seed + 1, 30);
+        db.verify().unwrap();
+    });
+}
+
+#[test]
+fn statements_at_random_survive_a_crash_at_random() {
+    for_seeds(12, |seed| {
+        let files = files();
+        let db = create(&files);
+        run(&db, seed, 8);
+        files.crash_at(1 + Random::new(seed).below(150));
+        run(&db, seed + 1, 30);
+        drop(db);
+        for after in [files.power_cut(seed), files.kill()] {
+            let db = reopen(&after);
+            db.verify().unwrap();
+            run(&db, seed + 2, 6);
+            db.verify().unwrap();
+        }
+    });
+}
