@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos_adapt::Platform;
+use atrapos_catalog::Definitions;
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::file::{FileSystem, RealFiles};
 use atrapos_durability::manifest::Manifest;
@@ -248,7 +249,15 @@ impl Builder {
 
     fn start(self, directory: Option<(&Path, &RecoveryProgress)>) -> Result<Database, OpenError> {
         let catalog = match (self.schema, directory) {
-            (Some(schema), _) => Catalog::new(schema)?,
+            (Some(schema), None) => Catalog::new(schema)?,
+            (Some(schema), Some((path, _))) => {
+                // A manifest that cannot be read is told of when the directory is opened.
+                let manifest = Manifest::read(&*self.files, path).ok().flatten();
+                Catalog::of_stored(
+                    schema,
+                    &manifest.map_or_else(Definitions::default, |manifest| manifest.schema),
+                )?
+            }
             (None, Some((path, _))) => match Manifest::read(&*self.files, path)? {
                 Some(manifest) => Catalog::stored(&manifest.schema),
                 None => return Err(DirectoryError::Missing { path: path.to_owned() }.into()),

@@ -134,6 +134,11 @@ impl TableShard {
         }
     }
 
+    /// Whether it is closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.is_some()
+    }
+
     /// Whether it is closed in this way.
     pub(crate) fn is_closed_to(&self, closing: Closing) -> bool {
         self.closed.as_ref().is_some_and(|closed| closed.closing == closing)

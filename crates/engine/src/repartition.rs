@@ -48,7 +48,7 @@ use crate::partition::{Partition, PartitionId};
 use crate::planted::{Bug, planted};
 use crate::published_scheme::PublishedScheme;
 use crate::routing::FamilyScheme;
-use crate::schema::{Table, TableId, TableRef, TreeKind};
+use crate::schema::{Catalog, Table, TableId, TableRef, TreeKind};
 use crate::shard::EngineWorker;
 use crate::snapshot::Kept;
 use crate::tx::BranchRef;
@@ -196,6 +196,7 @@ async fn carry_out_one(
         )));
     };
     let (family, name) = (meta.family, meta.name);
+    refuse_closed(worker, &catalog, family)?;
     let today = Arc::clone(&worker.shard().tables.borrow().shards[table.at()].scheme);
     let (owner, scheme, made) = match change {
         SchemeChange::Split { at, .. } => {
@@ -269,6 +270,19 @@ async fn carry_out_one(
     }
     published.replace_family(family, &scheme);
     Ok(())
+}
+
+/// Refuses changes where a statement has closed a table and could not tell whether it counts: nothing of it opens again.
+fn refuse_closed(worker: &EngineWorker, catalog: &Catalog, family: usize) -> Result<(), Abort> {
+    let of_family = tables_of(worker, family);
+    let tables = worker.shard().tables.borrow();
+    match of_family.into_iter().find(|table| tables.shards[table.at()].is_closed()) {
+        Some(closed) => Err(misuse(format!(
+            "'{}' is closed since a statement that changes it could not be saved; open the database again",
+            catalog.tables[closed.at()].name
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn misuse(why: String) -> Abort {

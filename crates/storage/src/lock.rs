@@ -20,18 +20,18 @@
 //!   else here passes nobody.
 //! - An entry without holders and without waiters is removed: an empty table costs its reader one comparison.
 
-mod blocked;
-mod entries;
+mod conflict;
 mod grant;
+mod holders;
 mod order;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
 use rustc_hash::{FxBuildHasher, FxHasher};
 
 use crate::key::KeyBuf;
-use entries::{Asked, KeyLock, RangeHolder, RangeWaiter, Waiter};
+use holders::Holders;
 
 /// Who holds or wants a lock: the number of a transaction, unique among those alive. Its low sixteen bits are the number of
 /// the transaction's home.
@@ -105,6 +105,73 @@ pub enum LockOutcome {
     Queued,
 }
 
+#[derive(Debug)]
+struct Waiter {
+    owner: TxnId,
+    mode: LockMode,
+    ticket: LockTicket,
+    /// Place in the order of those who wait, over the whole partition: that of arrival, but where order yields to locks.
+    rank: u64,
+}
+
+/// A request that waits, as its owner sees it.
+#[derive(Debug)]
+struct Asked {
+    target: LockTarget,
+    mode: LockMode,
+    rank: u64,
+}
+
+#[derive(Debug, Default)]
+struct KeyLock {
+    holders: Holders,
+    /// In the order of their ranks.
+    queue: VecDeque<Waiter>,
+}
+
+impl KeyLock {
+    fn is_unused(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty()
+    }
+}
+
+#[derive(Debug)]
+struct RangeHolder {
+    owner: TxnId,
+    mode: LockMode,
+    lower: KeyBuf,
+    upper: Option<KeyBuf>,
+}
+
+impl RangeHolder {
+    /// Whether it allows what a lock of this mode allows.
+    fn covers(&self, mode: LockMode) -> bool {
+        self.mode == LockMode::Exclusive || mode == LockMode::Shared
+    }
+}
+
+#[derive(Debug)]
+struct RangeWaiter {
+    waiter: Waiter,
+    lower: KeyBuf,
+    upper: Option<KeyBuf>,
+}
+
+impl RangeWaiter {
+    /// Whether it wants something of a range.
+    fn overlaps(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
+        overlap(&self.lower, self.upper.as_deref(), lower, upper)
+    }
+
+    /// Whether it wants something of `target`.
+    fn covers_some_of(&self, target: &LockTarget) -> bool {
+        match target {
+            LockTarget::Key(key) => contains(&self.lower, self.upper.as_deref(), key),
+            LockTarget::Range { lower, upper } => self.overlaps(lower, upper.as_deref()),
+        }
+    }
+}
+
 /// The locks of one partition. See the module's introduction.
 #[derive(Debug, Default)]
 pub struct LockTable {
@@ -135,19 +202,6 @@ impl LockTable {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty() && self.ranges.is_empty() && self.range_waiters.is_empty()
-    }
-
-    /// Whether anything held or waited for conflicts with `owner` doing `mode` to `target` right now. A transaction
-    /// that never suspends asks only this and enters nothing. It may be told of somebody who waits for itself: that one only
-    /// [`request`](LockTable::request) passes.
-    #[must_use]
-    pub fn conflicts(&self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
-        match target {
-            LockTarget::Key(key) => self.key_blocked(owner, key, mode, u64::MAX),
-            LockTarget::Range { lower, upper } => {
-                self.range_blocked(owner, lower, upper.as_deref(), mode, u64::MAX)
-            }
-        }
     }
 
     /// Enters a lock that cannot conflict: that of a transaction which did the access while no lock conflicted
@@ -184,24 +238,6 @@ impl LockTable {
         }
         self.ranges.push(RangeHolder { owner, mode, lower: lower.clone(), upper: upper.clone() });
         true
-    }
-
-    /// Whether somebody else holds what keeps `owner` from doing `mode` to `target`, whoever waits.
-    #[must_use]
-    pub fn is_held_against(&self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
-        match target {
-            LockTarget::Key(key) => {
-                let holders = self.keys.get(key).is_some_and(|lock| lock.holders.conflict(owner, mode));
-                let mut ranges =
-                    self.ranges.iter().filter(|held| held.owner != owner && held.mode.conflicts(mode));
-                holders || ranges.any(|held| contains(&held.lower, held.upper.as_deref(), key))
-            }
-            LockTarget::Range { lower, upper } => {
-                let upper = upper.as_deref();
-                self.keys_within(owner, lower, upper, mode, 0).next().is_some()
-                    || self.ranges_across(owner, lower, upper, mode, 0).next().is_some()
-            }
-        }
     }
 
     /// Asks for a lock: granted at once when nothing conflicts, queued under `ticket` otherwise. Where order yields to

@@ -564,3 +564,14 @@ fn what_holds_only_after_a_broken_cycle_is_seen_to() {
     assert_eq!(release(&mut table, 3, &[key(3), key(4)]), vec![6]);
     assert_eq!(release(&mut table, 2, &[key(2), key(4)]), vec![8, 5]);
 }
+
+#[test]
+fn who_gets_a_range_gets_what_it_wants_in_it_before_those_who_came_first() {
+    let mut table = LockTable::new();
+    assert_eq!(ask(&mut table, TxnId(2), &key(4), Exclusive, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(3), &range(0, 5), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, TxnId(4), &key(4), Shared, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, TxnId(3), &key(4), Shared, LockTicket(4)), Queued);
+    assert_eq!(release(&mut table, 2, &[key(4)]), vec![4, 2]);
+    assert_eq!(release(&mut table, 3, &[range(0, 5), key(4)]), vec![3]);
+}

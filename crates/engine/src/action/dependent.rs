@@ -129,7 +129,7 @@ impl Operation for Dependent {
                 if at.remove(None)? {
                     return Ok(());
                 }
-                if at.catalog.tables[at.place.table.at()].phase == Phase::Building {
+                if at.catalog.tables[at.place.table.at()].phase != Phase::Ready {
                     // Rows from before the index have no entries yet.
                     return Ok(());
                 }

@@ -46,8 +46,13 @@ pub(super) const ENTRY_BYTES: usize = 16;
 impl Catalog {
     /// The catalog of a database that is opened with a declared schema.
     pub(crate) fn new(schema: Schema) -> Result<Catalog, SchemaError> {
+        Catalog::of_stored(schema, &Definitions::default())
+    }
+
+    /// The catalog of a database that is there, opened with a declared schema. Where they differ is found out elsewhere.
+    pub(crate) fn of_stored(schema: Schema, stored: &Definitions) -> Result<Catalog, SchemaError> {
         let splits = schema.splits.clone();
-        let Declared { definitions, codes, references } = schema.into_declared()?;
+        let Declared { definitions, codes, references } = schema.into_declared()?.renumbered(stored);
         definitions.check().map_err(|error| SchemaError(error.to_string()))?;
         let mut catalog =
             Catalog::assemble(CatalogTag::new(), definitions, codes, references, &BTreeMap::new());

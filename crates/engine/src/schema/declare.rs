@@ -314,6 +314,36 @@ impl Schema {
 }
 
 impl Declared {
+    /// With the numbers that the same trees have in a database, where some may have been dropped; as it is if the database lacks
+    /// one of them.
+    pub(super) fn renumbered(self, stored: &Definitions) -> Declared {
+        let numbers: Option<Vec<u16>> =
+            self.definitions.trees.iter().map(|tree| stored.find(tree.name())).collect();
+        let Some(numbers) = numbers else { return self };
+        let mut renumbered = Declared {
+            definitions: Definitions {
+                trees: vec![TreeDef::Dropped; stored.trees.len()],
+                foreign_keys: self.definitions.foreign_keys,
+            },
+            codes: vec![Code::default(); stored.trees.len()],
+            references: self.references,
+        };
+        let follow = |number: &mut u16| *number = numbers[usize::from(*number)];
+        for ((mut tree, code), number) in self.definitions.trees.into_iter().zip(self.codes).zip(&numbers) {
+            if let TreeDef::Index(index) = &mut tree {
+                follow(&mut index.of);
+            }
+            renumbered.definitions.trees[usize::from(*number)] = tree;
+            renumbered.codes[usize::from(*number)] = code;
+        }
+        for key in &mut renumbered.definitions.foreign_keys {
+            follow(&mut key.child);
+            follow(&mut key.parent);
+            key.through.iter_mut().for_each(follow);
+        }
+        renumbered
+    }
+
     fn add_index(&mut self, index: IndexDecl, numbers: &mut Numbers) -> Result<(), SchemaError> {
         let Some(&of) = numbers.get(index.table) else {
             return Err(SchemaError(format!(

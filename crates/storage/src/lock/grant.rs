@@ -2,9 +2,9 @@
 //!
 //! Owns the end of every lock and every request. It never makes a request wait.
 
-use super::entries::{KeyLock, RangeWaiter, Waiter};
-use super::{LockMode, LockTable, LockTarget, LockTicket, TxnId, contains};
-use crate::key::KeyBuf;
+use super::{
+    KeyBuf, KeyLock, LockMode, LockTable, LockTarget, LockTicket, RangeWaiter, TxnId, Waiter, contains,
+};
 
 impl LockTable {
     /// A request waits no more.
@@ -121,18 +121,18 @@ impl LockTable {
     }
 
     pub(super) fn grant_key(&mut self, key: &KeyBuf, granted: &mut Vec<LockTicket>) {
-        while let Some(at) = self.next_for_key(key) {
+        while let Some(place) = self.grantable(key) {
             let lock = self.keys.get_mut(key).expect("the lock was just read");
-            let next = lock.queue.remove(at).expect("the queue was just read");
-            lock.holders.enter(next.owner, next.mode);
-            granted.push(next.ticket);
-            self.forget_asked(next.owner, next.rank);
+            let waiter = lock.queue.remove(place).expect("the queue was just read");
+            lock.holders.enter(waiter.owner, waiter.mode);
+            granted.push(waiter.ticket);
+            self.forget_asked(waiter.owner, waiter.rank);
         }
     }
 
     /// The place in the queue of a key of a request that can be granted, if there is one: the first, or, when that only waits for
     /// an exclusive range, one of whoever has or wants that range. Others wait behind the first, or for what it waits for.
-    pub(super) fn next_for_key(&self, key: &KeyBuf) -> Option<usize> {
+    pub(super) fn grantable(&self, key: &KeyBuf) -> Option<usize> {
         let lock = self.keys.get(key)?;
         let first = lock.queue.front()?;
         let is_free = |waiter: &Waiter| !self.key_blocked(waiter.owner, key, waiter.mode, waiter.rank);

@@ -19,8 +19,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::entries::{KeyLock, Waiter};
-use super::{LockMode, LockTable, LockTarget, TxnId, contains};
+use super::{KeyLock, LockMode, LockTable, LockTarget, TxnId, Waiter, contains};
 
 /// A waits-for graph. The first nodes are the owners that wait, longest first; behind them there is one for each key that
 /// somebody wants exclusively, which stands for whoever such a request waits for on account of held locks.

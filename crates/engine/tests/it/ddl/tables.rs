@@ -1,10 +1,14 @@
 //! Tables that are created and dropped.
 
-use atrapos::catalog::{ColumnDef, ColumnType, OnDelete, TableDef};
-use atrapos::{AbortReason, DefineError, NewForeignKey, NewTable, WorkerId};
+use std::sync::Arc;
 
+use atrapos::catalog::{ColumnDef, ColumnType, OnDelete, TableDef};
+use atrapos::{AbortReason, Database, DefineError, NewForeignKey, NewTable, Schema, WorkerId};
+
+use super::columns::height;
 use super::fixture::{
-    Animals, Held, People, Relatives, ages, create, empty, files, impatient, insert, people, person, reopen,
+    Animals, ByAge, Held, People, Relatives, ages, create, directory, empty, files, impatient, insert,
+    of_age, people, person, reopen,
 };
 
 #[test]
@@ -178,4 +182,29 @@ fn a_drop_waits_for_the_transactions_that_have_used_the_table() {
         assert!(dropped.join().unwrap(), "it was dropped while a transaction used it");
     });
     db.verify().unwrap();
+}
+
+#[test]
+fn a_program_declares_what_is_left_of_its_schema() {
+    let files = files();
+    let open = |schema: Schema| {
+        let builder = Database::builder(schema).workers(2).pin(false).huge_pages(false);
+        builder.files(Arc::new(files.clone())).open(directory())
+    };
+    let db = open(Schema::new().table::<Animals>().table::<People>().index::<ByAge>()).unwrap();
+    insert(&db, db.table().unwrap(), 1, 7).unwrap();
+    db.drop_table("animals").unwrap();
+    drop(db);
+    let db = open(Schema::new().table::<People>().index::<ByAge>()).unwrap();
+    let table = db.table::<People>().unwrap();
+    insert(&db, table, 2, 7).unwrap();
+    assert_eq!(of_age(&db, 7).unwrap(), [1, 2]);
+    assert_eq!(db.verify().unwrap().entries, 2);
+    // The type's code is not that of a table with another column.
+    let why = db.add_column("people", height()).unwrap_err().to_string();
+    assert!(why.contains("`by_age`") && why.contains("drop the index"), "{why}");
+    db.create_table(people("animals", &[])).unwrap();
+    drop(db);
+    let other = open(Schema::new().table::<People>().index::<ByAge>()).unwrap_err().to_string();
+    assert!(other.contains("table `animals` is in the database but is not declared"), "{other}");
 }

@@ -80,6 +80,24 @@ fn within(model: &Model, from: i64, to: i64) -> Vec<Key> {
     model.keys().filter(|key| from <= key.0 && key.0 < to).copied().collect()
 }
 
+/// Inserts a row unless its key is taken. Whether both agree on that.
+async fn insert(
+    tx: &mut Tx<'_>,
+    table: &TableHandle,
+    model: &mut Model,
+    key: Key,
+    new: (i64, Option<String>),
+) -> Result<bool, Abort> {
+    let mut row = vec![("group", signed(key.0)), ("number", number(key.1.0)), ("value", signed(new.0))];
+    row.extend(new.1.as_ref().map(|note| ("note", text(note))));
+    let inserted = tx.insert_row_if_absent(table, &row).await?;
+    let is_new = !model.contains_key(&key);
+    if is_new {
+        model.insert(key, new);
+    }
+    Ok(inserted == is_new)
+}
+
 /// Makes one step on both; a difference is told as an abort.
 async fn make(tx: &mut Tx<'_>, table: &TableHandle, model: &mut Model, step: &Step) -> Result<bool, Abort> {
     let range = |from: i64, to: i64| {
@@ -89,14 +107,7 @@ async fn make(tx: &mut Tx<'_>, table: &TableHandle, model: &mut Model, step: &St
     let at = |group: &i64, id: &u64| (*group, std::cmp::Reverse(*id));
     Ok(match step {
         Step::Insert(group, id, value, note) => {
-            let mut row = vec![("group", signed(*group)), ("number", number(*id)), ("value", signed(*value))];
-            row.extend(note.as_ref().map(|note| ("note", text(note))));
-            let inserted = tx.insert_row_if_absent(table, &row).await?;
-            let is_new = !model.contains_key(&at(group, id));
-            if is_new {
-                model.insert(at(group, id), (*value, note.clone()));
-            }
-            inserted == is_new
+            insert(tx, table, model, at(group, id), (*value, note.clone())).await?
         }
         Step::Update(group, id, value) => {
             let updated =
@@ -155,8 +166,8 @@ async fn make(tx: &mut Tx<'_>, table: &TableHandle, model: &mut Model, step: &St
     })
 }
 
-/// Runs transactions one after the other; each ends with everything compared.
-fn agrees(db: &Database, transactions: &[Vec<Step>]) -> Result<(), TestCaseError> {
+/// Runs transactions one after the other; each ends with everything compared. Returns what the model says in the end.
+fn agrees(db: &Database, transactions: &[Vec<Step>]) -> Result<Model, TestCaseError> {
     let mut model = Model::new();
     for steps in transactions {
         let (table, steps, before) = (db.table_named("model").unwrap(), steps.clone(), model.clone());
@@ -182,7 +193,7 @@ fn agrees(db: &Database, transactions: &[Vec<Step>]) -> Result<(), TestCaseError
         model =
             outcome.map_err(|abort| TestCaseError::fail(abort.to_string()))?.map_err(TestCaseError::fail)?;
     }
-    Ok(())
+    Ok(model)
 }
 
 proptest! {
@@ -195,7 +206,16 @@ proptest! {
     ) {
         let files = directory_of(vec![table()]);
         let db = reopen(&files, workers);
-        agrees(&db, &transactions)?;
+        let model = agrees(&db, &transactions)?;
         prop_assert!(db.verify().is_ok());
+        // What was acknowledged is there after a crash, changed ranges and what was undone as well.
+        let db = reopen(&files.power_cut(workers as u64), 2);
+        prop_assert!(db.verify().is_ok());
+        let table = db.table_named("model").unwrap();
+        let found = db.run(table.at(&[]).unwrap(), async move |tx| {
+            let all = tx.scan(&table, table.prefix(&[])?, usize::MAX).await?;
+            values_of(&all, &table)
+        });
+        prop_assert_eq!(found.unwrap(), model.iter().map(row_of).collect::<Vec<_>>());
     }
 }

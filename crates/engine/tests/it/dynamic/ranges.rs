@@ -9,7 +9,9 @@ use atrapos::{KeyRange, Route, WorkerId};
 use super::{directory_of, number, people, refused, reopen, text};
 use crate::indexes::{Users, user, users};
 use crate::isolation::by_hand;
-use crate::support::{Items, STEPS_MAX, for_seeds, item, load_items, open, simulate, two_tables};
+use crate::support::{
+    Engine, Items, Random, STEPS_MAX, for_seeds, item, load_items, open, simulate, two_tables,
+};
 
 #[test]
 fn ranges_are_bounded_by_leading_values_and_walked_both_ways() {
@@ -89,6 +91,30 @@ fn rows_are_folded_where_they_are() {
     assert_eq!((sum, last), (200, vec![number(99), number(98)]));
 }
 
+/// The rows of one city, from both ends.
+fn found_through_the_index(db: &atrapos::Database) {
+    let by_city = db.index_named("users_by_city").unwrap();
+    db.run(by_city.at(&[]).unwrap(), async move |tx| {
+        let table = by_city.table().clone();
+        let five = by_city.prefix(&[number(5)])?;
+        let (some, last) =
+            (tx.rows_by(&by_city, five.clone(), 3).await?, tx.rows_by_backward(&by_city, five, 2).await?);
+        let keys = |rows: &[atrapos::DynRow]| -> Vec<Value> {
+            rows.iter().map(|row| row.get(&table, "#1").expect("it is a row of the table")).collect()
+        };
+        assert_eq!(
+            (keys(&some), keys(&last)),
+            (vec![number(0), number(1), number(2)], vec![number(29), number(28)])
+        );
+        Ok(())
+    })
+    .unwrap();
+    let by_city = db.index_named("users_by_city").unwrap();
+    let several =
+        db.run(by_city.at(&[]).unwrap(), async move |tx| tx.row_by(&by_city, &[number(5)]).await.map(drop));
+    assert!(refused(several).contains("not unique"));
+}
+
 #[test]
 fn all_rows_of_a_range_are_changed_and_deleted_with_their_entries() {
     for workers in [1, 2, 5] {
@@ -136,29 +162,7 @@ fn all_rows_of_a_range_are_changed_and_deleted_with_their_entries() {
             .unwrap();
             let verified = db.verify().unwrap();
             assert_eq!((verified.rows, verified.entries), (80, 160));
-            let by_city = db.index_named("users_by_city").unwrap();
-            db.run(by_city.at(&[]).unwrap(), async move |tx| {
-                let table = by_city.table().clone();
-                let five = by_city.prefix(&[number(5)])?;
-                let (some, last) = (
-                    tx.rows_by(&by_city, five.clone(), 3).await?,
-                    tx.rows_by_backward(&by_city, five, 2).await?,
-                );
-                let keys = |rows: &[atrapos::DynRow]| -> Vec<Value> {
-                    rows.iter().map(|row| row.get(&table, "#1").expect("it is a row of the table")).collect()
-                };
-                assert_eq!(
-                    (keys(&some), keys(&last)),
-                    (vec![number(0), number(1), number(2)], vec![number(29), number(28)])
-                );
-                Ok(())
-            })
-            .unwrap();
-            let by_city = db.index_named("users_by_city").unwrap();
-            let several = db.run(by_city.at(&[]).unwrap(), async move |tx| {
-                tx.row_by(&by_city, &[number(5)]).await.map(drop)
-            });
-            assert!(refused(several).contains("not unique"));
+            found_through_the_index(&db);
             let all = db.run(typed.at(&0), async move |tx| tx.delete_range(typed, KeyRange::all()).await);
             assert_eq!(all, Ok(80));
             assert_eq!(db.verify().unwrap(), atrapos::Verification::default());
@@ -235,6 +239,59 @@ fn a_range_changes_twice(seed: u64) -> Result<(), String> {
 #[test]
 fn a_range_that_is_changed_is_seen_as_before_or_after() {
     for_seeds(60, |seed| a_range_changes_twice(seed).unwrap());
+}
+
+/// Sessions add one to all rows of ranges, and sometimes go back, while partitions move if they do. Every addition that was
+/// committed is there.
+fn additions_are_counted(engine: &mut Engine, workers: usize, seed: u64) -> Result<(), String> {
+    let items = engine.table::<Items>();
+    let filled = engine.run(items.at(&0), async move |tx| {
+        for key in (0..100).step_by(4) {
+            tx.insert(items, key, item(0)).await?;
+        }
+        Ok(())
+    });
+    filled.map_err(|abort| abort.to_string())?;
+    let ended = engine.sessions(4, workers, async move |session, at| {
+        let (mut random, mut added) = (Random::new(seed).part(at), 0);
+        for _ in 0..6 {
+            let (from, to, goes_back) = (random.below(100), random.below(101), random.chance(30));
+            let route = items.at(&random.below(100));
+            let ran = session.run(&route, async move |tx| {
+                let add = |_: &u64, row: &mut crate::support::Item| row.value += 1;
+                let mut added = tx.update_range(items, KeyRange::between(&from, &to), add).await?;
+                let before = tx.savepoint()?;
+                let more = tx.update_range(items, KeyRange::between(&(to / 2), &to), add).await?;
+                if goes_back {
+                    tx.rollback_to(before).await?;
+                } else {
+                    added += more;
+                }
+                Ok(added)
+            });
+            added += ran.await.map_err(|abort| abort.to_string())?;
+        }
+        Ok::<u64, String>(added)
+    })?;
+    let added: u64 = ended.into_iter().sum::<Result<u64, String>>()?;
+    let rows = engine.run(items.at(&0), async move |tx| tx.scan(items, KeyRange::all(), usize::MAX).await);
+    let there: i64 = rows.map_err(|abort| abort.to_string())?.iter().map(|(_, row)| row.value).sum();
+    if i64::try_from(added) == Ok(there) {
+        Ok(())
+    } else {
+        Err(format!("{added} were added, {there} are there"))
+    }
+}
+
+#[test]
+fn no_addition_to_a_range_is_lost() {
+    for_seeds(20, |seed| {
+        let workers = 2 + (seed % 3) as usize;
+        additions_are_counted(&mut Engine::simulated(two_tables(), workers, seed), workers, seed).unwrap();
+    });
+    for_seeds(2, |seed| {
+        additions_are_counted(&mut Engine::shuffled_threads(two_tables(), 4, seed), 4, seed).unwrap();
+    });
 }
 
 #[cfg(debug_assertions)]

@@ -1,11 +1,40 @@
-//! Who keeps whom from a lock: by what is held, and by having waited longer.
-//!
-//! Owns the question, for keys and ranges; it changes nothing.
+//! Who is in conflict with whom in one lock table: the holders, and those who wait with an earlier place, that keep a request
+//! waiting. It changes nothing.
 
-use super::entries::RangeHolder;
-use super::{LockMode, LockTable, LockTarget, LockTicket, TxnId, contains, overlap};
+use super::{LockMode, LockTable, LockTarget, LockTicket, RangeHolder, TxnId, contains, overlap};
 
 impl LockTable {
+    /// Whether anything held or waited for conflicts with `owner` doing `mode` to `target` right now. A transaction
+    /// that never suspends asks only this and enters nothing. It may be told of somebody who waits for itself: that one only
+    /// [`request`](LockTable::request) passes.
+    #[must_use]
+    pub fn conflicts(&self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
+        match target {
+            LockTarget::Key(key) => self.key_blocked(owner, key, mode, u64::MAX),
+            LockTarget::Range { lower, upper } => {
+                self.range_blocked(owner, lower, upper.as_deref(), mode, u64::MAX)
+            }
+        }
+    }
+
+    /// Whether somebody else holds what keeps `owner` from doing `mode` to `target`, whoever waits.
+    #[must_use]
+    pub fn is_held_against(&self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
+        match target {
+            LockTarget::Key(key) => {
+                let holders = self.keys.get(key).is_some_and(|lock| lock.holders.conflict(owner, mode));
+                let mut ranges =
+                    self.ranges.iter().filter(|held| held.owner != owner && held.mode.conflicts(mode));
+                holders || ranges.any(|held| contains(&held.lower, held.upper.as_deref(), key))
+            }
+            LockTarget::Range { lower, upper } => {
+                let upper = upper.as_deref();
+                self.keys_within(owner, lower, upper, mode, 0).next().is_some()
+                    || self.ranges_across(owner, lower, upper, mode, 0).next().is_some()
+            }
+        }
+    }
+
     /// The owners that the request `ticket` of `owner` waits for: conflicting holders and earlier conflicting
     /// waiters. Empty when no such request waits. These are the edges of the waits-for graph, but for those that follow from
     /// others: a waiter that wants the key for itself waits for everybody ahead of it, so it stands for them.
