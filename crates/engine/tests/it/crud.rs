@@ -444,7 +444,7 @@ fn abort_reasons_are_counted_one_by_one() {
         db.run(items.at(&0), async move |tx| tx.insert(items, 0, item(0)).await).unwrap_err();
     }
     db.run(items.at(&0), async move |tx| {
-        let long = Item { value: 0, text: "long".repeat(10_000) };
+        let long = Item { value: 0, text: "long".repeat(1 << 18) };
         tx.insert(others, 95, long).await
     })
     .unwrap_err();
