@@ -12,6 +12,7 @@
 //! - A stream that has failed once never touches its files again: after a failed sync nothing is known about them.
 
 mod frame;
+mod patch;
 mod read;
 mod record;
 mod segment;
@@ -19,10 +20,11 @@ mod segment;
 mod tests;
 mod write;
 
+pub use patch::{Patch, PatchRange, PatchRanges};
 pub use read::{Frame, SegmentSummary, StreamReader, StreamSummary, TornTail, scan, settle};
 pub use record::{
-    CHANGES_BYTES_MAX, Change, Changes, FormatError, Op, Patch, PatchRange, PatchRanges, Record, Records,
-    push_put, push_record, push_remove, push_update,
+    CHANGES_BYTES_MAX, Change, Changes, FormatError, Op, Record, Records, push_put, push_record, push_remove,
+    push_update,
 };
 pub use segment::{
     SegmentFile, StreamFiles, WAL_DIRECTORY, list_streams, remove_leftovers, remove_stream, segment_path,
@@ -127,7 +129,7 @@ pub enum WalError {
     },
     /// The segment has a format this version of the program does not know.
     #[error(
-        "{} has WAL format version {version}, and this program reads version 1; open the database with the program that \
+        "{} has WAL format version {version}, and this program reads versions 1 and 2; open the database with the program that \
          wrote it", file.display()
     )]
     Unsupported {

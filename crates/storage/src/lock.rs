@@ -21,6 +21,7 @@
 //! - An entry without holders and without waiters is removed: an empty table costs its reader one comparison.
 
 mod conflict;
+mod grant;
 mod holders;
 mod order;
 
@@ -90,6 +91,11 @@ fn contains(lower: &[u8], upper: Option<&[u8]>, key: &[u8]) -> bool {
     lower <= key && upper.is_none_or(|upper| key < upper)
 }
 
+/// Whether two ranges have keys in common.
+fn overlap(lower: &[u8], upper: Option<&[u8]>, from: &[u8], until: Option<&[u8]>) -> bool {
+    upper.is_none_or(|upper| from < upper) && until.is_none_or(|until| lower < until)
+}
+
 /// What became of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOutcome {
@@ -149,6 +155,21 @@ struct RangeWaiter {
     waiter: Waiter,
     lower: KeyBuf,
     upper: Option<KeyBuf>,
+}
+
+impl RangeWaiter {
+    /// Whether it wants something of a range.
+    fn overlaps(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
+        overlap(&self.lower, self.upper.as_deref(), lower, upper)
+    }
+
+    /// Whether it wants something of `target`.
+    fn covers_some_of(&self, target: &LockTarget) -> bool {
+        match target {
+            LockTarget::Key(key) => contains(&self.lower, self.upper.as_deref(), key),
+            LockTarget::Range { lower, upper } => self.overlaps(lower, upper.as_deref()),
+        }
+    }
 }
 
 /// The locks of one partition. See the module's introduction.
@@ -275,16 +296,6 @@ impl LockTable {
         LockOutcome::Queued
     }
 
-    /// A request waits no more.
-    fn forget_asked(&mut self, owner: TxnId, rank: u64) {
-        self.waiting -= 1;
-        let Some(asked) = self.asked.get_mut(&owner) else { return };
-        asked.retain(|asked| asked.rank != rank);
-        if asked.is_empty() {
-            self.asked.remove(&owner);
-        }
-    }
-
     /// Whether `owner` holds `target` in at least `mode`.
     #[must_use]
     pub fn holds(&self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
@@ -301,83 +312,6 @@ impl LockTable {
         }
     }
 
-    /// Gives up everything in `targets` that `owner` holds here, and reports in `granted` the tickets of the
-    /// requests that could be granted because of it, in the order in which they were granted.
-    pub fn release<'a>(
-        &mut self,
-        owner: TxnId,
-        targets: impl Iterator<Item = &'a LockTarget> + Clone,
-        granted: &mut Vec<LockTicket>,
-    ) {
-        // Two passes: everything is given up before anything is granted, so that nobody is granted a key only to
-        // find the next one of the same owner still held.
-        let mut anybody_waits = !self.range_waiters.is_empty();
-        for target in targets.clone() {
-            match target {
-                LockTarget::Key(key) => {
-                    if let Some(lock) = self.keys.get_mut(key) {
-                        lock.holders.remove(owner);
-                        if lock.is_unused() {
-                            self.keys.remove(key);
-                        } else {
-                            anybody_waits |= !lock.queue.is_empty();
-                        }
-                    }
-                }
-                LockTarget::Range { lower, upper } => {
-                    self.ranges.retain(|held| {
-                        !(held.owner == owner && held.lower == *lower && held.upper == *upper)
-                    });
-                    anybody_waits = anybody_waits || !self.keys.is_empty();
-                }
-            }
-        }
-        if self.tangled {
-            self.reorder();
-            self.grant_everywhere(granted);
-        } else if anybody_waits {
-            for target in targets {
-                self.grant_around(target, granted);
-            }
-        }
-    }
-
-    /// Takes back a request that is still waiting. Returns whether it was there; tickets that could be granted
-    /// because it is gone are reported in `granted`.
-    pub fn cancel(
-        &mut self,
-        owner: TxnId,
-        target: &LockTarget,
-        ticket: LockTicket,
-        granted: &mut Vec<LockTicket>,
-    ) -> bool {
-        let is_it = |waiter: &Waiter| waiter.owner == owner && waiter.ticket == ticket;
-        let found = match target {
-            LockTarget::Key(key) => self.keys.get_mut(key).and_then(|lock| {
-                let at = lock.queue.iter().position(is_it)?;
-                lock.queue.remove(at)
-            }),
-            LockTarget::Range { .. } => {
-                let at = self.range_waiters.iter().position(|range| is_it(&range.waiter));
-                at.map(|at| self.range_waiters.remove(at).waiter)
-            }
-        };
-        let Some(waiter) = found else { return false };
-        self.forget_asked(owner, waiter.rank);
-        if let LockTarget::Key(key) = target
-            && self.keys.get(key).is_some_and(KeyLock::is_unused)
-        {
-            self.keys.remove(key);
-        }
-        if self.tangled {
-            self.reorder();
-            self.grant_everywhere(granted);
-        } else {
-            self.grant_around(target, granted);
-        }
-        true
-    }
-
     /// Number of locks held, for statistics and tests.
     #[must_use]
     pub fn held_len(&self) -> usize {
@@ -388,77 +322,6 @@ impl LockTable {
     #[must_use]
     pub fn waiting_len(&self) -> usize {
         self.waiting
-    }
-
-    /// Grants what can be granted now that something around `target` was given up.
-    fn grant_around(&mut self, target: &LockTarget, granted: &mut Vec<LockTicket>) {
-        match target {
-            LockTarget::Key(key) => self.grant_key(key, granted),
-            LockTarget::Range { lower, upper } => {
-                // Writers that waited for the range, in order. Rare: a linear search over the waiting keys.
-                let mut waiting: Vec<(u64, KeyBuf)> = self
-                    .keys
-                    .iter()
-                    .filter(|(key, _)| contains(lower, upper.as_deref(), key))
-                    .filter_map(|(key, lock)| lock.queue.front().map(|first| (first.rank, key.clone())))
-                    .collect();
-                waiting.sort_unstable_by_key(|(rank, _)| *rank);
-                for (_, key) in waiting {
-                    self.grant_key(&key, granted);
-                }
-            }
-        }
-        self.grant_ranges(granted);
-    }
-
-    /// Grants what can be granted now that the order has changed.
-    fn grant_everywhere(&mut self, granted: &mut Vec<LockTicket>) {
-        self.grant_around(&LockTarget::Range { lower: KeyBuf::new(), upper: None }, granted);
-    }
-
-    fn grant_key(&mut self, key: &KeyBuf, granted: &mut Vec<LockTicket>) {
-        while let Some(place) = self.grantable(key) {
-            let lock = self.keys.get_mut(key).expect("the lock was just read");
-            let waiter = lock.queue.remove(place).expect("the queue was just read");
-            lock.holders.enter(waiter.owner, waiter.mode);
-            granted.push(waiter.ticket);
-            self.forget_asked(waiter.owner, waiter.rank);
-        }
-    }
-
-    /// The place in the queue of a key of one who can be granted it. That is the first, or one who keeps the first waiting with a
-    /// range of its own.
-    fn grantable(&self, key: &KeyBuf) -> Option<usize> {
-        let queue = &self.keys.get(key)?.queue;
-        let is_granted = |waiter: &Waiter| !self.key_blocked(waiter.owner, key, waiter.mode, waiter.rank);
-        if is_granted(queue.front()?) {
-            return Some(0);
-        }
-        if self.ranges.is_empty() && self.range_waiters.is_empty() {
-            return None;
-        }
-        let has_range = |waiter: &Waiter| {
-            let mut owners = self.range_waiters_against(key, LockMode::Shared, 0, u64::MAX);
-            self.mode_of_ranges_around(waiter.owner, key).is_some()
-                || owners.any(|other| other == waiter.owner)
-        };
-        queue.iter().position(|waiter| has_range(waiter) && is_granted(waiter))
-    }
-
-    fn grant_ranges(&mut self, granted: &mut Vec<LockTicket>) {
-        let mut at = 0;
-        while at < self.range_waiters.len() {
-            let range = &self.range_waiters[at];
-            let (owner, rank) = (range.waiter.owner, range.waiter.rank);
-            if self.range_blocked(owner, &range.lower, range.upper.as_deref(), range.waiter.mode, rank) {
-                at += 1;
-                continue;
-            }
-            let RangeWaiter { waiter, lower, upper } = self.range_waiters.remove(at);
-            granted.push(waiter.ticket);
-            self.forget_asked(waiter.owner, waiter.rank);
-            self.enter_range(owner, waiter.mode, &lower, &upper);
-        }
     }
 }
 

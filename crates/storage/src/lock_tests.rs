@@ -143,6 +143,28 @@ fn blockers_are_the_holders_and_those_ahead() {
     assert_eq!(blockers, vec![TxnId(1)]);
 }
 
+#[test]
+fn who_gets_a_whole_range_gets_its_keys_before_those_who_wait_for_the_range() {
+    let mut table = LockTable::new();
+    assert_eq!(ask(&mut table, TxnId(2), &key(1), Exclusive, LockTicket(1)), Granted);
+    assert_eq!(ask(&mut table, TxnId(1), &range(0, 2), Exclusive, LockTicket(2)), Queued);
+    assert_eq!(ask(&mut table, TxnId(3), &key(1), Shared, LockTicket(3)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &key(1), Shared, LockTicket(4)), Queued);
+    // It is behind the third in the queue of the key, who waits for the range.
+    assert_eq!(release(&mut table, 2, &[key(1)]), vec![4, 2]);
+    assert_eq!(release(&mut table, 1, &[range(0, 2), key(1)]), vec![3]);
+    // The same when somebody else keeps the range waiting still.
+    assert_eq!(ask(&mut table, TxnId(4), &key(0), Shared, LockTicket(5)), Granted);
+    assert_eq!(ask(&mut table, TxnId(2), &key(1), Exclusive, LockTicket(6)), Queued);
+    assert_eq!(release(&mut table, 3, &[key(1)]), vec![6]);
+    assert_eq!(ask(&mut table, TxnId(1), &range(0, 2), Exclusive, LockTicket(7)), Queued);
+    assert_eq!(ask(&mut table, TxnId(3), &key(1), Shared, LockTicket(8)), Queued);
+    assert_eq!(ask(&mut table, TxnId(1), &key(1), Shared, LockTicket(9)), Queued);
+    assert_eq!(release(&mut table, 2, &[key(1)]), vec![9]);
+    assert_eq!(release(&mut table, 4, &[key(0)]), vec![7]);
+    assert_eq!(release(&mut table, 1, &[range(0, 2), key(1)]), vec![8]);
+}
+
 /// What a random run keeps about each owner, to check the table against.
 #[derive(Debug, Default)]
 struct Model {

@@ -10,9 +10,11 @@
 
 mod batch;
 mod bulk;
+mod bytes;
 mod check;
 mod insert;
 mod long;
+mod order;
 mod pack;
 mod position;
 mod remove;
@@ -22,6 +24,7 @@ mod undo;
 
 pub use batch::{Probe, locate_batch};
 pub use bulk::{BulkError, BulkLoader};
+pub use bytes::TreeBytes;
 pub use check::{CheckError, TreeSummary};
 pub use insert::InsertError;
 pub use position::Position;
@@ -29,11 +32,9 @@ pub use scan::{Entry, Range};
 pub use split_append::{AppendError, AppendRefusal};
 pub use undo::UndoableUpdate;
 
-use crate::key::KeyBuf;
 use crate::memory::{Memory, OutOfMemory, Pages};
 use crate::node::{HEADER_BYTES, LEAF_SLOT_BYTES, NodePtr, RECORD_BYTES, SearchKey};
 use crate::prefetch::{LINE_BYTES, prefetch_lines};
-use long::extent_bytes;
 use pack::Scratch;
 use position::Stamp;
 use std::mem::MaybeUninit;
@@ -142,23 +143,6 @@ impl RowMut<'_> {
     }
 }
 
-/// What a tree takes in memory. All figures are in bytes unless their name says otherwise.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TreeBytes {
-    /// Pages in use.
-    pub pages: usize,
-    /// Bytes of the pages in use.
-    pub page_bytes: usize,
-    /// Bytes of those pages that hold something: rows, keys, and what it takes to find them.
-    pub used: usize,
-    /// Bytes that rows take which are too long for a page.
-    pub long_rows: usize,
-    /// Bytes that were acquired, for pages or long rows, and are not in use.
-    pub spare: usize,
-    /// Bytes of all chunks the tree keeps alive; chunks shared with trees it was split from count in each.
-    pub chunks: usize,
-}
-
 /// The B+-tree of one partition: byte-string keys to rows with versions.
 ///
 /// A tree holds at most 2^32 - 1 rows.
@@ -243,36 +227,6 @@ impl Tree {
     #[must_use]
     pub fn height(&self) -> usize {
         self.inner_levels + 1
-    }
-
-    /// What the tree takes in memory. Visits every node, and every record once there was a long row.
-    #[must_use]
-    pub fn bytes(&self) -> TreeBytes {
-        let page_bytes = self.config.page_bytes;
-        let mut bytes = TreeBytes {
-            spare: self.pages.available() * page_bytes + self.pages.spare_extent_bytes(),
-            chunks: self.pages.chunk_bytes(),
-            ..TreeBytes::default()
-        };
-        if !self.root.is_empty_leaf() {
-            self.add_bytes(self.root, &mut bytes);
-        }
-        bytes.page_bytes = bytes.pages * page_bytes;
-        bytes
-    }
-
-    fn add_bytes(&self, node: NodePtr, bytes: &mut TreeBytes) {
-        bytes.pages += 1;
-        bytes.used += node.live_bytes(self.config.page_bytes);
-        if node.is_leaf() {
-            if self.has_had_long_rows {
-                bytes.long_rows += extent_bytes(node);
-            }
-            return;
-        }
-        for index in 0..=node.count() {
-            self.add_bytes(node.child(index), bytes);
-        }
     }
 
     /// Takes further pages from `memory`, for a partition that moves to another memory node. What is stored stays where
@@ -392,50 +346,6 @@ impl Tree {
             index: usize::from(position.index),
             tree: std::marker::PhantomData,
         })
-    }
-
-    // ---- order ----
-
-    /// The smallest key.
-    #[must_use]
-    pub fn first_key(&self) -> Option<KeyBuf> {
-        (!self.is_empty()).then(|| self.first_leaf().key(0))
-    }
-
-    /// The greatest key.
-    #[must_use]
-    pub fn last_key(&self) -> Option<KeyBuf> {
-        let leaf = self.last_leaf();
-        (!self.is_empty()).then(|| leaf.key(leaf.count() - 1))
-    }
-
-    /// The number of rows with keys less than `key`. Visits one node per level.
-    #[must_use]
-    pub fn rank(&self, key: &[u8]) -> u64 {
-        let key = SearchKey::new(key);
-        let (leaf, path) = self.path_of(&key);
-        let before =
-            |&(node, index): &(NodePtr, usize)| (0..index).map(|i| u64::from(node.rows(i))).sum::<u64>();
-        path.steps().iter().map(before).sum::<u64>() + leaf.find(&key).index as u64
-    }
-
-    /// The key with exactly `rank` smaller ones; `None` when there are no more than `rank` rows. Visits one node per
-    /// level, so that a partition can be cut into parts of equally many rows.
-    #[must_use]
-    pub fn key_at(&self, rank: u64) -> Option<KeyBuf> {
-        if rank >= self.rows {
-            return None;
-        }
-        let (mut node, mut rest) = (self.root, rank);
-        for _ in 0..self.inner_levels {
-            let mut index = 0;
-            while rest >= u64::from(node.rows(index)) {
-                rest -= u64::from(node.rows(index));
-                index += 1;
-            }
-            node = node.child(index);
-        }
-        Some(node.key(rest as usize))
     }
 
     // ---- pages ----

@@ -18,8 +18,9 @@ pub(crate) const MAX_PAYLOAD_BYTES: usize = 1 << 30;
 pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"ATRAPOSW";
 /// The first bytes of every frame.
 pub(crate) const FRAME_MAGIC: [u8; 4] = *b"WFr1";
-/// The version of the format that is written.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The version of the format that is written. Version 1, which has no long updates, is read as well.
+pub(crate) const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSION_MIN: u32 = 1;
 
 /// Which segment of which stream of which database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,7 +96,7 @@ impl SegmentHeader {
             return Err(SegmentHeaderError::Checksum);
         }
         let version = u32_at(bytes, 8);
-        if version != FORMAT_VERSION {
+        if !(FORMAT_VERSION_MIN..=FORMAT_VERSION).contains(&version) {
             return Err(SegmentHeaderError::Version(version));
         }
         Ok(SegmentHeader {

@@ -6,6 +6,7 @@
 
 use super::Epoch;
 use super::frame::MAX_PAYLOAD_BYTES;
+use super::patch::{Patch, push_ranges};
 
 /// Bytes before the changes of a record: their length (`u32`) and the epoch (`u64`).
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
@@ -16,9 +17,7 @@ pub const CHANGES_BYTES_MAX: usize = MAX_PAYLOAD_BYTES - RECORD_HEADER_BYTES;
 const OP_PUT: u8 = 1;
 const OP_PATCH: u8 = 2;
 const OP_REMOVE: u8 = 3;
-
-/// Equal bytes between two differences that are cheaper to repeat than to leave out: a range costs four bytes.
-const MERGED_GAP_BYTES: usize = 4;
+const OP_PATCH_LONG: u8 = 4;
 
 #[inline]
 fn push_change_header(out: &mut Vec<u8>, op: u8, table: u16, key: &[u8], version: u64) {
@@ -54,14 +53,17 @@ pub fn push_put(out: &mut Vec<u8>, table: u16, key: &[u8], version: u64, row: &[
 /// is shorter than the row.
 #[inline]
 pub fn push_update(out: &mut Vec<u8>, table: u16, key: &[u8], version: u64, old: &[u8], new: &[u8]) {
-    if old.len() != new.len() || new.len() > usize::from(u16::MAX) {
+    if old.len() != new.len() {
         push_put(out, table, key, version, new);
         return;
     }
     let op_at = out.len();
-    push_change_header(out, OP_PATCH, table, key, version);
+    let is_long = new.len() > usize::from(u16::MAX);
+    push_change_header(out, if is_long { OP_PATCH_LONG } else { OP_PATCH }, table, key, version);
     let body_at = out.len();
-    if !push_ranges(out, old, new) {
+    let pushed =
+        if is_long { push_ranges::<true>(out, old, new) } else { push_ranges::<false>(out, old, new) };
+    if !pushed {
         out[op_at] = OP_PUT;
         out.truncate(body_at);
         push_row(out, new);
@@ -87,58 +89,6 @@ pub fn push_record(out: &mut Vec<u8>, epoch: Epoch, changes: &[u8]) {
     out.extend_from_slice(changes);
 }
 
-/// Pushes the ranges in which `new` differs from `old`; false, with any of them pushed, when the whole row is shorter.
-#[inline]
-fn push_ranges(out: &mut Vec<u8>, old: &[u8], new: &[u8]) -> bool {
-    let count_at = out.len();
-    let limit = count_at + 4 + new.len();
-    out.push(0);
-    let mut ranges = 0_u8;
-    let mut from = next_difference(old, new, 0);
-    while from < new.len() {
-        // The range goes on to the last difference that has no more than the merged gap before it.
-        let mut to = from + 1;
-        let next = loop {
-            let next = next_difference(old, new, to);
-            if next == new.len() || next - to > MERGED_GAP_BYTES {
-                break next;
-            }
-            to = next + 1;
-        };
-        if ranges == u8::MAX || out.len() + 4 + (to - from) > limit {
-            return false;
-        }
-        ranges += 1;
-        out.extend_from_slice(&(from as u16).to_le_bytes());
-        out.extend_from_slice(&((to - from) as u16).to_le_bytes());
-        out.extend_from_slice(&new[from..to]);
-        from = next;
-    }
-    out[count_at] = ranges;
-    true
-}
-
-/// The first place from `at` on where the two differ; their length when there is none.
-#[inline]
-fn next_difference(old: &[u8], new: &[u8], at: usize) -> usize {
-    let (old_rest, new_rest) = (&old[at..], &new[at..]);
-    let (old_words, old_tail) = old_rest.as_chunks::<8>();
-    let (new_words, new_tail) = new_rest.as_chunks::<8>();
-    for (place, (old, new)) in old_words.iter().zip(new_words).enumerate() {
-        let difference = u64::from_le_bytes(*old) ^ u64::from_le_bytes(*new);
-        if difference != 0 {
-            return at + place * 8 + difference.trailing_zeros() as usize / 8;
-        }
-    }
-    let tail_at = at + old_words.len() * 8;
-    for (place, (old, new)) in old_tail.iter().zip(new_tail).enumerate() {
-        if old != new {
-            return tail_at + place;
-        }
-    }
-    new.len()
-}
-
 /// Bytes that are not what [`push_record`] and the functions beside it write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("WAL bytes are malformed at byte {at}: {what}; restore the database from a backup")]
@@ -150,14 +100,14 @@ pub struct FormatError {
 }
 
 /// Takes pieces from the front of some bytes.
-struct Cursor<'a> {
-    bytes: &'a [u8],
-    at: usize,
+pub(super) struct Cursor<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) at: usize,
 }
 
 impl<'a> Cursor<'a> {
     #[inline]
-    fn take(&mut self, len: usize, what: &'static str) -> Result<&'a [u8], FormatError> {
+    pub(super) fn take(&mut self, len: usize, what: &'static str) -> Result<&'a [u8], FormatError> {
         match self.bytes.get(self.at..).and_then(|rest| rest.get(..len)) {
             Some(piece) => {
                 self.at += len;
@@ -168,7 +118,7 @@ impl<'a> Cursor<'a> {
     }
 
     #[inline]
-    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], FormatError> {
+    pub(super) fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], FormatError> {
         let at = self.at;
         self.take(N, what)?.try_into().map_err(|_| FormatError { at, what })
     }
@@ -265,79 +215,6 @@ pub enum Op<'a> {
     Remove,
 }
 
-/// The bytes of a row that an update changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patch<'a> {
-    /// Whole ranges: [`decode_change`] has walked through them.
-    ranges: &'a [u8],
-}
-
-impl<'a> Patch<'a> {
-    /// The ranges, in order.
-    #[must_use]
-    pub fn ranges(&self) -> PatchRanges<'a> {
-        PatchRanges { cursor: Cursor { bytes: self.ranges, at: 0 } }
-    }
-
-    /// Turns the row before the update into the row after it.
-    ///
-    /// # Errors
-    /// When a range lies outside `row`, which then is unchanged.
-    #[inline]
-    pub fn apply(&self, row: &mut [u8]) -> Result<(), FormatError> {
-        for range in self.ranges() {
-            if usize::from(range.offset) + range.bytes.len() > row.len() {
-                return Err(FormatError {
-                    at: usize::from(range.offset),
-                    what: "an update reaches past the end of the row it is for",
-                });
-            }
-        }
-        for range in self.ranges() {
-            let offset = usize::from(range.offset);
-            row[offset..offset + range.bytes.len()].copy_from_slice(range.bytes);
-        }
-        Ok(())
-    }
-}
-
-/// Adjacent bytes of a row that an update changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PatchRange<'a> {
-    /// Where in the row.
-    pub offset: u16,
-    /// The new bytes.
-    pub bytes: &'a [u8],
-}
-
-/// The ranges of a [`Patch`].
-pub struct PatchRanges<'a> {
-    cursor: Cursor<'a>,
-}
-
-impl std::fmt::Debug for PatchRanges<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PatchRanges").field("at", &self.cursor.at).finish_non_exhaustive()
-    }
-}
-
-impl<'a> Iterator for PatchRanges<'a> {
-    type Item = PatchRange<'a>;
-
-    #[inline]
-    fn next(&mut self) -> Option<PatchRange<'a>> {
-        decode_range(&mut self.cursor).ok()
-    }
-}
-
-#[inline]
-fn decode_range<'a>(cursor: &mut Cursor<'a>) -> Result<PatchRange<'a>, FormatError> {
-    let offset = u16::from_le_bytes(cursor.array("a range of an update is cut short")?);
-    let len = u16::from_le_bytes(cursor.array("a range of an update is cut short")?);
-    let bytes = cursor.take(usize::from(len), "a range of an update is cut short")?;
-    Ok(PatchRange { offset, bytes })
-}
-
 /// The changes of one record, in the order they were made. Ends after the first error.
 #[derive(Debug)]
 pub struct Changes<'a> {
@@ -389,14 +266,8 @@ fn decode_change<'a>(cursor: &mut Cursor<'a>) -> Result<Change<'a>, FormatError>
             let len = u32::from_le_bytes(cursor.array("the length of a row is cut short")?);
             Op::Put(cursor.take(len as usize, "a row is cut short")?)
         }
-        OP_PATCH => {
-            let [count] = cursor.array("an update is cut short")?;
-            let from = cursor.at;
-            for _ in 0..count {
-                decode_range(cursor)?;
-            }
-            Op::Patch(Patch { ranges: &cursor.bytes[from..cursor.at] })
-        }
+        OP_PATCH => Op::Patch(Patch::decode(cursor, false)?),
+        OP_PATCH_LONG => Op::Patch(Patch::decode(cursor, true)?),
         OP_REMOVE => Op::Remove,
         _ => return Err(FormatError { at: op_at, what: "a change is of an unknown kind" }),
     };

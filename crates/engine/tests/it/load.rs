@@ -283,7 +283,7 @@ fn whatever_fails_on_one_worker_only_leaves_nothing() {
             }
         });
         assert_eq!(gave_up.to_string(), "the file ends too early");
-        let too_long = Item { value: 0, text: "x".repeat(5000) };
+        let too_long = Item { value: 0, text: "x".repeat(1 << 20) };
         let too_large = fails(&db, move |loader| {
             stop(loader)?;
             if loader.worker().0 == last { loader.add(items, &500, &too_long) } else { Ok(()) }

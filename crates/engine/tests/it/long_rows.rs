@@ -163,6 +163,36 @@ fn an_abort_puts_every_length_back() {
 }
 
 #[test]
+fn a_savepoint_puts_every_length_back() {
+    let db = crate::support::open(schema(), 2);
+    let lens = [0, 1_600, 1_700, 60_000, LONGEST];
+    for (at, len) in lens.into_iter().enumerate() {
+        for key in [at as u64, 80 + at as u64] {
+            put(&db, key, key, len).unwrap();
+        }
+    }
+    let blobs = db.table::<Blobs>().unwrap();
+    for len in lens {
+        let kept = db.run(blobs.at(&0), async move |tx| {
+            let keys = || (0..lens.len() as u64).flat_map(|at| [at, 80 + at]);
+            for key in keys() {
+                tx.update(blobs, key, move |row| *row = blob(key, len)).await?;
+            }
+            let savepoint = tx.savepoint()?;
+            for key in keys() {
+                tx.update(blobs, key, move |row| *row = blob(901, LONGEST - len)).await?;
+                tx.delete(blobs, key).await?;
+                tx.insert(blobs, key, blob(902, len / 3)).await?;
+            }
+            tx.rollback_to(savepoint).await
+        });
+        assert_eq!(kept, Ok(()));
+        let expected = (0..lens.len() as u64).flat_map(|at| [at, 80 + at]).map(|key| (key, (key, len)));
+        assert_eq!(contents(&db), expected.collect());
+    }
+}
+
+#[test]
 fn they_survive_crashes_and_checkpoints() {
     let files = files();
     let db = builder(&files, 2).open(directory()).unwrap();

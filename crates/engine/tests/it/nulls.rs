@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use atrapos::{Database, Date, Decimal, Index, KeyRange, Schema, Table, Timestamp, Tx, Uuid, row};
+use atrapos::{
+    AbortReason, Database, Date, Decimal, Index, KeyRange, Schema, Table, Timestamp, Tx, Uuid, row,
+};
 
 use crate::durable::notes::files;
 use crate::support::open;
@@ -135,6 +137,42 @@ fn rows_with_nulls_come_back_from_disk() {
     let db = builder(3).open(path).unwrap();
     assert_eq!(all(&db), expected);
     assert_eq!(of_customer(&db, None).len(), 10);
+}
+
+/// At most one order has a note, whatever it is.
+struct ByNote;
+
+impl Index for ByNote {
+    type Table = Orders;
+    type Key = Option<String>;
+    const NAME: &'static str = "orders_by_note";
+    const UNIQUE: bool = true;
+    fn key(_: &u64, order: &Order) -> Option<String> {
+        order.note.clone()
+    }
+}
+
+#[test]
+fn in_a_unique_index_nulls_are_all_different() {
+    let db = open(Schema::new().table::<Orders>().index::<ByNote>().split_at("orders", &[10_u64]), 2);
+    // Every fourth has no note.
+    insert(&db, 0..20);
+    let (orders, by_note) = (db.table::<Orders>().unwrap(), db.index::<ByNote>().unwrap());
+    let find = |note: Option<&'static str>| {
+        let note = note.map(str::to_owned);
+        db.run(orders.at(&0), async move |tx| tx.run(by_note.lookup(note.clone())).await).unwrap()
+    };
+    assert_eq!((find(Some("nnn")), find(Some("x")), find(None)), (Some(3), None, None));
+    let again = db.run(orders.at(&0), async move |tx| tx.insert(orders, 30, order(3)).await);
+    assert_eq!(again.unwrap_err().reason(), AbortReason::DuplicateKey);
+    let to_null = async move |tx: &mut Tx<'_>| tx.update(orders, 3, |row| row.note = None).await.map(drop);
+    db.run(orders.at(&0), to_null).unwrap();
+    assert_eq!(find(Some("nnn")), None);
+    db.run(orders.at(&0), async move |tx| tx.insert(orders, 30, order(3)).await).unwrap();
+    assert_eq!(find(Some("nnn")), Some(30));
+    let deleted = db.run(orders.at(&0), async move |tx| tx.delete(orders, 4).await).unwrap();
+    assert!(deleted.is_some_and(|order| order.note.is_none()));
+    db.verify().unwrap();
 }
 
 macro_rules! counters {

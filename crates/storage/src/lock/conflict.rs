@@ -1,7 +1,7 @@
 //! Who is in conflict with whom in one lock table: the holders, and those who wait with an earlier place, that keep a request
 //! waiting. It changes nothing.
 
-use super::{KeyBuf, LockMode, LockTable, LockTarget, LockTicket, RangeHolder, TxnId, contains};
+use super::{LockMode, LockTable, LockTarget, LockTicket, RangeHolder, TxnId, contains, overlap};
 
 impl LockTable {
     /// Whether anything held or waited for conflicts with `owner` doing `mode` to `target` right now. A transaction
@@ -137,19 +137,18 @@ impl LockTable {
         mode: LockMode,
         rank: u64,
     ) -> impl Iterator<Item = TxnId> + 'a {
-        let across = move |from: &KeyBuf, until: &Option<KeyBuf>| {
-            upper.is_none_or(|upper| **from < *upper) && until.as_deref().is_none_or(|until| lower < until)
-        };
         let held = self
             .ranges
             .iter()
-            .filter(move |held| held.mode.conflicts(mode) && across(&held.lower, &held.upper))
+            .filter(move |held| {
+                held.mode.conflicts(mode) && overlap(&held.lower, held.upper.as_deref(), lower, upper)
+            })
             .map(|held| held.owner);
         let waiting = self
             .range_waiters
             .iter()
             .take_while(move |range| range.waiter.rank < rank)
-            .filter(move |range| range.waiter.mode.conflicts(mode) && across(&range.lower, &range.upper))
+            .filter(move |range| range.waiter.mode.conflicts(mode) && range.overlaps(lower, upper))
             .map(|range| range.waiter.owner);
         held.chain(waiting).filter(move |other| *other != owner)
     }

@@ -101,6 +101,32 @@ fn a_small_update_is_a_small_patch() {
 }
 
 #[test]
+fn an_update_of_a_long_row_is_a_small_patch() {
+    for len in [65_535_usize, 65_536, 1 << 20] {
+        let (old, mut new) = (vec![7; len], vec![7; len]);
+        new[10] = 1;
+        new[len - 5..].fill(2);
+        let mut out = Vec::new();
+        push_update(&mut out, 1, b"key", 2, &old, &new);
+        let range = if len > 65_535 { 8 } else { 4 };
+        assert_eq!(out.len(), 1 + 2 + 1 + 3 + 8 + 1 + (range + 1) + (range + 5));
+        let Op::Patch(patch) = Changes::new(&out).next().unwrap().unwrap().op else { panic!("not a patch") };
+        let mut row = old.clone();
+        patch.apply(&mut row).unwrap();
+        assert!(row == new);
+        assert!(patch.apply(&mut row[1..]).is_err());
+        for cut in 1..out.len() {
+            assert!(Changes::new(&out[..cut]).next().unwrap().is_err(), "cut to {cut}");
+        }
+        // One that changes everywhere is logged whole.
+        let other: Vec<u8> = (0..len).map(|at| at as u8).collect();
+        out.clear();
+        push_update(&mut out, 1, b"key", 2, &old, &other);
+        assert!(matches!(Changes::new(&out).next(), Some(Ok(change)) if change.op == Op::Put(&other)));
+    }
+}
+
+#[test]
 fn a_patch_for_another_row_is_refused() {
     let (old, mut new) = ([0; 100], [0; 100]);
     new[99] = 1;

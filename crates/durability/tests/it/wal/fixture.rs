@@ -1,4 +1,4 @@
-//! The pinned format: bytes that every later version must still read, and that this one still writes.
+//! The pinned formats: bytes that every later version must still read, and those of the newest, which this one still writes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,11 +12,17 @@ use atrapos_durability::wal::{
 const DATABASE: u128 = 0x00ff_1122_3344_5566_7788_99aa_bbcc_ddee;
 const OPTIONS: StreamOptions = StreamOptions::of_segments(512);
 
-fn fixture() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/wal-v1")
+fn fixture(version: u32) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/wal-v{version}"))
 }
 
-/// The stream of the fixture: a put, an update, a removal; two records in a frame, a frame without any; two segments.
+/// A row that is too long for an update of version 1.
+fn long_row() -> Vec<u8> {
+    (0..70_000_u32).map(|at| (at * 7) as u8).collect()
+}
+
+/// The stream of the fixture: a put, an update, a removal, an update of a long row; two records in a frame, a frame without any;
+/// two segments.
 fn write(fs: &Arc<dyn FileSystem>, dir: &Path) {
     let mut writer =
         StreamWriter::create(Arc::clone(fs), dir, DATABASE, Incarnation(1), StreamId(0), OPTIONS).unwrap();
@@ -36,15 +42,19 @@ fn write(fs: &Arc<dyn FileSystem>, dir: &Path) {
     push_record(&mut payload, Epoch(6), &changes);
     changes.clear();
     push_remove(&mut changes, 4, &[b'k'; 130], 13);
+    let (old, mut new) = (long_row(), long_row());
+    new[69_990..69_994].copy_from_slice(b"long");
+    push_update(&mut changes, 5, b"long", 14, &old, &new);
     let mut second = Vec::new();
     push_record(&mut second, Epoch(7), &changes);
     writer.seal(Epoch(7), &[&payload, &second]).unwrap();
 }
 
-#[test]
-fn the_fixture_is_read() {
+/// What a fixture has, in words.
+fn told(version: u32) -> Vec<String> {
     let fs: Arc<dyn FileSystem> = Arc::new(RealFiles::new());
-    let mut reader = StreamReader::open(fs, &fixture(), DATABASE, Incarnation(1), StreamId(0)).unwrap();
+    let dir = fixture(version);
+    let mut reader = StreamReader::open(fs, &dir, DATABASE, Incarnation(1), StreamId(0)).unwrap();
     let mut lines = Vec::new();
     while let Some(frame) = reader.next_frame().unwrap() {
         lines.push(format!("frame {} in {} sealed {}", frame.number, frame.segment, frame.sealed));
@@ -55,6 +65,11 @@ fn the_fixture_is_read() {
                 let change = change.unwrap();
                 let op = match change.op {
                     Op::Put(row) => format!("put {}", row.len()),
+                    Op::Patch(patch) if change.table == 5 => {
+                        let mut row = long_row();
+                        patch.apply(&mut row).unwrap();
+                        format!("patch {:?}", std::str::from_utf8(&row[69_990..69_994]).unwrap())
+                    }
                     Op::Patch(patch) => {
                         let mut row: Vec<u8> = (0..100).collect();
                         patch.apply(&mut row).unwrap();
@@ -71,6 +86,11 @@ fn the_fixture_is_read() {
             }
         }
     }
+    lines
+}
+
+#[test]
+fn the_fixtures_are_read() {
     let expected = [
         "frame 1 in 1 sealed 4",
         "record of 5",
@@ -83,16 +103,18 @@ fn the_fixture_is_read() {
         "record of 7",
         "4 key of 130 version 13 remove",
     ];
-    assert_eq!(lines, expected);
+    assert_eq!(told(1), expected);
+    let newer = [&expected[..], &["5 key of 4 version 14 patch \"long\""]].concat();
+    assert_eq!(told(2), newer);
 }
 
 #[test]
-fn the_fixture_is_still_written() {
+fn the_newest_fixture_is_still_written() {
     let model: Arc<dyn FileSystem> = Arc::new(ModelFiles::new());
     write(&model, Path::new(""));
     let real = RealFiles::new();
     let (written, pinned) =
-        (list_streams(&*model, Path::new("")).unwrap(), list_streams(&real, &fixture()).unwrap());
+        (list_streams(&*model, Path::new("")).unwrap(), list_streams(&real, &fixture(2)).unwrap());
     assert_eq!(written.len(), 1);
     assert_eq!(written[0].segments.len(), pinned[0].segments.len());
     for (written, pinned) in written[0].segments.iter().zip(&pinned[0].segments) {
