@@ -1,4 +1,4 @@
-//! How a database is opened: its settings, and putting workers, log, scheme and adapting thread together.
+//! How a database is opened: its settings, and putting directory, workers and adapting thread together.
 //!
 //! Owns: what is refused before anything starts. Never: runs a transaction.
 
@@ -14,23 +14,19 @@ use atrapos_durability::manifest::Manifest;
 use atrapos_durability::wal::WalError;
 use atrapos_runtime::affinity;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
-use atrapos_runtime::{Clock, RuntimeBuilder, WorkerId};
-use atrapos_storage::{Memory, Tree, TreeConfig};
+use atrapos_runtime::{RuntimeBuilder, WorkerId};
+use atrapos_storage::Memory;
 use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
 
 use crate::adaptation::{Adaptation, Adaptive};
-use crate::database::{Database, ON_WORKER};
+use crate::assembly::Parts;
+use crate::database::Database;
 use crate::durable::{DirectoryContents, Policy};
 use crate::memory::TreeMemory;
-use crate::monitor::Monitor;
-use crate::partition::{Partition, TableShard, Tables};
 use crate::published_scheme::PublishedScheme;
 use crate::recovery::{RecoveryError, RecoveryProgress};
-use crate::routing::{FamilyScheme, Scheme, nowhere};
-use crate::schema::{Catalog, PublishedCatalog, Schema, SchemaError, TableId, TableMeta, TreeKind};
-use crate::shard::{Shard, ShardOptions};
-use crate::stats::EngineStats;
-use crate::wal::{CommitWaiters, Durability, TRANSACTION_REDO_BYTES_MAX, Wal, WalLimits};
+use crate::schema::{Catalog, Schema, SchemaError};
+use crate::wal::{Durability, TRANSACTION_REDO_BYTES_MAX, WalLimits};
 
 /// Why a database could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -247,32 +243,104 @@ impl Builder {
         self.start(Some((path.as_ref(), progress)))
     }
 
-    fn start(self, directory: Option<(&Path, &RecoveryProgress)>) -> Result<Database, OpenError> {
-        let catalog = match (self.schema, directory) {
-            (Some(schema), None) => Catalog::new(schema)?,
-            (Some(schema), Some((path, _))) => {
-                // A manifest that cannot be read is told of when the directory is opened.
-                let manifest = Manifest::read(&*self.files, path).ok().flatten();
-                Catalog::of_stored(
-                    schema,
-                    &manifest.map_or_else(Definitions::default, |manifest| manifest.schema),
-                )?
-            }
-            (None, Some((path, _))) => match Manifest::read(&*self.files, path)? {
-                Some(manifest) => Catalog::stored(&manifest.schema),
-                None => return Err(DirectoryError::Missing { path: path.to_owned() }.into()),
-            },
-            (None, None) => {
-                return Err(OpenError::Setting(
-                    "a database in memory has no stored schema; declare one with Database::builder"
-                        .to_owned(),
-                ));
+    fn start(mut self, directory: Option<(&Path, &RecoveryProgress)>) -> Result<Database, OpenError> {
+        let machine = self.machine.clone().unwrap_or_else(live_machine);
+        let workers = self.workers.unwrap_or_else(|| machine.default_workers());
+        self.check(workers)?;
+        let schema = self.schema.take();
+        let catalog = self.catalog(schema, directory.map(|(path, _)| path))?;
+        let mut parts = Parts::new(catalog, workers)?;
+        // Nothing is observed where there is nothing to choose.
+        let observing = self.adaptation.filter(|adaptation| workers > 1 || !adaptation.act);
+        parts.observing = observing.map(|adaptation| (adaptation.sample_every, adaptation.sub_partitions));
+        let placed = Placed::new(&machine, workers, self.pin, self.place_memory);
+        let opened = match directory {
+            None => None,
+            Some((path, progress)) => {
+                let streams = placed.stream_of.iter().max().map_or(1, |last| last + 1);
+                let opened = DirectoryContents::new(
+                    Arc::clone(&self.files),
+                    path,
+                    &parts.definitions(),
+                    streams,
+                    self.policy.clone(),
+                )?;
+                let wal = opened.wal(placed.stream_of.clone());
+                parts.wal = Some(Arc::clone(&wal));
+                Some((opened, wal, progress))
             }
         };
-        let catalogs = Arc::new(PublishedCatalog::new(Arc::new(catalog)));
-        let catalog = catalogs.working();
-        let machine = self.machine.unwrap_or_else(live_machine);
-        let workers = self.workers.unwrap_or_else(|| machine.default_workers());
+        let chunks = Arc::new(HugeChunks::new(MemoryOptions {
+            huge_pages: self.huge_pages,
+            bind_to_node: self.place_memory,
+        }));
+        let mut runtime = RuntimeBuilder::new(workers);
+        runtime.cpus = Some(placed.cpus.clone());
+        runtime.pin = placed.pin;
+        runtime.inbox_slots = self.inbox_slots.next_power_of_two();
+        runtime.limits.tasks_in_flight = TASKS_IN_FLIGHT;
+        // Those for whom an idle worker waits, the flushers, need a core to get on with it.
+        let flushers = parts.wal.as_ref().map_or(0, |wal| if wal.logs() { wal.streams.len() } else { 0 });
+        runtime.yield_when_idle = flushers > 0 && workers + flushers > machine.usable_cpus().len();
+        let (nodes, of_trees) = (placed.nodes, Arc::clone(&chunks));
+        let memory = move |worker: WorkerId| -> Arc<dyn Memory> {
+            Arc::new(TreeMemory::new(Arc::clone(&of_trees), nodes[worker.index()]))
+        };
+        let runtime = parts.on_threads(runtime, memory).map_err(OpenError::Start)?;
+        let durable = match opened {
+            None => None,
+            Some((opened, wal, progress)) => {
+                Some(opened.recover(wal, runtime.handle(), &parts.scheme, progress)?)
+            }
+        };
+        let adaptive = Adaptive::new(
+            runtime.handle(),
+            Arc::clone(&parts.catalogs),
+            Arc::new(PublishedScheme::new(parts.scheme)),
+            parts.stats.clone(),
+            self.adaptation,
+            Platform::new(&machine, &placed.placement).ok(),
+            if placed.pin { placed.cpus.clone() } else { vec![None; workers] },
+        );
+        let adapting =
+            adaptive.start().map_err(|error| OpenError::Start(format!("thread 'atrapos-adapt': {error}")))?;
+        Ok(Database {
+            handle: runtime.handle(),
+            runtime: Some(runtime),
+            catalogs: parts.catalogs,
+            adaptive,
+            adapting,
+            stats: parts.stats,
+            cpus: placed.cpus,
+            chunks,
+            pinned: placed.pin,
+            patience: self.patience,
+            durable,
+        })
+    }
+
+    /// What exists: declared, or stored in the directory.
+    fn catalog(&self, schema: Option<Schema>, directory: Option<&Path>) -> Result<Catalog, OpenError> {
+        match (schema, directory) {
+            (Some(schema), None) => Ok(Catalog::new(schema)?),
+            (Some(schema), Some(path)) => {
+                // A manifest that cannot be read is told of when the directory is opened.
+                let manifest = Manifest::read(&*self.files, path).ok().flatten();
+                let stored = manifest.map_or_else(Definitions::default, |manifest| manifest.schema);
+                Ok(Catalog::of_stored(schema, &stored)?)
+            }
+            (None, Some(path)) => match Manifest::read(&*self.files, path)? {
+                Some(manifest) => Ok(Catalog::stored(&manifest.schema)),
+                None => Err(DirectoryError::Missing { path: path.to_owned() }.into()),
+            },
+            (None, None) => Err(OpenError::Setting(
+                "a database in memory has no stored schema; declare one with Database::builder".to_owned(),
+            )),
+        }
+    }
+
+    /// Refuses settings that make no sense.
+    fn check(&self, workers: usize) -> Result<(), OpenError> {
         check_workers(workers)?;
         if self.inbox_slots == 0 {
             return Err(OpenError::Setting(
@@ -286,99 +354,36 @@ impl Builder {
             ));
         }
         check_limits(self.policy.limits)?;
-        if let Some(adaptation) = &self.adaptation {
-            adaptation.check().map_err(OpenError::Setting)?;
-        }
-        // Nothing is observed where there is nothing to choose.
-        let observing = self.adaptation.filter(|adaptation| workers > 1 || !adaptation.act);
-        let observing = observing.map(|adaptation| (adaptation.sample_every, adaptation.sub_partitions));
-        let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
-        let stats: Vec<Arc<EngineStats>> = (0..workers).map(|_| Arc::default()).collect();
+        self.adaptation.map_or(Ok(()), |adaptation| adaptation.check().map_err(OpenError::Setting))
+    }
+}
+
+/// Where the workers of a database go on its machine.
+struct Placed {
+    placement: Vec<CpuId>,
+    /// By worker.
+    cpus: Vec<Option<usize>>,
+    /// The memory node of each worker, where there is a choice.
+    nodes: Vec<Option<usize>>,
+    /// The WAL stream of each worker: one for each island.
+    stream_of: Vec<usize>,
+    pin: bool,
+}
+
+impl Placed {
+    fn new(machine: &Machine, workers: usize, pin: bool, place_memory: bool) -> Placed {
         let placement = machine.placement(workers);
         // A described machine's cores are not this one's; and several workers on one core are better moved about.
-        let pin = self.pin && machine.is_live() && workers <= machine.usable_cpus().len();
-        let cpus: Vec<Option<usize>> = placement.iter().map(|cpu| Some(cpu.0 as usize)).collect();
+        let pin = pin && machine.is_live() && workers <= machine.usable_cpus().len();
         let node = |cpu: &CpuId| machine.cpu(*cpu).map(|cpu| cpu.node.0 as usize);
-        let several = pin && self.place_memory && machine.nodes().len() > 1;
-        let nodes: Vec<Option<usize>> =
-            placement.iter().map(|cpu| several.then(|| node(cpu)).flatten()).collect();
-        let opened = match directory {
-            None => None,
-            Some((path, progress)) => {
-                let stream_of = dense(placement.iter().map(|cpu| node(cpu).unwrap_or(0)));
-                let streams = stream_of.iter().max().map_or(1, |last| last + 1);
-                let stored = catalog.describe(&scheme);
-                let opened = DirectoryContents::new(
-                    Arc::clone(&self.files),
-                    path,
-                    &stored,
-                    streams,
-                    self.policy.clone(),
-                )?;
-                let wal = opened.wal(stream_of);
-                Some((opened, wal, progress))
-            }
-        };
-        let wal = opened.as_ref().map(|(_, wal, _)| Arc::clone(wal));
-        let chunks = Arc::new(HugeChunks::new(MemoryOptions {
-            huge_pages: self.huge_pages,
-            bind_to_node: self.place_memory,
-        }));
-        let factory = {
-            let (catalogs, scheme, stats) = (Arc::clone(&catalogs), Arc::clone(&scheme), stats.clone());
-            let chunks = Arc::clone(&chunks);
-            let clock = Clock::real();
-            move |worker: WorkerId| {
-                ON_WORKER.set(true);
-                let memory = Arc::new(TreeMemory::new(Arc::clone(&chunks), nodes[worker.index()]));
-                let stats = Arc::clone(&stats[worker.index()]);
-                let (catalogs, scheme) = (Arc::clone(&catalogs), Arc::clone(&scheme));
-                new_shard(worker, catalogs, scheme, memory, stats, &clock, wal.clone(), observing)
-            }
-        };
-        let mut runtime = RuntimeBuilder::new(workers);
-        runtime.cpus = Some(cpus.clone());
-        runtime.pin = pin;
-        runtime.inbox_slots = self.inbox_slots.next_power_of_two();
-        runtime.limits.tasks_in_flight = TASKS_IN_FLIGHT;
-        // Those for whom an idle worker waits, the flushers, need a core to get on with it.
-        let flushers =
-            opened.as_ref().map_or(0, |(_, wal, _)| if wal.logs() { wal.streams.len() } else { 0 });
-        runtime.yield_when_idle = flushers > 0 && workers + flushers > machine.usable_cpus().len();
-        let runtime = runtime.start(factory).map_err(|error| OpenError::Start(error.to_string()))?;
-        let durable = match opened {
-            None => None,
-            Some((opened, wal, progress)) => {
-                Some(opened.recover(wal, runtime.handle(), &scheme, progress)?)
-            }
-        };
-        let published = Arc::new(PublishedScheme::new(scheme));
-        let platform = Platform::new(&machine, &placement).ok();
-        let cores = if pin { cpus.clone() } else { vec![None; workers] };
-        let adaptive = Adaptive::new(
-            runtime.handle(),
-            Arc::clone(&catalogs),
-            published,
-            stats.clone(),
-            self.adaptation,
-            platform,
-            cores,
-        );
-        let adapting =
-            adaptive.start().map_err(|error| OpenError::Start(format!("thread 'atrapos-adapt': {error}")))?;
-        Ok(Database {
-            handle: runtime.handle(),
-            runtime: Some(runtime),
-            catalogs,
-            adaptive,
-            adapting,
-            stats,
-            cpus,
-            chunks,
-            pinned: pin,
-            patience: self.patience,
-            durable,
-        })
+        let several = pin && place_memory && machine.nodes().len() > 1;
+        Placed {
+            cpus: placement.iter().map(|cpu| Some(cpu.0 as usize)).collect(),
+            nodes: placement.iter().map(|cpu| several.then(|| node(cpu)).flatten()).collect(),
+            stream_of: dense(placement.iter().map(|cpu| node(cpu).unwrap_or(0))),
+            placement,
+            pin,
+        }
     }
 }
 
@@ -436,61 +441,4 @@ fn check_limits(limits: WalLimits) -> Result<(), OpenError> {
         }
         _ => Ok(()),
     }
-}
-
-/// The empty partitions that a worker owns of a table with this scheme; none of one that was dropped.
-pub(crate) fn new_table(
-    worker: WorkerId,
-    meta: &TableMeta,
-    scheme: Arc<FamilyScheme>,
-    memory: &Arc<dyn Memory>,
-) -> TableShard {
-    let mut partitions = Vec::new();
-    if meta.kind != TreeKind::Dropped {
-        let config = TreeConfig::for_rows_of(meta.expected_row_bytes);
-        for index in (0..scheme.partitions()).filter(|index| scheme.owner(*index) == worker) {
-            let number = scheme.number(index) as usize;
-            partitions.resize_with(partitions.len().max(number + 1), || None);
-            partitions[number] = Some(Box::new(Partition::new(Tree::new(config, Arc::clone(memory)), 0)));
-        }
-    }
-    TableShard::new(scheme, partitions)
-}
-
-/// How long a lock request waits before its transaction looks for a deadlock.
-const DEADLOCK_CHECK_AFTER: Duration = Duration::from_millis(1);
-
-#[expect(clippy::too_many_arguments, reason = "what a worker is made of")]
-pub(crate) fn new_shard(
-    worker: WorkerId,
-    published: Arc<PublishedCatalog>,
-    scheme: Arc<Scheme>,
-    memory: Arc<dyn Memory>,
-    stats: Arc<EngineStats>,
-    clock: &Clock,
-    wal: Option<Arc<Wal>>,
-    observing: Option<(u32, usize)>,
-) -> Shard {
-    let catalog = published.working();
-    let shards = (0..).map(TableId).zip(&catalog.tables).map(|(table, meta)| {
-        let family = Arc::clone(scheme.family_at(table).unwrap_or_else(|| nowhere()));
-        new_table(worker, meta, family, &memory)
-    });
-    let tables = Tables { shards: shards.collect(), catalog: Arc::clone(&catalog) };
-    let options = ShardOptions {
-        deadlock_check_after: clock.ticks(DEADLOCK_CHECK_AFTER),
-        transaction_redo_bytes: wal
-            .as_ref()
-            .map_or(WalLimits::default(), |wal| wal.limits)
-            .transaction_redo_bytes,
-    };
-    let commit_waiters = wal.filter(|wal| wal.logs()).map(|wal| {
-        let max_loss = match wal.durability {
-            Durability::Relaxed { max_loss_ms } => Some(clock.ticks(Duration::from_millis(max_loss_ms))),
-            _ => None,
-        };
-        CommitWaiters::new(wal, catalog.tables.len(), max_loss)
-    });
-    let monitor = Monitor::new(&catalog, worker, clock, observing);
-    Shard::new(published, tables, memory, stats, options, commit_waiters, monitor)
 }

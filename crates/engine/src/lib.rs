@@ -15,6 +15,7 @@ mod abort;
 mod action;
 mod adaptation;
 mod age;
+mod assembly;
 mod branch;
 mod builder;
 mod checkpoint;

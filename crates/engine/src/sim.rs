@@ -15,13 +15,14 @@ use atrapos_durability::wal::{StreamId, StreamOptions, StreamWriter, WalError};
 #[cfg(test)]
 use atrapos_runtime::Handle;
 use atrapos_runtime::rng::Seed;
-use atrapos_runtime::{Clock, Pump, Ticks, WorkerId};
+use atrapos_runtime::{Pump, WorkerId};
 use atrapos_storage::{HeapMemory, Memory};
 use atrapos_topology::Machine;
 
 use crate::abort::Abort;
 use crate::adaptation::{Adaptation, AdaptationEvent, Now, Observed, decide, without};
-use crate::builder::{OpenError, new_shard};
+use crate::assembly::Parts;
+use crate::builder::OpenError;
 use crate::dynamic::{IndexHandle, TableHandle};
 use crate::procedure::{Procedure, Session, run_here};
 use crate::published_scheme::PublishedScheme;
@@ -260,24 +261,17 @@ impl Simulation {
         if workers == 0 {
             return Err(SchemaError("zero workers cannot own data; simulate at least 1".to_owned()).into());
         }
-        let catalogs = Arc::new(PublishedCatalog::new(Arc::new(Catalog::new(schema)?)));
-        let catalog = catalogs.working();
-        let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
-        let stats: Vec<Arc<EngineStats>> = (0..workers).map(|_| Arc::default()).collect();
+        let mut parts = Parts::new(Catalog::new(schema)?, workers)?;
         let durable = match directory {
             None => None,
             Some((streams, files, path)) => {
-                Some(SimulatedWal::create(&catalog.describe(&scheme), workers, streams, seed, files, path)?)
+                Some(SimulatedWal::create(&parts.definitions(), workers, streams, seed, files, path)?)
             }
         };
-        let wal = durable.as_ref().map(|durable| Arc::clone(&durable.wal));
-        let clock = Clock::virtual_from(Ticks(0));
-        let pump = Pump::new(workers, Seed(seed), |worker| {
-            let stats = Arc::clone(&stats[worker.index()]);
-            let (catalogs, scheme) = (Arc::clone(&catalogs), Arc::clone(&scheme));
-            new_shard(worker, catalogs, scheme, Arc::clone(&memory), stats, &clock, wal.clone(), observing)
-        })
-        .map_err(|error| SchemaError(error.to_string()))?;
+        parts.wal = durable.as_ref().map(|durable| Arc::clone(&durable.wal));
+        parts.observing = observing;
+        let pump = parts.on_pump(seed, &memory).map_err(SchemaError)?;
+        let Parts { catalogs, scheme, stats, .. } = parts;
         let scheme = Arc::new(PublishedScheme::new(scheme));
         Ok(Simulation { pump, catalogs, scheme, stats, durable, adapting: None })
     }

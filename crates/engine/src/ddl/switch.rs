@@ -17,7 +17,7 @@ use atrapos_storage::lock::LockMode;
 
 use super::DefineError;
 use crate::abort::Abort;
-use crate::builder::new_table;
+use crate::assembly::new_table;
 use crate::database::Database;
 use crate::durable::{Durable, State};
 use crate::jobs::run_task_on_worker;

@@ -1,0 +1,126 @@
+//! What a database is assembled of, whatever runs its workers: threads, or one thread that steps them all in turn.
+//!
+//! Owns: the parts that all workers share ([`Parts`]), what each worker is made of, and the two executors ([`Parts::on_threads`],
+//! [`Parts::on_pump`]). Never: reads a setting, or touches a file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use atrapos_catalog::Definitions;
+use atrapos_runtime::rng::Seed;
+use atrapos_runtime::{Clock, Pump, Runtime, RuntimeBuilder, Ticks, WorkerId};
+use atrapos_storage::{Memory, Tree, TreeConfig};
+
+use crate::database::ON_WORKER;
+use crate::monitor::Monitor;
+use crate::partition::{Partition, TableShard, Tables};
+use crate::routing::{FamilyScheme, Scheme, nowhere};
+use crate::schema::{Catalog, PublishedCatalog, SchemaError, TableId, TableMeta, TreeKind};
+use crate::shard::{Shard, ShardOptions};
+use crate::stats::EngineStats;
+use crate::wal::{CommitWaiters, Durability, Wal, WalLimits};
+
+/// What the workers of a database share.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) catalogs: Arc<PublishedCatalog>,
+    /// Partitioning and placement that the workers begin with.
+    pub(crate) scheme: Arc<Scheme>,
+    /// One for each worker.
+    pub(crate) stats: Vec<Arc<EngineStats>>,
+    /// None without a directory.
+    pub(crate) wal: Option<Arc<Wal>>,
+    /// Of how many events one is recorded, and sub-partitions of a partition; nothing is observed without.
+    pub(crate) observing: Option<(u32, usize)>,
+}
+
+impl Parts {
+    /// The parts of a database in memory that observes nothing.
+    ///
+    /// # Errors
+    /// Declared cuts that contradict themselves.
+    pub(crate) fn new(catalog: Catalog, workers: usize) -> Result<Parts, SchemaError> {
+        let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
+        let catalogs = Arc::new(PublishedCatalog::new(Arc::new(catalog)));
+        let stats = (0..workers).map(|_| Arc::default()).collect();
+        Ok(Parts { catalogs, scheme, stats, wal: None, observing: None })
+    }
+
+    /// What exists, as it is stored.
+    pub(crate) fn definitions(&self) -> Definitions {
+        self.catalogs.working().describe(&self.scheme)
+    }
+
+    /// Starts the workers as threads. Trees take their memory from what `memory` makes on the thread of their worker.
+    ///
+    /// # Errors
+    /// Threads that cannot be started or pinned.
+    pub(crate) fn on_threads(
+        &self,
+        runtime: RuntimeBuilder,
+        memory: impl Fn(WorkerId) -> Arc<dyn Memory> + Send + Sync + 'static,
+    ) -> Result<Runtime<Shard>, String> {
+        let (parts, clock) = (self.clone(), Clock::real());
+        let factory = move |worker: WorkerId| {
+            ON_WORKER.set(true);
+            parts.shard(worker, memory(worker), &clock)
+        };
+        runtime.start(factory).map_err(|error| error.to_string())
+    }
+
+    /// Makes workers that the caller's thread steps, in an order that follows from `seed`, with a virtual clock.
+    ///
+    /// # Errors
+    /// Too many workers.
+    pub(crate) fn on_pump(&self, seed: u64, memory: &Arc<dyn Memory>) -> Result<Pump<Shard>, String> {
+        let clock = Clock::virtual_from(Ticks(0));
+        Pump::new(self.stats.len(), Seed(seed), |worker| self.shard(worker, Arc::clone(memory), &clock))
+            .map_err(|error| error.to_string())
+    }
+
+    fn shard(&self, worker: WorkerId, memory: Arc<dyn Memory>, clock: &Clock) -> Shard {
+        let catalog = self.catalogs.working();
+        let shards = (0..).map(TableId).zip(&catalog.tables).map(|(table, meta)| {
+            let family = Arc::clone(self.scheme.family_at(table).unwrap_or_else(|| nowhere()));
+            new_table(worker, meta, family, &memory)
+        });
+        let tables = Tables { shards: shards.collect(), catalog: Arc::clone(&catalog) };
+        let limits = self.wal.as_ref().map_or(WalLimits::default(), |wal| wal.limits);
+        let options = ShardOptions {
+            deadlock_check_after: clock.ticks(DEADLOCK_CHECK_AFTER),
+            transaction_redo_bytes: limits.transaction_redo_bytes,
+        };
+        let commit_waiters = self.wal.as_ref().filter(|wal| wal.logs()).map(|wal| {
+            let max_loss = match wal.durability {
+                Durability::Relaxed { max_loss_ms } => Some(clock.ticks(Duration::from_millis(max_loss_ms))),
+                _ => None,
+            };
+            CommitWaiters::new(Arc::clone(wal), catalog.tables.len(), max_loss)
+        });
+        let monitor = Monitor::new(&catalog, worker, clock, self.observing);
+        let stats = Arc::clone(&self.stats[worker.index()]);
+        Shard::new(Arc::clone(&self.catalogs), tables, memory, stats, options, commit_waiters, monitor)
+    }
+}
+
+/// How long a lock request waits before its transaction looks for a deadlock.
+const DEADLOCK_CHECK_AFTER: Duration = Duration::from_millis(1);
+
+/// The empty partitions that a worker owns of a table with this scheme; none of one that was dropped.
+pub(crate) fn new_table(
+    worker: WorkerId,
+    meta: &TableMeta,
+    scheme: Arc<FamilyScheme>,
+    memory: &Arc<dyn Memory>,
+) -> TableShard {
+    let mut partitions = Vec::new();
+    if meta.kind != TreeKind::Dropped {
+        let config = TreeConfig::for_rows_of(meta.expected_row_bytes);
+        for index in (0..scheme.partitions()).filter(|index| scheme.owner(*index) == worker) {
+            let number = scheme.number(index) as usize;
+            partitions.resize_with(partitions.len().max(number + 1), || None);
+            partitions[number] = Some(Box::new(Partition::new(Tree::new(config, Arc::clone(memory)), 0)));
+        }
+    }
+    TableShard::new(scheme, partitions)
+}
