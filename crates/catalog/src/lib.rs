@@ -14,6 +14,7 @@
 mod bytes;
 mod check;
 mod definition;
+mod describe;
 mod difference;
 mod encoding;
 mod key;

@@ -5,7 +5,7 @@
 use std::fmt::Write;
 
 use atrapos_durability::directory::DirectoryError;
-use atrapos_durability::verify::{Report, StreamReport, verify};
+use atrapos_durability::verify::{Report, StreamReport, TableReport, verify};
 use serde_json::{Value, json};
 
 use crate::args::InspectArgs;
@@ -43,6 +43,11 @@ pub(crate) fn refused(error: DirectoryError) -> CliError {
 /// What the system says when a device fails.
 const IO_ERROR: i32 = rustix::io::Errno::IO.raw_os_error();
 
+/// The name of a table or index; the number of one that was dropped.
+fn name_of(table: &TableReport) -> String {
+    if table.name.is_empty() { format!("number {}", table.number) } else { table.name.clone() }
+}
+
 fn identity(report: &Report) -> String {
     format!("{:032x}", report.manifest.database)
 }
@@ -52,7 +57,7 @@ fn to_json(report: &Report) -> Value {
     let tables = report.tables.iter().map(|table| {
         json!({
             "number": table.number,
-            "name": table.name,
+            "name": name_of(table),
             "kind": table.kind,
             "checkpoint_rows": table.checkpoint_rows,
             "wal_changes": table.wal_changes,
@@ -80,6 +85,7 @@ fn to_json(report: &Report) -> Value {
             "parts": parts.collect::<Vec<_>>(),
         })),
         "tables": tables.collect::<Vec<_>>(),
+        "definitions": manifest.schema.lines(),
         "streams": streams.collect::<Vec<_>>(),
         "problems": report.problems,
         "sound": report.is_sound(),
@@ -116,14 +122,13 @@ fn to_text(report: &Report) -> String {
         .map(|line| line.map(str::to_owned).to_vec())
         .collect::<Vec<_>>();
     lines.extend(report.tables.iter().map(|table| {
-        vec![
-            table.name.clone(),
-            table.kind.to_owned(),
-            count(table.checkpoint_rows),
-            count(table.wal_changes),
-        ]
+        vec![name_of(table), table.kind.to_owned(), count(table.checkpoint_rows), count(table.wal_changes)]
     }));
     out.push_str(&columns(&lines));
+    out.push('\n');
+    for line in report.manifest.schema.lines() {
+        let _ = writeln!(out, "{line}");
+    }
     if !report.streams.is_empty() {
         out.push('\n');
         out.push_str(&columns(&streams(report)));

@@ -79,7 +79,7 @@ impl Database {
         let before = self.catalogs.working();
         let mut definitions = before.definitions.clone();
         let number = add_table(&mut definitions, table.into())?;
-        definitions.check().map_err(|error| DefineError::Contradiction(error.to_string()))?;
+        check(&definitions)?;
         refuse_other_cuts(&before.definitions, &definitions)?;
         let after = before.changed(definitions, &BTreeMap::new());
         self.switch(&before, after)?;
@@ -121,6 +121,11 @@ impl Database {
         refuse_on_worker()?;
         Ok(self.catalogs.keep())
     }
+}
+
+/// Refuses definitions that contradict themselves, or that no manifest could hold.
+fn check(definitions: &Definitions) -> Result<(), DefineError> {
+    definitions.encode().map(drop).map_err(|error| DefineError::Contradiction(error.to_string()))
 }
 
 /// Adds a table with what comes with it to the definitions, and returns its number.

@@ -248,3 +248,48 @@ fn an_interrupted_benchmark_takes_its_temporary_directory_with_it() {
         assert!(is_empty(temporary.path()), "something is left after {interrupts} interrupts: {said}");
     }
 }
+
+#[test]
+fn what_was_created_and_dropped_at_run_time_is_shown() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let path = parent.path().join("db");
+    let table = |name: &str| atrapos::catalog::TableDef {
+        name: name.to_owned(),
+        columns: vec![
+            atrapos::catalog::ColumnDef::new("id", atrapos::ColumnType::Unsigned(8)),
+            atrapos::catalog::ColumnDef::new("age", atrapos::ColumnType::Unsigned(4)),
+        ],
+        key: atrapos::catalog::PrimaryKey::Columns(vec![atrapos::catalog::KeyColumn::ascending(0)]),
+        family: name.to_owned(),
+        read_only: false,
+        splits: Vec::new(),
+    };
+    let index = atrapos::catalog::IndexDef {
+        name: "by_age".to_owned(),
+        of: 0,
+        parts: vec![atrapos::catalog::IndexPart::Column(atrapos::catalog::KeyColumn::ascending(1))],
+        unique: true,
+        family: "by_age".to_owned(),
+        splits: Vec::new(),
+    };
+    let db = atrapos::Database::builder(atrapos::Schema::new()).workers(1).pin(false).open(&path);
+    let db = db.expect("a new database");
+    db.create_table(table("gone")).expect("a table");
+    db.create_table(table("people")).expect("a table");
+    db.create_index("people", index).expect("an index");
+    db.drop_table("gone").expect("it is there");
+    drop(db);
+    let output = stdout(&run(&["inspect", text(&path)]));
+    let definitions: Vec<&str> = output.lines().filter(|line| line.contains(": ")).collect();
+    for expected in [
+        "0: dropped",
+        "1: table people (id u64, age u32), key (id)",
+        "2: unique index by_age of people on (age)",
+    ] {
+        assert!(definitions.contains(&expected), "{output}");
+    }
+    assert!(output.contains("number 0"), "{output}");
+    let json: Value = serde_json::from_str(&stdout(&run(&["inspect", text(&path), "--json"]))).expect("JSON");
+    assert_eq!(json["definitions"][0], "0: dropped");
+    assert_eq!(json["tables"][0]["kind"], "dropped");
+}

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use atrapos_catalog::{ColumnDef, Definitions, IndexPart, RowLayout, TableDef, TreeDef, Value};
 use atrapos_storage::{BulkError, BulkLoader, KeyBuf, TreeConfig};
 
-use super::switch::Until;
-use super::{DefineError, find_table, next_number};
+use super::switch::{HeldState, Until};
+use super::{DefineError, check, find_table, next_number};
 use crate::checkpoint::{CheckpointFailure, Pace};
 use crate::database::Database;
 use crate::load::FILL;
@@ -51,7 +51,7 @@ impl Database {
         let new = next_number(&before.definitions)?;
         let mut definitions = before.definitions.clone();
         let after = with_column(&mut definitions, old, new, column);
-        definitions.check().map_err(|error| DefineError::Contradiction(error.to_string()))?;
+        check(&definitions)?;
         let converter = Arc::new(Converter::new(&before.definitions, old, after)?);
         // Both tables, of one name, for as long as rows are converted; nobody sees this.
         let mut both = before.definitions.clone();
@@ -60,21 +60,24 @@ impl Database {
         let after = Arc::new(before.changed(definitions, &BTreeMap::new()));
 
         let _scheme = self.keep_scheme();
-        let done = self
-            .close_and_drain(&before, &[old], Closing::Refused, Until::Unused)
-            .and_then(|()| self.convert(&before, &both, &converter, old, new))
-            .and_then(|()| self.replace_table(&both, &after, old));
-        match done {
-            Ok(()) => Ok(new),
-            Err(error) => {
-                self.forget_copies(&before, &both, new)?;
-                self.reopen(&[old])?;
-                Err(error)
-            }
+        if let Err(error) = self.close_and_drain(&before, &[old], Closing::Refused, Until::Unused) {
+            self.reopen(&[old])?;
+            return Err(error);
         }
+        // No checkpoint may have the one table without the other.
+        let mut state = self.hold_state();
+        let done = self
+            .convert(&before, &both, &converter, old, new)
+            .and_then(|()| self.replace_table(&mut state, &both, &after, old));
+        if let Err(error) = done {
+            self.forget_copies(&before, &both, new)?;
+            self.reopen(&[old])?;
+            return Err(error);
+        }
+        Ok(new)
     }
 
-    /// Makes the copies, as partitions of the new table.
+    /// Makes the copies, as partitions of the new table. The caller keeps scheme and state.
     fn convert(
         &self,
         before: &Catalog,
@@ -83,9 +86,7 @@ impl Database {
         old: TableId,
         new: TableId,
     ) -> Result<(), DefineError> {
-        let state = self.hold_state();
         self.adopt(both, &self.scheme_of(before, both)?)?;
-        drop(state);
         loop {
             let converter = Arc::clone(converter);
             let sliced = self.on_all_workers(move |worker| convert_slice(worker, old, &converter))?;
@@ -106,10 +107,15 @@ impl Database {
     }
 
     /// Makes the new table durable, and the table that everybody sees.
-    fn replace_table(&self, both: &Catalog, after: &Arc<Catalog>, old: TableId) -> Result<(), DefineError> {
+    fn replace_table(
+        &self,
+        state: &mut HeldState<'_>,
+        both: &Catalog,
+        after: &Arc<Catalog>,
+        old: TableId,
+    ) -> Result<(), DefineError> {
         let scheme = self.scheme_of(both, after)?;
-        let mut state = self.hold_state();
-        if let Some((durable, state)) = &mut state {
+        if let Some((durable, state)) = state {
             let made = durable.checkpoint_defining(state, Pace::Full, Some(after.describe(&scheme)));
             made.map_err(|failure| match failure {
                 CheckpointFailure::Refused(abort) => DefineError::Aborted(abort),
@@ -131,7 +137,6 @@ impl Database {
         let mut definitions = before.definitions.clone();
         definitions.trees.push(TreeDef::Dropped);
         let without = Arc::new(before.changed(definitions, &BTreeMap::new()));
-        let _state = self.hold_state();
         self.adopt(&without, &self.scheme_of(both, &without)?)?;
         self.catalogs.show(without);
         Ok(())

@@ -23,7 +23,7 @@ use atrapos_storage::lock::{LockMode, LockTarget};
 use atrapos_storage::{DisplayKey, KeyBuf};
 
 use super::switch::{Until, save};
-use super::{DefineError, add_index, find_table, refuse_other_cuts};
+use super::{DefineError, add_index, check, find_table, refuse_other_cuts};
 use crate::abort::{Abort, AbortReason};
 use crate::action::{Action, Operation, RowContext};
 use crate::checkpoint::Pace;
@@ -59,7 +59,7 @@ impl Database {
         let mut reserved = definitions.clone();
         reserved.trees.push(TreeDef::Dropped);
         let number = add_index(&mut definitions, of, index)?;
-        definitions.check().map_err(|error| DefineError::Contradiction(error.to_string()))?;
+        check(&definitions)?;
         refuse_other_cuts(&before.definitions, &definitions)?;
         let reserved = Arc::new(before.changed(reserved, &BTreeMap::new()));
         let phase = |phase| Arc::new(before.changed(definitions.clone(), &BTreeMap::from([(number, phase)])));
