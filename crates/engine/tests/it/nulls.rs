@@ -200,7 +200,7 @@ fn a_type_that_says_otherwise_is_told_where_it_differs() {
     let builder = |schema| Database::builder(schema).workers(1).pin(false).files(Arc::new(files.clone()));
     let db = builder(Schema::new().table::<Optional>()).open(path).unwrap();
     db.close(Duration::from_secs(10));
-    let told = builder(Schema::new().table::<Counters>()).open(path).err().expect("it differs").to_string();
+    let told = builder(Schema::new().table::<Counters>()).open(path).expect_err("it differs").to_string();
     assert!(told.contains("`count`") && told.contains("u32 or NULL"), "{told}");
     builder(Schema::new().table::<Optional>()).open(path).unwrap();
 }
@@ -216,6 +216,6 @@ impl Table for NullKey {
 #[test]
 fn a_primary_key_is_never_null() {
     let opened = Database::builder(Schema::new().table::<NullKey>()).workers(1).pin(false).in_memory();
-    let told = opened.err().expect("it is refused").to_string();
+    let told = opened.expect_err("it is refused").to_string();
     assert!(told.contains("null_key") && told.contains("may be NULL") && told.contains("NOT NULL"), "{told}");
 }

@@ -6,7 +6,7 @@ use super::variable::{take_variable, variable_bytes, write_variable};
 use super::{ColumnType, FixedStr};
 use crate::scalars::{Date, Decimal, Timestamp, Uuid};
 
-/// A value that can be a field of a [`Row`].
+/// A value that can be a field of a [`Row`](crate::Row).
 ///
 /// A fixed-size field has a constant width and is read and written at a constant offset; a variable field has width
 /// 0 and follows the fixed ones.
