@@ -173,15 +173,18 @@ impl Abort {
     pub(crate) const UNFINISHED: Abort =
         Abort { reason: AbortReason::Misuse, detail: Detail::Static("the procedure did not end") };
 
+    /// An abort with a reason and a fixed sentence.
     pub(crate) fn because(reason: AbortReason, why: &'static str) -> Abort {
         Abort { reason, detail: Detail::Static(why) }
     }
 
+    /// An abort with a reason and a sentence made for it.
     #[cold]
     pub(crate) fn explained(reason: AbortReason, why: impl Into<String>) -> Abort {
         Abort { reason, detail: Detail::Owned(why.into().into_boxed_str()) }
     }
 
+    /// The abort of whatever comes when the database closes.
     #[cold]
     pub(crate) fn shutting_down() -> Abort {
         Abort::because(AbortReason::ShuttingDown, "the database is shutting down; open it again to go on")

@@ -75,6 +75,7 @@ impl MissingTable {
         self.why
     }
 
+    /// What is missing at `table`, as the worker of `tables` sees it.
     #[cold]
     pub(crate) fn new(tables: &Tables, table: TableId) -> MissingTable {
         let meta = &tables.catalog.tables[table.at()];
@@ -97,16 +98,22 @@ impl MissingTable {
 #[derive(Debug)]
 #[must_use = "an action does nothing until the transaction runs it"]
 pub struct Action<O: Operation> {
+    /// Where it acts.
     pub(crate) table: TableId,
+    /// Of which database the handle was.
     pub(crate) tag: CatalogTag,
+    /// The lock that it takes.
     pub(crate) mode: LockMode,
     /// Whether a range is walked from its end: then its last part comes first.
     pub(crate) from_end: bool,
+    /// The key or range that it acts on.
     pub(crate) target: LockTarget,
+    /// What it does there.
     pub(crate) operation: O,
 }
 
 impl<O: Operation> Action<O> {
+    /// An action on one key.
     #[inline]
     pub(crate) fn on_key(
         table: TableId,
@@ -160,11 +167,13 @@ pub(crate) fn guarded<R>(closure: impl FnOnce() -> R) -> Result<R, Abort> {
     catch_unwind(AssertUnwindSafe(closure)).map_err(|panic| panicked(panic.as_ref()))
 }
 
+/// The abort of a procedure that panicked.
 #[cold]
 pub(crate) fn panicked(panic: &(dyn std::any::Any + Send)) -> Abort {
     panicked_in("procedure", panic)
 }
 
+/// The abort of a closure of the user that panicked: of `what`.
 #[cold]
 pub(crate) fn panicked_in(what: &str, panic: &(dyn std::any::Any + Send)) -> Abort {
     let message = panic

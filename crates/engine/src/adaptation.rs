@@ -162,12 +162,16 @@ struct Glance {
 
 /// What the workers observed since the last time.
 pub(crate) struct Observed {
+    /// What each worker has recorded.
     pub(crate) workers: Vec<WorkerCollected>,
+    /// The time it took.
     pub(crate) elapsed: Duration,
+    /// Transactions committed in it.
     pub(crate) committed: u64,
 }
 
 impl Adaptive {
+    /// What observes a database and adapts it, not started yet.
     pub(crate) fn new(
         handle: Handle<Shard>,
         catalogs: Arc<PublishedCatalog>,
@@ -513,8 +517,11 @@ pub(crate) fn without(platform: Platform, available: &[bool]) -> Result<Platform
 
 /// The circumstances of a decision.
 pub(crate) struct Now {
+    /// The time since the database was opened, in ns.
     pub(crate) at_ns: u64,
+    /// Which workers may own data.
     pub(crate) available: Vec<bool>,
+    /// The machine without the workers that may not; why it has none to offer.
     pub(crate) platform: Result<Platform, String>,
 }
 

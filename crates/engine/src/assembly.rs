@@ -23,6 +23,7 @@ use crate::wal::{CommitWaiters, Durability, Wal, WalLimits};
 /// What the workers of a database share.
 #[derive(Clone)]
 pub(crate) struct Parts {
+    /// What exists: as the workers know it, and as clients may name it.
     pub(crate) catalogs: Arc<PublishedCatalog>,
     /// Partitioning and placement that the workers begin with.
     pub(crate) scheme: Arc<Scheme>,

@@ -26,8 +26,11 @@ pub(crate) use undo::{Mark, UndoLog};
 /// One access: what is locked, or would be.
 #[derive(Debug)]
 pub(crate) struct Access {
+    /// The partition.
     pub(crate) place: PartitionId,
+    /// How it is locked.
     pub(crate) mode: LockMode,
+    /// What was accessed.
     pub(crate) target: LockTarget,
     /// A read of what no transaction changes: noted, but never entered in a lock table.
     pub(crate) unlocked: bool,
@@ -52,6 +55,7 @@ pub(crate) struct Branch {
     pub(crate) held: Vec<Access>,
     /// Whether `held` is entered in the lock tables.
     pub(crate) entered: bool,
+    /// Before-images of its changes.
     pub(crate) undo: UndoLog,
     /// The transaction is over: an action that comes too late must do nothing. Set when tasks have the branch still; such a
     /// branch is never used again.
@@ -72,6 +76,7 @@ pub(crate) struct Branch {
 /// What a transaction has done on a partition that goes to another worker.
 #[derive(Debug)]
 pub(crate) struct MovedBranch {
+    /// The transaction.
     pub(crate) owner: TxnId,
     held: Vec<Access>,
     undo: UndoLog,

@@ -16,7 +16,9 @@ use crate::partition::PartitionId;
 /// What became of a queued lock request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockWaitState {
+    /// It waits.
     Queued,
+    /// It has the lock.
     Granted,
     /// The partition was split, merged or moved: the data is to be looked for again.
     Moved,
@@ -27,12 +29,17 @@ pub(crate) enum LockWaitState {
 /// A queued lock request of a task on this worker.
 #[derive(Debug)]
 pub(crate) struct LockWaitEntry {
+    /// The transaction that waits.
     pub(crate) owner: TxnId,
+    /// The partition.
     pub(crate) place: PartitionId,
+    /// What it wants to lock.
     pub(crate) target: LockTarget,
+    /// The task that goes on afterwards.
     pub(crate) task: TaskId,
     /// Changed by [`LockWaits::settle`].
     pub(crate) state: LockWaitState,
+    /// When it began to wait.
     pub(crate) since: Ticks,
     /// Where the transaction's branch notes the lock.
     pub(crate) held: usize,
@@ -61,11 +68,13 @@ pub(crate) struct Due {
 }
 
 impl LockWaits {
+    /// Whether nobody waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.by_ticket.is_empty()
     }
 
+    /// Somebody begins to wait.
     pub(crate) fn insert(&mut self, ticket: LockTicket, wait: LockWaitEntry) {
         self.by_owner.entry(wait.owner).or_default().push(ticket.0);
         if wait.state == LockWaitState::Queued {
@@ -74,6 +83,7 @@ impl LockWaits {
         self.by_ticket.insert(ticket.0, wait);
     }
 
+    /// A wait is over.
     pub(crate) fn remove(&mut self, ticket: LockTicket) {
         let Some(wait) = self.by_ticket.remove(&ticket.0) else { return };
         self.queued.remove(&ticket.0);
@@ -85,6 +95,7 @@ impl LockWaits {
         }
     }
 
+    /// The wait with this ticket.
     pub(crate) fn get(&self, ticket: LockTicket) -> Option<&LockWaitEntry> {
         self.by_ticket.get(&ticket.0)
     }

@@ -51,8 +51,11 @@ struct Hint {
 /// place, and its position unless that is unknown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteHint<'a> {
+    /// The partition.
     pub(crate) place: PartitionId,
+    /// The key.
     pub(crate) key: &'a KeyBuf,
+    /// Where it was found.
     pub(crate) position: Position,
     /// [`Shard::scheme_changes`](crate::shard::Shard) when the place was found.
     pub(crate) scheme_changes: u64,

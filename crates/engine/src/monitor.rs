@@ -46,7 +46,9 @@ pub(crate) type Partner = (TableId, KeyBuf);
 /// One synchronization point, but for the sub-partition it is noted under.
 #[derive(Clone, Debug)]
 pub(crate) struct Meeting {
+    /// What it met with: the table and key of each.
     pub(crate) partners: Vec<Partner>,
+    /// Bytes that were exchanged.
     pub(crate) bytes: u64,
 }
 
@@ -125,12 +127,15 @@ impl PartitionMonitor {
 /// What one partition has recorded in an interval.
 #[derive(Clone, Debug)]
 pub(crate) struct Collected {
+    /// The family of tables.
     pub(crate) family: usize,
+    /// The number of the partition.
     pub(crate) number: u32,
     /// First keys of all sub-partitions but the first.
     pub(crate) bounds: Vec<KeyBuf>,
     /// By sub-partition, what is sampled taken for all.
     pub(crate) costs: Vec<u64>,
+    /// Synchronization points that were begun there.
     pub(crate) meetings: Vec<Meetings>,
     /// Rows of the family's first table in the partition.
     pub(crate) rows: u64,
@@ -139,6 +144,7 @@ pub(crate) struct Collected {
 /// What one worker has recorded in an interval.
 #[derive(Clone, Debug)]
 pub(crate) struct WorkerCollected {
+    /// What was recorded of each partition.
     pub(crate) partitions: Vec<Collected>,
     /// Events that were recorded.
     pub(crate) samples: u64,
@@ -183,6 +189,7 @@ const GRACE: Duration = Duration::from_micros(100);
 const NEVER: u32 = u32::MAX;
 
 impl Monitor {
+    /// What a worker observes with, by one in so many events and so many sub-partitions per partition; nothing without.
     pub(crate) fn new(
         catalog: &Catalog,
         worker: WorkerId,

@@ -7,6 +7,7 @@
 pub(crate) struct PanicGuard;
 
 impl PanicGuard {
+    /// Engine code begins.
     #[inline]
     pub(crate) fn enter() -> PanicGuard {
         PanicGuard

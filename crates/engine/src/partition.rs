@@ -21,13 +21,17 @@ use crate::schema::{Catalog, TableId};
 /// A partition: which table, and its number in the family's scheme, which stays the same as long as it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PartitionId {
+    /// The table or index.
     pub(crate) table: TableId,
+    /// Its number in the scheme of the family.
     pub(crate) partition: u32,
 }
 
 #[derive(Debug)]
 pub(crate) struct Partition {
+    /// The rows.
     pub(crate) tree: Tree,
+    /// Who holds and wants locks on them.
     pub(crate) locks: LockTable,
     /// Version of the newest write. Versions of one partition only grow, so two writes of the same key, on the same row
     /// or across a deletion, are always in order.
@@ -37,6 +41,7 @@ pub(crate) struct Partition {
 }
 
 impl Partition {
+    /// A partition whose newest write has this version.
     pub(crate) fn new(tree: Tree, version: u64) -> Partition {
         Partition { tree, locks: LockTable::new(), version, monitor: None }
     }
@@ -93,6 +98,7 @@ impl Partition {
 /// One table as one worker sees it.
 #[derive(Debug)]
 pub(crate) struct TableShard {
+    /// Where the partitions of the table are.
     pub(crate) scheme: Arc<FamilyScheme>,
     /// By partition number; `None` where another worker is the owner, or no partition has the number.
     pub(crate) partitions: Vec<Option<Box<Partition>>>,
@@ -119,6 +125,7 @@ pub(crate) enum Closing {
 }
 
 impl TableShard {
+    /// A table with the partitions that this worker owns.
     pub(crate) fn new(scheme: Arc<FamilyScheme>, partitions: Vec<Option<Box<Partition>>>) -> TableShard {
         TableShard { scheme, partitions, closed: None }
     }
@@ -193,7 +200,9 @@ fn closed_mut(closed: &mut Closed, place: PartitionId, maintains: bool) -> Optio
 
 /// All tables as one worker sees them.
 pub(crate) struct Tables {
+    /// What exists, as this worker knows it.
     pub(crate) catalog: Arc<Catalog>,
+    /// By number of the table.
     pub(crate) shards: Vec<TableShard>,
 }
 

@@ -226,6 +226,7 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
+    /// A session on this worker.
     pub(crate) fn new(worker: Rc<EngineWorker>) -> Session {
         Session { worker }
     }

@@ -35,6 +35,7 @@ pub(crate) struct PublishedScheme {
 struct OwnLine<T>(T);
 
 impl PublishedScheme {
+    /// Publishes the first scheme.
     pub(crate) fn new(scheme: Arc<Scheme>) -> PublishedScheme {
         PublishedScheme {
             newest: Published::new(scheme),

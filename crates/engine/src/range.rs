@@ -8,7 +8,9 @@ use atrapos_storage::{Key, KeyBuf, prefix_successor};
 /// `KeyRange::prefix(&(warehouse, district))` covers all keys that begin with these two parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
+    /// The first key.
     pub(crate) lower: KeyBuf,
+    /// The first key beyond; none for a range without end.
     pub(crate) upper: Option<KeyBuf>,
 }
 
@@ -25,6 +27,7 @@ impl KeyRange {
         KeyRange::of_prefix_bytes(&prefix.encode())
     }
 
+    /// All keys that begin with these bytes.
     pub(crate) fn of_prefix_bytes(prefix: &KeyBuf) -> KeyRange {
         KeyRange { lower: prefix.clone(), upper: prefix_successor(prefix) }
     }

@@ -48,6 +48,7 @@ pub(crate) enum ResultShape {
 }
 
 impl OperationKind {
+    /// An operation of a kind, that carries so many bytes of values, and brings back rows as it says.
     pub(crate) fn new(kind: Kind, values: usize, brings: ResultShape) -> OperationKind {
         OperationKind { kind, follows: false, values, brings }
     }
@@ -163,10 +164,12 @@ pub(crate) struct Recorder {
 }
 
 impl Recorder {
+    /// A phase begins.
     pub(crate) fn next_phase(&mut self) {
         self.phase += 1;
     }
 
+    /// The next access is of this phase, with others.
     pub(crate) fn in_phase(&mut self) {
         self.is_in_phase = true;
     }
@@ -206,6 +209,7 @@ impl Recorder {
         self.accesses.push(access);
     }
 
+    /// What was recorded.
     pub(crate) fn finish(self, tag: CatalogTag, aborted: bool) -> RecordedRun {
         RecordedRun { tag, accesses: self.accesses, aborted, missed: self.missed }
     }

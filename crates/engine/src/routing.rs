@@ -20,16 +20,20 @@ use crate::schema::{Catalog, NO_FAMILY, SchemaError, Splits, TableId};
 /// Where a transaction should have its home: at the owner of a key, which its procedure will probably access first.
 #[derive(Clone, Debug)]
 pub struct Route {
+    /// Where it leads.
     pub(crate) to: Destination,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Destination {
+    /// To the owner of a key.
     Owner(TableId, KeyBuf),
+    /// To a worker by its number.
     Worker(WorkerId),
 }
 
 impl Route {
+    /// To the owner of a key of a table.
     #[inline]
     pub(crate) fn to(table: TableId, key: KeyBuf) -> Route {
         Route { to: Destination::Owner(table, key) }
@@ -202,6 +206,7 @@ impl FamilyScheme {
 /// Partitioning and placement of all families.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scheme {
+    /// The partitions of each family.
     pub(crate) families: Vec<Arc<FamilyScheme>>,
     /// Family of each table and index; [`NO_FAMILY`] of those that were dropped.
     pub(crate) family_of: Vec<usize>,

@@ -43,6 +43,7 @@ type Located = (PartitionId, Option<Position>);
 impl<O: Operation> Unpin for Run<'_, '_, O> {}
 
 impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
+    /// An action that is about to be run.
     #[inline(always)]
     pub(crate) fn new(tx: &'t Tx<'w>, action: Action<O>) -> Run<'t, 'w, O> {
         Run { tx, action: Some(action), step: Step::Start }

@@ -97,6 +97,7 @@ pub trait Index: 'static {
 pub struct TableId(pub u16);
 
 impl TableId {
+    /// The number as an index.
     pub(crate) fn at(self) -> usize {
         usize::from(self.0)
     }
@@ -116,7 +117,9 @@ impl CatalogTag {
 /// A handle of table `T` in one open database; copy it into procedures. Get it from
 /// [`Database::table`](crate::Database::table).
 pub struct TableRef<T: Table> {
+    /// The number of the table.
     pub(crate) id: TableId,
+    /// The database it is of.
     pub(crate) tag: CatalogTag,
     marker: PhantomData<fn() -> T>,
 }
@@ -124,7 +127,9 @@ pub struct TableRef<T: Table> {
 /// A handle of index `I` in one open database; copy it into procedures. Get it from
 /// [`Database::index`](crate::Database::index).
 pub struct IndexRef<I: Index> {
+    /// The number of the index.
     pub(crate) id: TableId,
+    /// The database it is of.
     pub(crate) tag: CatalogTag,
     marker: PhantomData<fn() -> I>,
 }
@@ -197,11 +202,13 @@ fn corrupt(what: &str, error: &dyn std::fmt::Display) -> Abort {
     )
 }
 
+/// A key of a declared type.
 #[inline]
 pub(crate) fn decode_key<K: Key>(bytes: &[u8]) -> Result<K, Abort> {
     K::decode(bytes).map_err(|error| corrupt("key", &error))
 }
 
+/// A row of a declared type.
 #[inline]
 pub(crate) fn decode_row<R: Row>(bytes: &[u8]) -> Result<R, Abort> {
     R::decode(bytes).map_err(|error| corrupt("row", &error))

@@ -38,6 +38,7 @@ use crate::wal::CommitWaiters;
 /// A worker of the engine.
 pub(crate) type EngineWorker = Worker<Shard>;
 
+/// A map with a quick hash.
 pub(crate) type FastMap<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// See the module's introduction.
@@ -46,6 +47,7 @@ pub(crate) struct Shard {
     pub(crate) tag: CatalogTag,
     /// What clients may name.
     pub(crate) published: Arc<PublishedCatalog>,
+    /// The tables, and the partitions this worker owns.
     pub(crate) tables: RefCell<Tables>,
     /// Recycled transaction states.
     states: RefCell<Vec<Rc<TxnState>>>,
@@ -54,16 +56,20 @@ pub(crate) struct Shard {
     /// Branches of transactions with their home elsewhere.
     pub(crate) participants: RefCell<FastMap<TxnId, Rc<RefCell<Branch>>>>,
     branches: RefCell<Vec<Rc<RefCell<Branch>>>>,
+    /// Who waits for which lock here.
     pub(crate) waits: RefCell<LockWaits>,
     granted: RefCell<Vec<LockTicket>>,
     /// Age of the transaction that aborted last: for whoever runs it again at once.
     pub(crate) aborted_age: Cell<Age>,
+    /// Where the ages of transactions come from.
     pub(crate) ages: AgeClock,
     next_ticket: Cell<u64>,
     next_txn: Cell<u64>,
+    /// First look-ups that wait to be made together.
     pub(crate) lookups: Lookups,
     /// Changes of the scheme that this worker has seen: a place found at another count may not hold any more.
     pub(crate) scheme_changes: Cell<u64>,
+    /// Which probes have come by.
     pub(crate) probes: RefCell<deadlock::Probes>,
     /// Where new trees take their memory from.
     pub(crate) memory: Arc<dyn Memory>,
@@ -73,12 +79,15 @@ pub(crate) struct Shard {
     pub(crate) loading: RefCell<LoadJournal>,
     /// Copies of a table that gets another column.
     pub(crate) copies: RefCell<Copies>,
+    /// What the worker counts.
     pub(crate) stats: Arc<EngineStats>,
+    /// Settings.
     pub(crate) options: ShardOptions,
     /// What a checkpoint is written of, where there is no WAL.
     pub(crate) snapshots: Snapshots,
     /// What makes commits durable; none where changes leave no redo.
     pub(crate) commit_waiters: Option<CommitWaiters>,
+    /// What the worker observes of its partitions.
     pub(crate) monitor: Monitor,
 }
 
@@ -95,6 +104,7 @@ pub(crate) struct ShardOptions {
 const POOL: usize = 4096;
 
 impl Shard {
+    /// A worker's state before its first transaction.
     pub(crate) fn new(
         published: Arc<PublishedCatalog>,
         tables: Tables,
@@ -144,6 +154,7 @@ impl Shard {
         if tag == self.tag { Ok(()) } else { Err(unknown_table(id)) }
     }
 
+    /// A state for a transaction that begins.
     #[inline(always)]
     pub(crate) fn take_state(&self) -> Rc<TxnState> {
         let recycled = self.states.borrow_mut().pop();
@@ -225,6 +236,7 @@ impl Shard {
         TxnId::new(next, home.0)
     }
 
+    /// A number for a lock that is asked for.
     pub(crate) fn new_ticket(&self) -> LockTicket {
         let ticket = self.next_ticket.get();
         self.next_ticket.set(ticket + 1);
@@ -297,6 +309,7 @@ impl Shard {
         outcome
     }
 
+    /// Wakes those who have got a lock.
     pub(crate) fn wake_granted(&self, worker: &EngineWorker, granted: &mut Vec<LockTicket>) {
         if granted.is_empty() {
             return;

@@ -8,16 +8,27 @@ use crate::abort::AbortReason;
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct EngineStats {
+    /// Transactions committed.
     pub(crate) committed: Counter,
+    /// Transactions aborted, by reason.
     pub(crate) aborted: [Counter; AbortReason::ALL.len()],
+    /// Attempts repeated after a deadlock.
     pub(crate) retried: Counter,
+    /// Actions run by direct calls.
     pub(crate) local_actions: Counter,
+    /// Actions sent to other workers.
     pub(crate) remote_actions: Counter,
+    /// Locks entered in lock tables.
     pub(crate) locks_entered: Counter,
+    /// Requests that waited.
     pub(crate) lock_waits: Counter,
+    /// Look-ups made together with others.
     pub(crate) interleaved: Counter,
+    /// Requests sent on to their homes.
     pub(crate) forwarded: Counter,
+    /// Actions passed on to where their data has gone.
     pub(crate) passed_on: Counter,
+    /// Ends of transactions passed on.
     pub(crate) ends_passed_on: Counter,
 }
 
@@ -47,6 +58,7 @@ pub struct Statistics {
 }
 
 impl EngineStats {
+    /// What has been counted.
     pub(crate) fn read(&self) -> Statistics {
         Statistics {
             committed: self.committed.get(),

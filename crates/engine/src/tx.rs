@@ -75,6 +75,7 @@ impl std::fmt::Debug for Tx<'_> {
 }
 
 impl<'w> Tx<'w> {
+    /// A transaction as its procedure sees it.
     #[inline]
     pub(crate) fn new(
         worker: &'w Rc<EngineWorker>,
@@ -349,6 +350,7 @@ impl<'w> Tx<'w> {
         table.scan_in(self, range, limit, true).await
     }
 
+    /// The rows of a range of a declared table.
     pub(crate) async fn scan_typed<T: Table>(
         &mut self,
         table: TableRef<T>,

@@ -123,6 +123,7 @@ pub(crate) struct Wal {
     durable: Line,
     /// Every stream has to seal this epoch, or a newer one: somebody has records in it.
     wanted: Line,
+    /// What is known of each stream.
     pub(crate) streams: Vec<StreamState>,
     /// By worker.
     buffers: Vec<CommitBuffer>,
@@ -136,7 +137,9 @@ pub(crate) struct Wal {
     checkpoint_at: AtomicU64,
     /// For threads that wait for an epoch.
     rounds: (Mutex<()>, Condvar),
+    /// What callers wait for.
     pub(crate) durability: Durability,
+    /// How much may be on its way.
     pub(crate) limits: WalLimits,
 }
 

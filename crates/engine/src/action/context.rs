@@ -22,24 +22,32 @@ use crate::wal::Redo;
 
 /// What an operation works on: one partition, held by nobody else while the operation runs.
 pub struct RowContext<'a> {
+    /// What exists, as the worker sees it.
     pub(crate) catalog: &'a Catalog,
+    /// Which partition it is.
     pub(crate) place: PartitionId,
+    /// The partition.
     pub(crate) partition: &'a mut Partition,
+    /// The key or range that is locked.
     pub(crate) target: &'a mut LockTarget,
     /// What the target was to cover beyond this partition: to be asked for next.
     pub(crate) left_out: Option<KeyRange>,
     /// Where an interleaved look-up found the key, if one was made.
     pub(crate) position: Option<Position>,
+    /// Where before-images go.
     pub(crate) undo: &'a mut UndoLog,
+    /// Space in which rows are encoded.
     pub(crate) scratch: &'a mut Vec<u8>,
     /// Where the redo of changes goes, when the database logs.
     pub(crate) redo: Option<&'a mut Redo>,
+    /// Where what must follow goes.
     pub(crate) dependents: &'a mut Vec<DependentAction>,
     /// Whether the target may still shrink to what was really visited (it is not entered in the lock table yet).
     pub(crate) may_narrow: bool,
 }
 
 impl RowContext<'_> {
+    /// The key that is locked, or the first of the range.
     #[inline]
     pub(crate) fn key(&self) -> &KeyBuf {
         match &*self.target {
@@ -48,6 +56,7 @@ impl RowContext<'_> {
         }
     }
 
+    /// The row of the key, with its version.
     #[inline(always)]
     pub(crate) fn row(&self) -> Option<(u64, &[u8])> {
         let found = match self.position {
@@ -57,6 +66,7 @@ impl RowContext<'_> {
         found.map(|row| (row.version, row.bytes))
     }
 
+    /// The abort of an insertion whose key is taken.
     #[cold]
     pub(super) fn refuse_duplicate(&self) -> Abort {
         let meta = &self.catalog.tables[self.place.table.at()];
@@ -316,6 +326,7 @@ type ChangeRow<'a> = dyn FnMut(&[u8], &[u8], &mut Vec<u8>) -> Result<RowChange, 
 pub(crate) enum RowChange {
     /// It gets the bytes that were written.
     Replace,
+    /// The row goes.
     Delete,
 }
 

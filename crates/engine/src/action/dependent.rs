@@ -95,11 +95,17 @@ pub(super) fn follow_change(
 /// The operation of a [`DependentAction`].
 #[derive(Debug)]
 pub(crate) enum Dependent {
+    /// Adds an entry that leads to this primary key.
     AddEntry(KeyBuf),
+    /// Removes an entry.
     RemoveEntry,
+    /// Refuses when the row is not there.
     RequireParent,
+    /// Refuses when there is a row in the range.
     RequireNoChild,
+    /// Deletes the rows in the range, and what refers to them.
     DeleteChildren,
+    /// Deletes a row that an index has led to.
     DeleteRow,
 }
 
@@ -240,6 +246,7 @@ impl DependentAction {
         }
     }
 
+    /// The action that does it.
     pub(crate) fn into_action(self, tag: CatalogTag) -> Action<Dependent> {
         match self {
             DependentAction::AddEntry { index, entry, key } => {

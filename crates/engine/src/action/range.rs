@@ -17,16 +17,22 @@ use crate::schema::{Table, TableRef, decode_key, decode_row};
 /// Walks the part of a range that lies in one partition. See [`Tx::fold`](crate::Tx::fold).
 #[derive(Debug)]
 pub struct Fold<T: Table, A, F> {
+    /// What has been made of the rows so far.
     pub(crate) accumulator: A,
+    /// Takes in one row.
     pub(crate) step: F,
+    /// Whether the last row comes first.
     pub(crate) backward: bool,
+    /// Whose rows are walked.
     pub(crate) table: PhantomData<fn() -> T>,
 }
 
 /// What a walk brings back: the accumulator, the closure to go on with, and what is left to walk.
 #[derive(Debug)]
 pub struct Folded<A, F> {
+    /// What was made of the rows.
     pub(crate) accumulator: A,
+    /// Takes in the rows that are left.
     pub(crate) step: F,
     /// What is still to be walked.
     pub(crate) rest: Option<KeyRange>,
@@ -66,6 +72,7 @@ pub(crate) struct UpdateRange<T: Table, F> {
 }
 
 impl<T: Table, F> UpdateRange<T, F> {
+    /// Applies `change` to each row.
     pub(crate) fn new(change: F) -> UpdateRange<T, F> {
         const { TableRef::<T>::WRITABLE };
         UpdateRange { change, table: PhantomData }
@@ -74,8 +81,11 @@ impl<T: Table, F> UpdateRange<T, F> {
 
 /// What a change of a range brings back: the operation to go on with, how many rows it has changed, and what is left.
 pub(crate) struct RangeChanged<O> {
+    /// What goes on with the rest.
     pub(crate) operation: O,
+    /// Rows that were changed.
     pub(crate) changed: u64,
+    /// What is still to be walked.
     pub(crate) rest: Option<KeyRange>,
 }
 
@@ -120,15 +130,20 @@ impl Operation for DeleteRange {
 /// Collects the primary keys that an index leads to. See [`Tx::lookup_all`](crate::Tx::lookup_all).
 #[derive(Debug)]
 pub struct CollectKeys {
+    /// What was found so far.
     pub(crate) found: Vec<KeyBuf>,
+    /// At most so many.
     pub(crate) limit: usize,
+    /// Whether the last one comes first.
     pub(crate) backward: bool,
 }
 
 /// The keys that were found, and what is left to look through.
 #[derive(Debug)]
 pub struct Collected {
+    /// What was found.
     pub(crate) found: Vec<KeyBuf>,
+    /// What is left to look through.
     pub(crate) rest: Option<KeyRange>,
 }
 

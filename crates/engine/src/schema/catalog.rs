@@ -30,13 +30,17 @@ pub(crate) const NO_FAMILY: usize = usize::MAX;
 
 /// The checked schema of an open database: immutable, shared by all workers.
 pub(crate) struct Catalog {
+    /// Tells it from the catalogs of other databases.
     pub(crate) tag: CatalogTag,
     /// What exists, as data; a table has the same number here and in `tables`.
     pub(crate) definitions: Definitions,
     /// Where columns are in keys and rows, by number.
     pub(crate) layouts: Layouts,
+    /// What is known of each tree, by number.
     pub(crate) tables: Vec<TableMeta>,
+    /// Families of trees, by name, and how they are cut when they are new.
     pub(crate) families: Vec<(&'static str, Option<Splits>)>,
+    /// Which table refers to which.
     pub(crate) dependencies: Vec<Dependency>,
 }
 
@@ -223,6 +227,7 @@ impl Catalog {
         definitions
     }
 
+    /// The handle of table `T`.
     pub(crate) fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
         let id = self.find(TypeId::of::<T>(), "table", T::NAME, || {
             let trees = vec![TreeDef::Table(table_definition::<T>())];
@@ -231,6 +236,7 @@ impl Catalog {
         Ok(TableRef { id, tag: self.tag, marker: PhantomData })
     }
 
+    /// The handle of index `I`.
     pub(crate) fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
         let id = self.find(TypeId::of::<I>(), "index", I::NAME, || {
             let trees = vec![

@@ -25,6 +25,7 @@ pub(crate) type Extract = Arc<dyn Fn(&[u8], &[u8]) -> Result<KeyBuf, Abort> + Se
 pub(crate) struct Extractor(Arc<OnceLock<Extract>>);
 
 impl Extractor {
+    /// A key function that is known.
     pub(super) fn known(extract: Extract) -> Extractor {
         Extractor(Arc::new(OnceLock::from(extract)))
     }
@@ -34,6 +35,7 @@ impl Extractor {
         self.0.get_or_init(extract);
     }
 
+    /// The key that follows from a stored key and row.
     #[inline]
     pub(crate) fn call(&self, key: &[u8], row: &[u8]) -> Result<KeyBuf, Abort> {
         match self.0.get() {

@@ -43,7 +43,9 @@ pub(crate) enum Phase {
 /// it together.
 #[derive(Clone, Default)]
 pub(super) struct Code {
+    /// The type it was declared as, if it is known.
     pub(super) type_id: Arc<OnceLock<TypeId>>,
+    /// Its key function.
     pub(super) extract: Extractor,
     /// The bytes of a row of which an index key is made; unknown unless the index has said so.
     pub(super) key_bytes: Arc<OnceLock<KeyBytes>>,
@@ -56,9 +58,13 @@ pub(super) type KeyBytes = Box<[Range<usize>]>;
 
 /// An index as seen from its table.
 pub(crate) struct IndexMeta {
+    /// The number of the index.
     pub(crate) id: TableId,
+    /// Whether a key is there once.
     pub(super) unique: bool,
+    /// Its key function.
     pub(super) extract: Extractor,
+    /// Of which bytes of a row its key is made, if that is known.
     pub(super) key_bytes: Arc<OnceLock<KeyBytes>>,
     /// Of a unique index whose key may have a NULL: keys that do are all different.
     pub(super) with_nulls: Option<KeyCodec>,
@@ -109,14 +115,19 @@ pub(super) fn key_bytes(
 
 /// A foreign key as seen from the child.
 pub(crate) struct ParentMeta {
+    /// The table referred to.
     pub(crate) parent: TableId,
+    /// The key of the parent that a row refers to.
     pub(crate) key: Arc<ParentKeyOf>,
 }
 
 /// A foreign key as seen from the parent: a row of the tree `through` whose key begins with the parent's key is a child.
 pub(crate) struct ChildMeta {
+    /// The tree in which the children are found.
     pub(crate) through: TableId,
+    /// What a deletion of the parent does.
     pub(crate) on_delete: OnDelete,
+    /// How the children are found in that tree, where their keys do not simply begin with the parent's.
     pub(super) shape: Option<ReferenceShape>,
 }
 
@@ -142,15 +153,23 @@ pub struct Dependency {
 
 /// Everything the engine knows of one tree.
 pub(crate) struct TableMeta {
+    /// The name.
     pub(crate) name: &'static str,
+    /// What only code can say of it.
     pub(super) code: Code,
+    /// What it holds.
     pub(crate) kind: TreeKind,
+    /// Whether it can be used.
     pub(crate) phase: Phase,
     /// [`NO_FAMILY`] for one that was dropped.
     pub(crate) family: usize,
+    /// The size of its rows for which pages are made, in bytes.
     pub(crate) expected_row_bytes: usize,
+    /// Its indexes.
     pub(crate) indexes: Vec<IndexMeta>,
+    /// What its rows refer to.
     pub(crate) parents: Vec<ParentMeta>,
+    /// What refers to its rows.
     pub(crate) children: Vec<ChildMeta>,
     /// Whether a write to the table has to look beyond its own row.
     pub(crate) has_dependents: bool,

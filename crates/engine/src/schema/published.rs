@@ -21,6 +21,7 @@ struct Catalogs {
 }
 
 impl PublishedCatalog {
+    /// Publishes the first catalog.
     pub(crate) fn new(catalog: Arc<Catalog>) -> PublishedCatalog {
         let catalogs = Catalogs { visible: Arc::clone(&catalog), working: catalog };
         PublishedCatalog { catalogs: Mutex::new(catalogs), statement: Mutex::default() }

@@ -28,16 +28,19 @@ pub(crate) struct TxnGuard<'w> {
 }
 
 impl<'w> TxnGuard<'w> {
+    /// Begins a transaction.
     #[inline(always)]
     pub(crate) fn begin(worker: &'w Rc<EngineWorker>) -> TxnGuard<'w> {
         TxnGuard { worker, state: Some(worker.shard().take_state()) }
     }
 
+    /// The home.
     #[inline]
     pub(crate) fn worker(&self) -> &'w Rc<EngineWorker> {
         self.worker
     }
 
+    /// The state of the transaction.
     #[inline]
     pub(crate) fn state(&self) -> &Rc<TxnState> {
         self.state.as_ref().expect("a guard has its state until it is finished")
@@ -89,6 +92,7 @@ impl Drop for TxnGuard<'_> {
 /// How a transaction ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending {
+    /// Whether it commits.
     pub(crate) commit: bool,
     /// The epoch of its record, or, while a snapshot is held, that of its commit; zero when it has none.
     pub(crate) epoch: Epoch,

@@ -39,11 +39,13 @@ impl<'w> Tx<'w> {
         }
     }
 
+    /// The home.
     #[inline]
     pub(crate) fn worker(&self) -> &'w Rc<EngineWorker> {
         self.worker
     }
 
+    /// The state of the transaction.
     #[inline]
     pub(crate) fn state(&self) -> &'w Rc<TxnState> {
         self.state
@@ -84,12 +86,14 @@ impl<'w> Tx<'w> {
         call_action(self.worker, to, origin, action)
     }
 
+    /// Notes for the monitor what is asked for elsewhere.
     pub(super) fn note_sent<O: Operation>(&self, action: &Action<O>) {
         if self.worker.shard().monitor.is_on() {
             self.state.note_sent(action.table, action.key());
         }
     }
 
+    /// Makes the transaction known, and `to` one of its participants.
     pub(super) fn prepare_remote(&self, to: WorkerId, actions: u64) -> Origin {
         let txn = self.state.ensure_known(self.worker);
         self.state.add_participant(to);
@@ -113,6 +117,7 @@ impl<'w> Tx<'w> {
         result
     }
 
+    /// Waits for the answer to an action.
     pub(super) async fn receive<T: Send + 'static>(&self, call: Call<ActionReply<T>>) -> Result<T, Abort> {
         let returned = self.suspend(call).await;
         self.received(returned)
@@ -255,6 +260,7 @@ impl<'w> Tx<'w> {
         self.state.trace.event(self.worker, Stage::Execute, || self.name_of("runs a direct call on", table));
     }
 
+    /// What it does to which table: for people.
     #[cold]
     pub(super) fn name_of(&self, verb: &str, table: TableId) -> String {
         format!("{verb} '{}'", self.worker.shard().tables.borrow().catalog.tables[table.at()].name)

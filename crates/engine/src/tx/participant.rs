@@ -25,6 +25,7 @@ use crate::tx::{Origin, TxnState};
 /// What one or more actions bring back to the home of their transaction.
 #[derive(Debug)]
 pub(crate) struct ActionReply<T> {
+    /// What the procedure gets.
     pub(super) result: Result<T, Abort>,
     /// What must follow the changes.
     pub(super) dependents: Vec<DependentAction>,

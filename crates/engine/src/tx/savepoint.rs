@@ -38,7 +38,9 @@ pub struct Savepoint {
 /// The transaction on whose behalf an action travels, and when in it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Origin {
+    /// The transaction it is of.
     pub(crate) txn: TxnId,
+    /// What its changes from then on are marked with.
     pub(crate) mark: Mark,
 }
 
@@ -56,6 +58,7 @@ impl Savepoints {
         self.now
     }
 
+    /// Forgets all savepoints.
     pub(super) fn clear(&mut self) {
         self.now = Mark::default();
         self.set.clear();

@@ -30,11 +30,13 @@ pub(crate) struct TxnState {
     pub(super) txn: Cell<TxnId>,
     /// The age of its first attempt: attempts made after a deadlock keep their seniority.
     pub(crate) age: Cell<Age>,
+    /// What it has done at its home.
     pub(crate) home: RefCell<Branch>,
     /// Other workers on which it has run actions.
     pub(crate) participants: RefCell<Vec<WorkerId>>,
     /// Set when an action failed: the transaction can only abort, for this reason.
     pub(super) doomed: RefCell<Option<Abort>>,
+    /// Whether it can only abort.
     pub(super) is_doomed: Cell<bool>,
     /// Operations that have suspended the transaction and have not come to their end ([`OperationGuard`]).
     pub(super) outstanding: Cell<u32>,
@@ -49,6 +51,7 @@ pub(crate) struct TxnState {
     pub(crate) dependents: RefCell<Vec<DependentAction>>,
     /// The savepoints that can be rolled back to.
     pub(super) savepoints: RefCell<Savepoints>,
+    /// Who looks at it.
     pub(crate) trace: Trace,
 }
 
@@ -58,6 +61,7 @@ impl TxnState {
         TxnState { home: RefCell::new(Branch::bounded(redo_bytes_max)), ..TxnState::default() }
     }
 
+    /// Its number.
     #[inline]
     pub(crate) fn txn(&self) -> TxnId {
         self.txn.get()
@@ -173,6 +177,7 @@ const SENT_MAX: usize = 32;
 pub(crate) struct OperationGuard<'a>(&'a TxnState);
 
 impl<'a> OperationGuard<'a> {
+    /// An operation suspends the transaction.
     #[inline]
     pub(crate) fn begin(state: &'a TxnState) -> OperationGuard<'a> {
         state.outstanding.set(state.outstanding.get() + 1);

@@ -46,6 +46,7 @@ struct Waiting {
 }
 
 impl CommitBuffer {
+    /// An empty buffer that takes so many bytes.
     pub(super) fn new(bytes_max: usize) -> CommitBuffer {
         CommitBuffer { records: Mutex::default(), bytes_max: bytes_max.max(1) }
     }
@@ -92,6 +93,7 @@ impl CommitBuffer {
         }
     }
 
+    /// Whether nothing waits to be written.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().records.is_empty()
     }

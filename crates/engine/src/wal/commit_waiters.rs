@@ -17,6 +17,7 @@ use crate::shard::EngineWorker;
 /// See the module's introduction.
 #[derive(Debug)]
 pub(crate) struct CommitWaiters {
+    /// The log.
     pub(crate) wal: Arc<Wal>,
     /// Tasks by the epoch they wait for, ascending.
     waiting: RefCell<VecDeque<(Epoch, Vec<TaskId>)>>,
@@ -34,6 +35,7 @@ pub(crate) struct CommitWaiters {
 }
 
 impl CommitWaiters {
+    /// Nobody waits yet.
     pub(crate) fn new(wal: Arc<Wal>, tables: usize, max_loss: Option<Ticks>) -> CommitWaiters {
         CommitWaiters {
             wal,

@@ -48,6 +48,7 @@ pub(crate) enum Round {
 const KEEP_BYTES: usize = 4 << 20;
 
 impl Flusher {
+    /// A flusher of a stream.
     pub(crate) fn new(wal: Arc<Wal>, stream: usize, writer: StreamWriter) -> Flusher {
         let taken = wal.streams[stream].workers.iter().map(|_| Vec::new()).collect();
         Flusher { wal, stream, writer, taken, removed_before: 0, last_bytes: 0, clock: Clock::real() }

@@ -32,15 +32,18 @@ impl Default for Redo {
 }
 
 impl Redo {
+    /// Redo of a transaction that may have so many bytes.
     pub(crate) fn new(bytes_max: usize) -> Redo {
         Redo { bytes: Vec::new(), bytes_max }
     }
 
+    /// Whether nothing was changed.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
+    /// The changes, encoded.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -68,6 +71,7 @@ impl Redo {
         std::mem::take(&mut self.bytes)
     }
 
+    /// Forgets the changes.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();

@@ -28,6 +28,7 @@ pub(crate) struct UndurableWrites {
 }
 
 impl UndurableWrites {
+    /// Nothing was written yet to so many tables.
     pub(crate) fn new(tables: usize) -> UndurableWrites {
         UndurableWrites {
             slots: vec![Epoch(0); SLOTS].into_boxed_slice(),
