@@ -14,6 +14,7 @@
 
 mod context;
 mod dependent;
+mod erased;
 mod point;
 mod range;
 
@@ -31,6 +32,7 @@ use crate::schema::{CatalogTag, TableId, TreeKind};
 
 pub(crate) use context::{RowChange, RowContext};
 pub(crate) use dependent::DependentAction;
+pub(crate) use erased::ErasedOperation;
 pub use point::{Delete, Get, Insert, Lookup, Read, Update};
 pub use range::{CollectKeys, Fold};
 pub(crate) use range::{Collected, DeleteRange, Folded, RangeChanged, UpdateRange};
@@ -41,10 +43,16 @@ pub trait Operation: Send + 'static {
     type Output: Send + 'static;
     /// Whether it only reads what no transaction changes: then it conflicts with nothing.
     #[doc(hidden)]
-    const UNLOCKED: bool = false;
+    #[inline]
+    fn is_unlocked(&self) -> bool {
+        false
+    }
     /// Whether it follows from a write made before, which a closed table may still have to see.
     #[doc(hidden)]
-    const MAINTAINS: bool = false;
+    #[inline]
+    fn maintains(&self) -> bool {
+        false
+    }
     /// Runs where the data is.
     #[doc(hidden)]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort>;

@@ -4,7 +4,7 @@
 //! Owns: the operation that is one of two. Never: does anything that neither of them does.
 
 use crate::abort::Abort;
-use crate::action::{Action, Operation, RowContext};
+use crate::action::{Action, MissingTable, Operation, RowContext};
 use crate::recording::OperationKind;
 
 /// One of two operations, or the result of one of two. See [`Action::left`].
@@ -18,6 +18,29 @@ pub enum Either<A, B> {
 
 impl<A: Operation, B: Operation> Operation for Either<A, B> {
     type Output = Either<A::Output, B::Output>;
+
+    #[inline]
+    fn is_unlocked(&self) -> bool {
+        match self {
+            Either::Left(operation) => operation.is_unlocked(),
+            Either::Right(operation) => operation.is_unlocked(),
+        }
+    }
+
+    #[inline]
+    fn maintains(&self) -> bool {
+        match self {
+            Either::Left(operation) => operation.maintains(),
+            Either::Right(operation) => operation.maintains(),
+        }
+    }
+
+    fn without_table(self, missing: MissingTable) -> Result<Self::Output, Abort> {
+        match self {
+            Either::Left(operation) => operation.without_table(missing).map(Either::Left),
+            Either::Right(operation) => operation.without_table(missing).map(Either::Right),
+        }
+    }
 
     #[inline]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort> {
@@ -36,7 +59,9 @@ impl<A: Operation, B: Operation> Operation for Either<A, B> {
 }
 
 impl<O: Operation> Action<O> {
-    fn wrap<W: Operation>(self, wrap: impl FnOnce(O) -> W) -> Action<W> {
+    /// The same action with its operation inside another one.
+    #[inline]
+    pub(crate) fn wrap<W: Operation>(self, wrap: impl FnOnce(O) -> W) -> Action<W> {
         let Action { table, tag, mode, from_end, target, operation } = self;
         Action { table, tag, mode, from_end, target, operation: wrap(operation) }
     }

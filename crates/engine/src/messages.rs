@@ -32,7 +32,7 @@ use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::TxnId;
 
 use crate::abort::Abort;
-use crate::action::{Action, Operation};
+use crate::action::{Action, ErasedOperation};
 use crate::branch::Mark;
 use crate::deadlock::{self, Probe, home_of};
 use crate::procedure::{Procedure, on_procedure};
@@ -49,22 +49,22 @@ pub(crate) fn call_procedure<R: Send + 'static>(
 }
 
 /// Sends an action to the owner of its data.
-pub(crate) fn call_action<O: Operation>(
+pub(crate) fn call_action(
     worker: &EngineWorker,
     owner: WorkerId,
     origin: Origin,
-    action: Action<O>,
-) -> Call<ActionReply<O::Output>> {
+    action: Action<ErasedOperation>,
+) -> Call<ActionReply<ErasedOperation>> {
     worker.call(owner, move |worker, reply| on_action(worker, origin, action, reply))
 }
 
 /// Sends actions to the common owner of their data.
-pub(crate) fn call_actions<O: Operation>(
+pub(crate) fn call_actions(
     worker: &EngineWorker,
     owner: WorkerId,
     origin: Origin,
-    actions: Vec<Action<O>>,
-) -> Call<ActionReply<Vec<O::Output>>> {
+    actions: Vec<Action<ErasedOperation>>,
+) -> Call<ActionReply<Vec<ErasedOperation>>> {
     worker.call(owner, move |worker, reply| on_actions(worker, origin, actions, reply))
 }
 

@@ -12,7 +12,7 @@ use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::Position;
 
 use crate::abort::Abort;
-use crate::action::{Action, Operation};
+use crate::action::{Action, ErasedOperation, Operation};
 use crate::lookups::LookupTicket;
 use crate::partition::PartitionId;
 use crate::trace::Stage;
@@ -31,8 +31,8 @@ enum Step<'t, O: Operation> {
     Start,
     Refused(Abort),
     LookingUp(PartitionId, LookupTicket),
-    Sent(Call<ActionReply<O::Output>>, OperationGuard<'t>),
-    Waiting(Pin<Box<dyn Future<Output = Result<O::Output, Abort>> + 't>>),
+    Sent(Call<ActionReply<ErasedOperation>>, OperationGuard<'t>),
+    Waiting(Pin<Box<dyn Future<Output = Result<ErasedOperation, Abort>> + 't>>),
     Dependents(Option<O::Output>, Pin<Box<dyn Future<Output = Result<(), Abort>> + 't>>),
 }
 
@@ -86,7 +86,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     #[inline(never)]
     fn send(&mut self, owner: WorkerId) -> Poll<Result<O::Output, Abort>> {
         let action = self.action.take().expect("an action is sent once");
-        self.step = Step::Sent(self.tx.send(owner, action), OperationGuard::begin(self.tx.state()));
+        self.step = Step::Sent(self.tx.send(owner, action.erase()), OperationGuard::begin(self.tx.state()));
         self.poll_step()
     }
 
@@ -127,8 +127,8 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     #[cold]
     fn wait(&mut self) -> Poll<Result<O::Output, Abort>> {
         let tx = self.tx;
-        let action = self.action.take().expect("an action that waits is still there");
-        self.step = Step::Waiting(Box::pin(async move { tx.wait_and_run(action).await }));
+        let action = self.action.take().expect("an action that waits is still there").erase();
+        self.step = Step::Waiting(Box::pin(tx.wait_and_run(action)));
         self.poll_step()
     }
 
@@ -139,8 +139,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
             Ok(false) => Poll::Ready(Ok(result)),
             Ok(true) => {
                 let tx = self.tx;
-                self.step =
-                    Step::Dependents(Some(result), Box::pin(async move { tx.run_dependents().await }));
+                self.step = Step::Dependents(Some(result), Box::pin(tx.run_dependents()));
                 self.poll_step()
             }
             Err(abort) => Poll::Ready(Err(abort)),
@@ -162,14 +161,14 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
                         guard.disarm();
                     }
                     match self.tx.received(returned) {
-                        Ok(result) => self.run_dependents(result),
+                        Ok(done) => self.run_dependents(done.into_output::<O>()),
                         Err(abort) => Poll::Ready(Err(abort)),
                     }
                 }
             },
             Step::Waiting(waiting) => match waiting.as_mut().poll(context) {
                 Poll::Pending => Poll::Pending,
-                Poll::Ready(Ok(result)) => self.run_dependents(result),
+                Poll::Ready(Ok(done)) => self.run_dependents(done.into_output::<O>()),
                 Poll::Ready(Err(abort)) => Poll::Ready(Err(abort)),
             },
             Step::Dependents(result, running) => match running.as_mut().poll(context) {

@@ -111,7 +111,10 @@ pub(crate) enum Dependent {
 
 impl Operation for Dependent {
     type Output = ();
-    const MAINTAINS: bool = true;
+
+    fn maintains(&self) -> bool {
+        true
+    }
 
     fn without_table(self, missing: MissingTable) -> Result<(), Abort> {
         match self {

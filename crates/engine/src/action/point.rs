@@ -17,7 +17,11 @@ pub struct Get<T: Table>(PhantomData<fn() -> T>);
 
 impl<T: Table> Operation for Get<T> {
     type Output = Option<T::Row>;
-    const UNLOCKED: bool = T::READ_ONLY;
+
+    #[inline]
+    fn is_unlocked(&self) -> bool {
+        T::READ_ONLY
+    }
 
     #[inline(always)]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<T::Row>, Abort> {
@@ -46,7 +50,11 @@ where
     R: Send + 'static,
 {
     type Output = Option<R>;
-    const UNLOCKED: bool = T::READ_ONLY;
+
+    #[inline]
+    fn is_unlocked(&self) -> bool {
+        T::READ_ONLY
+    }
 
     #[inline]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {

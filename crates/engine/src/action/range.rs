@@ -45,7 +45,11 @@ where
     F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
 {
     type Output = Folded<A, F>;
-    const UNLOCKED: bool = T::READ_ONLY;
+
+    #[inline]
+    fn is_unlocked(&self) -> bool {
+        T::READ_ONLY
+    }
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<Folded<A, F>, Abort> {
         let Fold { mut accumulator, mut step, backward, .. } = self;

@@ -4,8 +4,8 @@
 //! ([`execute`], [`execute_outlined`]) and for those whose lock was waited for ([`execute_granted`]). Never: waits, or sends
 //! anything.
 //!
-//! Each operation is compiled twice: inlined where a home makes a single access of its own ([`execute`]), and once for all
-//! others.
+//! An operation is compiled where a home makes a single access of its own ([`execute`], inlined), for the phases of a home
+//! ([`execute_outlined`]), and, without its type, for all that travels or waits ([`ErasedOperation`]).
 //!
 //! Invariant: an access is noted in its branch, and its lock entered when the branch is entered, before its operation runs.
 
@@ -13,7 +13,7 @@ use atrapos_storage::Position;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 
 use crate::abort::Abort;
-use crate::action::{Action, DependentAction, MissingTable, Operation, RowContext};
+use crate::action::{Action, DependentAction, ErasedOperation, MissingTable, Operation, RowContext};
 use crate::branch::{Access, Branch};
 use crate::panic_guard::PanicGuard;
 use crate::partition::{PartitionId, Tables};
@@ -31,7 +31,7 @@ pub(super) fn conflicts<O: Operation>(
 ) -> bool {
     let is_locked = match tables.owned_at(partition) {
         Some(found) => !found.locks.is_empty(),
-        None => tables.is_open(partition, O::MAINTAINS),
+        None => tables.is_open(partition, action.operation.maintains()),
     };
     is_locked && conflicts_with_some(tables, txn, partition, &action.target, action.from_end, action.mode)
 }
@@ -65,7 +65,8 @@ pub(super) fn execute<O: Operation>(
     let panic_guard = PanicGuard::enter();
     let mut tables = shard.tables.borrow_mut();
     let Action { mode, target, operation, from_end, .. } = action;
-    let asked = Asked { mode, target, from_end, unlocked: O::UNLOCKED, maintains: O::MAINTAINS };
+    let (unlocked, maintains) = (operation.is_unlocked(), operation.maintains());
+    let asked = Asked { mode, target, from_end, unlocked, maintains };
     let noted = note(shard, &mut tables, txn, branch, partition, asked, position);
     let done = apply(shard, &mut tables, branch, noted, operation, dependents);
     panic_guard.leave();
@@ -83,20 +84,21 @@ pub(super) fn execute_outlined<O: Operation>(
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
     let Action { mode, target, operation, from_end, .. } = action;
-    let asked = Asked { mode, target, from_end, unlocked: O::UNLOCKED, maintains: O::MAINTAINS };
+    let (unlocked, maintains) = (operation.is_unlocked(), operation.maintains());
+    let asked = Asked { mode, target, from_end, unlocked, maintains };
     let noted = note_outlined(shard, txn, branch, partition, asked, position);
     apply_outlined(shard, branch, noted, operation, dependents)
 }
 
 /// Runs an operation whose lock was queued and has been granted. `access` is where the branch noted it.
-pub(super) fn execute_granted<O: Operation>(
+pub(super) fn execute_granted(
     shard: &Shard,
     branch: &mut Branch,
     access: usize,
     left_out: Option<KeyRange>,
-    operation: O,
+    operation: ErasedOperation,
     dependents: &mut Vec<DependentAction>,
-) -> Result<O::Output, Abort> {
+) -> Result<ErasedOperation, Abort> {
     let noted = Noted { access, is_new: false, position: None, left_out, may_narrow: false };
     apply_outlined(shard, branch, noted, operation, dependents)
 }
@@ -177,7 +179,7 @@ fn apply<O: Operation>(
 ) -> Result<O::Output, Abort> {
     let access = &mut branch.held[noted.access];
     let place = access.place;
-    let Some((catalog, partition)) = tables.open_mut(place, O::MAINTAINS) else {
+    let Some((catalog, partition)) = tables.open_mut(place, operation.maintains()) else {
         if noted.is_new {
             branch.held.pop();
         }

@@ -13,7 +13,7 @@ use super::access::{conflicts, execute, execute_outlined};
 use super::lock_wait::{RunOutcome, queue_and_run};
 use super::{ActionReply, OperationGuard, Origin, Tx, TxnState};
 use crate::abort::Abort;
-use crate::action::{Action, Operation};
+use crate::action::{Action, ErasedOperation, Operation};
 use crate::messages::call_action;
 use crate::partition::PartitionId;
 use crate::planted::{Bug, planted};
@@ -77,7 +77,11 @@ impl<'w> Tx<'w> {
     }
 
     /// Sends an action to its owner. What the transaction holds here is entered in the lock tables when it suspends.
-    pub(crate) fn send<O: Operation>(&self, to: WorkerId, action: Action<O>) -> Call<ActionReply<O::Output>> {
+    pub(crate) fn send(
+        &self,
+        to: WorkerId,
+        action: Action<ErasedOperation>,
+    ) -> Call<ActionReply<ErasedOperation>> {
         let origin = self.prepare_remote(to, 1);
         self.note_sent(&action);
         self.state.trace.event(self.worker, Stage::Execute, || {
@@ -87,7 +91,7 @@ impl<'w> Tx<'w> {
     }
 
     /// Notes for the monitor what is asked for elsewhere.
-    pub(super) fn note_sent<O: Operation>(&self, action: &Action<O>) {
+    pub(super) fn note_sent(&self, action: &Action<ErasedOperation>) {
         if self.worker.shard().monitor.is_on() {
             self.state.note_sent(action.table, action.key());
         }
@@ -144,7 +148,10 @@ impl<'w> Tx<'w> {
     }
 
     /// Runs an action with which a lock here conflicts: waits for the lock, and goes where the data goes meanwhile.
-    pub(crate) async fn wait_and_run<O: Operation>(&self, mut action: Action<O>) -> Result<O::Output, Abort> {
+    pub(crate) async fn wait_and_run(
+        &self,
+        mut action: Action<ErasedOperation>,
+    ) -> Result<ErasedOperation, Abort> {
         let txn = self.state.ensure_known(self.worker);
         self.state.enter_locks(self.worker);
         self.state.home.borrow_mut().entered = true;

@@ -12,7 +12,7 @@ use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId
 
 use super::access::execute_granted;
 use crate::abort::{Abort, AbortReason};
-use crate::action::{Action, DependentAction, MissingTable, Operation};
+use crate::action::{Action, DependentAction, ErasedOperation, MissingTable, Operation};
 use crate::branch::{Access, Branch};
 use crate::lock_waits::{LockWaitEntry, LockWaitState};
 use crate::partition::PartitionId;
@@ -20,24 +20,24 @@ use crate::range::KeyRange;
 use crate::shard::EngineWorker;
 
 /// What became of an action that had to wait.
-pub(super) enum RunOutcome<O: Operation> {
+pub(super) enum RunOutcome {
     /// It was run, or refused.
-    Done(Result<O::Output, Abort>),
+    Done(Result<ErasedOperation, Abort>),
     /// Its partition has changed: look again where its data is.
-    Moved(Action<O>),
+    Moved(Action<ErasedOperation>),
 }
 
 /// Takes the lock of an action, waiting for it if need be, and runs the action. The transaction must be known and, at its
 /// home, its footprint entered.
-pub(super) async fn queue_and_run<O: Operation>(
+pub(super) async fn queue_and_run(
     worker: &Rc<EngineWorker>,
     txn: TxnId,
     branch: &RefCell<Branch>,
     partition: PartitionId,
-    action: Action<O>,
+    action: Action<ErasedOperation>,
     dependents: &RefCell<Vec<DependentAction>>,
-) -> RunOutcome<O> {
-    if !worker.shard().tables.borrow().is_open(partition, O::MAINTAINS) {
+) -> RunOutcome {
+    if !worker.shard().tables.borrow().is_open(partition, action.operation.maintains()) {
         let missing = MissingTable::new(&worker.shard().tables.borrow(), partition.table);
         return RunOutcome::Done(action.operation.without_table(missing));
     }

@@ -16,7 +16,7 @@ use atrapos_runtime::{Lost, Reply, WorkerId};
 use super::access::{conflicts, execute_outlined};
 use super::lock_wait::{RunOutcome, ended, queue_and_run};
 use crate::abort::Abort;
-use crate::action::{Action, DependentAction, Operation};
+use crate::action::{Action, DependentAction, ErasedOperation};
 use crate::branch::Branch;
 use crate::messages::call_action;
 use crate::shard::{EngineWorker, Shard};
@@ -93,11 +93,11 @@ impl Deref for BranchRef {
 }
 
 /// Runs, at the owner, an action of a transaction that has its home on another worker, and replies.
-pub(crate) fn on_action<O: Operation>(
+pub(crate) fn on_action(
     worker: &Rc<EngineWorker>,
     origin: Origin,
-    action: Action<O>,
-    reply: Reply<ActionReply<O::Output>>,
+    action: Action<ErasedOperation>,
+    reply: Reply<ActionReply<ErasedOperation>>,
 ) {
     let (shard, txn) = (worker.shard(), origin.txn);
     shard.monitor.begins(worker);
@@ -131,11 +131,11 @@ fn note_event(worker: &EngineWorker, branch: &BranchRef) {
 }
 
 /// Runs several actions at their common owner, in order, and replies when the last is done.
-pub(crate) fn on_actions<O: Operation>(
+pub(crate) fn on_actions(
     worker: &Rc<EngineWorker>,
     origin: Origin,
-    actions: Vec<Action<O>>,
-    reply: Reply<ActionReply<Vec<O::Output>>>,
+    actions: Vec<Action<ErasedOperation>>,
+    reply: Reply<ActionReply<Vec<ErasedOperation>>>,
 ) {
     let (shard, txn) = (worker.shard(), origin.txn);
     let branch = shard.branch_of(worker, txn);
@@ -166,14 +166,14 @@ pub(crate) fn on_actions<O: Operation>(
 }
 
 /// Runs the rest of several actions, of which the first has to wait, as a task, and replies.
-fn run_rest<O: Operation>(
+fn run_rest(
     worker: &Rc<EngineWorker>,
     origin: Origin,
     branch: BranchRef,
-    mut results: Vec<O::Output>,
-    rest: impl Iterator<Item = Action<O>> + 'static,
+    mut results: Vec<ErasedOperation>,
+    rest: impl Iterator<Item = Action<ErasedOperation>> + 'static,
     dependents: Vec<DependentAction>,
-    reply: Reply<ActionReply<Vec<O::Output>>>,
+    reply: Reply<ActionReply<Vec<ErasedOperation>>>,
 ) {
     let own = Rc::clone(worker);
     let dependents = RefCell::new(dependents);
@@ -197,13 +197,13 @@ fn run_rest<O: Operation>(
 
 /// Runs an action of another worker's transaction wherever its data is: here, after waiting for its lock, or at the worker
 /// it has gone to.
-async fn run_as_participant<O: Operation>(
+async fn run_as_participant(
     worker: &Rc<EngineWorker>,
     origin: Origin,
     branch: &BranchRef,
-    mut action: Action<O>,
+    mut action: Action<ErasedOperation>,
     dependents: &RefCell<Vec<DependentAction>>,
-) -> Result<O::Output, Abort> {
+) -> Result<ErasedOperation, Abort> {
     let shard = worker.shard();
     loop {
         if branch.borrow().closed {

@@ -9,7 +9,7 @@ use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 
 use super::{ActionReply, Tx};
 use crate::abort::Abort;
-use crate::action::{Action, Operation};
+use crate::action::{Action, ErasedOperation, Operation};
 use crate::messages::call_actions;
 use crate::partition::PartitionId;
 use crate::schema::TableId;
@@ -64,21 +64,21 @@ impl Tx<'_> {
                 }
                 continue;
             }
-            let sent = group.iter().map(|planned| take(planned.at)).collect();
+            let sent = group.iter().map(|planned| take(planned.at).erase()).collect();
             let returned = self.receive(self.send_all(owner, sent)).await?;
             for (planned, result) in group.iter().zip(returned) {
-                results[planned.at] = Some(result);
+                results[planned.at] = Some(result.into_output::<O>());
             }
         }
         Ok(results.into_iter().map(|result| result.expect("every action returned")).collect())
     }
 
     /// Sends actions to their common owner.
-    fn send_all<O: Operation>(
+    fn send_all(
         &self,
         owner: WorkerId,
-        actions: Vec<Action<O>>,
-    ) -> Call<ActionReply<Vec<O::Output>>> {
+        actions: Vec<Action<ErasedOperation>>,
+    ) -> Call<ActionReply<Vec<ErasedOperation>>> {
         let origin = self.prepare_remote(owner, actions.len() as u64);
         actions.iter().for_each(|action| self.note_sent(action));
         self.state.trace.event(self.worker, Stage::Execute, || {
@@ -95,7 +95,7 @@ impl Tx<'_> {
     ) -> Result<O::Output, Abort> {
         let (place, owner) = action.locate(&self.worker.shard().tables.borrow());
         if owner != self.worker.id() {
-            return self.receive(self.send(owner, action)).await;
+            return Ok(self.receive(self.send(owner, action.erase())).await?.into_output::<O>());
         }
         self.state.trace.in_phase();
         // What the route names was looked up on the way here.
@@ -104,7 +104,7 @@ impl Tx<'_> {
             LockTarget::Range { .. } => None,
         });
         if self.conflicts_here(place, &action) {
-            return self.wait_and_run(action).await;
+            return Ok(self.wait_and_run(action.erase()).await?.into_output::<O>());
         }
         self.execute_outlined(place, action, position)
     }
