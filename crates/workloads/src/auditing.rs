@@ -22,9 +22,10 @@ pub(crate) fn by_owners<R: Send + 'static>(
     last: u64,
     body: impl AsyncFn(&Session, &KeySet) -> Result<R, AuditError> + Clone + Send + 'static,
 ) -> Result<Vec<R>, AuditError> {
-    let mut sessions = Vec::new();
+    // One scheme for all: partitions may move meanwhile.
+    let (scheme, mut sessions) = (db.scheme(), Vec::new());
     for worker in (0..db.workers()).map(|worker| WorkerId(worker as u16)) {
-        if let Some(own) = KeySet::owned_by(db, table, first, last, worker) {
+        if let Some(own) = KeySet::owned_by(&scheme, table, first, last, worker) {
             let body = body.clone();
             sessions.push(db.spawn_session(worker, async move |session| body(&session, &own).await)?);
         }

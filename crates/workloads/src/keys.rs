@@ -3,7 +3,7 @@
 //! Owns: sets of integer keys (all of a table, or those one worker owns) and uniform and TATP's non-uniform choice among
 //! them. Never: knows what the keys mean.
 
-use atrapos::{Database, TableId, WorkerId};
+use atrapos::{Scheme, TableId, WorkerId};
 
 use crate::random::Random;
 
@@ -25,17 +25,16 @@ impl KeySet {
         KeySet::of_ranges(&[(first, last)])
     }
 
-    /// Of the keys from `first` to `last`, as leading parts of the keys of `table`, those `worker` owns; `None` when there
-    /// are none.
+    /// Of the keys from `first` to `last`, as leading parts of the keys of `table`, those `worker` owns by a scheme; `None` when
+    /// there are none. Whoever deals out keys to several workers uses one scheme for all of them.
     #[must_use]
     pub fn owned_by(
-        db: &Database,
+        scheme: &Scheme,
         table: TableId,
         first: u64,
         last: u64,
         worker: WorkerId,
     ) -> Option<KeySet> {
-        let scheme = db.scheme();
         let family = scheme.family(table);
         let cut = |key: &[u8]| {
             let mut head = [0; 8];

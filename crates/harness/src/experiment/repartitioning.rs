@@ -119,9 +119,9 @@ struct Boundaries {
 impl Boundaries {
     fn new(db: &Database, table: TableRef<IntegerRows>, rows: u64, count: usize) -> Option<Boundaries> {
         let mut boundaries = Boundaries { table, here: Vec::new(), there: Vec::new() };
-        let workers = db.workers();
+        let (scheme, workers) = (db.scheme(), db.workers());
         for worker in 0..workers {
-            let own = KeySet::owned_by(db, table.id(), 0, rows - 1, WorkerId(worker as u16))?;
+            let own = KeySet::owned_by(&scheme, table.id(), 0, rows - 1, WorkerId(worker as u16))?;
             let share = (count * (worker + 1) / workers - count * worker / workers) as u64;
             // Half slices, so that boundaries of both kinds are whole rows.
             let half = own.len() / (2 * (share + 1));

@@ -273,7 +273,7 @@ impl Workload for Micro {
         let own_sites = match reach {
             Reach::Everywhere => None,
             Reach::OwnedBy(worker) => {
-                let own = KeySet::owned_by(db, table.id(), 0, self.sites.rows() - 1, worker);
+                let own = KeySet::owned_by(&db.scheme(), table.id(), 0, self.sites.rows() - 1, worker);
                 // The sites that begin on the worker; at first those are one whole site.
                 let sites = own.map(|own| self.sites.begun_in(&own)).filter(|sites| !sites.is_empty());
                 Some(sites.ok_or(SetupError::NothingOwned { worker })?)
@@ -352,9 +352,10 @@ fn audit(
     if found != sites.rows() {
         return Err(AuditError::Count { table: Counters::NAME, expected: sites.rows(), found });
     }
-    let mut sessions = Vec::new();
+    // One scheme for all: partitions may move meanwhile.
+    let (scheme, mut sessions) = (db.scheme(), Vec::new());
     for worker in (0..db.workers()).map(|worker| WorkerId(worker as u16)) {
-        if let Some(own) = KeySet::owned_by(db, table.id(), 0, sites.rows() - 1, worker) {
+        if let Some(own) = KeySet::owned_by(&scheme, table.id(), 0, sites.rows() - 1, worker) {
             sessions
                 .push(db.spawn_session(worker, async move |session| audit_own(&session, table, &own).await)?);
         }

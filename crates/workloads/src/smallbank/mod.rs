@@ -190,9 +190,11 @@ impl Workload for SmallBank {
         let SmallBankConfig { customers, mix, skew, seed } = self.config;
         let own = match reach {
             Reach::Everywhere => KeySet::range(0, customers - 1).expect("there are two customers at least"),
-            Reach::OwnedBy(worker) => KeySet::owned_by(db, tables.savings.id(), 0, customers - 1, worker)
-                .filter(|own| own.len() > 1)
-                .ok_or(SetupError::NothingOwned { worker })?,
+            Reach::OwnedBy(worker) => {
+                KeySet::owned_by(&db.scheme(), tables.savings.id(), 0, customers - 1, worker)
+                    .filter(|own| own.len() > 1)
+                    .ok_or(SetupError::NothingOwned { worker })?
+            }
         };
         let popularity = Popularity::new(own.len(), self.zipfs.as_ref(), true);
         let random = Random::of_stream(Seed(seed).derive(CLIENT_STREAM).0, stream);

@@ -32,9 +32,10 @@ pub(super) fn audit(
 ) -> Result<AuditReport, AuditError> {
     let verified = db.verify()?;
     let tables = Tables::of(db)?;
-    let mut sessions = Vec::new();
+    // One scheme for all: partitions may move meanwhile.
+    let (scheme, mut sessions) = (db.scheme(), Vec::new());
     for worker in (0..db.workers()).map(|worker| WorkerId(worker as u16)) {
-        if let Some(own) = KeySet::owned_by(db, tables.subscriber.id(), 1, subscribers, worker) {
+        if let Some(own) = KeySet::owned_by(&scheme, tables.subscriber.id(), 1, subscribers, worker) {
             sessions.push(
                 db.spawn_session(worker, async move |session| audit_own(&session, tables, seed, &own).await)?,
             );

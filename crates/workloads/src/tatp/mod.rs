@@ -166,7 +166,7 @@ impl Workload for Tatp {
                 KeySet::range(1, self.subscribers).expect("there is at least one subscriber")
             }
             Reach::OwnedBy(worker) => {
-                KeySet::owned_by(db, tables.subscriber.id(), 1, self.subscribers, worker)
+                KeySet::owned_by(&db.scheme(), tables.subscriber.id(), 1, self.subscribers, worker)
                     .ok_or(SetupError::NothingOwned { worker })?
             }
         };

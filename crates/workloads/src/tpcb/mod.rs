@@ -194,8 +194,10 @@ impl Workload for Tpcb {
         let TpcbConfig { branches, accounts_per_branch, remote, seed } = self.config;
         let own = match reach {
             Reach::Everywhere => KeySet::range(0, branches - 1).expect("there is at least one branch"),
-            Reach::OwnedBy(worker) => KeySet::owned_by(db, tables.branch.id(), 0, branches - 1, worker)
-                .ok_or(SetupError::NothingOwned { worker })?,
+            Reach::OwnedBy(worker) => {
+                KeySet::owned_by(&db.scheme(), tables.branch.id(), 0, branches - 1, worker)
+                    .ok_or(SetupError::NothingOwned { worker })?
+            }
         };
         let random = Random::of_stream(Seed(seed).derive(CLIENT_STREAM).0, stream);
         let parameters = Parameters::new(branches, accounts_per_branch, remote, own, random);

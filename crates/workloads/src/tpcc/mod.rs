@@ -32,7 +32,7 @@ pub mod terminal;
 use std::hint::black_box;
 use std::time::Duration;
 
-use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Schema, Tx, WorkerId};
+use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Schema, Scheme, Tx, WorkerId};
 use atrapos_runtime::Clock;
 use atrapos_runtime::rng::Seed;
 
@@ -196,7 +196,7 @@ impl Tpcc {
         let warehouses = match reach {
             Reach::Everywhere => KeySet::of_sorted(all.map(u64::from)),
             Reach::OwnedBy(worker) => {
-                KeySet::of_sorted(owned_by(db, tables, scale, worker).into_iter().map(u64::from))
+                KeySet::of_sorted(owned_by(&db.scheme(), tables, scale, worker).into_iter().map(u64::from))
             }
         };
         let warehouses = warehouses.ok_or(match reach {
@@ -211,8 +211,7 @@ impl Tpcc {
 }
 
 /// The warehouses of a worker, ascending.
-fn owned_by(db: &Database, tables: Tables, scale: Scale, worker: WorkerId) -> Vec<u16> {
-    let scheme = db.scheme();
+fn owned_by(scheme: &Scheme, tables: Tables, scale: Scale, worker: WorkerId) -> Vec<u16> {
     let family = scheme.family(tables.warehouse.id());
     let owner = |w_id: u16| family.owner(family.partition_of(&w_id.to_be_bytes()));
     (1..=scale.warehouses).filter(|w_id| owner(*w_id) == worker).collect()

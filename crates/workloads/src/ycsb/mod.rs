@@ -233,7 +233,7 @@ impl<R: Record> Workload for Ycsb<R> {
         let keys = self.keys;
         let own = match reach {
             Reach::Everywhere => KeySet::range(0, keys.rows() - 1).expect("there is at least one record"),
-            Reach::OwnedBy(worker) => KeySet::owned_by(db, table.id(), 0, keys.last(), worker)
+            Reach::OwnedBy(worker) => KeySet::owned_by(&db.scheme(), table.id(), 0, keys.last(), worker)
                 .and_then(|own| own.blocks(keys.shift()))
                 .filter(|own| own.len() >= operations as u64)
                 .ok_or(SetupError::NothingOwned { worker })?,

@@ -115,7 +115,7 @@ impl Workload for Integers {
         let last = self.rows.max(1) - 1;
         let keys = match reach {
             Reach::Everywhere => KeySet::range(0, last),
-            Reach::OwnedBy(worker) => KeySet::owned_by(db, table.id(), 0, last, worker),
+            Reach::OwnedBy(worker) => KeySet::owned_by(&db.scheme(), table.id(), 0, last, worker),
         };
         let worker = match reach {
             Reach::OwnedBy(worker) => worker,

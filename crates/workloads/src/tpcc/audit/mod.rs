@@ -142,9 +142,10 @@ pub(super) fn audit(
     let verified = db.verify()?;
     let tables = Tables::of(db)?;
     let population = *population;
-    let mut sessions = Vec::new();
+    // One scheme for all: partitions may move meanwhile.
+    let (scheme, mut sessions) = (db.scheme(), Vec::new());
     for worker in (0..db.workers()).map(|worker| WorkerId(worker as u16)) {
-        let own = owned_by(db, tables, population.scale(), worker);
+        let own = owned_by(&scheme, tables, population.scale(), worker);
         if !own.is_empty() {
             let read = async move |session| read_own(&session, tables, population, own).await;
             sessions.push(db.spawn_session(worker, read)?);
