@@ -26,7 +26,7 @@ use crate::memory::TreeMemory;
 use crate::published_scheme::PublishedScheme;
 use crate::recovery::{RecoveryError, RecoveryProgress};
 use crate::schema::{Catalog, Schema, SchemaError};
-use crate::wal::{Durability, TRANSACTION_REDO_BYTES_MAX, WalLimits};
+use crate::wal::{Durability, TRANSACTION_REDO_BYTES_MAX, Wal, WalLimits};
 
 /// Why a database could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -274,14 +274,7 @@ impl Builder {
             huge_pages: self.huge_pages,
             bind_to_node: self.place_memory,
         }));
-        let mut runtime = RuntimeBuilder::new(workers);
-        runtime.cpus = Some(placed.cpus.clone());
-        runtime.pin = placed.pin;
-        runtime.inbox_slots = self.inbox_slots.next_power_of_two();
-        runtime.limits.tasks_in_flight = TASKS_IN_FLIGHT;
-        // Those for whom an idle worker waits, the flushers, need a core to get on with it.
-        let flushers = parts.wal.as_ref().map_or(0, |wal| if wal.logs() { wal.streams.len() } else { 0 });
-        runtime.yield_when_idle = flushers > 0 && workers + flushers > machine.usable_cpus().len();
+        let runtime = self.runtime(&machine, &placed, parts.wal.as_deref());
         let (nodes, of_trees) = (placed.nodes, Arc::clone(&chunks));
         let memory = move |worker: WorkerId| -> Arc<dyn Memory> {
             Arc::new(TreeMemory::new(Arc::clone(&of_trees), nodes[worker.index()]))
@@ -317,6 +310,20 @@ impl Builder {
             patience: self.patience,
             durable,
         })
+    }
+
+    /// How the workers are run.
+    fn runtime(&self, machine: &Machine, placed: &Placed, wal: Option<&Wal>) -> RuntimeBuilder {
+        let workers = placed.placement.len();
+        let mut runtime = RuntimeBuilder::new(workers);
+        runtime.cpus = Some(placed.cpus.clone());
+        runtime.pin = placed.pin;
+        runtime.inbox_slots = self.inbox_slots.next_power_of_two();
+        runtime.limits.tasks_in_flight = TASKS_IN_FLIGHT;
+        // Those for whom an idle worker waits, the flushers, need a core to get on with it.
+        let flushers = wal.map_or(0, |wal| if wal.logs() { wal.streams.len() } else { 0 });
+        runtime.yield_when_idle = flushers > 0 && workers + flushers > machine.usable_cpus().len();
+        runtime
     }
 
     /// What exists: declared, or stored in the directory.
