@@ -1,10 +1,10 @@
-//! What the tree costs, beside `std::collections::BTreeMap` in the same process, the two taking turns.
+//! Cost of the tree beside that of `std::collections::BTreeMap`, measured in turns in one process.
 //!
 //! `cargo bench -p atrapos-storage --bench tree -- [--rows N] [--rounds N] [--only lookups|changes|memory|cuts]`
 //!
 //! Owns nothing but the measurement. Without `--bench`, which `cargo bench` passes and `cargo test` does not, or with
-//! `--test`, everything runs once at a small size. `--count get|batch|map|insert|draw N` runs one workload `N` times and nothing else, so that callgrind can count
-//! its instructions as the difference between two runs.
+//! `--test`, everything runs once at a small size. `--count get|batch|map|insert|draw N` runs one workload `N` times
+//! and nothing else, so that callgrind can count its instructions as the difference between two runs.
 
 #![expect(
     clippy::disallowed_types,

@@ -18,7 +18,7 @@ use thiserror::Error;
 /// The longest encoded key a tree accepts, in bytes.
 pub const MAX_KEY_BYTES: usize = 512;
 
-/// Why bytes are not the encoding of a key of the wanted type.
+/// Reasons for which bytes are not the encoding of a key of the wanted type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum KeyError {
     /// The bytes end inside a part of the key.
@@ -28,7 +28,7 @@ pub enum KeyError {
     TooShort {
         /// Bytes that are missing.
         missing: usize,
-        /// What was being decoded.
+        /// Type that was being decoded.
         wanted: &'static str,
     },
     /// Bytes are left after the whole key was decoded.
@@ -42,11 +42,11 @@ pub enum KeyError {
 /// A part of a key, as a stored definition describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct KeyPart {
-    /// What it holds.
+    /// Type of its values.
     pub ty: ColumnType,
-    /// Whether greater values come first: its bytes are inverted then.
+    /// Set if greater values come first: its bytes are inverted then.
     pub descending: bool,
-    /// Whether it may be NULL: then a byte before each value says whether there is one.
+    /// Set if it may be NULL: then a byte before each value says whether there is one.
     pub nullable: bool,
 }
 
@@ -64,7 +64,7 @@ impl KeyPart {
 /// [`Decimal`](crate::Decimal), [`Date`](crate::Date), [`Timestamp`](crate::Timestamp), [`Uuid`](crate::Uuid), an `Option` of
 /// one of these (in keys of indexes), [`Reverse`](std::cmp::Reverse) of a key, and tuples of up to sixteen keys.
 pub trait Key: Sized + Clone + Send + 'static {
-    /// Whether it is a single, ascending part that is never NULL: what an `Option` may be of.
+    /// Set for a single, ascending part that is never NULL: only of such a key an `Option` may be made.
     const IS_PLAIN: bool = false;
 
     /// Appends what a stored definition says of this type: its parts, in the order of their bytes. Types with the same parts

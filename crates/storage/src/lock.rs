@@ -33,8 +33,8 @@ use rustc_hash::{FxBuildHasher, FxHasher};
 use crate::key::KeyBuf;
 use holders::Holders;
 
-/// Who holds or wants a lock: the number of a transaction, unique among those alive. Its low sixteen bits are the number of
-/// the transaction's home.
+/// The number of a transaction that holds or requests locks, unique among those alive. Its low sixteen bits are the
+/// number of the transaction's home.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TxnId(pub u64);
 
@@ -54,11 +54,11 @@ impl TxnId {
     }
 }
 
-/// What the caller gets back when a queued request is granted.
+/// Identifies a queued request; returned to the caller when the request is granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LockTicket(pub u64);
 
-/// What may be done under a lock.
+/// Modes of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockMode {
     /// Reading; compatible with other readers.
@@ -91,12 +91,12 @@ fn contains(lower: &[u8], upper: Option<&[u8]>, key: &[u8]) -> bool {
     lower <= key && upper.is_none_or(|upper| key < upper)
 }
 
-/// Whether two ranges have keys in common.
+/// Returns whether two ranges have keys in common.
 fn overlap(lower: &[u8], upper: Option<&[u8]>, from: &[u8], until: Option<&[u8]>) -> bool {
     upper.is_none_or(|upper| from < upper) && until.is_none_or(|until| lower < until)
 }
 
-/// What became of a request.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockOutcome {
     /// The owner holds the lock now.
@@ -144,7 +144,7 @@ struct RangeHolder {
 }
 
 impl RangeHolder {
-    /// Whether it allows what a lock of this mode allows.
+    /// Returns whether it allows what a lock of this mode allows.
     fn covers(&self, mode: LockMode) -> bool {
         self.mode == LockMode::Exclusive || mode == LockMode::Shared
     }
@@ -158,12 +158,12 @@ struct RangeWaiter {
 }
 
 impl RangeWaiter {
-    /// Whether it wants something of a range.
+    /// Returns whether it requests a key or range inside this range.
     fn overlaps(&self, lower: &[u8], upper: Option<&[u8]>) -> bool {
         overlap(&self.lower, self.upper.as_deref(), lower, upper)
     }
 
-    /// Whether it wants something of `target`.
+    /// Returns whether it requests a part of `target`.
     fn covers_some_of(&self, target: &LockTarget) -> bool {
         match target {
             LockTarget::Key(key) => contains(&self.lower, self.upper.as_deref(), key),
@@ -185,8 +185,8 @@ pub struct LockTable {
     waiting: usize,
     /// The greatest rank that was given.
     ranks: u64,
-    /// Whether owners wait for each other in a cycle that only an abort breaks: then order may have to yield once more when it
-    /// is broken.
+    /// Set while owners wait for each other in a cycle that only an abort breaks: when it is broken, order may have to
+    /// yield once more.
     tangled: bool,
 }
 
@@ -197,7 +197,7 @@ impl LockTable {
         LockTable::default()
     }
 
-    /// Whether nothing is held and nobody waits: then nothing can be in anybody's way.
+    /// Returns whether no lock is held and no request waits, so that no access can conflict.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -269,7 +269,7 @@ impl LockTable {
         }
     }
 
-    /// Like [`request`](LockTable::request), but order never yields: for a planted bug.
+    /// Requests like [`request`](LockTable::request), but order never yields: for a planted bug.
     #[doc(hidden)]
     pub fn request_in_order(
         &mut self,
@@ -296,7 +296,7 @@ impl LockTable {
         LockOutcome::Queued
     }
 
-    /// Whether `owner` holds `target` in at least `mode`.
+    /// Returns whether `owner` holds `target` in at least `mode`.
     #[must_use]
     pub fn holds(&self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
         match target {

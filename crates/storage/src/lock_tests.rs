@@ -165,7 +165,7 @@ fn who_gets_a_whole_range_gets_its_keys_before_those_who_wait_for_the_range() {
     assert_eq!(release(&mut table, 1, &[range(0, 2), key(1)]), vec![8]);
 }
 
-/// What a random run keeps about each owner, to check the table against.
+/// The state of each owner as a random run expects it, to check the table against.
 #[derive(Debug, Default)]
 struct Model {
     held: Vec<(TxnId, LockTarget, LockMode)>,
@@ -186,7 +186,7 @@ fn overlap(a: &LockTarget, b: &LockTarget) -> bool {
     }
 }
 
-/// Who waits for whom, through others as well, by the numbers of owners.
+/// The closure of the waits-for relation, by the numbers of owners.
 type Reach = [[bool; OWNERS]; OWNERS];
 
 /// Owners of a random run are numbered below this.
@@ -232,7 +232,7 @@ impl Model {
         Ok(())
     }
 
-    /// Who keeps whom waiting by locks that are held.
+    /// Edges of the waits-for graph by locks that are held.
     fn held_edges(&self) -> Reach {
         let mut reach = Reach::default();
         for (owner, target, mode, _) in &self.waiting {
@@ -244,7 +244,7 @@ impl Model {
         reach
     }
 
-    /// Who keeps whom waiting, as the table says.
+    /// Edges of the waits-for graph as the table reports them.
     fn edges(&self, table: &LockTable) -> Reach {
         let mut reach = self.held_edges();
         for (owner, target, _, ticket) in &self.waiting {

@@ -84,14 +84,14 @@ pub(crate) struct Header {
     count: u16,
     cap: u16,
     prefix_len: u16,
-    /// Where the whole prefix is, when it has more than eight bytes; otherwise 0.
+    /// Offset of the whole prefix when it has more than eight bytes; otherwise 0.
     prefix_at: u16,
     heap_at: u16,
     /// Bytes in the heap that belong to nothing any more.
     dead: u16,
     /// Steps down to the leaves.
     level: u8,
-    /// How many of the latest inserts came each directly behind the one before.
+    /// Number of the latest inserts that came each directly behind the one before.
     ascending: u8,
     /// The slot of the latest insert.
     last_insert: u16,
@@ -314,7 +314,7 @@ impl NodePtr {
         page_bytes - self.free_bytes() - self.dead()
     }
 
-    /// How many of the latest inserts came each directly behind the one before, and the slot of the latest.
+    /// Number of the latest inserts that came each directly behind the one before, and the slot of the latest.
     pub(crate) fn insert_pattern(self) -> (u8, usize) {
         (self.header().ascending, usize::from(self.header().last_insert))
     }
@@ -396,8 +396,8 @@ impl NodePtr {
         }
     }
 
-    /// What an inner node stores for the suffix of separator `index`: its length when at most [`HEAD_BYTES`], otherwise
-    /// where the rest of it is.
+    /// The stored form of the suffix of separator `index` in an inner node: its length when at most [`HEAD_BYTES`],
+    /// otherwise the offset of the rest of it.
     #[inline(always)]
     pub(crate) fn stored_suffix(self, index: usize) -> usize {
         debug_assert!(!self.is_leaf() && index < self.count());
@@ -429,7 +429,7 @@ impl NodePtr {
         self.any_suffix_location(index).0
     }
 
-    /// Where the heap bytes of the suffix of separator `index` are, and how many: none when it fits the head.
+    /// Offset and length of the heap bytes of the suffix of separator `index`: none when it fits the head.
     pub(crate) fn separator_heap(self, index: usize) -> Option<(usize, usize)> {
         let (len, rest_at) = self.suffix_location::<false>(index);
         (len > HEAD_BYTES).then(|| (rest_at - 2, len - HEAD_BYTES + 2))

@@ -36,12 +36,12 @@ pub struct Column {
     pub name: &'static str,
     /// The type of the field.
     pub ty: ColumnType,
-    /// Whether it may be NULL.
+    /// Set if it may be NULL.
     pub nullable: bool,
 }
 
-/// Which bytes of a row say what the fixed-size column `name` holds: its own and, if it may be NULL, that with its bit (which tells of other
-/// columns as well). `None` when there is no such column, or it has no fixed size.
+/// Ranges of a row's bytes that hold the fixed-size column `name`: its own bytes and, if it may be NULL, the byte with
+/// its bit (shared with other columns). `None` when there is no such column, or it has no fixed size.
 #[must_use]
 pub fn column_bytes(columns: &[Column], name: &str) -> Option<Vec<Range<usize>>> {
     let place = columns.iter().position(|column| column.name == name)?;
@@ -56,7 +56,7 @@ pub fn column_bytes(columns: &[Column], name: &str) -> Option<Vec<Range<usize>>>
     Some([own].into_iter().chain(with_bit).collect())
 }
 
-/// Whether bit number `bit`, low ones of each byte first, is set.
+/// Returns whether bit number `bit`, low ones of each byte first, is set.
 #[doc(hidden)]
 #[inline]
 #[must_use]
@@ -71,7 +71,7 @@ pub fn set_bit(bytes: &mut [u8], bit: usize) {
     bytes[bit / 8] |= 1 << (bit % 8);
 }
 
-/// Why bytes are not a row of the wanted type.
+/// Reasons for which bytes are not a row of the wanted type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum RowError {
     /// The number of bytes is wrong.
@@ -116,7 +116,7 @@ pub trait Row: Sized + Clone + Send + 'static {
     const NULLABLE: usize;
     /// Bytes of the fixed-size fields together, and of the bits for NULL behind them.
     const FIXED_BYTES: usize;
-    /// Whether there are variable fields; without them every row has exactly `FIXED_BYTES` bytes.
+    /// Set if there are variable fields; without them every row has exactly `FIXED_BYTES` bytes.
     const VARIABLE: bool;
 
     /// Bytes that [`write`](Row::write) writes for this row.

@@ -1,4 +1,4 @@
-//! How the property tests of this crate run. Compiled into the unit tests and the integration tests, never into the
+//! Configuration of this crate's property tests. Compiled into the unit tests and the integration tests, never into the
 //! library.
 //!
 //! Owns the seed: every run takes a new one, and a failure shows it and how to repeat it.

@@ -51,11 +51,11 @@ const FEW_LINES: usize = 5;
 /// Lines asked for besides when rows are short and a leaf has many.
 const MORE_LINES: usize = 5;
 
-/// How a tree is laid out.
+/// The layout of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeConfig {
     page_bytes: usize,
-    /// Whether the heads of a well-filled leaf take many lines.
+    /// Set if the heads of a well-filled leaf take many lines.
     many_heads: bool,
 }
 
@@ -158,7 +158,7 @@ pub struct Tree {
     pending: usize,
     /// A change is being undone: it takes what was set aside.
     undoing: bool,
-    /// Whether there was ever a row, here or in a tree that was joined to this one, that is not in a leaf.
+    /// Set once there was a row, here or in a tree that was joined to this one, that is not in a leaf.
     has_had_long_rows: bool,
     scratch: Option<Box<Scratch>>,
 }
@@ -216,7 +216,7 @@ impl Tree {
         self.rows
     }
 
-    /// Whether there are no rows.
+    /// Returns whether there are no rows.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -291,7 +291,7 @@ impl Tree {
         slot.found.then(|| row_ref(leaf, slot.index))
     }
 
-    /// Whether there is a row with `key`.
+    /// Returns whether there is a row with `key`.
     #[inline]
     #[must_use]
     pub fn contains(&self, key: &[u8]) -> bool {
@@ -306,7 +306,7 @@ impl Tree {
         self.row_at_mut(position, key)
     }
 
-    /// Where `key` is, or would be.
+    /// Finds the position that `key` has, or would have.
     #[inline]
     #[must_use]
     pub fn locate(&self, key: &[u8]) -> Position {

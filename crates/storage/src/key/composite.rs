@@ -7,7 +7,7 @@ use super::{Key, KeyBuf, KeyError, KeyPart};
 use std::cmp::Reverse;
 use std::marker::PhantomData;
 
-/// What an `Option` is of.
+/// The type inside an `Option`.
 struct Part<K>(PhantomData<K>);
 
 impl<K: Key> Part<K> {

@@ -187,7 +187,7 @@ impl Key for String {
     }
 }
 
-/// As a `String` of these bytes.
+/// Encodes like a `String` of these bytes.
 impl Key for Vec<u8> {
     const IS_PLAIN: bool = true;
 
@@ -251,7 +251,7 @@ impl Key for f64 {
 
 macro_rules! wrapped_keys {
     ($($ty:ident($inner:ty) => $column:expr;)*) => {$(
-        /// As what it consists of.
+        /// Encodes like the type it wraps.
         impl Key for $ty {
             const IS_PLAIN: bool = true;
 

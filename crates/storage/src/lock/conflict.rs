@@ -1,12 +1,12 @@
-//! Who is in conflict with whom in one lock table: the holders, and those who wait with an earlier place, that keep a request
-//! waiting. It changes nothing.
+//! Conflicts of a request in one lock table: with holders, and with waiters that have an earlier place in the queue. It
+//! changes nothing.
 
 use super::{LockMode, LockTable, LockTarget, LockTicket, RangeHolder, TxnId, contains, overlap};
 
 impl LockTable {
-    /// Whether anything held or waited for conflicts with `owner` doing `mode` to `target` right now. A transaction
-    /// that never suspends asks only this and enters nothing. It may be told of somebody who waits for itself: that one only
-    /// [`request`](LockTable::request) passes.
+    /// Returns whether a held lock or a waiting request conflicts with `owner` doing `mode` to `target` right now. A
+    /// transaction that never suspends asks only this and enters nothing. The conflict may be with a request that waits
+    /// for `owner` itself: only [`request`](LockTable::request) passes such a one.
     #[must_use]
     pub fn conflicts(&self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
         match target {
@@ -17,7 +17,8 @@ impl LockTable {
         }
     }
 
-    /// Whether somebody else holds what keeps `owner` from doing `mode` to `target`, whoever waits.
+    /// Returns whether another owner holds a lock that conflicts with `owner` doing `mode` to `target`; waiting
+    /// requests do not count.
     #[must_use]
     pub fn is_held_against(&self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
         match target {
@@ -188,8 +189,8 @@ impl LockTable {
         found
     }
 
-    /// Whether the ranges that `owner` holds in at least `mode` cover this one: what it wants it has. There may be several, one
-    /// next to the other: a range is cut where its partition is.
+    /// Returns whether the ranges that `owner` holds in at least `mode` cover this one, so that it needs no further
+    /// lock. There may be several adjacent ones: a range is cut where its partition is.
     pub(super) fn has_ranges_over(
         &self,
         owner: TxnId,
@@ -213,7 +214,7 @@ impl LockTable {
         }
     }
 
-    /// Whether `owner` may not do `mode` to `key` because of a holder or of a waiter with a place before `rank`.
+    /// Returns whether a holder, or a waiter ranked before `rank`, conflicts with `owner` doing `mode` to `key`.
     pub(super) fn key_blocked(&self, owner: TxnId, key: &[u8], mode: LockMode, rank: u64) -> bool {
         let around = if self.ranges.is_empty() { None } else { self.mode_of_ranges_around(owner, key) };
         if around == Some(LockMode::Exclusive) {

@@ -31,7 +31,8 @@ struct Graph {
 }
 
 impl LockTable {
-    /// Whether somebody waits for what `owner` holds, or behind what it asked for earlier. Its latest request is behind everybody.
+    /// Returns whether a request waits for a lock that `owner` holds, or behind an earlier request of `owner`. The
+    /// latest request of `owner` is last in every queue.
     fn is_waited_for(&self, owner: TxnId) -> bool {
         if self.asked.get(&owner).is_some_and(|asked| asked.len() > 1) {
             return true;
@@ -59,7 +60,7 @@ impl LockTable {
         })
     }
 
-    /// Whether somebody whom `owner` waits for waits for `owner`, directly or through others.
+    /// Returns whether an owner that `owner` waits for waits for `owner`, directly or through others.
     pub(super) fn closes_cycle(&self, owner: TxnId) -> bool {
         if !self.is_waited_for(owner) {
             return false;

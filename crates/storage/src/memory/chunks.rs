@@ -58,7 +58,7 @@ impl ChunkSet {
         Ok(address)
     }
 
-    /// Whether `page` is an address where a page of `page_bytes` can be in one of the chunks.
+    /// Returns whether `page` is an address where a page of `page_bytes` can be in one of the chunks.
     pub(super) fn holds(&self, page: usize, page_bytes: usize) -> bool {
         self.lock().iter().any(|chunk| {
             let start = chunk.address.addr().get();
@@ -68,7 +68,7 @@ impl ChunkSet {
         })
     }
 
-    /// Whether all of `bytes` bytes at `address` are in one of the chunks.
+    /// Returns whether all of `bytes` bytes at `address` are in one of the chunks.
     pub(super) fn holds_bytes(&self, address: usize, bytes: usize) -> bool {
         self.lock().iter().any(|chunk| {
             let start = chunk.address.addr().get();

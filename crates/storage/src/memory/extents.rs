@@ -35,7 +35,7 @@ pub(crate) struct Extent {
 }
 
 impl Extent {
-    /// Whether a row of `bytes` bytes takes exactly the same memory.
+    /// Returns whether a row of `bytes` bytes takes exactly the same memory.
     pub(crate) fn suits(&self, bytes: usize) -> bool {
         units_of(self.bytes as usize) == units_of(bytes)
     }
@@ -217,7 +217,7 @@ impl Extents {
         self.free_bytes + held.sum::<usize>() * UNIT_BYTES
     }
 
-    /// Whether an extent that is in use shares memory with a free block.
+    /// Returns whether an extent that is in use shares memory with a free block.
     pub(super) fn is_free(&self, address: usize, bytes: usize) -> bool {
         let Some(end) = NonZero::new(address + bytes) else { return false };
         let end = Block { address: NonNull::dangling().map_addr(|_| end), chunk_bytes: 0 };

@@ -204,7 +204,7 @@ impl Pages {
         self.available
     }
 
-    /// Whether a page can be at `address`.
+    /// Returns whether a page can be at `address`.
     pub(crate) fn holds(&self, address: usize) -> bool {
         self.homes.iter().any(|home| home.holds(address, self.page_bytes))
     }
@@ -236,7 +236,7 @@ impl Pages {
         self.extents.spare_bytes()
     }
 
-    /// Whether the memory of an extent at `address` is in a chunk, and not free.
+    /// Returns whether the memory of an extent at `address` is in a chunk, and not free.
     pub(crate) fn holds_extent(&self, address: usize, bytes: usize) -> bool {
         self.homes.iter().any(|home| home.holds_bytes(address, bytes))
             && !self.extents.is_free(address, bytes)

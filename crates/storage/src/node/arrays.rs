@@ -30,7 +30,7 @@ impl NodePtr {
         if end < self.cap() { self.head(end - 1) } else { NO_HEAD }
     }
 
-    /// Whether every hint is what the heads say; for checks.
+    /// Returns whether every hint agrees with the heads; for checks.
     pub(crate) fn hints_are_right(self) -> bool {
         // SAFETY: the hint is one of the array.
         (0..VECTOR).all(|hint| unsafe { *self.hints().add(hint) } == self.expected_hint(hint))

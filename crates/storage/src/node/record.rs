@@ -12,15 +12,15 @@ use super::{HEAD_BYTES, NodePtr, RECORD_BYTES};
 use crate::memory::Extent;
 use crate::prefetch::{LINE_BYTES, prefetch};
 
-/// What a record has in place of the length of a row that is elsewhere.
+/// Stored in a record in place of the length of a row that lies in an extent.
 const ELSEWHERE: u16 = u16::MAX;
 
-/// What a record stores for a row: its bytes, or a reference to them.
+/// The part of a record that stands for the row: its bytes, or a reference to them.
 #[derive(Clone, Copy)]
 pub(crate) struct StoredRow<'a> {
     /// Either the row or an [`Extent`], as it is in memory.
     pub(super) bytes: &'a [u8],
-    /// What the record gives as the length.
+    /// The length field of the record.
     pub(super) length: u16,
 }
 
@@ -40,7 +40,7 @@ impl<'a> StoredRow<'a> {
         StoredRow { bytes, length: ELSEWHERE }
     }
 
-    /// What was taken from a record, or is to be written into one, as its parts.
+    /// Makes it from the parts that were taken from a record, or are to be written into one.
     pub(crate) fn of_parts(bytes: &'a [u8], is_elsewhere: bool) -> StoredRow<'a> {
         StoredRow { bytes, length: if is_elsewhere { ELSEWHERE } else { bytes.len() as u16 } }
     }
@@ -68,7 +68,7 @@ pub(crate) struct Reference {
 }
 
 impl NodePtr {
-    /// Where the record of leaf entry `index` begins.
+    /// Offset of the record of leaf entry `index`.
     #[inline(always)]
     pub(crate) fn record_at(self, index: usize) -> usize {
         debug_assert!(self.is_leaf() && index < self.count());
@@ -96,7 +96,7 @@ impl NodePtr {
         unsafe { self.base().add(self.record_at(index)).cast::<u64>().write_unaligned(version) };
     }
 
-    /// Where what is stored for the row of leaf entry `index` is, and what is given as its length.
+    /// Offset of the stored row of leaf entry `index`, and its length field.
     #[inline(always)]
     fn row_location(self, index: usize) -> (usize, usize) {
         let record = self.record_at(index);
@@ -104,14 +104,14 @@ impl NodePtr {
         (record + RECORD_BYTES + suffix_len.saturating_sub(HEAD_BYTES), self.read_u16(record + 10))
     }
 
-    /// Where what is stored for the row of leaf entry `index` is, and its bytes there.
+    /// Offset of the stored row of leaf entry `index`, and the number of its bytes there.
     #[inline(always)]
     pub(super) fn stored_location(self, index: usize) -> (usize, usize) {
         let (at, length) = self.row_location(index);
         (at, if length == usize::from(ELSEWHERE) { size_of::<Extent>() } else { length })
     }
 
-    /// What is stored for the row of leaf entry `index`.
+    /// The stored row of leaf entry `index`.
     pub(crate) fn stored_row<'a>(self, index: usize) -> StoredRow<'a> {
         let (at, len) = self.stored_location(index);
         StoredRow { bytes: self.bytes(at, len), length: self.row_location(index).1 as u16 }

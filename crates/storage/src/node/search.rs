@@ -76,18 +76,18 @@ pub(crate) struct Slot {
 pub(crate) struct Candidate {
     /// The first entry whose head is not smaller.
     pub(crate) index: usize,
-    /// Whether its head is the same.
+    /// Set if its head is the same.
     pub(crate) possible: bool,
 }
 
-/// How a key compares with the prefix of a node.
+/// Order of a key relative to the prefix of a node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Prefix {
-    /// It sorts before every key of the node.
+    /// Sorts before every key of the node.
     Before,
-    /// It begins with the prefix.
+    /// Begins with the prefix.
     Same,
-    /// It sorts behind every key of the node.
+    /// Sorts behind every key of the node.
     Behind,
 }
 
@@ -151,7 +151,7 @@ impl NodePtr {
         }
     }
 
-    /// Where `key` is in a leaf.
+    /// Finds the slot of `key` in a leaf.
     #[inline(always)]
     pub(crate) fn find(self, key: &SearchKey<'_>) -> Slot {
         self.find_at(self.candidate(key), key)
@@ -174,7 +174,7 @@ impl NodePtr {
         }
     }
 
-    /// Where `key`, of which `candidate` is the candidate, is in a leaf.
+    /// Finds the slot of `key` in a leaf, from the `candidate` that its head gave.
     #[inline(always)]
     pub(crate) fn find_at(self, candidate: Candidate, key: &SearchKey<'_>) -> Slot {
         let Candidate { index, possible } = candidate;

@@ -69,7 +69,7 @@ const fn decimal_width(precision: u8) -> usize {
     }
 }
 
-/// As messages and definitions show it: `u64`, `decimal(10, 2)`, `text(15)`.
+/// Shows a type as messages and definitions do: `u64`, `decimal(10, 2)`, `text(15)`.
 impl fmt::Display for ColumnType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -15,9 +15,9 @@ pub trait Field: Sized + Clone + Send + 'static {
     const TYPE: ColumnType;
     /// Bytes in the fixed part of a row; 0 for variable fields.
     const WIDTH: usize;
-    /// Whether the field lives in the variable part.
+    /// Set if the field lives in the variable part.
     const VARIABLE: bool;
-    /// Whether the field may be NULL: then a row has a bit that says whether it is.
+    /// Set if the field may be NULL: then a row has a bit that says whether it is.
     const NULLABLE: bool = false;
 
     /// Bytes this value takes in the variable part, its length prefix included; 0 for fixed-size fields.
@@ -26,7 +26,7 @@ pub trait Field: Sized + Clone + Send + 'static {
         0
     }
 
-    /// Whether this is the value that stands for NULL.
+    /// Returns whether this is the value that stands for NULL.
     #[inline]
     fn is_null(&self) -> bool {
         false

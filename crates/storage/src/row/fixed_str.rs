@@ -12,7 +12,7 @@ use thiserror::Error;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedStr<const N: usize>([u8; N]);
 
-/// Why a string does not fit a [`FixedStr`].
+/// Reasons for which a string does not fit a [`FixedStr`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum FixedStrError {
     /// The string is longer than the type.
@@ -98,7 +98,7 @@ impl<const N: usize> FixedStr<N> {
         self.0.iter().position(|&byte| byte == 0).unwrap_or(N)
     }
 
-    /// Whether the string is empty.
+    /// Returns whether the string is empty.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -106,7 +106,7 @@ impl<const N: usize> FixedStr<N> {
     }
 }
 
-/// Whether the bytes before the first zero are UTF-8.
+/// Returns whether the bytes before the first zero are UTF-8.
 #[cold]
 #[inline(never)]
 fn begins_with_utf8(padded: &[u8]) -> bool {

@@ -67,14 +67,14 @@ fn write_day(f: &mut fmt::Formatter<'_>, days: i64) -> fmt::Result {
     write!(f, "{sign}{:04}-{month:02}-{day:02}", year.unsigned_abs())
 }
 
-/// As `2026-11-22`; years before the first one are 0 and negative.
+/// Shows a date as `2026-11-22`; years before the first one are 0 and negative.
 impl fmt::Display for Date {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_day(f, i64::from(self.0))
     }
 }
 
-/// As `2026-11-22 10:51:58.000001`.
+/// Shows a moment as `2026-11-22 10:51:58.000001`.
 impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_day(f, self.0.div_euclid(DAY_MICROS))?;

@@ -6,7 +6,7 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Uuid(pub [u8; 16]);
 
-/// As `01234567-89ab-cdef-0123-456789abcdef`.
+/// Shows a UUID as `01234567-89ab-cdef-0123-456789abcdef`.
 impl fmt::Display for Uuid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (at, byte) in self.0.iter().enumerate() {

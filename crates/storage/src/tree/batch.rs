@@ -19,7 +19,7 @@ pub struct Probe<'a> {
     pub tree: &'a Tree,
     /// The key to look for.
     pub key: &'a [u8],
-    /// Where it is: set by [`locate_batch`].
+    /// Its position: set by [`locate_batch`].
     pub position: Position,
 }
 

@@ -11,7 +11,7 @@ use crate::node::{NodePtr, StoredRow};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// Why a row was not loaded.
+/// Reasons for which a row was not loaded.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum BulkError {
     /// The key is not greater than the one before it.
@@ -112,7 +112,7 @@ impl BulkLoader {
         self.tree.rows
     }
 
-    /// Whether there are no rows so far.
+    /// Returns whether there are no rows so far.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tree.rows == 0
@@ -176,7 +176,7 @@ impl BulkLoader {
         Ok(())
     }
 
-    /// Whether the pending rows fit even if they had no prefix in common.
+    /// Returns whether the pending rows fit even if they had no prefix in common.
     fn surely_fits(&self) -> bool {
         self.pending.bytes_without_prefix(self.pending_bytes) <= self.fill_bytes
     }

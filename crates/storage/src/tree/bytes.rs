@@ -1,4 +1,4 @@
-//! What a tree takes in memory.
+//! The memory that a tree takes.
 //!
 //! Owns the count, which visits the tree: nothing is counted while it changes.
 
@@ -6,7 +6,7 @@ use super::Tree;
 use super::long::extent_bytes;
 use crate::node::NodePtr;
 
-/// What a tree takes in memory. All figures are in bytes unless their name says otherwise.
+/// The memory that a tree takes. All figures are in bytes unless their name says otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeBytes {
     /// Pages in use.
@@ -24,7 +24,7 @@ pub struct TreeBytes {
 }
 
 impl Tree {
-    /// What the tree takes in memory. Visits every node, and every record once there was a long row.
+    /// Counts the memory that the tree takes. Visits every node, and every record once there was a long row.
     #[must_use]
     pub fn bytes(&self) -> TreeBytes {
         let page_bytes = self.config.page_bytes;

@@ -9,7 +9,7 @@ use crate::memory::Extent;
 use crate::node::{HEAD_BYTES, HEADER_PREFIX_BYTES, NO_HEAD, NodePtr, RECORD_BYTES, arrays_end};
 use thiserror::Error;
 
-/// What [`Tree::check`] found in a sound tree.
+/// The findings of [`Tree::check`] in a sound tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeSummary {
     /// Rows.
@@ -38,7 +38,7 @@ pub struct CheckError {
     pub level: usize,
     /// A key near the damage.
     pub near: KeyBuf,
-    /// Which invariant is broken.
+    /// The invariant that is broken.
     pub what: &'static str,
 }
 
@@ -53,7 +53,7 @@ struct Walk<'t> {
     tree: &'t Tree,
     summary: TreeSummary,
     previous_leaf: Option<NodePtr>,
-    /// Where the long rows are, and how much memory each takes.
+    /// Addresses of the long rows, and the memory each takes.
     extents: Vec<(usize, usize)>,
 }
 

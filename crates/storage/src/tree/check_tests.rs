@@ -27,11 +27,11 @@ fn peek<T: Copy>(node: NodePtr, offset: usize) -> T {
     unsafe { node.address().as_ptr().add(offset).cast::<T>().read_unaligned() }
 }
 
-/// Where the header has the number of entries, and the link to the next leaf.
+/// Offsets in the header of the number of entries, and of the link to the next leaf.
 const COUNT_AT: usize = 32;
 const NEXT_AT: usize = 24;
 
-/// Where the offsets of the records of a leaf are.
+/// Offset of the record offsets of a leaf.
 fn offsets(leaf: NodePtr) -> usize {
     HEADER_BYTES + 4 * leaf.cap()
 }

@@ -14,10 +14,10 @@ use thiserror::Error;
 /// the middle: rows arrive in key order there, and the left part gets no more of them.
 const ASCENDING_RUN: u8 = 8;
 
-/// Why a row was not stored. The tree is as it was before.
+/// Reasons for which a row was not stored. The tree is as it was before.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum InsertError {
-    /// There is a row with this key already.
+    /// A row with this key exists already.
     #[error("a row with key {} exists already; update it instead", DisplayKey(.0))]
     Duplicate(KeyBuf),
     /// The encoded key is too long.
@@ -106,7 +106,7 @@ impl Tree {
         Ok(true)
     }
 
-    /// Where the row with `key` is, if there is one that `row` may take the place of.
+    /// Finds the row with `key`, if there is one that `row` may replace.
     #[inline]
     pub(super) fn entry_to_update(
         &self,
@@ -152,7 +152,7 @@ impl Tree {
         self.replace_slowly(leaf, index, key, row, version)
     }
 
-    /// Whether there are as many rows as can be counted, those included that may come back.
+    /// Returns whether the tree has as many rows as can be counted, removed ones that may come back included.
     #[inline(always)]
     fn is_full(&self) -> bool {
         self.rows + self.pending as u64 >= u64::from(u32::MAX)
@@ -218,7 +218,7 @@ impl Tree {
         stored
     }
 
-    /// Where to cut `leaf` if an insert at `index` makes it too full, when there is reason to prefer a place.
+    /// The preferred place to cut `leaf` if an insert at `index` makes it too full, if there is reason to prefer one.
     fn cut_wish(&self, leaf: NodePtr, index: usize) -> Option<usize> {
         let (ascending, last) = leaf.insert_pattern();
         let at_the_end_of_the_tree = index == leaf.count() && leaf.next().is_none();

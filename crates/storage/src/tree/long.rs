@@ -11,7 +11,7 @@ use crate::memory::{Extent, OutOfMemory};
 use crate::node::{NodePtr, StoredRow};
 
 impl Tree {
-    /// Whether a row of `bytes` bytes is elsewhere.
+    /// Returns whether a row of `bytes` bytes goes to an extent.
     #[inline(always)]
     pub(super) fn is_long(&self, bytes: usize) -> bool {
         bytes > self.config.leaf_row_bytes()

@@ -56,7 +56,7 @@ fn fitting_prefix(longest: usize, fits: impl Fn(usize) -> bool) -> Option<usize>
 
 struct LeafEntry {
     key: Part,
-    /// What is stored for the row: it, or a reference to it.
+    /// The stored row: its bytes, or a reference to them.
     row: Part,
     is_elsewhere: bool,
     version: u64,
@@ -120,7 +120,7 @@ impl LeafList {
         self.entries.pop();
     }
 
-    /// What a page takes that has all entries, whose keys and rows have `bytes`, if it had no prefix.
+    /// Size of a page with all entries, whose keys and rows have `bytes`, if it had no prefix.
     pub(crate) fn bytes_without_prefix(&self, bytes: usize) -> usize {
         arrays_end(true, cap_for(self.len())) + RECORD_BYTES * self.len() + bytes
     }
@@ -153,7 +153,7 @@ impl LeafList {
         fitting_prefix(self.prefix(range).len(), |prefix| self.packed_bytes(range, prefix) <= limit)
     }
 
-    /// Whether the entries in `range` fit `limit` bytes.
+    /// Returns whether the entries in `range` fit `limit` bytes.
     pub(crate) fn fits(&self, range: Range<usize>, limit: usize) -> bool {
         self.fitting_prefix(&range, limit).is_some()
     }
@@ -169,8 +169,8 @@ impl LeafList {
         }
     }
 
-    /// Where to cut the list in two that both fit a page: as near to equal bytes as possible, or, with a `wish`, as
-    /// near to that index as possible.
+    /// Index at which to cut the list in two that both fit a page: as near to equal bytes as possible, or, with a
+    /// `wish`, as near to that index as possible.
     pub(crate) fn cut(&self, page_bytes: usize, wish: Option<usize>) -> usize {
         let aim = wish.unwrap_or_else(|| {
             let sizes = |entry: &LeafEntry| entry.bytes(0) + 2 * HEAD_BYTES;
@@ -295,7 +295,7 @@ impl ChildList {
         fitting_prefix(self.prefix(range).len(), |prefix| self.packed_bytes(range, prefix) <= limit)
     }
 
-    /// Whether the children in `range`, at least one, fit `limit` bytes.
+    /// Returns whether the children in `range`, at least one, fit `limit` bytes.
     pub(crate) fn fits(&self, range: Range<usize>, limit: usize) -> bool {
         self.fitting_prefix(&range, limit).is_some()
     }
@@ -313,7 +313,7 @@ impl ChildList {
         }
     }
 
-    /// Where to cut the list in two that both fit a page, as near to `aim` as possible.
+    /// Index at which to cut the list in two that both fit a page, as near to `aim` as possible.
     pub(crate) fn cut(&self, page_bytes: usize, aim: usize) -> usize {
         nearest_cut(self.len(), aim, |cut| {
             self.fits(0..cut, page_bytes) && self.fits(cut..self.len(), page_bytes)

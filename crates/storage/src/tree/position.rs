@@ -45,7 +45,7 @@ impl Stamp {
     }
 }
 
-/// Where a key is, or would be, in a tree: the result of [`Tree::locate`](crate::Tree::locate).
+/// The place that a key has, or would have, in a tree: the result of [`Tree::locate`](crate::Tree::locate).
 ///
 /// A position stays good until an entry of the tree moves (by an insert, a remove, a split or an append); afterwards
 /// those who take one look the key up again. It costs nothing to keep one too long.
@@ -65,7 +65,7 @@ impl Position {
         Position { leaf: NodePtr::empty_leaf(), stamp: 0, index: 0, found: false }
     }
 
-    /// Whether the key was there when the position was taken.
+    /// Returns whether the key was there when the position was taken.
     #[inline]
     #[must_use]
     pub fn is_found(&self) -> bool {

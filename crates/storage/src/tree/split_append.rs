@@ -18,7 +18,7 @@ use crate::memory::OutOfMemory;
 use crate::node::{NodePtr, SearchKey};
 use thiserror::Error;
 
-/// Why two trees were not joined.
+/// Reasons for which two trees were not joined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum AppendRefusal {
     /// A key of the left tree is not smaller than all of the right.
@@ -46,7 +46,7 @@ pub enum AppendRefusal {
 pub struct AppendError {
     /// The tree that was to be appended.
     pub tree: Box<Tree>,
-    /// Why it was not.
+    /// The reason.
     #[source]
     pub reason: AppendRefusal,
 }

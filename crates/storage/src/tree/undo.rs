@@ -1,32 +1,34 @@
-//! What is set aside, so that what a transaction has removed can be put back whatever happens meanwhile.
+//! Memory set aside so that a removed row can be put back, whatever happens meanwhile.
 //!
-//! Owns the count of pending changes and what each may need: pages, and the extent of a long row. A row that was removed, or made shorter, leaves room that others may
-//! use before the change is undone; then putting it back takes pages like any insert. So each such change sets aside the most
-//! that one insert can take, until it is undone or can no more be undone: a page per level, and one for a new root. Other
-//! changes leave what is set aside alone, and fail when nothing else is left. Inserted rows and longer ones need no pages to be
-//! undone.
+//! Owns the count of pending changes and what each may need: pages, and the extent of a long row. A row that was
+//! removed, or made shorter, leaves room that others may use before the change is undone; then putting it back takes
+//! pages like any insert. So each such change sets aside the most that one insert can take, until it is undone or can
+//! no more be undone: a page per level, and one for a new root. Other changes leave what is set aside alone, and fail
+//! when nothing else is left. Inserted rows and longer ones need no pages to be undone.
 //!
-//! A long row that was removed, or replaced by one that does not go to the same extent, leaves its extent. That is held, neither
-//! in use nor free, until the change is undone or settled: putting the row back copies its bytes to an extent that is there.
+//! A long row that was removed, or replaced by one that does not go to the same extent, leaves its extent. That is
+//! held, neither in use nor free, until the change is undone or settled: putting the row back copies its bytes to an
+//! extent that is there.
 //!
-//! Most trees have that many pages anyway, as they acquire them in chunks; what is set aside beyond that is never touched unless
-//! it is needed, and large chunks of it go back when nothing is pending.
+//! Most trees have that many pages anyway, as they acquire them in chunks; what is set aside beyond that is never
+//! touched unless it is needed, and large chunks of it go back when nothing is pending.
 //!
-//! Invariant: for as long as changes are pending, undoing them, in any order and between any other changes, takes no more pages
-//! than are there. A change that is undone takes at most a page for each level that there was, and a share of the levels above:
-//! a new root begins with two children, and each of the changes that fill it up leaves the page that it had for a root.
+//! Invariant: for as long as changes are pending, undoing them, in any order and between any other changes, takes no
+//! more pages than are there. A change that is undone takes at most a page for each level that there was, and a share
+//! of the levels above: a new root begins with two children, and each of the changes that fill it up leaves the page
+//! that it had for a root.
 
 use super::{InsertError, RowRef, Tree};
 use crate::memory::{Extent, OutOfMemory};
 
-/// What became of a change by [`Tree::update_undoable`].
+/// Outcome of [`Tree::update_undoable`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum UndoableUpdate {
-    /// There is no row with this key.
+    /// No row has this key.
     Absent,
-    /// It was made, and undoing it takes nothing.
+    /// The change is made, and undoing it takes no memory.
     Made,
-    /// It was made, and what undoing it may take is set aside.
+    /// The change is made, and the memory that undoing it may take is set aside.
     SetAside,
 }
 

@@ -1,4 +1,4 @@
-//! What trees take, and what happens when there is no more.
+//! Memory that trees take, and their behaviour when there is no more.
 
 #![expect(
     clippy::disallowed_types,

@@ -1,5 +1,5 @@
-//! Whatever has been removed can be put back, however little memory is left: transactions that insert, change and remove rows of
-//! the same trees, commit and abort in turn, while trees are cut and joined and memory ends at any time.
+//! Removed rows can be put back, however little memory is left: transactions that insert, change and remove rows of the
+//! same trees, commit and abort in turn, while trees are cut and joined and memory ends at any time.
 
 #![expect(
     clippy::disallowed_types,
@@ -26,7 +26,7 @@ impl Random {
     }
 }
 
-/// When memory says no.
+/// Moments at which memory is refused.
 #[derive(Clone, Copy, Debug)]
 enum Refusal {
     Never,
@@ -73,7 +73,7 @@ impl World {
         &mut self.trees[at].1
     }
 
-    /// Whether another transaction has changed the key.
+    /// Returns whether another transaction has changed the key.
     fn is_locked(&self, key: &KeyBuf, by: usize) -> bool {
         let others = self.open.iter().enumerate().filter(|(other, _)| *other != by);
         others.into_iter().any(|(_, undo)| undo.iter().any(|undo| undo.key == *key))
@@ -132,7 +132,7 @@ impl World {
         }
     }
 
-    /// Whether everything could be put back.
+    /// Aborts; returns whether every row could be put back.
     fn abort(&mut self, by: usize) -> bool {
         for undo in std::mem::take(&mut self.open[by]).into_iter().rev() {
             let Undo { key, before, set_aside } = undo;
