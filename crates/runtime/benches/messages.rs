@@ -1,4 +1,4 @@
-//! What a message costs: bare rings (ours, and `rtrb` as the yardstick) and whole requests between workers.
+//! Cost of a message: bare rings (ours, and `rtrb` as the yardstick) and whole requests between workers.
 //!
 //! `cargo bench -p atrapos-runtime --bench messages` prints, per measurement, the best and the median of a number of
 //! repetitions, which alternate between the measurements so that a disturbance meets all of them. `-- --test` runs each
@@ -17,7 +17,7 @@ use atrapos_runtime::{RuntimeBuilder, Shard, TaskId, Worker, WorkerId};
 
 /// Requests in flight at once in the batched measurements.
 const BATCH: u64 = 16;
-/// What a request or reply carries besides itself.
+/// Payload of a request or reply.
 type Payload = [u64; 3];
 
 struct Nothing;

@@ -1,4 +1,4 @@
-//! Which processing units a thread may run on: reading the affinity mask, pinning, unpinning.
+//! Processing units that a thread may run on: reading the affinity mask, pinning, unpinning.
 //!
 //! Owns: the calls to `sched_getaffinity` and `sched_setaffinity`, and the sentences that describe their refusals.
 //!
@@ -16,7 +16,7 @@ use std::io;
 /// The largest processing-unit number that is ever passed to the kernel (2^20 - 1; Linux supports at most 8,192 today).
 pub const CPU_NUMBER_MAX: usize = (1 << 20) - 1;
 
-/// Why a thread could not be pinned, or its affinity mask could not be read.
+/// Reasons for which a thread could not be pinned, or its affinity mask could not be read.
 ///
 /// Every variant is an operating condition, never a bug: the cure is to go on without pinning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum PinError {
     },
     /// An empty set of processing units: a thread has to run somewhere.
     NoCpus,
-    /// This operating system has no call to pin a thread.
+    /// The operating system has no call to pin a thread.
     Unsupported,
 }
 

@@ -102,13 +102,13 @@ impl Clock {
         }
     }
 
-    /// Whether this clock only moves when it is told to.
+    /// Returns whether this clock moves only when it is told to.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
         matches!(self.source, Source::Virtual(_))
     }
 
-    /// How many nanoseconds a span of ticks takes.
+    /// Nanoseconds that a span of ticks takes.
     #[inline]
     #[must_use]
     pub fn ns(&self, span: Ticks) -> u64 {
@@ -116,7 +116,7 @@ impl Clock {
         u64::try_from(ns).unwrap_or(u64::MAX)
     }
 
-    /// How many ticks a duration takes, rounded up; [`Ticks::MAX`] if it is beyond the end of time.
+    /// Ticks that a duration takes, rounded up; [`Ticks::MAX`] if it is beyond the end of time.
     #[must_use]
     pub fn ticks(&self, duration: Duration) -> Ticks {
         let shifted = duration.as_nanos().saturating_mul(1 << 32);

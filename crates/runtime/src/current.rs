@@ -1,7 +1,8 @@
-//! Which worker, if any, is being stepped by the current thread.
+//! The worker, if any, that the current thread is stepping.
 //!
-//! Owns: one thread-local pointer, set for the duration of a step. Its uses are the destructor of a reply that was never
-//! sent, and wakers of the standard library: neither has a worker at hand. Never: offers the worker to anybody else.
+//! Owns: one thread-local pointer, set for the duration of a step. Its uses are the destructor of a reply that was
+//! never sent, and wakers of the standard library: neither has a worker at hand. Never: offers the worker to anybody
+//! else.
 //!
 //! # Why the unsafe code is sound
 //! The pointer is set by [`enter`], whose guard borrows the worker and resets the pointer when it ends, also by
@@ -16,7 +17,7 @@ use crate::WorkerId;
 use crate::shared::{self, RuntimeId};
 use crate::waker::TaskWaker;
 
-/// What a worker can do for a reply that is dropped, or a waker that is woken, while the worker runs.
+/// Services of a worker to a reply that is dropped, or a waker that is woken, while the worker runs.
 pub(crate) trait Bearer {
     fn runtime(&self) -> RuntimeId;
     /// Tells worker `home` that its call at `index` will not be answered.
@@ -62,7 +63,7 @@ pub(crate) fn wake(runtime: RuntimeId, waker: Arc<TaskWaker>) {
     shared::wake_from_outside(runtime, waker);
 }
 
-/// Whether the current thread is inside a step of a worker of this runtime.
+/// Returns whether the current thread is inside a step of a worker of this runtime.
 pub(crate) fn is_worker_of(runtime: RuntimeId) -> bool {
     CURRENT.get().is_some_and(|bearer| {
         // SAFETY: set pointers are live, see the heading.

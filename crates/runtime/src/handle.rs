@@ -29,7 +29,7 @@ impl<S: Shard> Clone for Handle<S> {
     }
 }
 
-/// Why a closure was not accepted. It gives the closure back.
+/// Reasons for which a closure was not accepted. It gives the closure back.
 pub enum SubmitError<F> {
     /// The worker's inbox is full: try again later, or use the call that waits.
     Full(WorkerId, F),
@@ -47,7 +47,7 @@ impl<F> SubmitError<F> {
         }
     }
 
-    /// Whether trying again later can help.
+    /// Returns whether trying again later can help.
     #[must_use]
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Full(..))
@@ -100,7 +100,7 @@ impl<S: Shard> Handle<S> {
         Self { shared }
     }
 
-    /// How many workers there are; their ids are `0..workers`.
+    /// The number of workers; their ids are `0..workers`.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.shared.workers()
@@ -170,7 +170,7 @@ impl<S: Shard> Handle<S> {
         }
     }
 
-    /// Like [`request`](Self::request), by the [control lane](Self::submit_control).
+    /// Requests like [`request`](Self::request), but by the [control lane](Self::submit_control).
     ///
     /// # Errors
     /// As for [`submit`](Self::submit), but the handler is dropped.
@@ -232,7 +232,7 @@ impl<S: Shard> Handle<S> {
         self.shared.advance(Phase::Draining);
     }
 
-    /// Whether a shutdown has begun.
+    /// Returns whether a shutdown has begun.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.shared.phase() != Phase::Running

@@ -63,7 +63,7 @@ unsafe impl<C> Send for Queue<C> {}
 // SAFETY: as above.
 unsafe impl<C> Sync for Queue<C> {}
 
-/// Why an inbox did not take a closure; gives it back.
+/// Reasons for which an inbox did not take a closure; gives it back.
 pub(crate) enum Refused<F> {
     Full(F),
     Closed(F),
@@ -240,7 +240,7 @@ impl<C> InboxReceiver<C> {
         ran
     }
 
-    /// Whether a closure is waiting.
+    /// Returns whether a closure is waiting.
     #[inline]
     pub(crate) fn has_ready(&self) -> bool {
         let ticket = self.head.get();

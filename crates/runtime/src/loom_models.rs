@@ -111,7 +111,7 @@ fn wide(value: usize) -> impl FnOnce(&Log) + Send + 'static {
     move |log: &Log| log.borrow_mut().push(payload[11])
 }
 
-/// What was not delivered is dropped exactly once, whichever end goes last, published or not.
+/// Closures that were not delivered are dropped exactly once, whichever end goes last, published or not.
 #[test]
 fn ring_drop() {
     struct Counted(Arc<AtomicUsize>);
@@ -315,7 +315,8 @@ fn inbox_planted_bugs_are_caught() {
 
 // --- published ---------------------------------------------------------------------------------------------------------
 
-/// Who has heard of a replacement reads it, and in the end everybody does; what is read is never older than before.
+/// A reader that has heard of a replacement reads it, and in the end all readers do; a value read is never older than
+/// one read before.
 #[test]
 fn published_replacement() {
     loom::model(|| {

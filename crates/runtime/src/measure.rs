@@ -19,12 +19,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How to measure.
+/// Options of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeasureOptions {
     /// Up to this many processing units every pair is measured; beyond it, a sample.
     pub all_pairs_cpus_max: usize,
-    /// How often all pairs are visited. At least 1.
+    /// Number of visits to all pairs. At least 1.
     pub visits: u32,
     /// Batches per visit; the first one warms up and does not count. At least 2.
     pub batches: u32,
@@ -46,7 +46,7 @@ impl Default for MeasureOptions {
     }
 }
 
-/// What was measured.
+/// Result of a measurement.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RoundTrips {
     /// The processing units, in the order of the rows: those given, without repetition.
@@ -57,24 +57,24 @@ pub struct RoundTrips {
     pub pairs_planned: usize,
     /// The number of pairs that were measured at least once.
     pub pairs_measured: usize,
-    /// What was refused or left out, one sentence each.
+    /// Refusals and omissions, one sentence each.
     pub warnings: Vec<String>,
 }
 
-/// Why nothing could be measured.
+/// Reasons for which no pair could be measured.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MeasureError {
     /// Fewer than two processing units: there is no pair.
     TooFewCpus {
-        /// How many there are.
+        /// The number of processing units.
         cpus: usize,
     },
     /// No two threads could be pinned, and unpinned ones measure nothing.
     Pin(PinError),
     /// No thread could be started.
     NoThread {
-        /// What the operating system says.
+        /// The message of the operating system.
         message: String,
     },
     /// The time was over before the first pair was done.

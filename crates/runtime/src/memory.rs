@@ -22,7 +22,7 @@ pub const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// Memory nodes are numbered below this (the Linux maximum); a larger number is refused as a bad node, not passed on.
 const NODE_COUNT_MAX: usize = 1024;
 
-/// Which wishes an allocator makes. Both are on by default.
+/// Requests that an allocator makes of the system. Both are on by default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryOptions {
     /// Ask for huge pages for chunks that are a multiple of [`HUGE_PAGE_BYTES`].
@@ -45,7 +45,7 @@ impl MemoryOptions {
     }
 }
 
-/// Why a chunk could not be allocated.
+/// Reasons for which a chunk could not be allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AllocateError {
@@ -53,19 +53,19 @@ pub enum AllocateError {
     ZeroSize,
     /// The alignment is not a power of two.
     BadAlignment {
-        /// What was asked for, in bytes.
+        /// The alignment that was asked for, in bytes.
         align: usize,
     },
     /// Size and alignment together do not fit the address space.
     TooLarge {
-        /// What was asked for, in bytes.
+        /// The size that was asked for, in bytes.
         bytes: usize,
         /// The alignment asked for, in bytes.
         align: usize,
     },
     /// The operating system has no such amount of memory to give.
     OutOfMemory {
-        /// What was asked for, in bytes.
+        /// The size that was asked for, in bytes.
         bytes: usize,
         /// The error number of the refused call.
         errno: i32,

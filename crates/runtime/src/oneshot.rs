@@ -26,9 +26,9 @@ use crate::call::Lost;
 use crate::planted::{Bug, ordering, planted};
 use crate::sync::{Arc, AtomicU8, Ordering, Shadow, thread};
 
-/// Nothing sent, no waker announced.
+/// No value sent, no waker announced.
 const EMPTY: u8 = 0;
-/// Nothing sent, a waker announced.
+/// No value sent, a waker announced.
 const WAITING: u8 = 1;
 /// The value is there.
 const SENT: u8 = 2;

@@ -29,7 +29,7 @@ pub(crate) struct Outgoing<C> {
     spilled: RefCell<VecDeque<HeapRecord<C>>>,
 }
 
-/// How many messages wait behind full rings, over all of a worker's ways out.
+/// Numbers of messages that wait behind full rings, over all of a worker's ways out.
 #[derive(Default)]
 pub(crate) struct Backlog {
     now: Cell<usize>,
@@ -37,13 +37,13 @@ pub(crate) struct Backlog {
 }
 
 impl Backlog {
-    /// How many wait now.
+    /// The number of messages that wait now.
     #[inline]
     pub(crate) fn now(&self) -> usize {
         self.now.get()
     }
 
-    /// How many have ever had to wait.
+    /// The number of messages that ever had to wait.
     #[inline]
     pub(crate) fn ever(&self) -> u64 {
         self.ever.get()

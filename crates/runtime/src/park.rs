@@ -1,7 +1,7 @@
-//! How an idle worker goes to sleep without missing what arrives meanwhile, and how long it spins before.
+//! Sleep of idle workers, without a lost wake-up, and the time that they spin before.
 //!
-//! Owns: the sleep flag of each worker and the adaptive spin budget. Never: polls periodically; a parked worker is woken
-//! by whoever publishes something for it, or by its own earliest deadline. No unsafe code.
+//! Owns: the sleep flag of each worker and the adaptive spin budget. Never: polls periodically; a parked worker is
+//! woken by whoever publishes something for it, or by its own earliest deadline. No unsafe code.
 //!
 //! # Protocol
 //! The sleeper sets its flag, fences, looks for work once more, and only then parks. A publisher publishes, fences, and
@@ -72,7 +72,7 @@ impl Parker {
         self.wake_after_fence();
     }
 
-    /// Like [`wake`](Self::wake), for a caller that has fenced since it published.
+    /// Wakes like [`wake`](Self::wake), for a caller that has fenced since it published.
     #[inline]
     pub fn wake_after_fence(&self) {
         if self.sleeping.load(Ordering::Relaxed) {
@@ -104,8 +104,8 @@ fn park_thread(_timeout: Option<Duration>) {
     thread::park();
 }
 
-/// How long an idle worker goes on looking before it sleeps: longer where short waits are common, shorter where they
-/// are not.
+/// The time for which an idle worker keeps looking before it sleeps: longer where short waits are common, shorter where
+/// they are not.
 pub(crate) struct SpinBudget {
     now: Ticks,
     max: Ticks,
@@ -118,7 +118,7 @@ impl SpinBudget {
         Self { now: Ticks(max.0 / 4), max, oversubscribed }
     }
 
-    /// Whether somebody who has been idle for this long should still spin.
+    /// Returns whether a worker that has been idle for this long should still spin.
     pub(crate) fn allows(&self, idle: Ticks) -> bool {
         idle < self.now
     }

@@ -49,7 +49,7 @@ pub(crate) const fn planted(_bug: Bug) -> bool {
     false
 }
 
-/// Whether this process was started to run with the given bug.
+/// Returns whether this process was started to run with the given bug.
 #[cfg(loom)]
 pub(crate) fn planted(bug: Bug) -> bool {
     static PLANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();

@@ -40,30 +40,30 @@ const WORKERS_MAX: usize = 1024;
 /// More slots than this are taken for a mistake: an inbox is where clients wait, not where requests are kept.
 const INBOX_SLOTS_MAX: usize = 1 << 20;
 
-/// How a runtime is to be started. Make one with [`RuntimeBuilder::new`] and change what differs.
+/// Settings with which a runtime is started. Make one with [`RuntimeBuilder::new`] and change what differs.
 #[derive(Debug, Clone)]
 pub struct RuntimeBuilder {
-    /// How many workers, from 1 to 1024.
+    /// Number of workers, from 1 to 1024.
     pub workers: usize,
     /// The processing unit of each worker, by the operating system's number; `None` for a worker that may run anywhere,
     /// and `None` for the list if all may.
     pub cpus: Option<Vec<Option<usize>>>,
-    /// Whether to pin workers to the processing units in `cpus`.
+    /// Set if workers are to be pinned to the processing units in `cpus`.
     pub pin: bool,
     /// Bytes of each ring between two workers, a power of two.
     pub ring_bytes: usize,
     /// Closures that each worker's inbox holds, a power of two.
     pub inbox_slots: usize,
-    /// How much one step does at most.
+    /// Work that one step does at most.
     pub limits: Limits,
-    /// How long an idle worker spins at most before it sleeps.
+    /// Time that an idle worker spins at most before it sleeps.
     pub spin_max: Duration,
-    /// Whether idle workers let other threads run instead of spinning: for a process that has busy threads beside its
+    /// Set if idle workers let other threads run instead of spinning: for a process that has busy threads beside its
     /// workers. With more workers than processing units they do so anyway.
     pub yield_when_idle: bool,
-    /// How long [`Runtime::drop`] waits for what is in flight.
+    /// Time that [`Runtime::drop`] waits for requests in flight.
     pub shutdown_deadline: Duration,
-    /// What the workers' seeds derive from.
+    /// Seed from which the workers' seeds derive.
     pub seed: Seed,
 }
 
@@ -159,7 +159,8 @@ impl RuntimeBuilder {
         Ok(())
     }
 
-    /// Whether workers must share processing units, as seen from the calling thread. (A pinned worker would count one.)
+    /// Returns whether workers must share processing units, as seen from the calling thread. (A pinned worker would
+    /// count one.)
     fn is_oversubscribed(&self) -> bool {
         let pinned: Option<HashSet<usize>> = self.cpus.iter().flatten().copied().collect();
         match pinned {
@@ -169,14 +170,14 @@ impl RuntimeBuilder {
     }
 }
 
-/// Why a runtime did not start.
+/// Reasons for which a runtime did not start.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// No worker, or an absurd number.
     #[error("cannot start {workers} workers: choose from 1 to {WORKERS_MAX}, about one per core")]
     Workers {
-        /// How many were asked for.
+        /// The number that was asked for.
         workers: usize,
     },
     /// The list of processing units does not match the workers.
@@ -192,13 +193,13 @@ pub enum StartError {
         "rings cannot have {bytes} bytes: choose a power of two from {RING_BYTES_MIN} to {RING_BYTES_MAX}"
     )]
     RingBytes {
-        /// What was asked for.
+        /// The size that was asked for.
         bytes: usize,
     },
     /// An impossible size of the inboxes.
     #[error("inboxes cannot have {slots} slots: choose a power of two from 2 to {INBOX_SLOTS_MAX}")]
     InboxSlots {
-        /// What was asked for.
+        /// The number that was asked for.
         slots: usize,
     },
     /// The operating system refused a thread.
@@ -206,18 +207,18 @@ pub enum StartError {
         "the system refuses a thread for worker {worker} ({error}): start fewer workers or raise the limit on threads"
     )]
     Thread {
-        /// Whose thread it was.
+        /// The worker of the thread.
         worker: WorkerId,
-        /// What the system said.
+        /// The error of the system.
         error: std::io::Error,
     },
 }
 
-/// How a shutdown went.
+/// Outcome of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ShutdownReport {
-    /// Whether everything in flight completed before the deadline.
+    /// Set if everything in flight completed before the deadline.
     pub drained: bool,
     /// Tasks that were dropped unfinished.
     pub tasks_dropped: usize,
@@ -242,13 +243,13 @@ impl<S: Shard> Runtime<S> {
         self.handle.clone()
     }
 
-    /// How many workers there are.
+    /// The number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.shared.workers()
     }
 
-    /// What did not go as asked for but did not stop the start: one sentence each.
+    /// Settings that could not be honoured but did not stop the start: one sentence each.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
@@ -317,14 +318,14 @@ impl<S: Shard> Drop for Runtime<S> {
     }
 }
 
-/// What a worker's thread leaves behind.
+/// The end of a worker's thread, as it leaves it behind.
 #[derive(Debug, Default)]
 struct ThreadEnd {
     tasks_dropped: usize,
     shard_leaked: bool,
 }
 
-/// Where the threads of a runtime meet before any of them steps.
+/// The barrier at which the threads of a runtime meet before any of them steps.
 struct Start<S: Shard> {
     state: Mutex<StartState<S>>,
     changed: Condvar,
@@ -408,7 +409,7 @@ impl<S: Shard> Start<S> {
     }
 }
 
-/// Everything one worker's thread starts with.
+/// Everything that one worker's thread starts with.
 struct Seat<S: Shard> {
     id: WorkerId,
     lanes: Lanes<S>,

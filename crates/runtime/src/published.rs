@@ -27,7 +27,7 @@ pub struct Published<T> {
     newest: Mutex<Arc<T>>,
 }
 
-/// What a reader has seen of a [`Published`] value last.
+/// The version of a [`Published`] value that a reader has seen last.
 #[derive(Debug)]
 pub struct Snapshot<T> {
     number: usize,

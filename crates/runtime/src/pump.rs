@@ -49,7 +49,7 @@ impl<S: Shard> Pump<S> {
         Self::with_rings(workers, seed, RING_BYTES, factory)
     }
 
-    /// Like [`new`](Self::new), with rings of a given size.
+    /// Makes a pump like [`new`](Self::new), with rings of a given size.
     ///
     /// # Errors
     /// [`StartError`] for no worker, an absurd number, or an impossible size.

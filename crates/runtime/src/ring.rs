@@ -63,7 +63,7 @@ pub(crate) unsafe fn invoke<C, F: FnOnce(&C)>(context: *const C, closure: *mut u
 /// The head of a record.
 #[repr(C, align(16))]
 struct Header<C> {
-    /// How to run the closure behind the header; `None` marks a pad record.
+    /// Function that runs the closure behind the header; `None` marks a pad record.
     invoke: Option<Invoke<C>>,
     /// Bytes from this header to the next.
     bytes: u32,
@@ -71,12 +71,12 @@ struct Header<C> {
 
 const _: () = assert!(size_of::<Header<u8>>() == GRANULE);
 
-/// How many bytes a record with an `F` inline takes.
+/// Bytes of a record with an `F` inline.
 pub(crate) const fn record_bytes<F>() -> usize {
     GRANULE + size_of::<F>().next_multiple_of(GRANULE)
 }
 
-/// Whether an `F` may lie in a record at all.
+/// Returns whether an `F` may lie in a record at all.
 pub(crate) const fn fits_record<F>() -> bool {
     align_of::<F>() <= GRANULE
 }
@@ -201,7 +201,7 @@ pub struct Producer<C> {
     tail: Cell<usize>,
     /// A record may be written up to here without another look: the end of the free space or of the memory.
     limit: Cell<usize>,
-    /// What `tail` was at the last publication.
+    /// Value of `tail` at the last publication.
     published: Cell<usize>,
     /// The consumer's index as last seen.
     head_seen: Cell<usize>,
@@ -220,7 +220,7 @@ pub struct Consumer<C> {
     head: Cell<usize>,
     /// The producer's index as last seen.
     tail_seen: Cell<usize>,
-    /// What `head` was when space was last handed back.
+    /// Value of `head` when space was last handed back.
     released: Cell<usize>,
     buffer: NonNull<u8>,
     mask: usize,
@@ -277,7 +277,7 @@ pub fn ring<C>(bytes: usize) -> (Producer<C>, Consumer<C>) {
     (producer, consumer)
 }
 
-/// Whether [`ring`] accepts this size.
+/// Returns whether [`ring`] accepts this size.
 #[must_use]
 pub const fn ring_bytes_valid(bytes: usize) -> bool {
     bytes.is_power_of_two() && bytes >= RING_BYTES_MIN && bytes <= RING_BYTES_MAX
@@ -300,7 +300,7 @@ impl<C> Producer<C> {
         Ok(())
     }
 
-    /// Whether an `F` may lie in the ring itself. Small closures decide at compile time.
+    /// Returns whether an `F` may lie in the ring itself. Small closures decide at compile time.
     #[inline(always)]
     pub(crate) fn fits_inline<F>(&self) -> bool {
         fits_record::<F>()
@@ -329,7 +329,7 @@ impl<C> Producer<C> {
         self.claim_at_once(bytes)
     }
 
-    /// Like [`claim`](Self::claim), but does not look for room where there was none before.
+    /// Claims like [`claim`](Self::claim), but does not look for room where there was none before.
     #[inline(always)]
     pub(crate) fn claim_at_once(&self, bytes: usize) -> Option<NonNull<u8>> {
         let tail = self.tail.get();
@@ -379,7 +379,7 @@ impl<C> Producer<C> {
         true
     }
 
-    /// Whether nothing was written since the last publication.
+    /// Returns whether nothing was written since the last publication.
     #[inline]
     #[must_use]
     pub fn is_published(&self) -> bool {
@@ -450,7 +450,7 @@ impl<C> Consumer<C> {
         end
     }
 
-    /// Whether a published closure is waiting, by a fresh look at the producer's index.
+    /// Returns whether a published closure is waiting, by a fresh look at the producer's index.
     #[inline]
     #[must_use]
     pub fn has_published(&self) -> bool {

@@ -10,7 +10,7 @@ use rand::SeedableRng;
 /// The generator that workers, drivers and tests use: small and fast, not for secrets.
 pub type Rng = rand::rngs::SmallRng;
 
-/// What all randomness of a run derives from.
+/// The seed from which all randomness of a run derives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Seed(pub u64);
 

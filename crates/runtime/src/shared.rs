@@ -1,16 +1,17 @@
-//! What the workers of one runtime and its handles share: the ports of all workers and the phase of the shutdown.
+//! State shared by the workers of one runtime and its handles: the ports of all workers and the phase of the shutdown.
 //!
 //! Owns: per worker a port (inbox, control lane, notices, sleep flag, counters), the phase, and the registry by which a
 //! reply that is dropped outside the runtime still finds its way home. Never: is written by a running transaction. No
 //! unsafe code.
 //!
 //! # Two lanes
-//! Threads outside the runtime reach a worker by two queues of the same kind. The *inbox* is for clients: it is not drained
-//! while the worker has as many tasks as it takes, or its rings are full. The *control lane* is for the layer above itself
-//! (whoever loads, verifies, saves or closes): it is drained in every step. So who asks by the control lane waits for a
-//! step, and never for the end of a client's task.
+//! Threads outside the runtime reach a worker by two queues of the same kind. The *inbox* is for clients: it is not
+//! drained while the worker has as many tasks as it takes, or its rings are full. The *control lane* is for the layer
+//! above itself (whoever loads, verifies, saves or closes): it is drained in every step. So a request by the control
+//! lane waits for a step, and never for the end of a client's task.
 //!
-//! Invariants: the phase only advances; both lanes of all workers are closed before any worker knows that it is to stop.
+//! Invariants: the phase only advances; both lanes of all workers are closed before any worker knows that it is to
+//! stop.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
@@ -38,24 +39,24 @@ impl RuntimeId {
     }
 }
 
-/// Where the runtime is in its life.
+/// Phases in the life of a runtime.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Phase {
-    /// Everything is admitted.
+    /// All requests are admitted.
     Running = 0,
-    /// Nothing new is admitted from outside; what is in flight completes.
+    /// No new request is admitted from outside; those in flight complete.
     Draining = 1,
     /// Workers end.
     Stopped = 2,
 }
 
-/// What a message between workers runs on.
+/// Context that a message between workers runs on.
 pub(crate) type Host<S> = Rc<Worker<S>>;
 /// A message that did not fit where it should have been.
 pub(crate) type BoxedMessage<S> = Box<dyn FnOnce(&Host<S>) + Send>;
 
-/// How others reach one worker.
+/// Ways by which others reach one worker.
 pub(crate) struct Port<S: Shard> {
     inbox: InboxSender<Host<S>>,
     control: InboxSender<Host<S>>,
@@ -85,7 +86,7 @@ const CONTROL_SLOTS: usize = 64;
 
 /// The queue for the runtime's own notices. It is unbounded, and bounded by the number of calls in flight and of wakers.
 struct Notices<S: Shard> {
-    /// Whether the queue may have something; read once per step.
+    /// Set if the queue may have an entry; read once per step.
     pending: CachePadded<AtomicBool>,
     /// `None` once the worker has ended.
     queue: Mutex<Option<Vec<BoxedMessage<S>>>>,
@@ -173,9 +174,10 @@ impl<S: Shard> Shared<S> {
         port.parker.wake();
     }
 
-    /// What keeps the runtime from being quiet. Two equal readings in a row that say "nothing" prove that it is: each
-    /// worker was passive from the first to the second, for it received nothing in between, and no message was on its
-    /// way at the moment between the two, for all that had been sent by then had been received before.
+    /// Counts everything that keeps the runtime from being quiet. Two equal readings in a row that say "nothing" prove
+    /// that it is: each worker was passive from the first to the second, for it received nothing in between, and no
+    /// message was on its way at the moment between the two, for all that had been sent by then had been received
+    /// before.
     ///
     /// What is received is read first, and workers show what they received last (release), after the tasks it became
     /// and the messages these sent: nothing can look received while its consequences are not yet visible.
@@ -253,7 +255,7 @@ impl<S: Shard> Port<S> {
         }
     }
 
-    /// Whether there may be notices.
+    /// Returns whether there may be notices.
     #[inline]
     pub(crate) fn has_notices(&self) -> bool {
         self.notices.pending.load(Ordering::Acquire)

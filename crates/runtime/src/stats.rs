@@ -71,7 +71,7 @@ pub struct WorkerStats {
     pub busy_ticks: Counter,
     /// Ticks of steps that found none, spinning and parking included.
     pub idle_ticks: Counter,
-    /// How often the worker went to sleep.
+    /// Times that the worker went to sleep.
     pub parks: Counter,
     /// Polls of tasks.
     pub tasks_polled: Counter,
@@ -85,7 +85,8 @@ pub struct WorkerStats {
     pub control_received: Counter,
     /// Messages that found their ring full and waited in the local queue.
     pub spills: Counter,
-    /// What keeps the worker from being quiet: tasks, spilled messages, and background work found by the last step.
+    /// Work that keeps the worker from being quiet: tasks, spilled messages, and background work found by the last
+    /// step.
     pub(crate) unfinished: Counter,
     /// Steps taken since the worker noticed that the runtime is stopping.
     pub(crate) stopping_steps: Counter,

@@ -44,7 +44,8 @@ const CHUNK_SLOTS: usize = 64;
 
 /// With fewer ready tasks than this, they are in the cache.
 const LONG_QUEUE: usize = 96;
-/// How many polls ahead the memory of a task is asked for, and how many of its cache lines: most futures use no more.
+/// Number of polls ahead for which the memory of a task is prefetched, and of its cache lines: most futures use no
+/// more.
 const POLLED_AHEAD: usize = 2;
 const LINES_AHEAD: usize = 10;
 
@@ -71,7 +72,7 @@ impl TaskId {
         Self { index: self.index, generation: self.generation.wrapping_add(1) }
     }
 
-    /// How often the slot had been used before; together with the index it is unique (until it wraps at 2^32).
+    /// Times that the slot had been used before; together with the index it is unique (until it wraps at 2^32).
     #[inline]
     #[must_use]
     pub const fn generation(self) -> u32 {
@@ -111,7 +112,7 @@ struct Slot {
     /// The next slot of the free list, while this one is in it.
     next_free: Cell<u32>,
     state: Cell<u8>,
-    /// Where the future lies: in `body`, or in a box.
+    /// Address of the future: in `body`, or in a box.
     future: Cell<*const u8>,
     body: Body,
 }
@@ -135,7 +136,7 @@ unsafe fn drop_inline<F>(body: *mut u8) {
     unsafe { body.cast::<F>().drop_in_place() };
 }
 
-/// What a waker of one of these tasks is made from.
+/// The origin of the wakers of these tasks.
 struct Origin {
     runtime: RuntimeId,
     home: WorkerId,
@@ -364,8 +365,8 @@ impl Tasks {
         polls
     }
 
-    /// Where many tasks take turns, the next ones are not in the cache. They come while those before them are polled: first
-    /// the slot, then what it leads to.
+    /// Prefetches the tasks to be polled soon, which are not in the cache when many tasks take turns: first the slot,
+    /// then the memory it leads to.
     #[inline(always)]
     fn prefetch_after(&self, head: usize) {
         let ready = self.ready_tail.get() - head;

@@ -52,7 +52,7 @@ impl Wake for TaskWaker {
     }
 }
 
-/// Whether a waker is on its way to its worker.
+/// Set while a waker is on its way to its worker.
 pub(crate) struct Told(AtomicBool);
 
 impl Told {
@@ -60,7 +60,7 @@ impl Told {
         Told(AtomicBool::new(false))
     }
 
-    /// Whether whoever wakes has to hand the waker over; otherwise it is on its way.
+    /// Returns whether the caller that wakes has to hand the waker over; otherwise it is on its way.
     pub(crate) fn tell(&self) -> bool {
         !self.0.swap(true, Ordering::AcqRel)
     }

@@ -40,14 +40,15 @@ pub trait Shard: Sized + 'static {
         false
     }
 
-    /// Whether anything that threads outside have published waits for [`background`](Self::background). Asked between
-    /// raising the worker's sleep flag and sleeping; whoever publishes such a thing calls [`Handle::wake`] after it.
+    /// Returns whether anything that threads outside have published waits for [`background`](Self::background). Asked
+    /// between raising the worker's sleep flag and sleeping; whoever publishes such a thing calls [`Handle::wake`]
+    /// after it.
     fn has_arrivals(worker: &Rc<Worker<Self>>) -> bool {
         let _ = worker;
         false
     }
 
-    /// When [`background`](Self::background) wants to be called at the latest, on the worker's clock. Asked before the
+    /// The time by which [`background`](Self::background) wants to be called, on the worker's clock. Asked before the
     /// worker goes to sleep; `None` lets it sleep until something arrives.
     fn next_deadline(worker: &Rc<Worker<Self>>) -> Option<Ticks> {
         let _ = worker;
@@ -55,8 +56,8 @@ pub trait Shard: Sized + 'static {
     }
 }
 
-/// How much one step does of each kind at most. Smaller limits bound the time between two looks at a ring; larger ones
-/// amortize more.
+/// Amounts of work of each kind that one step does at most. Smaller limits bound the time between two looks at a ring;
+/// larger ones amortize more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Messages run per incoming ring and step.
@@ -147,7 +148,7 @@ pub struct Worker<S: Shard> {
     id: WorkerId,
     runtime: RuntimeId,
     limits: Cell<Limits>,
-    /// Whether steps publish what they sent. The pump delays it to try other orders of events.
+    /// Set if steps publish what they sent. The pump delays it to try other orders of events.
     publishing: Cell<bool>,
     received: Cell<u64>,
     incoming: Box<[Consumer<Host<S>>]>,
@@ -158,7 +159,7 @@ pub struct Worker<S: Shard> {
     shard: S,
 }
 
-/// What a worker is made of besides its shard.
+/// The parts of a worker besides its shard.
 pub(crate) struct Parts<S: Shard> {
     pub(crate) id: WorkerId,
     pub(crate) shared: Arc<Shared<S>>,
@@ -174,13 +175,13 @@ pub(crate) struct Parts<S: Shard> {
 /// The state of one step's end, as its caller needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stepped {
-    /// Whether the step found anything to do.
+    /// Set if the step found anything to do.
     pub(crate) found: bool,
-    /// How many messages, closures and polls it did.
+    /// Number of messages, closures and polls it did.
     pub(crate) events: usize,
 }
 
-/// What one step has taken in from outside.
+/// Events that one step has taken in from outside.
 #[derive(Debug, Clone, Copy)]
 struct Arrived {
     admitted: usize,
@@ -231,7 +232,7 @@ impl<S: Shard> Worker<S> {
         self.id
     }
 
-    /// How many workers the runtime has; their ids are `0..workers`.
+    /// The number of workers of the runtime; their ids are `0..workers`.
     #[inline]
     #[must_use]
     pub fn workers(&self) -> usize {
@@ -361,15 +362,15 @@ impl<S: Shard> Worker<S> {
         self.backlog.now()
     }
 
-    /// Whether sources of new work that live on this worker (hosted sessions, say) may start more: the rings keep up
-    /// and the runtime is not stopping.
+    /// Returns whether sources of new work that live on this worker (hosted sessions, say) may start more: the rings
+    /// keep up and the runtime is not stopping.
     #[inline]
     #[must_use]
     pub fn may_admit(&self) -> bool {
         self.backlog.now() == 0 && !self.core.stopping.get()
     }
 
-    /// Whether the runtime is stopping: what is in flight completes, nothing new should begin.
+    /// Returns whether the runtime is stopping: work in flight completes, new work should not begin.
     #[inline]
     #[must_use]
     pub fn is_stopping(&self) -> bool {
@@ -418,7 +419,7 @@ impl<S: Shard> Worker<S> {
         &self.stats
     }
 
-    /// How much one step does at most.
+    /// Amounts of work that one step does at most.
     #[must_use]
     pub fn limits(&self) -> Limits {
         self.limits.get()
@@ -479,7 +480,7 @@ impl<S: Shard> Worker<S> {
         Stepped { found, events }
     }
 
-    /// Whether anything is taken from the inbox: the rings keep up, and not too much is in flight.
+    /// Returns whether anything is taken from the inbox: the rings keep up, and not too much is in flight.
     #[inline]
     fn admits(&self, limits: Limits) -> bool {
         let counted = self.core.tasks.live() - self.core.control_tasks.get();
@@ -598,7 +599,7 @@ impl<S: Shard> Worker<S> {
         }
     }
 
-    /// Whether anything has arrived that a step would find. Asked between raising the sleep flag and sleeping.
+    /// Returns whether anything has arrived that a step would find. Asked between raising the sleep flag and sleeping.
     pub(crate) fn has_arrivals(self: &Rc<Self>) -> bool {
         self.incoming.iter().any(Consumer::has_published)
             || self.lanes.control.has_ready()
@@ -609,7 +610,7 @@ impl<S: Shard> Worker<S> {
             || S::has_arrivals(self)
     }
 
-    /// When this worker must be stepped again at the latest, if nothing arrives; [`Ticks::MAX`] for never.
+    /// The time by which this worker must be stepped again, if nothing arrives; [`Ticks::MAX`] for never.
     pub(crate) fn next_deadline(self: &Rc<Self>) -> Ticks {
         self.core.timers.next().min(S::next_deadline(self).unwrap_or(Ticks::MAX))
     }

@@ -306,7 +306,7 @@ fn deadlines_wake_sleepers() {
     assert_eq!(rang.expect("the runtime runs").wait(), Ok(5));
 }
 
-/// What a worker asks of itself through its own ring and what runs on an outside executor's waker.
+/// Receivers work for a worker that asks itself through its own ring, and with the waker of an outside executor.
 #[test]
 fn receivers_are_futures_for_any_executor() {
     use std::future::Future;

@@ -51,7 +51,7 @@ fn everybody_to_everybody(pump: &mut Pump<Journal>, messages: u64) -> Vec<Vec<(u
 proptest! {
     #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 2 } else { 64 }, ..ProptestConfig::default() })]
 
-    /// Whatever the order of steps, messages arrive once and in the order they were sent, also when rings overflow.
+    /// Messages arrive once and in the order they were sent, whatever the order of steps, also when rings overflow.
     #[test]
     fn messages_arrive_once_and_in_order(seed: u64, workers in 1..5usize, messages in 1..120u64) {
         let mut pump = Pump::with_rings(workers, Seed(seed), 1 << 10, |_| Journal::default()).expect("valid");
@@ -128,7 +128,7 @@ fn fill_with_tasks(worker: &Rc<Worker<Journal>>) {
     }
 }
 
-/// What came by the inbox, and what came by the control lane.
+/// Numbers that came by the inbox, and by the control lane.
 const BY_INBOX: (u16, u64) = (0, 1);
 const BY_CONTROL: (u16, u64) = (0, 2);
 

@@ -28,7 +28,7 @@ fn hop(worker: &Rc<Worker<Count>>, hops: usize, done: Arc<AtomicUsize>) {
     });
 }
 
-/// Nothing is ever still, and still every chain reaches its end before the runtime does.
+/// Every chain of messages reaches its end before the runtime does, although the runtime is never still.
 #[test]
 fn what_is_in_flight_completes() {
     for _ in 0..20 {
@@ -171,8 +171,8 @@ fn requests_not_begun_at_the_deadline_are_lost() {
     closer.join().expect("the shutdown does not fail");
 }
 
-/// Whoever waits for the answer to a control request when the runtime stops is answered or told that nobody will, whether
-/// the request waits for room in the lane, in it, or in a task that never ends.
+/// Every control request pending when the runtime stops is answered or reported as lost, whether it waits for room in
+/// the lane, in the lane, or in a task that never ends.
 #[test]
 fn control_requests_are_answered_refused_or_lost() {
     const ROUNDS: u64 = 20;
