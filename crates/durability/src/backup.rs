@@ -23,10 +23,10 @@ use crate::manifest::{Manifest, PartRecord};
 use crate::verify::{ATTEMPTS, named_streams, part_id, read_frames, read_manifest};
 use crate::wal::{Incarnation, WalError};
 
-/// How much is copied at a time.
+/// Bytes copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// What a backup copied.
+/// Summary of a backup.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BackupReport {
     /// The copy.
@@ -35,19 +35,19 @@ pub struct BackupReport {
     pub incarnation: Incarnation,
     /// The number of the checkpoint copied, if there was one.
     pub checkpoint: Option<u32>,
-    /// How many checkpoint files were copied.
+    /// Number of checkpoint files copied.
     pub parts: u64,
     /// Their bytes.
     pub checkpoint_bytes: u64,
-    /// How many WAL segments were copied.
+    /// Number of WAL segments copied.
     pub segments: u64,
     /// Their bytes.
     pub wal_bytes: u64,
-    /// How often it began, because the original published a checkpoint or was opened anew meanwhile.
+    /// Number of attempts: a backup begins anew when the original published a checkpoint or was opened meanwhile.
     pub attempts: u32,
 }
 
-/// Why a backup failed. The copy, as far as it got, says of itself that it is unfinished.
+/// Reasons for which a backup failed. The copy, as far as it got, is marked as unfinished.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BackupError {
@@ -68,7 +68,7 @@ pub enum BackupError {
     Restless {
         /// The original.
         path: PathBuf,
-        /// How often the backup began.
+        /// Number of attempts.
         attempts: u32,
     },
 }
@@ -122,13 +122,13 @@ fn copy_while_it_changes(
     Err(failed.unwrap_or_else(|| BackupError::Restless { path: from.to_owned(), attempts: ATTEMPTS }))
 }
 
-/// Whether two manifests name the same files.
+/// Returns whether two manifests name the same files.
 fn same_files(one: &Manifest, other: &Manifest) -> bool {
     (one.incarnation, &one.past, &one.checkpoint) == (other.incarnation, &other.past, &other.checkpoint)
 }
 
 impl BackupError {
-    /// Whether trying again cannot help.
+    /// Returns whether trying again cannot help.
     fn is_final(&self) -> bool {
         matches!(self, BackupError::Copy(_))
     }

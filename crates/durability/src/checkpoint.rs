@@ -35,7 +35,7 @@ const BLOCK_HEADER_BYTES: usize = 24;
 const TRAILER_MAGIC: u32 = u32::from_le_bytes(*b"CEND");
 const TRAILER_BYTES: usize = 28;
 
-/// Why a part could not be written or read.
+/// Reasons for which a part could not be written or read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
@@ -44,9 +44,9 @@ pub enum CheckpointError {
     Io {
         /// The part file.
         file: PathBuf,
-        /// What was tried, as a verb.
+        /// The operation that failed, as a verb.
         operation: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Bytes are not what was written.
@@ -54,9 +54,9 @@ pub enum CheckpointError {
     Damaged {
         /// The part file.
         file: PathBuf,
-        /// Where the damage was noticed.
+        /// The offset at which the damage was noticed.
         offset: u64,
-        /// What is wrong.
+        /// The contradiction found.
         what: String,
     },
     /// The format is of a later version.
@@ -76,7 +76,7 @@ pub enum CheckpointError {
     Misplaced {
         /// The table of the present section.
         table: u16,
-        /// What is wrong.
+        /// The contradiction found.
         what: &'static str,
     },
     /// The encoder was given a row that is too long; nothing was encoded.
@@ -108,7 +108,7 @@ impl CheckpointError {
     }
 }
 
-/// Which part of which checkpoint of which database a file is.
+/// Identifies a part: the part of a checkpoint of a database that a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartId {
     /// The identity of the database.
@@ -128,7 +128,7 @@ pub struct Section {
     pub lower: Vec<u8>,
     /// The first key beyond the range, or none if it is open.
     pub upper: Option<Vec<u8>>,
-    /// How many rows it holds.
+    /// Number of rows in it.
     pub rows: u64,
     /// Its blocks, by key.
     pub blocks: Vec<BlockInfo>,
@@ -137,11 +137,11 @@ pub struct Section {
 /// A block of a section.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BlockInfo {
-    /// Where its header begins in the file.
+    /// Offset of its header in the file.
     pub offset: u64,
     /// Its length in bytes, header included.
     pub len: u32,
-    /// How many rows it holds.
+    /// Number of rows in it.
     pub rows: u32,
     /// Its smallest key.
     pub first_key: Vec<u8>,

@@ -150,7 +150,7 @@ impl Directory {
         Ok((directory, manifest))
     }
 
-    /// Whether there is a database at `path`: a directory with a manifest.
+    /// Returns whether there is a database at `path`: a directory with a manifest.
     ///
     /// # Errors
     /// [`DirectoryError::Io`] if that cannot be found out.
@@ -158,7 +158,7 @@ impl Directory {
         Ok(list(fs, path)?.is_some_and(|names| names.iter().any(|name| name == MANIFEST)))
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -88,7 +88,7 @@ pub trait DirectoryLock: Debug + Send + Sync {
 
 /// An open file. Positions are absolute; there is no cursor.
 pub trait File: Debug + Send {
-    /// Where it is.
+    /// The path of the file.
     fn path(&self) -> &PathBuf;
 
     /// Its length in bytes.
@@ -97,7 +97,7 @@ pub trait File: Debug + Send {
     /// As the operating system says.
     fn len(&self) -> io::Result<u64>;
 
-    /// Whether it has no bytes.
+    /// Returns whether it has no bytes.
     ///
     /// # Errors
     /// As the operating system says.

@@ -1,8 +1,8 @@
-//! What a database keeps on disk, and how it is read back.
+//! The files of a database: their formats, writing and reading.
 //!
-//! Owns the file layer ([`mod@file`]), the format of WAL streams ([`wal`]), of checkpoint files ([`checkpoint`]) and of the
-//! database directory ([`directory`]). It knows bytes, files and checksums: no workers, no trees, no transactions. It
-//! starts no threads and reads no clock.
+//! Owns the file layer ([`mod@file`]), the format of WAL streams ([`wal`]), of checkpoint files ([`checkpoint`]) and of
+//! the database directory ([`directory`]). It knows bytes, files and checksums: no workers, no trees, no transactions.
+//! It starts no threads and reads no clock.
 
 pub mod backup;
 pub mod checkpoint;

@@ -33,14 +33,14 @@ const HEADER_BYTES: usize = 20;
 /// No manifest comes near this; a longer file is not one, and is not read into memory.
 const LONGEST_BYTES: u64 = 256 << 20;
 
-/// What a database directory holds.
+/// Contents of a database directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
     /// The database's random identity, in every file of it. A backup has the identity of its original.
     pub database: u128,
     /// The present incarnation: the one whose segments are being written. Every opening starts a new one.
     pub incarnation: Incarnation,
-    /// How many streams the present incarnation has, numbered from 0.
+    /// Number of streams of the present incarnation, numbered from 0.
     pub streams: u16,
     /// Earlier incarnations whose segments may still be needed, oldest first.
     pub past: Vec<PastIncarnation>,
@@ -78,9 +78,9 @@ mod definitions {
 /// An incarnation that ended, and how much of it counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PastIncarnation {
-    /// Which one.
+    /// The incarnation.
     pub incarnation: Incarnation,
-    /// How many streams it had.
+    /// Number of its streams.
     pub streams: u16,
     /// Its last durable epoch: records beyond were discarded and must never be replayed.
     pub durable: Epoch,
@@ -104,14 +104,14 @@ pub struct PartRecord {
     pub name: String,
     /// Its length in bytes.
     pub bytes: u64,
-    /// How many rows it holds.
+    /// Number of rows in it.
     pub rows: u64,
     /// The checksum of its footer, which is tied to every block by position and length.
     pub crc: u32,
 }
 
 impl Manifest {
-    /// What it contradicts itself in, as part of a sentence, if it does.
+    /// The contradiction within the manifest, as part of a sentence, if there is one.
     pub(crate) fn contradiction(&self) -> Option<String> {
         if self.streams == 0 || self.past.iter().any(|past| past.streams == 0) {
             return Some("an incarnation has no streams".to_owned());
@@ -240,7 +240,7 @@ impl Manifest {
         fs.sync_dir(dir).map_err(DirectoryError::io(dir, "sync"))
     }
 
-    /// How many streams an incarnation has, if the manifest names it.
+    /// Number of streams of an incarnation, if the manifest names it.
     pub fn streams_of(&self, incarnation: Incarnation) -> Option<u16> {
         if incarnation == self.incarnation {
             return Some(self.streams);

@@ -18,10 +18,10 @@ use crate::wal::{
     Changes, Epoch, Frame, Incarnation, Records, StreamEnd, StreamId, StreamReader, WalError, segment_path,
 };
 
-/// How often verification or a backup starts over before it believes what it sees.
+/// Number of attempts that verification or a backup makes before it takes a contradiction for damage.
 pub(crate) const ATTEMPTS: u32 = 5;
 
-/// What a database directory holds.
+/// Contents of a database directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Report {
     /// The directory.
@@ -36,7 +36,7 @@ pub struct Report {
     pub parts: Vec<PartReport>,
     /// The streams of all incarnations that the manifest names.
     pub streams: Vec<StreamReport>,
-    /// Everything that is wrong, each a sentence. Empty for a sound database.
+    /// Problems found, each a sentence. Empty for a sound database.
     pub problems: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ pub struct TableReport {
     pub number: u16,
     /// Its name.
     pub name: String,
-    /// What it is: a table, an index, a unique index, or dropped.
+    /// Its kind: a table, an index, a unique index, or dropped.
     pub kind: &'static str,
     /// Its rows in the checkpoint.
     pub checkpoint_rows: u64,
@@ -62,11 +62,11 @@ pub struct PartReport {
     pub file: PathBuf,
     /// Its length in bytes.
     pub bytes: u64,
-    /// How many rows it holds.
+    /// Number of rows in it.
     pub rows: u64,
-    /// How many key ranges it covers.
+    /// Number of key ranges that it covers.
     pub sections: u64,
-    /// How many blocks it has.
+    /// Number of blocks in it.
     pub blocks: u64,
 }
 
@@ -75,19 +75,19 @@ pub struct PartReport {
 pub struct StreamReport {
     /// The incarnation it belongs to.
     pub incarnation: Incarnation,
-    /// Which one.
+    /// The stream.
     pub stream: StreamId,
-    /// How many segments it has.
+    /// Number of its segments.
     pub segments: u64,
     /// Bytes of headers and frames in them, without the room that is reserved for more.
     pub bytes: u64,
-    /// How many frames it has.
+    /// Number of its frames.
     pub frames: u64,
-    /// How many bytes of records they hold.
+    /// Bytes of records in them.
     pub record_bytes: u64,
-    /// How many records, one per transaction.
+    /// Number of records, one per transaction.
     pub records: u64,
-    /// How many changes to rows.
+    /// Number of changes to rows.
     pub changes: u64,
     /// The oldest epoch of a record.
     pub oldest: Option<Epoch>,
@@ -104,14 +104,14 @@ pub struct StreamReport {
 pub struct TornTail {
     /// The segment.
     pub file: PathBuf,
-    /// Where the sound part ends.
+    /// The offset at which the sound part ends.
     pub offset: u64,
-    /// How many bytes do not count.
+    /// Number of bytes that do not count.
     pub bytes: u64,
 }
 
 impl Report {
-    /// Whether nothing is wrong.
+    /// Returns whether no problem was found.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
@@ -296,14 +296,14 @@ pub(crate) fn named_streams(manifest: &Manifest) -> Vec<(Incarnation, StreamId)>
         .collect()
 }
 
-/// What a stream was found to consist of.
+/// Beginning and end of a stream, as found by reading it.
 #[derive(Debug, Default)]
 pub(crate) struct StreamExtent {
     /// Its segments, in order, and where the frames of each end.
     pub(crate) segments: Vec<(PathBuf, u64)>,
     /// Up to which epoch it is complete.
     pub(crate) sealed: Option<Epoch>,
-    /// What does not count at its end.
+    /// The part at its end that does not count.
     pub(crate) torn: Option<TornTail>,
 }
 
@@ -367,7 +367,7 @@ fn note_end(ends: &mut Vec<StreamEnd>, position: StreamEnd, header: u64) {
     }
 }
 
-/// Whether the stream still has everything that the checkpoint does not.
+/// Checks that the stream still has everything that the checkpoint has not.
 fn check_beginning(manifest: &Manifest, removed: Option<Epoch>, file: &Path) -> Result<(), WalError> {
     let needed = manifest.checkpoint.as_ref().map_or(Epoch(0), |checkpoint| checkpoint.replay_from);
     match removed {

@@ -69,7 +69,7 @@ impl fmt::Display for Incarnation {
     }
 }
 
-/// Where a stream ends: what the mark of a clean close remembers of it.
+/// The end of a stream, as the mark of a clean close records it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct StreamEnd {
     /// The segment the last frame is in; segments count from 1, and 0 is a stream without any.
@@ -80,7 +80,7 @@ pub struct StreamEnd {
     pub frame: u64,
 }
 
-/// Why a WAL stream could not be written or read.
+/// Reasons for which a WAL stream could not be written or read.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WalError {
     /// The operating system refused a call.
@@ -91,7 +91,7 @@ pub enum WalError {
     Io {
         /// The file or directory.
         file: PathBuf,
-        /// What was to be done to it, as a verb.
+        /// The operation that failed, as a verb.
         operation: &'static str,
         /// The answer of the operating system.
         source: Arc<io::Error>,
@@ -103,9 +103,9 @@ pub enum WalError {
     Damaged {
         /// The segment.
         file: PathBuf,
-        /// Where the damage was found, in bytes from the start of the file.
+        /// The offset of the damage, in bytes from the start of the file.
         offset: u64,
-        /// What is wrong there.
+        /// The contradiction found there.
         what: String,
     },
     /// A whole segment is not there.
@@ -138,12 +138,12 @@ pub enum WalError {
         /// The format version it states.
         version: u32,
     },
-    /// What was given to be written is not a frame of this stream; nothing of it was written.
+    /// The input to a write is not a frame of this stream; nothing of it was written.
     #[error("the frame given to {} was refused: {what}; report this as a defect of the engine", file.display())]
     Refused {
         /// The segment it was to go to.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the input.
         what: String,
     },
 }

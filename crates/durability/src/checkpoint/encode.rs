@@ -21,11 +21,11 @@ pub struct PartEncoder {
     /// The open block: room for its header, then entries.
     open: Vec<u8>,
     open_rows: u32,
-    /// Where the newest key lies in `open`, if the block has rows.
+    /// Range of the newest key in `open`, if the block has rows.
     last_key: std::ops::Range<usize>,
     /// The newest key of the block before, which the first key of the next must exceed.
     closed_key: Option<Vec<u8>>,
-    /// Where the open block will begin in the file.
+    /// Offset in the file at which the open block will begin.
     offset: u64,
     rows: u64,
     /// Buffers given back, to be used again.
@@ -37,7 +37,7 @@ pub struct PartEncoder {
 pub struct FinishedPart {
     /// The last pieces of the file.
     pub pieces: Vec<Vec<u8>>,
-    /// What the manifest will say of the part.
+    /// The record of the part, for the manifest.
     pub record: PartRecord,
 }
 
@@ -175,7 +175,7 @@ impl PartEncoder {
         std::mem::take(&mut self.full)
     }
 
-    /// Whether [`take_full_blocks`](PartEncoder::take_full_blocks) has something to give.
+    /// Returns whether [`take_full_blocks`](PartEncoder::take_full_blocks) has a block to give.
     pub fn has_full_blocks(&self) -> bool {
         !self.full.is_empty()
     }
@@ -188,12 +188,12 @@ impl PartEncoder {
         }
     }
 
-    /// How long the file is so far, the open block included.
+    /// Length of the file so far, the open block included.
     pub fn bytes(&self) -> u64 {
         self.offset + if self.open_rows > 0 { self.open.len() as u64 } else { 0 }
     }
 
-    /// How many rows were pushed.
+    /// Number of rows pushed.
     pub fn rows(&self) -> u64 {
         self.rows + u64::from(self.open_rows)
     }

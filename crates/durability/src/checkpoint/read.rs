@@ -57,7 +57,7 @@ impl PartReader {
         Ok(PartReader { fs, path, seed, sections, idle: Mutex::new(vec![file]) })
     }
 
-    /// Where the file is.
+    /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -278,7 +278,7 @@ fn read_footer(file: &dyn File, seed: u32, expected: &PartRecord) -> Result<Vec<
     Ok(sections)
 }
 
-/// What a footer must say to be believed, beyond the places of the blocks.
+/// Checks a footer beyond the places of the blocks: its sections must agree with the record in the manifest.
 fn check_sections(path: &Path, sections: &[Section], expected: &PartRecord) -> Result<(), CheckpointError> {
     let mut rows = 0_u64;
     for section in sections {
@@ -305,7 +305,7 @@ fn check_sections(path: &Path, sections: &[Section], expected: &PartRecord) -> R
 #[derive(Debug)]
 pub struct Entries<'a> {
     path: &'a Path,
-    /// Where the block begins in the file.
+    /// Offset of the block in the file.
     offset: u64,
     bytes: &'a [u8],
     at: usize,

@@ -62,12 +62,12 @@ impl PartWriter {
         Ok(PartWriter { encoder: PartEncoder::new(id), file: PartFile::create(fs, dir, id.part)? })
     }
 
-    /// As [`PartEncoder::begin_section`].
+    /// Begins a section as [`PartEncoder::begin_section`] does.
     pub fn begin_section(&mut self, table: u16, lower: &[u8], upper: Option<&[u8]>) {
         self.encoder.begin_section(table, lower, upper);
     }
 
-    /// As [`PartEncoder::push`]; a block that is full is written.
+    /// Pushes a row as [`PartEncoder::push`] does; a block that is full is written.
     ///
     /// # Errors
     /// Those of [`PartEncoder::push`], after which one may go on, and [`CheckpointError::Io`], after which one may not.
@@ -84,7 +84,7 @@ impl PartWriter {
         Ok(())
     }
 
-    /// How long the file is so far, what is not yet written included.
+    /// Length of the file so far, unwritten bytes included.
     pub fn bytes(&self) -> u64 {
         self.encoder.bytes()
     }

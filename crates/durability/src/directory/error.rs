@@ -1,11 +1,11 @@
-//! What can go wrong with a database directory, each error one sentence that names the file and the cure.
+//! Errors of a database directory, each one sentence that names the file and the cure.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// Why a database directory could not be created, opened, or brought to a new state.
+/// Reasons for which a database directory could not be created, opened, or brought to a new state.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DirectoryError {
@@ -14,9 +14,9 @@ pub enum DirectoryError {
     Io {
         /// The file or directory.
         file: PathBuf,
-        /// What was tried, as a verb.
+        /// The operation that failed, as a verb.
         operation: &'static str,
-        /// What the operating system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The path has no database.
@@ -43,7 +43,7 @@ pub enum DirectoryError {
         /// The directory.
         path: PathBuf,
     },
-    /// Something that is not a database is where a new one should go.
+    /// The directory of a new database contains files of something else.
     #[error("{} is not empty (it has `{found}`); give the path of an empty directory, or of one that does not exist", path.display())]
     NotEmpty {
         /// The directory.
@@ -74,9 +74,9 @@ pub enum DirectoryError {
     Damaged {
         /// The file.
         file: PathBuf,
-        /// Where the damage was noticed.
+        /// The offset at which the damage was noticed.
         offset: u64,
-        /// What is wrong.
+        /// The contradiction found.
         what: String,
     },
     /// The manifest to be published contradicts itself; nothing was written.
@@ -98,7 +98,7 @@ pub enum DirectoryError {
     BadPath {
         /// The path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The contradiction found.
         what: &'static str,
     },
 }

@@ -11,10 +11,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{DirectoryLock, File, FileSystem};
 
-/// What survives a power cut as a unit.
+/// Unit of which a power cut keeps all or nothing.
 const SECTOR_BYTES: usize = 512;
 
-/// What kind of call to the file layer.
+/// Kinds of calls to the file layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[expect(missing_docs, reason = "each is the method of `FileSystem` or `File` of that name")]
 pub enum CallKind {
@@ -35,12 +35,12 @@ pub enum CallKind {
     Truncate,
 }
 
-/// How a call fails.
+/// Kinds of failure of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// The device fails: nothing is changed, except that a failed sync loses what it was to make durable. Any call.
     Eio,
-    /// There is no room. Calls that may need room: creating, renaming, writing, reserving.
+    /// No room is left. Strikes calls that may need room: creating, renaming, writing, reserving.
     NoSpace,
     /// Half of the bytes are written, then the device fails. Writes only.
     ShortWrite,
@@ -68,7 +68,7 @@ impl FaultKind {
     }
 }
 
-/// How often a fault strikes.
+/// Number of times that a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Times {
     /// The first call it can hit.
@@ -84,7 +84,7 @@ pub struct Fault {
     pub at: u64,
     /// Count, and hit, only calls of this kind; `None` for all.
     pub calls: Option<CallKind>,
-    /// How it fails.
+    /// The kind of failure.
     pub kind: FaultKind,
     /// Once or from then on.
     pub times: Times,
@@ -95,7 +95,7 @@ pub struct Fault {
 #[error("the machine has crashed, as the test asked; look at what is left with `power_cut` or `kill`")]
 struct Crashed;
 
-/// Whether an error is the crash asked for by [`ModelFiles::crash_at`].
+/// Returns whether an error is the crash asked for by [`ModelFiles::crash_at`].
 #[must_use]
 pub fn is_crash(error: &io::Error) -> bool {
     error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Crashed>)
@@ -305,7 +305,7 @@ impl Default for State {
     }
 }
 
-/// How a call is to end.
+/// The end prescribed for a call.
 enum Verdict {
     Goes,
     Fails(FaultKind, io::Error),
@@ -342,7 +342,7 @@ impl State {
         Ok(Verdict::Fails(fault.kind, error))
     }
 
-    /// As [`call`](State::call), for calls that change nothing when they fail.
+    /// Counts a call as [`call`](State::call) does, for calls that change nothing when they fail.
     fn simple_call(&mut self, call: CallKind) -> io::Result<()> {
         match self.call(call)? {
             Verdict::Goes => Ok(()),
@@ -484,7 +484,7 @@ impl ModelFiles {
         self.state().fault = None;
     }
 
-    /// How many calls the fault set last has hit.
+    /// Number of calls that the fault set last has hit.
     #[must_use]
     pub fn fault_hits(&self) -> u64 {
         self.state().fault_hits
@@ -497,7 +497,7 @@ impl ModelFiles {
         state.crash_at = Some(state.calls + nth);
     }
 
-    /// How many calls there were.
+    /// Number of calls so far.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.state().calls

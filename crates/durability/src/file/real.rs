@@ -23,7 +23,7 @@ use super::{DirectoryLock, File, FileSystem};
 #[cfg(target_os = "linux")]
 use super::uring::{Ring, RingPool};
 
-/// How many zeros are written at a time where room cannot be reserved.
+/// Number of zeros written at a time where room cannot be reserved.
 const ZEROS_BYTES: usize = 1 << 20;
 
 /// The files of the operating system.
@@ -55,8 +55,8 @@ impl RealFiles {
         }
     }
 
-    /// Whether [`File::write_and_sync`] of the files opened from here uses io_uring. Asks the kernel for a ring the first
-    /// time.
+    /// Returns whether [`File::write_and_sync`] of the files opened from here uses io_uring. Asks the kernel for a ring
+    /// the first time.
     #[must_use]
     pub fn uses_io_uring(&self) -> bool {
         #[cfg(target_os = "linux")]

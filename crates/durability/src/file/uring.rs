@@ -20,13 +20,13 @@ const MAX_WRITE_BYTES: usize = 1 << 30;
 const WRITE: u64 = 1;
 const SYNC: u64 = 2;
 
-/// What became of a write and its sync.
+/// Outcome of a write and its sync.
 pub(super) enum Done {
     /// Both are done.
     Synced,
-    /// So many bytes are written; the rest and the sync are to be done.
+    /// The number of bytes written; the rest and the sync are to be done.
     Written(usize),
-    /// As `Written`, and the ring is not to be used again.
+    /// The number of bytes written, as in `Written`; the ring is not to be used again.
     RingLost(usize),
 }
 
@@ -89,7 +89,7 @@ impl Ring {
     /// Writes `bytes` at `offset` and syncs the data of the file, as far as one call to the kernel does that.
     ///
     /// # Errors
-    /// What the write or the sync failed with.
+    /// The error of the write or the sync.
     pub(super) fn write_and_sync(&mut self, file: &OsFile, offset: u64, bytes: &[u8]) -> io::Result<Done> {
         if bytes.is_empty() || bytes.len() > MAX_WRITE_BYTES {
             return Ok(Done::Written(0));
@@ -158,7 +158,7 @@ impl Ring {
     }
 }
 
-/// Whether the kernel would rather have a plain call than that the write has failed.
+/// Returns whether the kernel refused the request in favour of a plain call, so that the write has not failed.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -22,7 +22,7 @@ pub(crate) const FRAME_MAGIC: [u8; 4] = *b"WFr1";
 pub(crate) const FORMAT_VERSION: u32 = 2;
 const FORMAT_VERSION_MIN: u32 = 1;
 
-/// Which segment of which stream of which database.
+/// Identifies a segment: database, stream and number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentId {
     pub(crate) database: u128,
@@ -49,15 +49,15 @@ pub(crate) struct SegmentHeader {
     pub(crate) id: SegmentId,
     /// The number of the first frame in the segment; that of the last frame of the segment before is one less.
     pub(crate) first_frame: u64,
-    /// What the last frame before this segment sealed.
+    /// The epoch sealed by the last frame before this segment.
     pub(crate) sealed: Epoch,
-    /// Where the frames of the segment before end; 0 for the first segment.
+    /// Length of the segment before, to the end of its frames; 0 for the first segment.
     pub(crate) previous_length: u64,
     /// The length of the file.
     pub(crate) reserved: u64,
 }
 
-/// Why bytes are not the header of a segment.
+/// Reasons for which bytes are not the header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentHeaderError {
     Short,

@@ -73,7 +73,7 @@ fn next_difference(old: &[u8], new: &[u8], at: usize) -> usize {
 pub struct Patch<'a> {
     /// Whole ranges: decoding has walked through them.
     ranges: &'a [u8],
-    /// Whether offsets and lengths have four bytes, not two.
+    /// Set if offsets and lengths have four bytes, not two.
     is_long: bool,
 }
 
@@ -119,7 +119,7 @@ impl<'a> Patch<'a> {
 /// Adjacent bytes of a row that an update changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PatchRange<'a> {
-    /// Where in the row.
+    /// Offset in the row.
     pub offset: usize,
     /// The new bytes.
     pub bytes: &'a [u8],

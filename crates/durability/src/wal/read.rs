@@ -17,7 +17,7 @@ use super::segment::{WAL_DIRECTORY, list_segments, segment_path};
 use super::{Epoch, Incarnation, StreamEnd, StreamId, WalError};
 use crate::file::{File, FileSystem};
 
-/// How much is read at a time.
+/// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
 
 /// One frame as it was written.
@@ -31,18 +31,18 @@ pub struct Frame<'a> {
     pub number: u64,
     /// The segment it is in.
     pub segment: u32,
-    /// Where its header is in that segment, in bytes.
+    /// Offset of its header in that segment, in bytes.
     pub offset: u64,
 }
 
-/// What a crash left of a frame that was being written.
+/// The part of a frame being written that a crash left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
     /// The segment.
     pub path: PathBuf,
-    /// Where the stream ends, in bytes.
+    /// Offset at which the stream ends, in bytes.
     pub offset: u64,
-    /// How many bytes from there on are passed over.
+    /// Number of bytes passed over from there on.
     pub bytes: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct StreamReader {
     /// The place in `segments` that is being read.
     place: usize,
     file: Option<Box<dyn File>>,
-    /// Where the next frame is expected.
+    /// Offset at which the next frame is expected.
     offset: u64,
     buffer: Vec<u8>,
     /// The offset of the first byte of `buffer` in the file.
@@ -126,8 +126,8 @@ impl StreamReader {
         })
     }
 
-    /// What was sealed before the first frame that is still there: all records of that epoch and older ones may have been
-    /// removed, no newer ones. `None` when nothing was.
+    /// The epoch sealed before the first frame that is still there: records of that epoch and older ones may have been
+    /// removed, no newer ones. `None` when nothing was removed.
     #[must_use]
     pub fn first_sealed(&self) -> Option<Epoch> {
         self.segments.first().map(|segment| segment.header.sealed).filter(|sealed| *sealed > Epoch(0))
@@ -139,13 +139,13 @@ impl StreamReader {
         self.segments.first().map_or(1, |segment| segment.header.first_frame)
     }
 
-    /// What the newest frame read so far has sealed (or what was sealed before the first frame).
+    /// The epoch sealed by the newest frame read so far (or the one sealed before the first frame).
     #[must_use]
     pub fn sealed(&self) -> Option<Epoch> {
         Some(self.sealed).filter(|sealed| *sealed > Epoch(0))
     }
 
-    /// Where the frames read so far end.
+    /// The end of the frames read so far.
     #[must_use]
     pub fn position(&self) -> StreamEnd {
         match self.segments.get(self.place) {
@@ -199,7 +199,7 @@ impl StreamReader {
         }
     }
 
-    /// Where the frames of the segment being read end at the latest; for all but the last one exactly there.
+    /// Offset at which the frames of the segment being read end at the latest; for all but the last one exactly there.
     fn segment_end(&self) -> u64 {
         match self.segments.get(self.place + 1) {
             Some(next) => next.header.previous_length,
@@ -248,7 +248,7 @@ impl StreamReader {
         Ok(matches.then_some(header))
     }
 
-    /// So many bytes from `offset` on; `None` when they reach past `end`.
+    /// Loads `bytes` bytes from `offset` on; `None` when they reach past `end`.
     fn load(&mut self, bytes: usize, end: u64) -> Result<Option<&[u8]>, WalError> {
         if self.offset + bytes as u64 > end {
             return Ok(None);
@@ -278,7 +278,7 @@ impl StreamReader {
         Ok(Some(&self.buffer[from..from + bytes]))
     }
 
-    /// There is no valid frame at `offset`: either the stream ends here, or something is damaged.
+    /// Tells the end of the stream from damage, when no frame at `offset` is valid.
     fn decide_on_tail(&mut self, end: u64) -> Result<(), WalError> {
         let segment = &self.segments[self.place];
         if self.place + 1 < self.segments.len() {
@@ -405,12 +405,12 @@ fn check_successor(before: &Segment, next: &Segment) -> Result<(), WalError> {
     }
 }
 
-/// What [`scan`] found in a segment.
+/// Summary of a segment, by [`scan`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentSummary {
     /// Its number within the stream, from 1.
     pub segment: u32,
-    /// Where it is.
+    /// The path of its file.
     pub path: PathBuf,
     /// The newest epoch of a record in it; `None` when it has none.
     pub newest_epoch: Option<Epoch>,
@@ -420,21 +420,21 @@ pub struct SegmentSummary {
     pub frames: u64,
 }
 
-/// What [`scan`] found in a stream.
+/// Summary of a stream, by [`scan`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StreamSummary {
     /// All records of this epoch and older ones that the stream ever had are in it, or were removed after a checkpoint.
     /// `None` when nothing was sealed.
     pub sealed: Option<Epoch>,
-    /// What was sealed before the first frame that is still there; see [`StreamReader::first_sealed`].
+    /// The epoch sealed before the first frame that is still there; see [`StreamReader::first_sealed`].
     pub first_sealed: Option<Epoch>,
     /// The newest epoch of any record; `None` when there is none.
     pub newest_epoch: Option<Epoch>,
-    /// Where the stream ends.
+    /// The end of the stream.
     pub end: StreamEnd,
-    /// Where the last frame begins, when it is in the last segment.
+    /// Offset of the last frame, when it is in the last segment.
     pub last_frame_offset: Option<u64>,
-    /// What a crash left of a frame that was never reported written.
+    /// The part that a crash left of a frame that was never reported written.
     pub torn: Option<TornTail>,
     /// The segments, in order.
     pub segments: Vec<SegmentSummary>,

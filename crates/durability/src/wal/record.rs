@@ -93,9 +93,9 @@ pub fn push_record(out: &mut Vec<u8>, epoch: Epoch, changes: &[u8]) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("WAL bytes are malformed at byte {at}: {what}; restore the database from a backup")]
 pub struct FormatError {
-    /// Where, in bytes from the start of what was decoded.
+    /// Offset in bytes from the start of the decoded input.
     pub at: usize,
-    /// What is wrong.
+    /// The contradiction found.
     pub what: &'static str,
 }
 
@@ -191,7 +191,7 @@ fn decode_record<'a>(cursor: &mut Cursor<'a>) -> Result<Record<'a>, FormatError>
     Ok(Record { epoch, changes })
 }
 
-/// What became of one row.
+/// A change of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Change<'a> {
     /// The number of the table in the schema.
@@ -200,18 +200,18 @@ pub struct Change<'a> {
     pub key: &'a [u8],
     /// The version the row's owner gave to this change.
     pub version: u64,
-    /// What was done.
+    /// The change itself.
     pub op: Op<'a>,
 }
 
-/// What was done to a row.
+/// Operations on a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op<'a> {
-    /// It is these bytes now, whether or not there was one before.
+    /// Writes these bytes, whether or not there was a row before.
     Put(&'a [u8]),
     /// Some of its bytes changed; its length did not.
     Patch(Patch<'a>),
-    /// It is gone.
+    /// Removes the row.
     Remove,
 }
 
@@ -230,7 +230,7 @@ impl<'a> Changes<'a> {
         Changes { changes, at: 0 }
     }
 
-    /// Where the next change begins: what lies between two such places is one change, encoded.
+    /// Offset at which the next change begins: the bytes between two such offsets are one change, encoded.
     #[inline]
     #[must_use]
     pub fn offset(&self) -> usize {

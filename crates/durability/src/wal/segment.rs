@@ -11,16 +11,16 @@ use crate::file::FileSystem;
 /// The directory of the segments within the database directory.
 pub const WAL_DIRECTORY: &str = "wal";
 
-/// What the name of a segment ends with until it is a part of its stream.
+/// Suffix of a segment's file name until it is part of its stream.
 const SPARE_SUFFIX: &str = ".new";
 
-/// Where a segment of a stream is, given the database directory.
+/// The path of a segment of a stream, given the database directory.
 #[must_use]
 pub fn segment_path(dir: &Path, incarnation: Incarnation, stream: StreamId, segment: u32) -> PathBuf {
     dir.join(WAL_DIRECTORY).join(format!("{:08x}-{:04x}-{segment:08x}.wal", incarnation.0, stream.0))
 }
 
-/// Where a segment is while it is being prepared.
+/// The path of a segment while it is being prepared.
 pub(crate) fn spare_path(segment: &Path) -> PathBuf {
     let mut name = segment.as_os_str().to_owned();
     name.push(SPARE_SUFFIX);
@@ -32,7 +32,7 @@ pub(crate) fn spare_path(segment: &Path) -> PathBuf {
 pub struct SegmentFile {
     /// Its number within the stream, from 1.
     pub segment: u32,
-    /// Where it is.
+    /// The path of its file.
     pub path: PathBuf,
     /// The length of the file in bytes, which is reserved in full from the start.
     pub bytes: u64,
@@ -43,13 +43,13 @@ pub struct SegmentFile {
 pub struct StreamFiles {
     /// The incarnation that wrote the stream.
     pub incarnation: Incarnation,
-    /// Which of its streams.
+    /// The stream that it belongs to.
     pub stream: StreamId,
     /// The segments, in order.
     pub segments: Vec<SegmentFile>,
 }
 
-/// What a file name says, when it is that of a segment.
+/// Parses a file name, when it is that of a segment.
 fn parse_name(name: &str) -> Option<(Incarnation, StreamId, u32)> {
     let mut parts = name.strip_suffix(".wal")?.split('-');
     let incarnation = parse_hex(parts.next()?, 8)?;

@@ -78,10 +78,10 @@ impl File for OneSegment {
     }
 }
 
-/// Where a frame begins, its number, and what was sealed before it.
+/// Beginning of a frame, its number, and the epoch sealed before it.
 type Start = (u64, u64, Epoch);
 
-/// Where the last frame ends, and what it sealed.
+/// End of the last frame, and the epoch that it sealed.
 type End = (u64, Epoch);
 
 /// A segment as full of frames of all sizes as it gets, and where they begin.

@@ -55,14 +55,14 @@ const FRAME_BYTES: usize = 64 << 20;
 
 const _: () = assert!(FRAME_BYTES <= MAX_PAYLOAD_BYTES, "a reader refuses longer frames");
 
-/// What a segment of a stream being written holds.
+/// A segment of a stream being written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentInfo {
     /// Its number within the stream, from 1.
     pub segment: u32,
     /// The newest epoch of a record in it; `None` when it has none.
     pub newest_epoch: Option<Epoch>,
-    /// What the newest frame in it has sealed.
+    /// The epoch sealed by the newest frame in it.
     pub sealed: Epoch,
     /// The length of the file in bytes.
     pub bytes: u64,
@@ -74,7 +74,7 @@ struct Current {
     path: PathBuf,
     info: SegmentInfo,
     seed: u32,
-    /// Where the next frame goes.
+    /// Offset of the next frame.
     length: u64,
 }
 
@@ -380,7 +380,7 @@ impl StreamWriter {
         self.next_frame - 1
     }
 
-    /// Where the stream ends now: for the mark of a clean close.
+    /// The present end of the stream: for the mark of a clean close.
     #[must_use]
     pub fn position(&self) -> StreamEnd {
         StreamEnd {
@@ -390,7 +390,7 @@ impl StreamWriter {
         }
     }
 
-    /// What the stream failed with, if it has.
+    /// The error that the stream failed with, if it has.
     #[must_use]
     pub fn failure(&self) -> Option<&WalError> {
         self.failed.as_ref()

@@ -1,4 +1,4 @@
-//! What the tests share: small databases and parts, and the enumeration of crashes and faults.
+//! Fixtures shared by the tests: small databases and parts, and the enumeration of crashes and faults.
 
 use std::path::Path;
 

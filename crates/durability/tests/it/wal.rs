@@ -20,7 +20,7 @@ pub(crate) const DIR: &str = "db";
 pub(crate) const DATABASE: u128 = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
 pub(crate) const INCARNATION: Incarnation = Incarnation(5);
 pub(crate) const STREAM: StreamId = StreamId(2);
-/// So small that a few frames fill a segment, and one of the frames below does not fit at all.
+/// Segments small enough that a few frames fill one, and one of the frames below does not fit at all.
 pub(crate) const OPTIONS: StreamOptions = StreamOptions::of_segments(2048);
 pub(crate) const FRAMES: u64 = 9;
 

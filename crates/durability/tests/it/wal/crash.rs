@@ -24,7 +24,8 @@ fn shared(fs: &ModelFiles) -> Arc<dyn FileSystem> {
     Arc::new(fs.clone())
 }
 
-/// What is there after a crash: everything reported, at most one frame more, and nothing that looks like damage.
+/// Checks the stream after a crash: everything reported is there, at most one frame more, and nothing looks like
+/// damage.
 fn check_after_crash(fs: &ModelFiles, reported: u64, what: &str) {
     let found = read_all(fs).unwrap_or_else(|error| panic!("{what}: {error}"));
     assert!(found >= reported, "{what}: {reported} frames were reported written, {found} are there");

@@ -50,7 +50,7 @@ fn write(fs: &Arc<dyn FileSystem>, dir: &Path) {
     writer.seal(Epoch(7), &[&payload, &second]).unwrap();
 }
 
-/// What a fixture has, in words.
+/// Contents of a fixture, in words.
 fn told(version: u32) -> Vec<String> {
     let fs: Arc<dyn FileSystem> = Arc::new(RealFiles::new());
     let dir = fixture(version);

@@ -14,8 +14,8 @@ use super::{DATABASE, DIR, INCARNATION, STREAM, database};
 const FRAME_BYTES: usize = 500;
 const EPOCHS: u64 = 8;
 
-/// How many records each worker of the stream has in an epoch, and how long their rows are: from nothing to more than a
-/// segment takes, one of them with a record that is longer than a frame is to be.
+/// Shape of an epoch: the number of records of each worker of the stream, and the length of their rows. From nothing to
+/// more than a segment takes, one of them with a record longer than a frame is to be.
 fn shape(epoch: u64) -> ([usize; 3], usize) {
     match epoch {
         1 => ([1, 0, 2], 40),
