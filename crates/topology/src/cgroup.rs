@@ -1,4 +1,4 @@
-//! What control groups allow this process: processor time and processing units.
+//! Limits that control groups set this process: processor time and processing units.
 //!
 //! Owns: finding the process's cgroups (versions 1 and 2, side by side as well) and reading the limits of each group on
 //! the way up to the mount point: the tightest quota counts, and the intersection of all cpusets.
@@ -80,7 +80,8 @@ impl CgroupMount {
         Some(Self { shown_group, point, controllers })
     }
 
-    /// Whether the group is one of this mount's hierarchy, and the hierarchy one with a controller that is asked for.
+    /// Returns whether the group is one of this mount's hierarchy, and the hierarchy one with a controller that is
+    /// asked for.
     fn carries(&self, group: &Membership<'_>, controllers: &[&str]) -> bool {
         match &self.controllers {
             None => group.controllers.is_empty(),

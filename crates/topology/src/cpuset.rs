@@ -18,7 +18,8 @@ pub struct CpuSet {
     words: Vec<u64>,
 }
 
-/// Why a list of processing units was not understood. Its `Display` completes the sentence "the list ...".
+/// Reasons for which a list of processing units was not understood. Its `Display` completes the sentence "the list
+/// ...".
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CpuListError {
@@ -120,19 +121,19 @@ impl CpuSet {
         member
     }
 
-    /// Whether the processing unit is a member.
+    /// Returns whether the processing unit is a member.
     #[must_use]
     pub fn contains(&self, cpu: CpuId) -> bool {
         self.words.get(cpu.index() / 64).is_some_and(|word| word >> (cpu.index() % 64) & 1 == 1)
     }
 
-    /// How many members the set has.
+    /// Number of members of the set.
     #[must_use]
     pub fn len(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether the set has no member.
+    /// Returns whether the set has no member.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
@@ -178,7 +179,7 @@ impl CpuSet {
         Self { words }.trimmed()
     }
 
-    /// Whether every member of this set is a member of the other.
+    /// Returns whether every member of this set is a member of the other.
     #[must_use]
     pub fn is_subset(&self, other: &Self) -> bool {
         self.difference(other).is_empty()
@@ -212,7 +213,7 @@ fn not_a_number(part: &str) -> CpuListError {
     CpuListError::NotANumber { part: shown(part) }
 }
 
-/// What of a foreign text goes into a sentence: a printable start of it.
+/// Makes the part of a foreign text that goes into a sentence: a printable start of it.
 pub(crate) fn shown(text: &str) -> String {
     shown_up_to(text, 40)
 }

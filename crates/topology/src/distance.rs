@@ -1,4 +1,4 @@
-//! How far processing units are from each other, on one scale for measured and for assumed machines.
+//! Distances between processing units, on one scale for measured and for assumed machines.
 //!
 //! Owns: the scale. Never: measures.
 //!
@@ -31,11 +31,11 @@ pub const OTHER_SOCKET_NOMINAL: f64 = 5.0;
 /// Node distances within a socket may stretch its distance up to here, to stay below that of any other socket.
 const SAME_SOCKET_MAX: f64 = 4.9;
 
-/// How two processing units are related, from near to far.
+/// Relations of two processing units, from near to far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Relation {
-    /// They are the same.
+    /// One and the same processing unit.
     SameCpu,
     /// SMT siblings of one core.
     SmtSiblings,
@@ -79,7 +79,7 @@ impl fmt::Display for Relation {
     }
 }
 
-/// What is precomputed to answer distances.
+/// Tables precomputed to answer distances.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Scale {
     /// The cheapest measured round trip between two cores, in nanoseconds.
@@ -181,7 +181,7 @@ fn relation_of(a: &Cpu, b: &Cpu) -> Relation {
 }
 
 impl Machine {
-    /// How two processing units are related; `None` when this machine lacks one of them.
+    /// The relation of two processing units; `None` when this machine lacks one of them.
     #[must_use]
     pub fn relation(&self, a: CpuId, b: CpuId) -> Option<Relation> {
         Some(relation_of(self.cpu(a)?, self.cpu(b)?))

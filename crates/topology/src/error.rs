@@ -1,4 +1,4 @@
-//! Why a description of a machine was not accepted.
+//! Errors in descriptions of machines.
 //!
 //! Owns: [`TopologyError`] and [`LatencyError`]. Every `Display` is one sentence that names the thing and the cure. The
 //! live machine never gives an error: what its files say is believed or listed as [`Refusal`](crate::Refusal).
@@ -6,7 +6,7 @@
 use crate::ids::CpuId;
 use std::path::PathBuf;
 
-/// Why a machine description was not accepted: always something to correct in the input.
+/// Reasons for which a machine description was not accepted: always something to correct in the input.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
@@ -15,9 +15,9 @@ pub enum TopologyError {
     Synthetic {
         /// The whole description.
         text: String,
-        /// Where, counted in characters from 1.
+        /// Position of the mistake, counted in characters from 1.
         position: usize,
-        /// What is wrong and what was expected.
+        /// The mistake, and what was expected.
         message: String,
     },
     /// A path that cannot be read.
@@ -25,7 +25,7 @@ pub enum TopologyError {
     Unreadable {
         /// The path as given.
         path: PathBuf,
-        /// What the operating system says.
+        /// The message of the operating system.
         message: String,
     },
     /// A path whose ending names no known format.
@@ -39,7 +39,7 @@ pub enum TopologyError {
     MachineFile {
         /// The path as given.
         path: PathBuf,
-        /// What is wrong and where.
+        /// The mistake and its place.
         message: String,
     },
     /// An hwloc XML file, but this build cannot read it.
@@ -57,7 +57,7 @@ pub enum TopologyError {
     Hwloc {
         /// The path as given.
         path: PathBuf,
-        /// What is wrong.
+        /// The mistake.
         message: String,
     },
     /// A latency matrix that does not fit the machine or itself.
@@ -65,7 +65,7 @@ pub enum TopologyError {
     Latency(#[from] LatencyError),
 }
 
-/// What is wrong with a latency matrix.
+/// Reasons for which a latency matrix was not accepted.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LatencyError {

@@ -1,4 +1,4 @@
-//! What a source says about a machine, before it is a machine: the common input of every reader.
+//! Statements of a source about a machine, before it is a machine: the common input of every reader.
 //!
 //! Owns: [`Facts`], and the two lists a reader keeps for people: where facts came from ([`Provenance`]) and what it did
 //! not believe ([`Refusal`]). Never: reads anything, nor decides how contradictions are resolved (`build` does).
@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::fmt;
 use std::path::PathBuf;
 
-/// What kind of source a machine was read from.
+/// Kinds of sources from which a machine is read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "kind", content = "from", rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -40,27 +40,27 @@ impl fmt::Display for Origin {
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Fact {
-    /// Which processing units exist and are online.
+    /// Processing units that exist and are online.
     Cpus,
-    /// Which processing units are SMT siblings of one core.
+    /// Processing units that are SMT siblings of one core.
     Cores,
-    /// Which cores share a last-level cache.
+    /// Cores that share a last-level cache.
     Caches,
-    /// Which cores are near which memory node.
+    /// Cores that are near a memory node.
     Nodes,
-    /// How much memory each node has.
+    /// Memory of each node.
     Memory,
-    /// Which cores are on one socket.
+    /// Cores that are on one socket.
     Sockets,
     /// The relative distances of memory nodes.
     NodeDistances,
-    /// Which processing units this process may use.
+    /// Processing units that this process may use.
     UsableCpus,
-    /// How much processor time this process may use.
+    /// Processor time that this process may use.
     CpuQuota,
     /// Measured core-to-core round trips.
     Latencies,
-    /// How islands were formed from what is known.
+    /// Formation of islands from what is known.
     Islands,
 }
 
@@ -82,7 +82,7 @@ impl fmt::Display for Fact {
     }
 }
 
-/// Where a fact came from.
+/// The source of a fact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Provenance {
     /// The fact. Written by the reader of the source.
@@ -91,14 +91,14 @@ pub struct Provenance {
     pub source: String,
 }
 
-/// Something a source says that was not believed. Its `Display` is one sentence.
+/// A statement of a source that was rejected. Its `Display` is one sentence.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refusal {
     /// The file or the part of the description, without the root directory.
     pub what: String,
-    /// What it says, why that is not believed, and what is assumed instead.
+    /// The statement, the reason for which it is rejected, and what is assumed instead.
     pub reason: String,
-    /// How many more sayings were refused for the same kind of reason.
+    /// Number of further statements that were rejected for the same kind of reason.
     pub more: usize,
 }
 
@@ -138,7 +138,7 @@ impl Refusals {
     }
 }
 
-/// What is said about one online processing unit. Group numbers only need to be equal within a group.
+/// Facts about one online processing unit. Group numbers only need to be equal within a group.
 #[derive(Debug, Clone)]
 pub(crate) struct CpuFacts {
     pub(crate) id: CpuId,
@@ -154,7 +154,7 @@ impl CpuFacts {
     }
 }
 
-/// What is said about one memory node, whether or not it has processing units.
+/// A memory node, whether or not it has processing units.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MemoryNode {
     /// The operating system's number.
@@ -163,7 +163,7 @@ pub struct MemoryNode {
     pub memory_bytes: Option<u64>,
 }
 
-/// Everything a reader found out.
+/// Everything that a reader found out.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub(crate) origin: Origin,

@@ -30,7 +30,7 @@ const NODE_MEMORY_TOLERANCE: u64 = 8;
 const CPU_DIR: &str = "/sys/devices/system/cpu";
 const NODE_DIR: &str = "/sys/devices/system/node";
 
-/// Where the live machine is read and what the operating system lets this process use.
+/// Places from which the live machine is read, and limits that the operating system sets this process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LiveOptions {
     /// The directory that `sys` and `proc` are in: `/`, or a fixture tree.

@@ -22,7 +22,7 @@ use crate::latency::LatencyMatrix;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// How many levels of islands there are.
+/// Number of levels of islands.
 pub(crate) const LEVEL_COUNT: usize = 4;
 
 /// A level of islands, ordered from the finest to the coarsest.
@@ -126,7 +126,7 @@ pub struct Machine {
     scale: Scale,
 }
 
-/// What a machine is assembled from.
+/// Parts from which a machine is assembled.
 #[derive(Debug, Clone)]
 pub(crate) struct Parts {
     pub(crate) origin: Origin,
@@ -156,13 +156,13 @@ impl Machine {
         machine
     }
 
-    /// What kind of source the machine was read from.
+    /// The kind of source the machine was read from.
     #[must_use]
     pub fn origin(&self) -> &Origin {
         &self.parts.origin
     }
 
-    /// Whether this describes the machine the process runs on, so that threads may be pinned by it.
+    /// Returns whether this describes the machine the process runs on, so that threads may be pinned by it.
     #[must_use]
     pub fn is_live(&self) -> bool {
         matches!(self.parts.origin, Origin::Live(_))
@@ -248,7 +248,7 @@ impl Machine {
         Some(slit[position(a)?][position(b)?])
     }
 
-    /// Whether relative distances of memory nodes are known.
+    /// Returns whether relative distances of memory nodes are known.
     #[must_use]
     pub fn has_node_distances(&self) -> bool {
         self.parts.slit.is_some()
@@ -276,8 +276,8 @@ impl Machine {
         &self.parts.offline
     }
 
-    /// How much processor time this process may use, in cores' worth (the tightest quota of the cgroups above it);
-    /// `None` without a quota.
+    /// Processor time that this process may use, in cores' worth (the tightest quota of the cgroups above it); `None`
+    /// without a quota.
     #[must_use]
     pub fn cpu_quota(&self) -> Option<f64> {
         self.parts.cpu_quota
@@ -290,8 +290,8 @@ impl Machine {
         self.parts.cores.iter().filter(usable).count()
     }
 
-    /// How many workers to run unless told otherwise: one per usable physical core, but no more than whole cores' worth
-    /// of quota (a busy worker beyond it would only make all of them wait for the next period). At least one.
+    /// Number of workers to run unless told otherwise: one per usable physical core, but no more than whole cores'
+    /// worth of quota (a busy worker beyond it would only make all of them wait for the next period). At least one.
     #[must_use]
     pub fn default_workers(&self) -> usize {
         let cores = self.usable_core_count();
@@ -308,13 +308,13 @@ impl Machine {
         within_quota.max(1)
     }
 
-    /// Where facts came from, in the order of [`Fact`].
+    /// Sources of the facts, in the order of [`Fact`].
     #[must_use]
     pub fn provenance(&self) -> &[Provenance] {
         &self.parts.provenance
     }
 
-    /// What was said but not believed, and why.
+    /// Statements that were rejected, with reasons.
     #[must_use]
     pub fn refused(&self) -> &[Refusal] {
         &self.parts.refused

@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 impl Machine {
     /// This machine with the islands that measured round trips show, for machines that lie about them (most virtual
-    /// ones do). What the measurement contradicts is listed in [`refused`](Self::refused).
+    /// ones do). Statements that the measurement contradicts are listed in [`refused`](Self::refused).
     ///
     /// # Errors
     /// [`LatencyError::UnknownCpu`] when the matrix names a processing unit that this machine does not have.
@@ -51,7 +51,7 @@ impl Machine {
         machine.with_latencies(latencies.clone(), "measured round trips")
     }
 
-    /// What this machine was built from, without its caches.
+    /// The facts this machine was built from, without its caches.
     fn facts_again(&self) -> Facts {
         let core_of = |cpu: &Cpu| self.cores()[cpu.core.index()].cpus.first().map(|first| first.0);
         let facts_of = |cpu: &Cpu| CpuFacts {
@@ -152,7 +152,7 @@ impl Machine {
         );
     }
 
-    /// Whether groups are exactly the described sockets.
+    /// Returns whether groups are exactly the described sockets.
     fn same_partition(&self, group_of: &BTreeMap<CpuId, u32>) -> bool {
         let (mut socket_of_group, mut group_of_socket) = (BTreeMap::new(), BTreeMap::new());
         self.cpus().iter().all(|cpu| {

@@ -1,4 +1,4 @@
-//! How much memory this process may still take.
+//! Memory that this process may still take.
 //!
 //! Owns: reading `MemAvailable` and the limits of memory cgroups, versions 1 and 2, ancestors too. Never: allocates for
 //! it, nor reserves anything: another process may take what was there a moment ago.

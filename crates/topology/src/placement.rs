@@ -1,10 +1,10 @@
-//! Which processing units workers take.
+//! Assignment of workers to processing units.
 //!
 //! Owns: the order. Never: pins a thread, nor decides how many workers there are.
 //!
 //! The order is grouped: workers fill one island before they touch the next, so that few workers share a cache (the
-//! grouped placement of `Islands §4.1`). At every level the island with the most usable cores comes first, which reaches
-//! any number of workers with the fewest islands; equal ones come by number. Within this order:
+//! grouped placement of `Islands §4.1`). At every level the island with the most usable cores comes first, which
+//! reaches any number of workers with the fewest islands; equal ones come by number. Within this order:
 //! 1. the first usable processing unit of every usable core: one worker per physical core;
 //! 2. then the second one of every core that has it (SMT siblings), and so on;
 //! 3. beyond the usable processing units the order begins again: such workers share one (oversubscription).

@@ -1,4 +1,4 @@
-//! What a user may write to choose a machine (`--topology`), and getting the machine it names.
+//! Choice of a machine by a user (`--topology`): the forms of it, and reading the machine it names.
 //!
 //! Owns: the rule that tells the forms apart. Never: guesses; what is neither a path nor a description is an error.
 
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 /// A machine file or an hwloc file of a machine with thousands of cores is a few megabytes.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// Where a machine is to come from.
+/// Sources from which a machine can come.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum TopologySource {

@@ -10,14 +10,14 @@
 //! type        = package | socket | numanode | node | die | group | l5 .. l1 [u|d|i] [cache] | core | pu
 //! ```
 //!
-//! Types may be shortened to two characters or more and written in any case; the last level is `pu`. When no level has a
-//! type, they are taken as hwloc takes them: package, node, L3, L2, L1d, core, pu, as many as there are. Of the attributes, `memory=` (bytes, or
-//! kB, MB, GB, TB and KiB, MiB, GiB, TiB) counts at nodes, and at packages and the machine when no node is described;
-//! `indexes=` (numbers, or interleavings such as `4*2:1*4` or `pack:core`) counts at processing units and nodes;
-//! `size=` and `name=` are read over.
+//! Types may be shortened to two characters or more and written in any case; the last level is `pu`. When no level has
+//! a type, they are taken as hwloc takes them: package, node, L3, L2, L1d, core, pu, as many as there are. Of the
+//! attributes, `memory=` (bytes, or kB, MB, GB, TB and KiB, MiB, GiB, TiB) counts at nodes, and at packages and the
+//! machine when no node is described; `indexes=` (numbers, or interleavings such as `4*2:1*4` or `pack:core`) counts at
+//! processing units and nodes; `size=` and `name=` are read over.
 //!
-//! What differs from hwloc, so that short descriptions give realistic machines: without any memory node, every package has
-//! its own rather than all one; a mistake in `indexes=` is an error rather than ignored.
+//! Differences from hwloc, so that short descriptions give realistic machines: without any memory node, every package
+//! has its own rather than all one; a mistake in `indexes=` is an error rather than ignored.
 //!
 //! Invariant: an error names the character it was found at, counted from 1.
 

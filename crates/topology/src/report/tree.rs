@@ -126,7 +126,7 @@ fn branches(machine: &Machine, parent: &Island, indent: &str, closes: bool, out:
     }
 }
 
-/// What an island looks like apart from its numbers; equal shapes can be folded.
+/// Shape of an island, apart from its numbers; islands of equal shapes can be folded.
 fn shape(machine: &Machine, island: IslandId) -> String {
     let island = &machine.all_islands()[island.index()];
     let mut shape = format!("{:?}", island.level);

@@ -33,7 +33,7 @@ fn what_hwloc_refuses_is_one_sentence() {
     assert!(source.load(&LiveOptions::new(None)).is_err());
 }
 
-/// What hwloc makes of a description in its own notation is what our parser makes of it.
+/// Our parser reads a synthetic description as hwloc does.
 #[test]
 fn our_synthetic_parser_agrees_with_hwloc() {
     for text in [

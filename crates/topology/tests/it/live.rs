@@ -313,7 +313,7 @@ fn the_real_machine_is_readable() {
     check_invariants(&machine);
 }
 
-/// What may stand in a file that a reader did not expect.
+/// Texts that a reader does not expect in a file.
 fn absurd_text() -> impl Strategy<Value = String> {
     prop_oneof![
         Just(String::new()),

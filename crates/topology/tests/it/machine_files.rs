@@ -40,7 +40,7 @@ fn the_example_files_are_machines() {
     assert_eq!(islands(&measured, Level::L3), ["0,2", "1,3"]);
 }
 
-/// What has to survive writing and reading.
+/// Properties that have to survive writing and reading.
 fn essence(machine: &Machine) -> String {
     let levels: Vec<_> = Level::ALL.iter().map(|&level| islands(machine, level)).collect();
     let places: Vec<_> =

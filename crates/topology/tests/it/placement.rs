@@ -1,4 +1,4 @@
-//! Which processing units workers take, and how far they are from each other.
+//! Assignment of workers to processing units, and distances between them.
 
 use crate::fixture::{chiplets, set};
 use atrapos_topology::{CpuId, CpuSet, LatencyError, LatencyMatrix, Level, Machine, Relation};

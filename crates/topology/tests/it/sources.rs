@@ -1,4 +1,4 @@
-//! What a user may write to choose a machine.
+//! Forms in which a user may choose a machine.
 
 use crate::fixture::{Fixture, one_node};
 use atrapos_topology::{LiveOptions, TopologyError, TopologySource, parse_spec};
