@@ -1,10 +1,11 @@
-//! How long the search takes for 2 cores with 4 tables, where it anneals, up to 1,024 cores with 9 tables, with 10
+//! Time that the search takes for 2 cores with 4 tables, where it anneals, up to 1,024 cores with 9 tables, with 10
 //! sub-partitions per worker and table.
 //!
 //! `cargo run --release -p atrapos-adapt --example search_speed`
 //!
-//! With three numbers, `TABLES SLICES REPEATS`, it makes that many equal plans for two workers with the controller's settings
-//! and says nothing of time: for counting instructions, where the difference of two runs is that of their repeats.
+//! With three numbers, `TABLES SLICES REPEATS`, it makes that many equal plans for two workers with the controller's
+//! settings and says nothing of time: for counting instructions, where the difference of two runs is that of their
+//! repeats.
 #![expect(
     clippy::disallowed_types,
     reason = "this program measures the library, which itself reads no clock"

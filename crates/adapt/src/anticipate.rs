@@ -12,14 +12,14 @@ use crate::flow::ClassFlow;
 use crate::ids::{SliceIndex, TableIndex};
 use crate::workload::{SyncPoint, Workload};
 
-/// What is expected of a table.
+/// The load expected of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AnticipatedTable {
     /// Its name.
     pub name: String,
     /// Cost of one action on it, in cycles.
     pub action_cycles: f64,
-    /// How accesses are spread over its sub-partitions: one weight per sub-partition, of any sum.
+    /// Distribution of accesses over its sub-partitions: one weight per sub-partition, of any sum.
     pub spread: Vec<f64>,
 }
 
@@ -104,7 +104,7 @@ fn slice_at(slices: usize, place: f64) -> usize {
     ((place * slices as f64) as usize).min(slices - 1)
 }
 
-/// Which actions a chain of dependencies, in either direction, connects to the first one.
+/// Actions that a chain of dependencies, in either direction, connects to the first one.
 fn connected_to_first(class: &ClassFlow) -> Vec<bool> {
     let mut connected = vec![false; class.actions.len()];
     connected[0] = true;

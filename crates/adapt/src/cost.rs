@@ -25,7 +25,7 @@ use crate::scheme::PlannedScheme;
 use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 
-/// How the objective weighs its terms.
+/// Weights of the objective's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weights {
@@ -72,7 +72,7 @@ impl Weights {
         }
     }
 
-    /// What one unit of RU, of TS and of cuts adds to the objective.
+    /// Cost that one unit of RU, of TS and of cuts adds to the objective.
     pub(crate) fn per_unit(&self, workload: &Workload, platform: &Platform) -> (f64, f64, f64) {
         let work = workload.work_cycles();
         // Without any work there is nothing to be a share of; counting cycles keeps the order of schemes.
@@ -86,7 +86,7 @@ impl Weights {
     }
 }
 
-/// What a scheme costs under a workload.
+/// Cost of a scheme under a workload.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Cost {
     /// Cost of all actions, in cycles; the same for every scheme.
@@ -119,7 +119,7 @@ impl Cost {
     }
 }
 
-/// What `scheme` costs under `workload` on `platform`.
+/// Computes the cost of `scheme` under `workload` on `platform`.
 ///
 /// # Errors
 /// A scheme that does not fit (see [`PlannedScheme::check`]), or a weight that is no weight.

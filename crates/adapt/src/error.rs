@@ -1,4 +1,4 @@
-//! What can be wrong with the arguments of a plan.
+//! Errors in the arguments of a plan.
 //!
 //! Owns: the error type. Never: reports a defect of this crate; those are assertions.
 //!
@@ -7,40 +7,40 @@
 use crate::ids::{TableIndex, WorkerIndex};
 use thiserror::Error;
 
-/// Why statistics, a scheme or a platform were refused.
+/// Reasons for which statistics, a scheme or a platform were refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum AdaptError {
     /// The text is not a trace.
     #[error("this is not a trace: {detail}; record one with `atrapos bench --record FILE`")]
     NotATrace {
-        /// What the parser said, with line and column.
+        /// The parser's message, with line and column.
         detail: String,
     },
     /// The trace has another format or version.
     #[error("the trace has the format '{found}', this program reads '{expected}'; record it again")]
     Format {
-        /// What the trace says.
+        /// The format that the trace names.
         found: String,
-        /// What is read.
+        /// The format that is read.
         expected: &'static str,
     },
     /// Parts of the trace contradict each other.
     #[error("the trace contradicts itself: {detail}; record it again")]
     Contradiction {
-        /// What contradicts what.
+        /// The contradiction.
         detail: String,
     },
     /// More than this crate plans for.
     #[error("there are {found} {what}, at most {max} can be planned for; use {cure}")]
     TooLarge {
-        /// What there is too much of.
+        /// The kind of thing of which there are too many.
         what: &'static str,
-        /// How many there are.
+        /// Their number.
         found: usize,
-        /// How many there may be.
+        /// The greatest number supported.
         max: usize,
-        /// What to use less of.
+        /// The cure.
         cure: &'static str,
     },
     /// A platform without a worker.
@@ -59,7 +59,7 @@ pub enum AdaptError {
     UnknownWorker {
         /// The worker.
         worker: WorkerIndex,
-        /// How many there are.
+        /// Number of workers.
         workers: usize,
     },
     /// The scheme is of another set of tables.
@@ -79,15 +79,15 @@ pub enum AdaptError {
     Cuts {
         /// The table.
         table: TableIndex,
-        /// What is wrong.
+        /// The contradiction.
         problem: String,
-        /// How many slices it has.
+        /// Number of its slices.
         slices: u32,
     },
     /// A weight that is negative or not a number.
     #[error("the weight '{name}' is {value}; it must be a finite number that is not negative")]
     Weight {
-        /// Which one.
+        /// Its name.
         name: &'static str,
         /// Its value, as text.
         value: String,
@@ -95,11 +95,11 @@ pub enum AdaptError {
     /// A setting of the controller with which it cannot work.
     #[error("the setting '{name}' of the controller is {value}; {cure}")]
     Setting {
-        /// Which one.
+        /// Its name.
         name: &'static str,
         /// Its value, as text.
         value: String,
-        /// What to give instead.
+        /// The cure.
         cure: &'static str,
     },
     /// A step that does not fit the scheme it is applied to.
@@ -109,7 +109,7 @@ pub enum AdaptError {
     Step {
         /// The step.
         step: String,
-        /// What is wrong.
+        /// The contradiction.
         problem: String,
     },
     /// The exact program cannot be stated for this machine.
@@ -117,13 +117,13 @@ pub enum AdaptError {
         "the exact program needs equal distances among the children of an island, and larger ones further up: {detail}; use a machine without measured distances"
     )]
     UnevenDistances {
-        /// Where they differ.
+        /// The place where the distances differ.
         detail: String,
     },
     /// The exact program found no proof of optimality.
     #[error("the exact program did not finish: {detail}; give it more time or fewer sub-partitions")]
     ExactUnfinished {
-        /// What the solver said.
+        /// The message of the solver.
         detail: String,
     },
 }

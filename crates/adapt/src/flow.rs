@@ -10,7 +10,7 @@ use crate::error::AdaptError;
 use crate::ids::TableIndex;
 use serde::{Deserialize, Serialize};
 
-/// What an action does to rows.
+/// Operations of an action on rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FlowOperation {
@@ -46,11 +46,11 @@ impl FlowOperation {
 pub struct FlowAction {
     /// The table it accesses.
     pub table: TableIndex,
-    /// What it does.
+    /// Its operation.
     pub operation: FlowOperation,
-    /// How often it happens at least in one transaction; 0 for one that may be left out.
+    /// Least number of times that it happens in one transaction; 0 for one that may be left out.
     pub repeat_min: u32,
-    /// How often it happens at most in one transaction; at least 1.
+    /// Greatest number of times that it happens in one transaction; at least 1.
     pub repeat_max: u32,
 }
 
@@ -61,7 +61,7 @@ impl FlowAction {
         Self { table, operation, repeat_min: 1, repeat_max: 1 }
     }
 
-    /// How often it happens on average, taking every number between the bounds as equally likely.
+    /// Mean number of times that it happens, taking every number between the bounds as equally likely.
     #[must_use]
     pub fn repeat_mean(&self) -> f64 {
         f64::midpoint(f64::from(self.repeat_min), f64::from(self.repeat_max))
@@ -96,18 +96,18 @@ pub struct FlowSyncPoint {
 pub struct ClassFlow {
     /// The name of the class; for instance `get-subscriber-data`.
     pub name: String,
-    /// How many transactions of the class ran while the trace was recorded.
+    /// Number of transactions of the class that ran while the trace was recorded.
     pub count: u64,
     /// Its actions, in the order in which they start.
     pub actions: Vec<FlowAction>,
     /// Edges between actions.
     pub dependencies: Vec<FlowDependency>,
-    /// Where actions exchange data, in order.
+    /// Points at which actions exchange data, in order.
     pub sync_points: Vec<FlowSyncPoint>,
 }
 
 impl ClassFlow {
-    /// How many actions of one transaction access each of `tables` tables, on average.
+    /// Mean number of actions of one transaction on each of `tables` tables.
     #[must_use]
     pub fn actions_per_table(&self, tables: usize) -> Vec<f64> {
         let mut counts = vec![0.0; tables];

@@ -31,7 +31,7 @@ macro_rules! index_type {
 }
 
 index_type!(
-    /// What is partitioned as one: a table, or a family of tables with common boundaries. The position in
+    /// A unit of partitioning: a table, or a family of tables with common boundaries. The position in
     /// [`WorkloadTrace::tables`](crate::WorkloadTrace::tables).
     TableIndex,
     "table"

@@ -1,10 +1,10 @@
-//! Which partitions there should be and which worker should own each: the cost model and the searches of ATraPos as
-//! pure functions of (statistics, topology) (`ATraPos §V`, `thesis §4.3`).
+//! Plans of the partitions and of the worker that owns each: the cost model and the searches of ATraPos as pure
+//! functions of (statistics, topology) (`ATraPos §V`, `thesis §4.3`).
 //!
-//! A [`WorkloadTrace`] holds what a database has observed of itself: the cost of actions by sub-partition, the synchronization
-//! points with their partners, the flow of each transaction class. It becomes a [`Workload`]; a machine and the
-//! processing units of the workers become a [`Platform`]. [`evaluate`] says what a [`PlannedScheme`] costs, [`plan`] proposes a
-//! better one, and [`steps_between`] says how to get there.
+//! A [`WorkloadTrace`] holds what a database has observed of itself: the cost of actions by sub-partition, the
+//! synchronization points with their partners, the flow of each transaction class. It becomes a [`Workload`]; a machine
+//! and the processing units of the workers become a [`Platform`]. [`evaluate`] computes the cost of a
+//! [`PlannedScheme`], [`plan`] proposes a better one, and [`steps_between`] lists the steps to it.
 //!
 //! ```
 //! use atrapos_adapt::{Platform, Settings, WorkloadTrace, plan};
@@ -24,11 +24,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! Owns: the statistics' form, the cost model, the searches, the differences between schemes, their presentation; and the
-//! [`Controller`], which says when to evaluate, and whether to act.
+//! Owns: the statistics' form, the cost model, the searches, the differences between schemes, their presentation; and
+//! the [`Controller`], which says when to evaluate, and whether to act.
 //!
-//! Never: reads a clock, a file or the environment, starts a thread, knows an engine, or acts: whoever drives the controller
-//! does.
+//! Never: reads a clock, a file or the environment, starts a thread, knows an engine, or acts: the driver of the
+//! controller does.
 //!
 //! Invariants: the same arguments give the same result on every machine; a proposed scheme is never costlier than the
 //! naive one, nor than today's where today's is possible.

@@ -25,11 +25,11 @@ pub struct Plan {
     pub today: PlannedScheme,
     /// The proposed one; equal to today's when nothing better was found.
     pub scheme: PlannedScheme,
-    /// What today's costs.
+    /// Cost of today's scheme.
     pub before: Cost,
-    /// What the proposed one costs.
+    /// Cost of the proposed scheme.
     pub after: Cost,
-    /// What the naive one costs, for comparison.
+    /// Cost of the naive scheme, for comparison.
     pub naive: Cost,
     /// The way from today's to the proposed one; empty when they are equal.
     pub steps: Vec<Step>,

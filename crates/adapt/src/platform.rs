@@ -16,7 +16,7 @@ use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
 use atrapos_topology::{CpuId, Level, Machine, SMT_SIBLINGS_NOMINAL};
 
-/// How many workers a platform may have.
+/// Greatest number of workers of a platform.
 pub const WORKERS_MAX: usize = 1 << 16;
 
 /// Workers, cores, L3 islands, nodes, sockets: everything that has a parent.
@@ -124,19 +124,19 @@ impl Platform {
         if self.available.contains(&true) { Ok(self) } else { Err(AdaptError::NoWorkers) }
     }
 
-    /// How many workers there are, retired ones included.
+    /// Number of workers, retired ones included.
     #[must_use]
     pub fn worker_count(&self) -> usize {
         self.cpus.len()
     }
 
-    /// How many workers may be given something.
+    /// Number of workers that may own data.
     #[must_use]
     pub fn available_count(&self) -> usize {
         self.available.iter().filter(|available| **available).count()
     }
 
-    /// Whether a worker may be given something; `false` for one that does not exist.
+    /// Returns whether a worker may own data; `false` for one that does not exist.
     #[must_use]
     pub fn is_available(&self, worker: WorkerIndex) -> bool {
         self.available.get(worker.index()).copied().unwrap_or(false)
@@ -148,7 +148,7 @@ impl Platform {
         self.cpus.get(worker.index()).copied()
     }
 
-    /// What it costs per byte that actions on these workers meet: `(n - 1) x Distance`, summed over nested islands. A
+    /// Cost per byte of a meeting of actions on these workers: `(n - 1) x Distance`, summed over nested islands. A
     /// worker may be named more than once. Zero for fewer than two different ones.
     ///
     /// # Panics
@@ -159,7 +159,7 @@ impl Platform {
         self.distance_among_ranks(&mut ranks)
     }
 
-    /// As [`Platform::distance_among`], for ranks; `ranks` is used up.
+    /// Cost as of [`Platform::distance_among`], for ranks; `ranks` is used up.
     pub(crate) fn distance_among_ranks(&self, ranks: &mut Vec<u32>) -> f64 {
         ranks.sort_unstable();
         ranks.dedup();

@@ -18,7 +18,7 @@ const STEPS_SHOWN: usize = 24;
 const WORKERS_SHOWN: usize = 16;
 /// Up to how many ranges of slices are shown as such; of more, their number.
 const RANGES_SHOWN: usize = 4;
-/// How wide the name of a table may be.
+/// Greatest width of the name of a table.
 const NAME_WIDTH: usize = 24;
 /// The narrowest column of a table.
 const COLUMN_MIN: usize = 16;
@@ -41,7 +41,7 @@ pub fn render_plan(plan: &Plan, workload: &Workload, platform: &Platform) -> Str
     text
 }
 
-/// What the naive scheme, today's and the proposed one cost.
+/// Renders the costs of the naive scheme, today's and the proposed one.
 fn render_costs(plan: &Plan) -> String {
     let mut text = String::new();
     let _ = writeln!(text, "{:<34}{:>12}{:>12}{:>12}", "", "naive", "today", "proposed");
@@ -147,7 +147,7 @@ fn name_width(workload: &Workload) -> usize {
     names.map(|table| shown_name(workload, table).chars().count()).max().unwrap_or(0).max(5)
 }
 
-/// What a worker or an island has.
+/// Figures of a worker or an island.
 struct Line {
     name: String,
     /// In units of the mean over the available workers.

@@ -114,7 +114,7 @@ impl PlannedScheme {
         &self.tables
     }
 
-    /// How many partitions there are in all.
+    /// Number of partitions in all.
     #[must_use]
     pub fn partition_count(&self) -> usize {
         self.tables.iter().map(|table| table.owners.len()).sum()

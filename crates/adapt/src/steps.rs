@@ -34,9 +34,9 @@ pub enum Step {
         from: SliceIndex,
         /// One past its last slice.
         to: SliceIndex,
-        /// Whose it was.
+        /// The worker that owned it.
         source: WorkerIndex,
-        /// Whose it will be.
+        /// The worker that will own it.
         target: WorkerIndex,
     },
     /// The partition that begins at slice `at` joins the one before it, which is on the same worker.
@@ -104,11 +104,11 @@ fn owner_at(table: &TableScheme, slice: u32) -> WorkerIndex {
     table.owners()[table.cuts().partition_point(|cut| *cut <= slice)]
 }
 
-/// What `scheme` becomes by `steps`, in order.
+/// The scheme that `scheme` becomes by `steps`, in order.
 ///
 /// # Errors
 /// [`AdaptError::Step`] for a split where a partition begins already, a merge of partitions on two workers or of none,
-/// and a move of what is no partition or not on its source.
+/// and a move of a range that is not a partition or not on its source.
 pub fn apply_steps(scheme: &PlannedScheme, steps: &[Step]) -> Result<PlannedScheme, AdaptError> {
     let mut tables: Vec<(Vec<u32>, Vec<WorkerIndex>)> =
         scheme.tables().iter().map(|table| (table.cuts().to_vec(), table.owners().to_vec())).collect();

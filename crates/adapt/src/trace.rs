@@ -19,21 +19,21 @@ use serde::{Deserialize, Serialize};
 /// The format that [`WorkloadTrace::to_json`] writes and [`WorkloadTrace::from_json`] reads.
 pub const TRACE_FORMAT: &str = "atrapos-trace 1";
 
-/// What a database observed of itself under one scheme.
+/// Observations of a database of itself under one scheme.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct WorkloadTrace {
     /// Always [`TRACE_FORMAT`].
     pub format: String,
-    /// How long was recorded, in seconds.
+    /// Duration of the recording, in seconds.
     pub seconds: f64,
-    /// How many workers there were, retired ones included.
+    /// Number of workers, retired ones included.
     pub workers: usize,
-    /// What machine it was, for people.
+    /// Description of the machine, for people.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// How many actions the costs are from, when only some were timed and stand for all; `None` when all were. It says how
-    /// far the costs are to be believed.
+    /// Number of actions that the costs are from, when only some were timed and stand for all; `None` when all were. It
+    /// bounds how far the costs can be trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
     /// The tables, or families of tables with common boundaries.
@@ -92,11 +92,11 @@ impl From<SubPartition> for (u32, u32, u32) {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SyncPointTrace {
-    /// Whose actions met. Partners on one worker exchange nothing, but may not stay so.
+    /// Sub-partitions of the actions that met. Partners on one worker exchange nothing, but may not stay so.
     pub partners: Vec<SubPartition>,
     /// Bytes exchanged, summed over `count` occurrences.
     pub bytes: u64,
-    /// How often it happened.
+    /// Number of times that it happened.
     pub count: u64,
 }
 

@@ -15,7 +15,7 @@ use crate::scheme::{PlannedScheme, TableScheme};
 use crate::trace::{SubPartition, TRACE_FORMAT, WorkloadTrace};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many sub-partitions all tables together may have.
+/// Greatest number of sub-partitions of all tables together.
 pub const SLICES_MAX: usize = 1 << 24;
 
 /// Statistics of a database, independent of who owned what while they were taken.
@@ -37,7 +37,7 @@ pub struct SyncPoint {
     pub partners: Vec<u32>,
     /// Bytes exchanged in all.
     pub bytes: f64,
-    /// How often it happened.
+    /// Number of times that it happened.
     pub count: f64,
 }
 
@@ -107,7 +107,7 @@ impl Workload {
         Ok(Self { names, starts, cost_cycles, sync_points, classes: Vec::new(), seconds })
     }
 
-    /// How many tables there are.
+    /// Number of tables.
     #[must_use]
     pub fn table_count(&self) -> usize {
         self.names.len()
@@ -122,7 +122,7 @@ impl Workload {
         &self.names[table.index()]
     }
 
-    /// How many slices a table has.
+    /// Number of slices of a table.
     ///
     /// # Panics
     /// When there is no such table.
@@ -162,7 +162,7 @@ impl Workload {
         &self.classes
     }
 
-    /// How long was recorded, in seconds.
+    /// Duration of the recording, in seconds.
     #[must_use]
     pub fn seconds(&self) -> f64 {
         self.seconds
@@ -174,7 +174,7 @@ impl Workload {
         self.cost_cycles.iter().sum()
     }
 
-    /// Whether nothing was observed of a table: no cost and no synchronization.
+    /// Tables of which nothing was observed: no cost and no synchronization.
     #[must_use]
     pub(crate) fn idle_tables(&self) -> Vec<bool> {
         let mut idle: Vec<bool> = (0..self.table_count())

@@ -1,10 +1,10 @@
-//! Whether a plan is worth carrying out.
+//! Judgement of a plan: to carry it out, or to keep today's scheme.
 //!
 //! Owns: the hysteresis. Never: searches; see [`plan`].
 //!
-//! The paper carries out every plan that differs from today's scheme. Statistics are samples, so that the best scheme for
-//! them nearly always differs; what decides here is by how much, whether that could be noise, and what came of the last
-//! attempt in the same situation.
+//! The paper carries out every plan that differs from today's scheme. Statistics are samples, so that the best scheme
+//! for them nearly always differs; what decides here is by how much, whether that could be noise, and what came of the
+//! last attempt in the same situation.
 
 use super::memory::{Candidate, Promise, Trial};
 use super::{Cause, ControlAction, Controller, Decision, KeepReason, Predicted, Trigger, ns_between};
@@ -19,34 +19,34 @@ use crate::workload::Workload;
 /// Sampling noise, in standard deviations of a worker's load times the wanted confidence, beyond which statistics say
 /// nothing.
 const NOISE_MAX: f64 = 0.5;
-/// How many times in a row a partition may be cut only to see more: each time ten times finer, by default, so that the
-/// thousandth part of a sub-partition is found.
+/// Number of times in a row that a partition may be cut only to see more: each time ten times finer, by default, so
+/// that the thousandth part of a sub-partition is found.
 const LOOKS_MAX: u32 = 3;
 
 /// After how many of the longest intervals that count begins again.
 const LOOKS_FORGOTTEN_INTERVALS: u32 = 16;
 
-/// What came of an evaluation.
+/// Result of an evaluation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Considered {
-    /// What was decided, and why.
+    /// The decision, with its reason.
     pub decision: Decision,
-    /// What to carry out; `None` unless the decision is to repartition.
+    /// The plan to carry out; `None` unless the decision is to repartition.
     pub plan: Option<Plan>,
 }
 
-/// How a plan compares with what is wanted of one.
+/// Worth of a plan.
 enum Worth {
-    /// It has to be carried out, or is worth it without doubt.
+    /// The plan has to be carried out, or its gain is beyond doubt.
     Sure,
-    /// It cuts a hot sub-partition out, which gains nothing by itself.
+    /// The plan cuts a hot sub-partition out, which gains nothing by itself.
     Look,
-    /// It may be worth it.
+    /// The gain may be real, or noise.
     Perhaps,
     Not(KeepReason),
 }
 
-/// What a repartitioning is made for.
+/// Purposes of a repartitioning.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Necessary,
@@ -163,7 +163,7 @@ impl Controller {
         self.keep(trigger, Some((&plan, wanted)), reason)
     }
 
-    /// What later statistics say about a scheme that was proposed for earlier ones.
+    /// Judges a scheme by statistics later than those it was proposed for.
     fn confirm(
         &mut self,
         trigger: Trigger,
@@ -223,7 +223,7 @@ impl Controller {
         Considered { decision: self.decision(trigger, action, Some(predicted)), plan: Some(plan) }
     }
 
-    /// How many more times a partition may be cut only to see more.
+    /// Number of times that a partition may still be cut only to see more.
     fn looks_left(&self) -> u32 {
         let long = self.settings.interval_max.as_nanos() * u128::from(LOOKS_FORGOTTEN_INTERVALS);
         let forgotten = ns_between(self.looked_ns, self.at_ns) >= long;
@@ -251,7 +251,7 @@ impl Controller {
         }
     }
 
-    /// What synchronization costs, as a share of the work.
+    /// Cost of synchronization, as a share of the work.
     fn sync_share(&self, cost: &Cost) -> f64 {
         let weights = &self.settings.planning.weights;
         let cycles = weights.synchronization * weights.cycles_per_byte * cost.sync_byte_distance;

@@ -1,4 +1,4 @@
-//! What was decided, and why, in a form that is kept and shown.
+//! Decisions and their reasons, in a form that is kept and shown.
 //!
 //! Owns: the record and its wording. Never: decides.
 
@@ -7,7 +7,7 @@ use crate::ids::WorkerIndex;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Why statistics are evaluated.
+/// Reasons for which statistics are evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "trigger")]
 pub enum Trigger {
@@ -20,16 +20,16 @@ pub enum Trigger {
     },
     /// One worker was much busier than the mean.
     Imbalance {
-        /// Which one.
+        /// The busiest worker.
         busiest: WorkerIndex,
         /// By which share it exceeded the mean.
         over_mean: f64,
     },
     /// Workers went away or came back, or the machine changed; or one that may own nothing still does.
     PlatformChanged {
-        /// How many may own something.
+        /// Number of workers that may own data.
         available: usize,
-        /// How many there are.
+        /// Number of workers.
         workers: usize,
     },
     /// The first measurements agree with each other.
@@ -48,36 +48,36 @@ pub enum Trigger {
     Confirmation,
 }
 
-/// Why nothing is evaluated.
+/// Reasons for which nothing is evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "wait")]
 pub enum WaitReason {
     /// The throughput is what it was, and no worker stands out.
     Calm,
-    /// There are too few measurements to compare with.
+    /// Too few measurements have been made to compare with.
     Settling {
-        /// How many there are, before this one.
+        /// Number of measurements before this one.
         earlier: usize,
     },
-    /// There is a reason to evaluate, but the same situation was evaluated not long ago, and nothing was worth it.
+    /// A reason to evaluate exists, but the same situation was evaluated not long ago, and no plan was worth it.
     TurnedDown {
         /// That reason.
         trigger: Trigger,
     },
-    /// Something changed in the middle of a long interval: statistics of one load are needed first.
+    /// The load changed in the middle of a long interval: statistics of one load are needed first.
     BeganAnew {
-        /// What it was: a throughput that changed, or an imbalance.
+        /// The change: of the throughput, or an imbalance.
         trigger: Trigger,
     },
 }
 
-/// Why a scheme is kept although the model was evaluated.
+/// Reasons for which a scheme is kept although the model was evaluated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KeepReason {
     /// No better scheme was found.
     NothingBetter,
-    /// There is a better one, but by too little.
+    /// A better scheme exists, but its gain is too small.
     GainTooSmall,
     /// The statistics are of too few samples to tell.
     TooFewSamples,
@@ -89,7 +89,7 @@ pub enum KeepReason {
     FailedBefore,
 }
 
-/// What was decided.
+/// Actions that are decided on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum ControlAction {
@@ -97,7 +97,7 @@ pub enum ControlAction {
     Wait,
     /// To keep the scheme.
     Keep {
-        /// Why.
+        /// The reason.
         reason: KeepReason,
     },
     /// To change it.
@@ -107,7 +107,7 @@ pub enum ControlAction {
     },
 }
 
-/// What caused a decision.
+/// Causes of a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cause {
@@ -117,14 +117,14 @@ pub enum Cause {
     Waited(WaitReason),
 }
 
-/// What the model says about today's scheme and the proposed one.
+/// Figures of the model for today's scheme and the proposed one.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Predicted {
     /// The most loaded worker over the mean, today.
     pub load_max_before: f64,
     /// The same, proposed.
     pub load_max_after: f64,
-    /// What synchronization costs as a share of the work, today.
+    /// Cost of synchronization as a share of the work, today.
     pub sync_before: f64,
     /// The same, proposed.
     pub sync_after: f64,
@@ -138,16 +138,16 @@ pub struct Predicted {
 /// The record of one decision. It says everything in [`Display`](fmt::Display) in one sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
-    /// When, on the clock of the observations.
+    /// Time of the decision, on the clock of the observations.
     pub at_ns: u64,
     /// The throughput that was observed, in transactions per second.
     pub throughput_tps: f64,
-    /// Why.
+    /// Its cause.
     pub cause: Cause,
-    /// What.
+    /// The action decided on.
     #[serde(flatten)]
     pub action: ControlAction,
-    /// What the model said; `None` where it was not evaluated.
+    /// Figures of the model; `None` where it was not evaluated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub predicted: Option<Predicted>,
 }
@@ -165,7 +165,7 @@ impl Decision {
         }
     }
 
-    /// Whether the scheme is changed.
+    /// Returns whether the scheme is changed.
     #[must_use]
     pub const fn is_repartition(&self) -> bool {
         matches!(self.action, ControlAction::Repartition { .. })

@@ -1,6 +1,6 @@
-//! What the controller remembers: how the workers were loaded when something was tried or turned down.
+//! Memory of the controller: the loads of the workers when a plan was tried or turned down.
 //!
-//! Owns: when two situations are the same one. Never: decides.
+//! Owns: the likeness of two situations. Never: decides.
 //!
 //! Situations are compared by the loads of the workers, not by schemes: sub-partitions are cut anew after each
 //! repartitioning, so that the numbers of a scheme mean something else each time.
@@ -9,30 +9,31 @@ use super::{ControllerSettings, Observation, ns_between, sane};
 use crate::scheme::PlannedScheme;
 use std::collections::VecDeque;
 
-/// How many failed repartitionings are remembered.
+/// Number of failed repartitionings that are remembered.
 const FAILURES_MAX: usize = 8;
-/// How often a repartitioning must have failed before it is not tried again: once may be a change of load that came at a bad
+/// Number of failures after which a repartitioning is not tried again: one may be a change of load that came at a bad
 /// moment.
 const FAILURES_TO_BLOCK: u32 = 2;
 /// For how many of the longest intervals it is not tried again, and twice as long after each further failure.
 const BLOCKED_INTERVALS: u32 = 8;
-/// How often that doubles.
+/// Number of times that it doubles.
 const DOUBLINGS_MAX: u32 = 6;
-/// Which part of the predicted gain must come true for a repartitioning not to have been in vain.
+/// Share of the predicted gain that must come true for a repartitioning to count as a success.
 const FULFILMENT_MIN: f64 = 0.25;
 
-/// Which part of the predicted balance must come about for a repartitioning to have been good although the throughput did not
-/// rise, as where clients do not ask for more.
+/// Share of the predicted balance that must come about for a repartitioning to count as a success although the
+/// throughput did not rise, as where clients do not ask for more.
 const BALANCE_MIN: f64 = 0.5;
-/// How many repartitionings in a row must bring progress together, if the throughput fell after so many of them. Otherwise
-/// there is a pause after the last one, of so many of the longest intervals, and after each further one.
+/// Number of repartitionings in a row that must bring progress together, if the throughput fell after that many of
+/// them. Otherwise there is a pause after the last one, of that many of the longest intervals, and after each further
+/// one.
 const RECENT: usize = 6;
 const RECENT_FALLS: usize = 3;
-/// What one of them may count at most, so that a single change of load does not outweigh the others.
+/// Greatest progress counted for one of them, so that a single change of load does not outweigh the others.
 const PROGRESS_MAX: f64 = 0.5;
 const PAUSE_INTERVALS: u32 = 4;
 
-/// How busy the workers were, in units of the mean over the available ones.
+/// Loads of the workers, in units of the mean over the available ones.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Profile {
     loads: Vec<f64>,
@@ -83,7 +84,7 @@ impl Profile {
         self.loads.iter().zip(&self.available).position(|(load, available)| *load > 0.0 && !available)
     }
 
-    /// Whether no worker was loaded noticeably differently.
+    /// Returns whether no worker's load differs noticeably.
     pub(super) fn is_like(&self, other: &Self, settings: &ControllerSettings) -> bool {
         let tolerance = settings.imbalance / 2.0;
         let near = |(a, b): (&f64, &f64)| (a - b).abs() <= tolerance * a.max(*b).max(1.0);
@@ -91,7 +92,7 @@ impl Profile {
     }
 }
 
-/// What was observed when something was decided.
+/// The observation at the time of a decision.
 #[derive(Debug, Clone)]
 pub(super) struct Situation {
     pub(super) at_ns: u64,
@@ -100,7 +101,7 @@ pub(super) struct Situation {
 }
 
 impl Situation {
-    /// Whether neither the throughput nor any worker's load was noticeably different.
+    /// Returns whether neither the throughput nor any worker's load differs noticeably.
     pub(super) fn is_like(&self, other: &Self, settings: &ControllerSettings) -> bool {
         let change = (other.throughput_tps - self.throughput_tps).abs();
         change <= settings.threshold * self.throughput_tps && self.profile.is_like(&other.profile, settings)
@@ -125,7 +126,7 @@ pub(super) struct Trial {
     pub(super) promise: Option<Promise>,
 }
 
-/// What was predicted.
+/// Prediction of a plan that is tried.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Promise {
     /// See [`Predicted::gain`](super::Predicted::gain).
@@ -138,7 +139,8 @@ pub(super) struct Promise {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Failures {
     of: Vec<Failure>,
-    /// When the last ones were judged, and the logarithms of what they multiplied the throughput with.
+    /// Times at which the latest ones were judged, and the logarithms of the factors by which they changed the
+    /// throughput.
     recent: VecDeque<(u64, f64)>,
 }
 
@@ -179,8 +181,8 @@ impl Failures {
         }
     }
 
-    /// Whether what would be tried now failed in the same situation, often enough and not long ago, or the last attempts in
-    /// whatever situations led nowhere together.
+    /// Returns whether the plan would repeat one that failed in the same situation, often enough and not long ago, or
+    /// whether the latest attempts, in whatever situations, brought no progress together.
     pub(super) fn block(&self, now: &Situation, settings: &ControllerSettings) -> bool {
         let intervals = |count: u32| settings.interval_max.as_nanos() * u128::from(count);
         let failed = self.of.iter().any(|failure| {

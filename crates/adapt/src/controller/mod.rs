@@ -45,7 +45,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// How the controller decides.
+/// Settings of the controller's decisions.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ControllerSettings {
@@ -56,7 +56,7 @@ pub struct ControllerSettings {
     pub interval_max: Duration,
     /// By which share a throughput must differ from the mean of the previous ones to be another. Default 0.1, the paper's.
     pub threshold: f64,
-    /// How many measurements that mean is of. Default 5, the paper's.
+    /// Number of measurements in that mean. Default 5, the paper's.
     pub window: usize,
     /// By which share the busiest worker must exceed the mean for its own sake to be looked at. Default 0.2: twice what
     /// changes the throughput noticeably, and more than noise of 10% makes of equal loads.
@@ -65,12 +65,12 @@ pub struct ControllerSettings {
     pub gain_min: f64,
     /// The gain from which a plan is carried out at once, beyond what noise explains. Default 0.15.
     pub gain_sure: f64,
-    /// How often statistics taken afterwards must confirm a gain between these two. Default 2.
+    /// Number of later statistics that must confirm a gain between these two. Default 2.
     pub confirmations: u32,
-    /// How many standard deviations of the sampling noise a gain must exceed to be sure. Default 3.
+    /// Number of standard deviations of the sampling noise that a gain must exceed to be sure. Default 3.
     pub confidence: f64,
-    /// How plans are searched for. By default without annealing, because a worker may have to do without the core for so
-    /// long.
+    /// Settings of the search for plans. By default without annealing, because a worker may have to do without the core
+    /// for so long.
     pub planning: Settings,
 }
 
@@ -94,14 +94,14 @@ impl Default for ControllerSettings {
 /// The longest window, so that memory stays bounded.
 const WINDOW_MAX: usize = 1_000;
 
-/// How many times the threshold a throughput seen at a glance must differ by: it is of a short time, and may be of two loads.
+/// Factor on the threshold for a throughput seen at a glance: it is of a short time, and may be of two loads.
 const GLANCE_THRESHOLDS: f64 = 2.0;
 
-/// How many differences between throughputs show how much they scatter.
+/// Number of differences between throughputs from which their scatter is known.
 const SCATTER_MIN: usize = 3;
 
 impl ControllerSettings {
-    /// Whether a controller can work with these.
+    /// Checks that a controller can work with these.
     ///
     /// # Errors
     /// [`AdaptError::Setting`] names the first that makes no sense; [`AdaptError::Weight`] a weight of the objective.
@@ -135,27 +135,27 @@ impl ControllerSettings {
     }
 }
 
-/// What was measured since the previous observation.
+/// Measurements since the previous observation.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Observation {
-    /// When, in nanoseconds since any fixed moment.
+    /// Time of the observation, in nanoseconds since any fixed moment.
     pub at_ns: u64,
     /// Committed transactions per second.
     pub throughput_tps: f64,
     /// Cycles that each worker was busy for the sake of what it owns.
     pub loads: Vec<f64>,
-    /// Which workers may own data.
+    /// Availability of each worker: set for those that may own data.
     pub available: Vec<bool>,
-    /// Whether the machine is another, in a way that `available` does not show; for instance distances.
+    /// Set if the machine changed in a way that `available` does not show; for instance distances.
     pub changed_platform: bool,
 }
 
-/// What to do after an observation.
+/// Instruction to the driver after an observation.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// Take the statistics and let them be [considered](Controller::consider).
     Evaluate(Trigger),
-    /// Nothing, for this reason; [`Decision::waited`] makes a record of it.
+    /// Do nothing, for this reason; [`Decision::waited`] makes a record of it.
     Wait(WaitReason),
 }
 
@@ -172,23 +172,23 @@ pub struct Controller {
     profile: Profile,
     /// By which share throughputs usually differ from one measurement to the next.
     scatter: f64,
-    /// Whether that throughput may be of two different loads, since it differs from the one before.
+    /// Set if that throughput may be of two different loads, since it differs from the one before.
     mixed: bool,
-    /// Whether the statistics began anew after the throughput had changed, so that the next ones are of one load.
+    /// Set if the statistics began anew after the throughput had changed, so that the next ones are of one load.
     began_anew: bool,
-    /// What an evaluation is due for, until there was one with enough statistics.
+    /// Set while an evaluation is due because the platform changed, until one had enough statistics.
     platform_due: bool,
     first_due: bool,
     follow_up_due: Option<Trigger>,
     candidate: Option<Candidate>,
-    /// Where nothing was worth it.
+    /// The situation in which no plan was worth it.
     rejected: Option<Situation>,
     /// The repartitioning that the next observation judges.
     trial: Option<Trial>,
     failures: Failures,
-    /// How many times in a row a partition was cut only to see more.
+    /// Number of times in a row that a partition was cut only to see more.
     looks: u32,
-    /// When that was last.
+    /// Time of the latest such cut.
     looked_ns: u64,
 }
 
@@ -221,13 +221,13 @@ impl Controller {
         })
     }
 
-    /// How it decides.
+    /// The settings of its decisions.
     #[must_use]
     pub const fn settings(&self) -> &ControllerSettings {
         &self.settings
     }
 
-    /// How long to wait until the next observation.
+    /// Time to wait until the next observation.
     #[must_use]
     pub const fn interval(&self) -> Duration {
         self.interval
@@ -354,7 +354,7 @@ impl Controller {
         Verdict::Wait(if full { WaitReason::Calm } else { WaitReason::Settling { earlier } })
     }
 
-    /// What was found not worth it is not looked at again while everything is as it was then.
+    /// Waits rather than evaluates while the situation is one in which no plan was worth it.
     fn unless_rejected(&self, trigger: Trigger) -> Verdict {
         let patience = self.settings.interval_max;
         match &self.rejected {

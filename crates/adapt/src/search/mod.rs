@@ -26,7 +26,7 @@ use crate::workload::Workload;
 use serde::{Deserialize, Serialize};
 use state::{GAIN_MIN, Problem, State};
 
-/// How to search.
+/// Settings of a search.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -35,9 +35,9 @@ pub struct Settings {
     /// Evaluations of synchronization points per start, for each slice and each partner of the statistics. Default 12.
     /// 0 keeps the best of the starts.
     pub effort: u32,
-    /// Whether small cases (at most 1,024 slices times workers) are annealed as well, for as long as `effort` says. At 12 that
-    /// takes more time than a plan for 80 workers, but finds the optimum within a few percent. Default `true`; a controller
-    /// does without, as it needs no more than a good scheme, and has other things to do.
+    /// Set if small cases (at most 1,024 slices times workers) are annealed as well, for as long as `effort` says. At
+    /// 12 that takes more time than a plan for 80 workers, but finds the optimum within a few percent. Default `true`;
+    /// a controller does without, as it needs no more than a good scheme, and has other things to do.
     pub annealing: bool,
 }
 

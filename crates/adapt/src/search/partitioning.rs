@@ -4,9 +4,9 @@
 
 use super::state::{GAIN_MIN, State};
 
-/// How many of the most loaded workers a sub-partition is looked for on.
+/// Number of the most loaded workers on which a sub-partition is looked for.
 const DONORS: usize = 3;
-/// How often workers that could not be helped are looked at again.
+/// Number of times that workers which could not be helped are looked at again.
 const PASSES_MAX: usize = 4;
 
 /// Gives sub-partitions to under-utilized workers until none gains, or until `effort` evaluations are spent.

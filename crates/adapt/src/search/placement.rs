@@ -9,9 +9,9 @@ use super::state::State;
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-/// How many partitions of the other worker are tried as the other half of a switch.
+/// Number of partitions of the other worker that are tried as the other half of a switch.
 const SWITCHES: usize = 3;
-/// How many passes at most.
+/// Greatest number of passes.
 const PASSES_MAX: usize = 16;
 
 /// Moves and switches partitions until no synchronization point gains, or until `effort` evaluations are spent.

@@ -4,7 +4,7 @@
 
 use super::{partitioning, placement, state::State};
 
-/// How many rounds at most.
+/// Greatest number of rounds.
 const ROUNDS_MAX: usize = 12;
 
 /// Shifts boundaries, moves partitions, and runs both algorithms again, until a round changes nothing or until `effort`

@@ -1,6 +1,6 @@
-//! Where searches start.
+//! Initial assignments of searches.
 //!
-//! Owns: the initial assignments. Never: improves one.
+//! Owns: their choice. Never: improves one.
 //!
 //! Invariant: every slice has an available owner; equal arguments give equal starts.
 

@@ -11,7 +11,7 @@ use crate::scheme::PlannedScheme;
 use crate::workload::Workload;
 use std::ops::Range;
 
-/// What does not change during a search.
+/// The part of a search that does not change.
 pub(crate) struct Problem<'a> {
     pub(crate) workload: &'a Workload,
     pub(crate) platform: &'a Platform,
@@ -92,7 +92,7 @@ impl<'a> Problem<'a> {
         (0..).take(self.workload.table_count()).map(|table| self.workload.range(TableIndex(table)))
     }
 
-    /// What `cycles` of imbalance add to the objective.
+    /// Cost that `cycles` of imbalance add to the objective.
     pub(crate) fn imbalance_cost(&self, cycles: f64) -> f64 {
         cycles * self.per_cycle
     }
@@ -114,7 +114,7 @@ pub(crate) struct State<'a> {
     /// Distance among the partners of each synchronization point.
     distance: Vec<f64>,
     pub(crate) objective: f64,
-    /// How many synchronization points were looked at: the measure of effort.
+    /// Number of synchronization points looked at: the measure of effort.
     pub(crate) effort: u64,
     seen: Vec<u32>,
     stamp: u32,
@@ -179,7 +179,7 @@ impl<'a> State<'a> {
         self.problem.platform.distance_among_ranks(&mut self.ranks)
     }
 
-    /// What a synchronization point adds to the objective.
+    /// Cost that a synchronization point adds to the objective.
     pub(crate) fn sync_cost(&self, point: u32) -> f64 {
         self.distance[point as usize] * self.problem.size(point) * self.problem.weight
     }

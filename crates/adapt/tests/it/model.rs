@@ -22,7 +22,7 @@ pub(crate) struct Class {
     pub(crate) sync: Option<(usize, usize, f64)>,
 }
 
-/// What clients ask for.
+/// The load that clients offer.
 #[derive(Debug, Clone)]
 pub(crate) struct Load {
     pub(crate) classes: Vec<Class>,
@@ -51,7 +51,7 @@ impl Load {
     }
 }
 
-/// How far measurements are off.
+/// Errors of measurements.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Noise {
     /// Largest relative error of the throughput.
@@ -68,13 +68,13 @@ pub(crate) struct Model {
     pub(crate) platform: Platform,
     pub(crate) controller: Controller,
     pub(crate) available: Vec<bool>,
-    /// Those of the last observation.
+    /// Availability at the last observation.
     observed_available: Vec<bool>,
     /// By table: where partitions begin, and whose they are.
     pub(crate) tables: Vec<(Vec<u64>, Vec<WorkerIndex>)>,
     pub(crate) now_s: f64,
     pub(crate) noise: Noise,
-    /// What the throughput is multiplied with after `.0` repartitionings, in turn: for models that are wrong.
+    /// Factor on the throughput after `.0` repartitionings, in turn: for models that are wrong.
     pub(crate) surprise: fn(usize) -> f64,
     pub(crate) repartitionings: usize,
     random: Random,
@@ -287,7 +287,7 @@ impl Model {
         turns
     }
 
-    /// Where the sub-partitions of a partition begin: at least one key each.
+    /// Beginnings of the sub-partitions of a partition: at least one key each.
     fn cut(from: u64, to: u64) -> Vec<u64> {
         let count = SUB_PARTITIONS.min(to - from);
         (0..count).map(|at| from + at * (to - from) / count).collect()
@@ -304,7 +304,7 @@ impl Model {
         self.tables = tables.collect();
     }
 
-    /// What monitoring would have recorded while `run` ran.
+    /// The trace that monitoring would have recorded while `run` ran.
     fn trace(&mut self, run: &[(Load, f64)], seconds: f64, worker_noise: &[f64]) -> WorkloadTrace {
         let samples = self.noise.samples_per_s * seconds * self.platform.worker_count() as f64;
         let cost = |table: usize, from: u64, to: u64| -> f64 {

@@ -1,4 +1,4 @@
-//! What holds for every plan, on random cases; a failure prints the seed.
+//! Properties of every plan, on random cases; a failure prints the seed.
 
 use crate::fixture::{Random, new_order, platform, random_scheme, random_workload, tatp};
 use atrapos_adapt::{
