@@ -1,59 +1,59 @@
-//! What can be wrong with a history, in words.
+//! Anomalies of a history, in words.
 //!
 //! Owns: the kinds of anomalies. Never: looks for one.
 
-/// What is wrong with a history. Transactions are named by session and number: `T3.14` is the 14th of session 3.
+/// An anomaly of a history. Transactions are named by session and number: `T3.14` is the 14th of session 3.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Anomaly {
-    /// Somebody saw what an aborted transaction wrote (G1a).
+    /// A transaction saw a version that an aborted transaction wrote (G1a).
     #[error(
         "G1a, an aborted read: {reader} saw version {version:#x} of key {key}, which {writer} wrote, and {writer} aborted"
     )]
     AbortedRead {
-        /// Who saw it.
+        /// The transaction that saw it.
         reader: String,
-        /// Who wrote it.
+        /// The transaction that wrote it.
         writer: String,
-        /// Where.
+        /// The key.
         key: u64,
-        /// What.
+        /// The version.
         version: u64,
     },
-    /// Somebody saw what its writer wrote over before it committed (G1b).
+    /// A transaction saw a version that its writer replaced before it committed (G1b).
     #[error(
         "G1b, an intermediate read: {reader} saw version {version:#x} of key {key}, which {writer} replaced itself before it \
          committed"
     )]
     IntermediateRead {
-        /// Who saw it.
+        /// The transaction that saw it.
         reader: String,
-        /// Who wrote it.
+        /// The transaction that wrote it.
         writer: String,
-        /// Where.
+        /// The key.
         key: u64,
-        /// What.
+        /// The version.
         version: u64,
     },
-    /// Somebody saw what nobody wrote.
+    /// A transaction saw a version that no transaction wrote.
     #[error("an invented row: {reader} saw version {version:#x} of key {key}, which nobody wrote there")]
     Invented {
-        /// Who saw it.
+        /// The transaction that saw it.
         reader: String,
-        /// Where.
+        /// The key.
         key: u64,
-        /// What.
+        /// The version.
         version: u64,
     },
     /// A row says something else than its writer wrote.
     #[error("a garbled row: {reader} saw {seen} where {writer} wrote {written}")]
     Garbled {
-        /// Who saw it.
+        /// The transaction that saw it.
         reader: String,
-        /// Who wrote it.
+        /// The transaction that wrote it.
         writer: String,
-        /// What was seen.
+        /// The state that was seen.
         seen: String,
-        /// What was written.
+        /// The state that was written.
         written: String,
     },
     /// Two transactions replaced the same version: one of the two did not see the other one's.
@@ -63,15 +63,15 @@ pub enum Anomaly {
         first: String,
         /// The other one.
         second: String,
-        /// Where.
+        /// The key.
         key: u64,
-        /// What both replaced.
+        /// The version that both replaced.
         version: u64,
     },
     /// The versions of a key say that each came before the others.
     #[error("the versions of key {key} have no first one: {versions}")]
     CyclicVersions {
-        /// Where.
+        /// The key.
         key: u64,
         /// The versions and their writers.
         versions: String,
@@ -79,12 +79,12 @@ pub enum Anomaly {
     /// A transaction does not see its own writes.
     #[error("{reader} contradicts itself: {what}")]
     Internal {
-        /// Who.
+        /// The transaction.
         reader: String,
-        /// What it saw.
+        /// The state that it saw.
         what: String,
     },
-    /// There is no order in which the transactions could have run one after the other.
+    /// No serial order of the transactions explains the history.
     #[error("{kind}: there is no order in which these transactions could have run:\n{cycle}")]
     Cycle {
         /// The name of the anomaly: G0, G1c, G-single, G2-item or G2; with `-realtime` if it takes the order in time.
@@ -92,12 +92,12 @@ pub enum Anomaly {
         /// The smallest cycle that was found: each transaction, and why it comes before the next.
         cycle: String,
     },
-    /// What the check of the lists found.
+    /// The finding of the check of the lists.
     #[error("{kind}, found by adya:\n{explanation}")]
     Lists {
         /// The name of the anomaly.
         kind: String,
-        /// Which transactions, and why.
+        /// The transactions and the reason.
         explanation: String,
     },
 }

@@ -16,7 +16,7 @@ use crate::entry::{Event, Found, History, Outcome, Predicate};
 use crate::graph::{Graph, Step};
 use crate::versions::{Number, Order, Versions};
 
-/// What was checked.
+/// Numbers of what was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Transactions that happened.
@@ -54,7 +54,7 @@ impl Report {
     }
 }
 
-/// Why a transaction comes before another one.
+/// Reasons for one transaction to come before another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Why {
     /// The next replaced its version of the key.
@@ -265,7 +265,7 @@ impl Check<'_> {
     }
 }
 
-/// What a transaction did, in words.
+/// The effect of an event, in words.
 fn told(event: &Event) -> String {
     let version = |found: &Found| format!("{:#x}", found.version);
     match event {
@@ -305,9 +305,9 @@ fn kind(cycle: &[Step<Why>]) -> String {
 
 /// The states of a key among which the one is that a predicate did not bring.
 enum Run {
-    /// They began with `after`, if with anybody, and `before` ended them, if anybody did.
+    /// States from `after`, if a transaction began them, up to `before`, if one ended them.
     Seen { after: Option<Number>, before: Option<Number> },
-    /// There are several such runs.
+    /// Several such runs fit.
     Undecided,
 }
 

@@ -1,13 +1,13 @@
-//! What clients write down.
+//! Records that clients keep.
 //!
-//! Owns: the entries and how they become transactions. Never: judges what they say.
+//! Owns: the entries and their assembly into transactions. Never: judges them.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What a client found under a key.
+/// The state that a client found under a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Found {
     /// The number of the version; 0 where there never was one.
@@ -19,16 +19,16 @@ pub struct Found {
 }
 
 impl Found {
-    /// There never was a row.
+    /// The state of a key that never had a row.
     pub const NEVER: Found = Found { version: 0, over: 0, group: None };
 }
 
-/// Which rows a read asks for.
+/// Conditions by which a read selects rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Predicate {
-    /// Those with keys from the first (included) to the second (excluded).
+    /// Rows with keys from the first (included) to the second (excluded).
     Keys(u64, u64),
-    /// Those of a group, through the index.
+    /// Rows of a group, through the index.
     Group(u32),
 }
 
@@ -39,7 +39,7 @@ impl Predicate {
         Predicate::Keys(key, key.saturating_add(1))
     }
 
-    /// Whether a state of a key is asked for; `group` is none where there is no row.
+    /// Returns whether the read selects a state of a key; `group` is none where there is no row.
     #[must_use]
     pub fn matches(self, key: u64, group: Option<u32>) -> bool {
         match self {
@@ -63,39 +63,39 @@ impl fmt::Display for Predicate {
 /// One thing that a transaction did.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
-    /// It replaced one version of a row by another.
+    /// Replaced one version of a row by another.
     Write {
         /// The key.
         key: u64,
-        /// What was there.
+        /// The state before.
         found: Found,
         /// The number of the new version: no other write has it.
         version: u64,
         /// The group of the new version; none when the row was deleted.
         group: Option<u32>,
     },
-    /// It read all rows of a predicate.
+    /// Read all rows of a predicate.
     Read {
-        /// What it asked for.
+        /// The predicate.
         what: Predicate,
         /// The keys of the rows it was given, and what it found there.
         rows: Vec<(u64, Found)>,
     },
-    /// It found that there is no row, and which deletion left none. Only this tells of a deletion whose outcome nobody was told.
+    /// Found no row, and the deletion that left none. Only this tells of a deletion whose outcome nobody was told.
     Gone {
         /// The key.
         key: u64,
-        /// What the deletion left.
+        /// The state that the deletion left.
         found: Found,
     },
-    /// It added a number to a list.
+    /// Added a number to a list.
     Append {
         /// The list.
         list: u64,
         /// The number: no other append has it.
         number: u64,
     },
-    /// It read a list.
+    /// Read a list.
     ReadList {
         /// The list.
         list: u64,
@@ -104,40 +104,40 @@ pub enum Event {
     },
 }
 
-/// How a transaction ended.
+/// Outcomes of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
-    /// It was reported as committed.
+    /// Reported as committed.
     Committed,
-    /// It was reported as aborted, and must leave no trace.
+    /// Reported as aborted; it must leave no trace.
     Aborted,
-    /// Nobody was told.
+    /// Reported to nobody.
     Unknown,
 }
 
-/// What a client writes down. Moments are numbers that grow, the same for all clients.
+/// A record of a client. Moments are numbers that grow, the same for all clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
-    /// It is about to hand over a transaction.
+    /// Before a transaction is handed over.
     Begins {
-        /// Who: a client has one transaction after the other.
+        /// The session: a client has one transaction after the other.
         session: u64,
-        /// When.
+        /// The moment.
         at: u64,
         /// The versions it may write: keys and numbers.
         writes: Vec<(u64, u64)>,
         /// The numbers it may append: lists and numbers.
         appends: Vec<(u64, u64)>,
     },
-    /// It was told what came of it. Without this the outcome is unknown.
+    /// After its outcome was told. Without this the outcome is unknown.
     Ends {
-        /// Who.
+        /// The session.
         session: u64,
-        /// When.
+        /// The moment.
         at: u64,
-        /// How.
+        /// The outcome.
         outcome: Outcome,
-        /// What was done, if it was committed.
+        /// The events of the transaction, if it was committed.
         events: Vec<Event>,
     },
 }
@@ -145,21 +145,21 @@ pub enum Entry {
 /// A transaction as its client saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// Whose it is.
+    /// Its session.
     pub session: u64,
-    /// Which of that session, from 1.
+    /// Its number in that session, from 1.
     pub number: u64,
-    /// When it was handed over.
+    /// The moment at which it was handed over.
     pub began: u64,
-    /// When its client was told; `u64::MAX` if it never was.
+    /// The moment at which its client was told; `u64::MAX` if it never was.
     pub ended: u64,
-    /// What it was told.
+    /// The outcome that its client was told.
     pub outcome: Outcome,
     /// The versions it may have written: keys and numbers.
     pub writes: Vec<(u64, u64)>,
     /// The numbers it may have appended: lists and numbers.
     pub appends: Vec<(u64, u64)>,
-    /// What it did, if it was committed.
+    /// Its events, if it was committed.
     pub events: Vec<Event>,
 }
 
@@ -216,13 +216,13 @@ impl History {
         Ok(History { transactions })
     }
 
-    /// How many transactions there are.
+    /// Number of transactions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.transactions.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.transactions.is_empty()

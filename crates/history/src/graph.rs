@@ -1,10 +1,10 @@
-//! Who comes before whom, and the smallest circle in it.
+//! The order of transactions as a graph, and the smallest cycle in it.
 //!
 //! Owns: the graph of transactions, with the order in time, and the search. Never: knows why there is an edge.
 //!
-//! The order in time is a chain of moments besides the transactions: each transaction leads to the moment of its end, each
-//! moment to the next, and the last one before a transaction began to that transaction. So it takes no more edges than there
-//! are transactions, three times.
+//! The order in time is a chain of moments besides the transactions: each transaction leads to the moment of its end,
+//! each moment to the next, and the last one before a transaction began to that transaction. So it takes no more edges
+//! than there are transactions, three times.
 
 use std::collections::VecDeque;
 
@@ -49,7 +49,7 @@ impl<R: Copy> Graph<R> {
         }
     }
 
-    /// How many reasons there are, besides the order in time.
+    /// Number of reasons, besides the order in time.
     pub(crate) fn reasons(&self) -> usize {
         self.edges.iter().flatten().filter(|edge| edge.1.is_some()).count()
     }

@@ -8,7 +8,7 @@ use adya::{Opts, Valid, Workload, check};
 use crate::anomaly::Anomaly;
 use crate::entry::{Event, History, Outcome, Transaction};
 
-/// What was checked.
+/// Numbers of what was checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ListReport {
     /// Transactions that had to do with lists.

@@ -18,7 +18,7 @@ pub(crate) type Number = usize;
 pub(crate) struct Version {
     pub(crate) number: u64,
     pub(crate) writer: Number,
-    /// What it replaced; none if nobody ever saw it.
+    /// The version that it replaced; none if nobody ever saw it.
     over: Option<u64>,
     /// Its group, which may be none; nothing if nobody ever saw it.
     pub(crate) group: Option<Option<u32>>,
@@ -37,12 +37,12 @@ pub(crate) struct Order {
     begins_to: Vec<u64>,
 }
 
-/// Where a version is.
+/// The place of a version.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     /// In [`Order::installed`]: the place of the version, or of the one by which its writer replaced it.
     pub(crate) at: usize,
-    /// Whether its writer replaced it.
+    /// Set if its writer replaced it.
     pub(crate) is_intermediate: bool,
     pub(crate) writer: Number,
 }
@@ -52,7 +52,8 @@ pub(crate) struct Place {
 pub(crate) struct Versions {
     pub(crate) orders: BTreeMap<u64, Order>,
     pub(crate) places: HashMap<u64, Place>,
-    /// Whether each transaction happened: those that were reported as committed, and those that somebody saw something of.
+    /// Set for each transaction that happened: those that were reported as committed, and those of which another saw an
+    /// effect.
     pub(crate) happened: Vec<bool>,
 }
 

@@ -19,7 +19,7 @@ fn look(what: Predicate, rows: &[(u64, Found)]) -> Event {
     Event::Read { what, rows: rows.to_vec() }
 }
 
-/// What a transaction was, with the moments of its beginning and its end.
+/// A transaction, with the moments of its beginning and its end.
 type Ran = (u64, u64, Outcome, Vec<Event>);
 
 /// Each transaction is of a session of its own.

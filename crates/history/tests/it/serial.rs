@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use atrapos_history::{Entry, Event, Found, History, Outcome, Predicate};
 use proptest::prelude::*;
 
-/// What one transaction does, by kind, key and group.
+/// One step of a transaction, by kind, key and group.
 type Step = (u8, u64, u32);
 
 const KEYS: u64 = 6;
