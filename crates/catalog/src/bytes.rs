@@ -3,13 +3,13 @@
 //! Owns the two primitives, *uint* and *text*, and the guards of reading: nothing is read beyond the end, nothing is
 //! allocated that the input is not long enough for, and what was not written in the one shortest way is refused.
 
-/// Why bytes are not the encoding of a definition.
+/// Reasons for which bytes are not the encoding of a definition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what}, at byte {offset}")]
 pub struct DecodeError {
-    /// Where.
+    /// Offset of the mistake.
     pub offset: usize,
-    /// What is wrong there, as the beginning of a sentence.
+    /// The mistake, as the beginning of a sentence.
     pub what: String,
 }
 

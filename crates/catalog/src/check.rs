@@ -1,7 +1,7 @@
-//! What definitions may not be: each contradiction is one sentence that names the thing and the cure.
+//! Contradictions in definitions, each of which is one sentence that names the thing and the cure.
 //!
-//! Owns the rules and the limits. It looks at definitions alone; what forbids a change of a running database (a table in use, data
-//! that violates an index) is found out there.
+//! Owns the rules and the limits. It looks at definitions alone; the obstacles to a change of a running database (a
+//! table in use, data that violates an index) are found by the engine.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -35,7 +35,7 @@ fn refuse(sentence: String) -> Checked {
 }
 
 impl Definitions {
-    /// Whether they agree with themselves.
+    /// Checks that they agree with each other.
     ///
     /// # Errors
     /// The first contradiction, as a sentence.
@@ -137,7 +137,7 @@ impl Definitions {
 }
 
 impl TableDef {
-    /// Whether it agrees with itself.
+    /// Checks that it agrees with itself.
     ///
     /// # Errors
     /// The first contradiction, as a sentence.
@@ -235,7 +235,7 @@ impl TableDef {
 }
 
 impl IndexDef {
-    /// Whether it agrees with itself and with `table`, the one whose rows it finds.
+    /// Checks that it agrees with itself and with `table`, the one whose rows it finds.
     ///
     /// # Errors
     /// The first contradiction, as a sentence.
@@ -305,7 +305,7 @@ fn check_name(what: &str, name: &str) -> Checked {
     Ok(())
 }
 
-/// What is wrong with a type, if anything is.
+/// The contradiction in a type, if there is one.
 fn wrong_type(ty: ColumnType) -> Option<String> {
     match ty {
         ColumnType::Unsigned(bytes) | ColumnType::Signed(bytes) if !matches!(bytes, 1 | 2 | 4 | 8 | 16) => {
@@ -341,7 +341,8 @@ fn check_key_columns(what: &str, columns: impl Iterator<Item = KeyColumn>, table
     Ok(())
 }
 
-/// Whether a key begins with the parts of another. What follows an opaque part on either side is not known.
+/// Returns whether a key begins with the parts of another. Parts that follow an opaque one on either side are not
+/// known.
 fn begins_with(key: &[KeyField], beginning: &[KeyField]) -> bool {
     let is_opaque = |field: &KeyField| field.part.ty == ColumnType::Opaque;
     for (at, wanted) in beginning.iter().enumerate() {

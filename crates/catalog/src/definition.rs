@@ -16,11 +16,12 @@ use crate::value::Value;
 pub struct ColumnDef {
     /// Its name, unique in the table; a [`placeholder`] when nobody has named it.
     pub name: String,
-    /// What it holds.
+    /// Type of its values.
     pub ty: ColumnType,
-    /// Whether it may be NULL.
+    /// Set if it may be NULL.
     pub nullable: bool,
-    /// What it holds in a row that does not say; without one, the row has to say, or is NULL there if it may be.
+    /// Value of the column in a row that gives none; without a default, the row has to give one, or is NULL there if it
+    /// may be.
     pub default: Option<Value>,
 }
 
@@ -37,7 +38,7 @@ pub fn placeholder(number: usize) -> String {
     format!("#{number}")
 }
 
-/// Whether a name is none: the [`placeholder`] of one.
+/// Returns whether a name is the [`placeholder`] of one.
 #[must_use]
 pub fn is_placeholder(name: &str) -> bool {
     name.starts_with('#')
@@ -48,7 +49,7 @@ pub fn is_placeholder(name: &str) -> bool {
 pub struct KeyColumn {
     /// Its place among the columns of the table.
     pub column: u16,
-    /// Whether greater values come first.
+    /// Set if greater values come first.
     pub descending: bool,
 }
 
@@ -83,7 +84,7 @@ pub struct TableDef {
     pub key: PrimaryKey,
     /// The family of tables and indexes that are cut at the same keys.
     pub family: String,
-    /// Whether rows come from loading alone, so that reading them needs no locks.
+    /// Set if rows come from loading alone, so that reading them needs no locks.
     pub read_only: bool,
     /// The keys at which its family is cut when it is new, ascending. Partitions move.
     pub splits: Vec<Vec<u8>>,
@@ -114,7 +115,7 @@ impl TableDef {
         named.map(|column| column.name.as_str()).collect()
     }
 
-    /// Whether the column in this place is part of the key, and so not in the row.
+    /// Returns whether the column in this place is part of the key, and so not in the row.
     #[must_use]
     pub fn is_in_key(&self, place: usize) -> bool {
         match &self.key {
@@ -134,11 +135,11 @@ impl TableDef {
 pub enum IndexPart {
     /// A column of the table.
     Column(KeyColumn),
-    /// What a function of the program makes of a row.
+    /// A key that a function of the program computes from a row.
     Computed {
-        /// What people call it; a [`placeholder`] when nobody has named it.
+        /// Its name; a [`placeholder`] when nobody has named it.
         name: String,
-        /// What it holds.
+        /// Its type.
         part: KeyPart,
     },
 }
@@ -152,7 +153,7 @@ pub struct IndexDef {
     pub of: u16,
     /// The parts of its key. Where two rows may have the same one, the primary key follows in the entry.
     pub parts: Vec<IndexPart>,
-    /// Whether two rows may not have the same key. Keys with a NULL in them are all different, as in SQL.
+    /// Set if two rows may not have the same key. Keys with a NULL in them are all different, as in SQL.
     pub unique: bool,
     /// The family of tables and indexes that are cut at the same keys.
     pub family: String,
@@ -160,12 +161,12 @@ pub struct IndexDef {
     pub splits: Vec<Vec<u8>>,
 }
 
-/// What becomes of rows when the one that they refer to is deleted.
+/// Effects of deleting a row on the rows that refer to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDelete {
-    /// It is not deleted while there are any.
+    /// Refuses the deletion while there are such rows.
     Restrict,
-    /// They are deleted with it.
+    /// Deletes them with it.
     Cascade,
 }
 
@@ -179,20 +180,20 @@ pub struct ForeignKeyDef {
     pub parent: u16,
     /// The number of the index whose keys begin with the key of the parent; none: the child's own do.
     pub through: Option<u16>,
-    /// Whether violations are refused. Otherwise the reference is only known to partitioning.
+    /// Set if violations are refused. Otherwise only partitioning makes use of the reference.
     pub enforced: bool,
-    /// What becomes of the children of a row that is deleted.
+    /// Effect of deleting a row on the rows that refer to it.
     pub on_delete: OnDelete,
 }
 
-/// What has a number: a table or an index.
+/// Definition of a numbered object: a table or an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeDef {
     /// A table.
     Table(TableDef),
     /// An index.
     Index(IndexDef),
-    /// Nothing any more. Its number may still be in the WAL.
+    /// A table or index that was dropped. Its number may still be in the WAL.
     Dropped,
 }
 
@@ -245,7 +246,7 @@ impl TreeDef {
         }
     }
 
-    /// What a reader calls it.
+    /// Word for it in messages.
     #[must_use]
     pub fn noun(&self) -> &'static str {
         match self {
@@ -256,7 +257,7 @@ impl TreeDef {
     }
 }
 
-/// Everything that exists in a database.
+/// All objects of a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Definitions {
     /// Tables and indexes, by number.
@@ -278,7 +279,7 @@ impl Definitions {
         self.trees.get(usize::from(number))?.as_index()
     }
 
-    /// What the table or index of this number is called.
+    /// The name of the table or index of this number.
     #[must_use]
     pub fn name_of(&self, number: u16) -> &str {
         match self.trees.get(usize::from(number)) {

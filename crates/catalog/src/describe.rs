@@ -8,7 +8,8 @@ use crate::definition::{
 use crate::key::KeyField;
 
 impl Definitions {
-    /// What there is, a line each: tables and indexes by number, those that were dropped too, then foreign keys.
+    /// Describes all objects, a line each: tables and indexes by number, those that were dropped too, then foreign
+    /// keys.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let trees = (0..).zip(&self.trees).map(|(number, tree)| match tree {

@@ -1,8 +1,9 @@
-//! Where definitions that are stored differ from those that a program declares, in one sentence.
+//! Differences of stored definitions from those that a program declares, in one sentence.
 //!
-//! Owns what has to agree: what decides the bytes of keys and rows and what a transaction may rely on. What a declaration by types
-//! cannot say is not compared: where families are cut, defaults, the names of parts of keys that it leaves unnamed, the order in
-//! which columns of the key stand among the others, and whether an index is on columns or computed.
+//! Owns the list of what has to agree: whatever decides the bytes of keys and rows, and whatever a transaction may rely
+//! on. Properties that a declaration by types cannot express are not compared: where families are cut, defaults, the
+//! names of parts of keys that it leaves unnamed, the order in which columns of the key stand among the others, and
+//! whether an index is on columns or computed.
 
 use atrapos_storage::ColumnType;
 
@@ -200,7 +201,7 @@ fn unique_difference(stored: &IndexDef, declared: &IndexDef) -> Option<String> {
     })
 }
 
-/// Whether keys have the same parts. What follows an opaque part on either side is not known.
+/// Returns whether keys have the same parts. Parts that follow an opaque one on either side are not known.
 fn keys_agree(stored: &[KeyField], declared: &[KeyField]) -> bool {
     let is_opaque = |field: &KeyField| field.part.ty == ColumnType::Opaque;
     for (stored, declared) in stored.iter().zip(declared) {

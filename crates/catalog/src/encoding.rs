@@ -32,11 +32,11 @@ impl TreeDef {
         out
     }
 
-    /// The table or index that `bytes`, all of them, encode. Whether it agrees with what else there is, and with itself, is for
-    /// [`Definitions::check`] to find out.
+    /// The table or index that `bytes`, all of them, encode. It is not checked for contradictions:
+    /// [`Definitions::check`] does that.
     ///
     /// # Errors
-    /// What is wrong with the bytes, and where.
+    /// The mistake in the bytes, with its offset.
     pub fn decode(bytes: &[u8]) -> Result<TreeDef, DecodeError> {
         let mut input = begin(bytes)?;
         let tree = tree(&mut input)?;
@@ -87,7 +87,7 @@ impl Definitions {
     /// The definitions that `bytes`, all of them, encode.
     ///
     /// # Errors
-    /// What is wrong with the bytes, and where.
+    /// The mistake in the bytes, with its offset.
     pub fn decode(bytes: &[u8]) -> Result<Definitions, DecodeError> {
         let mut input = begin(bytes)?;
         let mut definitions = Definitions::default();

@@ -27,7 +27,7 @@ use crate::value::{Value, ValueError, unpadded};
 /// A part of a key, as the place of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyField {
-    /// What it holds, in which direction, and whether it may be NULL.
+    /// Its type, direction and nullability.
     pub part: KeyPart,
 }
 

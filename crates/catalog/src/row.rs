@@ -19,7 +19,7 @@ use atrapos_storage::{ColumnType, push_variable, take_variable};
 use crate::definition::{ColumnDef, TableDef};
 use crate::value::{Value, ValueError, unpadded};
 
-/// Where a column is.
+/// The place of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// At this offset of every row.
@@ -75,13 +75,13 @@ impl RowLayout {
         RowLayout { slots, fixed_bytes, bitmap_bytes: nullable.div_ceil(8), nullable }
     }
 
-    /// How many columns a row has.
+    /// Number of columns of a row.
     #[must_use]
     pub fn columns(&self) -> usize {
         self.slots.len()
     }
 
-    /// Where the columns of variable size begin.
+    /// Offset at which the columns of variable size begin.
     fn variable_at(&self) -> usize {
         self.fixed_bytes + self.bitmap_bytes
     }

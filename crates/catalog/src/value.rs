@@ -8,7 +8,7 @@ use atrapos_storage::{ColumnType, MAX_ROW_BYTES};
 /// The longest value, in bytes: a row that has it may have little else.
 pub const MAX_VALUE_BYTES: usize = MAX_ROW_BYTES;
 
-/// What a column holds.
+/// A value of a column.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// NULL: no value.
@@ -25,7 +25,7 @@ pub enum Value {
     Decimal {
         /// The digits, as an integer.
         unscaled: i128,
-        /// How many of them follow the point.
+        /// Number of digits behind the point.
         scale: u8,
     },
     /// Text.
@@ -65,21 +65,21 @@ impl PartialEq for Value {
 
 impl Eq for Value {}
 
-/// Why a value cannot be in a column, or bytes are not a value.
+/// Reasons for which a value cannot be in a column, or bytes are not a value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ValueError {
-    /// It is of another type.
+    /// The value is of another type.
     #[error("a value of type {got} does not go into a column of type {wanted}; give one of that type")]
     OtherType {
-        /// What the value is.
+        /// The type of the value.
         got: &'static str,
         /// The type of the column.
         wanted: ColumnType,
     },
-    /// It is NULL where no NULL may be.
+    /// The value is NULL in a column that may not be.
     #[error("NULL does not go into a column that is NOT NULL; give a value")]
     Null,
-    /// It is too great or too small.
+    /// The value is too great or too small.
     #[error("the value {value} is beyond the range of {wanted}; use a wider type")]
     OutOfRange {
         /// The value.
@@ -87,13 +87,13 @@ pub enum ValueError {
         /// The type of the column.
         wanted: ColumnType,
     },
-    /// It has digits that the column has no place for.
+    /// The value has digits that the column has no place for.
     #[error("the value has more digits after the point than {wanted} keeps; round it first")]
     Inexact {
         /// The type of the column.
         wanted: ColumnType,
     },
-    /// It is too long, or not as long as it has to be.
+    /// The value is too long, or not of the length required.
     #[error("the value has {bytes} bytes where {wanted} takes {max}; change the value or the column")]
     Length {
         /// Bytes of the value.
@@ -109,12 +109,12 @@ pub enum ValueError {
         /// The type of the column.
         wanted: ColumnType,
     },
-    /// There are more or fewer values than columns.
+    /// The number of values is not the number of columns.
     #[error("there are {got} values for {wanted} columns; give one for each")]
     Count {
-        /// How many there are.
+        /// Number of values.
         got: usize,
-        /// How many there should be.
+        /// Number of columns.
         wanted: usize,
     },
     /// Bytes are not the encoding of a value.
@@ -126,7 +126,7 @@ pub enum ValueError {
 }
 
 impl Value {
-    /// Whether it is NULL.
+    /// Returns whether it is NULL.
     #[must_use]
     pub fn is_null(&self) -> bool {
         matches!(self, Value::Null)
@@ -147,10 +147,10 @@ impl Value {
         }
     }
 
-    /// Whether it can be in a column of this type, NULL aside.
+    /// Checks that it can be in a column of this type, NULL aside.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The reason for which it cannot.
     pub fn check(&self, ty: ColumnType) -> Result<(), ValueError> {
         match ty {
             ColumnType::Unsigned(bytes) => self.as_unsigned(ty, bytes).map(drop),

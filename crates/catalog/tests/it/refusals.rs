@@ -7,7 +7,7 @@ use atrapos_catalog::{
 
 use crate::support::{bank, column, index_of, table_of};
 
-/// What is said of the bank after a change.
+/// The first contradiction of the bank's definitions after a change.
 fn told(change: impl Fn(&mut Definitions)) -> String {
     let mut definitions = bank();
     assert_eq!(definitions.check(), Ok(()));

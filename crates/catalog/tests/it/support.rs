@@ -1,4 +1,4 @@
-//! What the tests share: definitions, and strategies that make any.
+//! Fixtures shared by the tests: definitions, and strategies that make any.
 
 use atrapos_catalog::{
     ColumnDef, ColumnType, Definitions, ForeignKeyDef, IndexDef, IndexPart, KeyColumn, KeyPart, OnDelete,

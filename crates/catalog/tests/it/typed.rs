@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::support::config;
 
-/// What a value of Rust is as a [`Value`].
+/// Values of Rust as [`Value`]s.
 trait AsValue {
     fn as_value(&self) -> Value;
 }

@@ -34,7 +34,7 @@ fn keys() -> impl Strategy<Value = (Vec<KeyField>, Vec<Value>, Vec<Value>)> {
     })
 }
 
-/// As SQL compares two values of one type, NULL first.
+/// Compares two values of one type as SQL does, NULL first.
 fn compare(one: &Value, other: &Value) -> Ordering {
     match (one, other) {
         (Value::Null, Value::Null) => Ordering::Equal,
