@@ -29,11 +29,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Weights {
-    /// Of the imbalance, as a share of the work. Default 1.
+    /// Weight of the imbalance, as a share of the work. Default 1.
     pub balance: f64,
-    /// Of the synchronization cost, as a share of the work. Default 1.
+    /// Weight of the synchronization cost, as a share of the work. Default 1.
     pub synchronization: f64,
-    /// Of the number of partitions: what the naive scheme's partitions cost, as a share of the work. Default 0.01.
+    /// Weight of the number of partitions: the cost of the naive scheme's partitions, as a share of the work. Default
+    /// 0.01.
     pub partitions: f64,
     /// Cycles to move one byte over distance 1. Default 2: a line of 64 bytes in about 128 cycles between cores of one
     /// L3 island.

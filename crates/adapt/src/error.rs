@@ -31,7 +31,7 @@ pub enum AdaptError {
         /// The contradiction.
         detail: String,
     },
-    /// More than this crate plans for.
+    /// The plan is larger than this crate supports.
     #[error("there are {found} {what}, at most {max} can be planned for; use {cure}")]
     TooLarge {
         /// The kind of thing of which there are too many.

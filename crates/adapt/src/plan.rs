@@ -204,8 +204,8 @@ pub(crate) fn plan_to(
     Ok(Plan { today: today.clone(), scheme, before, after, naive, steps })
 }
 
-/// Of a table that nothing is known of, the partitions stay as they are: to merge them would save next to nothing, and the
-/// first access to come would find them all on one worker.
+/// Keeps the partitions of a table of which nothing is known: to merge them would save next to nothing, and the first
+/// access to come would find them all on one worker.
 fn keep_idle_tables(
     workload: &Workload,
     platform: &Platform,

@@ -204,8 +204,8 @@ impl Platform {
         &self.islands
     }
 
-    /// For the exact program: whether two neighbouring ranks are in one L3 island whose workers all have cores of their
-    /// own, so that exchanging them changes no cost (where distances are uniform).
+    /// Tells for the exact program whether two neighbouring ranks are in one L3 island whose workers all have cores of
+    /// their own, so that exchanging them changes no cost (where distances are uniform).
     #[cfg(feature = "exact")]
     pub(crate) fn are_interchangeable(&self, a: u32, b: u32) -> bool {
         let [of_worker, of_core, ..] = self.levels.as_slice() else { return false };

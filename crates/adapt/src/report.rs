@@ -12,11 +12,11 @@ use crate::workload::Workload;
 use atrapos_topology::Level;
 use std::fmt::Write as _;
 
-/// Up to how many steps are listed one by one; of more, only the sums.
+/// Greatest number of steps listed one by one; of more, only the sums.
 const STEPS_SHOWN: usize = 24;
-/// Up to how many workers have a line each; of more, each island has one.
+/// Greatest number of workers that have a line each; of more, each island has one.
 const WORKERS_SHOWN: usize = 16;
-/// Up to how many ranges of slices are shown as such; of more, their number.
+/// Greatest number of ranges of slices shown as such; of more, their number.
 const RANGES_SHOWN: usize = 4;
 /// Greatest width of the name of a table.
 const NAME_WIDTH: usize = 24;
@@ -150,7 +150,7 @@ fn name_width(workload: &Workload) -> usize {
 /// Figures of a worker or an island.
 struct Line {
     name: String,
-    /// In units of the mean over the available workers.
+    /// Load in units of the mean over the available workers.
     load: f64,
     load_max: f64,
     cells: Vec<String>,

@@ -66,7 +66,8 @@ impl KeyColumn {
 pub enum PrimaryKey {
     /// These columns, which are kept in the key and not in the row.
     Columns(Vec<KeyColumn>),
-    /// None that anybody sees: the worker that inserted the row and a counter of it, so that appending stays local.
+    /// No declared column: the worker that inserted the row and a counter of it are the key, so that appending stays
+    /// local.
     Hidden,
 }
 

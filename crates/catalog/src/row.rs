@@ -22,7 +22,7 @@ use crate::value::{Value, ValueError, unpadded};
 /// The place of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// At this offset of every row.
+    /// Offset in every row.
     Fixed(usize),
     /// The one of this number among those of variable size.
     Variable(usize),

@@ -93,7 +93,7 @@ pub struct StreamReport {
     pub oldest: Option<Epoch>,
     /// The newest epoch of a record.
     pub newest: Option<Epoch>,
-    /// Up to which epoch the stream is complete.
+    /// The epoch up to which the stream is complete.
     pub sealed: Option<Epoch>,
     /// The end of what a crash, or a write under way, left half written.
     pub torn: Option<TornTail>,
@@ -301,7 +301,7 @@ pub(crate) fn named_streams(manifest: &Manifest) -> Vec<(Incarnation, StreamId)>
 pub(crate) struct StreamExtent {
     /// Its segments, in order, and where the frames of each end.
     pub(crate) segments: Vec<(PathBuf, u64)>,
-    /// Up to which epoch it is complete.
+    /// The epoch up to which it is complete.
     pub(crate) sealed: Option<Epoch>,
     /// The part at its end that does not count.
     pub(crate) torn: Option<TornTail>,

@@ -44,7 +44,7 @@ pub enum Anomaly {
         /// The version.
         version: u64,
     },
-    /// A row says something else than its writer wrote.
+    /// A row differs from what its writer wrote.
     #[error("a garbled row: {reader} saw {seen} where {writer} wrote {written}")]
     Garbled {
         /// The transaction that saw it.

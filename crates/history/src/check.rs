@@ -38,7 +38,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Both together.
+    /// Sums both reports.
     #[must_use]
     pub fn plus(&self, other: &Report) -> Report {
         Report {

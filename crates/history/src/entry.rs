@@ -118,7 +118,7 @@ pub enum Outcome {
 /// A record of a client. Moments are numbers that grow, the same for all clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Entry {
-    /// Before a transaction is handed over.
+    /// Written before a transaction is handed over.
     Begins {
         /// The session: a client has one transaction after the other.
         session: u64,
@@ -129,7 +129,7 @@ pub enum Entry {
         /// The numbers it may append: lists and numbers.
         appends: Vec<(u64, u64)>,
     },
-    /// After its outcome was told. Without this the outcome is unknown.
+    /// Written after its outcome was told. Without this the outcome is unknown.
     Ends {
         /// The session.
         session: u64,

@@ -20,7 +20,7 @@ pub struct ListReport {
 }
 
 impl ListReport {
-    /// Both together.
+    /// Sums both reports.
     #[must_use]
     pub fn plus(&self, other: &ListReport) -> ListReport {
         ListReport {

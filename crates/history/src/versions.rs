@@ -40,7 +40,7 @@ pub(crate) struct Order {
 /// The place of a version.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    /// In [`Order::installed`]: the place of the version, or of the one by which its writer replaced it.
+    /// Index in [`Order::installed`] of the version, or of the one by which its writer replaced it.
     pub(crate) at: usize,
     /// Set if its writer replaced it.
     pub(crate) is_intermediate: bool,

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// Options of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MeasureOptions {
-    /// Up to this many processing units every pair is measured; beyond it, a sample.
+    /// Greatest number of processing units of which every pair is measured; beyond it, a sample.
     pub all_pairs_cpus_max: usize,
     /// Number of visits to all pairs. At least 1.
     pub visits: u32,
@@ -30,7 +30,7 @@ pub struct MeasureOptions {
     pub batches: u32,
     /// Round trips per batch. At least 1.
     pub round_trips: u32,
-    /// After this much time nothing new is begun.
+    /// Time after which no new measurement begins.
     pub time_max: Duration,
 }
 

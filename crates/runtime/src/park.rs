@@ -109,7 +109,7 @@ fn park_thread(_timeout: Option<Duration>) {
 pub(crate) struct SpinBudget {
     now: Ticks,
     max: Ticks,
-    /// More workers than processing units: let others run instead of waiting busily.
+    /// Set with more workers than processing units: let others run instead of waiting busily.
     oversubscribed: bool,
 }
 

@@ -35,9 +35,9 @@ use crate::stats::WorkerSnapshot;
 use crate::worker::{Limits, Parts, Shard, Worker};
 use crate::{WorkerId, current};
 
-/// More workers than this are taken for a mistake: the rings between all pairs would fill the memory.
+/// Greatest number of workers; more are taken for a mistake: the rings between all pairs would fill the memory.
 const WORKERS_MAX: usize = 1024;
-/// More slots than this are taken for a mistake: an inbox is where clients wait, not where requests are kept.
+/// Greatest number of slots; more are taken for a mistake: an inbox is where clients wait, not where requests are kept.
 const INBOX_SLOTS_MAX: usize = 1 << 20;
 
 /// Settings with which a runtime is started. Make one with [`RuntimeBuilder::new`] and change what differs.
@@ -416,7 +416,7 @@ struct Seat<S: Shard> {
     shared: Arc<Shared<S>>,
     start: Arc<Start<S>>,
     configuration: Arc<RuntimeBuilder>,
-    /// More workers than processing units that this process may use.
+    /// Set with more workers than processing units that this process may use.
     oversubscribed: bool,
 }
 

@@ -68,9 +68,9 @@ pub(crate) struct Port<S: Shard> {
 /// One of the two ways from outside to a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lane {
-    /// For clients.
+    /// The queue of clients.
     Inbox,
-    /// For the layer above itself.
+    /// The queue of the layer above itself.
     Control,
 }
 

@@ -42,7 +42,7 @@ const INLINE_TASK_ALIGN: usize = 64;
 /// Slots are allocated this many at a time.
 const CHUNK_SLOTS: usize = 64;
 
-/// With fewer ready tasks than this, they are in the cache.
+/// Number of ready tasks below which they are all in the cache.
 const LONG_QUEUE: usize = 96;
 /// Number of polls ahead for which the memory of a task is prefetched, and of its cache lines: most futures use no
 /// more.

@@ -125,7 +125,7 @@ struct Asked {
 #[derive(Debug, Default)]
 struct KeyLock {
     holders: Holders,
-    /// In the order of their ranks.
+    /// Waiters in the order of their ranks.
     queue: VecDeque<Waiter>,
 }
 
@@ -177,7 +177,7 @@ impl RangeWaiter {
 pub struct LockTable {
     keys: HashMap<KeyBuf, KeyLock, BuildHasherDefault<FxHasher>>,
     ranges: Vec<RangeHolder>,
-    /// In the order of their ranks.
+    /// Waiters for ranges in the order of their ranks.
     range_waiters: Vec<RangeWaiter>,
     /// The requests of those who wait, each owner's in the order of their ranks.
     asked: HashMap<TxnId, Vec<Asked>, FxBuildHasher>,

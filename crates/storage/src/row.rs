@@ -86,7 +86,7 @@ pub enum RowError {
         /// Bytes there are.
         got: usize,
     },
-    /// Among the bits for NULL, one is set that stands for no field.
+    /// One of the bits for NULL is set that stands for no field.
     #[error(
         "a row of {row} has a field NULL that the type does not have; it was written with another row type"
     )]

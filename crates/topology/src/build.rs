@@ -1,4 +1,5 @@
-//! From facts to a machine: fills in what is not known, resolves what contradicts, and numbers cores and islands.
+//! Construction of a machine from facts: fills in what is not known, resolves what contradicts, and numbers cores and
+//! islands.
 //!
 //! Owns: the rules by which islands nest. Never: reads a source.
 //!
@@ -71,7 +72,7 @@ fn fill_in_sockets_and_nodes(facts: &mut Facts) {
     }
 }
 
-/// For every key, its most frequent value (the smallest of equally frequent ones).
+/// The most frequent value of every key (the smallest of equally frequent ones).
 fn majority<K: Ord, V: Ord + Copy>(
     cpus: &[CpuFacts],
     pair_of: impl Fn(&CpuFacts) -> Option<(K, V)>,

@@ -23,7 +23,7 @@ const NOISE_MAX: f64 = 0.5;
 /// that the thousandth part of a sub-partition is found.
 const LOOKS_MAX: u32 = 3;
 
-/// After how many of the longest intervals that count begins again.
+/// Number of the longest intervals after which that count begins again.
 const LOOKS_FORGOTTEN_INTERVALS: u32 = 16;
 
 /// Result of an evaluation.

@@ -93,16 +93,16 @@ pub enum KeepReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "action")]
 pub enum ControlAction {
-    /// Not even to evaluate.
+    /// Do not evaluate.
     Wait,
-    /// To keep the scheme.
+    /// Keep the scheme.
     Keep {
         /// The reason.
         reason: KeepReason,
     },
-    /// To change it.
+    /// Change the scheme.
     Repartition {
-        /// In how many steps.
+        /// Number of steps.
         steps: usize,
     },
 }

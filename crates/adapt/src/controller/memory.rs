@@ -14,7 +14,7 @@ const FAILURES_MAX: usize = 8;
 /// Number of failures after which a repartitioning is not tried again: one may be a change of load that came at a bad
 /// moment.
 const FAILURES_TO_BLOCK: u32 = 2;
-/// For how many of the longest intervals it is not tried again, and twice as long after each further failure.
+/// Number of the longest intervals for which it is not tried again; twice as many after each further failure.
 const BLOCKED_INTERVALS: u32 = 8;
 /// Number of times that it doubles.
 const DOUBLINGS_MAX: u32 = 6;
@@ -114,7 +114,7 @@ pub(super) struct Candidate {
     pub(super) today: PlannedScheme,
     pub(super) scheme: PlannedScheme,
     pub(super) confirmed: u32,
-    /// Of the gains under later statistics.
+    /// Sums of the gains under later statistics.
     pub(super) gain_sum: f64,
 }
 

@@ -80,13 +80,14 @@ pub enum Times {
 /// A fault to come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// From which call on, counted from now: 1 is the next one. The first such call that `kind` can hit fails.
+    /// The call from which on it strikes, counted from now: 1 is the next one. The first such call that `kind` can hit
+    /// fails.
     pub at: u64,
     /// Count, and hit, only calls of this kind; `None` for all.
     pub calls: Option<CallKind>,
     /// The kind of failure.
     pub kind: FaultKind,
-    /// Once or from then on.
+    /// Number of times that it strikes.
     pub times: Times,
 }
 

@@ -31,7 +31,7 @@ fn shut_down(mount_point: &Path) -> io::Result<()> {
 
     /// `FS_IOC_SHUTDOWN`, which ext4 calls `EXT4_IOC_SHUTDOWN`: `_IOR('X', 125, __u32)` although the kernel reads it.
     const SHUTDOWN: Opcode = opcode::read::<u32>(b'X', 125);
-    /// Without writing out the journal first: what a loss of power does.
+    /// Cuts without writing out the journal first, as a loss of power does.
     const NO_LOG_FLUSH: u32 = 2;
 
     let directory =

@@ -179,7 +179,7 @@ struct RealFile {
     path: PathBuf,
     #[cfg(target_os = "linux")]
     rings: Option<RingPool>,
-    /// Taken from `rings` with the first [`File::write_and_sync`], given back when the file is closed.
+    /// The ring taken from `rings` with the first [`File::write_and_sync`], given back when the file is closed.
     #[cfg(target_os = "linux")]
     ring: Option<Ring>,
 }

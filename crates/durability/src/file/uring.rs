@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 
-/// Longer writes go by plain calls: the length of one io_uring write has 32 bits, and the kernel moves less than 2 GiB at
-/// a time.
+/// Greatest write by io_uring; longer ones go by plain calls: the length of one io_uring write has 32 bits, and the
+/// kernel moves less than 2 GiB at a time.
 const MAX_WRITE_BYTES: usize = 1 << 30;
 
 const WRITE: u64 = 1;

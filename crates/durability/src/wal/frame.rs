@@ -121,7 +121,7 @@ pub(crate) struct FrameHeader {
     pub(crate) payload_bytes: u32,
     pub(crate) number: u64,
     pub(crate) sealed: Epoch,
-    /// Over the payload and the zeros after it.
+    /// Checksum of the payload and the zeros after it.
     pub(crate) payload_crc: u32,
 }
 

@@ -209,7 +209,7 @@ pub struct Change<'a> {
 pub enum Op<'a> {
     /// Writes these bytes, whether or not there was a row before.
     Put(&'a [u8]),
-    /// Some of its bytes changed; its length did not.
+    /// Changes some of its bytes; its length stays.
     Patch(Patch<'a>),
     /// Removes the row.
     Remove,

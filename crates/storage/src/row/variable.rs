@@ -9,7 +9,7 @@
 //!
 //! Invariant: a value has one encoding; any bytes give a value or none, without a panic.
 
-/// In place of a length: the length follows, in four bytes.
+/// Marker in place of a length: the length follows, in four bytes.
 const LONGER: u16 = u16::MAX;
 
 /// Bytes that a value of `len` bytes takes, its length included.

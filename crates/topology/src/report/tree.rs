@@ -1,4 +1,4 @@
-//! A machine as text for people: the tree of nested islands, distances, what came from where, what was not believed.
+//! A machine as text for people: the tree of nested islands, distances, sources of facts, rejected statements.
 //!
 //! Owns: the wording and the folding: three or more identical neighbours are one line, and a level that has the same
 //! cores as the one above it is no line of its own, so that 2 and 1,024 processing units both fit a screen.
@@ -11,7 +11,7 @@ use crate::ids::{CpuId, IslandId};
 use crate::machine::{Island, Level, Machine};
 use std::fmt::Write;
 
-/// From this many identical neighbours on they are folded into one line.
+/// Number of identical neighbours from which on they are folded into one line.
 const FOLD_COUNT_MIN: usize = 3;
 /// Lists of cpus longer than this are cut.
 const CPU_LIST_CHARS_MAX: usize = 44;
