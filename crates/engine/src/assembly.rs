@@ -7,18 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos_catalog::Definitions;
+use atrapos_partition::partition::{Partition, TableShard, Tables};
+use atrapos_partition::routing::{FamilyScheme, Scheme, nowhere};
+use atrapos_partition::schema::{Catalog, PublishedCatalog, SchemaError, TableId, TableMeta, TreeKind};
 use atrapos_runtime::rng::Seed;
 use atrapos_runtime::{Clock, Pump, Runtime, RuntimeBuilder, Ticks, WorkerId};
 use atrapos_storage::{Memory, Tree, TreeConfig};
+use atrapos_transaction::monitor::Monitor;
+use atrapos_transaction::shard::{Shard, ShardOptions};
+use atrapos_transaction::stats::EngineStats;
+use atrapos_transaction::wal::{CommitWaiters, Durability, Wal, WalLimits};
 
 use crate::database::ON_WORKER;
-use crate::monitor::Monitor;
-use crate::partition::{Partition, TableShard, Tables};
-use crate::routing::{FamilyScheme, Scheme, nowhere};
-use crate::schema::{Catalog, PublishedCatalog, SchemaError, TableId, TableMeta, TreeKind};
-use crate::shard::{Shard, ShardOptions};
-use crate::stats::EngineStats;
-use crate::wal::{CommitWaiters, Durability, Wal, WalLimits};
 
 /// What the workers of a database share.
 #[derive(Clone)]

@@ -12,21 +12,22 @@ use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::file::{FileSystem, RealFiles};
 use atrapos_durability::manifest::Manifest;
 use atrapos_durability::wal::WalError;
+use atrapos_partition::redo::TRANSACTION_REDO_BYTES_MAX;
+use atrapos_partition::schema::{Catalog, Schema, SchemaError};
+use atrapos_placement::adaptation::{Adaptation, Adaptive};
+use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::affinity;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
 use atrapos_runtime::{RuntimeBuilder, WorkerId};
 use atrapos_storage::Memory;
 use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
+use atrapos_transaction::wal::{Durability, Wal, WalLimits};
 
-use crate::adaptation::{Adaptation, Adaptive};
 use crate::assembly::Parts;
 use crate::database::Database;
 use crate::durable::{DirectoryContents, Policy};
 use crate::memory::TreeMemory;
-use crate::published_scheme::PublishedScheme;
 use crate::recovery::{RecoveryError, RecoveryProgress};
-use crate::schema::{Catalog, Schema, SchemaError};
-use crate::wal::{Durability, TRANSACTION_REDO_BYTES_MAX, Wal, WalLimits};
 
 /// Why a database could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -182,7 +183,7 @@ impl Builder {
     }
 
     /// Bytes of redo that one transaction has at most (256 MiB by default, at most 512 MiB): about the keys and bytes it changes.
-    /// One that changes more is aborted ([`AbortReason::TransactionTooLarge`](crate::AbortReason::TransactionTooLarge)), since it
+    /// One that changes more is aborted ([`AbortReason::TransactionTooLarge`](atrapos_partition::abort::AbortReason::TransactionTooLarge)), since it
     /// is one record of the WAL and kept in memory until it commits. Of no effect on a database [in memory](Builder::in_memory).
     #[must_use]
     pub fn transaction_redo_bytes(mut self, bytes: usize) -> Builder {

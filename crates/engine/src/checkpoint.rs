@@ -1,5 +1,5 @@
 //! Checkpoints: the rows of all trees on disk, taken in slices between transactions, while everything goes on. They are fuzzy,
-//! and the WAL repairs them; where there is no WAL, they are of a snapshot ([`crate::snapshot`]).
+//! and the WAL repairs them; where there is no WAL, they are of a snapshot ([`atrapos_transaction::snapshot`]).
 //!
 //! # Why a checkpoint and the WAL after it give the state
 //!
@@ -29,19 +29,19 @@ use atrapos_durability::checkpoint::{CheckpointError, PartEncoder, PartFile, Par
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::manifest::{CheckpointRecord, PartRecord};
 use atrapos_durability::wal::Epoch;
+use atrapos_partition::abort::Abort;
+use atrapos_partition::partition::{Closing, Partition, PartitionId};
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::schema::TableId;
 use atrapos_runtime::oneshot::Receiver;
 use atrapos_runtime::{Clock, WorkerId};
 use atrapos_storage::KeyBuf;
+use atrapos_transaction::branch::Branch;
+use atrapos_transaction::jobs::{settle, start_on_worker};
+use atrapos_transaction::shard::{EngineWorker, Shard};
+use atrapos_transaction::snapshot::{Before, HeldSnapshot, Snapshot};
 
-use crate::abort::Abort;
-use crate::branch::Branch;
 use crate::durable::{Durable, State};
-use crate::jobs::{settle, start_on_worker};
-use crate::partition::{Closing, Partition, PartitionId};
-use crate::planted::{Bug, planted};
-use crate::schema::TableId;
-use crate::shard::{EngineWorker, Shard};
-use crate::snapshot::{Before, HeldSnapshot, Snapshot};
 
 /// Why a checkpoint could not be made. The database goes on with the one before.
 #[derive(Debug, thiserror::Error)]
@@ -189,7 +189,7 @@ impl PartScan {
         let mut written = 0;
         let mut key = KeyBuf::new();
         let end = befores.until.map_or(Bound::Unbounded, |until| Bound::Excluded(&**until));
-        let mut rows = partition.tree.range(Bound::Included(&**from), end);
+        let mut rows = partition.tree().range(Bound::Included(&**from), end);
         let mut changed = befores.next(from);
         loop {
             let row = rows.next();

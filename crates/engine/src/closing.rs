@@ -9,12 +9,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use atrapos_placement::adaptation::{AdaptingThread, Adaptive};
 use atrapos_runtime::Runtime;
+use atrapos_transaction::shard::Shard;
 
-use crate::adaptation::{AdaptingThread, Adaptive};
 use crate::database::{CloseReport, ON_WORKER};
 use crate::durable::{Durable, DurableThreads};
-use crate::shard::Shard;
 
 /// See the module's introduction.
 pub(crate) struct Closing {

@@ -1,28 +1,11 @@
 //! Damage to a database at rest, of which [`Database::verify`] has to tell. Only in builds with debug assertions.
 
+use atrapos_partition::abort::Abort;
+use atrapos_partition::planted::{Damage, damage_partition};
+use atrapos_partition::schema::TableId;
 use atrapos_runtime::WorkerId;
-use atrapos_storage::KeyBuf;
-use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 
-use crate::abort::Abort;
 use crate::database::Database;
-use crate::partition::{PartitionId, Tables};
-use crate::schema::TableId;
-
-/// One way for a database at rest to be wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Damage {
-    /// The first row (or index entry) of the worker's part of a tree is gone.
-    FirstGone,
-    /// The first index entry leads to a key that it should not lead to.
-    FirstAstray,
-    /// There is an index entry (or row) that nobody asked for, after the first one.
-    OneTooMany,
-    /// A row lies at the end of a partition to which its key does not belong.
-    Misplaced,
-    /// A lock is held by a transaction that does not exist.
-    LockLeft,
-}
 
 /// Damages the part of a table or index that a worker owns. Returns whether there was anything to damage.
 ///
@@ -31,37 +14,8 @@ pub enum Damage {
 pub fn damage(db: &Database, table: TableId, worker: WorkerId, damage: Damage) -> Result<bool, Abort> {
     db.on_worker(worker, move |worker| {
         let mut tables = worker.shard().tables.borrow_mut();
-        let filled = tables.owned().find(|(place, part)| place.table == table && !part.tree.is_empty());
+        let filled = tables.owned().find(|(place, part)| place.table == table && !part.tree().is_empty());
         let Some(place) = filled.map(|(place, _)| place) else { return false };
         damage_partition(&mut tables, place, damage)
     })
-}
-
-fn damage_partition(tables: &mut Tables, place: PartitionId, damage: Damage) -> bool {
-    let partition = tables.partition_mut(place);
-    let version = partition.next_version();
-    let Some(first) = partition.tree.first_key() else { return false };
-    let row = partition.tree.get(&first).map(|row| row.bytes.to_vec()).unwrap_or_default();
-    match damage {
-        Damage::FirstGone => partition.tree.remove(&first),
-        Damage::FirstAstray => {
-            let mut other = row;
-            if let Some(byte) = other.last_mut() {
-                *byte ^= 1;
-            }
-            partition.tree.update(&first, &other, version).unwrap_or(false)
-        }
-        Damage::OneTooMany => {
-            let mut key = first.to_vec();
-            // The last byte of a leading integer, or of the whole key.
-            if let Some(at) = key.len().min(8).checked_sub(1) {
-                key[at] = key[at].wrapping_add(1);
-            }
-            partition.tree.insert(&key, &row, version).is_ok()
-        }
-        Damage::Misplaced => partition.tree.insert(&KeyBuf::from_slice(&[0xff; 8]), &row, version).is_ok(),
-        Damage::LockLeft => {
-            partition.locks.enter(TxnId(u64::MAX), &LockTarget::Key(first), LockMode::Exclusive)
-        }
-    }
 }

@@ -12,29 +12,32 @@ use std::time::Duration;
 
 use atrapos_catalog::{ColumnDef, Definitions};
 use atrapos_durability::backup::{BackupError, BackupReport, backup};
+use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::action::panicked_in;
+use atrapos_partition::dynamic::{IndexHandle, TableHandle};
+use atrapos_partition::routing::{Route, Scheme};
+use atrapos_partition::schema::{
+    Dependency, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableId, TableRef,
+};
+use atrapos_placement::adaptation::{AdaptationEvent, AdaptingThread, Adaptive};
+use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 use atrapos_runtime::memory::HugeChunks;
 use atrapos_runtime::oneshot::{Receiver, oneshot};
 use atrapos_runtime::{Handle, Runtime, SubmitError, WorkerId, WorkerSnapshot};
+use atrapos_transaction::jobs::{self, settle, start_on_worker};
+use atrapos_transaction::procedure::{
+    BoxedProcedure, Procedure, Session, run_here, run_recorded, run_traced,
+};
+use atrapos_transaction::recording::RecordedRun;
+use atrapos_transaction::shard::{EngineWorker, Shard};
+use atrapos_transaction::stats::{EngineStats, Statistics};
+use atrapos_transaction::trace::TraceEvent;
 
-use crate::abort::{Abort, AbortReason};
-use crate::action::panicked_in;
-use crate::adaptation::{AdaptationEvent, AdaptingThread, Adaptive};
 use crate::builder::{Builder, OpenError};
 use crate::checkpoint::{CheckpointFailure, CheckpointReport, Pace};
 use crate::closing::Closing;
 use crate::durable::{Durable, DurableThreads};
-use crate::jobs::{self, settle, start_on_worker};
-use crate::procedure::{BoxedProcedure, Procedure, Session, run_here, run_recorded, run_traced};
-use crate::recording::RecordedRun;
 use crate::recovery::RecoveryReport;
-use crate::repartition::{RepartitionReport, SchemeChange};
-use crate::routing::{Route, Scheme};
-use crate::schema::{
-    Dependency, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableId, TableRef,
-};
-use crate::shard::{EngineWorker, Shard};
-use crate::stats::{EngineStats, Statistics};
-use crate::trace::TraceEvent;
 
 /// An open database. Closing it, or dropping it, completes what is under way and stops the workers.
 ///
@@ -148,6 +151,22 @@ impl Database {
     /// When the database has no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
         self.catalogs.visible().index()
+    }
+
+    /// The handle of the table with this name, whether or not a program has declared it as types.
+    ///
+    /// # Errors
+    /// When the database has no such table.
+    pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
+        self.catalogs.visible().table_named(name)
+    }
+
+    /// The handle of the index with this name, whether or not a program has declared it as types.
+    ///
+    /// # Errors
+    /// When the database has no such index.
+    pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
+        self.catalogs.visible().index_named(name)
     }
 
     /// Names of all tables and indexes, in the order of their numbers.
@@ -462,7 +481,7 @@ impl Database {
             tables
                 .owned()
                 .filter(|(place, _)| place.table == table)
-                .map(|(_, part)| part.tree.len())
+                .map(|(_, part)| part.tree().len())
                 .sum::<u64>()
         };
         self.on_all_workers(count).map(|counts| counts.into_iter().sum())
@@ -478,7 +497,7 @@ impl Database {
             let tables = worker.shard().tables.borrow();
             tables
                 .owned()
-                .map(|(_, part)| part.tree.bytes())
+                .map(|(_, part)| part.tree().bytes())
                 .map(|bytes| bytes.page_bytes + bytes.long_rows + bytes.spare)
                 .sum::<usize>()
         };

@@ -8,7 +8,7 @@
 //! 1. One statement at a time; loads and verifications wait for it, and it for them. While partitions are closed, made or
 //!    forgotten, the scheme stays as it is, and no checkpoint is under way.
 //! 2. What is made is with all workers before anybody can name it. What is removed loses its name first. Then it is *closed*
-//!    ([`crate::partition`]): accesses that come from now on abort ([`AbortReason::TableChanged`](crate::AbortReason)), and the
+//!    ([`atrapos_partition::partition`]): accesses that come from now on abort ([`AbortReason::TableChanged`](atrapos_partition::abort::AbortReason)), and the
 //!    statement waits for the transactions that have used it ([`Database::drain`]). So a transaction sees what there was before
 //!    the statement or what there is after it. None that has used the old is under way when the new begins.
 //! 3. The manifest is replaced: that is when the statement has happened. A crash before finds the old state, one after it the
@@ -32,12 +32,11 @@ use std::collections::BTreeMap;
 use std::sync::MutexGuard;
 
 use atrapos_catalog::{Definitions, ForeignKeyDef, IndexDef, OnDelete, TableDef, TreeDef};
-
-pub(crate) use column::Copies;
-pub use error::DefineError;
+use atrapos_partition::schema::{Catalog, TableId};
 
 use crate::database::{Database, refuse_on_worker};
-use crate::schema::{Catalog, TableId};
+
+pub use error::DefineError;
 
 /// A table to be created, with its indexes and foreign keys.
 #[derive(Clone, Debug)]
@@ -87,7 +86,7 @@ impl Database {
     }
 
     /// Drops a table with its indexes, its rows and its references to other tables. Waits for the transactions that have used
-    /// it; those that use it later are aborted ([`AbortReason::TableChanged`](crate::AbortReason)).
+    /// it; those that use it later are aborted ([`AbortReason::TableChanged`](atrapos_partition::abort::AbortReason)).
     ///
     /// # Errors
     /// A name that no table has, a reference of another table to it, transactions that do not end within the patience of the

@@ -24,18 +24,18 @@ use atrapos_durability::directory::{Directory, DirectoryError};
 use atrapos_durability::file::FileSystem;
 use atrapos_durability::manifest::Manifest;
 use atrapos_durability::wal::{Epoch, Incarnation, StreamEnd, StreamId, StreamOptions, StreamWriter};
+use atrapos_partition::abort::Abort;
+use atrapos_partition::partition::PartitionId;
+use atrapos_partition::routing::Scheme;
 use atrapos_runtime::Handle;
+use atrapos_transaction::jobs::on_all_workers;
+use atrapos_transaction::shard::Shard;
+use atrapos_transaction::wal::flusher::Flusher;
+use atrapos_transaction::wal::{Durability, Wal, WalLimits};
 
-use crate::abort::Abort;
 use crate::builder::OpenError;
 use crate::checkpoint::Pace;
-use crate::jobs::on_all_workers;
-use crate::partition::PartitionId;
 use crate::recovery::{Plan, RecoveryError, RecoveryProgress, RecoveryReport};
-use crate::routing::Scheme;
-use crate::shard::Shard;
-use crate::wal::flusher::Flusher;
-use crate::wal::{Durability, Wal, WalLimits};
 
 /// When checkpoints are made besides those that are asked for, and how the WAL is cut.
 #[derive(Clone, Debug)]

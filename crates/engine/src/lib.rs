@@ -11,12 +11,7 @@
 
 #![deny(unsafe_code)]
 
-mod abort;
-mod action;
-mod adaptation;
-mod age;
 mod assembly;
-mod branch;
 mod builder;
 mod checkpoint;
 mod closing;
@@ -24,77 +19,66 @@ mod closing;
 mod damage;
 mod database;
 mod ddl;
-mod deadlock;
 mod durable;
-mod dynamic;
-mod either;
-mod jobs;
 mod load;
-mod lock_waits;
-mod lookups;
 mod memory;
-mod messages;
-mod monitor;
-mod panic_guard;
-mod partition;
-#[cfg(debug_assertions)]
-pub mod planted;
-#[cfg(not(debug_assertions))]
-mod planted;
-mod procedure;
-mod published_scheme;
-mod range;
 mod recording;
 mod recovery;
-mod repartition;
-mod routing;
-mod run;
-mod schema;
-mod shard;
 pub mod sim;
-mod snapshot;
-mod stats;
-mod trace;
-mod tx;
+#[cfg(test)]
+mod tests;
 mod verify;
-mod wal;
 
-pub use abort::{Abort, AbortReason, Advice};
-pub use action::{Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operation, Read, Update};
-pub use adaptation::{Adaptation, AdaptationEvent};
 pub use atrapos_adapt::{ControllerSettings, Decision};
 pub use atrapos_catalog as catalog;
 pub use atrapos_durability::backup::BackupReport;
+pub use atrapos_partition::abort::{Abort, AbortReason, Advice};
+pub use atrapos_partition::action::{
+    Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operation, Read, Update,
+};
+pub use atrapos_partition::dynamic::{
+    DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, TableHandle, UpdateRow,
+};
+pub use atrapos_partition::either::Either;
+pub use atrapos_partition::range::KeyRange;
+pub use atrapos_partition::routing::{FamilyScheme, Route, Scheme};
+pub use atrapos_partition::schema::{
+    Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef,
+};
+pub use atrapos_placement::adaptation::{Adaptation, AdaptationEvent};
+pub use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 pub use atrapos_runtime::{Ticks, WorkerId};
 pub use atrapos_storage::{
     Column, ColumnType, Date, Decimal, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row, Timestamp,
     Uuid, row,
 };
+pub use atrapos_transaction::dynamic::AnyTable;
+pub use atrapos_transaction::procedure::{Procedure, Session};
+pub use atrapos_transaction::recording::RecordedRun;
+pub use atrapos_transaction::run::Run;
+pub use atrapos_transaction::stats::Statistics;
+pub use atrapos_transaction::trace::{Stage, TraceEvent};
+pub use atrapos_transaction::tx::{Phase, Savepoint, Tx};
+pub use atrapos_transaction::wal::Durability;
 pub use builder::{Builder, OpenError};
 pub use checkpoint::{CheckpointFailure, CheckpointReport};
 pub use database::{
     BackupFailure, CloseReport, Database, SessionHandle, Submitted, WalStatistics, WorkerReport,
 };
 pub use ddl::{DefineError, NewForeignKey, NewTable};
-pub use dynamic::{
-    AnyTable, DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, TableHandle, UpdateRow,
-};
-pub use either::Either;
 pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;
-pub use procedure::{Procedure, Session};
-pub use range::KeyRange;
-pub use recording::{ClassRecording, RecordedAction, RecordedFlow, RecordedRun};
+pub use recording::{ClassRecording, RecordedAction, RecordedFlow};
 pub use recovery::{RecoveryError, RecoveryProgress, RecoveryReport};
-pub use repartition::{RepartitionReport, SchemeChange};
-pub use routing::{FamilyScheme, Route, Scheme};
-pub use run::Run;
-pub use schema::{Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef};
-pub use stats::Statistics;
-pub use trace::{Stage, TraceEvent};
-pub use tx::{Phase, Savepoint, Tx};
 pub use verify::{Verification, VerifyError};
-pub use wal::Durability;
+
+/// The planted bugs by which the tests show that they can fail, and ways to damage a database at rest.
+#[cfg(debug_assertions)]
+pub mod planted {
+    pub use atrapos_partition::planted::{Bug, Damage, plant_everywhere, with};
+
+    pub use crate::damage::damage;
+}
 
 /// The example in the project's readme, compiled and run with the tests.
 #[cfg(doctest)]

@@ -13,17 +13,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use atrapos_partition::abort::Abort;
+use atrapos_partition::action::{MissingTable, guarded};
+use atrapos_partition::partition::PartitionId;
+use atrapos_partition::schema::{Table, TableId, TableRef};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use atrapos_storage::{BulkError, BulkLoader, DisplayKey, InsertError, Key, KeyBuf, Row, Tree, TreeConfig};
+use atrapos_transaction::shard::EngineWorker;
+use atrapos_transaction::unfinished::LoadJournal;
 
-use crate::abort::Abort;
-use crate::action::{MissingTable, guarded};
 use crate::checkpoint::Pace;
 use crate::database::Database;
-use crate::partition::PartitionId;
-use crate::schema::{Table, TableId, TableRef};
-use crate::shard::EngineWorker;
 
 /// Why a load failed. Nothing of it remains in the database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -90,21 +91,6 @@ impl LoadProgress {
 /// A row or index entry on its way to the tree it belongs to.
 type RawRow = (TableId, KeyBuf, Box<[u8]>);
 
-/// What a load has added on one worker, until it ends.
-#[derive(Debug, Default)]
-pub(crate) struct LoadJournal {
-    /// Partitions that were empty: emptied again by taking back.
-    filled: Vec<PartitionId>,
-    inserted: Vec<(PartitionId, KeyBuf)>,
-    /// Tables that got rows.
-    tables: Vec<TableId>,
-    /// Partitions that got rows. They are locked as a whole until the load ends: nobody sees it before it is complete, and
-    /// durable.
-    locked: Vec<PartitionId>,
-    /// The owner of these locks.
-    owner: Option<TxnId>,
-}
-
 /// Adds rows on one worker. See [`Database::load`].
 pub struct Loader<'a> {
     worker: &'a Rc<EngineWorker>,
@@ -151,7 +137,7 @@ impl<'a> Loader<'a> {
     #[must_use]
     pub fn owns<T: Table>(&self, table: TableRef<T>, key: &T::Key) -> bool {
         let key = key.encode();
-        self.worker.shard().tables.borrow().locate(table.id, &key).1 == self.worker.id()
+        self.worker.shard().tables.borrow().locate(table.id(), &key).1 == self.worker.id()
     }
 
     /// Of the integers from `first` to `last`, as leading parts of keys of `table`, the ranges this worker owns, ascending.
@@ -163,8 +149,8 @@ impl<'a> Loader<'a> {
         last: u64,
     ) -> Vec<std::ops::RangeInclusive<u64>> {
         let tables = self.worker.shard().tables.borrow();
-        let scheme = &tables.shards[table.id.at()].scheme;
-        let cut = |key: &[u8]| crate::routing::head_of(key);
+        let scheme = &tables.shards[table.id().at()].scheme;
+        let cut = |key: &[u8]| atrapos_partition::routing::head_of(key);
         let mut shares = Vec::new();
         for index in 0..scheme.partitions() {
             if scheme.owner(index) != self.worker.id() {
@@ -189,15 +175,15 @@ impl<'a> Loader<'a> {
     /// A key that is there already, a row or key too large, or a table in use.
     pub fn add<T: Table>(&mut self, table: TableRef<T>, key: &T::Key, row: &T::Row) -> Result<(), LoadError> {
         let shard = self.worker.shard();
-        shard.check(table.id, table.tag)?;
+        shard.check(table.id(), table.tag())?;
         let key = key.encode();
         let mut bytes = std::mem::take(&mut self.row);
         bytes.clear();
         row.encode(&mut bytes);
         let catalog = shard.catalog();
-        let meta = &catalog.tables[table.id.at()];
+        let meta = &catalog.tables[table.id().at()];
         let added: Result<(), LoadError> = (|| {
-            self.add_raw(table.id, &key, &bytes)?;
+            self.add_raw(table.id(), &key, &bytes)?;
             for index in &meta.indexes {
                 let entry = index.entry(&key, &bytes)?;
                 self.add_raw(index.id, &entry, &key)?;
@@ -235,8 +221,8 @@ impl<'a> Loader<'a> {
                 Err(BulkError::OutOfOrder { .. }) => {
                     // What is packed so far becomes the tree; the rest is inserted.
                     let bulk = self.bulk.remove(&place).expect("it was just there");
-                    tables.partition_mut(place).tree =
-                        bulk.finish().map_err(|error| refuse_bulk(meta.name, &error))?;
+                    let tree = bulk.finish().map_err(|error| refuse_bulk(meta.name, &error))?;
+                    tables.partition_mut(place).replace_tree(tree);
                 }
                 pushed => return pushed.map_err(|error| refuse_bulk(meta.name, &error)),
             }
@@ -257,7 +243,7 @@ impl<'a> Loader<'a> {
             if !self.journal.tables.contains(&table) {
                 self.journal.tables.push(table);
             }
-            if partition.tree.is_empty() {
+            if partition.tree().is_empty() {
                 self.journal.filled.push(place);
                 let config = TreeConfig::for_rows_of(meta.expected_row_bytes);
                 let mut bulk = BulkLoader::new(config, Arc::clone(&shard.memory), FILL);
@@ -267,8 +253,7 @@ impl<'a> Loader<'a> {
                 return Ok(());
             }
         }
-        let version = partition.next_version();
-        partition.tree.insert(key, row, version).map_err(|error| refuse(meta.name, key, &error))?;
+        partition.load(key, row).map_err(|error| refuse(meta.name, key, &error))?;
         if !self.journal.filled.contains(&place) {
             self.journal.inserted.push((place, key.clone()));
         }
@@ -282,7 +267,7 @@ impl<'a> Loader<'a> {
         let mut finished = Ok(());
         for (place, bulk) in std::mem::take(&mut self.bulk) {
             match bulk.finish() {
-                Ok(tree) => tables.partition_mut(place).tree = tree,
+                Ok(tree) => tables.partition_mut(place).replace_tree(tree),
                 Err(error) => {
                     finished = Err(refuse_bulk(tables.catalog.tables[place.table.at()].name, &error));
                 }
@@ -427,12 +412,13 @@ fn take_back(worker: &Rc<EngineWorker>) {
     let journal = shard.loading.take();
     let mut tables = shard.tables.borrow_mut();
     for (place, key) in journal.inserted {
-        tables.partition_mut(place).tree.remove(&key);
+        tables.partition_mut(place).unload(&key);
     }
     for place in journal.filled {
         let meta = &tables.catalog.tables[place.table.at()];
         let config = TreeConfig::for_rows_of(meta.expected_row_bytes);
-        tables.partition_mut(place).tree = Tree::new(config, Arc::clone(&shard.memory));
+        let tree = Tree::new(config, Arc::clone(&shard.memory));
+        tables.partition_mut(place).replace_tree(tree);
     }
     drop(tables);
     unlock(worker, journal.owner, &journal.locked);
@@ -446,9 +432,9 @@ struct WantedParent {
 }
 
 impl WantedParent {
-    fn check(&self, tables: &crate::partition::Tables) -> Result<(), LoadError> {
+    fn check(&self, tables: &atrapos_partition::partition::Tables) -> Result<(), LoadError> {
         let (place, _) = tables.locate(self.parent, &self.key);
-        if tables.partition(place).tree.get(&self.key).is_some() {
+        if tables.partition(place).tree().get(&self.key).is_some() {
             return Ok(());
         }
         let names = &tables.catalog.tables;
@@ -471,7 +457,7 @@ fn check_own_parents(worker: &Rc<EngineWorker>) -> Result<BTreeMap<WorkerId, Vec
     for (place, partition) in tables.owned().filter(|(place, _)| loaded.contains(&place.table)) {
         for parent in &tables.catalog.tables[place.table.at()].parents {
             let mut last: Option<KeyBuf> = None;
-            for entry in partition.tree.range(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded) {
+            for entry in partition.tree().range(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded) {
                 entry.key_into(&mut key);
                 let Some(wanted) = parent.key.call(&key, entry.bytes())? else { continue };
                 // Children of one parent mostly stand together.

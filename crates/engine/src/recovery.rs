@@ -31,20 +31,20 @@ use atrapos_durability::directory::Directory;
 use atrapos_durability::file::FileSystem;
 use atrapos_durability::manifest::{CheckpointRecord, Manifest, PastIncarnation};
 use atrapos_durability::wal::{
-    Changes, Epoch, Incarnation, Op, Records, StreamEnd, StreamId, StreamReader, StreamSummary, WalError,
-    scan, settle,
+    Changes, Epoch, Incarnation, Records, StreamEnd, StreamId, StreamReader, StreamSummary, WalError, scan,
+    settle,
 };
+use atrapos_partition::abort::Abort;
+use atrapos_partition::partition::{PartitionId, ReplayError, Tables};
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::routing::Scheme;
+use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Handle, WorkerId};
 use atrapos_storage::{BulkLoader, Position, Probe, TreeConfig, locate_batch};
+use atrapos_transaction::jobs::{on_all_workers, start_on_worker};
+use atrapos_transaction::shard::{EngineWorker, Shard};
 
-use crate::abort::Abort;
-use crate::jobs::{on_all_workers, start_on_worker};
 use crate::load::FILL;
-use crate::partition::{PartitionId, Tables};
-use crate::planted::{Bug, planted};
-use crate::routing::Scheme;
-use crate::schema::TableId;
-use crate::shard::{EngineWorker, Shard};
 
 /// Why a database could not be recovered. Nothing was changed on disk.
 #[derive(Debug, thiserror::Error)]
@@ -346,7 +346,7 @@ fn load_checkpoint(
         let tree = bulk.finish().map_err(|error| restore(&error))?;
         let mut tables = shard.tables.borrow_mut();
         let partition = tables.partition_mut(place);
-        partition.tree = tree;
+        partition.replace_tree(tree);
         partition.raise_version(newest);
     }
     Ok(())
@@ -544,7 +544,7 @@ fn apply_group(tables: &mut Tables, group: &[Change], bytes: &[u8]) -> Result<()
     let positions: arrayvec::ArrayVec<Position, TOGETHER> = {
         let mut probes: arrayvec::ArrayVec<Probe<'_>, TOGETHER> = changes
             .iter()
-            .map(|(place, change)| Probe::new(&tables.partition(*place).tree, change.key))
+            .map(|(place, change)| Probe::new(tables.partition(*place).tree(), change.key))
             .collect();
         locate_batch(&mut probes);
         probes.iter().map(|probe| probe.position).collect()
@@ -553,35 +553,10 @@ fn apply_group(tables: &mut Tables, group: &[Change], bytes: &[u8]) -> Result<()
         let table = tables.catalog.tables[place.table.at()].name;
         let restore = |why: &dyn std::fmt::Display| RecoveryError::Restore { table, why: why.to_string() };
         let partition = tables.partition_mut(*place);
-        partition.raise_version(change.version);
-        let tree = &mut partition.tree;
-        let present = tree.row_at_mut(position, change.key);
-        if let Some(row) = &present
-            && row.version() >= change.version
-            && !planted(Bug::VersionsIgnored)
-        {
-            continue;
-        }
-        match (&change.op, present) {
-            (Op::Put(new), Some(mut row)) if row.bytes().len() == new.len() => {
-                row.bytes_mut().copy_from_slice(new);
-                row.set_version(change.version);
-            }
-            (Op::Put(new), Some(_)) => {
-                tree.update(change.key, new, change.version).map_err(|error| restore(&error))?;
-            }
-            (Op::Put(new), None) => {
-                tree.insert(change.key, new, change.version).map_err(|error| restore(&error))?;
-            }
-            (Op::Patch(patch), Some(mut row)) => {
-                patch.apply(row.bytes_mut()).map_err(unreadable)?;
-                row.set_version(change.version);
-            }
-            (Op::Remove, Some(_)) => {
-                tree.remove(change.key);
-            }
-            // The checkpoint was taken after the row had gone; the change that removed it follows.
-            (Op::Patch(_) | Op::Remove, None) => {}
+        match partition.replay(position, change) {
+            Ok(()) => {}
+            Err(ReplayError::Row(error)) => return Err(restore(&error)),
+            Err(ReplayError::Format(error)) => return Err(unreadable(error)),
         }
     }
     Ok(())

@@ -12,27 +12,30 @@ use atrapos_catalog::Definitions;
 use atrapos_durability::directory::Directory;
 use atrapos_durability::file::FileSystem;
 use atrapos_durability::wal::{StreamId, StreamOptions, StreamWriter, WalError};
-#[cfg(test)]
-use atrapos_runtime::Handle;
+use atrapos_partition::abort::Abort;
+use atrapos_partition::dynamic::{IndexHandle, TableHandle};
+use atrapos_partition::routing::{Route, Scheme};
+use atrapos_partition::schema::{
+    Catalog, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableRef,
+};
+use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, Now, Observed, decide, without};
+use atrapos_placement::published_scheme::PublishedScheme;
+use atrapos_placement::repartition::{RepartitionReport, SchemeChange, carry_out};
 use atrapos_runtime::rng::Seed;
 use atrapos_runtime::{Pump, WorkerId};
 use atrapos_storage::{HeapMemory, Memory};
 use atrapos_topology::Machine;
+use atrapos_transaction::procedure::{Procedure, Session, run_here};
+use atrapos_transaction::shard::Shard;
+use atrapos_transaction::stats::{EngineStats, Statistics};
+use atrapos_transaction::wal::flusher::Flusher;
+use atrapos_transaction::wal::{Durability, Wal, WalLimits};
 
-use crate::abort::Abort;
-use crate::adaptation::{Adaptation, AdaptationEvent, Now, Observed, decide, without};
 use crate::assembly::Parts;
 use crate::builder::OpenError;
-use crate::dynamic::{IndexHandle, TableHandle};
-use crate::procedure::{Procedure, Session, run_here};
-use crate::published_scheme::PublishedScheme;
-use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
-use crate::routing::{Route, Scheme};
-use crate::schema::{Catalog, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableRef};
-use crate::shard::Shard;
-use crate::stats::{EngineStats, Statistics};
-use crate::wal::flusher::Flusher;
-use crate::wal::{Durability, Wal, WalLimits};
+
+#[cfg(test)]
+use atrapos_runtime::Handle;
 
 /// A database whose workers all run on the caller's thread, one pseudo-randomly chosen step at a time.
 pub struct Simulation {
@@ -135,7 +138,7 @@ impl Simulation {
         match Simulation::start(schema, workers, seed, None, None, Arc::new(HeapMemory)) {
             Ok(simulation) => Ok(simulation),
             Err(OpenError::Schema(error)) => Err(error),
-            Err(error) => Err(SchemaError(error.to_string())),
+            Err(error) => Err(SchemaError::new(error.to_string())),
         }
     }
 
@@ -150,7 +153,7 @@ impl Simulation {
         memory: Arc<dyn Memory>,
     ) -> Result<Simulation, SchemaError> {
         let started = Simulation::start(schema, workers, seed, None, None, memory);
-        started.map_err(|error| SchemaError(error.to_string()))
+        started.map_err(|error| SchemaError::new(error.to_string()))
     }
 
     /// A new, empty database in the new directory `path` of `files`, on `workers` simulated workers that share `streams`
@@ -259,7 +262,9 @@ impl Simulation {
         memory: Arc<dyn Memory>,
     ) -> Result<Simulation, OpenError> {
         if workers == 0 {
-            return Err(SchemaError("zero workers cannot own data; simulate at least 1".to_owned()).into());
+            return Err(
+                SchemaError::new("zero workers cannot own data; simulate at least 1".to_owned()).into()
+            );
         }
         let mut parts = Parts::new(Catalog::new(schema)?, workers)?;
         let durable = match directory {
@@ -270,7 +275,7 @@ impl Simulation {
         };
         parts.wal = durable.as_ref().map(|durable| Arc::clone(&durable.wal));
         parts.observing = observing;
-        let pump = parts.on_pump(seed, &memory).map_err(SchemaError)?;
+        let pump = parts.on_pump(seed, &memory).map_err(SchemaError::new)?;
         let Parts { catalogs, scheme, stats, .. } = parts;
         let scheme = Arc::new(PublishedScheme::new(scheme));
         Ok(Simulation { pump, catalogs, scheme, stats, durable, adapting: None })
@@ -437,8 +442,8 @@ impl Simulation {
         for worker in self.pump.workers() {
             for (place, partition) in worker.shard().tables.borrow().owned() {
                 let table = worker.shard().tables.borrow().catalog.tables[place.table.at()].name;
-                partition.tree.check().map_err(|error| format!("{table}: {error}"))?;
-                let pending = partition.tree.pending_changes();
+                partition.tree().check().map_err(|error| format!("{table}: {error}"))?;
+                let pending = partition.tree().pending_changes();
                 if pending > 0 && self.tasks() == 0 {
                     return Err(format!("{table}: something is set aside for {pending} changes"));
                 }
@@ -448,7 +453,7 @@ impl Simulation {
     }
 
     #[cfg(test)]
-    pub(crate) fn worker(&self, worker: WorkerId) -> &Rc<crate::shard::EngineWorker> {
+    pub(crate) fn worker(&self, worker: WorkerId) -> &Rc<atrapos_transaction::shard::EngineWorker> {
         self.pump.worker(worker)
     }
 

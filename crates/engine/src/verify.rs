@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::rc::Rc;
 
+use atrapos_partition::abort::Abort;
+use atrapos_partition::partition::{PartitionId, Tables};
+use atrapos_partition::schema::{TableId, TreeKind};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::{DisplayKey, KeyBuf};
+use atrapos_transaction::shard::EngineWorker;
 
-use crate::abort::Abort;
 use crate::database::Database;
-use crate::partition::{PartitionId, Tables};
-use crate::schema::{TableId, TreeKind};
-use crate::shard::EngineWorker;
 
 /// What is wrong with a database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -172,14 +172,14 @@ fn verify_trees(worker: &Rc<EngineWorker>) -> Result<(u64, u64), VerifyError> {
     for (place, partition) in tables.owned() {
         let meta = &tables.catalog.tables[place.table.at()];
         let table = meta.name;
-        partition.tree.check().map_err(|error| VerifyError::Tree { table, what: error.to_string() })?;
+        partition.tree().check().map_err(|error| VerifyError::Tree { table, what: error.to_string() })?;
         let scheme = &tables.shards[place.table.at()].scheme;
-        for key in [partition.tree.first_key(), partition.tree.last_key()].into_iter().flatten() {
+        for key in [partition.tree().first_key(), partition.tree().last_key()].into_iter().flatten() {
             if scheme.number(scheme.partition_of(&key)) != place.partition {
                 return Err(VerifyError::Misplaced { table, key: DisplayKey(&key).to_string() });
             }
         }
-        let pending = partition.tree.pending_changes();
+        let pending = partition.tree().pending_changes();
         if pending > 0 {
             let what = format!("pages are set aside for {pending} changes although no transaction runs");
             return Err(VerifyError::Tree { table, what });
@@ -189,8 +189,8 @@ fn verify_trees(worker: &Rc<EngineWorker>) -> Result<(u64, u64), VerifyError> {
             return Err(VerifyError::Locks { table, held, waiting });
         }
         match meta.kind {
-            TreeKind::Rows => rows += partition.tree.len(),
-            TreeKind::Entries { .. } | TreeKind::Dropped => entries += partition.tree.len(),
+            TreeKind::Rows => rows += partition.tree().len(),
+            TreeKind::Entries { .. } | TreeKind::Dropped => entries += partition.tree().len(),
         }
     }
     Ok((rows, entries))
@@ -210,7 +210,7 @@ fn verify_slice(worker: &Rc<EngineWorker>, place: PartitionId, from: &KeyBuf) ->
     let tables = shard.tables.borrow();
     let meta = &tables.catalog.tables[place.table.at()];
     let mut slice = Slice { next: None, entries: BTreeMap::new(), references: 0, elsewhere: BTreeMap::new() };
-    let tree = &tables.partition(place).tree;
+    let tree = tables.partition(place).tree();
     let mut key = KeyBuf::new();
     for (seen, row) in tree.range(Bound::Included(&**from), Bound::Unbounded).enumerate() {
         row.key_into(&mut key);
@@ -244,7 +244,7 @@ fn verify_slice(worker: &Rc<EngineWorker>, place: PartitionId, from: &KeyBuf) ->
 fn check_wanted(tables: &Tables, wanted: &Wanted) -> Result<(), VerifyError> {
     let names = &tables.catalog.tables;
     let (place, _) = tables.locate(wanted.table, &wanted.key);
-    let found = tables.partition(place).tree.get(&wanted.key);
+    let found = tables.partition(place).tree().get(&wanted.key);
     match (&wanted.leads_to, found) {
         (None, Some(_)) => Ok(()),
         (Some(primary_key), Some(entry)) if *entry.bytes == **primary_key => Ok(()),

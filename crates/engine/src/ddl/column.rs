@@ -17,16 +17,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use atrapos_catalog::{ColumnDef, Definitions, IndexPart, RowLayout, TableDef, TreeDef, Value};
+use atrapos_partition::partition::{Closing, Partition, PartitionId, TableShard};
+use atrapos_partition::schema::{Catalog, Phase, TableId};
 use atrapos_storage::{BulkError, BulkLoader, KeyBuf, TreeConfig};
+use atrapos_transaction::shard::{EngineWorker, Shard};
+use atrapos_transaction::unfinished::Copies;
 
 use super::switch::{HeldState, Until};
 use super::{DefineError, check, find_table, next_number};
 use crate::checkpoint::{CheckpointFailure, Pace};
 use crate::database::Database;
 use crate::load::FILL;
-use crate::partition::{Closing, Partition, PartitionId, TableShard};
-use crate::schema::{Catalog, Phase, TableId};
-use crate::shard::{EngineWorker, Shard};
 
 /// Rows that a worker converts at a time.
 const SLICE: usize = 256;
@@ -34,7 +35,7 @@ const SLICE: usize = 256;
 impl Database {
     /// Adds a column, behind those that are there, to a table. Rows that are there get its default, or NULL. Waits for the
     /// transactions that have used the table; those that use it until this returns are aborted
-    /// ([`AbortReason::TableChanged`](crate::AbortReason)), as are those that use a handle from before: get it again. Returns the
+    /// ([`AbortReason::TableChanged`](atrapos_partition::abort::AbortReason)), as are those that use a handle from before: get it again. Returns the
     /// new number of the table.
     ///
     /// Takes memory for a second copy of the table and, for a database with a directory, a checkpoint.
@@ -229,14 +230,6 @@ impl Converter {
     }
 }
 
-/// The copies of a table that a worker has made so far.
-#[derive(Default)]
-pub(crate) struct Copies {
-    partitions: Vec<Option<Box<Partition>>>,
-    /// The partition that is being copied, its copy so far, and the key to go on with.
-    current: Option<(u32, BulkLoader, KeyBuf)>,
-}
-
 /// Copies some rows of this worker's partitions. Returns whether that was all.
 fn convert_slice(worker: &Rc<EngineWorker>, old: TableId, converter: &Converter) -> Result<bool, BulkError> {
     let shard = worker.shard();
@@ -244,7 +237,7 @@ fn convert_slice(worker: &Rc<EngineWorker>, old: TableId, converter: &Converter)
     let Some((number, bulk, from)) = current(shard, &mut copies, old, converter) else { return Ok(true) };
     let tables = shard.tables.borrow();
     let partition = tables.partition(PartitionId { table: old, partition: *number });
-    let mut rows = partition.tree.range(Bound::Included(&**from), Bound::Unbounded);
+    let mut rows = partition.tree().range(Bound::Included(&**from), Bound::Unbounded);
     let (mut key, mut converted) = (KeyBuf::new(), Vec::new());
     for row in rows.by_ref().take(SLICE) {
         row.key_into(&mut key);

@@ -1,6 +1,6 @@
 //! Why a statement that defines something was refused or failed.
 
-use crate::abort::Abort;
+use atrapos_partition::abort::Abort;
 
 /// Why a table, index or column was not created, changed or dropped. Everything is as it was, unless it says otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

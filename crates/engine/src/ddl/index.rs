@@ -16,24 +16,23 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
-use atrapos_adapt::FlowOperation as Kind;
 use atrapos_catalog::{IndexDef, IndexPart, TreeDef};
+use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::action::{AccessKind as Kind, OperationKind, ResultShape};
+use atrapos_partition::action::{Action, Operation, RowContext};
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::range::KeyRange;
+use atrapos_partition::routing::Route;
+use atrapos_partition::schema::{Catalog, CatalogTag, Phase, TableId};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::{LockMode, LockTarget};
 use atrapos_storage::{DisplayKey, KeyBuf};
+use atrapos_transaction::tx::Tx;
 
 use super::switch::{Until, save};
 use super::{DefineError, add_index, check, find_table, refuse_other_cuts};
-use crate::abort::{Abort, AbortReason};
-use crate::action::{Action, Operation, RowContext};
 use crate::checkpoint::Pace;
 use crate::database::Database;
-use crate::planted::{Bug, planted};
-use crate::range::KeyRange;
-use crate::recording::{OperationKind, ResultShape};
-use crate::routing::Route;
-use crate::schema::{Catalog, CatalogTag, Phase, TableId};
-use crate::tx::Tx;
 
 /// Rows whose entries one transaction adds.
 const SLICE: usize = 128;
@@ -191,7 +190,7 @@ impl Database {
         let found = self.on_worker(owner, move |worker| {
             let tables = worker.shard().tables.borrow();
             let (place, _) = tables.locate(table, &lower);
-            let mut rows = tables.partition(place).tree.range(Bound::Included(&*lower), Bound::Unbounded);
+            let mut rows = tables.partition(place).tree().range(Bound::Included(&*lower), Bound::Unbounded);
             let mut key = KeyBuf::new();
             rows.nth(SLICE).map(|row| {
                 row.key_into(&mut key);

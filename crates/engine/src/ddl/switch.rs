@@ -12,21 +12,21 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use atrapos_catalog::Definitions;
+use atrapos_partition::abort::Abort;
+use atrapos_partition::partition::Closing;
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::routing::{Scheme, nowhere};
+use atrapos_partition::schema::{Catalog, TableId, TreeKind};
+use atrapos_placement::repartition::{relock, unsettle};
 use atrapos_runtime::{Ticks, WorkerId};
 use atrapos_storage::lock::LockMode;
+use atrapos_transaction::jobs::run_task_on_worker;
+use atrapos_transaction::shard::EngineWorker;
 
 use super::DefineError;
-use crate::abort::Abort;
 use crate::assembly::new_table;
 use crate::database::Database;
 use crate::durable::{Durable, State};
-use crate::jobs::run_task_on_worker;
-use crate::partition::Closing;
-use crate::planted::{Bug, planted};
-use crate::repartition::{relock, unsettle};
-use crate::routing::{Scheme, nowhere};
-use crate::schema::{Catalog, TableId, TreeKind};
-use crate::shard::EngineWorker;
 
 /// For whom a statement waits that has closed some trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

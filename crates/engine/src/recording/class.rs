@@ -34,11 +34,12 @@ use atrapos_adapt::{
     ClassFlow, FlowAction, FlowDependency, FlowOperation as Kind, FlowSyncPoint, TableIndex,
 };
 use atrapos_catalog::{KeyField, RowLayout, TableDef, is_placeholder};
+use atrapos_partition::action::AccessKind;
+use atrapos_partition::schema::{Catalog, SchemaError, TableId, TreeKind};
+use atrapos_transaction::recording::{RecordedAccess, RecordedRun};
 
 use super::fields::{Asked, Value, values_of_key, values_of_row};
-use super::{RecordedAccess, RecordedRun};
 use crate::database::Database;
-use crate::schema::{Catalog, SchemaError, TableId, TreeKind};
 
 /// How many in a hundred occurrences of an action must bear a dependency out.
 const BORNE_OUT_PERCENT: u64 = 90;
@@ -145,7 +146,7 @@ impl ClassRecording {
     /// When it was recorded on another database.
     pub fn add(&mut self, run: RecordedRun) -> Result<(), SchemaError> {
         if run.tag != self.catalog.tag {
-            return Err(SchemaError(
+            return Err(SchemaError::new(
                 "the run was recorded on another database; record all runs of a class on the same one"
                     .to_owned(),
             ));
@@ -380,17 +381,23 @@ struct Node {
     follows: bool,
 }
 
-const KINDS: [Kind; 5] = [Kind::Read, Kind::Scan, Kind::Update, Kind::Insert, Kind::Delete];
+const KINDS: [(AccessKind, Kind); 5] = [
+    (AccessKind::Read, Kind::Read),
+    (AccessKind::Scan, Kind::Scan),
+    (AccessKind::Update, Kind::Update),
+    (AccessKind::Insert, Kind::Insert),
+    (AccessKind::Delete, Kind::Delete),
+];
 
 impl Node {
     fn of(access: &RecordedAccess) -> Node {
-        let kind = KINDS.iter().position(|kind| *kind == access.kind.kind);
+        let kind = KINDS.iter().position(|(kind, _)| *kind == access.kind.kind);
         let kind = kind.expect("the list has every operation");
         Node { table: access.table, kind, follows: access.kind.follows }
     }
 
     fn operation(self) -> Kind {
-        KINDS[self.kind]
+        KINDS[self.kind].1
     }
 
     fn writes(self) -> bool {

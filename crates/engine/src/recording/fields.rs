@@ -118,7 +118,7 @@ mod tests {
     use atrapos_catalog::ColumnDef;
     use atrapos_storage::{ColumnType, FixedStr, Key, KeyPart, Row, row};
 
-    use crate::range::KeyRange;
+    use atrapos_partition::range::KeyRange;
 
     fn parts_of<K: Key>() -> Vec<KeyField> {
         K::parts().into_iter().map(|part| KeyField { part }).collect()

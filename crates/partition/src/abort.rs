@@ -1,0 +1,245 @@
+//! Why a transaction did not commit.
+//!
+//! An abort is an outcome, not an error of the engine: the reasons form a closed list, each is counted per worker, and
+//! each says what the caller can do about it.
+
+use std::fmt;
+
+/// The closed list of reasons for which a transaction aborts. Every abort is counted under one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum AbortReason {
+    /// The procedure asked for it.
+    User,
+    /// An insertion found its primary key, or the key of a unique index, taken.
+    DuplicateKey,
+    /// An enforced foreign key has no parent row, or a parent row still has children.
+    ForeignKey,
+    /// The transaction was chosen to break a cycle of transactions that waited for each other.
+    Deadlock,
+    /// A key is longer than the storage takes.
+    KeyTooLarge,
+    /// A row is larger than a node of its table takes.
+    RowTooLarge,
+    /// The machine, or this process's share of it, has no memory left.
+    OutOfMemory,
+    /// The procedure used a table or index that this database does not have.
+    UnknownTable,
+    /// The procedure panicked.
+    Panic,
+    /// The procedure gave up waiting for one of its own actions, or changed an index key it may not change.
+    Misuse,
+    /// Stored bytes could not be read back as a key or row.
+    Corruption,
+    /// The database is shutting down, or the worker that should have answered is gone.
+    ShuttingDown,
+    /// The inbox of the worker was full, or more was committed there than the WAL could write meanwhile.
+    Overloaded,
+    /// The WAL could not be written: whether the transaction survives is known only when the database has been opened
+    /// again, and nothing can be written until then.
+    NotDurable,
+    /// The transaction has changed more than one record of the WAL is to hold.
+    TransactionTooLarge,
+    /// The table or index was dropped or changed, or is about to be.
+    TableChanged,
+    /// A value, a column or a key does not fit the definition of its table.
+    InvalidValue,
+}
+
+/// What the caller can do about an abort.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Advice {
+    /// Run it again: nothing is wrong with the request.
+    Retry,
+    /// The request cannot succeed as it is.
+    FixInput,
+    /// Open the database again.
+    Reopen,
+    /// Something is broken: report it.
+    Report,
+}
+
+impl AbortReason {
+    /// Every reason, in the order of their discriminants.
+    pub const ALL: [AbortReason; 17] = [
+        AbortReason::User,
+        AbortReason::DuplicateKey,
+        AbortReason::ForeignKey,
+        AbortReason::Deadlock,
+        AbortReason::KeyTooLarge,
+        AbortReason::RowTooLarge,
+        AbortReason::OutOfMemory,
+        AbortReason::UnknownTable,
+        AbortReason::Panic,
+        AbortReason::Misuse,
+        AbortReason::Corruption,
+        AbortReason::ShuttingDown,
+        AbortReason::Overloaded,
+        AbortReason::NotDurable,
+        AbortReason::TransactionTooLarge,
+        AbortReason::TableChanged,
+        AbortReason::InvalidValue,
+    ];
+
+    /// The reason's name in statistics and JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            AbortReason::User => "user",
+            AbortReason::DuplicateKey => "duplicate-key",
+            AbortReason::ForeignKey => "foreign-key",
+            AbortReason::Deadlock => "deadlock",
+            AbortReason::KeyTooLarge => "key-too-large",
+            AbortReason::RowTooLarge => "row-too-large",
+            AbortReason::OutOfMemory => "out-of-memory",
+            AbortReason::UnknownTable => "unknown-table",
+            AbortReason::Panic => "panic",
+            AbortReason::Misuse => "misuse",
+            AbortReason::Corruption => "corruption",
+            AbortReason::ShuttingDown => "shutting-down",
+            AbortReason::Overloaded => "overloaded",
+            AbortReason::NotDurable => "not-durable",
+            AbortReason::TransactionTooLarge => "transaction-too-large",
+            AbortReason::TableChanged => "table-changed",
+            AbortReason::InvalidValue => "invalid-value",
+        }
+    }
+
+    /// Whether a transaction for which an action failed for this reason can go on from a savepoint: nothing is wrong but what was
+    /// asked for.
+    #[doc(hidden)]
+    pub fn is_of_request(self) -> bool {
+        matches!(
+            self,
+            AbortReason::DuplicateKey
+                | AbortReason::ForeignKey
+                | AbortReason::KeyTooLarge
+                | AbortReason::RowTooLarge
+                | AbortReason::OutOfMemory
+                | AbortReason::UnknownTable
+                | AbortReason::TransactionTooLarge
+                | AbortReason::InvalidValue
+        )
+    }
+
+    /// What the caller can do about it.
+    #[must_use]
+    pub fn advice(self) -> Advice {
+        match self {
+            AbortReason::Deadlock | AbortReason::Overloaded => Advice::Retry,
+            AbortReason::User
+            | AbortReason::DuplicateKey
+            | AbortReason::ForeignKey
+            | AbortReason::KeyTooLarge
+            | AbortReason::RowTooLarge
+            | AbortReason::OutOfMemory
+            | AbortReason::UnknownTable
+            | AbortReason::Misuse
+            | AbortReason::TransactionTooLarge
+            | AbortReason::TableChanged
+            | AbortReason::InvalidValue => Advice::FixInput,
+            AbortReason::ShuttingDown | AbortReason::NotDurable => Advice::Reopen,
+            AbortReason::Panic | AbortReason::Corruption => Advice::Report,
+        }
+    }
+}
+
+impl fmt::Display for AbortReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The outcome of a transaction that did not commit: nothing of it remains in the database.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Abort {
+    reason: AbortReason,
+    detail: Detail,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+enum Detail {
+    Static(&'static str),
+    Owned(Box<str>),
+}
+
+impl Abort {
+    /// An abort asked for by a procedure, with its reason in words.
+    #[must_use]
+    pub fn user(why: &'static str) -> Abort {
+        Abort::because(AbortReason::User, why)
+    }
+
+    /// Stands for the outcome of a procedure that has not ended; nobody ever sees it.
+    #[doc(hidden)]
+    pub const UNFINISHED: Abort =
+        Abort { reason: AbortReason::Misuse, detail: Detail::Static("the procedure did not end") };
+
+    /// An abort with a reason and a fixed sentence.
+    #[doc(hidden)]
+    pub fn because(reason: AbortReason, why: &'static str) -> Abort {
+        Abort { reason, detail: Detail::Static(why) }
+    }
+
+    /// An abort with a reason and a sentence made for it.
+    #[cold]
+    #[doc(hidden)]
+    pub fn explained(reason: AbortReason, why: impl Into<String>) -> Abort {
+        Abort { reason, detail: Detail::Owned(why.into().into_boxed_str()) }
+    }
+
+    /// The abort of whatever comes when the database closes.
+    #[cold]
+    #[doc(hidden)]
+    pub fn shutting_down() -> Abort {
+        Abort::because(AbortReason::ShuttingDown, "the database is shutting down; open it again to go on")
+    }
+
+    /// Which of the closed list of reasons it was.
+    #[must_use]
+    pub fn reason(&self) -> AbortReason {
+        self.reason
+    }
+
+    /// The reason in one sentence.
+    #[must_use]
+    pub fn detail(&self) -> &str {
+        match &self.detail {
+            Detail::Static(why) => why,
+            Detail::Owned(why) => why,
+        }
+    }
+}
+
+impl fmt::Display for Abort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "transaction aborted ({}): {}", self.reason, self.detail())
+    }
+}
+
+impl fmt::Debug for Abort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Abort {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_lists_every_reason_at_its_place() {
+        for (at, reason) in AbortReason::ALL.iter().enumerate() {
+            assert_eq!(*reason as usize, at);
+        }
+    }
+
+    #[test]
+    fn an_abort_says_its_reason_and_detail() {
+        let abort = Abort::user("the balance is too low");
+        assert_eq!(abort.to_string(), "transaction aborted (user): the balance is too low");
+        assert_eq!(abort.reason().advice(), Advice::FixInput);
+    }
+}

@@ -1,0 +1,198 @@
+//! Actions: the pieces of a transaction that run where the data is.
+//!
+//! An [`Action`] says which table, which key or range, and what to do there (its [`Operation`]). The same action runs as a
+//! direct call when the transaction's home owns the data, and as a message to the owner when it does not. It is plain
+//! data and a closure, so it can travel; its result is returned by value.
+//!
+//! Operations are thin: what changes a row works on encoded keys and encoded rows ([`RowContext`], in `context`), and is compiled
+//! once. The operations of typed tables (`point`, `range`) and those of tables known by definition ([`crate::dynamic`]) encode
+//! and decode around it.
+//!
+//! A write to a table with indexes or enforced foreign keys has *dependents* (`dependent`): further actions, computed where the
+//! row is and run by the transaction in the same phase: when all its rows are changed, first the changes of index entries, then
+//! the checks of foreign keys.
+
+mod context;
+mod dependent;
+mod erased;
+mod kind;
+mod point;
+mod range;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use atrapos_runtime::WorkerId;
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::{LockMode, LockTarget};
+
+use crate::abort::{Abort, AbortReason};
+use crate::partition::{Closing, PartitionId, Tables};
+use crate::range::KeyRange;
+use crate::schema::{CatalogTag, TableId, TreeKind};
+
+pub use context::{RowChange, RowContext};
+pub use dependent::DependentAction;
+pub use erased::ErasedOperation;
+pub use kind::{AccessKind, OperationKind, ResultShape};
+pub use point::{Delete, Get, Insert, Lookup, Read, Update};
+pub use range::{CollectKeys, Fold};
+pub use range::{Collected, DeleteRange, Folded, RangeChanged, UpdateRange};
+
+/// What to do at the data. Implemented by the operations of this crate only.
+pub trait Operation: Send + 'static {
+    /// What the transaction gets back.
+    type Output: Send + 'static;
+    /// Whether it only reads what no transaction changes: then it conflicts with nothing.
+    #[doc(hidden)]
+    #[inline]
+    fn is_unlocked(&self) -> bool {
+        false
+    }
+    /// Whether it follows from a write made before, which a closed table may still have to see.
+    #[doc(hidden)]
+    #[inline]
+    fn maintains(&self) -> bool {
+        false
+    }
+    /// Runs where the data is.
+    #[doc(hidden)]
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort>;
+    /// What it is, for a recording.
+    #[doc(hidden)]
+    fn kind(&self) -> OperationKind;
+    /// What becomes of it when its table was dropped, or is closed to it.
+    #[doc(hidden)]
+    fn without_table(self, missing: MissingTable) -> Result<Self::Output, Abort>
+    where
+        Self: Sized,
+    {
+        Err(missing.why)
+    }
+}
+
+/// A table that an access does not find.
+#[derive(Debug)]
+pub struct MissingTable {
+    why: Abort,
+    /// Whether it was dropped for good; otherwise it is closed.
+    is_dropped: bool,
+}
+
+impl MissingTable {
+    /// Why there is nothing to be done.
+    pub fn into_abort(self) -> Abort {
+        self.why
+    }
+
+    /// What is missing at `table`, as the worker of `tables` sees it.
+    #[cold]
+    pub fn new(tables: &Tables, table: TableId) -> MissingTable {
+        let meta = &tables.catalog.tables[table.at()];
+        let is_gone = meta.kind == TreeKind::Dropped;
+        let why = if is_gone {
+            format!(
+                "the table or index with number {} was dropped or changed since the transaction got its handle; get the handle again",
+                table.0
+            )
+        } else {
+            format!("'{}' is being dropped or changed; get its handle again in a moment", meta.name)
+        };
+        let is_dropped = is_gone || tables.shards[table.at()].is_closed_to(Closing::Dropped);
+        MissingTable { why: Abort::explained(AbortReason::TableChanged, why), is_dropped }
+    }
+}
+
+/// A piece of a transaction, to be run by `Tx::run`, `Tx::join` or
+/// `Tx::join_all`.
+#[derive(Debug)]
+#[must_use = "an action does nothing until the transaction runs it"]
+pub struct Action<O: Operation> {
+    /// Where it acts.
+    #[doc(hidden)]
+    pub table: TableId,
+    /// Of which database the handle was.
+    #[doc(hidden)]
+    pub tag: CatalogTag,
+    /// The lock that it takes.
+    #[doc(hidden)]
+    pub mode: LockMode,
+    /// Whether a range is walked from its end: then its last part comes first.
+    #[doc(hidden)]
+    pub from_end: bool,
+    /// The key or range that it acts on.
+    #[doc(hidden)]
+    pub target: LockTarget,
+    /// What it does there.
+    #[doc(hidden)]
+    pub operation: O,
+}
+
+impl<O: Operation> Action<O> {
+    /// An action on one key.
+    #[inline]
+    #[doc(hidden)]
+    pub fn on_key(table: TableId, tag: CatalogTag, mode: LockMode, key: KeyBuf, operation: O) -> Action<O> {
+        Action { table, tag, mode, from_end: false, target: LockTarget::Key(key), operation }
+    }
+
+    /// Reads a range, or changes rows of it. What of it lies beyond the partition where it begins is left out, and told
+    /// ([`RowContext::left_out`]).
+    #[doc(hidden)]
+    pub fn on_range(
+        table: TableId,
+        tag: CatalogTag,
+        mode: LockMode,
+        range: KeyRange,
+        from_end: bool,
+        operation: O,
+    ) -> Action<O> {
+        let target = LockTarget::Range { lower: range.lower, upper: range.upper };
+        Action { table, tag, mode, from_end, target, operation }
+    }
+
+    /// The partition in which it begins, and the owner.
+    #[inline(always)]
+    #[doc(hidden)]
+    pub fn locate(&self, tables: &Tables) -> (PartitionId, WorkerId) {
+        match &self.target {
+            LockTarget::Key(key) => tables.locate(self.table, key),
+            LockTarget::Range { upper, .. } if self.from_end => {
+                tables.locate_below(self.table, upper.as_deref())
+            }
+            LockTarget::Range { lower, .. } => tables.locate(self.table, lower),
+        }
+    }
+
+    /// The first key it touches.
+    #[inline]
+    #[doc(hidden)]
+    pub fn key(&self) -> &KeyBuf {
+        match &self.target {
+            LockTarget::Key(key) => key,
+            LockTarget::Range { lower, .. } => lower,
+        }
+    }
+}
+
+/// Runs a closure of the user in the middle of engine code: its panic is the transaction's, not the engine's.
+#[inline]
+pub fn guarded<R>(closure: impl FnOnce() -> R) -> Result<R, Abort> {
+    catch_unwind(AssertUnwindSafe(closure)).map_err(|panic| panicked(panic.as_ref()))
+}
+
+/// The abort of a procedure that panicked.
+#[cold]
+pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Abort {
+    panicked_in("procedure", panic)
+}
+
+/// The abort of a closure of the user that panicked: of `what`.
+#[cold]
+pub fn panicked_in(what: &str, panic: &(dyn std::any::Any + Send)) -> Abort {
+    let message = panic
+        .downcast_ref::<&str>()
+        .map(|message| (*message).to_owned())
+        .or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "with a value that is not text".to_owned());
+    Abort::explained(AbortReason::Panic, format!("the {what} panicked: {message}"))
+}

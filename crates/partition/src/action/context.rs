@@ -1,0 +1,344 @@
+//! The byte core: what changes a row, on encoded keys and encoded rows, whatever the table is declared as.
+//!
+//! Owns the order of the steps of a change: the tree, what undoes it, its redo, and what must follow it. Never: decodes a row.
+//!
+//! Invariant: a change that fails has changed nothing, or only what its undo puts back.
+
+use std::ops::{Bound, ControlFlow, Range};
+
+use atrapos_durability::wal;
+use atrapos_storage::lock::LockTarget;
+use atrapos_storage::{DisplayKey, InsertError, KeyBuf, OutOfMemory, Position, RowRef, UndoableUpdate};
+
+use super::DependentAction;
+use super::dependent::follow_change;
+use crate::abort::{Abort, AbortReason};
+use crate::partition::{Partition, PartitionId};
+use crate::planted::{Bug, planted};
+use crate::range::KeyRange;
+use crate::redo::Redo;
+use crate::schema::{Catalog, TreeKind};
+use crate::undo::UndoLog;
+
+/// What an operation works on: one partition, held by nobody else while the operation runs.
+pub struct RowContext<'a> {
+    /// What exists, as the worker sees it.
+    pub catalog: &'a Catalog,
+    /// Which partition it is.
+    pub place: PartitionId,
+    /// The partition.
+    pub partition: &'a mut Partition,
+    /// The key or range that is locked.
+    pub target: &'a mut LockTarget,
+    /// What the target was to cover beyond this partition: to be asked for next.
+    pub left_out: Option<KeyRange>,
+    /// Where an interleaved look-up found the key, if one was made.
+    pub position: Option<Position>,
+    /// Where before-images go.
+    pub undo: &'a mut UndoLog,
+    /// Space in which rows are encoded.
+    pub scratch: &'a mut Vec<u8>,
+    /// Where the redo of changes goes, when the database logs.
+    pub redo: Option<&'a mut Redo>,
+    /// Where what must follow goes.
+    pub dependents: &'a mut Vec<DependentAction>,
+    /// Whether the target may still shrink to what was really visited (it is not entered in the lock table yet).
+    pub may_narrow: bool,
+}
+
+impl RowContext<'_> {
+    /// The key that is locked, or the first of the range.
+    #[inline]
+    pub(crate) fn key(&self) -> &KeyBuf {
+        match &*self.target {
+            LockTarget::Key(key) => key,
+            LockTarget::Range { lower, .. } => lower,
+        }
+    }
+
+    /// The row of the key, with its version.
+    #[inline(always)]
+    pub fn row(&self) -> Option<(u64, &[u8])> {
+        let found = match self.position {
+            Some(position) => self.partition.tree.row_at(position, self.key()),
+            None => self.partition.tree.get(self.key()),
+        };
+        found.map(|row| (row.version, row.bytes))
+    }
+
+    /// The abort of an insertion whose key is taken.
+    #[cold]
+    pub(super) fn refuse_duplicate(&self) -> Abort {
+        let meta = &self.catalog.tables[self.place.table.at()];
+        let what = if meta.kind == TreeKind::Rows { "table" } else { "unique index" };
+        Abort::explained(
+            AbortReason::DuplicateKey,
+            format!(
+                "{what} '{}' already has a row with key {}; use another key, or update the row",
+                meta.name,
+                DisplayKey(self.key())
+            ),
+        )
+    }
+
+    #[cold]
+    fn refuse(&self, error: &InsertError) -> Abort {
+        let table = self.catalog.tables[self.place.table.at()].name;
+        let reason = match error {
+            InsertError::Duplicate(_) => return self.refuse_duplicate(),
+            InsertError::KeyTooLarge { .. } => AbortReason::KeyTooLarge,
+            InsertError::RowTooLarge { .. } => AbortReason::RowTooLarge,
+            InsertError::OutOfMemory(_) | InsertError::TreeFull(_) => AbortReason::OutOfMemory,
+        };
+        Abort::explained(reason, format!("table '{table}': {error}"))
+    }
+
+    #[cold]
+    fn refuse_removal(&self, error: OutOfMemory) -> Abort {
+        let table = self.catalog.tables[self.place.table.at()].name;
+        Abort::explained(
+            AbortReason::OutOfMemory,
+            format!(
+                "table '{table}': there is no memory in which the change could be undone if it had to be ({} more bytes); \
+                 delete or shorten fewer rows per transaction, or free some memory",
+                error.bytes
+            ),
+        )
+    }
+
+    /// Runs `work` with the scratch space, emptied, in hand.
+    #[inline(always)]
+    pub(crate) fn with_scratch<R>(&mut self, work: impl FnOnce(&mut Self, &mut Vec<u8>) -> R) -> R {
+        let mut scratch = std::mem::take(self.scratch);
+        scratch.clear();
+        let done = work(self, &mut scratch);
+        *self.scratch = scratch;
+        done
+    }
+
+    /// Inserts a row under the target key; false when the key is taken. Nothing follows from it: see [`insert`](Self::insert).
+    pub fn put(&mut self, row: &[u8]) -> Result<bool, Abort> {
+        let version = self.partition.next_version();
+        let LockTarget::Key(key) = &*self.target else { unreachable!("insertions lock a key") };
+        match self.partition.tree.insert(key, row, version) {
+            Ok(()) => {
+                self.undo.remember_absent(self.place, key);
+                if let Some(redo) = &mut self.redo {
+                    redo.push(|redo| wal::push_put(redo, self.place.table.0, key, version, row))?;
+                }
+                Ok(true)
+            }
+            Err(InsertError::Duplicate(_)) => Ok(false),
+            Err(error) => Err(self.refuse(&error)),
+        }
+    }
+
+    /// Inserts a row under the target key, and notes what must follow. A taken key is an error, or `false` unless `strict`.
+    pub(crate) fn insert(&mut self, row: &[u8], strict: bool) -> Result<bool, Abort> {
+        if !self.put(row)? {
+            return if strict { Err(self.refuse_duplicate()) } else { Ok(false) };
+        }
+        let meta = &self.catalog.tables[self.place.table.at()];
+        if meta.has_dependents
+            && let LockTarget::Key(key) = &*self.target
+        {
+            follow_change(meta, key, None, Some(row), self.dependents)?;
+        }
+        Ok(true)
+    }
+
+    /// Replaces a row, known to be there in `old_version`, by `new`, and notes what must follow. The row is that of the target
+    /// key, or, in a range, that of `within`. What it was is the row that the undo remembers last.
+    pub(crate) fn patch(
+        &mut self,
+        within: Option<&KeyBuf>,
+        old_version: u64,
+        new: &[u8],
+    ) -> Result<(), Abort> {
+        let version = self.partition.next_version();
+        let tree = &mut self.partition.tree;
+        let (key, position) = match (within, &*self.target) {
+            (None, LockTarget::Key(key)) => (key, self.position),
+            (Some(key), _) => (key, None),
+            (None, LockTarget::Range { .. }) => unreachable!("in a range the key is told"),
+        };
+        let found = match position {
+            Some(position) => tree.row_at_mut(position, key),
+            None => tree.get_mut(key),
+        };
+        let Some(mut row) = found else { unreachable!("the row was just read") };
+        // If one of the next steps fails, a row that has not changed is put back, which changes nothing.
+        self.undo.remember_row(self.place, key, old_version, row.bytes());
+        if let Some(redo) = &mut self.redo {
+            let old = row.bytes();
+            redo.push(|redo| wal::push_update(redo, self.place.table.0, key, version, old, new))?;
+        }
+        let old_len = row.bytes().len();
+        if old_len == new.len() {
+            row.bytes_mut().copy_from_slice(new);
+            row.set_version(version);
+        } else {
+            let careless = planted(Bug::NothingSetAside);
+            let updated = if careless {
+                tree.update(key, new, version).map(|_| UndoableUpdate::Made)
+            } else {
+                tree.update_undoable(key, new, version)
+            };
+            match updated {
+                Ok(UndoableUpdate::SetAside) => self.undo.note_set_aside(),
+                Ok(_) => {}
+                Err(error) => return Err(self.refuse(&error)),
+            }
+        }
+        let meta = &self.catalog.tables[self.place.table.at()];
+        if meta.has_dependents {
+            follow_change(meta, key, Some(self.undo.last_row()), Some(new), self.dependents)?;
+        }
+        Ok(())
+    }
+
+    /// Removes the row of the target key, or, in a range, that of `within`; false when there is none. Nothing follows from it:
+    /// see [`delete`](Self::delete). What it was is the row that the undo remembers last.
+    pub(crate) fn remove(&mut self, within: Option<&KeyBuf>) -> Result<bool, Abort> {
+        let key = match (within, &*self.target) {
+            (Some(key), _) | (None, LockTarget::Key(key)) => key,
+            (None, LockTarget::Range { .. }) => unreachable!("in a range the key is told"),
+        };
+        let (undo, place) = (&mut *self.undo, self.place);
+        let look = |row: RowRef<'_>| undo.remember_row(place, key, row.version, row.bytes);
+        let careless = planted(Bug::NothingSetAside);
+        let tree = &mut self.partition.tree;
+        let removed =
+            if careless { Ok(tree.remove_with(key, look)) } else { tree.remove_undoable(key, look) };
+        match removed {
+            Err(error) => return Err(self.refuse_removal(error)),
+            Ok(None) => return Ok(false),
+            Ok(Some(())) => {}
+        }
+        if !careless {
+            self.undo.note_set_aside();
+        }
+        // The deletion takes a version too: what is inserted here later is newer than the deletion.
+        let deleted = self.partition.next_version();
+        if let Some(redo) = &mut self.redo {
+            redo.push(|redo| wal::push_remove(redo, self.place.table.0, key, deleted))?;
+        }
+        Ok(true)
+    }
+
+    /// Removes a row like [`remove`](Self::remove), notes what must follow, and returns the row; `None` when there is none.
+    pub(crate) fn delete(&mut self, within: Option<&KeyBuf>) -> Result<Option<&[u8]>, Abort> {
+        if !self.remove(within)? {
+            return Ok(None);
+        }
+        let meta = &self.catalog.tables[self.place.table.at()];
+        if meta.has_dependents {
+            let key = match (within, &*self.target) {
+                (Some(key), _) | (None, LockTarget::Key(key)) => key,
+                (None, LockTarget::Range { lower, .. }) => lower,
+            };
+            follow_change(meta, key, Some(self.undo.last_row()), None, self.dependents)?;
+        }
+        Ok(Some(self.undo.last_row()))
+    }
+
+    /// Visits the rows of the target range in this partition until `visit` breaks; narrows the target to what was
+    /// visited when that is still allowed. Returns whether it broke off.
+    pub fn walk(
+        &mut self,
+        backward: bool,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Abort>,
+    ) -> Result<bool, Abort> {
+        let LockTarget::Range { lower, upper } = &*self.target else {
+            unreachable!("scans lock a range");
+        };
+        let bound = match upper {
+            Some(upper) => Bound::Excluded(&**upper),
+            None => Bound::Unbounded,
+        };
+        let mut range = self.partition.tree.range(Bound::Included(&**lower), bound);
+        let mut key = KeyBuf::new();
+        let mut stopped = false;
+        while let Some(entry) = if backward { range.next_back() } else { range.next() } {
+            entry.key_into(&mut key);
+            if visit(&key, entry.bytes())?.is_break() {
+                stopped = true;
+                break;
+            }
+        }
+        if stopped && self.may_narrow {
+            let LockTarget::Range { lower, upper } = self.target else { unreachable!("just matched") };
+            if backward {
+                *lower = key;
+            } else {
+                // The smallest key after the last one visited.
+                key.push(0);
+                *upper = Some(key);
+            }
+        }
+        Ok(stopped)
+    }
+
+    /// Changes the rows of the target range in this partition, each as `change` says, and returns how many there were.
+    /// The rows are taken out in small groups, since a tree cannot be changed while it is walked.
+    pub fn change_range(&mut self, change: &mut ChangeRow<'_>) -> Result<u64, Abort> {
+        let LockTarget::Range { lower, .. } = &*self.target else {
+            unreachable!("ranges are locked as such")
+        };
+        let (mut from, mut changed, mut group, mut new) = (lower.clone(), 0, RowGroup::default(), Vec::new());
+        loop {
+            self.take_group(&from, &mut group);
+            for (key, version, row) in &group.rows {
+                new.clear();
+                match change(key, &group.bytes[row.clone()], &mut new)? {
+                    RowChange::Replace => self.patch(Some(key), *version, &new)?,
+                    RowChange::Delete => drop(self.delete(Some(key))?),
+                }
+                changed += 1;
+            }
+            let Some((last, ..)) = group.rows.last() else { return Ok(changed) };
+            from.clone_from(last);
+            from.push(0);
+        }
+    }
+
+    /// Copies the next rows of the target range, from `from` on.
+    fn take_group(&self, from: &KeyBuf, group: &mut RowGroup) {
+        group.rows.clear();
+        group.bytes.clear();
+        let LockTarget::Range { upper, .. } = &*self.target else { return };
+        let bound = upper.as_ref().map_or(Bound::Unbounded, |upper| Bound::Excluded(&**upper));
+        for entry in self.partition.tree.range(Bound::Included(&**from), bound) {
+            let start = group.bytes.len();
+            group.bytes.extend_from_slice(entry.bytes());
+            group.rows.push((entry.key(), entry.version(), start..group.bytes.len()));
+            if group.rows.len() == GROUP_ROWS || group.bytes.len() >= GROUP_BYTES {
+                return;
+            }
+        }
+    }
+}
+
+/// Says what becomes of a row, given its key and its bytes, and writes what it becomes.
+type ChangeRow<'a> = dyn FnMut(&[u8], &[u8], &mut Vec<u8>) -> Result<RowChange, Abort> + 'a;
+
+/// What becomes of one row of a range.
+pub enum RowChange {
+    /// It gets the bytes that were written.
+    Replace,
+    /// The row goes.
+    Delete,
+}
+
+/// Some rows of a range: key, version, and where its bytes are.
+#[derive(Default)]
+struct RowGroup {
+    rows: Vec<(KeyBuf, u64, Range<usize>)>,
+    bytes: Vec<u8>,
+}
+
+/// Rows of a group, at most.
+const GROUP_ROWS: usize = 64;
+
+/// Bytes of rows after which a group ends.
+const GROUP_BYTES: usize = 64 << 10;

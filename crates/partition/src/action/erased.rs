@@ -1,0 +1,127 @@
+//! An operation whose type is not known where it runs: those that travel, and those that wait.
+//!
+//! Everything that happens to an action besides running it is the same for all operations, and is compiled once: sending it to the
+//! owner of its data, waiting for its lock, passing it on, replying. The operation goes along in a box, and its result comes
+//! back in the same box to the only place that knows the type of both.
+
+use std::any::Any;
+
+use super::{Action, MissingTable, Operation, RowContext};
+use crate::abort::Abort;
+use crate::action::OperationKind;
+
+/// An operation, or when it has run its result. See the module's introduction.
+pub struct ErasedOperation(Box<dyn AnyOperation>);
+
+impl std::fmt::Debug for ErasedOperation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ErasedOperation")
+    }
+}
+
+trait AnyOperation: Send {
+    fn is_unlocked(&self) -> bool;
+    fn maintains(&self) -> bool;
+    fn kind(&self) -> OperationKind;
+    /// Runs it, and keeps its result.
+    fn apply(&mut self, at: &mut RowContext<'_>) -> Result<(), Abort>;
+    /// What becomes of it without its table: its result is kept.
+    fn without_table(&mut self, missing: MissingTable) -> Result<(), Abort>;
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+/// What the box holds.
+enum Content<O: Operation> {
+    Operation(O),
+    Output(O::Output),
+    /// It has failed, or is being run.
+    Nothing,
+}
+
+impl<O: Operation> Content<O> {
+    fn operation(&self) -> &O {
+        match self {
+            Content::Operation(operation) => operation,
+            _ => unreachable!("an operation is asked before it runs"),
+        }
+    }
+
+    fn take_operation(&mut self) -> O {
+        match std::mem::replace(self, Content::Nothing) {
+            Content::Operation(operation) => operation,
+            _ => unreachable!("an operation runs once"),
+        }
+    }
+}
+
+impl<O: Operation> AnyOperation for Content<O> {
+    fn is_unlocked(&self) -> bool {
+        self.operation().is_unlocked()
+    }
+
+    fn maintains(&self) -> bool {
+        self.operation().maintains()
+    }
+
+    fn kind(&self) -> OperationKind {
+        self.operation().kind()
+    }
+
+    fn apply(&mut self, at: &mut RowContext<'_>) -> Result<(), Abort> {
+        *self = Content::Output(self.take_operation().apply(at)?);
+        Ok(())
+    }
+
+    fn without_table(&mut self, missing: MissingTable) -> Result<(), Abort> {
+        *self = Content::Output(self.take_operation().without_table(missing)?);
+        Ok(())
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl ErasedOperation {
+    /// The result of the operation, which was an `O` and has run.
+    pub fn into_output<O: Operation>(self) -> O::Output {
+        match self.0.into_any().downcast::<Content<O>>().map(|content| *content) {
+            Ok(Content::Output(output)) => output,
+            _ => unreachable!("an operation that has run has a result of its own type"),
+        }
+    }
+}
+
+impl Operation for ErasedOperation {
+    type Output = ErasedOperation;
+
+    fn is_unlocked(&self) -> bool {
+        self.0.is_unlocked()
+    }
+
+    fn maintains(&self) -> bool {
+        self.0.maintains()
+    }
+
+    fn apply(mut self, at: &mut RowContext<'_>) -> Result<ErasedOperation, Abort> {
+        self.0.apply(at)?;
+        Ok(self)
+    }
+
+    fn kind(&self) -> OperationKind {
+        self.0.kind()
+    }
+
+    fn without_table(mut self, missing: MissingTable) -> Result<ErasedOperation, Abort> {
+        self.0.without_table(missing)?;
+        Ok(self)
+    }
+}
+
+impl<O: Operation> Action<O> {
+    /// The action, as one whose operation is not known.
+    #[doc(hidden)]
+    pub fn erase(self) -> Action<ErasedOperation> {
+        self.wrap(|operation| ErasedOperation(Box::new(Content::Operation(operation))))
+    }
+}

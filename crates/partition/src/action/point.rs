@@ -1,0 +1,228 @@
+//! Operations on one row of a typed table: encoding and decoding around the byte core.
+
+use std::marker::PhantomData;
+
+use atrapos_storage::lock::LockMode;
+use atrapos_storage::{Key, Row};
+
+use super::{Action, Operation, RowContext, guarded};
+use crate::abort::Abort;
+use crate::action::{AccessKind as Kind, OperationKind, ResultShape};
+use crate::schema::{Index, IndexRef, Table, TableRef, decode_key, decode_row};
+
+/// Reads one row. See [`TableRef::get`].
+#[derive(Debug)]
+pub struct Get<T: Table>(PhantomData<fn() -> T>);
+
+impl<T: Table> Operation for Get<T> {
+    type Output = Option<T::Row>;
+
+    #[inline]
+    fn is_unlocked(&self) -> bool {
+        T::READ_ONLY
+    }
+
+    #[inline(always)]
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<T::Row>, Abort> {
+        match at.row() {
+            Some((_, row)) => decode_row::<T::Row>(row).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Read, 0, ResultShape::Rows)
+    }
+}
+
+/// Reads one row and brings back what a closure makes of it. See [`TableRef::read`].
+#[derive(Debug)]
+pub struct Read<T: Table, F> {
+    look: F,
+    table: PhantomData<fn() -> T>,
+}
+
+impl<T, F, R> Operation for Read<T, F>
+where
+    T: Table,
+    F: FnOnce(T::Row) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    type Output = Option<R>;
+
+    #[inline]
+    fn is_unlocked(&self) -> bool {
+        T::READ_ONLY
+    }
+
+    #[inline]
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
+        let Some((_, row)) = at.row() else { return Ok(None) };
+        let row = decode_row::<T::Row>(row)?;
+        guarded(|| (self.look)(row)).map(Some)
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Read, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
+    }
+}
+
+/// Inserts one row. See [`TableRef::insert`].
+#[derive(Debug)]
+pub struct Insert<T: Table> {
+    row: T::Row,
+    /// Whether a taken key aborts the transaction, or is only reported.
+    strict: bool,
+}
+
+impl<T: Table> Operation for Insert<T> {
+    type Output = bool;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<bool, Abort> {
+        at.with_scratch(|at, encoded| {
+            self.row.encode(encoded);
+            at.insert(encoded, self.strict)
+        })
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Insert, self.row.encoded_len(), ResultShape::Nothing)
+    }
+}
+
+/// Changes one row in place. See [`TableRef::update`].
+#[derive(Debug)]
+pub struct Update<T: Table, F> {
+    change: F,
+    table: PhantomData<fn() -> T>,
+}
+
+impl<T, F, R> Operation for Update<T, F>
+where
+    T: Table,
+    F: FnOnce(&mut T::Row) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    type Output = Option<R>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
+        let Some((old_version, old)) = at.row() else { return Ok(None) };
+        let mut row = decode_row::<T::Row>(old)?;
+        let result = guarded(|| (self.change)(&mut row))?;
+        at.with_scratch(|at, encoded| {
+            row.encode(encoded);
+            at.patch(None, old_version, encoded)
+        })?;
+        Ok(Some(result))
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Update, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
+    }
+}
+
+/// Deletes one row. See [`TableRef::delete`].
+#[derive(Debug)]
+pub struct Delete<T: Table>(PhantomData<fn() -> T>);
+
+impl<T: Table> Operation for Delete<T> {
+    type Output = Option<T::Row>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<T::Row>, Abort> {
+        at.delete(None)?.map(decode_row::<T::Row>).transpose()
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Delete, 0, ResultShape::Rows)
+    }
+}
+
+/// Reads one entry of a unique index. See [`IndexRef::lookup`](crate::schema::IndexRef::lookup).
+#[derive(Debug)]
+pub struct Lookup<K>(pub(crate) PhantomData<fn() -> K>);
+
+impl<K: Key> Operation for Lookup<K> {
+    type Output = Option<K>;
+
+    #[inline]
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<K>, Abort> {
+        match at.row() {
+            Some((_, primary_key)) => decode_key::<K>(primary_key).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Read, 0, ResultShape::Rows)
+    }
+}
+
+impl<T: Table> TableRef<T> {
+    /// Refuses, when it is compiled, whatever would write a read-only table.
+    #[doc(hidden)]
+    pub const WRITABLE: () = assert!(
+        !T::READ_ONLY,
+        "the table is read-only (Table::READ_ONLY), so no transaction can write it; load its rows with Database::load, or \
+         drop the mark"
+    );
+
+    /// Reads the row of `key`, if there is one.
+    #[inline]
+    pub fn get(self, key: T::Key) -> Action<Get<T>> {
+        Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), Get(PhantomData))
+    }
+
+    /// Reads the row of `key` where it is and returns what the closure makes of it, or `None` when there is no row: what it leaves
+    /// out does not travel.
+    #[inline]
+    pub fn read<F, R>(self, key: T::Key, look: F) -> Action<Read<T, F>>
+    where
+        F: FnOnce(T::Row) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let read = Read { look, table: PhantomData };
+        Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), read)
+    }
+
+    /// Inserts a row; a key that is taken aborts the transaction ([`DuplicateKey`](crate::abort::AbortReason::DuplicateKey)).
+    pub fn insert(self, key: T::Key, row: T::Row) -> Action<Insert<T>> {
+        const { Self::WRITABLE };
+        let insert = Insert { row, strict: true };
+        Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), insert)
+    }
+
+    /// Inserts a row unless the key is taken; returns whether it did.
+    pub fn insert_if_absent(self, key: T::Key, row: T::Row) -> Action<Insert<T>> {
+        const { Self::WRITABLE };
+        let insert = Insert { row, strict: false };
+        Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), insert)
+    }
+
+    /// Changes the row of `key` in place and returns what the closure returns, or `None` when there is no row.
+    #[inline]
+    pub fn update<F, R>(self, key: T::Key, change: F) -> Action<Update<T, F>>
+    where
+        F: FnOnce(&mut T::Row) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        const { Self::WRITABLE };
+        let update = Update { change, table: PhantomData };
+        Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), update)
+    }
+
+    /// Deletes the row of `key` and returns it, if there was one.
+    pub fn delete(self, key: T::Key) -> Action<Delete<T>> {
+        const { Self::WRITABLE };
+        Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), Delete(PhantomData))
+    }
+}
+
+impl<I: Index> IndexRef<I> {
+    /// The primary key of the row with this index key. Only for unique indexes; for the others see
+    /// `Tx::lookup_all`.
+    #[inline]
+    pub fn lookup(self, key: I::Key) -> Action<Lookup<<I::Table as Table>::Key>> {
+        const { assert!(I::UNIQUE, "lookup is for unique indexes; use Tx::lookup_all for the others") };
+        Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), Lookup(PhantomData))
+    }
+}

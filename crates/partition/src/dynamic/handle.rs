@@ -1,0 +1,200 @@
+//! Handles of tables that are found by name.
+
+use std::fmt;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use atrapos_catalog::{ColumnDef, Value};
+use atrapos_storage::lock::LockMode;
+use atrapos_storage::{KeyBuf, prefix_successor};
+
+use super::layout::{KeyLayout, TableLayout};
+use super::operation::{DeleteRow, GetColumns, GetRow, InsertRow, UpdateRow};
+use crate::abort::Abort;
+use crate::action::{Action, Operation};
+use crate::range::KeyRange;
+use crate::routing::Route;
+use crate::schema::{Catalog, CatalogTag, SchemaError, TableId};
+
+/// A handle of a table in one open database, found by its name. Get it from
+/// `Database::table_named`, clone it once per client, and use it by reference: clones share a
+/// count, which is written when they are made and dropped.
+#[derive(Clone)]
+pub struct TableHandle {
+    #[doc(hidden)]
+    pub tag: CatalogTag,
+    #[doc(hidden)]
+    pub layout: Arc<TableLayout>,
+}
+
+impl fmt::Debug for TableHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TableHandle({})", self.layout.name)
+    }
+}
+
+impl Catalog {
+    /// The table with this name.
+    pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
+        let number = self.definitions.find(name).map(TableId);
+        match number.and_then(|number| self.layouts.table(number)) {
+            Some(layout) => Ok(TableHandle { tag: self.tag, layout: Arc::clone(layout) }),
+            None => {
+                Err(SchemaError(format!("this database has no table '{name}'; create it, or name another")))
+            }
+        }
+    }
+}
+
+impl TableHandle {
+    /// The table's number.
+    #[must_use]
+    pub fn id(&self) -> TableId {
+        self.layout.number
+    }
+
+    /// The table's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.layout.name
+    }
+
+    /// The columns, those of the key included, in the order of the definition.
+    #[must_use]
+    pub fn columns(&self) -> &[ColumnDef] {
+        &self.layout.columns
+    }
+
+    /// Routes a transaction to the worker that owns the row with this key, or the first row whose key begins with these values.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values are no beginning of a key.
+    pub fn at(&self, key: &[Value]) -> Result<Route, Abort> {
+        Ok(Route::to(self.id(), self.layout.key.encode_beginning(key)?))
+    }
+
+    /// The rows whose keys begin with these values; all rows when there are none.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values are no beginning of a key.
+    pub fn prefix(&self, values: &[Value]) -> Result<KeyRange, Abort> {
+        self.range(Bound::Included(values), Bound::Included(values))
+    }
+
+    /// The rows between two bounds, each a key or its leading parts, in the order of the keys. A bound that is included covers
+    /// all keys that begin with it; one that is excluded covers none of them.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values are no beginning of a key.
+    pub fn range(&self, lower: Bound<&[Value]>, upper: Bound<&[Value]>) -> Result<KeyRange, Abort> {
+        range_of(&self.layout.key, lower, upper)
+    }
+
+    fn key(&self, values: &[Value]) -> Result<KeyBuf, Abort> {
+        self.layout.key.encode(values)
+    }
+
+    #[inline]
+    #[doc(hidden)]
+    pub fn on_key<O: Operation>(&self, mode: LockMode, key: KeyBuf, operation: O) -> Action<O> {
+        Action::on_key(self.layout.number, self.tag, mode, key, operation)
+    }
+
+    /// Reads the row with this key, if there is one.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values are no key of the table.
+    #[inline]
+    pub fn get(&self, key: &[Value]) -> Result<Action<GetRow>, Abort> {
+        Ok(self.get_encoded(self.key(key)?))
+    }
+
+    /// Reads the row with an encoded key.
+    #[inline]
+    #[doc(hidden)]
+    pub fn get_encoded(&self, key: KeyBuf) -> Action<GetRow> {
+        self.on_key(LockMode::Shared, key, GetRow)
+    }
+
+    /// Reads some columns of the row with this key, in the order asked for. The others do not travel.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values are no key of the table, or there is no such column.
+    pub fn get_columns(&self, key: &[Value], columns: &[&str]) -> Result<Action<GetColumns>, Abort> {
+        let columns: Result<Vec<usize>, Abort> =
+            columns.iter().map(|name| self.layout.column(name)).collect();
+        Ok(self.on_key(LockMode::Shared, self.key(key)?, GetColumns::new(columns?)))
+    }
+
+    /// Inserts a row. Columns that are left out get their defaults, or NULL; a key that is taken aborts the transaction
+    /// ([`DuplicateKey`](crate::abort::AbortReason::DuplicateKey)).
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the columns make no row of the table, or its key is hidden (see
+    /// `Tx::append`).
+    pub fn insert(&self, columns: &[(&str, Value)]) -> Result<Action<InsertRow>, Abort> {
+        self.insertion(columns, true)
+    }
+
+    /// Inserts a row like [`insert`](TableHandle::insert) unless its key is taken; returns whether it did.
+    ///
+    /// # Errors
+    /// As for [`insert`](TableHandle::insert).
+    pub fn insert_if_absent(&self, columns: &[(&str, Value)]) -> Result<Action<InsertRow>, Abort> {
+        self.insertion(columns, false)
+    }
+
+    fn insertion(&self, columns: &[(&str, Value)], strict: bool) -> Result<Action<InsertRow>, Abort> {
+        let (key, row) = self.layout.new_row(columns)?;
+        let Some(key) = key else {
+            return Err(super::layout::invalid(format!(
+                "table '{}' has no key of its own; append rows to it with Tx::append",
+                self.layout.name
+            )));
+        };
+        Ok(self.on_key(LockMode::Exclusive, key, InsertRow::new(row, strict)))
+    }
+
+    /// Gives columns of the row with this key other values; returns whether there is such a row.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values are no key, or do not fit their columns, or a column is
+    /// part of the key.
+    pub fn update(&self, key: &[Value], columns: &[(&str, Value)]) -> Result<Action<UpdateRow>, Abort> {
+        let assigned = self.layout.assignments(columns)?;
+        Ok(self.on_key(LockMode::Exclusive, self.key(key)?, UpdateRow::new(assigned)))
+    }
+
+    /// Deletes the row with this key and returns it, if there was one.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values are no key of the table, or the table is read-only.
+    pub fn delete(&self, key: &[Value]) -> Result<Action<DeleteRow>, Abort> {
+        self.layout.check_writable()?;
+        Ok(self.on_key(LockMode::Exclusive, self.key(key)?, DeleteRow))
+    }
+}
+
+/// The range between two bounds of keys.
+pub(super) fn range_of(
+    key: &KeyLayout,
+    lower: Bound<&[Value]>,
+    upper: Bound<&[Value]>,
+) -> Result<KeyRange, Abort> {
+    // Behind all keys that begin with the last possible bytes there is nothing.
+    let nothing = || KeyRange { lower: KeyBuf::new(), upper: Some(KeyBuf::new()) };
+    let lower = match lower {
+        Bound::Unbounded => KeyBuf::new(),
+        Bound::Included(values) => key.encode_beginning(values)?,
+        Bound::Excluded(values) => match prefix_successor(&key.encode_beginning(values)?) {
+            Some(behind) => behind,
+            None => return Ok(nothing()),
+        },
+    };
+    let upper = match upper {
+        Bound::Unbounded => None,
+        Bound::Included(values) => prefix_successor(&key.encode_beginning(values)?),
+        Bound::Excluded(values) => Some(key.encode_beginning(values)?),
+    };
+    Ok(KeyRange { lower, upper })
+}

@@ -1,0 +1,343 @@
+//! Layouts: where the columns of a table are, in keys and in rows.
+//!
+//! Owns the checks of values against the columns of a table, and the sentences that say what does not fit. Never: touches a
+//! tree.
+
+use std::sync::Arc;
+
+use atrapos_catalog::{
+    ColumnDef, Definitions, IndexDef, KeyCodec, PrimaryKey, RowLayout, TableDef, TreeDef, Value, ValueError,
+};
+use atrapos_storage::KeyBuf;
+
+use crate::abort::{Abort, AbortReason};
+use crate::schema::TableId;
+
+/// The layouts of everything in a catalog, by number.
+#[derive(Debug, Default)]
+pub struct Layouts(Vec<Option<TreeLayout>>);
+
+#[derive(Debug)]
+enum TreeLayout {
+    Table(Arc<TableLayout>),
+    Index(Arc<IndexLayout>),
+}
+
+impl Layouts {
+    pub(crate) fn of(definitions: &Definitions) -> Layouts {
+        let layout = |(number, tree): (usize, &TreeDef)| match tree {
+            TreeDef::Table(table) => {
+                Some(TreeLayout::Table(Arc::new(TableLayout::new(TableId(number as u16), table))))
+            }
+            TreeDef::Index(index) => {
+                let names = definitions.key_names(number as u16);
+                let table = definitions.table(index.of)?;
+                let index = IndexLayout::new(TableId(number as u16), index, table, &names);
+                Some(TreeLayout::Index(Arc::new(index)))
+            }
+            TreeDef::Dropped => None,
+        };
+        Layouts(definitions.trees.iter().enumerate().map(layout).collect())
+    }
+
+    /// The layout of a table; nothing for an index, or what does not exist.
+    #[inline]
+    pub(super) fn table(&self, number: TableId) -> Option<&Arc<TableLayout>> {
+        match self.0.get(number.at()) {
+            Some(Some(TreeLayout::Table(layout))) => Some(layout),
+            _ => None,
+        }
+    }
+
+    /// The layout of an index; nothing for a table, or what does not exist.
+    pub(super) fn index(&self, number: TableId) -> Option<&Arc<IndexLayout>> {
+        match self.0.get(number.at()) {
+            Some(Some(TreeLayout::Index(layout))) => Some(layout),
+            _ => None,
+        }
+    }
+}
+
+/// A refusal of what does not fit.
+#[cold]
+pub fn invalid(why: String) -> Abort {
+    Abort::explained(AbortReason::InvalidValue, why)
+}
+
+/// Keys of a table or an index.
+#[derive(Debug)]
+pub struct KeyLayout {
+    /// `table 'x'` or `index 'x'`, for sentences.
+    of: String,
+    /// Names of the parts.
+    names: Vec<String>,
+    pub(super) codec: KeyCodec,
+}
+
+impl KeyLayout {
+    /// A whole key.
+    #[inline]
+    pub fn encode(&self, values: &[Value]) -> Result<KeyBuf, Abort> {
+        self.codec.encode(values).map_err(|error| self.refusal(values, &error))
+    }
+
+    /// The beginning of keys whose first parts are these values.
+    pub(super) fn encode_beginning(&self, values: &[Value]) -> Result<KeyBuf, Abort> {
+        self.codec.encode_beginning(values).map_err(|error| self.refusal(values, &error))
+    }
+
+    /// Why values are no key, or no beginning of one.
+    #[cold]
+    fn refusal(&self, values: &[Value], error: &ValueError) -> Abort {
+        let KeyLayout { of, names, .. } = self;
+        if let ValueError::Count { got, wanted } = error {
+            let parts = names.join(", ");
+            return invalid(format!(
+                "{of} has keys of {wanted} parts ({parts}) and was given {got} values; give one for each part"
+            ));
+        }
+        let misfit = |(field, value): (&atrapos_catalog::KeyField, &Value)| {
+            field.encode(value, &mut KeyBuf::new()).is_err()
+        };
+        let at = self.codec.fields().iter().zip(values).position(misfit).unwrap_or(0);
+        invalid(format!("key column '{}' of {of}: {error}", names.get(at).map_or("", String::as_str)))
+    }
+}
+
+/// Where a column is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// The part of the key with this number.
+    Key(usize),
+    /// The column of the row with this number.
+    Row(usize),
+}
+
+/// A table by its definition.
+#[derive(Debug)]
+pub struct TableLayout {
+    pub(super) number: TableId,
+    pub(super) name: String,
+    pub(super) columns: Vec<ColumnDef>,
+    /// By column.
+    pub(super) places: Vec<Place>,
+    pub key: KeyLayout,
+    /// The column of each part of the key; none when the key is hidden.
+    key_columns: Vec<usize>,
+    pub(super) row: RowLayout,
+    pub(super) has_hidden_key: bool,
+    pub(super) is_read_only: bool,
+}
+
+impl TableLayout {
+    fn new(number: TableId, table: &TableDef) -> TableLayout {
+        let key_columns: Vec<usize> = match &table.key {
+            PrimaryKey::Columns(columns) => columns.iter().map(|key| usize::from(key.column)).collect(),
+            PrimaryKey::Hidden => Vec::new(),
+        };
+        let mut in_row = 0;
+        let place = |column| match key_columns.iter().position(|key| *key == column) {
+            Some(part) => Place::Key(part),
+            None => {
+                in_row += 1;
+                Place::Row(in_row - 1)
+            }
+        };
+        let places = (0..table.columns.len()).map(place).collect();
+        let names = table.key_names().into_iter().map(str::to_owned).collect();
+        TableLayout {
+            number,
+            name: table.name.clone(),
+            columns: table.columns.clone(),
+            places,
+            key: KeyLayout { of: format!("table '{}'", table.name), names, codec: KeyCodec::of_table(table) },
+            key_columns,
+            row: RowLayout::of_table(table),
+            has_hidden_key: table.key == PrimaryKey::Hidden,
+            is_read_only: table.read_only,
+        }
+    }
+
+    /// The number of a column.
+    pub(super) fn column(&self, name: &str) -> Result<usize, Abort> {
+        self.columns.iter().position(|column| column.name == name).ok_or_else(|| {
+            let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
+            invalid(format!(
+                "table '{}' has no column '{name}'; its columns are {}",
+                self.name,
+                names.join(", ")
+            ))
+        })
+    }
+
+    /// Refuses a value that a column cannot hold.
+    pub(super) fn check(&self, column: usize, value: &Value) -> Result<(), Abort> {
+        let column = &self.columns[column];
+        if column.nullable && value.is_null() {
+            return Ok(());
+        }
+        value
+            .check(column.ty)
+            .map_err(|error| invalid(format!("column '{}' of table '{}': {error}", column.name, self.name)))
+    }
+
+    pub fn check_writable(&self) -> Result<(), Abort> {
+        if !self.is_read_only {
+            return Ok(());
+        }
+        Err(invalid(format!(
+            "table '{}' is read-only, so no transaction can write it; load its rows with Database::load",
+            self.name
+        )))
+    }
+
+    /// The values of all columns of a new row: those given, defaults, or NULL. A column is named once.
+    fn complete(&self, given: &[(&str, Value)]) -> Result<Vec<Value>, Abort> {
+        let mut values: Vec<Option<Value>> = vec![None; self.columns.len()];
+        for (name, value) in given {
+            let column = self.column(name)?;
+            if values[column].is_some() {
+                return Err(invalid(format!("column '{name}' of table '{}' is given twice", self.name)));
+            }
+            self.check(column, value)?;
+            values[column] = Some(value.clone());
+        }
+        let completed = values.into_iter().zip(&self.columns).map(|(value, column)| {
+            let value = value.or_else(|| column.default.clone());
+            value.or_else(|| column.nullable.then_some(Value::Null)).ok_or_else(|| {
+                invalid(format!(
+                    "column '{}' of table '{}' is NOT NULL and has no default; give it a value",
+                    column.name, self.name
+                ))
+            })
+        });
+        completed.collect()
+    }
+
+    /// A new row of these columns: its key, when it is not hidden, and its bytes.
+    pub fn new_row(&self, given: &[(&str, Value)]) -> Result<(Option<KeyBuf>, Vec<u8>), Abort> {
+        self.check_writable()?;
+        let values = self.complete(given)?;
+        let key = if self.has_hidden_key {
+            None
+        } else {
+            let parts: Vec<Value> = self.key_columns.iter().map(|column| values[*column].clone()).collect();
+            Some(self.key.encode(&parts)?)
+        };
+        let columns: Vec<Value> = values
+            .into_iter()
+            .zip(&self.places)
+            .filter(|(_, place)| matches!(place, Place::Row(_)))
+            .map(|(value, _)| value)
+            .collect();
+        let mut row = Vec::new();
+        self.row.encode(&columns, &mut row).map_err(|error| self.row_refusal(&error))?;
+        Ok((key, row))
+    }
+
+    /// Assignments to columns of the row, by their numbers there.
+    pub fn assignments(&self, given: &[(&str, Value)]) -> Result<Vec<(usize, Value)>, Abort> {
+        self.check_writable()?;
+        let mut assigned: Vec<(usize, Value)> = Vec::with_capacity(given.len());
+        for (name, value) in given {
+            let column = self.column(name)?;
+            let Place::Row(place) = self.places[column] else {
+                return Err(invalid(format!(
+                    "column '{name}' is part of the key of table '{}', which stays; delete the row and insert another",
+                    self.name
+                )));
+            };
+            if assigned.iter().any(|(other, _)| *other == place) {
+                return Err(invalid(format!("column '{name}' of table '{}' is given twice", self.name)));
+            }
+            self.check(column, value)?;
+            assigned.push((place, value.clone()));
+        }
+        Ok(assigned)
+    }
+
+    /// Writes the row that `old` becomes by assignments.
+    pub fn assign(&self, old: &[u8], assigned: &[(usize, Value)], out: &mut Vec<u8>) -> Result<(), Abort> {
+        let mut values = self.row.decode(old).map_err(|error| self.corrupt(&error))?;
+        for (place, value) in assigned {
+            values[*place].clone_from(value);
+        }
+        self.row.encode(&values, out).map_err(|error| self.row_refusal(&error))
+    }
+
+    /// The value of a column of a stored row.
+    pub(super) fn value(&self, key: &[u8], row: &[u8], column: usize) -> Result<Value, Abort> {
+        let value = match self.places[column] {
+            Place::Row(place) => self.row.get(row, place),
+            Place::Key(part) => {
+                let mut rest = key;
+                let mut last = Ok(Value::Null);
+                for field in &self.key.codec.fields()[..=part] {
+                    last = field.decode(&mut rest);
+                    if last.is_err() {
+                        break;
+                    }
+                }
+                last
+            }
+        };
+        value.map_err(|error| self.corrupt(&error))
+    }
+
+    /// The values of all columns of a stored row.
+    pub(super) fn values(&self, key: &[u8], row: &[u8]) -> Result<Vec<Value>, Abort> {
+        let mut in_row = self.row.decode(row).map_err(|error| self.corrupt(&error))?;
+        if self.key_columns.is_empty() {
+            return Ok(in_row);
+        }
+        let mut in_key = self.key.codec.decode(key).map_err(|error| self.corrupt(&error))?;
+        let value = |place: &Place| match place {
+            Place::Key(part) => std::mem::replace(&mut in_key[*part], Value::Null),
+            Place::Row(at) => std::mem::replace(&mut in_row[*at], Value::Null),
+        };
+        Ok(self.places.iter().map(value).collect())
+    }
+
+    #[cold]
+    fn row_refusal(&self, error: &ValueError) -> Abort {
+        invalid(format!("a row of table '{}': {error}", self.name))
+    }
+
+    #[cold]
+    pub(super) fn corrupt(&self, error: &ValueError) -> Abort {
+        Abort::explained(
+            AbortReason::Corruption,
+            format!(
+                "a stored row of table '{}' does not fit its definition ({error}); restore the database from a backup",
+                self.name
+            ),
+        )
+    }
+}
+
+/// An index by its definition.
+#[derive(Debug)]
+pub(crate) struct IndexLayout {
+    pub(super) number: TableId,
+    pub(super) name: String,
+    /// The table whose rows it finds.
+    pub(super) of: TableId,
+    pub(super) key: KeyLayout,
+    pub(super) is_unique: bool,
+}
+
+impl IndexLayout {
+    fn new(number: TableId, index: &IndexDef, table: &TableDef, names: &[&str]) -> IndexLayout {
+        IndexLayout {
+            number,
+            name: index.name.clone(),
+            of: TableId(index.of),
+            key: KeyLayout {
+                of: format!("index '{}'", index.name),
+                names: names.iter().map(|name| (*name).to_owned()).collect(),
+                codec: KeyCodec::of_index(index, table),
+            },
+            is_unique: index.unique,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Operations on one row of a table that is known by its definition.
+
+use atrapos_catalog::Value;
+
+use super::layout::TableLayout;
+use super::row::DynRow;
+use crate::abort::Abort;
+use crate::action::{AccessKind as Kind, OperationKind, ResultShape};
+use crate::action::{Operation, RowContext};
+
+impl<'a> RowContext<'a> {
+    /// The layout of the table that is worked on.
+    pub fn layout(&self) -> &'a TableLayout {
+        let catalog = self.catalog;
+        catalog.layouts.table(self.place.table).expect("a table that has partitions has a layout")
+    }
+}
+
+/// Reads one row. See [`TableHandle::get`](crate::dynamic::TableHandle::get).
+#[derive(Debug)]
+pub struct GetRow;
+
+impl Operation for GetRow {
+    type Output = Option<DynRow>;
+
+    #[inline]
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<DynRow>, Abort> {
+        let (table, key) = (at.place.table, at.key());
+        Ok(at.row().map(|(_, row)| DynRow::new(table, key.clone(), row)))
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Read, 0, ResultShape::Rows)
+    }
+}
+
+/// Reads some columns of one row. See [`TableHandle::get_columns`](crate::dynamic::TableHandle::get_columns).
+#[derive(Debug)]
+pub struct GetColumns {
+    columns: Vec<usize>,
+}
+
+impl GetColumns {
+    pub(super) fn new(columns: Vec<usize>) -> GetColumns {
+        GetColumns { columns }
+    }
+}
+
+impl Operation for GetColumns {
+    type Output = Option<Vec<Value>>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<Vec<Value>>, Abort> {
+        let layout = at.layout();
+        let Some((_, row)) = at.row() else { return Ok(None) };
+        let key = at.key();
+        self.columns.iter().map(|column| layout.value(key, row, *column)).collect::<Result<_, _>>().map(Some)
+    }
+
+    fn kind(&self) -> OperationKind {
+        let bytes = self.columns.len() * size_of::<Value>();
+        OperationKind::new(Kind::Read, bytes, ResultShape::Nothing)
+    }
+}
+
+/// Inserts one row. See [`TableHandle::insert`](crate::dynamic::TableHandle::insert).
+#[derive(Debug)]
+pub struct InsertRow {
+    row: Vec<u8>,
+    strict: bool,
+}
+
+impl InsertRow {
+    #[doc(hidden)]
+    pub fn new(row: Vec<u8>, strict: bool) -> InsertRow {
+        InsertRow { row, strict }
+    }
+}
+
+impl Operation for InsertRow {
+    type Output = bool;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<bool, Abort> {
+        at.insert(&self.row, self.strict)
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Insert, self.row.len(), ResultShape::Nothing)
+    }
+}
+
+/// Changes columns of one row. See [`TableHandle::update`](crate::dynamic::TableHandle::update).
+#[derive(Debug)]
+pub struct UpdateRow {
+    /// By number among the columns of the row.
+    assigned: Vec<(usize, Value)>,
+}
+
+impl UpdateRow {
+    pub(super) fn new(assigned: Vec<(usize, Value)>) -> UpdateRow {
+        UpdateRow { assigned }
+    }
+}
+
+impl Operation for UpdateRow {
+    type Output = bool;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<bool, Abort> {
+        let layout = at.layout();
+        at.with_scratch(|at, new| {
+            let Some((version, old)) = at.row() else { return Ok(false) };
+            layout.assign(old, &self.assigned, new)?;
+            at.patch(None, version, new)?;
+            Ok(true)
+        })
+    }
+
+    fn kind(&self) -> OperationKind {
+        let bytes = self.assigned.len() * size_of::<Value>();
+        OperationKind::new(Kind::Update, bytes, ResultShape::Nothing)
+    }
+}
+
+/// Deletes one row. See [`TableHandle::delete`](crate::dynamic::TableHandle::delete).
+#[derive(Debug)]
+pub struct DeleteRow;
+
+impl Operation for DeleteRow {
+    type Output = Option<DynRow>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<DynRow>, Abort> {
+        let (table, key) = (at.place.table, at.key().clone());
+        Ok(at.delete(None)?.map(|row| DynRow::new(table, key, row)))
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Delete, 0, ResultShape::Rows)
+    }
+}

@@ -1,0 +1,127 @@
+//! A row of a table that is known by its definition: its bytes, decoded column by column when asked for.
+
+use std::fmt;
+
+use atrapos_catalog::Value;
+use atrapos_storage::KeyBuf;
+
+use super::handle::TableHandle;
+use super::layout::invalid;
+use crate::abort::Abort;
+use crate::schema::TableId;
+
+/// Bytes of a row that need no memory of their own.
+const INLINE_ROW_BYTES: usize = 94;
+
+/// The bytes of a row.
+#[derive(Clone)]
+enum RowBytes {
+    Inline { len: u8, bytes: [u8; INLINE_ROW_BYTES] },
+    Heap(Box<[u8]>),
+}
+
+/// A row as it was read: a copy of its key and its columns as they are stored. Values are made of it, column by column, with the
+/// handle of its table.
+#[derive(Clone)]
+pub struct DynRow {
+    table: TableId,
+    key: KeyBuf,
+    row: RowBytes,
+}
+
+impl fmt::Debug for DynRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DynRow")
+            .field("key", &self.key)
+            .field("bytes", &self.row().len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl PartialEq for DynRow {
+    fn eq(&self, other: &DynRow) -> bool {
+        self.table == other.table && self.key == other.key && self.row() == other.row()
+    }
+}
+
+impl Eq for DynRow {}
+
+impl DynRow {
+    #[inline]
+    #[doc(hidden)]
+    pub fn new(table: TableId, key: KeyBuf, row: &[u8]) -> DynRow {
+        let row = if row.len() <= INLINE_ROW_BYTES {
+            let mut bytes = [0; INLINE_ROW_BYTES];
+            bytes[..row.len()].copy_from_slice(row);
+            RowBytes::Inline { len: row.len() as u8, bytes }
+        } else {
+            RowBytes::Heap(row.into())
+        };
+        DynRow { table, key, row }
+    }
+
+    #[inline]
+    fn row(&self) -> &[u8] {
+        match &self.row {
+            RowBytes::Inline { len, bytes } => &bytes[..usize::from(*len).min(INLINE_ROW_BYTES)],
+            RowBytes::Heap(bytes) => bytes,
+        }
+    }
+
+    /// The value of the column with this number.
+    ///
+    /// # Errors
+    /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the row is not of this table, or the table has no such column.
+    #[inline]
+    pub fn at(&self, table: &TableHandle, column: usize) -> Result<Value, Abort> {
+        self.check(table)?;
+        if column >= table.layout.columns.len() {
+            return Err(invalid(format!(
+                "table '{}' has no column number {column}; it has {}",
+                table.name(),
+                table.columns().len()
+            )));
+        }
+        table.layout.value(&self.key, self.row(), column)
+    }
+
+    /// The value of the column with this name.
+    ///
+    /// # Errors
+    /// As for [`at`](DynRow::at).
+    pub fn get(&self, table: &TableHandle, column: &str) -> Result<Value, Abort> {
+        self.at(table, table.layout.column(column)?)
+    }
+
+    /// The values of all columns, in the order of the definition.
+    ///
+    /// # Errors
+    /// As for [`at`](DynRow::at).
+    pub fn values(&self, table: &TableHandle) -> Result<Vec<Value>, Abort> {
+        self.check(table)?;
+        table.layout.values(&self.key, self.row())
+    }
+
+    /// The values of the key, a hidden one too: what finds the row again.
+    ///
+    /// # Errors
+    /// As for [`at`](DynRow::at).
+    pub fn key(&self, table: &TableHandle) -> Result<Vec<Value>, Abort> {
+        self.check(table)?;
+        table.layout.key.codec.decode(&self.key).map_err(|error| table.layout.corrupt(&error))
+    }
+
+    #[inline]
+    fn check(&self, table: &TableHandle) -> Result<(), Abort> {
+        if self.table == table.id() { Ok(()) } else { Err(self.refuse(table)) }
+    }
+
+    #[cold]
+    fn refuse(&self, table: &TableHandle) -> Abort {
+        let number = self.table.0;
+        invalid(format!(
+            "the row is of table number {number} and not of '{}'; use the handle by which it was read",
+            table.name()
+        ))
+    }
+}

@@ -1,0 +1,81 @@
+//! Actions of two kinds in one phase: all of them in `Tx::join_all`'s one order, and one message
+//! for all that go to the same owner.
+//!
+//! Owns: the operation that is one of two. Never: does anything that neither of them does.
+
+use crate::abort::Abort;
+use crate::action::OperationKind;
+use crate::action::{Action, MissingTable, Operation, RowContext};
+
+/// One of two operations, or the result of one of two. See [`Action::left`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Either<A, B> {
+    /// The first.
+    Left(A),
+    /// The second.
+    Right(B),
+}
+
+impl<A: Operation, B: Operation> Operation for Either<A, B> {
+    type Output = Either<A::Output, B::Output>;
+
+    #[inline]
+    fn is_unlocked(&self) -> bool {
+        match self {
+            Either::Left(operation) => operation.is_unlocked(),
+            Either::Right(operation) => operation.is_unlocked(),
+        }
+    }
+
+    #[inline]
+    fn maintains(&self) -> bool {
+        match self {
+            Either::Left(operation) => operation.maintains(),
+            Either::Right(operation) => operation.maintains(),
+        }
+    }
+
+    fn without_table(self, missing: MissingTable) -> Result<Self::Output, Abort> {
+        match self {
+            Either::Left(operation) => operation.without_table(missing).map(Either::Left),
+            Either::Right(operation) => operation.without_table(missing).map(Either::Right),
+        }
+    }
+
+    #[inline]
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort> {
+        match self {
+            Either::Left(operation) => operation.apply(at).map(Either::Left),
+            Either::Right(operation) => operation.apply(at).map(Either::Right),
+        }
+    }
+
+    fn kind(&self) -> OperationKind {
+        match self {
+            Either::Left(operation) => operation.kind(),
+            Either::Right(operation) => operation.kind(),
+        }
+    }
+}
+
+impl<O: Operation> Action<O> {
+    /// The same action with its operation inside another one.
+    #[inline]
+    pub(crate) fn wrap<W: Operation>(self, wrap: impl FnOnce(O) -> W) -> Action<W> {
+        let Action { table, tag, mode, from_end, target, operation } = self;
+        Action { table, tag, mode, from_end, target, operation: wrap(operation) }
+    }
+
+    /// The action, as the first of two kinds: reads and updates, say, that are to be run as one phase by
+    /// `Tx::join_all`. Each has the locks and the effect that it has alone.
+    #[inline]
+    pub fn left<B: Operation>(self) -> Action<Either<O, B>> {
+        self.wrap(Either::Left)
+    }
+
+    /// The action, as the second of two kinds. See [`left`](Action::left).
+    #[inline]
+    pub fn right<A: Operation>(self) -> Action<Either<A, O>> {
+        self.wrap(Either::Right)
+    }
+}

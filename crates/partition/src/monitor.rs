@@ -1,0 +1,168 @@
+//! The statistics of one partition: costs and synchronization points by sub-partition (`ATraPos §V-D`, thesis §4.4).
+//!
+//! Owns: the two arrays, and how they are cut and joined with the partition. Never: decides when something is recorded; the
+//! worker's monitor does.
+//!
+//! Invariants: boundaries of sub-partitions ascend strictly inside the partition; both arrays have one entry per
+//! sub-partition; memory is bounded.
+
+use atrapos_storage::{KeyBuf, Tree};
+
+use crate::schema::TableId;
+
+/// Synchronization points of one sub-partition of which the partners are remembered; more are only counted.
+const REMEMBERED: usize = 16;
+
+/// One key of a table that takes part in a synchronization point.
+pub type Partner = (TableId, KeyBuf);
+
+/// One synchronization point, but for the sub-partition it is noted under.
+#[derive(Clone, Debug)]
+pub struct Meeting {
+    /// What it met with: the table and key of each.
+    pub partners: Vec<Partner>,
+    /// Bytes that were exchanged.
+    pub bytes: u64,
+}
+
+/// The synchronization points of a sub-partition.
+#[derive(Clone, Debug, Default)]
+pub struct Meetings {
+    /// How many were recorded.
+    pub count: u64,
+    /// Some of them, each as likely as any other.
+    pub remembered: Vec<Meeting>,
+}
+
+/// The two arrays of one partition, kept with its first table.
+#[derive(Clone, Debug)]
+pub struct PartitionMonitor {
+    /// First keys of all sub-partitions but the first.
+    bounds: Vec<KeyBuf>,
+    costs: Vec<u64>,
+    meetings: Vec<Meetings>,
+}
+
+impl PartitionMonitor {
+    /// Empty arrays over sub-partitions with these boundaries.
+    pub fn new(bounds: Vec<KeyBuf>) -> PartitionMonitor {
+        let parts = bounds.len() + 1;
+        PartitionMonitor { bounds, costs: vec![0; parts], meetings: vec![Meetings::default(); parts] }
+    }
+
+    /// Cuts a partition into at most `parts` sub-partitions of about equally many rows.
+    pub fn of(tree: &Tree, lower: Option<&[u8]>, parts: usize) -> PartitionMonitor {
+        let rows = tree.len();
+        let cut = |part: usize| tree.key_at(rows * part as u64 / parts as u64);
+        let mut bounds: Vec<KeyBuf> = (1..parts).filter_map(cut).collect();
+        bounds.dedup();
+        // A first row is where the partition begins, for all purposes.
+        let first = tree.first_key();
+        bounds.retain(|bound| lower.is_none_or(|lower| **bound > *lower) && first.as_ref() != Some(bound));
+        PartitionMonitor::new(bounds)
+    }
+
+    /// The sub-partition to which a key belongs.
+    pub fn part_of(&self, key: &[u8]) -> usize {
+        self.bounds.partition_point(|bound| **bound <= *key)
+    }
+
+    /// The first key of a sub-partition; nothing for the first one.
+    pub fn lower(&self, part: usize) -> Option<&KeyBuf> {
+        part.checked_sub(1).map(|bound| &self.bounds[bound])
+    }
+
+    /// Adds to the cost of a sub-partition.
+    pub fn charge(&mut self, part: usize, ticks: u64) {
+        self.costs[part] += ticks;
+    }
+
+    /// Notes a synchronization point that began in a sub-partition. `draw` is a random number: it decides which of many are
+    /// remembered.
+    pub fn note_meeting(&mut self, part: usize, meeting: Meeting, draw: u64) {
+        let meetings = &mut self.meetings[part];
+        meetings.count += 1;
+        if meetings.remembered.len() < REMEMBERED {
+            meetings.remembered.push(meeting);
+        } else if draw % meetings.count < REMEMBERED as u64 {
+            meetings.remembered[(draw % REMEMBERED as u64) as usize] = meeting;
+        }
+    }
+
+    /// The cost of all sub-partitions.
+    pub fn load(&self) -> u64 {
+        self.costs.iter().sum()
+    }
+
+    /// The boundaries, costs and synchronization points, by sub-partition.
+    pub fn into_parts(self) -> (Vec<KeyBuf>, Vec<u64>, Vec<Meetings>) {
+        (self.bounds, self.costs, self.meetings)
+    }
+
+    /// The arrays from `cut` on, for the partition that begins there. What was recorded between two boundaries around the cut
+    /// is shared out evenly.
+    pub fn split(&mut self, cut: &KeyBuf) -> PartitionMonitor {
+        let at = self.bounds.partition_point(|bound| bound < cut);
+        let mut right = PartitionMonitor {
+            bounds: self.bounds.split_off(at),
+            costs: self.costs.split_off(at + 1),
+            meetings: self.meetings.split_off(at + 1),
+        };
+        if right.bounds.first() == Some(cut) {
+            right.bounds.remove(0);
+        } else {
+            let half = self.costs[at] / 2;
+            self.costs[at] -= half;
+            right.costs.insert(0, half);
+            let shared = &mut self.meetings[at];
+            let half = shared.count / 2;
+            shared.count -= half;
+            right.meetings.insert(0, Meetings { count: half, remembered: shared.remembered.clone() });
+        }
+        right
+    }
+
+    /// Joins the arrays of the partition that begins at `cut`, right after this one.
+    pub fn join(&mut self, cut: &KeyBuf, right: PartitionMonitor) {
+        self.bounds.push(cut.clone());
+        self.bounds.extend(right.bounds);
+        self.costs.extend(right.costs);
+        self.meetings.extend(right.meetings);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atrapos_storage::Key;
+
+    fn monitor(bounds: &[u64], costs: &[u64]) -> PartitionMonitor {
+        let mut monitor = PartitionMonitor::new(bounds.iter().map(Key::encode).collect());
+        monitor.costs = costs.to_vec();
+        monitor
+    }
+
+    #[test]
+    fn splitting_and_joining_loses_nothing() {
+        for cut in [1_u64, 5, 10, 15, 20, 25, 99] {
+            let mut left = monitor(&[10, 20, 30], &[7, 100, 11, 13]);
+            left.meetings[1].count = 9;
+            let right = left.split(&cut.encode());
+            assert_eq!(left.costs.len(), left.bounds.len() + 1, "cut at {cut}");
+            assert_eq!(right.costs.len(), right.bounds.len() + 1, "cut at {cut}");
+            assert!(left.bounds.iter().all(|bound| *bound < cut.encode()));
+            assert!(right.bounds.iter().all(|bound| *bound > cut.encode()));
+            left.join(&cut.encode(), right);
+            assert_eq!(left.costs.iter().sum::<u64>(), 131, "cut at {cut}");
+            assert_eq!(left.meetings.iter().map(|meetings| meetings.count).sum::<u64>(), 9, "cut at {cut}");
+            assert!(left.bounds.is_sorted_by(|a, b| a < b), "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn a_key_lies_in_the_sub_partition_that_begins_at_or_before_it() {
+        let monitor = monitor(&[10, 20], &[0, 0, 0]);
+        let part = |key: u64| monitor.part_of(&key.encode());
+        assert_eq!([part(0), part(9), part(10), part(19), part(20), part(u64::MAX)], [0, 0, 1, 1, 2, 2]);
+    }
+}

@@ -1,0 +1,354 @@
+//! The partitions one worker owns, by table, and the catalog that says what they are.
+//!
+//! A partition is a key range of one table or index: its tree, its lock table and the source of its row versions. It
+//! belongs to one worker; nobody else ever touches it.
+//!
+//! A table is *closed* while a statement drops or changes it: its partitions are set apart, where an access does not find them
+//! ([`Tables::open_mut`]), while transactions that have used them can still be undone and give up their locks
+//! ([`Tables::partition_mut`]). Only what follows from writes made before may still use them, if the statement says so.
+
+mod fill;
+
+use std::sync::Arc;
+
+use atrapos_runtime::WorkerId;
+use atrapos_storage::lock::{LockTable, LockTarget};
+use atrapos_storage::{AppendRefusal, KeyBuf, OutOfMemory, Tree};
+
+use crate::monitor::PartitionMonitor;
+use crate::range::KeyRange;
+use crate::routing::FamilyScheme;
+use crate::schema::{Catalog, TableId};
+
+pub use fill::ReplayError;
+
+/// A partition: which table, and its number in the family's scheme, which stays the same as long as it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartitionId {
+    /// The table or index.
+    pub table: TableId,
+    /// Its number in the scheme of the family.
+    pub partition: u32,
+}
+
+/// A key range of one table or index: see the module's introduction.
+#[derive(Debug)]
+pub struct Partition {
+    /// The rows. Changed in this crate only, so that every change has a version and leaves behind what it has to.
+    pub(crate) tree: Tree,
+    /// Who holds and wants locks on them.
+    pub locks: LockTable,
+    /// Version of the newest write. Versions of one partition only grow, so two writes of the same key, on the same row
+    /// or across a deletion, are always in order.
+    version: u64,
+    /// What is observed of the partitions of the family in this key range; kept with the first table of the family.
+    pub monitor: Option<Box<PartitionMonitor>>,
+}
+
+impl Partition {
+    /// The rows, to be read.
+    #[inline(always)]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// A partition whose newest write has this version.
+    pub fn new(tree: Tree, version: u64) -> Partition {
+        Partition { tree, locks: LockTable::new(), version, monitor: None }
+    }
+
+    /// Makes sure that [`split`](Partition::split) has the memory it takes.
+    pub fn prepare_split(&mut self) -> Result<(), OutOfMemory> {
+        self.tree.prepare_split()
+    }
+
+    /// Cuts the partition, which is prepared for it, at `key` and returns the part from there on. Both go on with the same
+    /// version, so that later writes on either side are newer than what is there. For changes there something is set aside:
+    /// `beyond` has the bytes of the row before each. The lock tables are the caller's business.
+    pub fn split(&mut self, key: &KeyBuf, beyond: Vec<usize>) -> Partition {
+        let (mut tree, _) = self.tree.split_off(key).expect("the tree was prepared for the cut");
+        self.tree.cede(&mut tree, beyond);
+        let mut half = Partition::new(tree, self.version);
+        half.monitor = self.monitor.as_mut().map(|monitor| Box::new(monitor.split(key)));
+        half
+    }
+
+    /// Makes sure that [`join`](Partition::join) has the memory it takes.
+    pub fn prepare_join(&mut self, next: &Partition) -> Result<(), AppendRefusal> {
+        self.tree.prepare_append(&next.tree)
+    }
+
+    /// Joins the partition that follows in key order, from `cut` on, to this one, which is prepared for it.
+    pub fn join(&mut self, cut: &KeyBuf, next: Partition) {
+        let Partition { tree, version, monitor, .. } = next;
+        self.tree.append(tree).expect("the tree was prepared for the other one");
+        self.raise_version(version);
+        if let (Some(left), Some(right)) = (&mut self.monitor, monitor) {
+            left.join(cut, *right);
+        }
+    }
+
+    /// Makes sure that later writes get versions beyond `version`.
+    pub fn raise_version(&mut self, version: u64) {
+        self.version = self.version.max(version);
+    }
+
+    /// The version of the newest write.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The version of the next write.
+    #[inline]
+    pub fn next_version(&mut self) -> u64 {
+        self.version += 1;
+        self.version
+    }
+}
+
+/// One table as one worker sees it.
+#[derive(Debug)]
+pub struct TableShard {
+    /// Where the partitions of the table are.
+    pub scheme: Arc<FamilyScheme>,
+    /// By partition number; `None` where another worker is the owner, or no partition has the number.
+    pub(crate) partitions: Vec<Option<Box<Partition>>>,
+    /// Its partitions while it is closed.
+    closed: Option<Box<Closed>>,
+}
+
+/// The partitions of a table that is closed.
+#[derive(Debug)]
+struct Closed {
+    partitions: Vec<Option<Box<Partition>>>,
+    closing: Closing,
+}
+
+/// What a closed table is to accesses that follow from writes made before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closing {
+    /// It is maintained still: the statement may fail, or transactions may be reading it.
+    Maintained,
+    /// They are refused, as all others are.
+    Refused,
+    /// It is as if it were empty: it will not open again.
+    Dropped,
+}
+
+impl TableShard {
+    /// A table with the partitions that this worker owns.
+    pub fn new(scheme: Arc<FamilyScheme>, partitions: Vec<Option<Box<Partition>>>) -> TableShard {
+        TableShard { scheme, partitions, closed: None }
+    }
+
+    /// Sets the partitions apart.
+    pub fn close(&mut self, closing: Closing) {
+        match &mut self.closed {
+            Some(closed) => closed.closing = closing,
+            None => {
+                let partitions = std::mem::take(&mut self.partitions);
+                self.closed = Some(Box::new(Closed { partitions, closing }));
+            }
+        }
+    }
+
+    /// Whether it is closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.is_some()
+    }
+
+    /// Whether it is closed in this way.
+    pub fn is_closed_to(&self, closing: Closing) -> bool {
+        self.closed.as_ref().is_some_and(|closed| closed.closing == closing)
+    }
+
+    /// Puts the partitions back.
+    pub fn reopen(&mut self) {
+        if let Some(closed) = self.closed.take() {
+            self.partitions = closed.partitions;
+        }
+    }
+
+    /// Forgets the partitions. Nobody may have used them.
+    pub fn clear(&mut self) {
+        self.partitions.clear();
+        self.closed = None;
+    }
+
+    /// Whether it has no partitions here, open or closed.
+    pub fn is_empty(&self) -> bool {
+        self.all().next().is_none()
+    }
+
+    /// The partitions this worker owns, open or closed, with their numbers.
+    pub fn all(&self) -> impl Iterator<Item = (u32, &Partition)> {
+        let closed = self.closed.iter().flat_map(|closed| &closed.partitions);
+        // Either list is empty.
+        let slots = (0..).zip(&self.partitions).chain((0..).zip(closed));
+        slots.filter_map(|(number, slot)| slot.as_deref().map(|partition| (number, partition)))
+    }
+
+    #[inline(always)]
+    fn at(&self, table: TableId, index: usize) -> (PartitionId, WorkerId) {
+        (PartitionId { table, partition: self.scheme.number(index) }, self.scheme.owner(index))
+    }
+
+    /// First key of a partition (empty for the first one), and the first key after it (`None` for the last one).
+    pub fn bounds(&self, place: PartitionId) -> (&[u8], Option<&[u8]>) {
+        let index = self.scheme.index_of(place.partition).expect("a partition that is asked for exists");
+        (self.scheme.lower(index).unwrap_or(&[]), self.scheme.upper(index))
+    }
+}
+
+/// The partition of a closed table that an access may still use.
+#[cold]
+fn closed_mut(closed: &mut Closed, place: PartitionId, maintains: bool) -> Option<&mut Partition> {
+    if !maintains || closed.closing != Closing::Maintained {
+        return None;
+    }
+    closed.partitions.get_mut(place.partition as usize)?.as_deref_mut()
+}
+
+/// All tables as one worker sees them.
+pub struct Tables {
+    /// What exists, as this worker knows it.
+    pub catalog: Arc<Catalog>,
+    /// By number of the table.
+    pub shards: Vec<TableShard>,
+}
+
+impl Tables {
+    /// Where `key` is: its partition and the owner.
+    #[inline(always)]
+    pub fn locate(&self, table: TableId, key: &[u8]) -> (PartitionId, WorkerId) {
+        let shard = &self.shards[table.at()];
+        shard.at(table, shard.scheme.partition_of(key))
+    }
+
+    /// Like [`locate`](Tables::locate) for the last key below `upper` (`None`: the last key of all).
+    pub(crate) fn locate_below(&self, table: TableId, upper: Option<&[u8]>) -> (PartitionId, WorkerId) {
+        let shard = &self.shards[table.at()];
+        shard.at(table, shard.scheme.partition_below(upper))
+    }
+
+    /// The part of a range that lies in the partition at `place`, where the range begins (or ends, walked `from_end`), and the
+    /// rest; nothing when that is all of it.
+    pub fn cut_to_partition(
+        &self,
+        place: PartitionId,
+        target: &LockTarget,
+        from_end: bool,
+    ) -> (Option<LockTarget>, Option<KeyRange>) {
+        let LockTarget::Range { lower, upper } = target else { return (None, None) };
+        let (first, end) = self.shards[place.table.at()].bounds(place);
+        if from_end {
+            if first <= &**lower {
+                return (None, None);
+            }
+            let part = LockTarget::Range { lower: KeyBuf::from(first), upper: upper.clone() };
+            (Some(part), Some(KeyRange { lower: lower.clone(), upper: Some(KeyBuf::from(first)) }))
+        } else {
+            match end {
+                Some(end) if upper.as_deref().is_none_or(|upper| end < upper) => {
+                    let part = LockTarget::Range { lower: lower.clone(), upper: Some(KeyBuf::from(end)) };
+                    (Some(part), Some(KeyRange { lower: KeyBuf::from(end), upper: upper.clone() }))
+                }
+                _ => (None, None),
+            }
+        }
+    }
+
+    /// Like [`locate`](Tables::locate); `None` for a table that is not there.
+    #[inline(always)]
+    pub fn locate_checked(&self, table: TableId, key: &[u8]) -> Option<(PartitionId, WorkerId)> {
+        (table.at() < self.shards.len()).then(|| self.locate(table, key))
+    }
+
+    /// A partition that this worker owns, whether or not its table is closed: for who has used it, or keeps the scheme.
+    #[inline]
+    pub fn partition(&self, place: PartitionId) -> &Partition {
+        let shard = &self.shards[place.table.at()];
+        let slot = |slots: &'_ [Option<Box<Partition>>]| {
+            slots.get(place.partition as usize).is_some_and(Option::is_some)
+        };
+        let slots = match &shard.closed {
+            Some(closed) if !slot(&shard.partitions) => &closed.partitions,
+            _ => &shard.partitions,
+        };
+        slots[place.partition as usize].as_deref().expect("a worker asks only for partitions it owns")
+    }
+
+    /// The partition at `place`, if this worker owns it and its table is not closed.
+    #[inline]
+    pub fn owned_at(&self, place: PartitionId) -> Option<&Partition> {
+        self.shards[place.table.at()].partitions.get(place.partition as usize)?.as_deref()
+    }
+
+    /// Like [`owned_at`](Tables::owned_at), to be changed.
+    pub fn owned_at_mut(&mut self, place: PartitionId) -> Option<&mut Partition> {
+        self.shards[place.table.at()].partitions.get_mut(place.partition as usize)?.as_deref_mut()
+    }
+
+    /// The partition that an access to `place`, which this worker owns, works on, and the catalog; nothing when the table was
+    /// dropped, or is closed to it. `maintains`: the access follows from a write made before.
+    #[inline(always)]
+    pub fn open_mut(&mut self, place: PartitionId, maintains: bool) -> Option<(&Catalog, &mut Partition)> {
+        let shard = &mut self.shards[place.table.at()];
+        match shard.partitions.get_mut(place.partition as usize) {
+            Some(Some(partition)) => Some((&self.catalog, partition)),
+            _ => Some((&self.catalog, closed_mut(shard.closed.as_deref_mut()?, place, maintains)?)),
+        }
+    }
+
+    /// Whether an access finds the partition at `place`: see [`open_mut`](Tables::open_mut).
+    pub fn is_open(&self, place: PartitionId, maintains: bool) -> bool {
+        let maintained = || self.shards[place.table.at()].is_closed_to(Closing::Maintained);
+        self.owned_at(place).is_some() || (maintains && maintained())
+    }
+
+    /// Like [`partition`](Tables::partition), to be changed.
+    #[inline]
+    pub fn partition_mut(&mut self, place: PartitionId) -> &mut Partition {
+        let shard = &mut self.shards[place.table.at()];
+        let slot = shard.partitions.get_mut(place.partition as usize).and_then(Option::as_deref_mut);
+        let closed = shard.closed.as_deref_mut();
+        slot.or_else(|| {
+            closed.and_then(|closed| closed.partitions.get_mut(place.partition as usize)?.as_deref_mut())
+        })
+        .expect("a worker asks only for partitions it owns")
+    }
+
+    /// Takes a partition out, to be joined to another or to go to another worker.
+    pub fn take(&mut self, place: PartitionId) -> Box<Partition> {
+        let slot = &mut self.shards[place.table.at()].partitions[place.partition as usize];
+        slot.take().expect("a worker gives away only partitions it owns")
+    }
+
+    /// Puts a partition where there is none.
+    pub fn put(&mut self, place: PartitionId, partition: Box<Partition>) {
+        let slots = &mut self.shards[place.table.at()].partitions;
+        let at = place.partition as usize;
+        if at >= slots.len() {
+            slots.resize_with(at + 1, || None);
+        }
+        let before = slots[at].replace(partition);
+        assert!(before.is_none(), "a number names one partition");
+    }
+
+    /// Uses another scheme of a family from now on.
+    pub fn adopt(&mut self, tables: &[TableId], scheme: &Arc<FamilyScheme>) {
+        for table in tables {
+            self.shards[table.at()].scheme = Arc::clone(scheme);
+        }
+    }
+
+    /// The partitions this worker owns.
+    pub fn owned(&self) -> impl Iterator<Item = (PartitionId, &Partition)> {
+        self.shards.iter().enumerate().flat_map(|(table, shard)| {
+            shard.partitions.iter().enumerate().filter_map(move |(index, partition)| {
+                let place = PartitionId { table: TableId(table as u16), partition: index as u32 };
+                partition.as_deref().map(|partition| (place, partition))
+            })
+        })
+    }
+}

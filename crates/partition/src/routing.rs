@@ -1,0 +1,380 @@
+//! Which partition holds a key, and which worker owns the partition: the *scheme*.
+//!
+//! Every worker keeps its own copy of the scheme; nobody reads another's. The scheme of a family has a version; it changes
+//! only as a whole, so a worker sees one scheme or the next and never a mixture. A change reaches the workers one after the
+//! other (see `atrapos-placement`); whoever still has the one before sends to the owner before, which passes on.
+//!
+//! A partition has a place in the order of the keys, which changes when others are split or merged, and a number, which
+//! does not.
+//!
+//! Invariants: the cuts of a family ascend strictly; a family of `n` cuts has `n + 1` partitions, of which the first
+//! begins at the smallest key; every partition has exactly one owner and a number of its own.
+
+use std::sync::{Arc, LazyLock};
+
+use atrapos_runtime::WorkerId;
+use atrapos_storage::{Key, KeyBuf};
+
+use crate::schema::{Catalog, NO_FAMILY, SchemaError, Splits, TableId};
+
+/// Where a transaction should have its home: at the owner of a key, which its procedure will probably access first.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Where it leads.
+    #[doc(hidden)]
+    pub to: Destination,
+}
+
+/// The worker that a route leads to.
+#[derive(Clone, Debug)]
+pub enum Destination {
+    /// To the owner of a key.
+    Owner(TableId, KeyBuf),
+    /// To a worker by its number.
+    Worker(WorkerId),
+}
+
+impl Route {
+    /// To the owner of a key of a table.
+    #[inline]
+    #[doc(hidden)]
+    pub fn to(table: TableId, key: KeyBuf) -> Route {
+        Route { to: Destination::Owner(table, key) }
+    }
+
+    /// Routes to a worker by its number, whatever it owns. A number that is too large wraps around.
+    #[must_use]
+    pub fn worker(worker: WorkerId) -> Route {
+        Route { to: Destination::Worker(worker) }
+    }
+}
+
+/// The partitions of one family of tables.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FamilyScheme {
+    /// Grows by one with every change.
+    version: u64,
+    /// First eight bytes of each cut as a big-endian integer: most look-ups compare nothing else.
+    heads: Vec<u64>,
+    cuts: Vec<KeyBuf>,
+    /// In key order.
+    partitions: Vec<Slot>,
+}
+
+/// One partition of a family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Slot {
+    owner: WorkerId,
+    number: u32,
+}
+
+/// First eight bytes of a key, padded with zeros, as an integer that orders as the bytes do.
+#[inline(always)]
+pub fn head_of(key: &[u8]) -> u64 {
+    match key.first_chunk::<8>() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => {
+            let mut head = [0; 8];
+            head[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(head)
+        }
+    }
+}
+
+impl FamilyScheme {
+    /// Partitions that begin at `cuts` (ascending), with their owners; one more owner than cuts.
+    pub(crate) fn new(cuts: Vec<KeyBuf>, owners: Vec<WorkerId>) -> FamilyScheme {
+        let slots = owners.into_iter().zip(0..).map(|(owner, number)| Slot { owner, number });
+        FamilyScheme::of_slots(1, cuts, slots.collect())
+    }
+
+    fn of_slots(version: u64, cuts: Vec<KeyBuf>, partitions: Vec<Slot>) -> FamilyScheme {
+        assert_eq!(cuts.len() + 1, partitions.len(), "every partition has one owner");
+        assert!(cuts.is_sorted_by(|a, b| a < b), "cuts ascend strictly");
+        FamilyScheme { version, heads: cuts.iter().map(|cut| head_of(cut)).collect(), cuts, partitions }
+    }
+
+    /// Grows by one with every split, merge and move.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The index, in key order, of the partition that holds `key`.
+    #[inline(always)]
+    #[must_use]
+    pub fn partition_of(&self, key: &[u8]) -> usize {
+        let head = head_of(key);
+        let mut at = match self.heads.as_slice() {
+            [] => return 0,
+            heads => heads.partition_point(|cut| *cut < head),
+        };
+        // Cuts with the same head as the key are told apart by their other bytes.
+        while at < self.cuts.len() && self.heads[at] == head && *self.cuts[at] <= *key {
+            at += 1;
+        }
+        at
+    }
+
+    /// The index of the partition that holds the last key below `upper` (`None`: the last key of all).
+    pub(crate) fn partition_below(&self, upper: Option<&[u8]>) -> usize {
+        match upper {
+            None => self.partitions() - 1,
+            Some(upper) => {
+                let index = self.partition_of(upper);
+                if index > 0 && self.lower(index) == Some(upper) { index - 1 } else { index }
+            }
+        }
+    }
+
+    /// The owner of partition `index`.
+    #[inline]
+    #[must_use]
+    pub fn owner(&self, index: usize) -> WorkerId {
+        self.partitions[index].owner
+    }
+
+    /// The number of partition `index`: the same as long as the partition exists, whatever becomes of the others.
+    #[inline]
+    #[must_use]
+    pub fn number(&self, index: usize) -> u32 {
+        self.partitions[index].number
+    }
+
+    /// Number of partitions.
+    #[must_use]
+    pub fn partitions(&self) -> usize {
+        self.partitions.len()
+    }
+
+    /// First key of partition `index`; `None` for partition 0, which begins at the smallest key.
+    #[must_use]
+    pub fn lower(&self, index: usize) -> Option<&[u8]> {
+        index.checked_sub(1).map(|cut| &*self.cuts[cut])
+    }
+
+    /// First key after partition `index`; `None` for the last one.
+    #[must_use]
+    pub fn upper(&self, index: usize) -> Option<&[u8]> {
+        self.cuts.get(index).map(|cut| &**cut)
+    }
+
+    /// The cuts between the partitions, ascending.
+    #[must_use]
+    pub fn cuts(&self) -> &[KeyBuf] {
+        &self.cuts
+    }
+
+    /// The index of the partition with this number.
+    #[doc(hidden)]
+    pub fn index_of(&self, number: u32) -> Option<usize> {
+        self.partitions.iter().position(|slot| slot.number == number)
+    }
+
+    /// With the partition that holds `cut` split there; nothing when a partition begins there already. The new partition
+    /// takes the smallest number that is free, so that numbers stay as small as there are partitions.
+    #[doc(hidden)]
+    pub fn split(&self, cut: &KeyBuf) -> Option<FamilyScheme> {
+        let index = self.partition_of(cut);
+        if cut.is_empty() || self.lower(index) == Some(&**cut) {
+            return None;
+        }
+        let mut taken: Vec<u32> = self.partitions.iter().map(|slot| slot.number).collect();
+        taken.sort_unstable();
+        let number = (0..)
+            .zip(&taken)
+            .find(|(free, taken)| free != *taken)
+            .map_or(taken.len() as u32, |(free, _)| free);
+        let (mut cuts, mut partitions) = (self.cuts.clone(), self.partitions.clone());
+        cuts.insert(index, cut.clone());
+        partitions.insert(index + 1, Slot { owner: partitions[index].owner, number });
+        Some(FamilyScheme::of_slots(self.version + 1, cuts, partitions))
+    }
+
+    /// With the partition that begins at `cut` joined to the one before it; nothing when none begins there.
+    #[doc(hidden)]
+    pub fn merge(&self, cut: &KeyBuf) -> Option<FamilyScheme> {
+        let at = self.cuts.binary_search(cut).ok()?;
+        let (mut cuts, mut partitions) = (self.cuts.clone(), self.partitions.clone());
+        cuts.remove(at);
+        partitions.remove(at + 1);
+        Some(FamilyScheme::of_slots(self.version + 1, cuts, partitions))
+    }
+
+    /// With partition `index` on another worker.
+    #[doc(hidden)]
+    pub fn moved(&self, index: usize, to: WorkerId) -> FamilyScheme {
+        let mut partitions = self.partitions.clone();
+        partitions[index].owner = to;
+        FamilyScheme::of_slots(self.version + 1, self.cuts.clone(), partitions)
+    }
+}
+
+/// Partitioning and placement of all families.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    /// The partitions of each family.
+    pub(crate) families: Vec<Arc<FamilyScheme>>,
+    /// Family of each table and index; [`NO_FAMILY`] of those that were dropped.
+    #[doc(hidden)]
+    pub family_of: Vec<usize>,
+}
+
+impl Scheme {
+    /// The naive scheme a new database starts with: the declared cuts, partition `i` on worker `i mod workers`; a
+    /// family without declared cuts is one partition, families taking turns among the workers.
+    #[doc(hidden)]
+    pub fn naive(catalog: &Catalog, workers: usize) -> Result<Scheme, SchemaError> {
+        let families = catalog.families.iter().enumerate().map(|(at, (name, splits))| {
+            let cuts = match splits {
+                None => Vec::new(),
+                Some(Splits::At(cuts)) => cuts.clone(),
+                Some(Splits::By(cuts)) => (cuts.0)(workers),
+                Some(Splits::Even { first, last }) => {
+                    if first > last {
+                        return Err(SchemaError(format!(
+                            "family '{name}' is to be split evenly from {first} to {last}; the first must not be larger than the last"
+                        )));
+                    }
+                    even_cuts(*first, *last, workers)
+                }
+            };
+            let first = if cuts.is_empty() { at } else { 0 };
+            let owners = (0..=cuts.len()).map(|i| WorkerId(((first + i) % workers) as u16)).collect();
+            Ok(Arc::new(FamilyScheme::new(cuts, owners)))
+        });
+        Ok(Scheme {
+            families: families.collect::<Result<_, _>>()?,
+            family_of: catalog.tables.iter().map(|table| table.family).collect(),
+        })
+    }
+
+    /// The scheme of the same database with another catalog: families that stay keep their partitions, new ones are cut as a new
+    /// database cuts them.
+    #[doc(hidden)]
+    pub fn changed(
+        &self,
+        before: &Catalog,
+        catalog: &Catalog,
+        workers: usize,
+    ) -> Result<Scheme, SchemaError> {
+        let mut scheme = Scheme::naive(catalog, workers)?;
+        for ((name, _), family) in catalog.families.iter().zip(&mut scheme.families) {
+            if let Some(at) = before.families.iter().position(|(known, _)| known == name) {
+                *family = Arc::clone(&self.families[at]);
+            }
+        }
+        Ok(scheme)
+    }
+
+    /// The partitions of the family of `table`; of a table that was dropped, or that there never was, one that nobody uses.
+    #[must_use]
+    pub fn family(&self, table: TableId) -> &FamilyScheme {
+        self.family_at(table).unwrap_or_else(|| nowhere())
+    }
+
+    /// Like [`family`](Scheme::family), to be kept.
+    #[doc(hidden)]
+    pub fn family_at(&self, table: TableId) -> Option<&Arc<FamilyScheme>> {
+        self.families.get(*self.family_of.get(table.at())?)
+    }
+
+    /// Whether a table or index had this number and was dropped.
+    #[doc(hidden)]
+    pub fn is_dropped(&self, table: TableId) -> bool {
+        self.family_of.get(table.at()) == Some(&NO_FAMILY)
+    }
+
+    /// The partitions of all families, with the tables and indexes of each.
+    pub fn families(&self) -> impl Iterator<Item = (&FamilyScheme, Vec<TableId>)> + '_ {
+        self.families.iter().enumerate().map(|(at, family)| {
+            let of = |table: &usize| self.family_of[*table] == at;
+            let tables = (0..self.family_of.len()).filter(of).map(|table| TableId(table as u16));
+            (&**family, tables.collect())
+        })
+    }
+
+    /// With the partitions of one family replaced.
+    #[doc(hidden)]
+    pub fn with_family(&self, family: usize, scheme: Arc<FamilyScheme>) -> Scheme {
+        let mut changed = self.clone();
+        changed.families[family] = scheme;
+        changed
+    }
+
+    /// The worker a transaction with this route has its home at.
+    #[doc(hidden)]
+    pub fn home(&self, route: &Route, workers: usize) -> WorkerId {
+        match &route.to {
+            Destination::Owner(table, key) => match self.family_of.get(table.at()) {
+                Some(family) => {
+                    // Where a table was dropped, any worker will say so.
+                    let Some(family) = self.families.get(*family) else { return WorkerId(0) };
+                    family.owner(family.partition_of(key))
+                }
+                // A handle of another database: any worker will say so.
+                None => WorkerId(0),
+            },
+            Destination::Worker(worker) => WorkerId(worker.0 % workers as u16),
+        }
+    }
+}
+
+/// The scheme of what is nowhere.
+pub fn nowhere() -> &'static Arc<FamilyScheme> {
+    static NOWHERE: LazyLock<Arc<FamilyScheme>> =
+        LazyLock::new(|| Arc::new(FamilyScheme::new(Vec::new(), vec![WorkerId(0)])));
+    &NOWHERE
+}
+
+fn even_cuts(first: u64, last: u64, parts: usize) -> Vec<KeyBuf> {
+    let size = u128::from(last - first) + 1;
+    let mut cuts: Vec<u64> = (1..parts as u128)
+        .map(|i| first + (size * i / parts as u128) as u64)
+        .filter(|cut| *cut > first)
+        .collect();
+    cuts.dedup();
+    cuts.iter().map(Key::encode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scheme(cuts: &[&[u8]]) -> FamilyScheme {
+        let owners = (0..=cuts.len()).map(|i| WorkerId(i as u16)).collect();
+        FamilyScheme::new(cuts.iter().map(|cut| KeyBuf::from(*cut)).collect(), owners)
+    }
+
+    #[test]
+    fn a_key_is_in_the_partition_whose_bounds_hold_it() {
+        let cuts: [&[u8]; 4] = [b"b", b"long-prefix-1", b"long-prefix-2", b"z\0"];
+        let scheme = scheme(&cuts);
+        for key in [
+            &b""[..],
+            b"a",
+            b"b",
+            b"b\0",
+            b"long-prefix-",
+            b"long-prefix-1",
+            b"long-prefix-11",
+            b"long-prefix-2",
+            b"z",
+            b"z\0",
+            b"zz",
+        ] {
+            let expected = cuts.iter().filter(|cut| **cut <= key).count();
+            assert_eq!(scheme.partition_of(key), expected, "{key:?}");
+            let (lower, upper) = (scheme.lower(expected), scheme.upper(expected));
+            assert!(lower.is_none_or(|lower| lower <= key) && upper.is_none_or(|upper| key < upper));
+        }
+    }
+
+    #[test]
+    fn even_cuts_cover_the_range_and_survive_tiny_ones() {
+        assert_eq!(even_cuts(1, 100, 2), vec![51u64.encode()]);
+        assert_eq!(even_cuts(0, u64::MAX, 4).len(), 3);
+        assert_eq!(even_cuts(5, 5, 8).len(), 0);
+        assert_eq!(even_cuts(5, 6, 8), vec![6u64.encode()]);
+    }
+}

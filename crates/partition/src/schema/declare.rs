@@ -1,0 +1,403 @@
+//! The schema that a program declares as types, and what its types say as definitions.
+//!
+//! Owns: the list of declarations a database is opened with ([`Schema`]), and the translation of a type into a definition. Never:
+//! checks what a declaration contradicts; that is the catalog's ([`super::Catalog`]).
+
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use atrapos_catalog::{
+    ColumnDef, Definitions, ForeignKeyDef, IndexDef, IndexPart, KeyColumn, KeyPart, OnDelete, PrimaryKey,
+    TableDef, TreeDef, placeholder,
+};
+use atrapos_storage::{Column, Key, KeyBuf, Row};
+
+use super::catalog::ENTRY_BYTES;
+use super::extract::{Extract, Extractor, ParentKeyOf, extract_of};
+use super::meta::{Code, key_bytes};
+use super::{Index, Table, decode_key, decode_row};
+use crate::action::guarded;
+
+/// Where the partitions of a family begin when the database is new.
+#[derive(Clone, Debug)]
+pub enum Splits {
+    /// As many equal slices of a range of leading unsigned 64-bit integers as there are workers.
+    Even {
+        /// The first integer of the range.
+        first: u64,
+        /// The last one.
+        last: u64,
+    },
+    /// Exactly at these routing prefixes (ascending); partition `i` goes to worker `i mod workers`.
+    At(Vec<KeyBuf>),
+    /// From the number of workers to the routing prefixes at which partitions begin, ascending.
+    By(SplitFn),
+}
+
+/// A function from the number of workers to routing prefixes.
+#[derive(Clone)]
+pub struct SplitFn(pub(crate) Arc<dyn Fn(usize) -> Vec<KeyBuf> + Send + Sync>);
+
+impl std::fmt::Debug for SplitFn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SplitFn")
+    }
+}
+
+/// How the children of a parent row are found, to refuse its deletion.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ChildLookup {
+    /// The child's primary key begins with the parent's key.
+    ByKeyPrefix,
+    /// The keys of this index begin with the parent's key.
+    ByIndex(&'static str),
+}
+
+pub(super) struct TableDecl {
+    pub(super) name: &'static str,
+    pub(super) type_id: TypeId,
+    pub(super) definition: TableDef,
+    pub(super) expected_row_bytes: usize,
+}
+
+pub(super) struct IndexDecl {
+    pub(super) name: &'static str,
+    pub(super) type_id: TypeId,
+    /// The number of its table is not known yet.
+    pub(super) definition: IndexDef,
+    pub(super) table: &'static str,
+    pub(super) extract: Extract,
+    pub(super) key_from: Option<&'static [&'static str]>,
+    pub(super) row_columns: &'static [Column],
+}
+
+pub(super) struct ForeignKeyDecl {
+    pub(super) child: &'static str,
+    pub(super) parent: &'static str,
+    pub(super) extract: Extract,
+    pub(super) enforced: bool,
+    pub(super) lookup: ChildLookup,
+}
+
+/// The list of tables, indexes and foreign keys a database is opened with.
+///
+/// Declarations are checked together when the database is opened; each mistake is one sentence.
+#[derive(Default)]
+pub struct Schema {
+    pub(super) tables: Vec<TableDecl>,
+    pub(super) indexes: Vec<IndexDecl>,
+    pub(super) foreign_keys: Vec<ForeignKeyDecl>,
+    pub(super) splits: Vec<(&'static str, Splits)>,
+}
+
+impl std::fmt::Debug for Schema {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tables: Vec<_> = self.tables.iter().map(|table| table.name).collect();
+        let indexes: Vec<_> = self.indexes.iter().map(|index| index.name).collect();
+        f.debug_struct("Schema").field("tables", &tables).field("indexes", &indexes).finish_non_exhaustive()
+    }
+}
+
+/// A mistake in a schema.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct SchemaError(pub(crate) String);
+
+impl SchemaError {
+    /// A mistake that a sentence describes.
+    #[doc(hidden)]
+    pub fn new(why: String) -> SchemaError {
+        SchemaError(why)
+    }
+}
+
+/// From key and row of a child to the key of its parent.
+pub type ParentKey<Child, Parent> =
+    fn(&<Child as Table>::Key, &<Child as Table>::Row) -> <Parent as Table>::Key;
+
+impl Schema {
+    /// An empty schema.
+    #[must_use]
+    pub fn new() -> Schema {
+        Schema::default()
+    }
+
+    /// Declares table `T`.
+    #[must_use]
+    pub fn table<T: Table>(self) -> Schema {
+        self.table_with_row_bytes::<T>(0)
+    }
+
+    /// Declares table `T` whose rows with variable-size fields are about `bytes` long; pages are sized by it.
+    #[must_use]
+    pub fn table_with_row_bytes<T: Table>(mut self, bytes: usize) -> Schema {
+        self.tables.push(TableDecl {
+            name: T::NAME,
+            type_id: TypeId::of::<T>(),
+            definition: table_definition::<T>(),
+            expected_row_bytes: bytes.max(T::Row::FIXED_BYTES),
+        });
+        self
+    }
+
+    /// Declares index `I`; its table must be declared too.
+    #[must_use]
+    pub fn index<I: Index>(mut self) -> Schema {
+        self.indexes.push(IndexDecl {
+            name: I::NAME,
+            type_id: TypeId::of::<I>(),
+            definition: index_definition::<I>(0),
+            table: I::Table::NAME,
+            extract: extract_of::<I>(),
+            key_from: I::KEY_FROM,
+            row_columns: <I::Table as Table>::Row::COLUMNS,
+        });
+        self
+    }
+
+    /// Declares that rows of `Child` refer to rows of `Parent`, the parent's key being the first part of the child's
+    /// own key. With `enforced`, a child cannot be inserted without its parent, nor a parent deleted before its
+    /// children; otherwise the dependency is only known to partitioning.
+    #[must_use]
+    pub fn foreign_key_by_prefix<Child: Table, Parent: Table>(
+        mut self,
+        parent_key: fn(&Child::Key) -> Parent::Key,
+        enforced: bool,
+    ) -> Schema {
+        self.foreign_keys.push(ForeignKeyDecl {
+            child: Child::NAME,
+            parent: Parent::NAME,
+            extract: Arc::new(move |key, _| {
+                let key = decode_key::<Child::Key>(key)?;
+                guarded(|| parent_key(&key).encode())
+            }),
+            enforced,
+            lookup: ChildLookup::ByKeyPrefix,
+        });
+        self
+    }
+
+    /// Declares that rows of index `ByParent`'s table refer to rows of `Parent`, the parent's key being the first
+    /// part of the index key (the index finds the children of a parent). See
+    /// [`foreign_key_by_prefix`](Schema::foreign_key_by_prefix) for `enforced`.
+    #[must_use]
+    pub fn foreign_key_by_index<ByParent: Index, Parent: Table>(
+        mut self,
+        parent_key: ParentKey<ByParent::Table, Parent>,
+        enforced: bool,
+    ) -> Schema {
+        self.foreign_keys.push(ForeignKeyDecl {
+            child: ByParent::Table::NAME,
+            parent: Parent::NAME,
+            extract: Arc::new(move |key, row| {
+                let key = decode_key::<<ByParent::Table as Table>::Key>(key)?;
+                let row = decode_row::<<ByParent::Table as Table>::Row>(row)?;
+                guarded(|| parent_key(&key, &row).encode())
+            }),
+            enforced,
+            lookup: ChildLookup::ByIndex(ByParent::NAME),
+        });
+        self
+    }
+
+    /// The family's routing prefix begins with a `u64` (or is one) between `first` and `last`: a new database cuts that
+    /// range into one equal partition per worker.
+    #[must_use]
+    pub fn split_evenly(mut self, family: &'static str, first: u64, last: u64) -> Schema {
+        self.splits.push((family, Splits::Even { first, last }));
+        self
+    }
+
+    /// The partitions of a new database begin exactly at these routing prefixes (the first partition begins at the
+    /// smallest key). Partition `i` goes to worker `i mod workers`.
+    #[must_use]
+    pub fn split_at<K: Key>(mut self, family: &'static str, prefixes: &[K]) -> Schema {
+        let mut cuts: Vec<KeyBuf> = prefixes.iter().map(Key::encode).collect();
+        cuts.sort();
+        cuts.dedup();
+        self.splits.push((family, Splits::At(cuts)));
+        self
+    }
+
+    /// Like [`split_at`](Schema::split_at), with the prefixes computed from the number of workers.
+    #[must_use]
+    pub fn split_by<K: Key>(
+        mut self,
+        family: &'static str,
+        cuts: impl Fn(usize) -> Vec<K> + Send + Sync + 'static,
+    ) -> Schema {
+        let cuts = move |workers| {
+            let mut cuts: Vec<KeyBuf> = cuts(workers).iter().map(Key::encode).collect();
+            cuts.sort();
+            cuts.dedup();
+            cuts
+        };
+        self.splits.push((family, Splits::By(SplitFn(Arc::new(cuts)))));
+        self
+    }
+}
+
+/// What a part of a key is called, if the program has named so many.
+fn part_name(names: &[&str], at: usize) -> String {
+    names.get(at).map_or_else(|| placeholder(at + 1), |name| (*name).to_owned())
+}
+
+/// A table that is declared as types, as a definition: the parts of its key, then the columns of its rows.
+pub(super) fn table_definition<T: Table>() -> TableDef {
+    let mut columns = Vec::new();
+    let mut key = Vec::new();
+    for (at, part) in T::Key::parts().into_iter().enumerate() {
+        key.push(KeyColumn { column: at as u16, descending: part.descending });
+        let column = ColumnDef::new(part_name(T::KEY_COLUMNS, at), part.ty);
+        columns.push(ColumnDef { nullable: part.nullable, ..column });
+    }
+    columns.extend(
+        T::Row::COLUMNS
+            .iter()
+            .map(|column| ColumnDef { nullable: column.nullable, ..ColumnDef::new(column.name, column.ty) }),
+    );
+    TableDef {
+        name: T::NAME.to_owned(),
+        columns,
+        key: PrimaryKey::Columns(key),
+        family: T::FAMILY.to_owned(),
+        read_only: T::READ_ONLY,
+        splits: Vec::new(),
+    }
+}
+
+/// An index that is declared as types, of the table with the number `of`, as a definition.
+pub(super) fn index_definition<I: Index>(of: u16) -> IndexDef {
+    let computed =
+        |(at, part): (usize, KeyPart)| IndexPart::Computed { name: part_name(I::KEY_COLUMNS, at), part };
+    IndexDef {
+        name: I::NAME.to_owned(),
+        of,
+        parts: I::Key::parts().into_iter().enumerate().map(computed).collect(),
+        unique: I::UNIQUE,
+        family: I::FAMILY.to_owned(),
+        splits: Vec::new(),
+    }
+}
+
+/// What a schema declares, as data and code.
+pub(super) struct Declared {
+    pub(super) definitions: Definitions,
+    /// By tree.
+    pub(super) codes: Vec<Code>,
+    /// By foreign key.
+    pub(super) references: Vec<Option<Arc<ParentKeyOf>>>,
+}
+
+/// The numbers of what was declared, by name.
+type Numbers = HashMap<&'static str, u16>;
+
+impl Schema {
+    /// Numbers what is declared.
+    pub(super) fn into_declared(self) -> Result<Declared, SchemaError> {
+        let trees = self.tables.len() + self.indexes.len();
+        if trees > usize::from(u16::MAX) {
+            return Err(SchemaError(format!("the schema has {trees} tables and indexes; at most 65535 fit")));
+        }
+        let mut numbers = Numbers::new();
+        let mut declared =
+            Declared { definitions: Definitions::default(), codes: Vec::new(), references: Vec::new() };
+        for table in self.tables {
+            if numbers.insert(table.name, declared.codes.len() as u16).is_some() {
+                return Err(SchemaError(format!(
+                    "the schema declares two tables named '{}'; give one of them another name",
+                    table.name
+                )));
+            }
+            declared.definitions.trees.push(TreeDef::Table(table.definition));
+            declared.codes.push(Code {
+                type_id: Arc::new(OnceLock::from(table.type_id)),
+                expected_row_bytes: table.expected_row_bytes,
+                ..Code::default()
+            });
+        }
+        for index in self.indexes {
+            declared.add_index(index, &mut numbers)?;
+        }
+        for key in self.foreign_keys {
+            declared.add_foreign_key(key, &numbers)?;
+        }
+        Ok(declared)
+    }
+}
+
+impl Declared {
+    /// With the numbers that the same trees have in a database, where some may have been dropped; as it is if the database lacks
+    /// one of them.
+    pub(super) fn renumbered(self, stored: &Definitions) -> Declared {
+        let numbers: Option<Vec<u16>> =
+            self.definitions.trees.iter().map(|tree| stored.find(tree.name())).collect();
+        let Some(numbers) = numbers else { return self };
+        let mut renumbered = Declared {
+            definitions: Definitions {
+                trees: vec![TreeDef::Dropped; stored.trees.len()],
+                foreign_keys: self.definitions.foreign_keys,
+            },
+            codes: vec![Code::default(); stored.trees.len()],
+            references: self.references,
+        };
+        let follow = |number: &mut u16| *number = numbers[usize::from(*number)];
+        for ((mut tree, code), number) in self.definitions.trees.into_iter().zip(self.codes).zip(&numbers) {
+            if let TreeDef::Index(index) = &mut tree {
+                follow(&mut index.of);
+            }
+            renumbered.definitions.trees[usize::from(*number)] = tree;
+            renumbered.codes[usize::from(*number)] = code;
+        }
+        for key in &mut renumbered.definitions.foreign_keys {
+            follow(&mut key.child);
+            follow(&mut key.parent);
+            key.through.iter_mut().for_each(follow);
+        }
+        renumbered
+    }
+
+    fn add_index(&mut self, index: IndexDecl, numbers: &mut Numbers) -> Result<(), SchemaError> {
+        let Some(&of) = numbers.get(index.table) else {
+            return Err(SchemaError(format!(
+                "index '{}' is over table '{}', which the schema does not declare; declare the table",
+                index.name, index.table
+            )));
+        };
+        if numbers.insert(index.name, self.codes.len() as u16).is_some() {
+            return Err(SchemaError(format!(
+                "the schema uses the name '{}' twice; give the index another name",
+                index.name
+            )));
+        }
+        self.codes.push(Code {
+            type_id: Arc::new(OnceLock::from(index.type_id)),
+            extract: Extractor::known(index.extract),
+            key_bytes: Arc::new(key_bytes(index.name, index.key_from, index.row_columns)?),
+            expected_row_bytes: ENTRY_BYTES,
+        });
+        self.definitions.trees.push(TreeDef::Index(IndexDef { of, ..index.definition }));
+        Ok(())
+    }
+
+    fn add_foreign_key(&mut self, key: ForeignKeyDecl, numbers: &Numbers) -> Result<(), SchemaError> {
+        let find = |name: &'static str| {
+            numbers.get(name).copied().ok_or_else(|| {
+                SchemaError(format!(
+                    "the foreign key from '{}' to '{}' needs '{name}', which the schema does not declare; declare it",
+                    key.child, key.parent
+                ))
+            })
+        };
+        let (child, parent) = (find(key.child)?, find(key.parent)?);
+        let through = match key.lookup {
+            ChildLookup::ByKeyPrefix => None,
+            ChildLookup::ByIndex(index) => Some(find(index)?),
+        };
+        let (enforced, on_delete) = (key.enforced, OnDelete::Restrict);
+        self.definitions.foreign_keys.push(ForeignKeyDef { child, parent, through, enforced, on_delete });
+        self.references.push(Some(Arc::new(ParentKeyOf::Code(Extractor::known(key.extract)))));
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! What one transaction has done on one worker: the locks it holds there (or would hold, had it suspended) and how to
+//! undo its changes there.
+//!
+//! The home branch of a transaction that never suspends enters no locks: its footprint is only a list, which is entered
+//! in the lock tables when the transaction suspends for the first time ([`Branch::enter_locks`]). A branch on another
+//! worker belongs to a transaction that is suspended already: it holds what is in its list.
+//!
+//! A branch keeps its memory from one transaction to the next: a worker reuses its branches, so that a transaction
+//! allocates nothing in the steady state.
+
+use atrapos_durability::wal::Epoch;
+use atrapos_partition::partition::{PartitionId, Tables};
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::redo::Redo;
+use atrapos_partition::schema::TableId;
+use atrapos_partition::undo::UndoLog;
+use atrapos_runtime::WorkerId;
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::{LockMode, LockTarget, LockTicket, TxnId};
+
+use crate::shard::Shard;
+use crate::wal::UndurableWrites;
+
+/// One access: what is locked, or would be.
+#[derive(Debug)]
+pub struct Access {
+    /// The partition.
+    pub place: PartitionId,
+    /// How it is locked.
+    pub mode: LockMode,
+    /// What was accessed.
+    pub(crate) target: LockTarget,
+    /// A read of what no transaction changes: noted, but never entered in a lock table.
+    pub(crate) unlocked: bool,
+}
+
+impl Access {
+    /// Enters it in the lock table of its partition; false when that has it already, or never will.
+    pub fn enter(&self, owner: TxnId, tables: &mut Tables) -> bool {
+        !self.unlocked && tables.partition_mut(self.place).locks.enter(owner, &self.target, self.mode)
+    }
+
+    /// The newest epoch on which it may depend.
+    fn observed(&self, recent: &UndurableWrites) -> Epoch {
+        if self.unlocked { Epoch(0) } else { recent.of(self.place, &self.target) }
+    }
+}
+
+/// See the module's introduction.
+#[derive(Debug, Default)]
+pub struct Branch {
+    /// Accesses so far, in order.
+    pub held: Vec<Access>,
+    /// Whether `held` is entered in the lock tables.
+    pub(crate) entered: bool,
+    /// Before-images of its changes.
+    pub undo: UndoLog,
+    /// The transaction is over: an action that comes too late must do nothing. Set when tasks have the branch still; such a
+    /// branch is never used again.
+    pub(crate) closed: bool,
+    /// Scratch space in which rows are encoded.
+    pub(crate) scratch: Vec<u8>,
+    /// The redo of its changes, when the database logs. At the home, that of the other branches as well.
+    pub(crate) redo: Redo,
+    /// Accesses of which the transaction's home, on another worker, has been told what they observed.
+    pub(crate) told: usize,
+    /// The newest epoch that was observed on data that has gone elsewhere.
+    pub(crate) observed: Epoch,
+    /// Workers to which data of this branch, or an action, has gone on from here: they are told of the transaction's end by
+    /// this worker, since the transaction's home may not know of them.
+    pub(crate) passed_to: Vec<WorkerId>,
+}
+
+/// What a transaction has done on a partition that goes to another worker.
+#[derive(Debug)]
+pub struct MovedBranch {
+    /// The transaction.
+    pub owner: TxnId,
+    held: Vec<Access>,
+    undo: UndoLog,
+}
+
+impl Branch {
+    /// A branch whose redo has at most so many bytes.
+    pub(crate) fn bounded(redo_bytes_max: usize) -> Branch {
+        Branch { redo: Redo::new(redo_bytes_max), ..Branch::default() }
+    }
+
+    /// Notes that something of the transaction has gone on to `worker`.
+    pub(crate) fn pass_to(&mut self, worker: WorkerId) {
+        if !self.passed_to.contains(&worker) {
+            self.passed_to.push(worker);
+        }
+    }
+
+    /// What lies in partition `from` of the tables of a family, from key `cut` on (everything without a cut), lies in
+    /// partition `to` now. Ranges that reach across the cut become two; those noted before stay at their places in `held`.
+    pub fn renumber(&mut self, family: &[TableId], from: u32, cut: Option<&KeyBuf>, to: u32) {
+        let is_in = |place: PartitionId| place.partition == from && family.contains(&place.table);
+        let mut beyond = Vec::new();
+        for held in self.held.iter_mut().filter(|held| is_in(held.place)) {
+            let moved = PartitionId { partition: to, ..held.place };
+            match (&mut held.target, cut) {
+                (LockTarget::Key(key), Some(cut)) if *key < *cut => {}
+                (LockTarget::Range { lower, upper }, Some(cut)) if *lower < *cut => {
+                    if upper.as_ref().is_none_or(|upper| cut < upper) {
+                        let target =
+                            LockTarget::Range { lower: cut.clone(), upper: upper.replace(cut.clone()) };
+                        beyond.push(Access {
+                            place: moved,
+                            mode: held.mode,
+                            target,
+                            unlocked: held.unlocked,
+                        });
+                    }
+                }
+                _ => held.place = moved,
+            }
+        }
+        self.held.append(&mut beyond);
+        self.undo.renumber(is_in, cut, to);
+    }
+
+    /// Takes out what lies in partition `number` of the tables of a family, which goes elsewhere, and the places it had in
+    /// `held`, ascending; nothing when there is nothing.
+    pub fn carry_off(
+        &mut self,
+        owner: TxnId,
+        family: &[TableId],
+        number: u32,
+        recent: Option<&UndurableWrites>,
+    ) -> Option<(MovedBranch, Vec<usize>)> {
+        let is_in = |place: PartitionId| place.partition == number && family.contains(&place.table);
+        let held = self.held.iter().any(|held| is_in(held.place));
+        if !held && !self.undo.keys().any(|(place, _)| is_in(place)) {
+            return None;
+        }
+        let (mut places, mut held, mut kept, mut told) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        for (at, access) in std::mem::take(&mut self.held).into_iter().enumerate() {
+            if is_in(access.place) {
+                // Seen from here on as something observed elsewhere.
+                let observed = recent.map_or(Epoch(0), |recent| access.observed(recent));
+                self.observed = self.observed.max(observed);
+                places.push(at);
+                held.push(access);
+            } else {
+                told += usize::from(at < self.told);
+                kept.push(access);
+            }
+        }
+        (self.held, self.told) = (kept, told);
+        let mut undo = self.undo.carry_off(is_in);
+        if planted(Bug::UndoLeftBehind) {
+            undo = UndoLog::default();
+        }
+        if planted(Bug::LocksLeftBehind) {
+            held.clear();
+        }
+        Some((MovedBranch { owner, held, undo }, places))
+    }
+
+    /// Takes in what the transaction has done on a partition that has come here.
+    pub fn take_in(&mut self, carried: MovedBranch) {
+        self.held.extend(carried.held);
+        self.undo.take_in(carried.undo);
+    }
+
+    /// Enters again what is held in some partitions, whose lock tables are new.
+    pub fn lock_again(&self, owner: TxnId, is_in: impl Fn(PartitionId) -> bool, tables: &mut Tables) {
+        for held in self.held.iter().filter(|held| self.entered && is_in(held.place)) {
+            held.enter(owner, tables);
+        }
+    }
+
+    /// Nothing was read or changed yet: suspending now needs no lock.
+    #[inline]
+    pub(crate) fn is_untouched(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Enters the footprint in the lock tables: the transaction suspends for the first time. Nothing can conflict,
+    /// because nothing else ran on this worker since the accesses. Returns the number of locks entered.
+    pub(crate) fn enter_locks(&mut self, owner: TxnId, tables: &mut Tables) -> u64 {
+        debug_assert!(!self.entered, "the footprint is entered once");
+        self.entered = true;
+        if planted(Bug::FootprintNotEntered) {
+            return 0;
+        }
+        let mut entered = 0;
+        for held in &self.held {
+            if planted(Bug::ScanNotLocked) && matches!(held.target, LockTarget::Range { .. }) {
+                continue;
+            }
+            entered += u64::from(held.enter(owner, tables));
+        }
+        entered
+    }
+
+    /// Ends the branch of a transaction that entered no locks.
+    #[inline(always)]
+    pub(crate) fn finish_unseen(&mut self, commit: bool, shard: &Shard) {
+        debug_assert!(!self.entered, "locks are released by `finish`");
+        if !self.undo.is_empty() {
+            if !commit {
+                self.undo.apply(&mut shard.tables.borrow_mut());
+            } else {
+                if shard.snapshots.is_held() {
+                    shard.snapshots.keep(&self.undo, shard.snapshots.epoch_of_commit());
+                }
+                if self.undo.has_set_aside() {
+                    self.undo.settle(&mut shard.tables.borrow_mut());
+                }
+            }
+            self.undo.clear();
+        }
+        self.held.clear();
+        self.redo.clear();
+    }
+
+    /// The newest epoch on which what was accessed here, from access number `from` on, may depend.
+    pub(crate) fn observed_since(&self, from: usize, recent: &UndurableWrites) -> Epoch {
+        self.held[from..].iter().map(|held| held.observed(recent)).max().unwrap_or_default()
+    }
+
+    /// Notes that what was changed here belongs to a transaction of `epoch`.
+    pub(crate) fn note_changes(&self, recent: &mut UndurableWrites, epoch: Epoch) {
+        for (place, key) in self.undo.keys() {
+            recent.note(place, key, epoch);
+        }
+    }
+
+    /// Ends the branch: undoes its changes when the transaction aborts, releases its locks and forgets the rest.
+    /// Tickets that could be granted are added to `granted`.
+    pub(crate) fn finish(
+        &mut self,
+        commit: bool,
+        owner: TxnId,
+        tables: &mut Tables,
+        granted: &mut Vec<LockTicket>,
+    ) {
+        if !commit {
+            self.undo.apply(tables);
+        } else if self.undo.has_set_aside() {
+            self.undo.settle(tables);
+        }
+        if self.entered {
+            // Locks of one partition are released together: nobody is granted one of them while the next is still held.
+            self.held.sort_by_key(|held| held.place);
+            for run in self.held.chunk_by(|a, b| a.place == b.place) {
+                let locks = &mut tables.partition_mut(run[0].place).locks;
+                let locked = run.iter().filter(|held| !held.unlocked);
+                locks.release(owner, locked.map(|held| &held.target), granted);
+            }
+        }
+        self.held.clear();
+        self.entered = false;
+        self.undo.clear();
+        self.redo.clear();
+        self.told = 0;
+        self.observed = Epoch(0);
+        self.passed_to.clear();
+    }
+}

@@ -1,0 +1,74 @@
+//! Rows of tables without a key of their own: each gets a hidden key, the number of its transaction's home and a counter of it.
+//!
+//! So the rows that a worker appends lie next to each other, and appending stays local where their partition is the worker's.
+//! The counter is the worker's own. It goes on after the last row there when the worker appends to the table for the first time
+//! since the database was opened; numbers of rows that were not kept are left out.
+
+use atrapos_catalog::Value;
+use atrapos_partition::abort::Abort;
+use atrapos_partition::dynamic::InsertRow;
+use atrapos_partition::dynamic::TableHandle;
+use atrapos_partition::dynamic::invalid;
+use atrapos_storage::lock::LockMode;
+
+use crate::tx::Tx;
+
+impl Tx<'_> {
+    /// Appends a row to a table without a key of its own, and returns the hidden key that finds it again. Columns that are left
+    /// out get their defaults, or NULL.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when the columns make no row of the table, or it has
+    /// a key of its own.
+    pub async fn append(
+        &mut self,
+        table: &TableHandle,
+        columns: &[(&str, Value)],
+    ) -> Result<Vec<Value>, Abort> {
+        let row = match table.layout.new_row(columns) {
+            Ok((None, row)) => row,
+            Ok((Some(_), _)) => {
+                let name = table.name();
+                return Err(self.refuse(invalid(format!(
+                    "table '{name}' has a key of its own; insert rows into it with Tx::insert_row"
+                ))));
+            }
+            Err(abort) => return Err(self.refuse(abort)),
+        };
+        let number = self.next_hidden(table).await?;
+        let key = vec![Value::Unsigned(self.home().0.into()), Value::Unsigned(number.into())];
+        let encoded = table.layout.key.encode(&key).map_err(|abort| self.refuse(abort))?;
+        self.run(table.on_key(LockMode::Exclusive, encoded, InsertRow::new(row, true))).await?;
+        Ok(key)
+    }
+
+    /// The next number of this worker in a table.
+    async fn next_hidden(&mut self, table: &TableHandle) -> Result<u64, Abort> {
+        let is_known = self.worker().shard().appended.borrow().contains_key(&table.id());
+        let last = if is_known { 0 } else { self.last_hidden(table).await? };
+        let mut appended = self.worker().shard().appended.borrow_mut();
+        // Others may have looked meanwhile, and gone on.
+        let counter = appended.entry(table.id()).or_insert(last);
+        match counter.checked_add(1) {
+            Some(next) => {
+                *counter = next;
+                Ok(next)
+            }
+            None => {
+                drop(appended);
+                Err(self.refuse(invalid(format!("table '{}' has no hidden keys left", table.name()))))
+            }
+        }
+    }
+
+    /// The greatest number of this worker among the rows of a table; zero when there is none.
+    async fn last_hidden(&mut self, table: &TableHandle) -> Result<u64, Abort> {
+        let of_worker = [Value::Unsigned(self.home().0.into())];
+        let range = table.prefix(&of_worker).map_err(|abort| self.refuse(abort))?;
+        let Some(last) = self.scan_backward(table, range, 1).await?.pop() else { return Ok(0) };
+        match last.key(table).map_err(|abort| self.refuse(abort))?.get(1) {
+            Some(Value::Unsigned(number)) => Ok(u64::try_from(*number).unwrap_or(u64::MAX)),
+            _ => Ok(0),
+        }
+    }
+}

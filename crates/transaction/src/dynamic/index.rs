@@ -1,0 +1,90 @@
+//! Handles of indexes that are found by name, and what a transaction finds through them.
+
+use atrapos_catalog::Value;
+use atrapos_partition::abort::Abort;
+use atrapos_partition::action::{AccessKind as Kind, OperationKind, ResultShape};
+use atrapos_partition::action::{Action, Operation, RowContext};
+use atrapos_partition::dynamic::DynRow;
+use atrapos_partition::dynamic::IndexHandle;
+use atrapos_partition::range::KeyRange;
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::LockMode;
+
+use crate::tx::Tx;
+
+/// Reads one entry of a unique index.
+struct LookupKey;
+
+impl Operation for LookupKey {
+    type Output = Option<KeyBuf>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<KeyBuf>, Abort> {
+        Ok(at.row().map(|(_, primary_key)| KeyBuf::from(primary_key)))
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Read, 0, ResultShape::Rows)
+    }
+}
+
+impl Tx<'_> {
+    /// The row that a key of a unique index leads to. A key with a NULL in it may lead to several rows; this is the first.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when the values are no key of the index, or it is
+    /// not unique.
+    pub async fn row_by(&mut self, index: &IndexHandle, key: &[Value]) -> Result<Option<DynRow>, Abort> {
+        let entry = match index.whole_key(key) {
+            Ok(entry) => entry,
+            Err(abort) => return Err(self.refuse(abort)),
+        };
+        if key.iter().any(Value::is_null) {
+            // In entries of such keys the primary key follows.
+            let range = KeyRange::of_prefix_bytes(&entry);
+            return Ok(self.rows_through(index, range, 1, false).await?.pop());
+        }
+        let action = Action::on_key(index.id(), index.tag, LockMode::Shared, entry, LookupKey);
+        match self.run(action).await? {
+            Some(found) => self.run(index.table.get_encoded(found)).await,
+            None => Ok(None),
+        }
+    }
+
+    /// The rows whose index keys lie in `range`, in order of the index, at most `limit`.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn rows_by(
+        &mut self,
+        index: &IndexHandle,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<Vec<DynRow>, Abort> {
+        self.rows_through(index, range, limit, false).await
+    }
+
+    /// Like [`rows_by`](Tx::rows_by), from the last key to the first.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn rows_by_backward(
+        &mut self,
+        index: &IndexHandle,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<Vec<DynRow>, Abort> {
+        self.rows_through(index, range, limit, true).await
+    }
+
+    async fn rows_through(
+        &mut self,
+        index: &IndexHandle,
+        range: KeyRange,
+        limit: usize,
+        backward: bool,
+    ) -> Result<Vec<DynRow>, Abort> {
+        let keys = self.lookup_keys(index.id(), index.tag, range, limit, backward).await?;
+        let actions: Vec<_> = keys.into_iter().map(|key| index.table.get_encoded(key)).collect();
+        Ok(self.join_all(actions).await?.into_iter().flatten().collect())
+    }
+}

@@ -1,0 +1,167 @@
+//! Ranges of a table that is known by its definition: read, and changed under one lock.
+
+use std::ops::ControlFlow;
+
+use atrapos_catalog::Value;
+use atrapos_partition::abort::Abort;
+use atrapos_partition::action::{AccessKind as Kind, OperationKind, ResultShape};
+use atrapos_partition::action::{Action, Folded, Operation, RangeChanged, RowChange, RowContext, guarded};
+use atrapos_partition::dynamic::DynRow;
+use atrapos_partition::dynamic::TableHandle;
+use atrapos_partition::range::KeyRange;
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::LockMode;
+
+use crate::tx::Tx;
+
+/// Walks the part of a range that lies in one partition.
+struct FoldRows<A, F> {
+    accumulator: A,
+    step: F,
+    backward: bool,
+}
+
+impl<A, F> Operation for FoldRows<A, F>
+where
+    A: Send + 'static,
+    F: FnMut(&mut A, DynRow) -> ControlFlow<()> + Send + 'static,
+{
+    type Output = Folded<A, F>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Folded<A, F>, Abort> {
+        let FoldRows { mut accumulator, mut step, backward } = self;
+        let table = at.place.table;
+        let stopped = at.walk(backward, |key, row| {
+            let row = DynRow::new(table, KeyBuf::from(key), row);
+            guarded(|| step(&mut accumulator, row))
+        })?;
+        Ok(Folded { accumulator, step, rest: if stopped { None } else { at.left_out.take() } })
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Scan, size_of::<F>() + 2 * size_of::<A>(), ResultShape::KeysAndRows)
+    }
+}
+
+/// Changes columns of all rows of the part of a range that lies in one partition.
+struct UpdateRows {
+    assigned: Vec<(usize, Value)>,
+}
+
+impl Operation for UpdateRows {
+    type Output = RangeChanged<UpdateRows>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<RangeChanged<UpdateRows>, Abort> {
+        let layout = at.layout();
+        let changed = at.change_range(&mut |_, old, new| {
+            layout.assign(old, &self.assigned, new)?;
+            Ok(RowChange::Replace)
+        })?;
+        Ok(RangeChanged { operation: self, changed, rest: at.left_out.take() })
+    }
+
+    fn kind(&self) -> OperationKind {
+        let bytes = self.assigned.len() * size_of::<Value>();
+        OperationKind::new(Kind::Update, bytes, ResultShape::Nothing)
+    }
+}
+
+/// At most `limit` rows of a range.
+pub(super) async fn scan_rows(
+    tx: &mut Tx<'_>,
+    table: &TableHandle,
+    range: KeyRange,
+    limit: usize,
+    backward: bool,
+) -> Result<Vec<DynRow>, Abort> {
+    if limit == 0 {
+        return Ok(Vec::new());
+    }
+    let collect = move |rows: &mut Vec<DynRow>, row| {
+        rows.push(row);
+        if rows.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    tx.walk_rows(table, range, backward, Vec::new(), collect).await
+}
+
+impl Tx<'_> {
+    /// Walks the rows of a range in order of their keys, feeding each to `step` until it breaks, and returns the accumulator. The
+    /// closure runs where the rows are. The range, as far as it was walked, is protected from insertions by others until the
+    /// transaction ends.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn fold_rows<A, F>(
+        &mut self,
+        table: &TableHandle,
+        range: KeyRange,
+        accumulator: A,
+        step: F,
+    ) -> Result<A, Abort>
+    where
+        A: Send + 'static,
+        F: FnMut(&mut A, DynRow) -> ControlFlow<()> + Send + 'static,
+    {
+        self.walk_rows(table, range, false, accumulator, step).await
+    }
+
+    /// Like [`fold_rows`](Tx::fold_rows), from the last key to the first.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn fold_rows_backward<A, F>(
+        &mut self,
+        table: &TableHandle,
+        range: KeyRange,
+        accumulator: A,
+        step: F,
+    ) -> Result<A, Abort>
+    where
+        A: Send + 'static,
+        F: FnMut(&mut A, DynRow) -> ControlFlow<()> + Send + 'static,
+    {
+        self.walk_rows(table, range, true, accumulator, step).await
+    }
+
+    async fn walk_rows<A, F>(
+        &mut self,
+        table: &TableHandle,
+        range: KeyRange,
+        backward: bool,
+        mut accumulator: A,
+        mut step: F,
+    ) -> Result<A, Abort>
+    where
+        A: Send + 'static,
+        F: FnMut(&mut A, DynRow) -> ControlFlow<()> + Send + 'static,
+    {
+        let mut rest = Some(range);
+        while let Some(range) = rest.filter(|range| !range.is_empty()) {
+            let fold = FoldRows { accumulator, step, backward };
+            let action = Action::on_range(table.id(), table.tag, LockMode::Shared, range, backward, fold);
+            let folded: Folded<A, F> = self.run(action).await?;
+            (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest);
+        }
+        Ok(accumulator)
+    }
+
+    /// Gives columns of all rows of a range other values, and returns how many rows there were. The range is locked exclusively,
+    /// as a whole in each partition, until the transaction ends.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) as for [`TableHandle::update`].
+    pub async fn update_rows(
+        &mut self,
+        table: &TableHandle,
+        range: KeyRange,
+        columns: &[(&str, Value)],
+    ) -> Result<u64, Abort> {
+        match table.layout.assignments(columns) {
+            Ok(assigned) => {
+                let update = UpdateRows { assigned };
+                self.change_range(table.id(), table.tag, range, update).await
+            }
+            Err(abort) => Err(self.refuse(abort)),
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Interleaved look-ups: the first accesses of independent transactions, made together so that their cache misses overlap.
+//!
+//! A transaction that has touched nothing yet may be deferred without any isolation being lost. So before a transaction
+//! begins (for the key its route names), or at its first access, when others are ready to run, it only notes its key here and
+//! goes to the end of the queue of ready tasks. When its turn comes, its key and those of the next ones in the queue, up to
+//! [`BATCH`], are looked up level by level with prefetching; so what was brought into the cache is used at once, however
+//! long the queue is. What a data-oriented engine can do and a thread-per-transaction engine cannot.
+//!
+//! Invariant: a position that was found is a hint. The tree checks it (no two trees, and no two states of one, have the
+//! same stamp) and looks again when something has moved in between.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::task::Poll;
+
+use arrayvec::ArrayVec;
+use atrapos_partition::partition::PartitionId;
+use atrapos_runtime::TaskId;
+use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
+
+use crate::shard::EngineWorker;
+
+/// Look-ups made together. Enough to cover the latency of memory with the misses a core can have in flight.
+pub(crate) const BATCH: usize = 16;
+
+#[derive(Debug)]
+struct Entry {
+    place: PartitionId,
+    key: KeyBuf,
+    task: TaskId,
+    ticket: LookupTicket,
+}
+
+/// Names one deferred look-up. A task may have given up an earlier one: what that one found is not for the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LookupTicket(u64);
+
+impl LookupTicket {
+    const NONE: LookupTicket = LookupTicket(u64::MAX);
+}
+
+/// The result of a task's latest look-up.
+#[derive(Clone, Copy, Debug)]
+struct Hint {
+    ticket: LookupTicket,
+    position: Position,
+}
+
+/// What was found out before the transaction began about the key its route names, which it will probably ask for: its
+/// place, and its position unless that is unknown.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RouteHint<'a> {
+    /// The partition.
+    pub(crate) place: PartitionId,
+    /// The key.
+    pub(crate) key: &'a KeyBuf,
+    /// Where it was found.
+    pub(crate) position: Position,
+    /// [`Shard::scheme_changes`](crate::shard::Shard) when the place was found.
+    pub(crate) scheme_changes: u64,
+}
+
+/// The look-ups that wait on one worker.
+#[derive(Debug, Default)]
+pub struct Lookups {
+    /// In the order in which their tasks were queued.
+    waiting: RefCell<VecDeque<Entry>>,
+    /// By index of the task.
+    hints: RefCell<Vec<Hint>>,
+    next_ticket: Cell<u64>,
+    /// Look-ups with tickets before this one were deferred under another scheme.
+    stale_before: Cell<u64>,
+}
+
+impl Lookups {
+    /// Whether deferring a look-up can pay: something else can run meanwhile, or wait with it.
+    #[inline]
+    pub(crate) fn pays(&self, worker: &EngineWorker) -> bool {
+        worker.ready_len() > 0 || !self.waiting.borrow().is_empty()
+    }
+
+    /// Defers the look-up of `key` for the current task, which goes to the end of the queue.
+    #[inline(always)]
+    pub(crate) fn defer(&self, worker: &EngineWorker, place: PartitionId, key: &KeyBuf) -> LookupTicket {
+        let ticket = LookupTicket(self.next_ticket.get());
+        self.next_ticket.set(ticket.0 + 1);
+        let task = worker.current_task();
+        self.waiting.borrow_mut().push_back(Entry { place, key: key.clone(), task, ticket });
+        worker.wake(task);
+        ticket
+    }
+
+    /// The scheme changes: the places of the look-ups deferred so far may not hold any more.
+    pub fn outdate(&self) {
+        self.stale_before.set(self.next_ticket.get());
+    }
+
+    /// Whether the scheme has changed since the look-up was deferred.
+    #[inline(always)]
+    pub(crate) fn is_stale(&self, ticket: LookupTicket) -> bool {
+        ticket.0 < self.stale_before.get()
+    }
+
+    /// Waits for the turn of the current task and returns the result of the look-up that was deferred for it.
+    #[inline(always)]
+    pub(crate) async fn result(&self, worker: &EngineWorker, ticket: LookupTicket) -> Position {
+        let mut asked = false;
+        poll_fn(|_| {
+            if !std::mem::replace(&mut asked, true) {
+                return Poll::Pending;
+            }
+            Poll::Ready(self.take(worker, ticket))
+        })
+        .await
+    }
+
+    /// Takes the result of the current task's look-up, which is made now, with others, if it was not made with others before.
+    #[inline(always)]
+    pub(crate) fn take(&self, worker: &EngineWorker, ticket: LookupTicket) -> Position {
+        let task = worker.current_task();
+        loop {
+            if let Some(hint) = self.hints.borrow().get(task.index())
+                && hint.ticket == ticket
+            {
+                return hint.position;
+            }
+            if !self.make_some(worker) {
+                // Its entry is gone: somebody else's ticket, or of data that has gone elsewhere. The tree finds the row without a hint.
+                return Position::unknown();
+            }
+        }
+    }
+
+    /// Makes the look-ups that have waited longest. Returns whether there were any.
+    #[inline(never)]
+    fn make_some(&self, worker: &EngineWorker) -> bool {
+        let mut waiting = self.waiting.borrow_mut();
+        if waiting.is_empty() {
+            return false;
+        }
+        let together: ArrayVec<Entry, BATCH> = {
+            let count = waiting.len().min(BATCH);
+            waiting.drain(..count).collect()
+        };
+        let tables = worker.shard().tables.borrow();
+        // What has gone elsewhere meanwhile is not looked up; whoever waits for it will find out.
+        let here = |entry: &&Entry| tables.owned_at(entry.place).is_some();
+        let mut probes: ArrayVec<Probe<'_>, BATCH> = together
+            .iter()
+            .filter(here)
+            .map(|entry| Probe::new(tables.partition(entry.place).tree(), &entry.key))
+            .collect();
+        locate_batch(&mut probes);
+        let mut hints = self.hints.borrow_mut();
+        for (entry, probe) in together.iter().filter(here).zip(&probes) {
+            let at = entry.task.index();
+            if at >= hints.len() {
+                hints.resize(at + 1, Hint { ticket: LookupTicket::NONE, position: Position::unknown() });
+            }
+            hints[at] = Hint { ticket: entry.ticket, position: probe.position };
+        }
+        worker.shard().stats.interleaved.add(probes.len() as u64);
+        true
+    }
+}

@@ -1,0 +1,114 @@
+//! Every message between workers.
+//!
+//! A message is a closure that calls the handler named below, an `on_*` function, on the receiver's thread between two of its
+//! tasks. Messages from one worker to another arrive in the order in which they were sent, each once, as long as the receiver
+//! lives; messages of different senders arrive in any order. No handler waits: what takes a lock that is not free goes on as a task.
+//!
+//! | message | sender | receiver | handler | relies on |
+//! |---|---|---|---|---|
+//! | procedure | the worker of a session | the home that its route names | [`on_procedure`] | nothing: a home that owns the key no more runs it all the same |
+//! | action, actions | the home, or a worker that passes them on | the owner of the data, as the sender knows it | [`on_action`], [`on_actions`] | a partition that has moved on arrives before the actions that follow it there |
+//! | reply to them | the owner | the home, or who passed them on | the future that waits for the call | comes before the receiver sends the end |
+//! | rollback | the home, or who passed something on | a participant | [`on_rollback`] | comes after every partition that the sender sent to it; no action of the transaction is under way |
+//! | end | the home, or who passed something on | a participant | [`on_end`](crate::shard::Shard::on_end) | comes after every action and partition that the sender sent to it for the transaction |
+//! | long wait | where a transaction waits | its home | [`on_long_wait`](deadlock::on_long_wait) | nothing: a transaction that has ended is not found |
+//! | probe | the home of a transaction that waits | its participants, and where they passed something on | [`on_probe`](deadlock::on_probe) | nothing: a wait that has ended is not found |
+//! | probe at home | where a transaction waits | the home of one that it waits for | [`on_probe_at_home`](deadlock::on_probe_at_home) | nothing |
+//! | probe again | where a probe comes by a second time | the home of the transaction it came by | [`on_probe_again`](deadlock::on_probe_again) | nothing |
+//! | victim | the home that found a cycle closed | the home of the victim | [`on_victim`](deadlock::on_victim) | nothing |
+//! | refuse waits | the home of the victim | its participants, and where they passed something on | [`on_refuse_waits`](deadlock::on_refuse_waits) | nothing: a lock granted meanwhile stays granted |
+//! | change of a scheme | the worker that carries out a plan | the owner of the partition | `on_split`, `on_merge`, `on_move` of `repartition` | one change at a time in the database |
+//! | partition | the owner before | the owner after | `on_partition` of `repartition` | comes before every action, end and wait that the sender passes on for it |
+//! | scheme | the worker that carries out a plan | all others | `on_scheme` of `repartition` | nothing: an older one than is known is dropped |
+//! | fence | the worker that carries out a plan | all workers | answered at once | comes after every scheme that the sender sent |
+//!
+//! Jobs of the engine itself ([`crate::jobs`]) and clients' procedures come from threads that are no workers, by control lanes
+//! and inboxes; no order between those and messages is relied on.
+
+use std::ops::Range;
+
+use atrapos_durability::wal::Epoch;
+use atrapos_partition::abort::Abort;
+use atrapos_partition::action::{Action, ErasedOperation};
+use atrapos_partition::undo::Mark;
+use atrapos_runtime::{Call, WorkerId};
+use atrapos_storage::lock::TxnId;
+
+use crate::deadlock::{self, Probe, home_of};
+use crate::procedure::{Procedure, on_procedure};
+use crate::shard::EngineWorker;
+use crate::tx::{ActionReply, Origin, on_action, on_actions, on_rollback};
+
+/// Sends a procedure to its home.
+pub(crate) fn call_procedure<R: Send + 'static>(
+    worker: &EngineWorker,
+    home: WorkerId,
+    procedure: impl Procedure<R>,
+) -> Call<Result<R, Abort>> {
+    worker.call(home, move |worker, reply| on_procedure(worker, procedure, reply))
+}
+
+/// Sends an action to the owner of its data.
+pub(crate) fn call_action(
+    worker: &EngineWorker,
+    owner: WorkerId,
+    origin: Origin,
+    action: Action<ErasedOperation>,
+) -> Call<ActionReply<ErasedOperation>> {
+    worker.call(owner, move |worker, reply| on_action(worker, origin, action, reply))
+}
+
+/// Sends actions to the common owner of their data.
+pub(crate) fn call_actions(
+    worker: &EngineWorker,
+    owner: WorkerId,
+    origin: Origin,
+    actions: Vec<Action<ErasedOperation>>,
+) -> Call<ActionReply<Vec<ErasedOperation>>> {
+    worker.call(owner, move |worker, reply| on_actions(worker, origin, actions, reply))
+}
+
+/// Has a participant undo what a transaction has changed in a time.
+pub(crate) fn call_rollback(
+    worker: &EngineWorker,
+    participant: WorkerId,
+    txn: TxnId,
+    time: Range<Mark>,
+) -> Call<()> {
+    worker.call(participant, move |worker, reply| on_rollback(worker, txn, time, reply))
+}
+
+/// Tells a participant how a transaction has ended.
+pub(crate) fn send_end(worker: &EngineWorker, participant: WorkerId, txn: TxnId, commit: bool, epoch: Epoch) {
+    worker.send(participant, move |worker| worker.shard().on_end(worker, txn, commit, epoch));
+}
+
+/// Tells the home of a transaction that it has waited for long.
+pub(crate) fn send_long_wait(worker: &EngineWorker, round: u64, txn: TxnId) {
+    worker.send(home_of(txn), move |worker| deadlock::on_long_wait(worker, round, txn));
+}
+
+/// Sends a probe where `waiter` may wait.
+pub(crate) fn send_probe(worker: &EngineWorker, to: WorkerId, probe: Probe, waiter: TxnId) {
+    worker.send(to, move |worker| deadlock::on_probe(worker, probe, waiter));
+}
+
+/// Sends a probe to the home of a transaction that somebody waits for.
+pub(crate) fn send_probe_home(worker: &EngineWorker, probe: Probe, blocker: TxnId) {
+    worker.send(home_of(blocker), move |worker| deadlock::on_probe_at_home(worker, probe, blocker));
+}
+
+/// Tells the home of a transaction that a probe has come by it again.
+pub(crate) fn send_probe_again(worker: &EngineWorker, round: u64, met: TxnId) {
+    worker.send(home_of(met), move |worker| deadlock::on_probe_again(worker, round, met));
+}
+
+/// Tells the home of a transaction that it is the victim of a cycle.
+pub(crate) fn send_victim(worker: &EngineWorker, round: u64, victim: TxnId) {
+    worker.send(home_of(victim), move |worker| deadlock::on_victim(worker, round, victim));
+}
+
+/// Tells a worker where the victim of a cycle may wait to refuse it what it waits for.
+pub(crate) fn send_refuse_waits(worker: &EngineWorker, to: WorkerId, round: u64, victim: TxnId) {
+    worker.send(to, move |worker| deadlock::on_refuse_waits(worker, round, victim));
+}

@@ -1,0 +1,363 @@
+//! Running procedures: on the worker at hand, on the home worker from elsewhere, again after a deadlock or when there was no
+//! room for their records.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+
+use atrapos_durability::wal::Epoch;
+use atrapos_partition::abort::{Abort, AbortReason, Advice};
+use atrapos_partition::action::panicked;
+use atrapos_partition::dynamic::{IndexHandle, TableHandle};
+use atrapos_partition::routing::{Destination, Route};
+use atrapos_partition::schema::{Index, IndexRef, SchemaError, Table, TableRef};
+use atrapos_runtime::{Reply, WorkerId};
+use atrapos_storage::{Key, Position};
+
+use crate::lookups::RouteHint;
+use crate::messages::call_procedure;
+use crate::recording::{RecordedRun, Recorder};
+use crate::shard::EngineWorker;
+use crate::trace::{Stage, TraceEvent};
+use crate::tx::{Tx, TxnGuard};
+
+/// How often a transaction that was the victim of a deadlock is run before its caller hears of it. It is older than all that
+/// begin after it, so it loses only to those that were under way, though to many of them more than once where hundreds want the
+/// same rows. A caller that began anew would have lost its age.
+const ATTEMPTS: u32 = 1024;
+
+/// A stored procedure: an async closure over a transaction. It may run more than once (after a deadlock) and, from
+/// another thread, travels to the transaction's home: so it owns what it captures.
+pub trait Procedure<R>: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static {}
+
+impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static> Procedure<R> for P {}
+
+/// A procedure whose type is not known where it runs: everything but the paths that every transaction takes is compiled for it
+/// once, not once for each procedure.
+pub trait ErasedProcedure<R> {
+    /// Runs it once. The future is on the heap.
+    fn call<'a>(&'a self, tx: &'a mut Tx<'_>) -> Pin<Box<dyn Future<Output = Result<R, Abort>> + 'a>>;
+}
+
+impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort>> ErasedProcedure<R> for P {
+    fn call<'a>(&'a self, tx: &'a mut Tx<'_>) -> Pin<Box<dyn Future<Output = Result<R, Abort>> + 'a>> {
+        Box::pin(self(tx))
+    }
+}
+
+/// A procedure that travels.
+pub type BoxedProcedure<R> = Box<dyn ErasedProcedure<R> + Send>;
+
+/// Runs a procedure as a transaction with its home on this worker, again when it was the victim of a deadlock.
+pub async fn run_here<R>(worker: &Rc<EngineWorker>, procedure: &dyn ErasedProcedure<R>) -> Result<R, Abort> {
+    match poll_to_end(TxnGuard::begin(worker), &async |tx| procedure.call(tx).await, None).await {
+        Err(abort) if abort.reason().advice() == Advice::Retry => run_again(worker, procedure, abort).await,
+        outcome => outcome,
+    }
+}
+
+/// Runs again a procedure whose first attempt has just ended with `abort`, until it ends otherwise or has been tried often
+/// enough.
+#[cold]
+async fn run_again<R>(
+    worker: &Rc<EngineWorker>,
+    procedure: &dyn ErasedProcedure<R>,
+    mut abort: Abort,
+) -> Result<R, Abort> {
+    // Read before anybody else can abort: it keeps its seniority through all attempts.
+    let age = worker.shard().aborted_age.get();
+    for _ in 1..ATTEMPTS {
+        if worker.is_stopping() {
+            break;
+        }
+        worker.shard().stats.retried.add(1);
+        // Those it waited for go first.
+        yield_once(worker).await;
+        if abort.reason() == AbortReason::Overloaded
+            && let Some(commit_waiters) = &worker.shard().commit_waiters
+        {
+            // It holds nothing meanwhile, and others go on.
+            commit_waiters.wait_for_room(worker).await?;
+        }
+        let guard = TxnGuard::begin(worker);
+        guard.state().age.set(age);
+        match poll_to_end(guard, &async |tx| procedure.call(tx).await, None).await {
+            Err(again) if again.reason().advice() == Advice::Retry => abort = again,
+            outcome => return outcome,
+        }
+    }
+    Err(abort)
+}
+
+/// Lets other ready tasks run.
+async fn yield_once(worker: &EngineWorker) {
+    let mut yielded = false;
+    poll_fn(|_| {
+        if yielded {
+            return Poll::Ready(());
+        }
+        yielded = true;
+        worker.wake(worker.current_task());
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Polls a procedure until it ends, and ends its transaction accordingly.
+#[inline]
+async fn poll_to_end<R>(
+    guard: TxnGuard<'_>,
+    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+    routed: Option<&RouteHint<'_>>,
+) -> Result<R, Abort> {
+    let mut outcome = Err(Abort::UNFINISHED);
+    {
+        let (worker, state) = (guard.worker(), guard.state());
+        let mut tx = Tx::new(worker, state, routed);
+        let mut running = pin!(procedure(&mut tx));
+        poll_fn(|context| {
+            worker.shard().monitor.begins(worker);
+            // The outcome leaves through a variable of the caller: as the result of each closure it would be copied again.
+            let poll = || match running.as_mut().poll(context) {
+                Poll::Ready(ended) => {
+                    outcome = ended;
+                    true
+                }
+                Poll::Pending => false,
+            };
+            match catch_unwind(AssertUnwindSafe(poll)) {
+                Ok(true) => return Poll::Ready(()),
+                Ok(false) => match state.on_suspend(worker) {
+                    Ok(()) => return Poll::Pending,
+                    Err(misuse) => outcome = Err(misuse),
+                },
+                Err(panic) => outcome = Err(panicked(panic.as_ref())),
+            }
+            Poll::Ready(())
+        })
+        .await;
+    }
+    let worker = guard.worker();
+    let wait_epoch = guard.finish(&mut outcome);
+    if wait_epoch > Epoch(0)
+        && let Some(commit_waiters) = &worker.shard().commit_waiters
+        && !commit_waiters.is_durable(wait_epoch)
+        && !matches!(&outcome, Err(abort) if abort.reason().advice() == Advice::Retry)
+        && let Err(abort) = commit_waiters.wait(worker, wait_epoch).await
+    {
+        outcome = Err(abort);
+    }
+    outcome
+}
+
+/// Runs a procedure here with its trace.
+pub async fn run_traced<R>(
+    worker: &Rc<EngineWorker>,
+    procedure: &dyn ErasedProcedure<R>,
+) -> (Result<R, Abort>, Vec<TraceEvent>) {
+    let guard = TxnGuard::begin(worker);
+    let events = Rc::default();
+    let trace = &guard.state().trace;
+    trace.open(Rc::clone(&events));
+    trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
+    let outcome = poll_to_end(guard, &async |tx| procedure.call(tx).await, None).await;
+    (outcome, events.take())
+}
+
+/// Runs a procedure here and records what it accesses.
+pub async fn run_recorded<R>(
+    worker: &Rc<EngineWorker>,
+    procedure: &dyn ErasedProcedure<R>,
+) -> (Result<R, Abort>, RecordedRun) {
+    let guard = TxnGuard::begin(worker);
+    let recorder = Rc::new(RefCell::new(Recorder::default()));
+    guard.state().trace.record(Rc::clone(&recorder));
+    let outcome = poll_to_end(guard, &async |tx| procedure.call(tx).await, None).await;
+    let run = recorder.take().finish(worker.shard().tag, outcome.is_err());
+    (outcome, run)
+}
+
+/// Runs a procedure here, as a task of its own, for a caller on another worker.
+pub(crate) fn on_procedure<R: Send + 'static>(
+    worker: &Rc<EngineWorker>,
+    procedure: impl Procedure<R>,
+    reply: Reply<Result<R, Abort>>,
+) {
+    let own = Rc::clone(worker);
+    worker.spawn(async move {
+        let outcome = match poll_to_end(TxnGuard::begin(&own), &procedure, None).await {
+            Err(abort) if abort.reason().advice() == Advice::Retry => {
+                run_again(&own, &procedure, abort).await
+            }
+            outcome => outcome,
+        };
+        reply.send(&own, outcome);
+    });
+}
+
+/// A long-lived client that lives on a worker: it runs one transaction after the other without leaving the worker's
+/// thread, except for those whose home is elsewhere. Get one with `Database::spawn_session`.
+///
+/// # What a session may await
+///
+/// Between its transactions, anything: its own operations, an outcome that was handed over, a
+/// channel or any other future that is completed elsewhere and calls its waker. (A transaction awaits its own operations
+/// only.) A future that wait_epoch an executor of its own, such as a socket or timer of an asynchronous runtime, wait_epoch that
+/// runtime to run on another thread. A session whose future is never completed ends when the database closes.
+///
+/// The session's own operations wake the session as a whole, not the waker they are polled with: of several futures
+/// at once, poll all (as `join!` and `select!` do), not only those whose own waker was called (as `FuturesUnordered` does).
+///
+/// Dropping an operation that is under way aborts its transaction, unless its outcome was decided already.
+pub struct Session {
+    worker: Rc<EngineWorker>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Session").field("worker", &self.worker.id()).finish_non_exhaustive()
+    }
+}
+
+impl Session {
+    /// A session on this worker.
+    #[doc(hidden)]
+    pub fn new(worker: Rc<EngineWorker>) -> Session {
+        Session { worker }
+    }
+
+    /// The worker the session lives on.
+    #[must_use]
+    pub fn worker(&self) -> WorkerId {
+        self.worker.id()
+    }
+
+    /// Number of workers of the database.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.worker.workers()
+    }
+
+    /// Whether the database is being closed: a session should end then.
+    #[must_use]
+    pub fn is_stopping(&self) -> bool {
+        self.worker.is_stopping()
+    }
+
+    /// The time on the worker's clock, in ticks.
+    #[inline]
+    #[must_use]
+    pub fn now(&self) -> atrapos_runtime::Ticks {
+        self.worker.now()
+    }
+
+    /// The handle of table `T`.
+    ///
+    /// # Errors
+    /// When the database has no such table.
+    pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
+        self.worker.shard().published.visible().table()
+    }
+
+    /// The handle of index `I`.
+    ///
+    /// # Errors
+    /// When the database has no such index.
+    pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
+        self.worker.shard().published.visible().index()
+    }
+
+    /// The handle of the table with this name in the session's database.
+    ///
+    /// # Errors
+    /// When the database has no such table.
+    pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
+        self.worker.shard().published.visible().table_named(name)
+    }
+
+    /// The handle of the index with this name in the session's database.
+    ///
+    /// # Errors
+    /// When the database has no such index.
+    pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
+        self.worker.shard().published.visible().index_named(name)
+    }
+
+    /// The keys this worker owns in a table: the bounds of its partitions, as encoded keys.
+    #[must_use]
+    pub fn owns<T: Table>(&self, table: TableRef<T>, key: &T::Key) -> bool {
+        let key = key.encode();
+        self.worker.shard().tables.borrow().locate(table.id(), &key).1 == self.worker.id()
+    }
+
+    /// Runs a procedure as a transaction: here when the route leads to this worker, otherwise at its home.
+    ///
+    /// A transaction that was the victim of a deadlock is run again.
+    ///
+    /// # Errors
+    /// The reason for which the transaction aborted.
+    #[inline]
+    pub async fn run<R: Send + 'static>(
+        &self,
+        route: &Route,
+        procedure: impl Procedure<R>,
+    ) -> Result<R, Abort> {
+        let worker = &self.worker;
+        let shard = worker.shard();
+        let mut routed = None;
+        let home = match &route.to {
+            Destination::Owner(table, key) => {
+                let located = shard.tables.borrow().locate_checked(*table, key);
+                match located {
+                    Some((mut place, mut home)) => {
+                        if home == worker.id() {
+                            let mut position = Position::unknown();
+                            if shard.lookups.pays(worker) {
+                                let ticket = shard.lookups.defer(worker, place, key);
+                                position = shard.lookups.result(worker, ticket).await;
+                                if shard.lookups.is_stale(ticket) {
+                                    // The position is a hint: the tree, whichever it is, finds out.
+                                    (place, home) = shard.tables.borrow().locate(*table, key);
+                                }
+                            }
+                            let scheme_changes = shard.scheme_changes.get();
+                            routed = Some(RouteHint { place, key, position, scheme_changes });
+                        }
+                        home
+                    }
+                    // A handle of another database: the procedure will be told so.
+                    None => worker.id(),
+                }
+            }
+            Destination::Worker(home) => WorkerId(home.0 % worker.workers() as u16),
+        };
+        if home == worker.id() {
+            return match poll_to_end(TxnGuard::begin(worker), &procedure, routed.as_ref()).await {
+                Err(abort) if abort.reason().advice() == Advice::Retry => {
+                    Box::pin(run_again(worker, &procedure, abort)).await
+                }
+                outcome => outcome,
+            };
+        }
+        shard.stats.forwarded.add(1);
+        match call_procedure(worker, home, procedure).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone"))
+            }
+        }
+    }
+
+    /// Waits until `ticks` on the worker's clock.
+    pub async fn sleep_until(&self, ticks: atrapos_runtime::Ticks) {
+        self.worker.sleep_until(ticks).await;
+    }
+
+    /// Lets other sessions of this worker run.
+    pub async fn yield_now(&self) {
+        yield_once(&self.worker).await;
+    }
+}

@@ -1,0 +1,380 @@
+//! The state one worker keeps: its partitions, the transactions it hosts, the branches of transactions hosted elsewhere,
+//! who waits for which lock, and its statistics.
+//!
+//! Only the worker's own thread touches it, except for the statistics, which others may read. Nothing here waits.
+//!
+//! Invariant: a shard's cells are borrowed only within one call of this crate, never across a point where a task may be
+//! suspended or a closure of the user runs that could call back in.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use atrapos_durability::wal::Epoch;
+use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::partition::{PartitionId, Tables};
+use atrapos_partition::planted::{self, Bug, planted};
+use atrapos_partition::schema::{Catalog, CatalogTag, PublishedCatalog, TableId, unknown_table};
+use atrapos_runtime::{Shard as RuntimeShard, Ticks, Worker, WorkerId};
+use atrapos_storage::Memory;
+use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId};
+use rustc_hash::FxBuildHasher;
+
+use crate::age::{Age, AgeClock};
+use crate::branch::{Access, Branch};
+use crate::deadlock::{self, home_of};
+use crate::lock_waits::{LockWaitState, LockWaits};
+use crate::lookups::Lookups;
+use crate::messages::send_end;
+use crate::monitor::Monitor;
+use crate::snapshot::Snapshots;
+use crate::stats::EngineStats;
+use crate::tx::{BranchRef, Ending, TxnState};
+use crate::unfinished::{Copies, LoadJournal};
+use crate::wal::CommitWaiters;
+
+/// A worker of the engine.
+pub type EngineWorker = Worker<Shard>;
+
+/// A map with a quick hash.
+pub(crate) type FastMap<K, V> = HashMap<K, V, FxBuildHasher>;
+
+/// See the module's introduction.
+pub struct Shard {
+    /// Tells handles of this database from those of others.
+    pub(crate) tag: CatalogTag,
+    /// What clients may name.
+    pub(crate) published: Arc<PublishedCatalog>,
+    /// The tables, and the partitions this worker owns.
+    pub tables: RefCell<Tables>,
+    /// Recycled transaction states.
+    states: RefCell<Vec<Rc<TxnState>>>,
+    /// Transactions with their home here that others know of: they were suspended at least once.
+    pub active: RefCell<FastMap<TxnId, Rc<TxnState>>>,
+    /// Branches of transactions with their home elsewhere.
+    pub participants: RefCell<FastMap<TxnId, Rc<RefCell<Branch>>>>,
+    branches: RefCell<Vec<Rc<RefCell<Branch>>>>,
+    /// Who waits for which lock here.
+    pub waits: RefCell<LockWaits>,
+    granted: RefCell<Vec<LockTicket>>,
+    /// Age of the transaction that aborted last: for whoever runs it again at once.
+    pub(crate) aborted_age: Cell<Age>,
+    /// Where the ages of transactions come from.
+    pub(crate) ages: AgeClock,
+    next_ticket: Cell<u64>,
+    next_txn: Cell<u64>,
+    /// First look-ups that wait to be made together.
+    pub lookups: Lookups,
+    /// Changes of the scheme that this worker has seen: a place found at another count may not hold any more.
+    pub scheme_changes: Cell<u64>,
+    /// Which probes have come by.
+    pub probes: RefCell<deadlock::Probes>,
+    /// Where new trees take their memory from.
+    pub memory: Arc<dyn Memory>,
+    /// The newest hidden key this worker has given to a row, by table; nothing for tables to which it has not appended.
+    pub(crate) appended: RefCell<FastMap<TableId, u64>>,
+    /// What an unfinished load has added.
+    pub loading: RefCell<LoadJournal>,
+    /// Copies of a table that gets another column.
+    pub copies: RefCell<Copies>,
+    /// What the worker counts.
+    pub(crate) stats: Arc<EngineStats>,
+    /// Settings.
+    pub(crate) options: ShardOptions,
+    /// What a checkpoint is written of, where there is no WAL.
+    pub snapshots: Snapshots,
+    /// What makes commits durable; none where changes leave no redo.
+    pub commit_waiters: Option<CommitWaiters>,
+    /// What the worker observes of its partitions.
+    pub monitor: Monitor,
+}
+
+/// Settings every worker gets.
+#[derive(Clone, Debug)]
+pub struct ShardOptions {
+    /// How long a lock request waits before its transaction looks for a deadlock.
+    pub deadlock_check_after: Ticks,
+    /// Redo of one transaction, at most.
+    pub transaction_redo_bytes: usize,
+}
+
+/// Recycled states kept per worker; more in flight than this only costs allocations.
+const POOL: usize = 4096;
+
+impl Shard {
+    /// A worker's state before its first transaction.
+    pub fn new(
+        published: Arc<PublishedCatalog>,
+        tables: Tables,
+        memory: Arc<dyn Memory>,
+        stats: Arc<EngineStats>,
+        options: ShardOptions,
+        commit_waiters: Option<CommitWaiters>,
+        monitor: Monitor,
+    ) -> Shard {
+        Shard {
+            tag: tables.catalog.tag,
+            published,
+            tables: RefCell::new(tables),
+            states: RefCell::default(),
+            active: RefCell::default(),
+            participants: RefCell::default(),
+            branches: RefCell::default(),
+            waits: RefCell::default(),
+            granted: RefCell::default(),
+            aborted_age: Cell::default(),
+            ages: AgeClock::default(),
+            next_ticket: Cell::new(1),
+            next_txn: Cell::new(1),
+            lookups: Lookups::default(),
+            scheme_changes: Cell::new(0),
+            probes: RefCell::default(),
+            memory,
+            appended: RefCell::default(),
+            loading: RefCell::default(),
+            copies: RefCell::default(),
+            stats,
+            options,
+            snapshots: Snapshots::default(),
+            commit_waiters,
+            monitor,
+        }
+    }
+
+    /// The catalog as this worker has it.
+    pub fn catalog(&self) -> Arc<Catalog> {
+        Arc::clone(&self.tables.borrow().catalog)
+    }
+
+    /// Refuses a handle that belongs to another database.
+    #[inline]
+    pub fn check(&self, id: TableId, tag: CatalogTag) -> Result<(), Abort> {
+        if tag == self.tag { Ok(()) } else { Err(unknown_table(id)) }
+    }
+
+    /// A state for a transaction that begins.
+    #[inline(always)]
+    pub(crate) fn take_state(&self) -> Rc<TxnState> {
+        let recycled = self.states.borrow_mut().pop();
+        recycled.unwrap_or_else(|| Rc::new(TxnState::bounded(self.options.transaction_redo_bytes)))
+    }
+
+    /// Takes back the state of a transaction that has ended. Nobody else may have it.
+    #[inline(always)]
+    pub(crate) fn put_state(&self, state: Rc<TxnState>) {
+        let mut states = self.states.borrow_mut();
+        if states.len() < POOL {
+            states.push(state);
+        }
+    }
+
+    /// The branch that a transaction of another worker has here, made when it is the first action.
+    fn participant_branch(&self, owner: TxnId) -> Rc<RefCell<Branch>> {
+        let mut participants = self.participants.borrow_mut();
+        let branch = participants.entry(owner).or_insert_with(|| {
+            let recycled = self.branches.borrow_mut().pop();
+            let branch = recycled.unwrap_or_else(|| {
+                Rc::new(RefCell::new(Branch::bounded(self.options.transaction_redo_bytes)))
+            });
+            // Its transaction is suspended by definition: what it touches is locked at once.
+            {
+                let mut branch = branch.borrow_mut();
+                branch.entered = true;
+                branch.closed = false;
+            }
+            branch
+        });
+        Rc::clone(branch)
+    }
+
+    /// The branch that a transaction has here, whether or not this is its home; made when it is the first action.
+    pub fn branch_of(&self, worker: &EngineWorker, owner: TxnId) -> BranchRef {
+        if home_of(owner) == worker.id()
+            && let Some(state) = self.active.borrow().get(&owner)
+        {
+            // It is suspended: what it touches is locked at once.
+            state.home.borrow_mut().entered = true;
+            return BranchRef::Home(Rc::clone(state));
+        }
+        BranchRef::Participant(self.participant_branch(owner))
+    }
+
+    /// The branch that a transaction has here, if it has one.
+    pub(crate) fn find_branch(&self, owner: TxnId) -> Option<BranchRef> {
+        if let Some(state) = self.active.borrow().get(&owner) {
+            return Some(BranchRef::Home(Rc::clone(state)));
+        }
+        self.participants.borrow().get(&owner).map(|branch| BranchRef::Participant(Rc::clone(branch)))
+    }
+
+    /// Every branch on this worker that others may know of.
+    pub fn each_branch(&self, mut each: impl FnMut(TxnId, &BranchRef)) {
+        for (owner, state) in self.active.borrow().iter() {
+            each(*owner, &BranchRef::Home(Rc::clone(state)));
+        }
+        for (owner, branch) in self.participants.borrow().iter() {
+            each(*owner, &BranchRef::Participant(Rc::clone(branch)));
+        }
+    }
+
+    /// Whether a transaction under way has read `table` without a lock.
+    pub fn is_read_unlocked(&self, table: TableId) -> bool {
+        let mut is_read = false;
+        self.each_branch(|_, branch| {
+            let is_of_it = |held: &Access| held.unlocked && held.place.table == table;
+            is_read = is_read || branch.borrow().held.iter().any(is_of_it);
+        });
+        is_read
+    }
+
+    /// A number for a transaction with its home here, unique in the database and growing with time on each worker.
+    pub fn new_txn(&self, home: WorkerId) -> TxnId {
+        let next = self.next_txn.get();
+        self.next_txn.set(next + 1);
+        TxnId::new(next, home.0)
+    }
+
+    /// A number for a lock that is asked for.
+    pub(crate) fn new_ticket(&self) -> LockTicket {
+        let ticket = self.next_ticket.get();
+        self.next_ticket.set(ticket + 1);
+        LockTicket(ticket)
+    }
+
+    /// Ends a branch on this worker and wakes those who can go on because of it.
+    pub(crate) fn finish_branch(
+        &self,
+        worker: &EngineWorker,
+        branch: &mut Branch,
+        owner: TxnId,
+        Ending { commit, epoch }: Ending,
+    ) {
+        if commit && self.snapshots.is_held() {
+            self.snapshots.keep(&branch.undo, epoch);
+        }
+        if planted(Bug::LocksReleasedBeforeUndo) && !commit {
+            let mut late = std::mem::take(&mut branch.undo);
+            worker.send(worker.id(), move |worker| late.apply(&mut worker.shard().tables.borrow_mut()));
+        }
+        let mut granted = self.granted.take();
+        branch.finish(commit, owner, &mut self.tables.borrow_mut(), &mut granted);
+        self.wake_granted(worker, &mut granted);
+        self.granted.replace(granted);
+    }
+
+    /// Ends the branch of a transaction of another worker.
+    pub(crate) fn on_end(&self, worker: &EngineWorker, owner: TxnId, commit: bool, epoch: Epoch) {
+        if !commit {
+            self.end_waits(worker, owner);
+        }
+        let Some(branch) = self.participants.borrow_mut().remove(&owner) else { return };
+        branch.borrow_mut().closed = true;
+        let passed_to = std::mem::take(&mut branch.borrow_mut().passed_to);
+        for next in passed_to {
+            if planted(Bug::EndNotPassedOn) {
+                break;
+            }
+            self.stats.ends_passed_on.add(1);
+            send_end(worker, next, owner, commit, epoch);
+        }
+        if let Some(commit_waiters) = &self.commit_waiters {
+            branch.borrow().note_changes(&mut commit_waiters.undurable.borrow_mut(), epoch);
+        }
+        self.finish_branch(worker, &mut branch.borrow_mut(), owner, Ending { commit, epoch });
+        let mut branches = self.branches.borrow_mut();
+        if branches.len() < POOL && Rc::strong_count(&branch) == 1 {
+            branches.push(branch);
+        }
+    }
+
+    /// Asks for a lock, and wakes those who get one because the order of those who wait yields to who holds what.
+    pub(crate) fn request_lock(
+        &self,
+        worker: &EngineWorker,
+        owner: TxnId,
+        place: PartitionId,
+        mode: LockMode,
+        target: &LockTarget,
+        ticket: LockTicket,
+    ) -> LockOutcome {
+        let mut granted = self.granted.take();
+        let mut tables = self.tables.borrow_mut();
+        let locks = &mut tables.partition_mut(place).locks;
+        let outcome = planted::request(locks, owner, target, mode, ticket, &mut granted);
+        drop(tables);
+        self.wake_granted(worker, &mut granted);
+        self.granted.replace(granted);
+        outcome
+    }
+
+    /// Wakes those who have got a lock.
+    pub fn wake_granted(&self, worker: &EngineWorker, granted: &mut Vec<LockTicket>) {
+        if granted.is_empty() {
+            return;
+        }
+        let mut waits = self.waits.borrow_mut();
+        for ticket in granted.drain(..) {
+            waits.settle(ticket, LockWaitState::Granted);
+            let wait = waits.get(ticket).expect("a granted ticket belongs to a wait");
+            worker.wake(wait.task);
+        }
+    }
+
+    /// Refuses and forgets the lock requests of a transaction that ends, those as well that were granted and have not been
+    /// used: their tasks go on with an abort. Nothing is left of one whose future was forgotten and will never see it.
+    pub(crate) fn end_waits(&self, worker: &EngineWorker, owner: TxnId) {
+        let tickets: Vec<LockTicket> = self.waits.borrow().of(owner).map(|(ticket, _)| ticket).collect();
+        for ticket in tickets {
+            self.refuse_wait(worker, ticket, AbortReason::User);
+            self.waits.borrow_mut().remove(ticket);
+        }
+    }
+
+    /// The branch of `owner` does not get a lock that it has noted at `place`.
+    pub fn forget_access(&self, owner: TxnId, place: usize) {
+        // When everything is dropped, a transaction may end before those of its actions that wait where its data has gone to.
+        let Some(branch) = self.find_branch(owner) else { return };
+        branch.borrow_mut().held.remove(place);
+        self.waits.borrow_mut().move_up(owner, &[place]);
+    }
+
+    /// Takes one request out of its queue. One that was granted is released with the branch, which has noted it.
+    pub(crate) fn refuse_wait(&self, worker: &EngineWorker, ticket: LockTicket, reason: AbortReason) {
+        let mut granted = self.granted.take();
+        let mut given_up = None;
+        {
+            let mut waits = self.waits.borrow_mut();
+            let Some(before) = waits.get(ticket).map(|wait| wait.state) else { return };
+            waits.settle(ticket, LockWaitState::Refused(reason));
+            if let Some(wait) = waits.get(ticket).filter(|_| before == LockWaitState::Queued) {
+                let locks = &mut self.tables.borrow_mut();
+                let locks = &mut locks.partition_mut(wait.place).locks;
+                locks.cancel(wait.owner, &wait.target, ticket, &mut granted);
+                worker.wake(wait.task);
+                given_up = Some((wait.owner, wait.held));
+            }
+        }
+        if let Some((owner, held)) = given_up {
+            self.forget_access(owner, held);
+        }
+        self.wake_granted(worker, &mut granted);
+        self.granted.replace(granted);
+    }
+}
+
+impl RuntimeShard for Shard {
+    fn background(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
+        let hardened =
+            worker.shard().commit_waiters.as_ref().is_some_and(|commit_waiters| commit_waiters.step(worker));
+        deadlock::check_waits(worker, now) | hardened
+    }
+
+    fn has_arrivals(worker: &Rc<EngineWorker>) -> bool {
+        worker.shard().commit_waiters.as_ref().is_some_and(CommitWaiters::has_news)
+    }
+
+    fn next_deadline(worker: &Rc<EngineWorker>) -> Option<Ticks> {
+        deadlock::next_check(worker)
+    }
+}

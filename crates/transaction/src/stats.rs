@@ -1,0 +1,117 @@
+//! Counters of one worker's transactions. The worker writes them without any read-modify-write; readers fold them.
+
+use atrapos_partition::abort::AbortReason;
+use atrapos_runtime::Counter;
+
+/// Counters of one worker. Each is written by the worker alone.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct EngineStats {
+    /// Transactions committed.
+    pub(crate) committed: Counter,
+    /// Transactions aborted, by reason.
+    pub(crate) aborted: [Counter; AbortReason::ALL.len()],
+    /// Attempts repeated after a deadlock.
+    pub(crate) retried: Counter,
+    /// Actions run by direct calls.
+    pub(crate) local_actions: Counter,
+    /// Actions sent to other workers.
+    pub(crate) remote_actions: Counter,
+    /// Locks entered in lock tables.
+    pub(crate) locks_entered: Counter,
+    /// Requests that waited.
+    pub(crate) lock_waits: Counter,
+    /// Look-ups made together with others.
+    pub(crate) interleaved: Counter,
+    /// Requests sent on to their homes.
+    pub(crate) forwarded: Counter,
+    /// Actions passed on to where their data has gone.
+    pub(crate) passed_on: Counter,
+    /// Ends of transactions passed on.
+    pub(crate) ends_passed_on: Counter,
+}
+
+/// What happened since the database was opened, of one worker or summed over several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Transactions committed (with their home on the worker).
+    pub committed: u64,
+    /// Transactions aborted, by reason, in the order of [`AbortReason::ALL`].
+    pub aborted: [u64; AbortReason::ALL.len()],
+    /// Attempts repeated after a deadlock; each such attempt is also counted under its abort reason.
+    pub retried: u64,
+    /// Actions that ran as direct calls on the home worker.
+    pub local_actions: u64,
+    /// Actions that were sent to another worker.
+    pub remote_actions: u64,
+    /// Locks entered in lock tables: none for transactions that never suspend.
+    pub locks_entered: u64,
+    /// Lock requests that had to wait.
+    pub lock_waits: u64,
+    /// First accesses that were looked up together with those of other transactions.
+    pub interleaved: u64,
+    /// Requests that went to another worker to run there.
+    pub forwarded: u64,
+    /// Actions that came to a worker whose partition had gone on to another, and were passed on.
+    pub passed_on: u64,
+}
+
+impl EngineStats {
+    /// What has been counted.
+    pub fn read(&self) -> Statistics {
+        Statistics {
+            committed: self.committed.get(),
+            aborted: std::array::from_fn(|at| self.aborted[at].get()),
+            retried: self.retried.get(),
+            local_actions: self.local_actions.get(),
+            remote_actions: self.remote_actions.get(),
+            locks_entered: self.locks_entered.get(),
+            lock_waits: self.lock_waits.get(),
+            interleaved: self.interleaved.get(),
+            forwarded: self.forwarded.get(),
+            passed_on: self.passed_on.get(),
+        }
+    }
+}
+
+impl Statistics {
+    /// Number of transactions aborted for `reason`.
+    #[must_use]
+    pub fn aborted_for(&self, reason: AbortReason) -> u64 {
+        self.aborted[reason as usize]
+    }
+
+    /// Number of transactions aborted for any reason.
+    #[must_use]
+    pub fn aborted_total(&self) -> u64 {
+        self.aborted.iter().sum()
+    }
+
+    /// Combines two sets of counters field by field.
+    fn zip(&self, other: &Statistics, with: impl Fn(u64, u64) -> u64) -> Statistics {
+        Statistics {
+            committed: with(self.committed, other.committed),
+            aborted: std::array::from_fn(|at| with(self.aborted[at], other.aborted[at])),
+            retried: with(self.retried, other.retried),
+            local_actions: with(self.local_actions, other.local_actions),
+            remote_actions: with(self.remote_actions, other.remote_actions),
+            locks_entered: with(self.locks_entered, other.locks_entered),
+            lock_waits: with(self.lock_waits, other.lock_waits),
+            interleaved: with(self.interleaved, other.interleaved),
+            forwarded: with(self.forwarded, other.forwarded),
+            passed_on: with(self.passed_on, other.passed_on),
+        }
+    }
+
+    /// The sum of two workers' counters.
+    #[must_use]
+    pub fn plus(&self, other: &Statistics) -> Statistics {
+        self.zip(other, |a, b| a + b)
+    }
+
+    /// What was added since `earlier`.
+    #[must_use]
+    pub fn since(&self, earlier: &Statistics) -> Statistics {
+        self.zip(earlier, u64::wrapping_sub)
+    }
+}

@@ -1,0 +1,376 @@
+//! A running transaction as its procedure sees it: the public interface ([`Tx`]).
+//!
+//! # Life of a transaction, from here
+//!
+//! - **route** and the hand-over to the home worker: [`crate::procedure`].
+//! - **execute**: [`Tx::run`] makes a [`Run`] of an action. On the home's own data that is a direct call ([`home`], [`access`]): no
+//!   message, no lock, no atomic, no allocation. Any other action is sent to its owner ([`participant`]) and the transaction
+//!   suspends. Several actions form a phase ([`phase`]); what a write entails follows in the same phase ([`dependents`]).
+//! - **lock**: a transaction that has not suspended only checks that no lock conflicts. When it suspends for the first
+//!   time its footprint is entered in the lock tables ([`state`]). Actions from another worker lock at once. A conflict is
+//!   waited for in [`lock_wait`].
+//! - **log**, **release**: [`commit`] makes the redo record (there is none without a WAL), drops the undo or applies it, and
+//!   releases the locks, here and at the participants.
+//!
+//! # Why this is serializable
+//!
+//! Strict two-phase locking on keys and key ranges: a transaction that suspends holds a lock on everything it has read,
+//! written or found absent until its outcome is decided. One that never suspends runs while nothing else does on that
+//! worker and touches only that worker's data, so it needs no locks of its own; it waits for (and thereby becomes one of
+//! those who hold) the locks of others that conflict with its accesses.
+//!
+//! # Why nothing waits for ever
+//!
+//! Queues are fair, and cycles of waiting transactions are found and broken by [`crate::deadlock`].
+
+mod access;
+mod commit;
+mod dependents;
+mod home;
+mod lock_wait;
+mod participant;
+mod phase;
+mod ranges;
+mod savepoint;
+mod state;
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use atrapos_partition::abort::Abort;
+use atrapos_partition::action::{Action, CollectKeys, Collected, Fold, Folded, Operation, Read, Update};
+use atrapos_partition::range::KeyRange;
+use atrapos_partition::schema::{CatalogTag, Index, IndexRef, Table, TableId, TableRef, decode_key};
+use atrapos_runtime::WorkerId;
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::LockMode;
+
+use crate::dynamic::AnyTable;
+use crate::lookups::RouteHint;
+use crate::run::Run;
+use crate::shard::EngineWorker;
+
+pub use commit::{Ending, TxnGuard};
+pub use participant::{ActionReply, BranchRef, on_action, on_actions};
+pub use phase::Phase;
+pub use savepoint::Savepoint;
+pub use savepoint::{Origin, on_rollback};
+pub use state::{OperationGuard, TxnState};
+
+/// A transaction, as its procedure sees it.
+///
+/// A procedure is an `async fn` over `&mut Tx`. It awaits only the transaction's own operations; each may suspend it
+/// while other transactions run. An operation that fails dooms the transaction: whatever the procedure does after it, the
+/// transaction aborts and nothing of it remains, unless it goes back to a [savepoint](Tx::savepoint).
+pub struct Tx<'w> {
+    worker: &'w Rc<EngineWorker>,
+    state: &'w Rc<TxnState>,
+    routed: Option<&'w RouteHint<'w>>,
+}
+
+impl std::fmt::Debug for Tx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tx").field("home", &self.worker.id()).finish_non_exhaustive()
+    }
+}
+
+impl<'w> Tx<'w> {
+    /// A transaction as its procedure sees it.
+    #[inline]
+    pub(crate) fn new(
+        worker: &'w Rc<EngineWorker>,
+        state: &'w Rc<TxnState>,
+        routed: Option<&'w RouteHint<'w>>,
+    ) -> Tx<'w> {
+        Tx { worker, state, routed }
+    }
+
+    /// The worker that is the transaction's home.
+    #[must_use]
+    pub fn home(&self) -> WorkerId {
+        self.worker.id()
+    }
+
+    /// Runs one action and returns its result.
+    ///
+    /// # Errors
+    /// The reason for which the transaction now has to abort.
+    #[inline]
+    pub fn run<O: Operation>(&mut self, action: Action<O>) -> Run<'_, 'w, O> {
+        Run::new(self, action)
+    }
+
+    /// Runs the actions of a phase and awaits their results: a synchronization point.
+    ///
+    /// The actions run in the order of their owners and keys, whatever order they are given in: transactions that want
+    /// the same rows then queue for them in the same order and never wait for each other in a cycle. (What a
+    /// transaction does in several phases may still close one; see `deadlock`.)
+    ///
+    /// # Errors
+    /// The reason of the first action that failed; the transaction has to abort.
+    pub async fn join<P: Phase>(&mut self, phase: P) -> Result<P::Output, Abort> {
+        self.state.trace.next_phase();
+        phase.run(self).await
+    }
+
+    /// Runs any number of actions of one kind as one phase, in the order that [`join`](Tx::join) explains; results are in
+    /// order of the actions. Actions for the same owner travel in one message.
+    ///
+    /// # Errors
+    /// The reason of the first action that failed; the transaction has to abort.
+    pub async fn join_all<O: Operation>(
+        &mut self,
+        actions: impl IntoIterator<Item = Action<O>>,
+    ) -> Result<Vec<O::Output>, Abort> {
+        self.state.trace.next_phase();
+        let results = self.run_phase(actions.into_iter().collect()).await?;
+        self.finish_phase().await?;
+        Ok(results)
+    }
+
+    /// Reads a row of a table of either kind ([`AnyTable`]).
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when values are no key of the table.
+    #[inline]
+    pub fn get<A: AnyTable>(&mut self, table: A, key: A::Key) -> Run<'_, 'w, A::Get> {
+        match table.get_action(key) {
+            Ok(action) => self.run(action),
+            Err(abort) => Run::refused(self, abort),
+        }
+    }
+
+    /// Reads what a closure makes of a row; `None` when there is none.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    #[inline]
+    pub fn read<T, F, R>(&mut self, table: TableRef<T>, key: T::Key, look: F) -> Run<'_, 'w, Read<T, F>>
+    where
+        T: Table,
+        F: FnOnce(T::Row) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.run(table.read(key, look))
+    }
+
+    /// Inserts a row; a key that is taken aborts the transaction.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn insert<T: Table>(
+        &mut self,
+        table: TableRef<T>,
+        key: T::Key,
+        row: T::Row,
+    ) -> Result<(), Abort> {
+        self.run(table.insert(key, row)).await.map(drop)
+    }
+
+    /// Changes a row in place; `None` when there is none.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    #[inline]
+    pub fn update<T, F, R>(&mut self, table: TableRef<T>, key: T::Key, change: F) -> Run<'_, 'w, Update<T, F>>
+    where
+        T: Table,
+        F: FnOnce(&mut T::Row) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.run(table.update(key, change))
+    }
+
+    /// Deletes a row of a table of either kind and returns it, if there was one.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when values are no key of the table, or it is
+    /// read-only.
+    pub fn delete<A: AnyTable>(&mut self, table: A, key: A::Key) -> Run<'_, 'w, A::Delete> {
+        match table.delete_action(key) {
+            Ok(action) => self.run(action),
+            Err(abort) => Run::refused(self, abort),
+        }
+    }
+
+    /// Reads the row that a unique index leads to, with its primary key.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn get_by<I: Index>(
+        &mut self,
+        index: IndexRef<I>,
+        table: TableRef<I::Table>,
+        key: I::Key,
+    ) -> Result<Option<(<I::Table as Table>::Key, <I::Table as Table>::Row)>, Abort> {
+        match self.run(index.lookup(key)).await? {
+            Some(key) => Ok(self.get(table, key.clone()).await?.map(|row| (key, row))),
+            None => Ok(None),
+        }
+    }
+
+    /// The primary keys of the rows whose index keys lie in `range`, in order of the index, at most `limit`.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn lookup_all<I: Index>(
+        &mut self,
+        index: IndexRef<I>,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<Vec<<I::Table as Table>::Key>, Abort> {
+        let found = self.lookup_keys(index.id(), index.tag(), range, limit, false).await?;
+        found.iter().map(|key| decode_key(key)).collect()
+    }
+
+    /// Like [`lookup_all`](Tx::lookup_all), from the last index key to the first.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn lookup_all_backward<I: Index>(
+        &mut self,
+        index: IndexRef<I>,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<Vec<<I::Table as Table>::Key>, Abort> {
+        let found = self.lookup_keys(index.id(), index.tag(), range, limit, true).await?;
+        found.iter().map(|key| decode_key(key)).collect()
+    }
+
+    /// The encoded primary keys that the entries of an index in `range` lead to, at most `limit`.
+    pub(crate) async fn lookup_keys(
+        &mut self,
+        index: TableId,
+        tag: CatalogTag,
+        range: KeyRange,
+        limit: usize,
+        backward: bool,
+    ) -> Result<Vec<KeyBuf>, Abort> {
+        let mut found: Vec<KeyBuf> = Vec::new();
+        let mut rest = (limit > 0).then_some(range);
+        while let Some(range) = rest {
+            let operation = CollectKeys::new(found, limit, backward);
+            let action = Action::on_range(index, tag, LockMode::Shared, range, backward, operation);
+            let collected: Collected = self.run(action).await?;
+            (found, rest) = (collected.found, collected.rest);
+        }
+        Ok(found)
+    }
+
+    /// Walks the rows of a range in order of their keys, feeding each to `step` until it breaks, and returns the
+    /// accumulator. The closure runs where the rows are. The range, as far as it was walked, is protected from insertions
+    /// by others until the transaction ends.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    #[inline]
+    pub async fn fold<T, A, F>(
+        &mut self,
+        table: TableRef<T>,
+        range: KeyRange,
+        accumulator: A,
+        step: F,
+    ) -> Result<A, Abort>
+    where
+        T: Table,
+        A: Send + 'static,
+        F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
+    {
+        self.walk(table, range, false, accumulator, step).await
+    }
+
+    /// Like [`fold`](Tx::fold), from the last key to the first.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn fold_backward<T, A, F>(
+        &mut self,
+        table: TableRef<T>,
+        range: KeyRange,
+        accumulator: A,
+        step: F,
+    ) -> Result<A, Abort>
+    where
+        T: Table,
+        A: Send + 'static,
+        F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
+    {
+        self.walk(table, range, true, accumulator, step).await
+    }
+
+    #[inline]
+    async fn walk<T, A, F>(
+        &mut self,
+        table: TableRef<T>,
+        range: KeyRange,
+        backward: bool,
+        mut accumulator: A,
+        mut step: F,
+    ) -> Result<A, Abort>
+    where
+        T: Table,
+        A: Send + 'static,
+        F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
+    {
+        let mut rest = Some(range);
+        while let Some(range) = rest {
+            self.worker.shard().check(table.id(), table.tag()).inspect_err(|abort| self.state.doom(abort))?;
+            let operation = Fold::<T, A, F>::new(accumulator, step, backward);
+            let action =
+                Action::on_range(table.id(), table.tag(), LockMode::Shared, range, backward, operation);
+            let folded: Folded<A, F> = self.run(action).await?;
+            (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest);
+        }
+        Ok(accumulator)
+    }
+
+    /// The rows of a range of a table of either kind in order of their keys, at most `limit`. See [`fold`](Tx::fold) for scans
+    /// that need no list.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn scan<A: AnyTable>(
+        &mut self,
+        table: A,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<Vec<A::Entry>, Abort> {
+        table.scan_in(self, range, limit, false).await
+    }
+
+    /// Like [`scan`](Tx::scan), from the last key to the first.
+    ///
+    /// # Errors
+    /// As [`run`](Tx::run).
+    pub async fn scan_backward<A: AnyTable>(
+        &mut self,
+        table: A,
+        range: KeyRange,
+        limit: usize,
+    ) -> Result<Vec<A::Entry>, Abort> {
+        table.scan_in(self, range, limit, true).await
+    }
+
+    /// The rows of a range of a declared table.
+    pub(crate) async fn scan_typed<T: Table>(
+        &mut self,
+        table: TableRef<T>,
+        range: KeyRange,
+        limit: usize,
+        backward: bool,
+    ) -> Result<Vec<(T::Key, T::Row)>, Abort> {
+        if limit == 0 {
+            return Ok(Vec::new());
+        }
+        self.walk(table, range, backward, Vec::new(), collect_up_to(limit)).await
+    }
+}
+
+fn collect_up_to<K: Send, R: Send>(
+    limit: usize,
+) -> impl FnMut(&mut Vec<(K, R)>, K, R) -> ControlFlow<()> + Send {
+    move |rows, key, row| {
+        rows.push((key, row));
+        if rows.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}

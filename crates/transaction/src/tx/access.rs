@@ -1,0 +1,218 @@
+//! One access where its data is: whether a lock conflicts with it, and running its operation.
+//!
+//! Owns: the only way from an action to its operation's context ([`RowContext`]), for accesses that are made at once
+//! ([`execute`], [`execute_outlined`]) and for those whose lock was waited for ([`execute_granted`]). Never: waits, or sends
+//! anything.
+//!
+//! An operation is compiled where a home makes a single access of its own ([`execute`], inlined), for the phases of a home
+//! ([`execute_outlined`]), and, without its type, for all that travels or waits ([`ErasedOperation`]).
+//!
+//! Invariant: an access is noted in its branch, and its lock entered when the branch is entered, before its operation runs.
+
+use atrapos_partition::abort::Abort;
+use atrapos_partition::action::{
+    Action, DependentAction, ErasedOperation, MissingTable, Operation, RowContext,
+};
+use atrapos_partition::panic_guard::PanicGuard;
+use atrapos_partition::partition::{PartitionId, Tables};
+use atrapos_partition::planted;
+use atrapos_partition::range::KeyRange;
+use atrapos_storage::Position;
+use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
+
+use crate::branch::{Access, Branch};
+use crate::shard::Shard;
+
+/// Whether a lock of another transaction conflicts with an action on a partition of this worker.
+#[inline(always)]
+pub(super) fn conflicts<O: Operation>(
+    tables: &Tables,
+    txn: TxnId,
+    partition: PartitionId,
+    action: &Action<O>,
+) -> bool {
+    let is_locked = match tables.owned_at(partition) {
+        Some(found) => !found.locks.is_empty(),
+        None => tables.is_open(partition, action.operation.maintains()),
+    };
+    is_locked && conflicts_with_some(tables, txn, partition, &action.target, action.from_end, action.mode)
+}
+
+#[inline(never)]
+fn conflicts_with_some(
+    tables: &Tables,
+    txn: TxnId,
+    partition: PartitionId,
+    target: &LockTarget,
+    from_end: bool,
+    mode: LockMode,
+) -> bool {
+    let locks = &tables.partition(partition).locks;
+    let (part, _) = tables.cut_to_partition(partition, target, from_end);
+    let target = part.as_ref().unwrap_or(target);
+    locks.conflicts(txn, target, mode) && !planted::lets_pass(locks, txn, target, mode)
+}
+
+/// Runs an action on a partition of this worker. No lock may conflict with it ([`conflicts`]).
+#[inline(always)]
+pub(super) fn execute<O: Operation>(
+    shard: &Shard,
+    txn: TxnId,
+    branch: &mut Branch,
+    partition: PartitionId,
+    action: Action<O>,
+    position: Option<Position>,
+    dependents: &mut Vec<DependentAction>,
+) -> Result<O::Output, Abort> {
+    let panic_guard = PanicGuard::enter();
+    let mut tables = shard.tables.borrow_mut();
+    let Action { mode, target, operation, from_end, .. } = action;
+    let (unlocked, maintains) = (operation.is_unlocked(), operation.maintains());
+    let asked = Asked { mode, target, from_end, unlocked, maintains };
+    let noted = note(shard, &mut tables, txn, branch, partition, asked, position);
+    let done = apply(shard, &mut tables, branch, noted, operation, dependents);
+    panic_guard.leave();
+    done
+}
+
+/// As [`execute`], by a call.
+pub(super) fn execute_outlined<O: Operation>(
+    shard: &Shard,
+    txn: TxnId,
+    branch: &mut Branch,
+    partition: PartitionId,
+    action: Action<O>,
+    position: Option<Position>,
+    dependents: &mut Vec<DependentAction>,
+) -> Result<O::Output, Abort> {
+    let Action { mode, target, operation, from_end, .. } = action;
+    let (unlocked, maintains) = (operation.is_unlocked(), operation.maintains());
+    let asked = Asked { mode, target, from_end, unlocked, maintains };
+    let noted = note_outlined(shard, txn, branch, partition, asked, position);
+    apply_outlined(shard, branch, noted, operation, dependents)
+}
+
+/// Runs an operation whose lock was queued and has been granted. `access` is where the branch noted it.
+pub(super) fn execute_granted(
+    shard: &Shard,
+    branch: &mut Branch,
+    access: usize,
+    left_out: Option<KeyRange>,
+    operation: ErasedOperation,
+    dependents: &mut Vec<DependentAction>,
+) -> Result<ErasedOperation, Abort> {
+    let noted = Noted { access, is_new: false, position: None, left_out, may_narrow: false };
+    apply_outlined(shard, branch, noted, operation, dependents)
+}
+
+/// What an action asks for.
+struct Asked {
+    mode: LockMode,
+    target: LockTarget,
+    from_end: bool,
+    unlocked: bool,
+    maintains: bool,
+}
+
+/// An access that is noted in its branch and about to be made.
+struct Noted {
+    /// Where the branch has noted it.
+    access: usize,
+    /// Whether it is the last that the branch has noted: nothing is left of it where there is no table.
+    is_new: bool,
+    position: Option<Position>,
+    left_out: Option<KeyRange>,
+    may_narrow: bool,
+}
+
+/// Notes an access in its branch, and enters its lock if the branch's are.
+#[inline(always)]
+fn note(
+    shard: &Shard,
+    tables: &mut Tables,
+    txn: TxnId,
+    branch: &mut Branch,
+    partition: PartitionId,
+    asked: Asked,
+    position: Option<Position>,
+) -> Noted {
+    let Asked { mode, target, from_end, unlocked, maintains } = asked;
+    let (part, left_out) = match &target {
+        LockTarget::Key(_) => (None, None),
+        LockTarget::Range { .. } => tables.cut_to_partition(partition, &target, from_end),
+    };
+    let target = part.unwrap_or(target);
+    if branch.entered
+        && !unlocked
+        && !planted::leaves_unlocked(&target)
+        && let Some((_, found)) = tables.open_mut(partition, maintains)
+    {
+        shard.stats.locks_entered.add(u64::from(found.locks.enter(txn, &target, mode)));
+    }
+    branch.held.push(Access { place: partition, mode, target, unlocked });
+    let access = branch.held.len() - 1;
+    Noted { access, is_new: true, position, left_out, may_narrow: !branch.entered }
+}
+
+#[inline(never)]
+fn note_outlined(
+    shard: &Shard,
+    txn: TxnId,
+    branch: &mut Branch,
+    partition: PartitionId,
+    asked: Asked,
+    position: Option<Position>,
+) -> Noted {
+    let panic_guard = PanicGuard::enter();
+    let noted = note(shard, &mut shard.tables.borrow_mut(), txn, branch, partition, asked, position);
+    panic_guard.leave();
+    noted
+}
+
+/// Makes what an operation works on, and runs it.
+#[inline(always)]
+fn apply<O: Operation>(
+    shard: &Shard,
+    tables: &mut Tables,
+    branch: &mut Branch,
+    noted: Noted,
+    operation: O,
+    dependents: &mut Vec<DependentAction>,
+) -> Result<O::Output, Abort> {
+    let access = &mut branch.held[noted.access];
+    let place = access.place;
+    let Some((catalog, partition)) = tables.open_mut(place, operation.maintains()) else {
+        if noted.is_new {
+            branch.held.pop();
+        }
+        return operation.without_table(MissingTable::new(tables, place.table));
+    };
+    let mut at = RowContext {
+        catalog,
+        place,
+        partition,
+        target: &mut access.target,
+        left_out: noted.left_out,
+        position: noted.position,
+        undo: &mut branch.undo,
+        scratch: &mut branch.scratch,
+        redo: shard.commit_waiters.is_some().then_some(&mut branch.redo),
+        dependents,
+        may_narrow: noted.may_narrow,
+    };
+    operation.apply(&mut at)
+}
+
+#[inline(never)]
+fn apply_outlined<O: Operation>(
+    shard: &Shard,
+    branch: &mut Branch,
+    noted: Noted,
+    operation: O,
+    dependents: &mut Vec<DependentAction>,
+) -> Result<O::Output, Abort> {
+    let panic_guard = PanicGuard::enter();
+    let done = apply(shard, &mut shard.tables.borrow_mut(), branch, noted, operation, dependents);
+    panic_guard.leave();
+    done
+}

@@ -1,0 +1,195 @@
+//! How a transaction ends: logged, decided, released everywhere, exactly once ([`TxnGuard`]).
+//!
+//! Invariants
+//! - A transaction ends exactly once, whatever becomes of its procedure.
+//! - Locks are released before anything is durable; who is told of the outcome waits for the transaction's own epoch, or
+//!   the newest it has observed.
+
+use std::rc::Rc;
+
+use atrapos_durability::wal::Epoch;
+use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::panic_guard::PanicGuard;
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_storage::lock::TxnId;
+
+use super::state::TxnState;
+use crate::age::Age;
+use crate::branch::Branch;
+use crate::messages::send_end;
+use crate::shard::EngineWorker;
+use crate::trace::Stage;
+use crate::wal::CommitWaiters;
+
+/// The right to end a transaction, exactly once: dropped without being asked, it aborts.
+pub struct TxnGuard<'w> {
+    worker: &'w Rc<EngineWorker>,
+    state: Option<Rc<TxnState>>,
+}
+
+impl<'w> TxnGuard<'w> {
+    /// Begins a transaction.
+    #[inline(always)]
+    pub(crate) fn begin(worker: &'w Rc<EngineWorker>) -> TxnGuard<'w> {
+        TxnGuard { worker, state: Some(worker.shard().take_state()) }
+    }
+
+    /// The home.
+    #[inline]
+    pub(crate) fn worker(&self) -> &'w Rc<EngineWorker> {
+        self.worker
+    }
+
+    /// The state of the transaction.
+    #[inline]
+    pub(crate) fn state(&self) -> &Rc<TxnState> {
+        self.state.as_ref().expect("a guard has its state until it is finished")
+    }
+
+    /// Commits or aborts by the procedure's outcome, which becomes an abort when the transaction cannot commit. Returns the
+    /// epoch that has to be durable before anybody is told of the outcome; epoch 0 when nothing has to.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn finish<R>(mut self, outcome: &mut Result<R, Abort>) -> Epoch {
+        let state = self.state.take().expect("a guard is finished once");
+        if outcome.is_ok()
+            && (state.is_doomed.get() || state.outstanding.get() > 0)
+            && let Some(abort) = state.cannot_commit()
+        {
+            *outcome = Err(abort);
+        }
+        let (mut epoch, mut wait_epoch) = (Epoch(0), Epoch(0));
+        if let Some(commit_waiters) = &self.worker.shard().commit_waiters {
+            match commit_waiters.harden(self.worker, &state, outcome.is_ok()) {
+                Ok(decided) => (epoch, wait_epoch) = decided,
+                Err(abort) => *outcome = Err(abort),
+            }
+        }
+        let stats = &self.worker.shard().stats;
+        match &outcome {
+            Ok(_) => stats.committed.add(1),
+            Err(abort) => {
+                stats.aborted[abort.reason() as usize].add(1);
+                self.worker.shard().aborted_age.set(state.age.get());
+            }
+        }
+        end(self.worker, state, Ending { commit: outcome.is_ok(), epoch });
+        // It is finished: its destructor has nothing to do.
+        std::mem::forget(self);
+        wait_epoch
+    }
+}
+
+impl Drop for TxnGuard<'_> {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.take() {
+            self.worker.shard().stats.aborted[AbortReason::ShuttingDown as usize].add(1);
+            end(self.worker, state, Ending { commit: false, epoch: Epoch(0) });
+        }
+    }
+}
+
+/// How a transaction ends.
+#[derive(Clone, Copy, Debug)]
+pub struct Ending {
+    /// Whether it commits.
+    pub(crate) commit: bool,
+    /// The epoch of its record, or, while a snapshot is held, that of its commit; zero when it has none.
+    pub(crate) epoch: Epoch,
+}
+
+impl CommitWaiters {
+    /// Logs a transaction that commits, and finds out for which epoch its caller has to wait. Returns the epoch of its
+    /// record, zero when it has none, and the one to wait for.
+    #[inline(always)]
+    fn harden(&self, worker: &EngineWorker, state: &TxnState, commit: bool) -> Result<(Epoch, Epoch), Abort> {
+        let home = state.home.borrow();
+        let mut wait_epoch = state.observed.get().max(home.observed);
+        if home.redo.is_empty() || !commit {
+            wait_epoch = wait_epoch.max(home.observed_since(0, &self.undurable.borrow()));
+            if planted(Bug::ReaderToldEarly) {
+                wait_epoch = Epoch(0);
+            }
+            return Ok((Epoch(0), wait_epoch));
+        }
+        self.log(worker, &home, state)
+    }
+
+    #[inline(never)]
+    fn log(&self, worker: &EngineWorker, home: &Branch, state: &TxnState) -> Result<(Epoch, Epoch), Abort> {
+        if self.wal.is_failed() {
+            return Err(self.wal.refusal());
+        }
+        let epoch = self.commit(worker, home.redo.bytes())?;
+        state.trace.event(worker, Stage::Log, || {
+            format!("{} bytes of redo, in epoch {}", home.redo.bytes().len(), epoch.0)
+        });
+        state
+            .trace
+            .event(worker, Stage::Harden, || format!("its caller is told when epoch {} is durable", epoch.0));
+        home.note_changes(&mut self.undurable.borrow_mut(), epoch);
+        Ok((epoch, epoch))
+    }
+}
+
+/// Releases the transaction everywhere and recycles its state.
+#[inline(always)]
+fn end(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
+    let panic_guard = PanicGuard::enter();
+    let shard = worker.shard();
+    let commit = ending.commit;
+    if shard.monitor.is_due() {
+        shard.monitor.record(worker, &state.home.borrow().held, &state.sent.borrow(), true);
+    }
+    state.trace.end(worker, || if commit { "commits" } else { "aborts" }.to_owned());
+    if state.txn() == TxnId(0) && !state.is_doomed.get() {
+        state.home.borrow_mut().finish_unseen(commit, shard);
+        recycle(worker, state);
+    } else {
+        end_known(worker, state, ending);
+    }
+    panic_guard.leave();
+}
+
+/// Keeps the state of a transaction that has ended, and that nobody else has, for another one.
+#[inline(always)]
+fn recycle(worker: &EngineWorker, state: Rc<TxnState>) {
+    state.observed.set(Epoch(0));
+    state.age.set(Age::NONE);
+    state.suspends.set(false);
+    worker.shard().put_state(state);
+}
+
+#[cold]
+#[inline(never)]
+fn end_known(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
+    let Ending { commit, mut epoch } = ending;
+    let shard = worker.shard();
+    if commit && shard.snapshots.is_held() {
+        // Read once, for all that it has changed anywhere.
+        epoch = shard.snapshots.epoch_of_commit();
+    }
+    let txn = state.txn();
+    for participant in state.participants.borrow_mut().drain(..) {
+        send_end(worker, participant, txn, commit, epoch);
+    }
+    if !commit {
+        // Those of its actions that wait here, where their data has come to, must find that it is over.
+        shard.end_waits(worker, txn);
+    }
+    shard.active.borrow_mut().remove(&txn);
+    shard.finish_branch(worker, &mut state.home.borrow_mut(), txn, Ending { commit, epoch });
+    // Tasks that run its actions here have it too, and go on when they are polled or have an answer.
+    if Rc::strong_count(&state) > 1 && !planted(Bug::SharedStateReused) {
+        state.home.borrow_mut().closed = true;
+        return;
+    }
+    state.txn.set(TxnId(0));
+    state.outstanding.set(0);
+    state.sent.borrow_mut().clear();
+    state.dependents.borrow_mut().clear();
+    state.savepoints.borrow_mut().clear();
+    state.is_doomed.set(false);
+    state.doomed.take();
+    recycle(worker, state);
+}

@@ -1,0 +1,81 @@
+//! Dependent actions: what the writes of a phase entail, run in the same phase after all its rows are changed.
+//!
+//! Invariant: all changes of index entries are made before the first check of a foreign key, so that what a check finds does not
+//! depend on where the entries are.
+
+use atrapos_partition::abort::Abort;
+use atrapos_partition::action::DependentAction;
+use atrapos_partition::planted::{Bug, planted};
+
+use super::Tx;
+
+impl Tx<'_> {
+    /// Runs what the writes of a phase entail.
+    pub(super) async fn finish_phase(&self) -> Result<(), Abort> {
+        if self.run_dependents_here()? {
+            Box::pin(self.run_dependents()).await?;
+        }
+        Ok(())
+    }
+
+    /// Runs the dependents that can run here and now. Returns whether others are left, for
+    /// [`run_dependents`](Tx::run_dependents).
+    #[inline(always)]
+    pub(crate) fn run_dependents_here(&self) -> Result<bool, Abort> {
+        if self.state().dependents.borrow().is_empty() {
+            return Ok(false);
+        }
+        self.run_dependents_cold()
+    }
+
+    #[inline(never)]
+    fn run_dependents_cold(&self) -> Result<bool, Abort> {
+        Ok(self.run_among(DependentAction::is_change)? || self.run_among(|_| true)?)
+    }
+
+    /// Runs those of the dependents that are `wanted` and can run here and now. Returns whether wanted ones are left.
+    fn run_among(&self, wanted: impl Fn(&DependentAction) -> bool) -> Result<bool, Abort> {
+        let shard = self.worker().shard();
+        let (mut left, mut is_left) = (0, false);
+        loop {
+            let dependent = {
+                let mut dependents = self.state().dependents.borrow_mut();
+                let Some(next) = dependents.get(left) else { return Ok(is_left) };
+                if !wanted(next) {
+                    left += 1;
+                    continue;
+                }
+                dependents.remove(left)
+            };
+            let action = dependent.into_action(shard.tag);
+            let (place, owner) = action.locate(&shard.tables.borrow());
+            if owner == self.worker().id() && !self.conflicts_here(place, &action) {
+                self.execute_outlined(place, action, None)?;
+            } else {
+                let kept = DependentAction::from_action(action);
+                self.state().dependents.borrow_mut().insert(left, kept);
+                (left, is_left) = (left + 1, true);
+            }
+        }
+    }
+
+    /// Runs the dependents that must wait, or that belong to other workers, and what follows from them: all changes of entries
+    /// before the first check.
+    #[cold]
+    pub(crate) async fn run_dependents(&self) -> Result<(), Abort> {
+        let tag = self.worker().shard().tag;
+        loop {
+            let mut dependents = self.state().dependents.take();
+            if dependents.is_empty() {
+                return Ok(());
+            }
+            if dependents.iter().any(DependentAction::is_change) && !planted(Bug::ChecksAmongChanges) {
+                let (changes, checks) = dependents.into_iter().partition(DependentAction::is_change);
+                self.state().dependents.replace(checks);
+                dependents = changes;
+            }
+            let actions = dependents.into_iter().map(|dependent| dependent.into_action(tag)).collect();
+            self.run_phase(actions).await?;
+        }
+    }
+}

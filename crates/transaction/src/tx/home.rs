@@ -1,0 +1,281 @@
+//! Accesses as the home of a transaction makes them: direct calls on its own data, actions sent to others, waits.
+//!
+//! Never: touches a tree or a lock table itself ([`super::access`]).
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::rc::Rc;
+
+use atrapos_partition::abort::Abort;
+use atrapos_partition::action::{Action, ErasedOperation, Operation};
+use atrapos_partition::partition::PartitionId;
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::routing::head_of;
+use atrapos_partition::schema::TableId;
+use atrapos_runtime::{Call, Lost, WorkerId};
+use atrapos_storage::{KeyBuf, Position};
+
+use super::access::{conflicts, execute, execute_outlined};
+use super::lock_wait::{RunOutcome, queue_and_run};
+use super::{ActionReply, OperationGuard, Origin, Tx, TxnState};
+use crate::messages::call_action;
+use crate::recording::RecordedAccess;
+use crate::shard::EngineWorker;
+use crate::trace::Stage;
+
+impl<'w> Tx<'w> {
+    /// Where `key` is, if it is the one that was looked up on the way here.
+    #[inline(always)]
+    pub(crate) fn routed_to(&self, table: TableId, key: &KeyBuf) -> Option<(PartitionId, Position)> {
+        match self.routed {
+            Some(routed)
+                if routed.place.table == table
+                    && same_bytes(routed.key, key)
+                    && routed.scheme_changes == self.worker.shard().scheme_changes.get() =>
+            {
+                Some((routed.place, routed.position))
+            }
+            _ => None,
+        }
+    }
+
+    /// The home.
+    #[inline]
+    pub(crate) fn worker(&self) -> &'w Rc<EngineWorker> {
+        self.worker
+    }
+
+    /// The state of the transaction.
+    #[inline]
+    pub(crate) fn state(&self) -> &'w Rc<TxnState> {
+        self.state
+    }
+
+    /// Whether an action may be run at all: the transaction is not doomed and the table is one of this database.
+    #[inline(always)]
+    pub(crate) fn admits<O: Operation>(&self, action: &Action<O>) -> bool {
+        !self.state.is_doomed.get() && self.worker.shard().tag == action.tag
+    }
+
+    /// Why an action is not admitted.
+    #[cold]
+    pub(crate) fn refusal<O: Operation>(&self, action: &Action<O>) -> Abort {
+        if let Err(unknown) = self.worker.shard().check(action.table, action.tag) {
+            self.state.doom(&unknown);
+        }
+        self.state.doomed_for()
+    }
+
+    /// The transaction is doomed by what was refused before it was run, unless it is doomed already.
+    #[cold]
+    pub(crate) fn refuse(&self, abort: Abort) -> Abort {
+        if self.state.is_doomed.get() {
+            return self.state.doomed_for();
+        }
+        self.state.doom(&abort);
+        abort
+    }
+
+    /// Sends an action to its owner. What the transaction holds here is entered in the lock tables when it suspends.
+    pub(crate) fn send(
+        &self,
+        to: WorkerId,
+        action: Action<ErasedOperation>,
+    ) -> Call<ActionReply<ErasedOperation>> {
+        let origin = self.prepare_remote(to, 1);
+        self.note_sent(&action);
+        self.state.trace.event(self.worker, Stage::Execute, || {
+            format!("{} to worker {}", self.name_of("sends an action on", action.table), to.0)
+        });
+        call_action(self.worker, to, origin, action)
+    }
+
+    /// Notes for the monitor what is asked for elsewhere.
+    pub(super) fn note_sent(&self, action: &Action<ErasedOperation>) {
+        if self.worker.shard().monitor.is_on() {
+            self.state.note_sent(action.table, action.key());
+        }
+    }
+
+    /// Makes the transaction known, and `to` one of its participants.
+    pub(super) fn prepare_remote(&self, to: WorkerId, actions: u64) -> Origin {
+        let txn = self.state.ensure_known(self.worker);
+        self.state.add_participant(to);
+        self.worker.shard().stats.remote_actions.add(actions);
+        Origin { txn, mark: self.state.savepoints.borrow().now() }
+    }
+
+    /// Waits for `future`, one of the transaction's own operations.
+    pub(super) async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
+        let mut future = pin!(future);
+        let guard = OperationGuard::begin(self.state);
+        let result = poll_fn(|context| {
+            let polled = future.as_mut().poll(context);
+            if polled.is_pending() {
+                self.state.suspending();
+            }
+            polled
+        })
+        .await;
+        guard.disarm();
+        result
+    }
+
+    /// Waits for the answer to an action.
+    pub(super) async fn receive<T: Send + 'static>(&self, call: Call<ActionReply<T>>) -> Result<T, Abort> {
+        let returned = self.suspend(call).await;
+        self.received(returned)
+    }
+
+    /// Takes in what an action brought back from its owner.
+    pub(crate) fn received<T>(&self, returned: Result<ActionReply<T>, Lost>) -> Result<T, Abort> {
+        let result = match returned {
+            Ok(ActionReply { result, dependents, redo, observed }) => {
+                self.state.dependents.borrow_mut().extend(dependents);
+                let mut logged = Ok(());
+                if !redo.is_empty() && !planted(Bug::RedoElsewhereLost) {
+                    logged = self.state.home.borrow_mut().redo.take_in(&redo);
+                }
+                self.state.observed.set(self.state.observed.get().max(observed));
+                logged.and(result)
+            }
+            Err(Lost) => Err(Abort::shutting_down()),
+        };
+        self.state
+            .trace
+            .event(self.worker, Stage::Execute, || "has the result of an action from its owner".to_owned());
+        result.inspect_err(|abort| self.state.doom(abort))
+    }
+
+    /// Runs an action with which a lock here conflicts: waits for the lock, and goes where the data goes meanwhile.
+    pub(crate) async fn wait_and_run(
+        &self,
+        mut action: Action<ErasedOperation>,
+    ) -> Result<ErasedOperation, Abort> {
+        let txn = self.state.ensure_known(self.worker);
+        self.state.enter_locks(self.worker);
+        self.state.home.borrow_mut().entered = true;
+        self.state
+            .trace
+            .event(self.worker, Stage::Lock, || self.name_of("waits for a lock on", action.table));
+        loop {
+            let (place, holder) = action.locate(&self.worker.shard().tables.borrow());
+            if holder != self.worker.id() {
+                return self.receive(self.send(holder, action)).await;
+            }
+            let run =
+                queue_and_run(self.worker, txn, &self.state.home, place, action, &self.state.dependents);
+            match self.suspend(run).await {
+                RunOutcome::Done(done) => return done.inspect_err(|abort| self.state.doom(abort)),
+                RunOutcome::Moved(back) => action = back,
+            }
+        }
+    }
+
+    /// Whether a lock of another transaction conflicts with an action on the home's own data.
+    #[inline(always)]
+    pub(crate) fn conflicts_here<O: Operation>(&self, partition: PartitionId, action: &Action<O>) -> bool {
+        let conflicts = conflicts(&self.worker.shard().tables.borrow(), self.state.txn(), partition, action);
+        if conflicts && self.state.trace.is_on() {
+            self.note_conflict(action.table);
+        }
+        conflicts
+    }
+
+    /// Runs an action on the home's own data as a direct call. No lock may conflict with it.
+    #[inline(always)]
+    pub(crate) fn execute_here<O: Operation>(
+        &self,
+        partition: PartitionId,
+        action: Action<O>,
+        position: Option<Position>,
+    ) -> Result<O::Output, Abort> {
+        if self.state.trace.is_on() {
+            return self.execute_outlined(partition, action, position);
+        }
+        self.execute_bare(partition, action, position)
+    }
+
+    #[inline(always)]
+    fn execute_bare<O: Operation>(
+        &self,
+        partition: PartitionId,
+        action: Action<O>,
+        position: Option<Position>,
+    ) -> Result<O::Output, Abort> {
+        let shard = self.worker.shard();
+        shard.stats.local_actions.add(1);
+        let mut home = self.state.home.borrow_mut();
+        let mut dependents = self.state.dependents.borrow_mut();
+        let txn = self.state.txn();
+        let done = execute(shard, txn, &mut home, partition, action, position, &mut dependents);
+        done.inspect_err(|abort| self.state.doom(abort))
+    }
+
+    /// As [`execute_here`](Tx::execute_here), by a call.
+    #[inline(never)]
+    pub(super) fn execute_outlined<O: Operation>(
+        &self,
+        partition: PartitionId,
+        action: Action<O>,
+        position: Option<Position>,
+    ) -> Result<O::Output, Abort> {
+        let shard = self.worker.shard();
+        shard.stats.local_actions.add(1);
+        let recorded = self.state.trace.is_on().then(|| self.note_begin(partition, &action)).flatten();
+        let done = {
+            let mut home = self.state.home.borrow_mut();
+            let mut dependents = self.state.dependents.borrow_mut();
+            let txn = self.state.txn();
+            execute_outlined(shard, txn, &mut home, partition, action, position, &mut dependents)
+        };
+        if let Some(access) = recorded {
+            self.note_end(access, partition);
+        }
+        done.inspect_err(|abort| self.state.doom(abort))
+    }
+
+    /// An access is about to be made, of a transaction that somebody looks at.
+    #[cold]
+    fn note_begin<O: Operation>(&self, partition: PartitionId, action: &Action<O>) -> Option<RecordedAccess> {
+        self.note_call(action.table);
+        self.state.trace.recorder()?;
+        let tables = self.worker.shard().tables.borrow();
+        Some(RecordedAccess::begin(&tables, partition, &action.target, action.operation.kind()))
+    }
+
+    /// It was made.
+    #[cold]
+    fn note_end(&self, access: RecordedAccess, partition: PartitionId) {
+        let Some(recorder) = self.state.trace.recorder() else { return };
+        let home = self.state.home.borrow();
+        let visited = home.held.last().map(|held| &held.target);
+        recorder.borrow_mut().note(access, visited, &self.worker.shard().tables.borrow(), partition);
+    }
+
+    /// A conflict was found: for somebody who looks at the transaction.
+    #[cold]
+    fn note_conflict(&self, table: TableId) {
+        self.note_call(table);
+        if let Some(recorder) = self.state.trace.recorder() {
+            recorder.borrow_mut().note_missed();
+        }
+    }
+
+    #[cold]
+    fn note_call(&self, table: TableId) {
+        self.state.trace.event(self.worker, Stage::Execute, || self.name_of("runs a direct call on", table));
+    }
+
+    /// What it does to which table: for people.
+    #[cold]
+    pub(super) fn name_of(&self, verb: &str, table: TableId) -> String {
+        format!("{verb} '{}'", self.worker.shard().tables.borrow().catalog.tables[table.at()].name)
+    }
+}
+
+/// Whether two keys are the same. Most are short: the common case needs no call.
+#[inline(always)]
+fn same_bytes(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && head_of(a) == head_of(b) && (a.len() <= 8 || a[8..] == b[8..])
+}

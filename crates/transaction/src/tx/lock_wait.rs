@@ -1,0 +1,169 @@
+//! An action that has to wait for a lock: queued where its data is, run when the lock is granted.
+//!
+//! Invariant: the branch notes a lock when it is asked for, so that the end of the transaction releases it whatever becomes of
+//! the wait. A wait whose partition is split, merged or moved ends, and the action looks for its data again.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::action::{Action, DependentAction, ErasedOperation, MissingTable, Operation};
+use atrapos_partition::partition::PartitionId;
+use atrapos_partition::range::KeyRange;
+use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId};
+
+use super::access::execute_granted;
+use crate::branch::{Access, Branch};
+use crate::lock_waits::{LockWaitEntry, LockWaitState};
+use crate::shard::EngineWorker;
+
+/// What became of an action that had to wait.
+pub(super) enum RunOutcome {
+    /// It was run, or refused.
+    Done(Result<ErasedOperation, Abort>),
+    /// Its partition has changed: look again where its data is.
+    Moved(Action<ErasedOperation>),
+}
+
+/// Takes the lock of an action, waiting for it if need be, and runs the action. The transaction must be known and, at its
+/// home, its footprint entered.
+pub(super) async fn queue_and_run(
+    worker: &Rc<EngineWorker>,
+    txn: TxnId,
+    branch: &RefCell<Branch>,
+    partition: PartitionId,
+    action: Action<ErasedOperation>,
+    dependents: &RefCell<Vec<DependentAction>>,
+) -> RunOutcome {
+    if !worker.shard().tables.borrow().is_open(partition, action.operation.maintains()) {
+        let missing = MissingTable::new(&worker.shard().tables.borrow(), partition.table);
+        return RunOutcome::Done(action.operation.without_table(missing));
+    }
+    let Action { mode, from_end, .. } = action;
+    match queue(worker, txn, branch, partition, mode, &action.target, from_end).await {
+        Ok(Some((access, left_out))) => {
+            let (mut branch, mut dependents) = (branch.borrow_mut(), dependents.borrow_mut());
+            debug_assert!(!branch.closed, "the end of a transaction takes back what was granted to it");
+            let shard = worker.shard();
+            let done =
+                execute_granted(shard, &mut branch, access, left_out, action.operation, &mut dependents);
+            RunOutcome::Done(done)
+        }
+        Ok(None) => RunOutcome::Moved(action),
+        Err(abort) => RunOutcome::Done(Err(abort)),
+    }
+}
+
+/// Takes a lock, waiting for it if need be. Returns where the branch has noted it, and what of a range lies beyond the
+/// partition; nothing when the partition has changed, and the data is to be looked for again.
+async fn queue(
+    worker: &Rc<EngineWorker>,
+    txn: TxnId,
+    branch: &RefCell<Branch>,
+    partition: PartitionId,
+    mode: LockMode,
+    target: &LockTarget,
+    from_end: bool,
+) -> Result<Option<(usize, Option<KeyRange>)>, Abort> {
+    let (part, left_out) = worker.shard().tables.borrow().cut_to_partition(partition, target, from_end);
+    let target = part.unwrap_or_else(|| target.clone());
+    let access = {
+        let mut branch = branch.borrow_mut();
+        if branch.closed {
+            return Err(ended());
+        }
+        // It waits, so there is something that it has to wait for: a load. That ends with a lock like any other.
+        branch.held.push(Access { place: partition, mode, target: target.clone(), unlocked: false });
+        branch.held.len() - 1
+    };
+    match LockWait::wait(worker, txn, partition, mode, &target, access).await? {
+        WaitOutcome::Granted(access) => Ok(Some((access, left_out))),
+        WaitOutcome::Moved => Ok(None),
+    }
+}
+
+/// Waits in the queue of a lock until it is granted or refused, or until the partition has changed. Dropped, it leaves the
+/// queue.
+struct LockWait<'a> {
+    worker: &'a Rc<EngineWorker>,
+    ticket: LockTicket,
+}
+
+/// How a wait ended.
+enum WaitOutcome {
+    /// The lock is held; the branch notes it at this place.
+    Granted(usize),
+    /// The partition was split, merged or moved: the data is to be looked for again. Nothing is held on account of the
+    /// request, unless it had been granted already.
+    Moved,
+}
+
+impl LockWait<'_> {
+    async fn wait(
+        worker: &Rc<EngineWorker>,
+        txn: TxnId,
+        partition: PartitionId,
+        mode: LockMode,
+        target: &LockTarget,
+        access: usize,
+    ) -> Result<WaitOutcome, Abort> {
+        let shard = worker.shard();
+        let ticket = shard.new_ticket();
+        let outcome = shard.request_lock(worker, txn, partition, mode, target, ticket);
+        shard.stats.locks_entered.add(1);
+        if outcome == LockOutcome::Granted {
+            return Ok(WaitOutcome::Granted(access));
+        }
+        shard.stats.lock_waits.add(1);
+        let entry = LockWaitEntry {
+            owner: txn,
+            place: partition,
+            target: target.clone(),
+            task: worker.current_task(),
+            state: LockWaitState::Queued,
+            since: worker.step_time(),
+            held: access,
+        };
+        shard.waits.borrow_mut().insert(ticket, entry);
+        let wait = LockWait { worker, ticket };
+        poll_fn(|_| {
+            let waits = shard.waits.borrow();
+            // The end of a transaction takes its waits along.
+            let Some(entry) = waits.get(wait.ticket) else { return Poll::Ready(Err(ended())) };
+            match entry.state {
+                LockWaitState::Queued => Poll::Pending,
+                LockWaitState::Granted => Poll::Ready(Ok(WaitOutcome::Granted(entry.held))),
+                LockWaitState::Moved => Poll::Ready(Ok(WaitOutcome::Moved)),
+                LockWaitState::Refused(reason) => Poll::Ready(Err(refused(reason))),
+            }
+        })
+        .await
+    }
+}
+
+impl Drop for LockWait<'_> {
+    fn drop(&mut self) {
+        let shard = self.worker.shard();
+        shard.refuse_wait(self.worker, self.ticket, AbortReason::Misuse);
+        shard.waits.borrow_mut().remove(self.ticket);
+    }
+}
+
+#[cold]
+fn refused(reason: AbortReason) -> Abort {
+    match reason {
+        AbortReason::Deadlock => Abort::because(
+            reason,
+            "the transaction was one of several that waited for each other, and was chosen as the victim; run it again",
+        ),
+        reason => Abort::because(reason, "the transaction was aborted while one of its actions waited"),
+    }
+}
+
+/// What becomes of an action whose transaction has ended before it. Nobody waits for its result.
+#[cold]
+pub(super) fn ended() -> Abort {
+    refused(AbortReason::User)
+}

@@ -1,0 +1,232 @@
+//! Actions of a transaction that has its home on another worker, where their data is: run at once, after waiting for a lock,
+//! or passed on to where the data has gone.
+//!
+//! A worker that is asked for data it does not own (the sender's scheme was older) passes the action on to the owner,
+//! remembers in the transaction's branch that it did, and passes the transaction's end on as well ([`Branch::passed_to`]).
+//! Messages between two workers arrive in order, so a partition is always there before an action that was passed on to it.
+//! An action that waits for a lock when its partition goes elsewhere is woken, and looks again where its data is.
+
+use std::cell::RefCell;
+use std::ops::Deref;
+use std::rc::Rc;
+
+use atrapos_durability::wal::Epoch;
+use atrapos_partition::abort::Abort;
+use atrapos_partition::action::{Action, DependentAction, ErasedOperation};
+use atrapos_runtime::{Lost, Reply, WorkerId};
+
+use super::access::{conflicts, execute_outlined};
+use super::lock_wait::{RunOutcome, ended, queue_and_run};
+use crate::branch::Branch;
+use crate::messages::call_action;
+use crate::shard::{EngineWorker, Shard};
+use crate::tx::{Origin, TxnState};
+
+/// What one or more actions bring back to the home of their transaction.
+#[derive(Debug)]
+pub struct ActionReply<T> {
+    /// What the procedure gets.
+    pub(super) result: Result<T, Abort>,
+    /// What must follow the changes.
+    pub(super) dependents: Vec<DependentAction>,
+    /// The redo of the changes.
+    pub(super) redo: Vec<u8>,
+    /// The newest epoch of what may have been seen that was not durable.
+    pub(super) observed: Epoch,
+}
+
+impl<T> ActionReply<T> {
+    /// The result, with what the branch has done since its home was told last.
+    fn new(
+        shard: &Shard,
+        branch: &BranchRef,
+        result: Result<T, Abort>,
+        dependents: Vec<DependentAction>,
+    ) -> ActionReply<T> {
+        match (&shard.commit_waiters, branch) {
+            (Some(commit_waiters), BranchRef::Participant(branch)) => {
+                let mut branch = branch.borrow_mut();
+                let observed = branch
+                    .observed_since(branch.told, &commit_waiters.undurable.borrow())
+                    .max(branch.observed);
+                branch.told = branch.held.len();
+                ActionReply { result, dependents, redo: branch.redo.take(), observed }
+            }
+            // At the transaction's own home everything is there already.
+            _ => ActionReply { result, dependents, redo: Vec::new(), observed: Epoch(0) },
+        }
+    }
+}
+
+/// The branch of a transaction on this worker, whether or not it has its home here. There is one at most, since the locks
+/// and the undo of a transaction on one worker have to go together. Whoever has it across an await looks afterwards whether
+/// it is closed.
+#[derive(Clone)]
+pub enum BranchRef {
+    /// Its home is elsewhere, or it has ended.
+    Participant(Rc<RefCell<Branch>>),
+    /// Data that it uses elsewhere has come to its home.
+    Home(Rc<TxnState>),
+}
+
+impl BranchRef {
+    /// Something of the transaction goes on to `worker`, which has to be told of its end.
+    pub fn pass_to(&self, worker: WorkerId) {
+        match self {
+            // The home tells its participants of the end itself.
+            BranchRef::Home(state) => state.add_participant(worker),
+            BranchRef::Participant(branch) => branch.borrow_mut().pass_to(worker),
+        }
+    }
+}
+
+impl Deref for BranchRef {
+    type Target = RefCell<Branch>;
+
+    #[inline]
+    fn deref(&self) -> &RefCell<Branch> {
+        match self {
+            BranchRef::Participant(branch) => branch,
+            BranchRef::Home(state) => &state.home,
+        }
+    }
+}
+
+/// Runs, at the owner, an action of a transaction that has its home on another worker, and replies.
+pub fn on_action(
+    worker: &Rc<EngineWorker>,
+    origin: Origin,
+    action: Action<ErasedOperation>,
+    reply: Reply<ActionReply<ErasedOperation>>,
+) {
+    let (shard, txn) = (worker.shard(), origin.txn);
+    shard.monitor.begins(worker);
+    let (place, holder) = action.locate(&shard.tables.borrow());
+    let branch = shard.branch_of(worker, txn);
+    branch.borrow_mut().undo.reach(origin.mark);
+    let mut dependents = Vec::new();
+    if holder == worker.id() && !conflicts(&shard.tables.borrow(), txn, place, &action) {
+        let done =
+            execute_outlined(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
+        note_event(worker, &branch);
+        return reply.send(worker, ActionReply::new(shard, &branch, done, dependents));
+    }
+    let own = Rc::clone(worker);
+    worker.spawn(async move {
+        let dependents = RefCell::new(dependents);
+        let done = run_as_participant(&own, origin, &branch, action, &dependents).await;
+        let reply_with = ActionReply::new(own.shard(), &branch, done, dependents.take());
+        drop(branch);
+        reply.send(&own, reply_with);
+    });
+}
+
+/// An action of a transaction from elsewhere was run: for the monitor.
+fn note_event(worker: &EngineWorker, branch: &BranchRef) {
+    let monitor = &worker.shard().monitor;
+    if monitor.is_due() {
+        let held = &branch.borrow().held;
+        monitor.record(worker, &held[held.len().saturating_sub(1)..], &[], false);
+    }
+}
+
+/// Runs several actions at their common owner, in order, and replies when the last is done.
+pub fn on_actions(
+    worker: &Rc<EngineWorker>,
+    origin: Origin,
+    actions: Vec<Action<ErasedOperation>>,
+    reply: Reply<ActionReply<Vec<ErasedOperation>>>,
+) {
+    let (shard, txn) = (worker.shard(), origin.txn);
+    let branch = shard.branch_of(worker, txn);
+    branch.borrow_mut().undo.reach(origin.mark);
+    let mut dependents = Vec::new();
+    let mut results = Vec::with_capacity(actions.len());
+    let mut actions = actions.into_iter();
+    while let Some(action) = actions.next() {
+        shard.monitor.begins(worker);
+        let (place, holder) = action.locate(&shard.tables.borrow());
+        if holder != worker.id() || conflicts(&shard.tables.borrow(), txn, place, &action) {
+            let rest = std::iter::once(action).chain(actions);
+            return run_rest(worker, origin, branch, results, rest, dependents, reply);
+        }
+        let done =
+            execute_outlined(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
+        match done {
+            Ok(result) => {
+                note_event(worker, &branch);
+                results.push(result);
+            }
+            Err(abort) => {
+                return reply.send(worker, ActionReply::new(shard, &branch, Err(abort), dependents));
+            }
+        }
+    }
+    reply.send(worker, ActionReply::new(shard, &branch, Ok(results), dependents));
+}
+
+/// Runs the rest of several actions, of which the first has to wait, as a task, and replies.
+fn run_rest(
+    worker: &Rc<EngineWorker>,
+    origin: Origin,
+    branch: BranchRef,
+    mut results: Vec<ErasedOperation>,
+    rest: impl Iterator<Item = Action<ErasedOperation>> + 'static,
+    dependents: Vec<DependentAction>,
+    reply: Reply<ActionReply<Vec<ErasedOperation>>>,
+) {
+    let own = Rc::clone(worker);
+    let dependents = RefCell::new(dependents);
+    worker.spawn(async move {
+        let mut done = Ok(());
+        for action in rest {
+            match run_as_participant(&own, origin, &branch, action, &dependents).await {
+                Ok(result) => results.push(result),
+                Err(abort) => {
+                    done = Err(abort);
+                    break;
+                }
+            }
+        }
+        let done = done.map(|()| results);
+        let reply_with = ActionReply::new(own.shard(), &branch, done, dependents.take());
+        drop(branch);
+        reply.send(&own, reply_with);
+    });
+}
+
+/// Runs an action of another worker's transaction wherever its data is: here, after waiting for its lock, or at the worker
+/// it has gone to.
+async fn run_as_participant(
+    worker: &Rc<EngineWorker>,
+    origin: Origin,
+    branch: &BranchRef,
+    mut action: Action<ErasedOperation>,
+    dependents: &RefCell<Vec<DependentAction>>,
+) -> Result<ErasedOperation, Abort> {
+    let shard = worker.shard();
+    loop {
+        if branch.borrow().closed {
+            return Err(ended());
+        }
+        let (place, holder) = action.locate(&shard.tables.borrow());
+        if holder != worker.id() {
+            shard.stats.passed_on.add(1);
+            branch.pass_to(holder);
+            let returned =
+                call_action(worker, holder, origin, action).await.map_err(|Lost| Abort::shutting_down())?;
+            let mut branch = branch.borrow_mut();
+            if branch.closed {
+                // What it has changed there was undone with its transaction: no redo of it may be kept.
+                return Err(ended());
+            }
+            dependents.borrow_mut().extend(returned.dependents);
+            branch.observed = branch.observed.max(returned.observed);
+            return branch.redo.take_in(&returned.redo).and(returned.result);
+        }
+        match queue_and_run(worker, origin.txn, branch, place, action, dependents).await {
+            RunOutcome::Done(done) => return done,
+            RunOutcome::Moved(back) => action = back,
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! The buffer in which one worker collects the records of what it commits, until its flusher takes them.
+//!
+//! A buffer that is full refuses: a device that stands still must not cost all memory.
+//!
+//! The lock is held for the reading of the epoch and the copying of one record, or for the exchange of two vectors. It is
+//! what makes "sealed" mean "complete" (see [`super`], invariant 1).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use atrapos_durability::wal::{Epoch, push_record};
+use atrapos_partition::planted::{Bug, planted};
+
+/// See the module's introduction.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct CommitBuffer {
+    records: Mutex<Waiting>,
+    /// Bytes from which on it is full: so it holds at most one record more.
+    bytes_max: usize,
+}
+
+/// A record is in the buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Its epoch.
+    pub(super) epoch: Epoch,
+    /// It has made the buffer half full.
+    pub(super) is_filling: bool,
+}
+
+/// A record was refused, since the buffer is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full {
+    /// The epoch of the newest record in the buffer: when it is durable, there is room.
+    pub(super) newest: Epoch,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    records: Vec<u8>,
+    /// The epoch of the newest record, and where the records of that epoch begin.
+    newest: Epoch,
+    newest_begins: usize,
+}
+
+impl CommitBuffer {
+    /// An empty buffer that takes so many bytes.
+    pub(super) fn new(bytes_max: usize) -> CommitBuffer {
+        CommitBuffer { records: Mutex::default(), bytes_max: bytes_max.max(1) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        // A panic in between could only be one of running out of memory, in which case the process ends.
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Appends the record of a transaction, unless the buffer is full.
+    #[inline]
+    pub(super) fn append(&self, epoch: &AtomicU64, changes: &[u8]) -> Result<Appended, Full> {
+        let early = Epoch(epoch.load(Ordering::Relaxed));
+        if planted(Bug::EpochReadBeforeLock) {
+            // The moment between the two, which the mistake leaves open, is made long enough to be hit.
+            std::thread::yield_now();
+        }
+        let mut waiting = self.lock();
+        let epoch =
+            if planted(Bug::EpochReadBeforeLock) { early } else { Epoch(epoch.load(Ordering::Relaxed)) };
+        let before = waiting.records.len();
+        if before >= self.bytes_max {
+            return Err(Full { newest: waiting.newest });
+        }
+        if epoch != waiting.newest {
+            waiting.newest = epoch;
+            waiting.newest_begins = waiting.records.len();
+        }
+        push_record(&mut waiting.records, epoch, changes);
+        let half = self.bytes_max / 2;
+        Ok(Appended { epoch, is_filling: before <= half && waiting.records.len() > half })
+    }
+
+    /// Takes the records of `sealed` and older epochs in exchange for the empty vector in `records`. The epoch must have been
+    /// advanced beyond `sealed`; what was committed since stays.
+    pub(super) fn take(&self, sealed: Epoch, records: &mut Vec<u8>) {
+        debug_assert!(records.is_empty(), "only empty vectors are exchanged");
+        let mut waiting = self.lock();
+        std::mem::swap(&mut waiting.records, records);
+        let begins = std::mem::take(&mut waiting.newest_begins);
+        if waiting.newest > sealed {
+            waiting.records.extend_from_slice(&records[begins..]);
+            records.truncate(begins);
+        }
+    }
+
+    /// Whether nothing waits to be written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().records.is_empty()
+    }
+
+    /// Returns when no commit is under way that began before.
+    pub(super) fn wait_for_commit(&self) {
+        drop(self.lock());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use atrapos_durability::wal::Records;
+
+    use super::*;
+
+    fn epochs(records: &[u8]) -> Vec<u64> {
+        Records::new(records).map(|record| record.map_or(0, |record| record.epoch.0)).collect()
+    }
+
+    #[test]
+    fn what_was_committed_after_the_sealing_stays() {
+        let (buffer, epoch) = (CommitBuffer::new(1 << 20), AtomicU64::new(5));
+        let mut taken = Vec::new();
+        for at in [5, 5, 6, 6] {
+            epoch.store(at, Ordering::Relaxed);
+            buffer.append(&epoch, b"").unwrap();
+        }
+        buffer.take(Epoch(5), &mut taken);
+        assert_eq!(epochs(&taken), [5, 5]);
+        assert!(!buffer.is_empty());
+        taken.clear();
+        buffer.append(&epoch, b"").unwrap();
+        buffer.take(Epoch(6), &mut taken);
+        assert_eq!(epochs(&taken), [6, 6, 6]);
+        taken.clear();
+        buffer.take(Epoch(7), &mut taken);
+        assert!(taken.is_empty() && buffer.is_empty());
+    }
+
+    #[test]
+    fn a_full_buffer_refuses_until_it_is_taken() {
+        let (buffer, epoch) = (CommitBuffer::new(100), AtomicU64::new(5));
+        let append =
+            || buffer.append(&epoch, &[0; 28]).map(|appended| (appended.epoch.0, appended.is_filling));
+        assert_eq!((append(), append(), append()), (Ok((5, false)), Ok((5, true)), Ok((5, false))));
+        assert_eq!((append(), append()), (Err(Full { newest: Epoch(5) }), Err(Full { newest: Epoch(5) })));
+        epoch.store(6, Ordering::Relaxed);
+        assert_eq!(append(), Err(Full { newest: Epoch(5) }), "what there is room for is in no newer epoch");
+        let mut taken = Vec::new();
+        buffer.take(Epoch(5), &mut taken);
+        assert_eq!(epochs(&taken), [5, 5, 5]);
+        // A record that is longer than all the room is taken by an empty buffer.
+        assert!(buffer.append(&epoch, &[0; 1000]).is_ok_and(|appended| appended.is_filling));
+        assert_eq!(append(), Err(Full { newest: Epoch(6) }));
+    }
+
+    /// Threads commit while another seals epochs. Returns whether a record came after its epoch had been sealed.
+    fn comes_late(commit: impl Fn(&CommitBuffer, &AtomicU64) + Sync) -> bool {
+        const ROUNDS: u64 = 20_000;
+        // Bounded: who commits may be quicker than who looks at what was committed.
+        let (buffer, epoch) = (CommitBuffer::new(1 << 16), AtomicU64::new(1));
+        let ended = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    while ended.load(Ordering::Relaxed) == 0 {
+                        commit(&buffer, &epoch);
+                    }
+                });
+            }
+            let mut late = false;
+            let (mut taken, mut before) = (Vec::new(), 0);
+            for _ in 0..ROUNDS {
+                let sealed = epoch.fetch_add(1, Ordering::SeqCst);
+                buffer.take(Epoch(sealed), &mut taken);
+                late |= epochs(&taken).iter().any(|epoch| *epoch <= before);
+                taken.clear();
+                before = sealed;
+            }
+            ended.store(1, Ordering::Relaxed);
+            late
+        })
+    }
+
+    /// Commits a record, unless there is no room.
+    fn commit(buffer: &CommitBuffer, epoch: &AtomicU64) {
+        if buffer.append(epoch, b"").is_err() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn nothing_follows_an_epoch_that_was_sealed() {
+        assert!(!comes_late(commit));
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    fn planted_reading_the_epoch_before_the_lock_is_caught() {
+        let commit = |buffer: &CommitBuffer, epoch: &AtomicU64| {
+            atrapos_partition::planted::with(Bug::EpochReadBeforeLock, || commit(buffer, epoch));
+        };
+        // It takes an unlucky moment; there are many.
+        assert!((0..50).any(|_| comes_late(commit)));
+    }
+}

@@ -1,0 +1,178 @@
+//! The transactions of one worker that have ended and wait for an epoch to become durable.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+use atrapos_durability::wal::Epoch;
+use atrapos_partition::abort::Abort;
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_runtime::{TaskId, Ticks};
+
+use super::{Full, UndurableWrites, Wal};
+use crate::shard::EngineWorker;
+
+/// See the module's introduction.
+#[derive(Debug)]
+pub struct CommitWaiters {
+    /// The log.
+    pub(crate) wal: Arc<Wal>,
+    /// Tasks by the epoch they wait for, ascending.
+    waiting: RefCell<VecDeque<(Epoch, Vec<TaskId>)>>,
+    spare: RefCell<Vec<Vec<TaskId>>>,
+    /// Something was committed since the flusher was last told.
+    dirty: Cell<bool>,
+    /// For each epoch in which something was committed here that may not be durable yet: when that began.
+    began: RefCell<VecDeque<(Epoch, Ticks)>>,
+    /// The epoch that has to be durable for there to be room where a commit was refused last.
+    full_until: Cell<Epoch>,
+    /// Under relaxed durability: the bound.
+    max_loss: Option<Ticks>,
+    /// What this worker's partitions hold that is not durable yet.
+    pub undurable: RefCell<UndurableWrites>,
+}
+
+impl CommitWaiters {
+    /// Nobody waits yet.
+    pub fn new(wal: Arc<Wal>, tables: usize, max_loss: Option<Ticks>) -> CommitWaiters {
+        CommitWaiters {
+            wal,
+            waiting: RefCell::default(),
+            spare: RefCell::default(),
+            dirty: Cell::new(false),
+            began: RefCell::default(),
+            full_until: Cell::new(Epoch(0)),
+            max_loss,
+            undurable: RefCell::new(UndurableWrites::new(tables)),
+        }
+    }
+
+    /// Appends the record of a transaction that commits. Returns its epoch.
+    pub(crate) fn commit(&self, worker: &EngineWorker, changes: &[u8]) -> Result<Epoch, Abort> {
+        let epoch = self.wal.commit(worker.id(), changes).map_err(|full| self.refuse(full))?;
+        self.dirty.set(true);
+        if self.max_loss.is_some() {
+            let mut began = self.began.borrow_mut();
+            if began.back().is_none_or(|(newest, _)| *newest < epoch) {
+                began.push_back((epoch, worker.step_time()));
+            }
+        }
+        Ok(epoch)
+    }
+
+    #[cold]
+    fn refuse(&self, full: Full) -> Abort {
+        self.full_until.set(full.newest);
+        self.wal.overload()
+    }
+
+    /// Waits until there is room again where a commit was refused last.
+    pub(crate) async fn wait_for_room(&self, worker: &EngineWorker) -> Result<(), Abort> {
+        self.wait_until_durable(worker, self.full_until.get()).await
+    }
+
+    /// Whether `wait_epoch` is durable already.
+    #[inline(always)]
+    pub(crate) fn is_durable(&self, wait_epoch: Epoch) -> bool {
+        wait_epoch <= self.wal.durable()
+    }
+
+    /// Whether the caller of a transaction that depends on `wait_epoch` may be told now.
+    #[inline]
+    fn may_tell(&self, worker: &EngineWorker, wait_epoch: Epoch) -> bool {
+        if self.is_durable(wait_epoch) || planted(Bug::ToldBeforeSync) {
+            return true;
+        }
+        let Some(max_loss) = self.max_loss else { return false };
+        let durable = self.wal.durable();
+        let mut began = self.began.borrow_mut();
+        while began.front().is_some_and(|(epoch, _)| *epoch <= durable) {
+            began.pop_front();
+        }
+        !self.wal.is_failed() && began.front().is_none_or(|(_, began)| worker.now().since(*began) < max_loss)
+    }
+
+    /// Waits until the caller of a transaction that depends on `wait_epoch` may be told of it.
+    pub(crate) async fn wait(&self, worker: &EngineWorker, wait_epoch: Epoch) -> Result<(), Abort> {
+        if self.may_tell(worker, wait_epoch) {
+            return Ok(());
+        }
+        self.wait_until_durable(worker, wait_epoch).await
+    }
+
+    async fn wait_until_durable(&self, worker: &EngineWorker, wait_epoch: Epoch) -> Result<(), Abort> {
+        let mut registered = false;
+        poll_fn(|_| {
+            if self.is_durable(wait_epoch) {
+                return Poll::Ready(Ok(()));
+            }
+            if self.wal.is_failed() {
+                return Poll::Ready(Err(self.wal.refusal()));
+            }
+            if !registered {
+                registered = true;
+                self.register(wait_epoch, worker.current_task());
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    fn register(&self, wait_epoch: Epoch, task: TaskId) {
+        let mut waiting = self.waiting.borrow_mut();
+        let at = waiting.iter().rposition(|(epoch, _)| *epoch <= wait_epoch);
+        match at {
+            Some(at) if waiting[at].0 == wait_epoch => waiting[at].1.push(task),
+            at => {
+                let mut tasks = self.spare.borrow_mut().pop().unwrap_or_default();
+                tasks.push(task);
+                waiting.insert(at.map_or(0, |at| at + 1), (wait_epoch, tasks));
+            }
+        }
+    }
+
+    /// Called once per step: tells the flusher of new records, and wakes whom it has served. Returns whether there was
+    /// anything to do.
+    #[inline]
+    pub(crate) fn step(&self, worker: &EngineWorker) -> bool {
+        if self.dirty.replace(false) {
+            self.wal.notify_flusher(worker.id());
+        }
+        if !self.has_news() {
+            if worker.ready_len() == 0 && !self.waiting.borrow().is_empty() {
+                self.wal.hurry(worker.id());
+            }
+            return false;
+        }
+        self.wake_served(worker);
+        true
+    }
+
+    /// Whether tasks wait that could go on.
+    #[inline]
+    pub(crate) fn has_news(&self) -> bool {
+        let waiting = self.waiting.borrow();
+        match waiting.front() {
+            None => false,
+            Some((epoch, _)) => self.is_durable(*epoch) || self.wal.is_failed(),
+        }
+    }
+
+    #[inline(never)]
+    fn wake_served(&self, worker: &EngineWorker) {
+        let durable = self.wal.durable();
+        let failed = self.wal.is_failed();
+        let mut waiting = self.waiting.borrow_mut();
+        while let Some((epoch, _)) = waiting.front()
+            && (*epoch <= durable || failed)
+        {
+            let (_, mut tasks) = waiting.pop_front().expect("it was just looked at");
+            for task in tasks.drain(..) {
+                worker.wake(task);
+            }
+            self.spare.borrow_mut().push(tasks);
+        }
+    }
+}

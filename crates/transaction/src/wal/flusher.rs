@@ -1,0 +1,318 @@
+//! Who writes the WAL: one flusher per island, a state machine with a thread as its pump.
+//!
+//! Owns: the writer of the island's stream. Never: touches a tree, or anything of a worker but its commit buffer.
+//!
+//! A round seals an epoch, takes the buffers, writes a frame (several, where the records are too many for one) and syncs it, and then says so. While a round waits for the
+//! device, workers go on; what they commit goes into the next round: that is all there is to group commit, and it needs no
+//! timer. Rounds keep a distance from each other while the workers have other things to do ([`Flusher::keep_distance`]).
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use atrapos_durability::wal::{Epoch, StreamEnd, StreamWriter, WalError};
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_runtime::{Clock, Handle, Ticks, WorkerId};
+
+use super::{Durability, Wal};
+use crate::shard::Shard;
+
+/// See the module's introduction.
+#[derive(Debug)]
+pub struct Flusher {
+    wal: Arc<Wal>,
+    stream: usize,
+    writer: StreamWriter,
+    /// What was taken from each worker's buffer, in order of the stream's workers.
+    taken: Vec<Vec<u8>>,
+    removed_before: u64,
+    /// Bytes of records that the last round made durable.
+    last_bytes: usize,
+    clock: Clock,
+}
+
+/// What a round did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    /// There was nothing to do.
+    Idle,
+    /// There was nothing to do, and nothing will follow: the WAL is closed.
+    Ended,
+    /// An epoch was sealed.
+    Sealed,
+    /// The instance has failed.
+    Failed,
+}
+
+/// Capacity of a worker's vector beyond which it is given back after a round.
+const KEEP_BYTES: usize = 4 << 20;
+
+impl Flusher {
+    /// A flusher of a stream.
+    pub fn new(wal: Arc<Wal>, stream: usize, writer: StreamWriter) -> Flusher {
+        let taken = wal.streams[stream].workers.iter().map(|_| Vec::new()).collect();
+        Flusher { wal, stream, writer, taken, removed_before: 0, last_bytes: 0, clock: Clock::real() }
+    }
+
+    /// Whether there is anything to make durable.
+    fn has_work(&self) -> bool {
+        let state = &self.wal.streams[self.stream];
+        state.sealed.load(Ordering::Relaxed) < self.wal.wanted.0.load(Ordering::SeqCst)
+            || state.remove_before.load(Ordering::Relaxed) > self.removed_before
+            || self.has_records()
+    }
+
+    /// Whether a worker has committed something that was not taken yet.
+    fn has_records(&self) -> bool {
+        let workers = &self.wal.streams[self.stream].workers;
+        workers.iter().any(|worker| !self.wal.buffers[worker.index()].is_empty())
+    }
+
+    /// Seals an epoch and makes it durable, if there is anything to make durable.
+    pub fn round(&mut self) -> Round {
+        if self.wal.is_failed() {
+            return Round::Failed;
+        }
+        // Read before looking for work: what was committed, and wanted, before the closing is seen then.
+        let closing = self.wal.closing.load(Ordering::SeqCst);
+        if !self.has_work() {
+            return if closing { Round::Ended } else { Round::Idle };
+        }
+        match self.seal() {
+            Ok(()) => Round::Sealed,
+            Err(error) => {
+                self.wal.fail(error.to_string());
+                Round::Failed
+            }
+        }
+    }
+
+    /// What can be done after those who waited for a round have been told: makes room for what comes, and removes what a
+    /// checkpoint has replaced.
+    pub fn tidy_up(&mut self) {
+        self.writer.prepare_next();
+        let before = self.wal.streams[self.stream].remove_before.load(Ordering::SeqCst);
+        if before > self.removed_before {
+            self.removed_before = before;
+            // What could not be removed does no harm; it goes with the next checkpoint.
+            if let Err(error) = self.writer.remove_before(Epoch(before)) {
+                self.wal.set_warning(Some(error.to_string()));
+            }
+        }
+    }
+
+    fn seal(&mut self) -> Result<(), WalError> {
+        let wal = Arc::clone(&self.wal);
+        let state = &wal.streams[self.stream];
+        // Whatever is appended after this has a newer epoch than the one being sealed (invariant 1).
+        let sealed = wal.epoch.0.fetch_add(1, Ordering::SeqCst);
+        state.filling.store(false, Ordering::SeqCst);
+        if wal.streams.len() > 1 && self.has_records() {
+            // An epoch is durable when all streams have sealed it: the others have to, even with nothing to write. Said
+            // before the records are taken: at any time they are in a buffer or their epoch is wanted, or durable.
+            wal.want(Epoch(sealed));
+        }
+        let mut bytes = 0;
+        for (worker, taken) in state.workers.iter().zip(&mut self.taken) {
+            wal.buffers[worker.index()].take(Epoch(sealed), taken);
+            bytes += taken.len();
+        }
+        self.last_bytes = bytes;
+        if bytes > 0 || wal.streams.len() > 1 {
+            if planted(Bug::LastRecordSkipped)
+                && let Some(last) = self.taken.iter_mut().rfind(|taken| !taken.is_empty())
+            {
+                skip_last_record(last);
+            }
+            let payloads: Vec<&[u8]> = self.taken.iter().map(Vec::as_slice).collect();
+            self.writer.seal(Epoch(sealed), &payloads)?;
+            state.bytes.store(self.writer.bytes_written(), Ordering::Relaxed);
+            state.frames.store(self.writer.frames_written(), Ordering::Relaxed);
+        }
+        for taken in &mut self.taken {
+            taken.clear();
+            if taken.capacity() > KEEP_BYTES {
+                *taken = Vec::new();
+            }
+        }
+        state.sealed.store(sealed, Ordering::SeqCst);
+        let durable = wal.streams.iter().map(|stream| stream.sealed.load(Ordering::SeqCst)).min();
+        wal.durable.0.fetch_max(durable.unwrap_or(sealed), Ordering::SeqCst);
+        Ok(())
+    }
+
+    /// Goes round until the WAL is closed, and then until everything is durable, what other streams hold included. Returns where the stream ends, or `None`
+    /// when the instance has failed.
+    pub fn run(mut self, handle: &Handle<Shard>) -> Option<StreamEnd> {
+        let wal = Arc::clone(&self.wal);
+        let parker = &wal.streams[self.stream].parker;
+        parker.adopt_current_thread();
+        wal.streams[self.stream].pause.adopt_current_thread();
+        loop {
+            let began = self.clock.now();
+            let round = self.round();
+            if round != Round::Idle {
+                wal.show_round();
+            }
+            match round {
+                Round::Failed => {
+                    wake_workers(handle);
+                    wal.wake_flushers();
+                    return None;
+                }
+                Round::Sealed => {
+                    let ended = self.clock.now();
+                    // Who was in a hurry was so for this round.
+                    wal.streams[self.stream].hurry.store(false, Ordering::SeqCst);
+                    wake_workers(handle);
+                    self.tidy_up();
+                    self.keep_distance(began, ended);
+                }
+                Round::Ended => return Some(self.writer.position()),
+                Round::Idle => {
+                    let has_news =
+                        || self.has_work() || wal.is_failed() || wal.closing.load(Ordering::SeqCst);
+                    parker.park(has_news, None);
+                }
+            }
+        }
+    }
+
+    /// Lets some time pass before the next round begins, as long as every worker has something else to do.
+    ///
+    /// A sync costs processor time, which the workers need; a round that makes more durable costs no more. So a round does not
+    /// begin before [`DISTANCE`] times the time a round takes (on a slow device less) has passed since the last one began;
+    /// unless a worker has nothing left to do but to wait for it. And then not at once either: those who have just been
+    /// told come back with their next transactions, and would be late for it by a moment and have to wait for the one after
+    /// ([`GAP`]). Under relaxed durability nobody waits, and the distance follows from the bound. A buffer that is half full
+    /// ends the distance in any case.
+    fn keep_distance(&self, began: Ticks, ended: Ticks) {
+        let (wal, state) = (&self.wal, &self.wal.streams[self.stream]);
+        let round = ended.since(began).0;
+        let (least, most) = match wal.durability {
+            Durability::Relaxed { max_loss_ms } => {
+                let distance = self.clock.ticks(Duration::from_micros(max_loss_ms * 250));
+                (began.after(distance), began.after(distance))
+            }
+            _ => {
+                let gap = if self.last_bytes < FEW_BYTES { 0 } else { round / GAP };
+                let least = ended.after(Ticks(gap));
+                let distance = (round * DISTANCE).min(self.clock.ticks(DISTANCE_MAX).0);
+                (least, least.max(began.after(Ticks(distance))))
+            }
+        };
+        let hurry = || state.hurry.load(Ordering::SeqCst);
+        let urgent = || {
+            wal.closing.load(Ordering::SeqCst)
+                || wal.is_failed()
+                || state.filling.load(Ordering::SeqCst)
+                || state.sealed.load(Ordering::Relaxed) < wal.wanted.0.load(Ordering::SeqCst)
+        };
+        // It may be woken for no reason: the time that is left counts.
+        loop {
+            let now = self.clock.now();
+            let until = if hurry() { least } else { most };
+            if now >= until || urgent() {
+                return;
+            }
+            let rest = Duration::from_nanos(self.clock.ns(until.since(now)));
+            let hurrying = until == least;
+            state.pause.park(|| urgent() || (!hurrying && hurry()), Some(rest));
+        }
+    }
+}
+
+/// See [`Flusher::keep_distance`].
+const DISTANCE: u64 = 3;
+
+/// What a round costs the processor is little beyond this time: a slower device is used without a distance.
+const DISTANCE_MAX: Duration = Duration::from_millis(1);
+
+/// The part of a round's time that passes at least before the next one.
+const GAP: u64 = 4;
+
+/// A round of fewer bytes made a transaction or two durable: there is nobody to wait for.
+const FEW_BYTES: usize = 128;
+
+fn wake_workers(handle: &Handle<Shard>) {
+    for worker in 0..handle.workers() {
+        handle.wake(WorkerId(worker as u16));
+    }
+}
+
+/// Leaves out the last record of a buffer: what a planted bug does.
+#[cold]
+fn skip_last_record(records: &mut Vec<u8>) {
+    let mut last = 0;
+    let mut at = 0;
+    while let Some(length) = records.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
+        last = at;
+        at += 12 + u32::from_le_bytes(*length) as usize;
+    }
+    records.truncate(last);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use atrapos_durability::file::{FileSystem, ModelFiles};
+    use atrapos_durability::wal::{Incarnation, StreamId, StreamOptions};
+
+    use super::super::WalLimits;
+    use super::*;
+
+    /// A WAL of streams with one worker each, and their flushers.
+    fn wal(streams: usize, durability: Durability) -> (Arc<Wal>, Vec<Flusher>) {
+        let files: Arc<dyn FileSystem> = Arc::new(ModelFiles::new());
+        let dir = Path::new("db");
+        files.create_dir(dir).unwrap();
+        let wal = Wal::new(durability, Epoch(1), (0..streams).collect(), WalLimits::default());
+        let flusher = |stream: usize| {
+            let (files, stream_id) = (Arc::clone(&files), StreamId(stream as u16));
+            let options = StreamOptions::of_segments(4 << 10);
+            let writer = StreamWriter::create(files, dir, 7, Incarnation(1), stream_id, options).unwrap();
+            Flusher::new(Arc::clone(&wal), stream, writer)
+        };
+        let flushers = (0..streams).map(flusher).collect();
+        (wal, flushers)
+    }
+
+    /// Closes a WAL in which some workers have committed, and lets its flushers go round to their ends one after the other.
+    /// Returns whether everything is durable then.
+    fn all_is_durable(committed: &[usize], order: &[usize]) -> bool {
+        let (wal, mut flushers) = wal(order.len(), Durability::Relaxed { max_loss_ms: 10_000 });
+        let newest = committed.iter().map(|worker| wal.commit(WorkerId(*worker as u16), b"").unwrap()).max();
+        wal.close();
+        for stream in order {
+            while flushers[*stream].round() != Round::Ended {}
+        }
+        wal.durable() >= newest.unwrap_or_default()
+    }
+
+    /// Every choice of streams with records and of the order in which their flushers end.
+    fn closings() -> Vec<(Vec<usize>, Vec<usize>)> {
+        let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
+        let choices = (0..8).map(|bits| (0..3).filter(|stream| bits >> stream & 1 == 1).collect::<Vec<_>>());
+        choices.flat_map(|chosen| orders.map(|order| (chosen.clone(), order.to_vec()))).collect()
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    fn planted_a_flusher_that_ends_before_the_others_are_done_is_caught() {
+        let lost = |(committed, order): &(Vec<usize>, Vec<usize>)| {
+            atrapos_partition::planted::with(Bug::FlusherEndsEarly, || !all_is_durable(committed, order))
+        };
+        assert!(closings().iter().any(lost));
+    }
+
+    #[test]
+    fn closing_makes_everything_durable_whichever_flusher_ends_first() {
+        for (committed, order) in closings() {
+            assert!(
+                all_is_durable(&committed, &order),
+                "streams {committed:?} have records, order {order:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! What one worker's partitions hold that is not durable yet: for the key of every change, the epoch of its transaction.
+//!
+//! A reader has to wait for what it observed, rows and their absence alike. Versions cannot tell: they are given when a row
+//! is written, epochs when its transaction commits. So when a transaction commits, the keys it changed here are noted in a
+//! table of fixed size, by hash, with the epoch; whoever accesses a key that hashes there depends on that epoch. A
+//! collision makes somebody wait who need not; nobody is ever missed. What came with a partition from another worker counts for
+//! every key: for one sync after a move, readers wait who need not. Changes are noted under the first eight bytes of
+//! their keys as well (the routing prefix of most), for ranges within one such prefix; wider ranges depend on the newest
+//! change of their table on this worker.
+
+use atrapos_durability::wal::Epoch;
+use atrapos_partition::partition::PartitionId;
+use atrapos_partition::routing::head_of;
+use atrapos_storage::lock::LockTarget;
+
+/// Slots; a power of two. At two million changes a second and a sync of 2 ms, some thousand are in use.
+const SLOTS: usize = 1 << 14;
+
+/// See the module's introduction.
+#[derive(Debug)]
+pub struct UndurableWrites {
+    slots: Box<[Epoch]>,
+    /// The newest epoch of any change noted, by table.
+    tables: Vec<Epoch>,
+    /// The newest epoch of what was changed in partitions before they came here: every access may depend on it.
+    inherited: Epoch,
+}
+
+impl UndurableWrites {
+    /// Nothing was written yet to so many tables.
+    pub(crate) fn new(tables: usize) -> UndurableWrites {
+        UndurableWrites {
+            slots: vec![Epoch(0); SLOTS].into_boxed_slice(),
+            tables: vec![Epoch(0); tables],
+            inherited: Epoch(0),
+        }
+    }
+
+    /// Makes room for tables that are new; `tables` is how many numbers there are.
+    pub fn add_tables(&mut self, tables: usize) {
+        self.tables.resize(tables.max(self.tables.len()), Epoch(0));
+    }
+
+    #[inline]
+    fn slot(place: PartitionId, key: &[u8]) -> usize {
+        const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+        let mut hash = (head_of(key) ^ table_bits(place)).wrapping_mul(MULTIPLIER);
+        if key.len() > 8 {
+            for chunk in key[8..].chunks(8) {
+                hash = (hash.rotate_left(23) ^ head_of(chunk)).wrapping_mul(MULTIPLIER);
+            }
+        }
+        (hash >> 32) as usize & (SLOTS - 1)
+    }
+
+    /// Where changes of keys that begin with `head` are noted for ranges.
+    #[inline]
+    fn slot_of_head(place: PartitionId, head: u64) -> usize {
+        let hash = (head ^ table_bits(place)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        (hash >> 32) as usize & (SLOTS - 1)
+    }
+
+    /// A transaction of `epoch` has changed `key`.
+    #[inline]
+    pub(crate) fn note(&mut self, place: PartitionId, key: &[u8], epoch: Epoch) {
+        // The end of a participant may be told after younger transactions have committed: epochs do not come in order.
+        for at in [Self::slot(place, key), Self::slot_of_head(place, head_of(key))] {
+            let slot = &mut self.slots[at];
+            *slot = epoch.max(*slot);
+        }
+        let table = &mut self.tables[place.table.at()];
+        *table = epoch.max(*table);
+    }
+
+    /// The newest epoch on which an access to `target` may depend.
+    #[inline]
+    pub(crate) fn of(&self, place: PartitionId, target: &LockTarget) -> Epoch {
+        let noted = match target {
+            LockTarget::Key(key) => self.slots[Self::slot(place, key)],
+            LockTarget::Range { lower, upper: Some(upper) } if within_one_head(lower, upper) => {
+                self.slots[Self::slot_of_head(place, head_of(lower))]
+            }
+            LockTarget::Range { .. } => self.tables[place.table.at()],
+        };
+        noted.max(self.inherited)
+    }
+
+    /// The newest epoch on which any access may depend.
+    pub fn newest(&self) -> Epoch {
+        self.tables.iter().copied().fold(self.inherited, Epoch::max)
+    }
+
+    /// A partition has come here from a worker whose newest epoch is `epoch`.
+    pub fn inherit(&mut self, epoch: Epoch) {
+        self.inherited = self.inherited.max(epoch);
+    }
+}
+
+/// Bits all over a word that differ from table to table: a product takes those at its top no further down, so that equal keys
+/// of different tables would share a slot.
+#[inline]
+fn table_bits(place: PartitionId) -> u64 {
+    u64::from(place.table.0).wrapping_mul(0xff51_afd7_ed55_8ccd)
+}
+
+/// Whether all keys of a range begin with the same eight bytes.
+fn within_one_head(lower: &[u8], upper: &[u8]) -> bool {
+    lower.len() >= 8 && upper.len() >= 8 && lower[..8] == upper[..8]
+}
+
+#[cfg(test)]
+mod tests {
+    use atrapos_storage::{Key, KeyBuf};
+
+    use super::*;
+    use atrapos_partition::schema::TableId;
+
+    #[test]
+    fn what_was_noted_is_found_and_ranges_see_the_newest() {
+        let place = PartitionId { table: TableId(1), partition: 0 };
+        let mut recent = UndurableWrites::new(2);
+        for key in 0..100_000_u64 {
+            recent.note(place, &key.encode(), Epoch(key / 1000 + 1));
+            assert!(recent.of(place, &LockTarget::Key(key.encode())) > Epoch(key / 1000));
+        }
+        let within = LockTarget::Range {
+            lower: KeyBuf::from_slice(&[7_u64.to_be_bytes().as_slice(), &[1]].concat()),
+            upper: Some(KeyBuf::from_slice(&[7_u64.to_be_bytes().as_slice(), &[2]].concat())),
+        };
+        assert!(recent.of(place, &within) >= Epoch(1));
+        recent.note(place, &[7_u64.to_be_bytes().as_slice(), &[1, 5]].concat(), Epoch(200));
+        assert_eq!(recent.of(place, &within), Epoch(200));
+        recent.slots.fill(Epoch(0));
+        recent.tables[1] = Epoch(100);
+        let range = LockTarget::Range { lower: KeyBuf::new(), upper: None };
+        assert_eq!(recent.of(place, &range), Epoch(100));
+        assert_eq!(recent.of(PartitionId { table: TableId(0), partition: 0 }, &range), Epoch(0));
+    }
+
+    #[test]
+    fn equal_keys_of_different_tables_are_told_apart() {
+        let mut recent = UndurableWrites::new(9);
+        (0..100_u64).for_each(|key| {
+            recent.note(PartitionId { table: TableId(0), partition: 0 }, &key.encode(), Epoch(1));
+        });
+        let taken = |table: u16| {
+            let place = PartitionId { table: TableId(table), partition: 0 };
+            (0..100_u64).filter(|key| recent.of(place, &LockTarget::Key(key.encode())) > Epoch(0)).count()
+        };
+        assert_eq!(taken(0), 100);
+        assert!((1..9).all(|table| taken(table) < 20), "collisions happen, but not to most keys");
+    }
+
+    #[test]
+    fn epochs_of_one_slot_never_go_back() {
+        let place = PartitionId { table: TableId(0), partition: 0 };
+        let mut recent = UndurableWrites::new(1);
+        let key = 7_u64.encode();
+        recent.note(place, &key, Epoch(9));
+        recent.note(place, &key, Epoch(8));
+        assert_eq!(recent.of(place, &LockTarget::Key(key)), Epoch(9));
+    }
+}
