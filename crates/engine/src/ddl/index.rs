@@ -111,8 +111,11 @@ impl Database {
         let _scheme = self.keep_scheme();
         let mut state = self.hold_state();
         let scheme = self.scheme_of(before, announced)?;
-        let without = self.scheme_of(before, reserved)?;
-        save(&mut state, reserved, &without)?;
+        if planted(Bug::IndexBeforeFilled) {
+            save(&mut state, announced, &scheme)?;
+        } else {
+            save(&mut state, reserved, &*self.scheme_of(before, reserved)?)?;
+        }
         self.adopt(announced, &scheme)?;
         // All have the tree before the first adds an entry.
         self.adopt(building, &scheme)?;
