@@ -86,13 +86,16 @@ impl Database {
         let _scheme = self.keep_scheme();
         let scheme = self.scheme_of(before, &after)?;
         self.catalogs.show(Arc::clone(&after));
-        if let Err(error) = self.close_and_drain(before, trees, Closing::Maintained, until) {
+        let mut state = None;
+        let saved = self.close_and_drain(before, trees, Closing::Maintained, until).and_then(|()| {
+            state = self.hold_state();
+            save(&mut state, &after, &scheme)
+        });
+        if let Err(error) = saved {
             self.reopen(trees)?;
             self.catalogs.show(Arc::clone(before));
             return Err(error);
         }
-        let mut state = self.hold_state();
-        save(&mut state, &after, &scheme)?;
         // From now on nobody looks at what is in them; only then may some workers stop to maintain them.
         self.close_trees(trees, Closing::Dropped)?;
         self.adopt(&after, &scheme)
