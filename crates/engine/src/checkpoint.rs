@@ -42,6 +42,7 @@ use crate::planted::{Bug, planted};
 use crate::schema::TableId;
 use crate::shard::{EngineWorker, Shard};
 use crate::snapshot::{Before, HeldSnapshot, Snapshot};
+use crate::waiting;
 
 /// Why a checkpoint could not be made. The database goes on with the one before.
 #[derive(Debug, thiserror::Error)]
@@ -387,7 +388,7 @@ impl Durable {
         let dir = self.directory.checkpoint_dir(number);
         // One worker's scheme covers every key once, however old it is; a part follows its key ranges to their owners.
         let sections = start_on_worker(&self.handle, WorkerId(0), sections_by_owner)?;
-        let sections = sections.wait().map_err(|_| Abort::shutting_down())?;
+        let sections = waiting::wait(sections)?;
         let mut files = Vec::new();
         let mut under_way: Vec<Option<Receiver<PartScan>>> = Vec::new();
         for (part, sections) in (0..).zip(sections) {
@@ -412,7 +413,7 @@ impl Durable {
                 if self.stopping.load(Ordering::Relaxed) {
                     return Err(Abort::shutting_down().into());
                 }
-                let mut scan = receiver.wait().map_err(|_| Abort::shutting_down())?;
+                let mut scan = waiting::wait(receiver)?;
                 if let Some(error) = scan.failed.take() {
                     return Err(error.into());
                 }
@@ -449,7 +450,11 @@ impl Durable {
             return Ok(());
         }
         self.wal.want(epoch);
-        let reached = self.wal.wait_for(epoch);
+        let is_decided = || (self.wal.durable() >= epoch || self.wal.is_failed()).then_some(());
+        let reached = match waiting::step_until(is_decided) {
+            Some(stepped) => stepped.map(|()| self.wal.durable() >= epoch)?,
+            None => self.wal.wait_for(epoch),
+        };
         if reached { Ok(()) } else { Err(self.wal.refusal()) }
     }
 }

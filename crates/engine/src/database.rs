@@ -35,6 +35,7 @@ use crate::schema::{
 use crate::shard::{EngineWorker, Shard};
 use crate::stats::{EngineStats, Statistics};
 use crate::trace::TraceEvent;
+use crate::waiting;
 
 /// An open database. Closing it, or dropping it, completes what is under way and stops the workers.
 ///
@@ -405,7 +406,7 @@ impl Database {
         job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
     ) -> Result<R, Abort> {
         refuse_on_worker()?;
-        start_on_worker(&self.handle, worker, job)?.wait().map_err(|_| Abort::shutting_down())
+        waiting::wait(start_on_worker(&self.handle, worker, job)?)
     }
 
     fn on_worker_async<R: Send + 'static>(
@@ -612,7 +613,7 @@ thread_local! {
 }
 
 /// The request that runs a procedure on its home, and the future of its outcome.
-fn request<R: Send + 'static>(
+pub(crate) fn request<R: Send + 'static>(
     procedure: BoxedProcedure<R>,
 ) -> (impl FnOnce(&Rc<EngineWorker>) + Send + 'static, Submitted<R>) {
     let (sender, receiver) = oneshot();
@@ -657,7 +658,7 @@ impl<R: Send> Submitted<R> {
     /// The reason for which the transaction aborted.
     pub fn wait(self) -> Result<R, Abort> {
         refuse_on_worker()?;
-        self.receiver.wait().unwrap_or_else(|_| Err(Abort::shutting_down()))
+        waiting::wait(self.receiver).flatten()
     }
 }
 

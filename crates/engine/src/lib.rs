@@ -57,6 +57,7 @@ mod stats;
 mod trace;
 mod tx;
 mod verify;
+mod waiting;
 mod wal;
 
 pub use abort::{Abort, AbortReason, Advice};

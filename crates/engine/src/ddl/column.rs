@@ -20,7 +20,7 @@ use atrapos_catalog::{ColumnDef, Definitions, IndexPart, RowLayout, TableDef, Tr
 use atrapos_storage::{BulkError, BulkLoader, DisplayKey, KeyBuf, TreeConfig};
 
 use super::switch::{HeldState, Until};
-use super::{DefineError, check, find_table, next_number};
+use super::{DefineError, Statements, check, find_table, next_number};
 use crate::checkpoint::{CheckpointFailure, Pace};
 use crate::database::Database;
 use crate::load::FILL;
@@ -47,6 +47,12 @@ impl Database {
     /// an index whose key is computed from the rows by code, transactions that do not end within the patience of the database,
     /// memory that is not there, files that cannot be written. Nothing has changed then.
     pub fn add_column(&self, table: &str, column: ColumnDef) -> Result<TableId, DefineError> {
+        self.statements().add_column(table, column)
+    }
+}
+
+impl Statements<'_> {
+    pub(crate) fn add_column(&self, table: &str, column: ColumnDef) -> Result<TableId, DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();
         let old = find_table(&before, table)?;
@@ -62,7 +68,7 @@ impl Database {
         let both = Arc::new(before.changed(both, &BTreeMap::from([(new, Phase::Announced)])));
         let after = Arc::new(before.changed(definitions, &BTreeMap::new()));
 
-        let _scheme = self.keep_scheme();
+        let _scheme = self.keep_scheme()?;
         if let Err(error) = self.close_and_drain(&before, &[old], Closing::Refused, Until::Unused) {
             self.reopen(&[old])?;
             return Err(error);
