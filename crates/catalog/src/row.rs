@@ -36,6 +36,13 @@ struct Slot {
     null_bit: Option<usize>,
 }
 
+impl Slot {
+    /// Whether the value is the NULL that the column may be.
+    fn takes_null(&self, value: &Value) -> bool {
+        self.null_bit.is_some() && value.is_null()
+    }
+}
+
 /// Rows by their definition: lists of values to bytes and back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowLayout {
@@ -120,6 +127,71 @@ impl RowLayout {
                 Ok(())
             }
         }
+    }
+
+    /// Appends to `out` the row that `row` becomes when columns, by their numbers, get other values. What is not assigned is copied
+    /// as it is.
+    ///
+    /// # Errors
+    /// When the values do not fit, or `row` is too short or too long for a row of these columns
+    /// ([`OtherLength`](ValueError::OtherLength)); `out` is then as it was.
+    pub fn assign(
+        &self,
+        row: &[u8],
+        assigned: &[(usize, Value)],
+        out: &mut Vec<u8>,
+    ) -> Result<(), ValueError> {
+        let start = out.len();
+        let done = self.assign_from(row, assigned, start, out);
+        if done.is_err() {
+            out.truncate(start);
+        }
+        done
+    }
+
+    fn assign_from(
+        &self,
+        row: &[u8],
+        assigned: &[(usize, Value)],
+        start: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ValueError> {
+        let (fixed, mut rest) = row.split_at_checked(self.variable_at()).ok_or(ValueError::OtherLength)?;
+        out.extend_from_slice(fixed);
+        let mut moves = false;
+        for (column, value) in assigned {
+            let slot = self.slots.get(*column).ok_or(ValueError::OtherLength)?;
+            let is_null = slot.takes_null(value);
+            if let Some(bit) = slot.null_bit {
+                let (byte, mask) = (&mut out[start + self.fixed_bytes + bit / 8], 1 << (bit % 8));
+                *byte = if is_null { *byte | mask } else { *byte & !mask };
+            }
+            match slot.place {
+                Place::Fixed(offset) => {
+                    let field = &mut out[start + offset..][..slot.ty.width().unwrap_or(0)];
+                    field.fill(0);
+                    if !is_null {
+                        put_fixed(slot.ty, value, field)?;
+                    }
+                }
+                Place::Variable(_) => moves = true,
+            }
+        }
+        if !moves {
+            out.extend_from_slice(rest);
+            return Ok(());
+        }
+        for (column, slot) in self.slots.iter().enumerate() {
+            let Place::Variable(_) = slot.place else { continue };
+            let old = take_variable(&mut rest).ok_or(ValueError::OtherLength)?;
+            let new = match assigned.iter().find(|(assigned, _)| *assigned == column) {
+                None => old,
+                Some((_, value)) if slot.takes_null(value) => &[],
+                Some((_, value)) => value.as_bytes(slot.ty)?,
+            };
+            push_variable(new, out);
+        }
+        if rest.is_empty() { Ok(()) } else { Err(ValueError::OtherLength) }
     }
 
     /// The value of one column of a row.

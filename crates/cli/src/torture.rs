@@ -96,6 +96,8 @@ struct Summary {
     torn: u64,
     /// Transactions of the witness clients that are there at the end.
     transactions: u64,
+    /// Statements that were acknowledged and are there at the end.
+    statements: u64,
 }
 
 /// `atrapos torture`.
@@ -153,15 +155,17 @@ pub(crate) fn torture(args: &TortureArgs) -> Result<(), CliError> {
 }
 
 fn text(rounds: &str, seed: u64, summary: &Summary) -> String {
-    let Summary { killed, killed_early, orderly, restored, replayed, torn, transactions } = *summary;
+    let Summary { killed, killed_early, orderly, restored, replayed, torn, transactions, statements } =
+        *summary;
     format!(
         "torture: {rounds} with seed {seed}, every promise kept\n  {killed} killed at work, {killed_early} killed while they \
          started, {orderly} ended in order\n  came back: {} rows from checkpoints, {} changes from the WAL; {} half-written \
-         ends cut off\n  {} transactions of the witness clients, each checked whole\n",
+         ends cut off\n  {} transactions of the witness clients and {} statements, each checked whole\n",
         count(restored),
         count(replayed),
         count(torn),
         count(transactions),
+        count(statements),
     )
 }
 
@@ -347,6 +351,7 @@ fn wait_until_ready(lines: &Receiver<String>, until: Instant, summary: &mut Summ
         summary.replayed += number("replayed");
         summary.torn += number("torn");
         summary.transactions = number("transactions");
+        summary.statements = number("statements");
     }
 }
 

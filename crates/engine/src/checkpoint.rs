@@ -40,6 +40,7 @@ use atrapos_transaction::branch::Branch;
 use atrapos_transaction::jobs::{settle, start_on_worker};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::snapshot::{Before, HeldSnapshot, Snapshot};
+use atrapos_transaction::waiting;
 
 use crate::durable::{Durable, State};
 
@@ -387,7 +388,7 @@ impl Durable {
         let dir = self.directory.checkpoint_dir(number);
         // One worker's scheme covers every key once, however old it is; a part follows its key ranges to their owners.
         let sections = start_on_worker(&self.handle, WorkerId(0), sections_by_owner)?;
-        let sections = sections.wait().map_err(|_| Abort::shutting_down())?;
+        let sections = waiting::wait(sections)?;
         let mut files = Vec::new();
         let mut under_way: Vec<Option<Receiver<PartScan>>> = Vec::new();
         for (part, sections) in (0..).zip(sections) {
@@ -412,7 +413,7 @@ impl Durable {
                 if self.stopping.load(Ordering::Relaxed) {
                     return Err(Abort::shutting_down().into());
                 }
-                let mut scan = receiver.wait().map_err(|_| Abort::shutting_down())?;
+                let mut scan = waiting::wait(receiver)?;
                 if let Some(error) = scan.failed.take() {
                     return Err(error.into());
                 }
@@ -449,7 +450,11 @@ impl Durable {
             return Ok(());
         }
         self.wal.want(epoch);
-        let reached = self.wal.wait_for(epoch);
+        let is_decided = || (self.wal.durable() >= epoch || self.wal.is_failed()).then_some(());
+        let reached = match waiting::step_until(is_decided) {
+            Some(stepped) => stepped.map(|()| self.wal.durable() >= epoch)?,
+            None => self.wal.wait_for(epoch),
+        };
         if reached { Ok(()) } else { Err(self.wal.refusal()) }
     }
 }

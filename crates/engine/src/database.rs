@@ -32,6 +32,7 @@ use atrapos_transaction::recording::RecordedRun;
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::{EngineStats, Statistics};
 use atrapos_transaction::trace::TraceEvent;
+use atrapos_transaction::waiting;
 
 use crate::builder::{Builder, OpenError};
 use crate::checkpoint::{CheckpointFailure, CheckpointReport, Pace};
@@ -424,7 +425,7 @@ impl Database {
         job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
     ) -> Result<R, Abort> {
         refuse_on_worker()?;
-        start_on_worker(&self.handle, worker, job)?.wait().map_err(|_| Abort::shutting_down())
+        waiting::wait(start_on_worker(&self.handle, worker, job)?)
     }
 
     fn on_worker_async<R: Send + 'static>(
@@ -631,7 +632,7 @@ thread_local! {
 }
 
 /// The request that runs a procedure on its home, and the future of its outcome.
-fn request<R: Send + 'static>(
+pub(crate) fn request<R: Send + 'static>(
     procedure: BoxedProcedure<R>,
 ) -> (impl FnOnce(&Rc<EngineWorker>) + Send + 'static, Submitted<R>) {
     let (sender, receiver) = oneshot();
@@ -676,7 +677,7 @@ impl<R: Send> Submitted<R> {
     /// The reason for which the transaction aborted.
     pub fn wait(self) -> Result<R, Abort> {
         refuse_on_worker()?;
-        self.receiver.wait().unwrap_or_else(|_| Err(Abort::shutting_down()))
+        waiting::wait(self.receiver).flatten()
     }
 }
 

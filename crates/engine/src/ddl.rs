@@ -9,7 +9,7 @@
 //!    forgotten, the scheme stays as it is, and no checkpoint is under way.
 //! 2. What is made is with all workers before anybody can name it. What is removed loses its name first. Then it is *closed*
 //!    ([`atrapos_partition::partition`]): accesses that come from now on abort ([`AbortReason::TableChanged`](atrapos_partition::abort::AbortReason)), and the
-//!    statement waits for the transactions that have used it ([`Database::drain`]). So a transaction sees what there was before
+//!    statement waits for the transactions that have used it ([`Statements::drain`]). So a transaction sees what there was before
 //!    the statement or what there is after it. None that has used the old is under way when the new begins.
 //! 3. The manifest is replaced: that is when the statement has happened. A crash before finds the old state, one after it the
 //!    new one. A database in memory has the same steps without this one.
@@ -29,12 +29,24 @@ mod index;
 mod switch;
 
 use std::collections::BTreeMap;
-use std::sync::MutexGuard;
+use std::rc::Rc;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
 use atrapos_catalog::{Definitions, ForeignKeyDef, IndexDef, OnDelete, TableDef, TreeDef};
-use atrapos_partition::schema::{Catalog, TableId};
+use atrapos_partition::abort::Abort;
+use atrapos_partition::routing::{Route, Scheme};
+use atrapos_partition::schema::{Catalog, PublishedCatalog, TableId};
+use atrapos_placement::adaptation::Adaptive;
+use atrapos_placement::published_scheme::PublishedScheme;
+use atrapos_runtime::{Handle, WorkerId};
+use atrapos_transaction::procedure::Procedure;
+use atrapos_transaction::shard::{EngineWorker, Shard};
+use atrapos_transaction::{jobs, waiting};
 
-use crate::database::{Database, refuse_on_worker};
+use crate::database::{Database, refuse_on_worker, request};
+use crate::durable::Durable;
+use crate::sim::{SchemeToken, TakenToken};
 
 pub use error::DefineError;
 
@@ -74,15 +86,7 @@ impl Database {
     /// A name that is taken, a table that is not there, a definition that contradicts itself, a manifest that cannot be written.
     /// Nothing has changed then.
     pub fn create_table(&self, table: impl Into<NewTable>) -> Result<TableId, DefineError> {
-        let _statement = self.begin_statement()?;
-        let before = self.catalogs.working();
-        let mut definitions = before.definitions.clone();
-        let number = add_table(&mut definitions, table.into())?;
-        check(&definitions)?;
-        refuse_other_cuts(&before.definitions, &definitions)?;
-        let after = before.changed(definitions, &BTreeMap::new());
-        self.switch(&before, after)?;
-        Ok(number)
+        self.statements().create_table(table.into())
     }
 
     /// Drops a table with its indexes, its rows and its references to other tables. Waits for the transactions that have used
@@ -92,6 +96,62 @@ impl Database {
     /// A name that no table has, a reference of another table to it, transactions that do not end within the patience of the
     /// database, a manifest that cannot be written. Nothing has changed then.
     pub fn drop_table(&self, name: &str) -> Result<(), DefineError> {
+        self.statements().drop_table(name)
+    }
+
+    fn statements(&self) -> Statements<'_> {
+        Statements {
+            handle: &self.handle,
+            catalogs: &self.catalogs,
+            published: self.adaptive.published(),
+            durable: self.durable(),
+            scheme_lock: SchemeLock::Threads(&self.adaptive),
+            patience: self.patience,
+        }
+    }
+}
+
+/// What statements work with, whether threads run the workers or the thread that makes the statement steps them.
+pub(crate) struct Statements<'a> {
+    pub(crate) handle: &'a Handle<Shard>,
+    pub(crate) catalogs: &'a PublishedCatalog,
+    pub(crate) published: &'a PublishedScheme,
+    /// None without a directory.
+    pub(crate) durable: Option<&'a Durable>,
+    pub(crate) scheme_lock: SchemeLock<'a>,
+    /// How long a statement waits for transactions.
+    pub(crate) patience: Duration,
+}
+
+/// What keeps the scheme as it is.
+pub(crate) enum SchemeLock<'a> {
+    /// For statements beside the threads of the workers.
+    Threads(&'a Adaptive),
+    /// For those of a simulation.
+    Stepped(&'a SchemeToken),
+}
+
+/// A scheme that stays as it is while this is held.
+#[expect(dead_code, reason = "it is held, and dropped")]
+enum KeptScheme<'a> {
+    Threads(MutexGuard<'a, ()>),
+    Stepped(TakenToken),
+}
+
+impl Statements<'_> {
+    pub(crate) fn create_table(&self, table: NewTable) -> Result<TableId, DefineError> {
+        let _statement = self.begin_statement()?;
+        let before = self.catalogs.working();
+        let mut definitions = before.definitions.clone();
+        let number = add_table(&mut definitions, table)?;
+        check(&definitions)?;
+        refuse_other_cuts(&before.definitions, &definitions)?;
+        let after = before.changed(definitions, &BTreeMap::new());
+        self.switch(&before, after)?;
+        Ok(number)
+    }
+
+    pub(crate) fn drop_table(&self, name: &str) -> Result<(), DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();
         let table = find_table(&before, name)?;
@@ -116,9 +176,55 @@ impl Database {
     }
 
     /// Lets no other statement begin, and nothing that definitions have to stay for.
-    pub(crate) fn begin_statement(&self) -> Result<MutexGuard<'_, ()>, DefineError> {
+    fn begin_statement(&self) -> Result<MutexGuard<'_, ()>, DefineError> {
         refuse_on_worker()?;
         Ok(self.catalogs.keep())
+    }
+
+    /// Keeps the scheme as it is.
+    fn keep_scheme(&self) -> Result<KeptScheme<'_>, Abort> {
+        match self.scheme_lock {
+            SchemeLock::Threads(adaptive) => Ok(KeptScheme::Threads(adaptive.keep_scheme())),
+            SchemeLock::Stepped(token) => token.take().map(KeptScheme::Stepped),
+        }
+    }
+
+    fn scheme(&self) -> Arc<Scheme> {
+        self.published.scheme()
+    }
+
+    fn workers(&self) -> usize {
+        self.handle.workers()
+    }
+
+    /// Runs a procedure as a transaction at the home its route names, and waits for the outcome.
+    fn run<R: Send + 'static>(&self, route: &Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
+        let (request, submitted) = request(Box::new(procedure));
+        let home = self.published.home(route, self.workers());
+        self.handle.submit(home, request).map_err(|_| Abort::shutting_down())?;
+        submitted.wait()
+    }
+
+    /// Runs `job` on a worker between transactions and waits for its result.
+    fn on_worker<R: Send + 'static>(
+        &self,
+        worker: WorkerId,
+        job: impl FnOnce(&Rc<EngineWorker>) -> R + Send + 'static,
+    ) -> Result<R, Abort> {
+        waiting::wait(jobs::start_on_worker(self.handle, worker, job)?)
+    }
+
+    /// Runs `job` on every worker at once and collects the results in order of the workers.
+    fn on_all_workers<R: Send + 'static>(
+        &self,
+        job: impl FnOnce(&Rc<EngineWorker>) -> R + Clone + Send + 'static,
+    ) -> Result<Vec<R>, Abort> {
+        jobs::on_all_workers(self.handle, job)
+    }
+
+    /// Waits until every message that one worker has sent to another so far has arrived.
+    fn settle(&self) -> Result<(), Abort> {
+        jobs::settle(self.handle)
     }
 }
 

@@ -1,17 +1,17 @@
 //! The engine on one thread, from a seed: the same workers, messages, locks and transactions, stepped in a pseudo-random
 //! order with a virtual clock. The same seed gives the same run, so a failure can be repeated.
 
-use std::cell::RefCell;
+mod statements;
+mod stepper;
+
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos_adapt::{Controller, Platform};
-use atrapos_catalog::Definitions;
-use atrapos_durability::directory::Directory;
 use atrapos_durability::file::FileSystem;
-use atrapos_durability::wal::{StreamId, StreamOptions, StreamWriter, WalError};
 use atrapos_partition::abort::Abort;
 use atrapos_partition::dynamic::{IndexHandle, TableHandle};
 use atrapos_partition::routing::{Route, Scheme};
@@ -21,31 +21,40 @@ use atrapos_partition::schema::{
 use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, Now, Observed, decide, without};
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_placement::repartition::{RepartitionReport, SchemeChange, carry_out};
-use atrapos_runtime::rng::Seed;
-use atrapos_runtime::{Pump, WorkerId};
+use atrapos_runtime::{Handle, Ticks, WorkerId};
 use atrapos_storage::{HeapMemory, Memory};
 use atrapos_topology::Machine;
 use atrapos_transaction::procedure::{Procedure, Session, run_here};
-use atrapos_transaction::shard::Shard;
+use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::{EngineStats, Statistics};
-use atrapos_transaction::wal::flusher::Flusher;
-use atrapos_transaction::wal::{Durability, Wal, WalLimits};
+use stepper::{SimulatedWal, Stepper};
 
 use crate::assembly::Parts;
 use crate::builder::OpenError;
+use crate::durable::{Durable, Policy};
+use crate::recovery::RecoveryReport;
 
-#[cfg(test)]
-use atrapos_runtime::Handle;
+pub(crate) use statements::{SchemeToken, TakenToken};
 
 /// A database whose workers all run on the caller's thread, one pseudo-randomly chosen step at a time.
 pub struct Simulation {
-    pump: Pump<Shard>,
+    stepper: Rc<RefCell<Stepper>>,
+    workers: Vec<Rc<EngineWorker>>,
+    handle: Handle<Shard>,
     catalogs: Arc<PublishedCatalog>,
     scheme: Arc<PublishedScheme>,
     stats: Vec<Arc<EngineStats>>,
-    durable: Option<SimulatedWal>,
+    /// With a directory: what keeps it.
+    durable: Option<Arc<Durable>>,
     adapting: Option<Adapting>,
+    /// Whose turn it is to change the scheme, or to keep it.
+    scheme_token: SchemeToken,
+    /// How many steps may be made while statements wait.
+    statement_steps: Rc<Cell<u64>>,
 }
+
+/// After how many ticks a change of the scheme looks again whether it is its turn.
+const LOOK_EVERY: u64 = 1_000;
 
 /// What makes a simulated database adapt itself.
 struct Adapting {
@@ -55,16 +64,6 @@ struct Adapting {
     /// How much time has passed, as far as the controller knows.
     elapsed: Duration,
     committed: u64,
-}
-
-/// The WAL of a simulated database: its flushers go round on the same thread, when the seed says so.
-struct SimulatedWal {
-    wal: Arc<Wal>,
-    flushers: Vec<Flusher>,
-    /// The state of the generator that decides whose turn it is.
-    turn: Seed,
-    /// Keeps the directory locked.
-    _directory: Directory,
 }
 
 /// The outcome of a transaction in a simulation, once it has ended.
@@ -78,56 +77,6 @@ impl<R> Outcome<R> {
         self.0.borrow_mut().take()
     }
 }
-
-impl SimulatedWal {
-    fn create(
-        schema: &Definitions,
-        workers: usize,
-        streams: usize,
-        seed: u64,
-        files: Arc<dyn FileSystem>,
-        path: &Path,
-    ) -> Result<SimulatedWal, OpenError> {
-        let streams = streams.clamp(1, workers);
-        let (directory, manifest) =
-            Directory::create(Arc::clone(&files), path, schema.clone(), streams as u16)?;
-        let stream_of = (0..workers).map(|worker| worker % streams).collect();
-        let wal = Wal::new(Durability::Synchronous, manifest.first_epoch, stream_of, WalLimits::default());
-        let flushers = (0..streams).map(|stream| {
-            let writer = StreamWriter::create(
-                Arc::clone(&files),
-                directory.path(),
-                manifest.database,
-                manifest.incarnation,
-                StreamId(stream as u16),
-                StreamOptions { segment_bytes: SEGMENT_BYTES, frame_bytes: FRAME_BYTES },
-            )?;
-            Ok(Flusher::new(Arc::clone(&wal), stream, writer))
-        });
-        let flushers = flushers.collect::<Result<_, WalError>>()?;
-        let turn = Seed(seed).derive(u64::MAX);
-        Ok(SimulatedWal { wal, flushers, turn, _directory: directory })
-    }
-
-    /// A number below `bound`.
-    fn draw(&mut self, bound: u64) -> u64 {
-        self.turn = self.turn.derive(1);
-        self.turn.0 % bound
-    }
-
-    /// Lets one flusher go round.
-    fn round(&mut self) {
-        let flusher = self.draw(self.flushers.len() as u64) as usize;
-        self.flushers[flusher].round();
-        self.flushers[flusher].tidy_up();
-    }
-}
-
-/// Small, so that a simulation goes through many segments.
-const SEGMENT_BYTES: u64 = 16 << 10;
-
-/// Small, so that many an epoch takes several frames.
-const FRAME_BYTES: usize = 256;
 
 impl Simulation {
     /// A new, empty database on `workers` simulated workers.
@@ -208,8 +157,7 @@ impl Simulation {
     /// # Panics
     /// When a change does not come to its end within so many steps.
     pub fn adapt(&mut self, interval: Duration, steps_max: u64) -> Option<AdaptationEvent> {
-        let workers =
-            self.pump.workers().iter().map(|worker| worker.shard().monitor.collect(worker)).collect();
+        let workers = self.workers.iter().map(|worker| worker.shard().monitor.collect(worker)).collect();
         let committed = self.statistics().committed;
         let adapting = self.adapting.as_mut()?;
         adapting.elapsed += interval;
@@ -224,13 +172,13 @@ impl Simulation {
             decide(&mut adapting.controller, &observed, now, &self.scheme.scheme(), &self.catalogs.working());
         if let Some(changes) = changes {
             let changed = self.repartition(changes);
-            let end = self.pump.steps() + steps_max;
+            let end = self.steps() + steps_max;
             let outcome = loop {
                 self.run_for(1);
                 if let Some(outcome) = changed.take() {
                     break outcome;
                 }
-                assert!(self.pump.steps() < end, "a change of the scheme does not come to its end");
+                assert!(self.steps() < end, "a change of the scheme does not come to its end");
             };
             match outcome {
                 Ok(report) => event.report = Some(report),
@@ -267,18 +215,36 @@ impl Simulation {
             );
         }
         let mut parts = Parts::new(Catalog::new(schema)?, workers)?;
-        let durable = match directory {
-            None => None,
+        let (wal, directory) = match directory {
+            None => (None, None),
             Some((streams, files, path)) => {
-                Some(SimulatedWal::create(&parts.definitions(), workers, streams, seed, files, path)?)
+                let definitions = parts.definitions();
+                let (wal, directory, manifest) =
+                    SimulatedWal::create(&definitions, workers, streams, seed, &files, path)?;
+                (Some(wal), Some((files, directory, manifest)))
             }
         };
-        parts.wal = durable.as_ref().map(|durable| Arc::clone(&durable.wal));
+        parts.wal = wal.as_ref().map(|wal| Arc::clone(&wal.wal));
         parts.observing = observing;
         let pump = parts.on_pump(seed, &memory).map_err(SchemaError::new)?;
-        let Parts { catalogs, scheme, stats, .. } = parts;
-        let scheme = Arc::new(PublishedScheme::new(scheme));
-        Ok(Simulation { pump, catalogs, scheme, stats, durable, adapting: None })
+        let Parts { catalogs, scheme, stats, wal: shared, .. } = parts;
+        let (handle, workers) = (pump.handle(), pump.workers().to_vec());
+        let durable = directory.zip(shared).map(|((files, directory, manifest), wal)| {
+            let (policy, report) = (Policy::default(), RecoveryReport::default());
+            Arc::new(Durable::new(files, directory, manifest, wal, handle.clone(), policy, report))
+        });
+        Ok(Simulation {
+            stepper: Rc::new(RefCell::new(Stepper { pump, wal })),
+            workers,
+            handle,
+            catalogs,
+            scheme: Arc::new(PublishedScheme::new(scheme)),
+            stats,
+            durable,
+            adapting: None,
+            scheme_token: SchemeToken::default(),
+            statement_steps: Rc::new(Cell::new(u64::MAX)),
+        })
     }
 
     /// The handle of table `T`.
@@ -322,20 +288,26 @@ impl Simulation {
         let home = self.scheme.home(route, self.stats.len());
         let outcome = Outcome(Rc::default());
         let slot = Rc::clone(&outcome.0);
-        let worker = Rc::clone(self.pump.worker(home));
-        self.pump.worker(home).spawn(async move {
+        let worker = Rc::clone(&self.workers[home.index()]);
+        self.workers[home.index()].spawn(async move {
             let result = run_here(&worker, &procedure).await;
             slot.replace(Some(result));
         });
         outcome
     }
 
-    /// Changes the scheme while the simulation is stepped. Another change may begin only when this one has ended.
+    /// Changes the scheme while the simulation is stepped, when changes begun before have ended and no statement keeps it.
     pub fn repartition(&self, changes: Vec<SchemeChange>) -> Outcome<Result<RepartitionReport, Abort>> {
         let outcome = Outcome(Rc::default());
         let (slot, published) = (Rc::clone(&outcome.0), Arc::clone(&self.scheme));
-        let worker = Rc::clone(self.pump.worker(WorkerId(0)));
-        self.pump.worker(WorkerId(0)).spawn(async move {
+        let (worker, token) = (Rc::clone(&self.workers[0]), self.scheme_token.clone());
+        self.workers[0].spawn(async move {
+            let _scheme = loop {
+                match token.try_take() {
+                    Some(taken) => break taken,
+                    None => worker.sleep_until(Ticks(worker.now().0 + LOOK_EVERY)).await,
+                }
+            };
             let result = carry_out(&worker, changes, &published).await;
             slot.replace(Some(result));
         });
@@ -356,8 +328,8 @@ impl Simulation {
     ) -> Outcome<R> {
         let outcome = Outcome(Rc::default());
         let slot = Rc::clone(&outcome.0);
-        let session = Session::new(Rc::clone(self.pump.worker(worker)));
-        self.pump.worker(worker).spawn(async move {
+        let session = Session::new(Rc::clone(&self.workers[worker.index()]));
+        self.workers[worker.index()].spawn(async move {
             let result = body(session).await;
             slot.replace(Some(result));
         });
@@ -367,39 +339,24 @@ impl Simulation {
     /// Steps until every transaction and session has ended and nothing is left to do, at most about `steps_max` steps. When
     /// everybody waits for a time to come, it comes. Returns whether everything came to rest.
     pub fn run(&mut self, steps_max: u64) -> bool {
-        let workers = self.pump.workers().to_vec();
-        let ended = || workers.iter().all(|worker| worker.tasks_len() == 0);
-        let Some(durable) = &mut self.durable else {
-            return self.pump.run_until(ended, steps_max) && self.pump.run_until_idle(steps_max);
-        };
-        let end = self.pump.steps() + steps_max;
-        while !ended() && self.pump.steps() < end {
-            self.pump.run_until(ended, durable.draw(63) + 1);
-            durable.round();
-        }
-        let ended = ended();
-        let idle = self.pump.run_until_idle(steps_max);
-        durable.round();
-        ended && idle
+        self.stepper.borrow_mut().run(steps_max)
     }
 
     /// Makes about `steps` steps, whether or not everything comes to rest.
     pub fn run_for(&mut self, steps: u64) {
-        let end = self.pump.steps() + steps;
-        while self.pump.steps() < end {
-            for _ in 0..self.durable.as_mut().map_or(1, |durable| durable.draw(63) + 1) {
-                self.pump.step();
-            }
-            if let Some(durable) = &mut self.durable {
-                durable.round();
-            }
-        }
+        self.stepper.borrow_mut().run_for(steps);
+    }
+
+    /// Steps made so far.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.stepper.borrow().pump.steps()
     }
 
     /// A number that stands for everything that happened so far: the same for the same seed.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
-        self.pump.trace_hash()
+        self.stepper.borrow().pump.trace_hash()
     }
 
     /// What happened so far.
@@ -410,27 +367,28 @@ impl Simulation {
 
     /// Makes `steps` steps of workers while the flushers stand still, as behind a device that takes very long.
     pub fn run_workers_for(&mut self, steps: u64) {
+        let pump = &mut self.stepper.borrow_mut().pump;
         for _ in 0..steps {
-            self.pump.step();
+            pump.step();
         }
     }
 
     /// Sessions, transactions and changes of the scheme that have not ended.
     #[must_use]
     pub fn tasks(&self) -> usize {
-        self.pump.workers().iter().map(|worker| worker.tasks_len()).sum()
+        self.workers.iter().map(|worker| worker.tasks_len()).sum()
     }
 
     /// The way in for jobs of the engine itself.
     #[cfg(test)]
     pub(crate) fn handle(&self) -> Handle<Shard> {
-        self.pump.handle()
+        self.handle.clone()
     }
 
     /// Unfinished tasks beyond which a worker takes no more requests from outside.
     #[cfg(test)]
     pub(crate) fn tasks_in_flight(&self) -> usize {
-        self.pump.worker(WorkerId(0)).limits().tasks_in_flight
+        self.workers[0].limits().tasks_in_flight
     }
 
     /// Checks the structure of every tree and, once everything has come to rest, that no tree has anything set aside for
@@ -439,7 +397,7 @@ impl Simulation {
     /// # Errors
     /// What is wrong, in words.
     pub fn check_trees(&self) -> Result<(), String> {
-        for worker in self.pump.workers() {
+        for worker in &self.workers {
             for (place, partition) in worker.shard().tables.borrow().owned() {
                 let table = worker.shard().tables.borrow().catalog.tables[place.table.at()].name;
                 partition.tree().check().map_err(|error| format!("{table}: {error}"))?;
@@ -453,15 +411,15 @@ impl Simulation {
     }
 
     #[cfg(test)]
-    pub(crate) fn worker(&self, worker: WorkerId) -> &Rc<atrapos_transaction::shard::EngineWorker> {
-        self.pump.worker(worker)
+    pub(crate) fn worker(&self, worker: WorkerId) -> &Rc<EngineWorker> {
+        &self.workers[worker.index()]
     }
 
     /// Locks held and lock requests waiting, over all workers.
     #[must_use]
     pub fn locks(&self) -> (usize, usize) {
         (0..self.stats.len()).fold((0, 0), |sum, worker| {
-            let tables = self.pump.worker(WorkerId(worker as u16)).shard().tables.borrow();
+            let tables = self.workers[worker].shard().tables.borrow();
             tables.owned().fold(sum, |(held, waiting), (_, partition)| {
                 (held + partition.locks.held_len(), waiting + partition.locks.waiting_len())
             })

@@ -35,8 +35,7 @@ pub use dependent::DependentAction;
 pub use erased::ErasedOperation;
 pub use kind::{AccessKind, OperationKind, ResultShape};
 pub use point::{Delete, Get, Insert, Lookup, Read, Update};
-pub use range::{CollectKeys, Fold};
-pub use range::{Collected, DeleteRange, Folded, RangeChanged, UpdateRange};
+pub use range::{CollectKeys, Collected, DeleteRange, Fold, Folded, RangeChanged, UpdateRange};
 
 /// What to do at the data. Implemented by the operations of this crate only.
 pub trait Operation: Send + 'static {

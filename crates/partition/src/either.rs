@@ -4,8 +4,7 @@
 //! Owns: the operation that is one of two. Never: does anything that neither of them does.
 
 use crate::abort::Abort;
-use crate::action::OperationKind;
-use crate::action::{Action, MissingTable, Operation, RowContext};
+use crate::action::{Action, MissingTable, Operation, OperationKind, RowContext};
 
 /// One of two operations, or the result of one of two. See [`Action::left`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -80,6 +80,10 @@ pub enum Bug {
     FillNotLocked,
     /// The definition of an index is written before its entries are durable.
     IndexBeforeItsEntries,
+    /// The definition of an index is written before it is filled.
+    IndexBeforeFilled,
+    /// A statement is reported as done before the manifest has it.
+    StatementNotSaved,
     /// A transaction's age is a count of its own worker, which others compare with theirs.
     AgesOfOneWorker,
 }

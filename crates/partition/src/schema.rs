@@ -26,10 +26,8 @@ use crate::abort::{Abort, AbortReason};
 use crate::routing::Route;
 
 pub use catalog::{Catalog, NO_FAMILY, unknown_table};
-pub use declare::Splits;
-pub use declare::{ParentKey, Schema, SchemaError};
-pub use meta::Dependency;
-pub use meta::{Phase, TableMeta, TreeKind};
+pub use declare::{ParentKey, Schema, SchemaError, Splits};
+pub use meta::{Dependency, Phase, TableMeta, TreeKind};
 pub use published::PublishedCatalog;
 
 /// A table: the type of its primary key, the type of its rows, and its name.

@@ -15,6 +15,7 @@ use atrapos_runtime::oneshot::{Receiver, Sender, oneshot};
 use atrapos_runtime::{Handle, WorkerId};
 
 use crate::shard::{EngineWorker, Shard};
+use crate::waiting;
 
 fn hand_over<R: Send + 'static>(
     handle: &Handle<Shard>,
@@ -50,7 +51,7 @@ pub fn run_task_on_worker<R: Send + 'static>(
         let own = Rc::clone(worker);
         worker.spawn_control(async move { sender.send(job(own).await) });
     });
-    started?.wait().map_err(|_| Abort::shutting_down())
+    waiting::wait(started?)
 }
 
 /// Runs `job` on every worker at once and collects the results in order of the workers.
@@ -61,7 +62,7 @@ pub fn on_all_workers<R: Send + 'static>(
     let started: Vec<Receiver<R>> = (0..handle.workers())
         .map(|worker| start_on_worker(handle, WorkerId(worker as u16), job.clone()))
         .collect::<Result<_, _>>()?;
-    started.into_iter().map(|result| result.wait().map_err(|_| Abort::shutting_down())).collect()
+    started.into_iter().map(waiting::wait).collect()
 }
 
 /// Waits until every message that one worker has sent to another so far has arrived, and the ends of transactions that

@@ -27,4 +27,5 @@ pub mod stats;
 pub mod trace;
 pub mod tx;
 pub mod unfinished;
+pub mod waiting;
 pub mod wal;

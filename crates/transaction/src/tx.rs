@@ -53,8 +53,7 @@ use crate::shard::EngineWorker;
 pub use commit::{Ending, TxnGuard};
 pub use participant::{ActionReply, BranchRef, on_action, on_actions};
 pub use phase::Phase;
-pub use savepoint::Savepoint;
-pub use savepoint::{Origin, on_rollback};
+pub use savepoint::{Origin, Savepoint, on_rollback};
 pub use state::{OperationGuard, TxnState};
 
 /// A transaction, as its procedure sees it.

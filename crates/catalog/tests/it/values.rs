@@ -117,6 +117,39 @@ proptest! {
     }
 
     #[test]
+    fn what_is_assigned_is_as_if_it_had_been_encoded(
+        (table, old, new, which) in rows().prop_flat_map(|(table, old)| {
+            let field = |column: &ColumnDef| KeyField {
+                part: KeyPart { nullable: column.nullable, ..KeyPart::ascending(column.ty) },
+            };
+            let new: Vec<_> = table.row_columns().map(|column| value_in(field(column))).collect();
+            let which = proptest::collection::vec(any::<bool>(), old.len());
+            (Just(table), Just(old), new, which)
+        }),
+    ) {
+        let layout = RowLayout::of_table(&table);
+        let encoded = |values: &[Value]| {
+            let mut row = vec![7; 3];
+            layout.encode(values, &mut row).expect("fits");
+            row
+        };
+        let chosen = which.iter().zip(new).enumerate().filter(|(_, (chosen, _))| **chosen);
+        let assigned: Vec<(usize, Value)> = chosen.map(|(column, (_, value))| (column, value)).collect();
+        let mut values = old.clone();
+        assigned.iter().for_each(|(column, value)| values[*column] = value.clone());
+        let (row, mut out) = (encoded(&old), vec![7; 3]);
+        layout.assign(&row[3..], &assigned, &mut out).expect("fits");
+        prop_assert_eq!(&out, &encoded(&values));
+        // What does not fit leaves nothing behind.
+        let too_many = (old.len(), Value::Null);
+        prop_assert!(layout.assign(&row[3..], &[too_many], &mut out).is_err());
+        prop_assert_eq!(&out, &encoded(&values));
+        if row.len() > 3 && assigned.len() == old.len() {
+            prop_assert!(layout.assign(&row[3..row.len() - 1], &assigned, &mut out).is_err());
+        }
+    }
+
+    #[test]
     fn any_bytes_are_a_row_or_an_error((table, _) in rows(), bytes in proptest::collection::vec(0_u8..4, 0..60)) {
         let layout = RowLayout::of_table(&table);
         let found = layout.decode(&bytes);

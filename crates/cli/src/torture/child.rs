@@ -7,14 +7,15 @@ use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use atrapos::{Database, RecoveryReport};
+use atrapos::RecoveryReport;
+use atrapos_durability::directory::Directory;
 use atrapos_harness::torture::{CheckReport, Torture};
 use serde_json::{Value, json};
 
 use crate::args::TortureChildArgs;
 use crate::error::CliError;
 use crate::witness::WitnessFile;
-use crate::{machine, output};
+use crate::{machine, output, store};
 
 /// The state in which a child says that it is at work.
 pub(crate) const READY: &str = "ready";
@@ -34,7 +35,9 @@ pub(crate) fn run(args: &TortureChildArgs) -> Result<(), CliError> {
     }
     let torture = Torture::new(args.subscribers, args.seed).map_err(CliError::bad_input)?;
     let witness = WitnessFile::open(&args.witness).map_err(CliError::failed)?;
-    let db = Database::builder(torture.schema())
+    let exists = Directory::exists(&*store::files(), &args.database).map_err(CliError::failed)?;
+    let db = torture
+        .builder(exists)
         .workers(args.workers)
         .machine(machine::read(&args.topology)?)
         .pin(false)
@@ -75,6 +78,7 @@ fn found(checked: &CheckReport, recovered: Option<&RecoveryReport>) -> Value {
         "state": "checked",
         "rows": checked.rows,
         "transactions": checked.transactions,
+        "statements": checked.statements,
         "restored": recovered.map(|report| report.rows),
         "replayed": recovered.map(|report| report.changes),
         "torn": recovered.map(|report| report.torn.len()),

@@ -7,7 +7,7 @@ use atrapos::planted::Bug;
 use crate::error::CliError;
 
 /// Mistakes that can lose, invent or tear something when a process is killed, or show in a history.
-const BUGS: [(&str, Bug); 10] = [
+const BUGS: [(&str, Bug); 13] = [
     ("last-record-skipped", Bug::LastRecordSkipped),
     ("versions-ignored", Bug::VersionsIgnored),
     ("segment-removed-early", Bug::SegmentRemovedEarly),
@@ -18,6 +18,9 @@ const BUGS: [(&str, Bug); 10] = [
     ("undo-skips-second-table", Bug::UndoSkipsSecondTable),
     ("scan-not-locked", Bug::ScanNotLocked),
     ("entry-left-behind", Bug::EntryLeftBehind),
+    ("fill-not-locked", Bug::FillNotLocked),
+    ("index-before-filled", Bug::IndexBeforeFilled),
+    ("statement-not-saved", Bug::StatementNotSaved),
 ];
 
 /// The mistake of a name.

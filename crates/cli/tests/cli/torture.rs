@@ -19,6 +19,7 @@ fn nothing_is_lost_in_two_hundred_kills() {
     for word in ["200 rounds with seed 1, every promise kept", "killed at work", "ended in order"] {
         assert!(stdout(&output).contains(word), "no '{word}' in:\n{}", stdout(&output));
     }
+    assert!(!stdout(&output).contains(" and 0 statements"), "{}", stdout(&output));
 }
 
 /// Says something that is seen even if the test succeeds.
@@ -172,9 +173,14 @@ mod planted {
 
     #[test]
     fn planted_mistakes_are_found() {
-        for bug in
-            ["last-record-skipped", "segment-removed-early", "checkpoint-of-unfinished", "reader-told-early"]
-        {
+        for bug in [
+            "last-record-skipped",
+            "segment-removed-early",
+            "checkpoint-of-unfinished",
+            "reader-told-early",
+            "index-before-filled",
+            "statement-not-saved",
+        ] {
             let temporary = tempfile::tempdir().expect("a directory");
             let mut command = atrapos(&["torture", "--kills", "400", "--seed", "3", "--planted", bug]);
             let output = command.env("TMPDIR", temporary.path()).output().expect("the command starts");

@@ -16,21 +16,24 @@ use std::ops::Bound;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use atrapos_catalog::{ColumnDef, Definitions, IndexPart, RowLayout, TableDef, TreeDef, Value};
+use atrapos_catalog::{ColumnDef, Definitions, IndexPart, RowLayout, TableDef, TreeDef, Value, ValueError};
 use atrapos_partition::partition::{Closing, Partition, PartitionId, TableShard};
 use atrapos_partition::schema::{Catalog, Phase, TableId};
-use atrapos_storage::{BulkError, BulkLoader, KeyBuf, TreeConfig};
+use atrapos_storage::{BulkError, BulkLoader, DisplayKey, KeyBuf, TreeConfig};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::unfinished::Copies;
 
 use super::switch::{HeldState, Until};
-use super::{DefineError, check, find_table, next_number};
+use super::{DefineError, Statements, check, find_table, next_number};
 use crate::checkpoint::{CheckpointFailure, Pace};
 use crate::database::Database;
 use crate::load::FILL;
 
-/// Rows that a worker converts at a time.
+/// Rows that a worker converts at a time, at most.
 const SLICE: usize = 256;
+
+/// Bytes of converted rows after which it does something else first. One row may have more.
+const SLICE_BYTES: usize = 256 << 10;
 
 impl Database {
     /// Adds a column, behind those that are there, to a table. Rows that are there get its default, or NULL. Waits for the
@@ -45,6 +48,12 @@ impl Database {
     /// an index whose key is computed from the rows by code, transactions that do not end within the patience of the database,
     /// memory that is not there, files that cannot be written. Nothing has changed then.
     pub fn add_column(&self, table: &str, column: ColumnDef) -> Result<TableId, DefineError> {
+        self.statements().add_column(table, column)
+    }
+}
+
+impl Statements<'_> {
+    pub(crate) fn add_column(&self, table: &str, column: ColumnDef) -> Result<TableId, DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();
         let old = find_table(&before, table)?;
@@ -60,7 +69,7 @@ impl Database {
         let both = Arc::new(before.changed(both, &BTreeMap::from([(new, Phase::Announced)])));
         let after = Arc::new(before.changed(definitions, &BTreeMap::new()));
 
-        let _scheme = self.keep_scheme();
+        let _scheme = self.keep_scheme()?;
         if let Err(error) = self.close_and_drain(&before, &[old], Closing::Refused, Until::Unused) {
             self.reopen(&[old])?;
             return Err(error);
@@ -91,7 +100,7 @@ impl Database {
         loop {
             let converter = Arc::clone(converter);
             let sliced = self.on_all_workers(move |worker| convert_slice(worker, old, &converter))?;
-            let done = sliced.into_iter().collect::<Result<Vec<bool>, BulkError>>();
+            let done = sliced.into_iter().collect::<Result<Vec<bool>, ConvertError>>();
             let done = done.map_err(|error| cannot_convert(before.tables[old.at()].name, &error))?;
             if done.into_iter().all(|done| done) {
                 break;
@@ -196,12 +205,34 @@ fn with_column(definitions: &mut Definitions, old: TableId, new: TableId, column
     table
 }
 
-fn cannot_convert(table: &str, error: &BulkError) -> DefineError {
+/// Why rows could not be converted.
+#[derive(Debug)]
+enum ConvertError {
+    /// The copy does not take the row.
+    Copy(BulkError),
+    /// The row with this key is not what the definition of its table says.
+    Damaged(KeyBuf, ValueError),
+}
+
+impl From<BulkError> for ConvertError {
+    fn from(error: BulkError) -> ConvertError {
+        ConvertError::Copy(error)
+    }
+}
+
+fn cannot_convert(table: &str, error: &ConvertError) -> DefineError {
     match error {
-        BulkError::OutOfMemory(error) => DefineError::OutOfMemory(format!(
+        ConvertError::Copy(BulkError::OutOfMemory(error)) => DefineError::OutOfMemory(format!(
             "there is no memory for a second copy of table `{table}` ({error}); free some, and try again"
         )),
-        error => DefineError::Violated(format!("table `{table}` cannot have the column: {error}")),
+        ConvertError::Copy(error) => {
+            DefineError::Violated(format!("table `{table}` cannot have the column: {error}"))
+        }
+        ConvertError::Damaged(key, error) => DefineError::Damaged(format!(
+            "the row with key {} of table `{table}` does not fit the definition of the table ({error}); restore the database from a \
+             backup",
+            DisplayKey(key)
+        )),
     }
 }
 
@@ -222,7 +253,7 @@ impl Converter {
         Ok(Converter { from: RowLayout::of_table(table), to, added, config: TreeConfig::for_rows_of(width) })
     }
 
-    fn convert(&self, row: &[u8], out: &mut Vec<u8>) -> Result<(), atrapos_catalog::ValueError> {
+    fn convert(&self, row: &[u8], out: &mut Vec<u8>) -> Result<(), ValueError> {
         let mut values = self.from.decode(row)?;
         values.push(self.added.clone());
         out.clear();
@@ -231,21 +262,28 @@ impl Converter {
 }
 
 /// Copies some rows of this worker's partitions. Returns whether that was all.
-fn convert_slice(worker: &Rc<EngineWorker>, old: TableId, converter: &Converter) -> Result<bool, BulkError> {
+fn convert_slice(
+    worker: &Rc<EngineWorker>,
+    old: TableId,
+    converter: &Converter,
+) -> Result<bool, ConvertError> {
     let shard = worker.shard();
     let mut copies = shard.copies.borrow_mut();
     let Some((number, bulk, from)) = current(shard, &mut copies, old, converter) else { return Ok(true) };
     let tables = shard.tables.borrow();
     let partition = tables.partition(PartitionId { table: old, partition: *number });
     let mut rows = partition.tree().range(Bound::Included(&**from), Bound::Unbounded);
-    let (mut key, mut converted) = (KeyBuf::new(), Vec::new());
+    let (mut key, mut converted, mut bytes) = (KeyBuf::new(), Vec::new(), 0);
     for row in rows.by_ref().take(SLICE) {
         row.key_into(&mut key);
-        if converter.convert(row.bytes(), &mut converted).is_err() {
-            // What does not fit its definition is not there for anybody who knows the table by it.
-            return Err(BulkError::RowTooLarge { key, bytes: row.bytes().len(), max: 0 });
+        if let Err(error) = converter.convert(row.bytes(), &mut converted) {
+            return Err(ConvertError::Damaged(key, error));
         }
         bulk.push(&key, &converted, row.version())?;
+        bytes += converted.len();
+        if bytes >= SLICE_BYTES {
+            break;
+        }
     }
     if let Some(row) = rows.next() {
         row.key_into(from);
@@ -276,4 +314,90 @@ fn current<'c>(
         copies.current = Some((next, bulk, KeyBuf::new()));
     }
     copies.current.as_mut()
+}
+
+#[cfg(test)]
+mod tests {
+    use atrapos_catalog::{ColumnType, KeyColumn, PrimaryKey};
+    use atrapos_runtime::WorkerId;
+
+    use super::*;
+    use crate::sim::Simulation;
+    use atrapos_partition::schema::{Schema, Table};
+
+    atrapos_storage::row! {
+        #[derive(Clone)]
+        struct Note {
+            text: Vec<u8>,
+        }
+    }
+
+    struct Notes;
+    impl Table for Notes {
+        type Key = u64;
+        type Row = Note;
+        const NAME: &'static str = "notes";
+    }
+
+    fn notes() -> TableDef {
+        TableDef {
+            name: "notes".to_owned(),
+            columns: vec![
+                ColumnDef::new("id", ColumnType::Unsigned(8)),
+                ColumnDef::new("text", ColumnType::VarBytes),
+            ],
+            key: PrimaryKey::Columns(vec![KeyColumn::ascending(0)]),
+            family: "notes".to_owned(),
+            read_only: false,
+            splits: Vec::new(),
+        }
+    }
+
+    /// Puts rows of these bytes behind each other, and converts them. Returns in how many slices, or why not.
+    fn converted(rows: &[&[u8]]) -> Result<usize, DefineError> {
+        let simulation = Simulation::new(Schema::new().table::<Notes>(), 1, 1).unwrap();
+        let worker = simulation.worker(WorkerId(0));
+        let table = TableId(0);
+        for (id, row) in (0_u64..).zip(rows) {
+            let (key, mut tables) = (KeyBuf::from(&id.to_be_bytes()[..]), worker.shard().tables.borrow_mut());
+            let (place, _) = tables.locate(table, &key);
+            tables.partition_mut(place).load(&key, row).unwrap();
+        }
+        let before = Definitions { trees: vec![TreeDef::Table(notes())], foreign_keys: Vec::new() };
+        let mut after = notes();
+        after.columns.push(ColumnDef { nullable: true, ..ColumnDef::new("more", ColumnType::Bool) });
+        let converter = Converter::new(&before, table, after).unwrap();
+        let mut slices = 0;
+        while !convert_slice(worker, table, &converter).map_err(|error| cannot_convert("notes", &error))? {
+            slices += 1;
+        }
+        let copies = worker.shard().copies.take();
+        assert_eq!(copies.partitions[0].as_ref().unwrap().tree().len(), rows.len() as u64);
+        Ok(slices)
+    }
+
+    fn note(bytes: usize) -> Vec<u8> {
+        let mut row = Vec::new();
+        atrapos_storage::push_variable(&vec![7; bytes], &mut row);
+        row
+    }
+
+    #[test]
+    fn slices_are_bounded_by_rows_and_by_bytes() {
+        let (short, long) = (note(1), note(SLICE_BYTES / 2));
+        assert_eq!(converted(&vec![&*short; SLICE]).unwrap(), 1);
+        assert_eq!(converted(&vec![&*short; SLICE + 1]).unwrap(), 2);
+        assert_eq!(converted(&[&*long; 5]).unwrap(), 3);
+    }
+
+    #[test]
+    fn a_row_that_does_not_fit_its_definition_is_damage() {
+        let sound = note(3);
+        let error = converted(&[&sound, &sound[..sound.len() - 1]]).unwrap_err();
+        let DefineError::Damaged(sentence) = error else { panic!("{error:?}") };
+        assert!(
+            sentence.contains("key") && sentence.contains("restore the database from a backup"),
+            "{sentence}"
+        );
+    }
 }

@@ -20,6 +20,9 @@ pub enum DefineError {
     /// Rows that are there violate the definition.
     #[error("{0}")]
     Violated(String),
+    /// Rows that are there are not what the definition of their table says.
+    #[error("{0}")]
+    Damaged(String),
     /// Transactions that use the table have not ended.
     #[error("{0}")]
     TimedOut(String),

@@ -18,8 +18,9 @@ use std::sync::Arc;
 
 use atrapos_catalog::{IndexDef, IndexPart, TreeDef};
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_partition::action::{AccessKind as Kind, OperationKind, ResultShape};
-use atrapos_partition::action::{Action, Operation, RowContext};
+use atrapos_partition::action::{
+    AccessKind as Kind, Action, Operation, OperationKind, ResultShape, RowContext,
+};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::routing::Route;
@@ -30,7 +31,7 @@ use atrapos_storage::{DisplayKey, KeyBuf};
 use atrapos_transaction::tx::Tx;
 
 use super::switch::{Until, save};
-use super::{DefineError, add_index, check, find_table, refuse_other_cuts};
+use super::{DefineError, Statements, add_index, check, find_table, refuse_other_cuts};
 use crate::checkpoint::Pace;
 use crate::database::Database;
 
@@ -45,6 +46,22 @@ impl Database {
     /// A name that is taken, a table that is not there, a part of the key that is not a column, a definition that contradicts
     /// itself, rows that violate a unique index, a manifest that cannot be written. There is no index then.
     pub fn create_index(&self, table: &str, index: IndexDef) -> Result<TableId, DefineError> {
+        self.statements().create_index(table, index)
+    }
+
+    /// Drops an index. Waits for the transactions that have read it; those that do so later are aborted
+    /// ([`AbortReason::TableChanged`]).
+    ///
+    /// # Errors
+    /// A name that no index has, a foreign key that goes through it, transactions that do not end within the patience of the
+    /// database, a manifest that cannot be written. Nothing has changed then.
+    pub fn drop_index(&self, name: &str) -> Result<(), DefineError> {
+        self.statements().drop_index(name)
+    }
+}
+
+impl Statements<'_> {
+    pub(crate) fn create_index(&self, table: &str, index: IndexDef) -> Result<TableId, DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();
         let of = find_table(&before, table)?;
@@ -73,13 +90,7 @@ impl Database {
         Ok(number)
     }
 
-    /// Drops an index. Waits for the transactions that have read it; those that do so later are aborted
-    /// ([`AbortReason::TableChanged`]).
-    ///
-    /// # Errors
-    /// A name that no index has, a foreign key that goes through it, transactions that do not end within the patience of the
-    /// database, a manifest that cannot be written. Nothing has changed then.
-    pub fn drop_index(&self, name: &str) -> Result<(), DefineError> {
+    pub(crate) fn drop_index(&self, name: &str) -> Result<(), DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();
         let mut definitions = before.definitions.clone();
@@ -107,11 +118,14 @@ impl Database {
         announced: &Arc<Catalog>,
         building: &Arc<Catalog>,
     ) -> Result<(), DefineError> {
-        let _scheme = self.keep_scheme();
+        let _scheme = self.keep_scheme()?;
         let mut state = self.hold_state();
         let scheme = self.scheme_of(before, announced)?;
-        let without = self.scheme_of(before, reserved)?;
-        save(&mut state, reserved, &without)?;
+        if planted(Bug::IndexBeforeFilled) {
+            save(&mut state, announced, &scheme)?;
+        } else {
+            save(&mut state, reserved, &*self.scheme_of(before, reserved)?)?;
+        }
         self.adopt(announced, &scheme)?;
         // All have the tree before the first adds an entry.
         self.adopt(building, &scheme)?;
@@ -122,7 +136,7 @@ impl Database {
 
     /// Removes what there is of an index that cannot be.
     fn abandon(&self, building: &Catalog, reserved: &Arc<Catalog>) -> Result<(), DefineError> {
-        let _scheme = self.keep_scheme();
+        let _scheme = self.keep_scheme()?;
         let _state = self.hold_state();
         let scheme = self.scheme_of(building, reserved)?;
         self.adopt(reserved, &scheme)?;
@@ -132,7 +146,7 @@ impl Database {
 
     /// Makes an index durable that has all its entries, and has everybody see it.
     fn complete(&self, building: &Catalog, ready: &Arc<Catalog>) -> Result<(), DefineError> {
-        let _scheme = self.keep_scheme();
+        let _scheme = self.keep_scheme()?;
         let scheme = self.scheme_of(building, ready)?;
         let mut state = self.hold_state();
         match &mut state {
@@ -165,11 +179,12 @@ impl Database {
             next = range.upper.clone();
             let route = || Route::to(table, from.clone());
             let filled = if planted(Bug::FillNotLocked) {
-                let found = self.run(route(), async move |tx| filling.collect(tx, range.clone()).await);
-                found
-                    .and_then(|found| self.run(route(), async move |tx| filling.add(tx, found.clone()).await))
+                let found = self.run(&route(), async move |tx| filling.collect(tx, range.clone()).await);
+                found.and_then(|found| {
+                    self.run(&route(), async move |tx| filling.add(tx, found.clone()).await)
+                })
             } else {
-                self.run(route(), async move |tx| {
+                self.run(&route(), async move |tx| {
                     let found = filling.collect(tx, range.clone()).await?;
                     filling.add(tx, found).await
                 })
@@ -181,7 +196,7 @@ impl Database {
 
     /// The keys of the next few rows from `from` on.
     fn next_slice(&self, table: TableId, from: &KeyBuf) -> Result<KeyRange, Abort> {
-        let _scheme = self.keep_scheme();
+        let _scheme = self.keep_scheme()?;
         let family = self.scheme();
         let family = family.family(table);
         let at = family.partition_of(from);

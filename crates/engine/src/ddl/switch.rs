@@ -23,9 +23,8 @@ use atrapos_storage::lock::LockMode;
 use atrapos_transaction::jobs::run_task_on_worker;
 use atrapos_transaction::shard::EngineWorker;
 
-use super::DefineError;
+use super::{DefineError, Statements};
 use crate::assembly::new_table;
-use crate::database::Database;
 use crate::durable::{Durable, State};
 
 /// For whom a statement waits that has closed some trees.
@@ -40,11 +39,11 @@ pub(super) enum Until {
 /// A database of which no checkpoint is made while this is held; nothing for one in memory.
 pub(super) type HeldState<'a> = Option<(&'a Durable, MutexGuard<'a, State>)>;
 
-impl Database {
+impl Statements<'_> {
     /// Puts `after` in the place of `before`: on all workers, in the manifest, for clients. Nothing of `before` may be missing in
     /// it that was not closed.
     pub(super) fn switch(&self, before: &Catalog, after: Catalog) -> Result<Arc<Catalog>, DefineError> {
-        let _scheme = self.keep_scheme();
+        let _scheme = self.keep_scheme()?;
         let mut state = self.hold_state();
         let scheme = self.scheme_of(before, &after)?;
         let after = Arc::new(after);
@@ -56,12 +55,12 @@ impl Database {
 
     /// Keeps checkpoints from being made.
     pub(super) fn hold_state(&self) -> HeldState<'_> {
-        self.durable().map(|durable| (durable, durable.lock_state()))
+        self.durable.map(|durable| (durable, durable.lock_state()))
     }
 
     /// The scheme of another catalog; the caller keeps today's.
     pub(super) fn scheme_of(&self, before: &Catalog, after: &Catalog) -> Result<Arc<Scheme>, DefineError> {
-        let scheme = self.adaptive.published().scheme().changed(before, after, self.workers());
+        let scheme = self.published.scheme().changed(before, after, self.workers());
         scheme.map(Arc::new).map_err(|error| DefineError::Contradiction(error.to_string()))
     }
 
@@ -69,7 +68,7 @@ impl Database {
     pub(super) fn adopt(&self, after: &Arc<Catalog>, scheme: &Arc<Scheme>) -> Result<(), DefineError> {
         let (catalog, adopted) = (Arc::clone(after), Arc::clone(scheme));
         self.on_all_workers(move |worker| adopt_here(worker, &catalog, &adopted))?;
-        self.adaptive.published().replace(scheme);
+        self.published.replace(scheme);
         self.catalogs.set_working(Arc::clone(after));
         Ok(())
     }
@@ -83,16 +82,19 @@ impl Database {
         until: Until,
     ) -> Result<(), DefineError> {
         let after = Arc::new(before.changed(definitions, &BTreeMap::new()));
-        let _scheme = self.keep_scheme();
+        let _scheme = self.keep_scheme()?;
         let scheme = self.scheme_of(before, &after)?;
         self.catalogs.show(Arc::clone(&after));
-        if let Err(error) = self.close_and_drain(before, trees, Closing::Maintained, until) {
+        let mut state = None;
+        let saved = self.close_and_drain(before, trees, Closing::Maintained, until).and_then(|()| {
+            state = self.hold_state();
+            save(&mut state, &after, &scheme)
+        });
+        if let Err(error) = saved {
             self.reopen(trees)?;
             self.catalogs.show(Arc::clone(before));
             return Err(error);
         }
-        let mut state = self.hold_state();
-        save(&mut state, &after, &scheme)?;
         // From now on nobody looks at what is in them; only then may some workers stop to maintain them.
         self.close_trees(trees, Closing::Dropped)?;
         self.adopt(&after, &scheme)
@@ -139,7 +141,7 @@ impl Database {
                 )));
             }
             let wait = clock.ticks(pause);
-            run_task_on_worker(&self.handle, WorkerId(0), async move |worker: Rc<EngineWorker>| {
+            run_task_on_worker(self.handle, WorkerId(0), async move |worker: Rc<EngineWorker>| {
                 worker.sleep_until(Ticks(worker.now().0 + wait.0)).await;
             })?;
             pause = (pause * 2).min(PAUSE_MAX);

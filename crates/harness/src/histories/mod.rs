@@ -8,26 +8,30 @@
 //!
 //! Transactions read single rows, ranges in both directions, and groups through an index; they write, delete and append in one or
 //! several phases on any worker; some change their mind. So few rows are there that nearly all transactions get into each
-//! other's way.
+//! other's way. The tables are declared by the program, or made, changed and dropped by statements that are part of the history
+//! ([`statements`]).
 
 pub mod schema;
+mod statements;
 mod steps;
+mod tables;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use atrapos::{
-    Abort, AbortReason, CheckpointFailure, Database, Key, KeyBuf, Route, SchemaError, Scheme, SchemeChange,
-    Session, WorkerId,
+    Abort, AbortReason, CheckpointFailure, Database, Key, KeyBuf, Route, Scheme, SchemeChange, Session,
+    WorkerId,
 };
 use atrapos_history::{Entry, Outcome};
 use atrapos_workloads::Random;
 
-use schema::Handles;
 use steps::{Step, read_everything};
+use tables::Tables;
 
 pub use schema::schema;
+pub use statements::{Definable, Definer, Progress};
 
 /// Where a client writes down what it is about to do and what came of it.
 pub trait Journal {
@@ -65,6 +69,18 @@ pub struct Shared {
     begun: AtomicU64,
     moments: AtomicU64,
     stop: AtomicBool,
+    tables: WhichTables,
+}
+
+/// Which tables a round is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WhichTables {
+    /// Those that the program declares.
+    Declared,
+    /// Those that statements have left.
+    Left,
+    /// Those that statements of the round make and change.
+    Defined,
 }
 
 impl Shared {
@@ -72,8 +88,28 @@ impl Shared {
     /// from the seed and the round.
     #[must_use]
     pub fn new(seed: u64, round: u64, transactions: u64) -> Arc<Shared> {
+        Shared::of_round(seed, round, transactions, WhichTables::Declared)
+    }
+
+    /// The same for a round of which statements are part.
+    #[must_use]
+    pub fn with_statements(seed: u64, round: u64, transactions: u64) -> Arc<Shared> {
+        Shared::of_round(seed, round, transactions, WhichTables::Defined)
+    }
+
+    /// The same for a round on the tables that an earlier one with statements has left.
+    #[must_use]
+    pub fn after_statements(seed: u64, round: u64, transactions: u64) -> Arc<Shared> {
+        Shared::of_round(seed, round, transactions, WhichTables::Left)
+    }
+
+    fn of_round(seed: u64, round: u64, transactions: u64, tables: WhichTables) -> Arc<Shared> {
         let (begun, moments, stop) = Default::default();
-        Arc::new(Shared { seed, round, transactions, begun, moments, stop })
+        Arc::new(Shared { seed, round, transactions, begun, moments, stop, tables })
+    }
+
+    fn are_named(&self) -> bool {
+        self.tables != WhichTables::Declared
     }
 
     /// How many transactions were begun.
@@ -108,7 +144,6 @@ pub async fn run_client<J: Journal>(
     client: u64,
     journal: &mut J,
 ) -> Result<(), String> {
-    let handles = handles(session).map_err(|error| error.to_string())?;
     let own = shared.session(client);
     let mut random = Random::of_stream(shared.seed ^ 0x6869_7374, own);
     let mut numbers = 0_u64;
@@ -127,14 +162,18 @@ pub async fn run_client<J: Journal>(
             .map(|_| Step::draw(&mut random, age, &mut next_number))
             .collect();
         let abandons = random.small(ABANDON_EVERY) == 0;
-        let route = match steps[0].cell() {
-            Some(key) if random.below(2) == 0 => handles.cells.at(&key),
-            _ => Route::worker(WorkerId(random.below(session.workers() as u64) as u16)),
-        };
+        let tables = Tables::find(session, shared.are_named()).map_err(|error| error.to_string())?;
+        let cell = steps[0].cell().filter(|_| random.below(2) == 0).and_then(|key| tables.at(key));
+        let anywhere = || Route::worker(WorkerId(random.below(session.workers() as u64) as u16));
+        let route = cell.unwrap_or_else(anywhere);
         journal.write(Entry::Begins {
             session: own,
             at: shared.now(),
-            writes: steps.iter().flat_map(Step::writes).collect(),
+            writes: steps
+                .iter()
+                .flat_map(Step::writes)
+                .map(|(key, number)| (tables.key(key), number))
+                .collect(),
             appends: steps.iter().filter_map(Step::append).collect(),
         })?;
         let steps = Arc::new(steps);
@@ -142,14 +181,14 @@ pub async fn run_client<J: Journal>(
             .run(&route, async move |tx| {
                 let mut events = Vec::new();
                 for step in steps.iter() {
-                    step.make(tx, handles, &mut events).await?;
+                    step.make(tx, &tables, &mut events).await?;
                 }
                 if abandons { Err(Abort::user("it changed its mind")) } else { Ok(events) }
             })
             .await;
         let (outcome, events) = match ran {
             Ok(events) => (Outcome::Committed, events),
-            Err(abort) => (outcome_of(&abort)?, Vec::new()),
+            Err(abort) => (outcome_of(&abort, shared.are_named())?, Vec::new()),
         };
         journal.write(Entry::Ends { session: own, at: shared.now(), outcome, events })?;
         if outcome == Outcome::Unknown {
@@ -170,26 +209,19 @@ pub async fn look_at_everything<J: Journal>(
     shared: &Shared,
     journal: &mut J,
 ) -> Result<(), String> {
-    let handles = handles(session).map_err(|error| error.to_string())?;
+    let tables = Tables::find(session, shared.are_named()).map_err(|error| error.to_string())?;
     let own = shared.session(SESSIONS_MAX - 1);
     journal.write(Entry::Begins { session: own, at: shared.now(), writes: vec![], appends: vec![] })?;
-    let read = session.run(&handles.cells.at(&0), async move |tx| read_everything(tx, handles).await).await;
+    let route = tables.at(0).unwrap_or_else(|| Route::worker(WorkerId(0)));
+    let read = session.run(&route, async move |tx| read_everything(tx, &tables).await).await;
     let events = read.map_err(|abort| abort.to_string())?;
     journal.write(Entry::Ends { session: own, at: shared.now(), outcome: Outcome::Committed, events })
 }
 
-fn handles(session: &Session) -> Result<Handles, SchemaError> {
-    Ok(Handles {
-        cells: session.table()?,
-        by_group: session.index()?,
-        tombs: session.table()?,
-        lists: session.table()?,
-    })
-}
-
 /// What an abort tells of what the transaction did.
-fn outcome_of(abort: &Abort) -> Result<Outcome, String> {
+fn outcome_of(abort: &Abort, has_statements: bool) -> Result<Outcome, String> {
     match abort.reason() {
+        AbortReason::TableChanged if has_statements => Ok(Outcome::Aborted),
         AbortReason::User | AbortReason::Deadlock | AbortReason::Overloaded => Ok(Outcome::Aborted),
         // It may have committed before the end came.
         AbortReason::ShuttingDown | AbortReason::NotDurable => Ok(Outcome::Unknown),
@@ -232,7 +264,8 @@ const PAUSE_US: u64 = 3_000;
 
 /// Runs one round on a database: one client per journal, while partitions are split, merged and moved and, if the database is
 /// durable, checkpoints are made. It begins and ends with a look at everything and, when everybody has ended, verifies
-/// the database. Returns the journals, that of the looks last.
+/// the database. Returns the journals, that of the looks last. Where statements are part of the round, the database is new and empty,
+/// and the last journal but one is theirs.
 ///
 /// # Errors
 /// What should not have happened, in words.
@@ -242,45 +275,86 @@ pub fn run<J: Journal + Send + 'static>(
     mut journals: Vec<J>,
     is_durable: bool,
 ) -> Result<Vec<J>, String> {
-    let workers = db.workers() as u64;
-    let looks = journals.pop().ok_or("a round needs at least one journal")?;
+    let mut journal = || journals.pop().ok_or("a round needs at least one journal, and one for statements");
+    let looks = journal()?;
+    let statements = if shared.tables == WhichTables::Defined { Some(journal()?) } else { None };
+    let definer = statements.map(|journal| Definer::new(db, shared, journal)).transpose()?;
     let looks = look(db, shared, looks)?;
     let running = AtomicBool::new(true);
-    let mut random = Random::of_stream(shared.seed ^ 0x6d6f_7665, shared.round);
+    let random = Random::of_stream(shared.seed ^ 0x6d6f_7665, shared.round);
     let mut ended = std::thread::scope(|scope| {
-        let (running, mut pauses) = (&running, random.clone());
-        let shuffling = scope.spawn(move || {
-            while running.load(Ordering::Relaxed) {
-                let changes = scheme_changes(&mut random, &db.scheme(), workers);
-                match db.repartition(changes) {
-                    Ok(_) => {}
-                    Err(abort) if abort.reason() == AbortReason::ShuttingDown => break,
-                    Err(abort) => return Err(format!("partitions could not be changed: {abort}")),
-                }
-                std::thread::sleep(Duration::from_micros(random.below(PAUSE_US)));
-            }
-            Ok(())
-        });
-        let checkpoints = scope.spawn(move || {
-            while is_durable && running.load(Ordering::Relaxed) {
-                match db.checkpoint() {
-                    Ok(_) | Err(CheckpointFailure::Refused(_)) => {}
-                    Err(failure) => return Err(failure.to_string()),
-                }
-                std::thread::sleep(Duration::from_micros(10 * pauses.below(PAUSE_US)));
-            }
-            Ok(())
-        });
+        let (running, pauses) = (&running, random.clone());
+        let shuffling = scope.spawn(move || shuffle(db, shared, random, running));
+        let checkpoints = is_durable.then(|| scope.spawn(move || make_checkpoints(db, pauses, running)));
+        let defining = definer.map(|definer| scope.spawn(move || define(db, definer, shared, running)));
         let clients = run_clients(db, shared, journals);
         running.store(false, Ordering::Relaxed);
-        for thread in [shuffling, checkpoints] {
+        for thread in [Some(shuffling), checkpoints].into_iter().flatten() {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
         }
-        clients
+        let defined = defining
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .transpose()?;
+        clients.map(|mut clients| {
+            clients.extend(defined);
+            clients
+        })
     })?;
     ended.push(look(db, shared, looks)?);
     db.verify().map_err(|error| format!("the database is not whole: {error}"))?;
     Ok(ended)
+}
+
+/// Splits, merges and moves partitions until the clients have ended.
+fn shuffle(db: &Database, shared: &Shared, mut random: Random, running: &AtomicBool) -> Result<(), String> {
+    let workers = db.workers() as u64;
+    while running.load(Ordering::Relaxed) {
+        let changes = scheme_changes(&mut random, &db.scheme(), workers);
+        match db.repartition(changes) {
+            Ok(_) => {}
+            Err(abort) if abort.reason() == AbortReason::ShuttingDown => break,
+            // The table was dropped meanwhile.
+            Err(_) if shared.are_named() => {}
+            Err(abort) => return Err(format!("partitions could not be changed: {abort}")),
+        }
+        std::thread::sleep(Duration::from_micros(random.below(PAUSE_US)));
+    }
+    Ok(())
+}
+
+fn make_checkpoints(db: &Database, mut pauses: Random, running: &AtomicBool) -> Result<(), String> {
+    while running.load(Ordering::Relaxed) {
+        match db.checkpoint() {
+            Ok(_) | Err(CheckpointFailure::Refused(_)) => {}
+            Err(failure) => return Err(failure.to_string()),
+        }
+        std::thread::sleep(Duration::from_micros(10 * pauses.below(PAUSE_US)));
+    }
+    Ok(())
+}
+
+/// Makes statements until the clients have ended.
+fn define<J: Journal>(
+    db: &Database,
+    mut definer: Definer<J>,
+    shared: &Shared,
+    running: &AtomicBool,
+) -> Result<J, String> {
+    let mut pauses = Random::of_stream(shared.seed ^ 0x7061_7573, shared.round);
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = running.load(Ordering::Relaxed);
+        match definer.step(db, !goes_on) {
+            Ok(Progress::Made) => {}
+            Ok(Progress::Ended) => break,
+            Err(wrong) => {
+                shared.stop();
+                return Err(wrong);
+            }
+        }
+        std::thread::sleep(Duration::from_micros(4 * pauses.below(PAUSE_US)));
+    }
+    Ok(definer.into_journal())
 }
 
 fn run_clients<J: Journal + Send + 'static>(

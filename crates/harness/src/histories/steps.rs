@@ -2,11 +2,13 @@
 //!
 //! Owns: the steps, how they are drawn, and their execution. Never: writes anything down; the events go back to the client.
 
-use atrapos::{Abort, KeyRange, Tx};
+use atrapos::{Abort, Tx};
 use atrapos_history::{Event, Found, Predicate};
 use atrapos_workloads::Random;
 
-use super::schema::{CELLS, Cell, GROUPS, Handles, Numbers, SLOTS, Tomb, list_key};
+use super::schema::{CELLS, Cell, GROUPS, SLOTS, Tomb, list_key};
+use super::statements::DEFINITION;
+use super::tables::Tables;
 
 /// One step of a transaction, drawn before it runs: one that is run again does the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,158 +104,143 @@ impl Step {
         }
     }
 
-    /// Does it, and says what was done and seen.
+    /// Does it, and says what was done and seen. Nothing, where it is about cells and there is no table of them.
     pub(super) async fn make(
         &self,
         tx: &mut Tx<'_>,
-        handles: Handles,
+        tables: &Tables,
         events: &mut Vec<Event>,
     ) -> Result<(), Abort> {
+        if self.is_of_cells() && !tables.has_cells() {
+            return Ok(());
+        }
         match self {
-            Step::Write(cells) => write(tx, handles, cells, events).await,
-            Step::Delete { key, version } => delete(tx, handles, *key, *version, events).await,
-            Step::Read(keys) => read(tx, handles, keys, events).await,
+            Step::Write(cells) => write(tx, tables, cells, events).await?,
+            Step::Delete { key, version } => delete(tx, tables, *key, *version, events).await?,
+            Step::Read(keys) => read(tx, tables, keys, events).await?,
             Step::Scan { from, to, backward, limit } => {
-                let range = KeyRange::between(from, to);
-                let rows = match backward {
-                    false => tx.scan(handles.cells, range, *limit).await?,
-                    true => tx.scan_backward(handles.cells, range, *limit).await?,
-                };
+                let rows = tables.scan(tx, (*from, *to), *backward, *limit).await?;
                 // As far as it went.
-                let what = match (rows.last(), rows.len() == *limit) {
-                    (Some((last, _)), true) if *backward => Predicate::Keys(*last, *to),
-                    (Some((last, _)), true) => Predicate::Keys(*from, last + 1),
-                    _ => Predicate::Keys(*from, *to),
+                let (from, to) = match (rows.last(), rows.len() == *limit) {
+                    (Some((last, _)), true) if *backward => (*last, *to),
+                    (Some((last, _)), true) => (*from, last + 1),
+                    _ => (*from, *to),
                 };
-                let rows = rows.into_iter().map(|(key, cell)| (key, cell.found())).collect();
+                let what = Predicate::Keys(tables.key(from), tables.key(to));
+                let rows = rows.iter().map(|(key, cell)| (tables.key(*key), tables.found(cell))).collect();
                 events.push(Event::Read { what, rows });
-                Ok(())
             }
-            Step::Group(group) => read_group(tx, handles, *group, events).await,
-            Step::Append { list, number } => append(tx, handles, *list, *number, events).await,
+            Step::Group(group) => read_group(tx, tables, *group, events).await?,
+            Step::Append { list, number } => {
+                if tables.append(tx, *list, *number, LIST_MAX).await? {
+                    events.push(Event::Append { list: *list, number: *number });
+                }
+            }
             Step::ReadLists(lists) => {
-                let rows = tx.join_all(lists.iter().map(|list| handles.lists.get(*list))).await?;
+                let rows = tables.lists(tx, lists).await?;
                 for (list, row) in lists.iter().zip(rows) {
                     let numbers = row.map_or_else(Vec::new, |row| row.list());
                     events.push(Event::ReadList { list: *list, numbers });
                 }
-                Ok(())
             }
         }
+        if self.is_of_cells() {
+            events.extend(tables.saw_definition());
+        }
+        Ok(())
+    }
+
+    fn is_of_cells(&self) -> bool {
+        !matches!(self, Step::Append { .. } | Step::ReadLists(_))
     }
 }
 
 async fn write(
     tx: &mut Tx<'_>,
-    handles: Handles,
+    tables: &Tables,
     cells: &[NewVersion],
     events: &mut Vec<Event>,
 ) -> Result<(), Abort> {
-    let update = |new: &NewVersion| {
-        let NewVersion { key, version, group } = *new;
-        handles.cells.update(key, move |cell| {
-            let found = cell.found();
-            *cell = Cell::new(version, found.version, group);
-            found
-        })
-    };
-    let found = tx.join_all(cells.iter().map(update)).await?;
+    let found = tables.replace(tx, cells).await?;
     for (NewVersion { key, version, group }, found) in cells.iter().copied().zip(found) {
         let found = match found {
-            Some(found) => found,
+            Some(found) => tables.found(&found),
             None => {
-                let tomb = tx.get(handles.tombs, key).await?;
+                let tomb = tables.tomb(tx, key).await?;
                 let found = Tomb::found(tomb.as_ref());
-                tx.insert(handles.cells, key, Cell::new(version, found.version, group)).await?;
+                tables.insert(tx, key, Cell::new(version, found.version, group)).await?;
                 found
             }
         };
-        events.push(Event::Write { key, found, version, group: Some(group) });
+        let (key, group) = (tables.key(key), Some(tables.group(group)));
+        events.push(Event::Write { key, found, version, group });
     }
     Ok(())
 }
 
 async fn delete(
     tx: &mut Tx<'_>,
-    handles: Handles,
+    tables: &Tables,
     key: u64,
     version: u64,
     events: &mut Vec<Event>,
 ) -> Result<(), Abort> {
-    let Some(cell) = tx.delete(handles.cells, key).await? else {
-        events.push(Event::Read { what: Predicate::key(key), rows: Vec::new() });
+    let Some(cell) = tables.delete(tx, key).await? else {
+        events.push(Event::Read { what: Predicate::key(tables.key(key)), rows: Vec::new() });
         return Ok(());
     };
-    let over = cell.version;
-    let bury = handles.tombs.update(key, move |tomb| (tomb.version, tomb.over) = (version, over));
-    if tx.run(bury).await?.is_none() {
-        tx.insert(handles.tombs, key, Tomb { version, over }).await?;
-    }
-    events.push(Event::Write { key, found: cell.found(), version, group: None });
+    tables.bury(tx, key, Tomb { version, over: cell.version }).await?;
+    let found = tables.found(&cell);
+    events.push(Event::Write { key: tables.key(key), found, version, group: None });
     Ok(())
 }
 
-async fn read(tx: &mut Tx<'_>, handles: Handles, keys: &[u64], events: &mut Vec<Event>) -> Result<(), Abort> {
-    let rows = tx.join_all(keys.iter().map(|key| handles.cells.get(*key))).await?;
+async fn read(tx: &mut Tx<'_>, tables: &Tables, keys: &[u64], events: &mut Vec<Event>) -> Result<(), Abort> {
+    let rows = tables.cells(tx, keys).await?;
     for (key, cell) in keys.iter().zip(rows) {
-        let rows = cell.iter().map(|cell| (*key, cell.found())).collect();
-        events.push(Event::Read { what: Predicate::key(*key), rows });
+        let key = tables.key(*key);
+        let rows = cell.iter().map(|cell| (key, tables.found(cell))).collect();
+        events.push(Event::Read { what: Predicate::key(key), rows });
     }
     Ok(())
 }
 
 async fn read_group(
     tx: &mut Tx<'_>,
-    handles: Handles,
+    tables: &Tables,
     group: u32,
     events: &mut Vec<Event>,
 ) -> Result<(), Abort> {
-    let keys = tx.lookup_all(handles.by_group, KeyRange::prefix(&group), usize::MAX).await?;
-    let cells = tx.join_all(keys.iter().map(|key| handles.cells.get(*key))).await?;
+    let cells = tables.of_group(tx, group).await?;
     // An entry without its row is told as well: what never was is of no group.
-    let found = cells.iter().map(|cell| cell.as_ref().map_or(Found::NEVER, Cell::found));
-    events.push(Event::Read { what: Predicate::Group(group), rows: keys.into_iter().zip(found).collect() });
-    Ok(())
-}
-
-async fn append(
-    tx: &mut Tx<'_>,
-    handles: Handles,
-    list: u64,
-    number: u64,
-    events: &mut Vec<Event>,
-) -> Result<(), Abort> {
-    let push = handles.lists.update(list, move |row: &mut Numbers| {
-        let has_room = row.list().len() < LIST_MAX;
-        if has_room {
-            row.push(number);
-        }
-        has_room
-    });
-    match tx.run(push).await? {
-        Some(true) => {}
-        Some(false) => return Ok(()),
-        None => tx.insert(handles.lists, list, Numbers::of(number)).await?,
-    }
-    events.push(Event::Append { list, number });
+    let found = |cell: Option<Cell>| cell.map_or(Found::NEVER, |cell| tables.found(&cell));
+    let rows = cells.into_iter().map(|(key, cell)| (tables.key(key), found(cell))).collect();
+    events.push(Event::Read { what: Predicate::Group(tables.group(group)), rows });
     Ok(())
 }
 
 /// Reads everything there is, by all ways that lead to it.
-pub(super) async fn read_everything(tx: &mut Tx<'_>, handles: Handles) -> Result<Vec<Event>, Abort> {
+pub(super) async fn read_everything(tx: &mut Tx<'_>, tables: &Tables) -> Result<Vec<Event>, Abort> {
     let mut events = Vec::new();
-    let cells = tx.scan(handles.cells, KeyRange::all(), usize::MAX).await?;
-    let rows: Vec<(u64, Found)> = cells.into_iter().map(|(key, cell)| (key, cell.found())).collect();
-    for (key, tomb) in tx.scan(handles.tombs, KeyRange::all(), usize::MAX).await? {
-        if !rows.iter().any(|row| row.0 == key) {
-            events.push(Event::Gone { key, found: Tomb::found(Some(&tomb)) });
+    if tables.has_cells() {
+        let cells = tables.scan(tx, (0, 1 << 32), false, usize::MAX).await?;
+        let found = |(key, cell): &(u64, Cell)| (tables.key(*key), tables.found(cell));
+        let rows: Vec<(u64, Found)> = cells.iter().map(found).collect();
+        for (key, tomb) in tables.all_tombs(tx).await? {
+            if !rows.iter().any(|row| row.0 == key) {
+                events.push(Event::Gone { key, found: Tomb::found(Some(&tomb)) });
+            }
         }
+        let (from, to) = tables.all_keys();
+        events.push(Event::Read { what: Predicate::Keys(from, to), rows });
+        for group in 0..GROUPS {
+            read_group(tx, tables, group, &mut events).await?;
+        }
+        events.extend(tables.saw_definition());
+    } else {
+        events.push(Event::Read { what: Predicate::key(DEFINITION), rows: Vec::new() });
     }
-    events.push(Event::Read { what: Predicate::Keys(0, u64::MAX), rows });
-    for group in 0..GROUPS {
-        read_group(tx, handles, group, &mut events).await?;
-    }
-    for (list, row) in tx.scan(handles.lists, KeyRange::all(), usize::MAX).await? {
+    for (list, row) in tables.all_lists(tx).await? {
         events.push(Event::ReadList { list, numbers: row.list() });
     }
     Ok(events)

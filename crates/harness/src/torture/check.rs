@@ -11,6 +11,7 @@ use atrapos_workloads::AuditError;
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tatp::schema::{Subscribers, Tables};
 
+use super::made::{self, DEFINERS};
 use super::schema::{
     CLIENTS, Handles, Mark, Marks, PURSES, PURSES_TOTAL, Purses, ROWS, Token, mark_key, text,
 };
@@ -24,6 +25,8 @@ pub struct CheckReport {
     pub rows: u64,
     /// Transactions of the clients whose effect is there: the sum of their newest numbers.
     pub transactions: u64,
+    /// Statements that were acknowledged and are there.
+    pub statements: u64,
 }
 
 /// Whether nothing of a part is there. A part is loaded as a whole, so one of its tables tells.
@@ -73,6 +76,9 @@ pub(super) fn check(tatp: &Tatp, db: &Database, witness: &impl Witness) -> Resul
     }
     let total = db.run(handles.purses.at(&0), async move |tx: &mut Tx<'_>| total(tx, handles).await)?;
     check_total(total)?;
+    for definer in 0..DEFINERS {
+        report.statements += made::check::check(db, witness, definer)?;
+    }
     Ok(report)
 }
 

@@ -14,6 +14,7 @@ use atrapos_workloads::{ClassTally, Random};
 
 use super::TortureError;
 use super::check::{Promises, check_client, check_marks, check_total, read_client, total};
+use super::made::DEFINERS;
 use super::schema::{CLIENTS, Handles, Mark, PURSES, ROWS, TOKEN_EVERY, Token, mark_key, text};
 use super::witness::{READERS, Slot, Witness};
 use crate::driver::{self, Clients, Routing, RunOptions};
@@ -33,6 +34,12 @@ pub struct Tally {
     pub checkpoints: u64,
     /// TATP transactions.
     pub tatp: u64,
+    /// Statements that create, change and drop tables.
+    pub statements: u64,
+    /// Transactions that wrote tables made by statements.
+    pub made_rows: u64,
+    /// Reads of such tables.
+    pub made_reads: u64,
 }
 
 impl Tally {
@@ -44,6 +51,9 @@ impl Tally {
             abandoned: self.abandoned + other.abandoned,
             checkpoints: self.checkpoints + other.checkpoints,
             tatp: self.tatp + other.tatp,
+            statements: self.statements + other.statements,
+            made_rows: self.made_rows + other.made_rows,
+            made_reads: self.made_reads + other.made_reads,
         }
     }
 }
@@ -59,7 +69,7 @@ const CHECKPOINT_PAUSE_US: u64 = 30_000;
 /// What is written by transactions that abort: no transaction has this number.
 const ABANDONED: u64 = u64::MAX;
 /// One in so many transactions of a client is written and abandoned first.
-const ABANDON_EVERY: u32 = 4;
+pub(super) const ABANDON_EVERY: u32 = 4;
 /// One in so many turns of a transfer thread looks at all purses.
 const AUDIT_EVERY: u32 = 32;
 
@@ -87,6 +97,14 @@ pub(super) fn run(
             let random = random(CLIENTS + READERS + transfer);
             threads.push(scope.spawn(move || turn.ended(turn.transfer(random))));
         }
+        for definer in 0..DEFINERS {
+            let random = |thread| random(CLIENTS + READERS + TRANSFERS + 1 + 2 * definer + thread);
+            let [statements, rows] = [0, 1].map(random);
+            threads.push(scope.spawn(move || turn.ended(turn.define(witness, definer, statements))));
+            threads.push(scope.spawn(move || turn.ended(turn.write_made(witness, definer, rows))));
+        }
+        let reads = random(CLIENTS + READERS + TRANSFERS + 1 + 2 * DEFINERS);
+        threads.push(scope.spawn(move || turn.ended(turn.read_made(witness, reads))));
         let pauses = random(CLIENTS + READERS + TRANSFERS);
         threads.push(scope.spawn(move || turn.ended(turn.checkpoint(pauses))));
         threads.push(scope.spawn(move || turn.ended(turn.tatp(tatp, round))));
@@ -100,34 +118,34 @@ pub(super) fn run(
 
 /// What all clients of a round share.
 #[derive(Clone, Copy)]
-struct Turn<'a> {
-    db: &'a Database,
+pub(super) struct Turn<'a> {
+    pub(super) db: &'a Database,
     handles: Handles,
     stop: &'a AtomicBool,
 }
 
 /// What became of a transaction that did not commit, for clients that go on with the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Failed {
+pub(super) enum Failed {
     /// It changed its mind.
     Abandoned,
-    /// It was the victim of deadlocks too often.
+    /// It was the victim of deadlocks too often, or its table was changed.
     GaveWay,
     /// The database is closing.
     Closing,
 }
 
-fn expected(abort: Abort) -> Result<Failed, TortureError> {
+pub(super) fn expected(abort: Abort) -> Result<Failed, TortureError> {
     match abort.reason() {
         AbortReason::User => Ok(Failed::Abandoned),
-        AbortReason::Deadlock | AbortReason::Overloaded => Ok(Failed::GaveWay),
+        AbortReason::Deadlock | AbortReason::Overloaded | AbortReason::TableChanged => Ok(Failed::GaveWay),
         AbortReason::ShuttingDown => Ok(Failed::Closing),
         _ => Err(abort.into()),
     }
 }
 
 impl Turn<'_> {
-    fn goes_on(&self) -> bool {
+    pub(super) fn goes_on(&self) -> bool {
         !self.stop.load(Ordering::Relaxed)
     }
 
@@ -298,7 +316,7 @@ async fn write_marks(tx: &mut Tx<'_>, handles: Handles, client: usize, number: u
 }
 
 /// Why a transaction aborts that changes its mind.
-const CHANGED_ITS_MIND: &str = "it was to be abandoned";
+pub(super) const CHANGED_ITS_MIND: &str = "it was to be abandoned";
 
 /// Writes over all marks of a client, and aborts some phases later.
 async fn abandon_marks(tx: &mut Tx<'_>, handles: Handles, client: usize) -> Result<(), Abort> {

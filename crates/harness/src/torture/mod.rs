@@ -11,23 +11,30 @@
 //!   then. The witness is told before each transaction is handed over, and after it was reported as committed.
 //! - *Readers* read those rows and tell the witness what they were shown: it must not be lost either.
 //! - *Transfers* move money between purses, whose total never changes; some change their mind and abort.
+//! - *Definers* create, change and drop tables, which are written and read meanwhile ([`made`]). The witness is told of
+//!   statements as of transactions.
 //! - TATP sessions on the workers, and checkpoints one after the other.
 //!
 //! What must hold after every start: all rows of a client are of the same transaction; it is at least as new as the newest
-//! one that was acknowledged or shown to anybody, and was handed over at some time; the total is right; and TATP's
-//! tables are those of its population as far as transactions never change them.
+//! one that was acknowledged or shown to anybody, and was handed over at some time; the total is right; of each definer there is
+//! what was before its last statement or what is after it, as a whole, and after it if it was acknowledged; and TATP's tables are those of its population as far as transactions never change them.
 
 mod check;
 mod clients;
+mod made;
 pub mod schema;
 mod witness;
 
 use std::sync::atomic::AtomicBool;
 
-use atrapos::{Abort, CheckpointFailure, Database, LoadError, LoadProgress, Schema, SchemaError};
+use atrapos::{
+    Abort, Builder, CheckpointFailure, Database, DefineError, LoadError, LoadProgress, Schema, SchemaError,
+};
 
 pub use check::CheckReport;
 pub use clients::Tally;
+pub use made::DEFINERS;
+pub use made::check::MadeViolation;
 pub use witness::{Part, READERS, Slot, Witness, WitnessError};
 
 use atrapos_workloads::tatp::parameters::Mix;
@@ -113,6 +120,9 @@ pub enum Violation {
         /// Rows there should be.
         expected: u64,
     },
+    /// What was promised of tables that come and go.
+    #[error(transparent)]
+    Made(#[from] MadeViolation),
     /// The database contradicts itself, or TATP's rules.
     #[error(transparent)]
     Audit(#[from] AuditError),
@@ -130,6 +140,9 @@ pub enum TortureError {
     /// A transaction was aborted for a reason that should not occur.
     #[error("a transaction should not have been aborted: {0}")]
     Abort(#[from] Abort),
+    /// A statement failed.
+    #[error("a statement should not have failed: {0}")]
+    Statement(#[from] DefineError),
     /// TATP could not run.
     #[error("TATP could not run: {0}")]
     Tatp(#[from] RunError),
@@ -142,6 +155,12 @@ pub enum TortureError {
     /// The database has another schema.
     #[error(transparent)]
     Schema(#[from] SchemaError),
+}
+
+impl From<MadeViolation> for TortureError {
+    fn from(violation: MadeViolation) -> TortureError {
+        TortureError::Violation(violation.into())
+    }
 }
 
 /// What is done to a database, the same in every round.
@@ -160,10 +179,16 @@ impl Torture {
         Ok(Torture { seed, tatp: Tatp::new(subscribers, Mix::Standard, KeyChoice::Uniform, seed)? })
     }
 
-    /// All tables.
+    /// The tables that are there from the beginning.
     #[must_use]
     pub fn schema(&self) -> Schema {
         schema::extend(self.tatp.schema())
+    }
+
+    /// The settings of a database that is new, or of one that exists: with whatever tables statements have left in it.
+    #[must_use]
+    pub fn builder(&self, exists: bool) -> Builder {
+        if exists { Database::existing() } else { Database::builder(self.schema()) }
     }
 
     /// Proves that a database that has just been opened is what it must be. An empty one is, unless it was loaded before.

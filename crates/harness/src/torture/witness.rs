@@ -2,6 +2,7 @@
 //!
 //! Owns: which facts there are and where each is kept. Never: keeps them; that is up to whoever implements [`Witness`].
 
+use super::made::DEFINERS;
 use super::schema::CLIENTS;
 
 /// Clients that read the marks of others.
@@ -32,24 +33,42 @@ pub enum Slot {
         /// Whose transaction it was.
         client: usize,
     },
+    /// The last statement of a definer that it began.
+    StatementBegun(usize),
+    /// The last statement of a definer that was reported as done.
+    StatementEnded(usize),
+    /// The last transaction on a definer's table that was handed over: the cycle of the table, and its number.
+    RowsSubmitted(usize),
+    /// The last one that was reported as committed.
+    RowsAcknowledged(usize),
+    /// The newest one that the reader was shown.
+    RowsObserved(usize),
 }
 
 const PARTS: usize = 2;
 const PER_CLIENT: usize = 2 + READERS;
+const OF_CLIENTS: usize = PARTS + CLIENTS * PER_CLIENT;
+const PER_DEFINER: usize = 5;
 
 impl Slot {
     /// How many slots there are.
-    pub const COUNT: usize = PARTS + CLIENTS * PER_CLIENT;
+    pub const COUNT: usize = OF_CLIENTS + DEFINERS * PER_DEFINER;
 
     /// The slot's number, from 0 and below [`COUNT`](Slot::COUNT).
     #[must_use]
     pub fn index(self) -> usize {
         let of_client = |client: usize, at: usize| PARTS + client * PER_CLIENT + at;
+        let of_definer = |definer: usize, at: usize| OF_CLIENTS + definer * PER_DEFINER + at;
         match self {
             Slot::Loaded(part) => part as usize,
             Slot::Submitted(client) => of_client(client, 0),
             Slot::Acknowledged(client) => of_client(client, 1),
             Slot::Observed { reader, client } => of_client(client, 2 + reader),
+            Slot::StatementBegun(definer) => of_definer(definer, 0),
+            Slot::StatementEnded(definer) => of_definer(definer, 1),
+            Slot::RowsSubmitted(definer) => of_definer(definer, 2),
+            Slot::RowsAcknowledged(definer) => of_definer(definer, 3),
+            Slot::RowsObserved(definer) => of_definer(definer, 4),
         }
     }
 }
@@ -81,6 +100,11 @@ mod tests {
         for client in 0..CLIENTS {
             slots.extend([Slot::Submitted(client), Slot::Acknowledged(client)]);
             slots.extend((0..READERS).map(|reader| Slot::Observed { reader, client }));
+        }
+        for definer in 0..DEFINERS {
+            slots.extend([Slot::StatementBegun(definer), Slot::StatementEnded(definer)]);
+            slots.extend([Slot::RowsSubmitted(definer), Slot::RowsAcknowledged(definer)]);
+            slots.push(Slot::RowsObserved(definer));
         }
         let places: std::collections::BTreeSet<usize> = slots.iter().map(|slot| slot.index()).collect();
         assert_eq!((slots.len(), places.len()), (Slot::COUNT, Slot::COUNT));

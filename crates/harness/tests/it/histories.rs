@@ -13,7 +13,7 @@ use atrapos::sim::{Outcome, Simulation};
 use atrapos::{Database, Session, Statistics, WorkerId};
 use atrapos_durability::file::{FileSystem, ModelFiles};
 use atrapos_harness::histories::{
-    Journal, Shared, look_at_everything, run, run_client, schema, scheme_changes,
+    Definer, Journal, Progress, Shared, look_at_everything, run, run_client, schema, scheme_changes,
 };
 use atrapos_history::{Entry, History, ListReport, Report};
 use atrapos_workloads::Random;
@@ -225,8 +225,8 @@ fn histories_that_end_in_a_crash_are_serializable_with_what_is_left() {
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    for_seeds(10, |seed| {
-        for life in [simulated, crashed] {
+    for_seeds(8, |seed| {
+        for life in [simulated, crashed, defined, defined_and_crashed] {
             let (once, again, other) = (life(seed)?, life(seed)?, life(seed + 1)?);
             assert_eq!(once, again);
             assert_eq!(once.digest(), again.digest());
@@ -254,13 +254,148 @@ fn histories_on_threads_are_serializable() {
     }
 }
 
+/// Steps a simulation until its sessions have ended, while its scheme is changed and statements are made. With `crash`, a statement
+/// is given up after so many steps.
+fn step_with_statements(
+    simulation: &mut Simulation,
+    definer: &mut Definer<Kept>,
+    random: &mut Random,
+    workers: u64,
+    crash: Option<u64>,
+) -> Result<(), String> {
+    simulation.set_statement_steps(crash.unwrap_or(STEPS_MAX));
+    while simulation.tasks() > 0 && simulation.steps() < STEPS_MAX {
+        simulation.run_for(20 + random.below(300));
+        if random.below(2) == 0 {
+            // The table may be gone by the time it is its turn.
+            drop(simulation.repartition(scheme_changes(random, &simulation.scheme(), workers)));
+        }
+        if random.below(4) == 0 && definer.step(simulation, false)? == Progress::Ended {
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+/// A history on simulated workers over tables that are made, changed and dropped meanwhile.
+fn defined(seed: u64) -> Result<Observed, String> {
+    let mut random = Random::of_stream(seed, 2);
+    let workers = 2 + random.below(3) as usize;
+    let empty = atrapos::Schema::new();
+    let mut simulation = Simulation::new(empty, workers, seed).map_err(|error| error.to_string())?;
+    let (shared, kept) = (Shared::with_statements(seed, 0, TRANSACTIONS), Kept::default());
+    let mut definer = Definer::new(&simulation, &shared, kept.clone())?;
+    let clients = start(&simulation, &shared, workers, &kept);
+    step_with_statements(&mut simulation, &mut definer, &mut random, workers as u64, None)?;
+    if !simulation.run(STEPS_MAX) || simulation.locks() != (0, 0) {
+        return Err(format!("it does not come to rest: {:?} locks", simulation.locks()));
+    }
+    for client in clients {
+        client.take().ok_or("a client has not ended")??;
+    }
+    let (own, mut journal) = (Arc::clone(&shared), kept.clone());
+    let looked = simulation.spawn_session(WorkerId(0), async move |session| {
+        look_at_everything(&session, &own, &mut journal).await
+    });
+    simulation.run(STEPS_MAX);
+    looked.take().ok_or("nobody could look at everything")??;
+    let (trace, statistics, entries) = (simulation.trace_hash(), simulation.statistics(), kept.entries());
+    let checked = judge(entries.clone())?;
+    Ok(Observed { trace, statistics, entries, checked })
+}
+
+/// The same with a WAL, which is cut off in the middle of a statement or between two; and what is there afterwards belongs to it.
+fn defined_and_crashed(seed: u64) -> Result<Observed, String> {
+    let mut random = Random::of_stream(seed, 3);
+    let workers = 1 + random.below(3) as usize;
+    let streams = 1 + random.below(workers as u64) as usize;
+    let files = ModelFiles::new();
+    let made = files.create_dir(Path::new("/data")).and_then(|()| files.sync_dir(Path::new("/")));
+    made.map_err(|error| error.to_string())?;
+    let path = Path::new("/data/histories");
+    let (own, empty) = (Arc::new(files.clone()), atrapos::Schema::new());
+    let mut simulation =
+        Simulation::durable(empty, workers, streams, seed, own, path).map_err(|error| error.to_string())?;
+    let (shared, kept) = (Shared::with_statements(seed, 0, TRANSACTIONS), Kept::default());
+    let mut definer = Definer::new(&simulation, &shared, kept.clone())?;
+    let clients = start(&simulation, &shared, workers, &kept);
+    let crash = Some(random.below(6_000));
+    step_with_statements(&mut simulation, &mut definer, &mut random, workers as u64, crash)?;
+    for wrong in clients.into_iter().filter_map(|client| client.take()) {
+        wrong?;
+    }
+    let left = if random.below(2) == 0 { files.power_cut(random.bits()) } else { files.kill() };
+    let (trace, statistics, mut entries) = (simulation.trace_hash(), simulation.statistics(), kept.entries());
+    drop(simulation);
+    let builder = Database::existing().workers(1 + random.below(3) as usize);
+    let builder = builder.pin(false).huge_pages(false).files(Arc::new(left));
+    let db = builder.open(path).map_err(|error| format!("it does not open: {error}"))?;
+    let journals = run(&db, &Shared::after_statements(seed, 1, 0), vec![Vec::new()], false)?;
+    entries.extend(journals.into_iter().flatten());
+    let checked = judge(entries.clone())?;
+    Ok(Observed { trace, statistics, entries, checked })
+}
+
+#[test]
+fn simulated_histories_with_statements_are_serializable() {
+    let (statements, committed) = (AtomicU64::new(0), AtomicU64::new(0));
+    for_seeds(100, |seed| {
+        let observed = defined(seed)?;
+        let is_statement = |entry: &&Entry| matches!(entry, Entry::Ends { session: STATEMENTS, .. });
+        let made = observed.entries.iter().filter(is_statement).count() as u64;
+        statements.fetch_add(made, Ordering::Relaxed);
+        committed.fetch_add(observed.checked.0.committed, Ordering::Relaxed);
+        Ok(())
+    });
+    // Histories that say nothing prove nothing.
+    let (statements, committed) = (statements.into_inner(), committed.into_inner());
+    assert!(
+        statements > 0 && committed > 10 * statements,
+        "{statements} statements, {committed} transactions"
+    );
+}
+
+#[test]
+fn histories_with_statements_that_end_in_a_crash_are_serializable_with_what_is_left() {
+    for_seeds(100, |seed| defined_and_crashed(seed).map(drop));
+}
+
+/// The session of the statements in the first round.
+const STATEMENTS: u64 = 1022;
+
+/// A history on threads over tables that are made, changed and dropped meanwhile.
+fn with_statements(seed: u64) -> Result<Report, String> {
+    let workers = 2 + (seed % 3) as usize;
+    let builder = Database::builder(atrapos::Schema::new()).workers(workers).pin(false).huge_pages(false);
+    let db = builder.in_memory().map_err(|error| error.to_string())?;
+    let shared = Shared::with_statements(seed, 0, 2_000);
+    let journals = run(&db, &shared, vec![Vec::new(); 14], false)?;
+    let entries: Vec<Entry> = journals.into_iter().flatten().collect();
+    let is_statement = |entry: &&Entry| matches!(entry, Entry::Ends { session: STATEMENTS, .. });
+    let statements = entries.iter().filter(is_statement).count();
+    if statements < 3 {
+        return Err(format!("{statements} statements are too few to prove anything"));
+    }
+    judge(entries).map(|(rows, _)| rows)
+}
+
+#[test]
+fn histories_on_threads_with_statements_are_serializable() {
+    for seed in seeds(4) {
+        let rows =
+            with_statements(seed).unwrap_or_else(|wrong| panic!("with the choices of seed {seed}: {wrong}"));
+        // Those that meet a statement are aborted; the statements are as frequent as they can be.
+        assert!(rows.committed > 100, "{rows:?}");
+    }
+}
+
 #[cfg(debug_assertions)]
 mod planted {
     use std::panic::{AssertUnwindSafe, catch_unwind};
 
     use atrapos::planted::{Bug, with};
 
-    use super::{Observed, crashed, simulated};
+    use super::{Observed, crashed, defined, defined_and_crashed, simulated};
 
     /// Seeds tried with the bug; the first that shows it is enough.
     const SEEDS: u64 = 300;
@@ -286,6 +421,16 @@ mod planted {
             let known =
                 ["no order", "contradicts itself", "lost update", "adya", "should not have been aborted"];
             assert!(known.iter().any(|known| noticed.contains(known)), "{bug:?} showed as: {noticed}");
+        }
+    }
+
+    #[test]
+    fn bugs_of_statements_are_caught_by_the_check_of_versions() {
+        for bug in [Bug::TableNotDrained, Bug::FillNotLocked] {
+            caught(bug, defined);
+        }
+        for bug in [Bug::StatementNotSaved, Bug::IndexBeforeFilled] {
+            caught(bug, defined_and_crashed);
         }
     }
 

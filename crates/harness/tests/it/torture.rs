@@ -4,9 +4,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use atrapos::catalog::Value;
 use atrapos::{Database, Tx};
 use atrapos_harness::torture::schema::{Marks, PURSES, Purses, TOKEN_EVERY, Tokens, mark_key};
-use atrapos_harness::torture::{Part, Slot, Torture, TortureError, Violation, Witness, WitnessError};
+use atrapos_harness::torture::{
+    DEFINERS, MadeViolation, Part, Slot, Torture, TortureError, Violation, Witness, WitnessError,
+};
 
 /// Remembers in memory: nobody is killed here.
 struct Memory(Vec<AtomicU64>);
@@ -29,19 +32,23 @@ impl Witness for Memory {
 }
 
 fn open(torture: &Torture, path: &Path, workers: usize) -> Database {
-    let builder = Database::builder(torture.schema()).workers(workers).pin(false).huge_pages(false);
+    let builder = torture.builder(path.exists()).workers(workers).pin(false).huge_pages(false);
     builder.segment_bytes(64 << 10).checkpoint_wal_bytes(128 << 10).open(path).expect("a sound directory")
 }
 
-/// Works on the database until every client has committed something that replaced its token.
-fn work(torture: &Torture, db: &Database, witness: &Memory, round: u64) {
+/// Works on the database until every client has committed something that replaced its token, and every definer has made so many
+/// statements.
+fn work(torture: &Torture, db: &Database, witness: &Memory, round: u64, made: u64) {
     let stop = AtomicBool::new(false);
     let goal: Vec<u64> =
         (0..4).map(|client| witness.read(Slot::Acknowledged(client)) + 2 * TOKEN_EVERY).collect();
+    let statements = |definer| witness.read(Slot::StatementEnded(definer));
+    let goals: Vec<u64> = (0..DEFINERS).map(|definer| statements(definer) + made).collect();
     let tally = std::thread::scope(|scope| {
         scope.spawn(|| {
             let reached = |(client, goal): (usize, &u64)| witness.read(Slot::Acknowledged(client)) >= *goal;
-            while !goal.iter().enumerate().all(reached) && !stop.load(Ordering::SeqCst) {
+            let all_made = || goals.iter().enumerate().all(|(definer, goal)| statements(definer) >= *goal);
+            while !(stop.load(Ordering::SeqCst) || goal.iter().enumerate().all(reached) && all_made()) {
                 std::thread::sleep(Duration::from_millis(2));
             }
             stop.store(true, Ordering::SeqCst);
@@ -50,6 +57,7 @@ fn work(torture: &Torture, db: &Database, witness: &Memory, round: u64) {
     });
     let tally = tally.expect("nothing is wrong");
     assert!(tally.acknowledged >= 4 * 2 * TOKEN_EVERY, "{tally:?}");
+    assert!(tally.statements >= made * DEFINERS as u64, "{tally:?}");
 }
 
 #[test]
@@ -64,7 +72,7 @@ fn what_was_tortured_is_sound_with_any_number_of_workers() {
         let checked = torture.check(&db, &witness).expect("every promise was kept");
         assert!(checked.transactions >= transactions);
         torture.prepare(&db, &witness).expect("it is loaded");
-        work(&torture, &db, &witness, round as u64);
+        work(&torture, &db, &witness, round as u64, 3);
         transactions = torture.check(&db, &witness).expect("every promise was kept").transactions;
         assert!(transactions > checked.transactions);
         assert_eq!(db.close(Duration::from_secs(60)).failure, None);
@@ -78,7 +86,7 @@ fn found_after(spoil: impl FnOnce(&Database, &Memory)) -> Violation {
     let witness = Memory::new();
     let db = open(&torture, &directory.path().join("database"), 2);
     torture.prepare(&db, &witness).expect("it is loaded");
-    work(&torture, &db, &witness, 0);
+    work(&torture, &db, &witness, 0, 0);
     torture.check(&db, &witness).expect("nothing is wrong yet");
     spoil(&db, &witness);
     match torture.check(&db, &witness) {
@@ -140,6 +148,64 @@ fn every_broken_promise_is_found() {
         }
     });
     assert!(matches!(invented, Violation::Invented { client: 0, .. }), "{invented}");
+}
+
+/// Does one thing to a sound database in which a definer has a table, and returns what the check finds.
+fn found_in_made(spoil: impl FnOnce(&Database, &Memory, usize)) -> MadeViolation {
+    let directory = tempfile::tempdir().expect("a directory");
+    let torture = Torture::new(20, 4).expect("twenty subscribers");
+    let witness = Memory::new();
+    let db = open(&torture, &directory.path().join("database"), 2);
+    torture.prepare(&db, &witness).expect("it is loaded");
+    let is_made = |definer: &usize| {
+        db.table_named(&format!("made_{definer}")).is_ok_and(|table| db.len(table.id()) != Ok(0))
+    };
+    let mut round = 0;
+    let definer = loop {
+        work(&torture, &db, &witness, round, 1);
+        round += 1;
+        if let Some(definer) = (0..DEFINERS).find(is_made) {
+            break definer;
+        }
+    };
+    torture.check(&db, &witness).expect("nothing is wrong yet");
+    spoil(&db, &witness, definer);
+    match torture.check(&db, &witness) {
+        Err(TortureError::Violation(Violation::Made(violation))) => violation,
+        other => panic!("the check said {other:?}"),
+    }
+}
+
+#[test]
+fn every_broken_promise_about_tables_that_come_and_go_is_found() {
+    let other = found_in_made(|db, _, definer| {
+        let table = db.table_named(&format!("made_{definer}")).expect("the table");
+        let head = [0_u8; 2].map(|number| Value::Unsigned(number.into()));
+        let route = table.at(&head).expect("a key");
+        let changed = db.run(route, async move |tx: &mut Tx<'_>| {
+            tx.update_row(&table, &head, &[("text", Value::Text("other".to_owned()))]).await
+        });
+        assert_eq!(changed, Ok(true));
+    });
+    assert!(matches!(other, MadeViolation::Rows { .. }), "{other}");
+
+    let dropped = found_in_made(|db, _, definer| {
+        db.drop_table(&format!("made_{definer}")).expect("it is there");
+    });
+    assert!(matches!(dropped, MadeViolation::Definitions { .. }), "{dropped}");
+
+    let lost = found_in_made(|_, witness, definer| {
+        witness.write(Slot::RowsObserved(definer), u64::MAX).expect("memory does not fail");
+    });
+    assert!(matches!(lost, MadeViolation::Lost { .. }), "{lost}");
+
+    let invented = found_in_made(|_, witness, definer| {
+        let slots = [Slot::RowsSubmitted, Slot::RowsAcknowledged, Slot::RowsObserved];
+        for slot in slots {
+            witness.write(slot(definer), 0).expect("memory does not fail");
+        }
+    });
+    assert!(matches!(invented, MadeViolation::Invented { .. }), "{invented}");
 }
 
 #[test]

@@ -258,11 +258,10 @@ impl TableLayout {
 
     /// Writes the row that `old` becomes by assignments.
     pub fn assign(&self, old: &[u8], assigned: &[(usize, Value)], out: &mut Vec<u8>) -> Result<(), Abort> {
-        let mut values = self.row.decode(old).map_err(|error| self.corrupt(&error))?;
-        for (place, value) in assigned {
-            values[*place].clone_from(value);
-        }
-        self.row.encode(&values, out).map_err(|error| self.row_refusal(&error))
+        self.row.assign(old, assigned, out).map_err(|error| match error {
+            ValueError::OtherLength => self.corrupt(&error),
+            error => self.row_refusal(&error),
+        })
     }
 
     /// The value of a column of a stored row.

@@ -5,8 +5,7 @@ use atrapos_catalog::Value;
 use super::layout::TableLayout;
 use super::row::DynRow;
 use crate::abort::Abort;
-use crate::action::{AccessKind as Kind, OperationKind, ResultShape};
-use crate::action::{Operation, RowContext};
+use crate::action::{AccessKind as Kind, Operation, OperationKind, ResultShape, RowContext};
 
 impl<'a> RowContext<'a> {
     /// The layout of the table that is worked on.

@@ -3,9 +3,7 @@
 use atrapos_catalog::Value;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, Delete, Get, Operation};
-use atrapos_partition::dynamic::DynRow;
-use atrapos_partition::dynamic::TableHandle;
-use atrapos_partition::dynamic::{DeleteRow, GetRow};
+use atrapos_partition::dynamic::{DeleteRow, DynRow, GetRow, TableHandle};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::schema::{CatalogTag, Table, TableId, TableRef};
 

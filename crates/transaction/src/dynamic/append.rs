@@ -6,9 +6,7 @@
 
 use atrapos_catalog::Value;
 use atrapos_partition::abort::Abort;
-use atrapos_partition::dynamic::InsertRow;
-use atrapos_partition::dynamic::TableHandle;
-use atrapos_partition::dynamic::invalid;
+use atrapos_partition::dynamic::{InsertRow, TableHandle, invalid};
 use atrapos_storage::lock::LockMode;
 
 use crate::tx::Tx;

@@ -2,10 +2,10 @@
 
 use atrapos_catalog::Value;
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{AccessKind as Kind, OperationKind, ResultShape};
-use atrapos_partition::action::{Action, Operation, RowContext};
-use atrapos_partition::dynamic::DynRow;
-use atrapos_partition::dynamic::IndexHandle;
+use atrapos_partition::action::{
+    AccessKind as Kind, Action, Operation, OperationKind, ResultShape, RowContext,
+};
+use atrapos_partition::dynamic::{DynRow, IndexHandle};
 use atrapos_partition::range::KeyRange;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockMode;

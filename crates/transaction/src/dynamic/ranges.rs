@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 
 use atrapos_catalog::Value;
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{AccessKind as Kind, OperationKind, ResultShape};
-use atrapos_partition::action::{Action, Folded, Operation, RangeChanged, RowChange, RowContext, guarded};
-use atrapos_partition::dynamic::DynRow;
-use atrapos_partition::dynamic::TableHandle;
+use atrapos_partition::action::{
+    AccessKind as Kind, Action, Folded, Operation, OperationKind, RangeChanged, ResultShape, RowChange,
+    RowContext, guarded,
+};
+use atrapos_partition::dynamic::{DynRow, TableHandle};
 use atrapos_partition::range::KeyRange;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockMode;

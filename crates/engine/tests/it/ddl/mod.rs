@@ -9,4 +9,5 @@ mod indexes;
 #[cfg(debug_assertions)]
 mod planted;
 mod random;
+mod simulated;
 mod tables;

@@ -4,41 +4,55 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use atrapos::catalog::Value;
-use atrapos::{Abort, AbortReason, Advice, Database, DefineError, SchemeChange, WorkerId};
+use atrapos::catalog::{ColumnDef, IndexDef, TableDef, Value};
+use atrapos::{
+    Abort, AbortReason, Advice, Database, DefineError, SchemeChange, Session, TableHandle, Tx, WorkerId,
+};
 
 use super::columns::height;
 use super::fixture::{create, files, index, people, reopen};
 use crate::support::{Random, for_seeds};
 
-const TABLES: [&str; 3] = ["people", "animals", "others"];
-const KEYS: u64 = 200;
+pub(super) const TABLES: [&str; 3] = ["people", "animals", "others"];
+pub(super) const KEYS: u64 = 200;
 
 fn key(id: u64) -> Vec<Value> {
     vec![Value::Unsigned(id.into())]
 }
 
-/// Changes rows of two tables in one transaction, which are there both or neither: row `id` of a pair of tables is the same.
+/// Changes a row in each of two tables.
+async fn change_both(tx: &mut Tx<'_>, tables: &[TableHandle; 2], id: u64, age: u64) -> Result<(), Abort> {
+    for table in tables {
+        let age = [("age", Value::Unsigned(age.into()))];
+        if tx.run(table.update(&key(id), &age)?).await? {
+            tx.delete(table, &key(id)).await?;
+        } else {
+            let city = [("id", Value::Unsigned(id.into())), ("city", Value::Text("here".to_owned()))];
+            let row: Vec<_> = city.into_iter().chain(age).collect();
+            tx.run(table.insert(&row)?).await?;
+        }
+    }
+    Ok(())
+}
+
 fn change(db: &Database, random: &mut Random) -> Result<(), Abort> {
     let [one, other] = [0, 1].map(|_| TABLES[random.below(3) as usize]);
     let (Ok(one), Ok(other)) = (db.table_named(one), db.table_named(other)) else { return Ok(()) };
     let (id, age) = (random.below(KEYS), random.below(10));
-    db.run(one.at(&key(id))?, async move |tx| {
-        for table in [&one, &other] {
-            let age = [("age", Value::Unsigned(age.into()))];
-            if tx.run(table.update(&key(id), &age)?).await? {
-                tx.delete(table, &key(id)).await?;
-            } else {
-                let city = [("id", Value::Unsigned(id.into())), ("city", Value::Text("here".to_owned()))];
-                let row: Vec<_> = city.into_iter().chain(age).collect();
-                tx.run(table.insert(&row)?).await?;
-            }
-        }
-        Ok(())
-    })
+    let tables = [one, other];
+    db.run(tables[0].at(&key(id))?, async move |tx| change_both(tx, &tables, id, age).await)
 }
 
-fn is_expected(abort: &Abort) -> bool {
+/// The same from a session.
+pub(super) async fn change_here(session: &Session, random: &mut Random) -> Result<(), Abort> {
+    let [one, other] = [0, 1].map(|_| TABLES[random.below(3) as usize]);
+    let (Ok(one), Ok(other)) = (session.table_named(one), session.table_named(other)) else { return Ok(()) };
+    let (id, age) = (random.below(KEYS), random.below(10));
+    let (tables, route) = ([one.clone(), other], one.at(&key(id))?);
+    session.run(&route, async move |tx| change_both(tx, &tables, id, age).await).await
+}
+
+pub(super) fn is_expected(abort: &Abort) -> bool {
     let reason = abort.reason();
     let may_be = [
         AbortReason::TableChanged,
@@ -51,17 +65,42 @@ fn is_expected(abort: &Abort) -> bool {
     may_be.contains(&reason) || reason.advice() == Advice::Retry
 }
 
-/// One statement. What is refused because of what is there is fine.
+/// One statement.
+pub(super) enum Statement {
+    CreateTable(TableDef),
+    DropTable(&'static str),
+    CreateIndex(&'static str, IndexDef),
+    DropIndex(String),
+    AddColumn(&'static str, ColumnDef),
+}
+
+impl Statement {
+    pub(super) fn draw(random: &mut Random) -> Statement {
+        let name = TABLES[random.below(3) as usize];
+        let indexed = format!("by_age_of_{name}");
+        match random.below(8) {
+            0..=2 => Statement::CreateTable(people(name, &[KEYS / 2])),
+            3 => Statement::DropTable(name),
+            4 | 5 => Statement::CreateIndex(name, index(&indexed, &[1], random.chance(10))),
+            6 => Statement::DropIndex(indexed),
+            _ => Statement::AddColumn(name, height()),
+        }
+    }
+}
+
 fn statement(db: &Database, random: &mut Random) -> Result<(), DefineError> {
-    let name = TABLES[random.below(3) as usize];
-    let indexed = format!("by_age_of_{name}");
-    let done = match random.below(8) {
-        0..=2 => db.create_table(people(name, &[KEYS / 2])).map(drop),
-        3 => db.drop_table(name),
-        4 | 5 => db.create_index(name, index(&indexed, &[1], random.chance(10))).map(drop),
-        6 => db.drop_index(&indexed),
-        _ => db.add_column(name, height()).map(drop),
+    let done = match Statement::draw(random) {
+        Statement::CreateTable(table) => db.create_table(table).map(drop),
+        Statement::DropTable(name) => db.drop_table(name),
+        Statement::CreateIndex(name, index) => db.create_index(name, index).map(drop),
+        Statement::DropIndex(name) => db.drop_index(&name),
+        Statement::AddColumn(name, column) => db.add_column(name, column).map(drop),
     };
+    refused_is_fine(done)
+}
+
+/// What is refused because of what is there is fine.
+pub(super) fn refused_is_fine(done: Result<(), DefineError>) -> Result<(), DefineError> {
     match done {
         Err(DefineError::NameTaken(_) | DefineError::Unknown(_) | DefineError::Violated(_)) => Ok(()),
         done => done,

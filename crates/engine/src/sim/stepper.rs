@@ -1,0 +1,128 @@
+//! What makes the steps of a simulation: the pump of its workers and, when it has a WAL, the rounds of its flushers in between.
+//!
+//! Owns: whose turn it is, from the seed. Never: starts anything, or waits.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use atrapos_catalog::Definitions;
+use atrapos_durability::directory::Directory;
+use atrapos_durability::file::FileSystem;
+use atrapos_durability::manifest::Manifest;
+use atrapos_durability::wal::{StreamId, StreamOptions, StreamWriter, WalError};
+use atrapos_runtime::Pump;
+use atrapos_runtime::rng::Seed;
+use atrapos_transaction::shard::Shard;
+use atrapos_transaction::wal::flusher::Flusher;
+use atrapos_transaction::wal::{Durability, Wal, WalLimits};
+
+use crate::builder::OpenError;
+
+/// The WAL of a simulated database: its flushers go round on the same thread, when the seed says so.
+pub(super) struct SimulatedWal {
+    pub(super) wal: Arc<Wal>,
+    flushers: Vec<Flusher>,
+    /// The state of the generator that decides whose turn it is.
+    turn: Seed,
+}
+
+/// Small, so that a simulation goes through many segments.
+const SEGMENT_BYTES: u64 = 16 << 10;
+
+/// Small, so that many an epoch takes several frames.
+const FRAME_BYTES: usize = 256;
+
+impl SimulatedWal {
+    /// Makes a directory and the WAL in it.
+    pub(super) fn create(
+        schema: &Definitions,
+        workers: usize,
+        streams: usize,
+        seed: u64,
+        files: &Arc<dyn FileSystem>,
+        path: &Path,
+    ) -> Result<(SimulatedWal, Directory, Manifest), OpenError> {
+        let streams = streams.clamp(1, workers);
+        let (directory, manifest) =
+            Directory::create(Arc::clone(files), path, schema.clone(), streams as u16)?;
+        let stream_of = (0..workers).map(|worker| worker % streams).collect();
+        let wal = Wal::new(Durability::Synchronous, manifest.first_epoch, stream_of, WalLimits::default());
+        let flushers = (0..streams).map(|stream| {
+            let writer = StreamWriter::create(
+                Arc::clone(files),
+                directory.path(),
+                manifest.database,
+                manifest.incarnation,
+                StreamId(stream as u16),
+                StreamOptions { segment_bytes: SEGMENT_BYTES, frame_bytes: FRAME_BYTES },
+            )?;
+            Ok(Flusher::new(Arc::clone(&wal), stream, writer))
+        });
+        let flushers = flushers.collect::<Result<_, WalError>>()?;
+        let turn = Seed(seed).derive(u64::MAX);
+        Ok((SimulatedWal { wal, flushers, turn }, directory, manifest))
+    }
+
+    /// A number below `bound`.
+    fn draw(&mut self, bound: u64) -> u64 {
+        self.turn = self.turn.derive(1);
+        self.turn.0 % bound
+    }
+
+    /// Lets one flusher go round.
+    fn round(&mut self) {
+        let flusher = self.draw(self.flushers.len() as u64) as usize;
+        self.flushers[flusher].round();
+        self.flushers[flusher].tidy_up();
+    }
+}
+
+/// See the module's introduction.
+pub(super) struct Stepper {
+    pub(super) pump: Pump<Shard>,
+    pub(super) wal: Option<SimulatedWal>,
+}
+
+impl Stepper {
+    /// Steps until every task has ended and nothing is left to do, at most about `steps_max` steps. Returns whether everything
+    /// came to rest.
+    pub(super) fn run(&mut self, steps_max: u64) -> bool {
+        let workers = self.pump.workers().to_vec();
+        let ended = || workers.iter().all(|worker| worker.tasks_len() == 0);
+        let Some(wal) = &mut self.wal else {
+            return self.pump.run_until(ended, steps_max) && self.pump.run_until_idle(steps_max);
+        };
+        let end = self.pump.steps() + steps_max;
+        while !ended() && self.pump.steps() < end {
+            self.pump.run_until(ended, wal.draw(63) + 1);
+            wal.round();
+        }
+        let ended = ended();
+        let idle = self.pump.run_until_idle(steps_max);
+        wal.round();
+        ended && idle
+    }
+
+    /// Makes about `steps` steps, whether or not everything comes to rest.
+    pub(super) fn run_for(&mut self, steps: u64) {
+        let end = self.pump.steps() + steps;
+        while self.pump.steps() < end {
+            for _ in 0..self.wal.as_mut().map_or(1, |wal| wal.draw(63) + 1) {
+                self.pump.step();
+            }
+            if let Some(wal) = &mut self.wal {
+                wal.round();
+            }
+        }
+    }
+
+    /// Makes one step for a statement that waits. When everybody waits for a time to come, it comes.
+    pub(super) fn step(&mut self) {
+        self.pump.run_until(|| false, 1);
+        if let Some(wal) = &mut self.wal
+            && wal.draw(32) == 0
+        {
+            wal.round();
+        }
+    }
+}
