@@ -82,7 +82,7 @@ pub use dynamic::{
 pub use either::Either;
 pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;
-pub use procedure::{Procedure, Session};
+pub use procedure::{AnyProcedure, AnyResult, Procedure, Session};
 pub use range::KeyRange;
 pub use recording::{ClassRecording, RecordedAction, RecordedFlow, RecordedRun};
 pub use recovery::{RecoveryError, RecoveryProgress, RecoveryReport};

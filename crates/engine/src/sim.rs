@@ -24,7 +24,7 @@ use crate::adaptation::{Adaptation, AdaptationEvent, Now, Observed, decide, with
 use crate::assembly::Parts;
 use crate::builder::OpenError;
 use crate::dynamic::{IndexHandle, TableHandle};
-use crate::procedure::{Procedure, Session, run_here};
+use crate::procedure::{AnyProcedure, Procedure, Session, result_of, run_here};
 use crate::published_scheme::PublishedScheme;
 use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 use crate::routing::{Route, Scheme};
@@ -318,9 +318,10 @@ impl Simulation {
         let outcome = Outcome(Rc::default());
         let slot = Rc::clone(&outcome.0);
         let worker = Rc::clone(self.pump.worker(home));
+        let procedure = AnyProcedure::new(procedure);
         self.pump.worker(home).spawn(async move {
-            let result = run_here(&worker, &procedure).await;
-            slot.replace(Some(result));
+            let result = run_here(&worker, procedure.erased()).await;
+            slot.replace(Some(result.map(result_of)));
         });
         outcome
     }
