@@ -24,7 +24,7 @@ use crate::routing::{Destination, Route};
 use crate::schema::{Index, IndexRef, SchemaError, Table, TableRef};
 use crate::shard::EngineWorker;
 use crate::trace::{Stage, TraceEvent};
-use crate::tx::{Tx, TxnGuard};
+use crate::tx::{Tx, TxnGuard, TxnState};
 
 /// How often a transaction that was the victim of a deadlock is run before its caller hears of it. It is older than all that
 /// begin after it, so it loses only to those that were under way, though to many of them more than once where hundreds want the
@@ -166,12 +166,17 @@ async fn poll_to_end<R>(
     routed: Option<&RouteHint<'_>>,
 ) -> Result<R, Abort> {
     let mut outcome = Err(Abort::UNFINISHED);
+    let worker = guard.worker();
     {
-        let mut tx = Tx::new(guard.worker(), guard.state(), routed);
+        let state = guard.state();
+        let mut tx = Tx::new(worker, state, routed);
         let mut running = pin!(procedure(&mut tx));
-        poll_fn(|context| poll_once(&guard, running.as_mut(), &mut outcome, context)).await;
+        poll_fn(|context| poll_once(worker, state, running.as_mut(), &mut outcome, context)).await;
     }
-    conclude(guard, &mut outcome).await;
+    let wait_epoch = guard.finish(&mut outcome);
+    if wait_epoch > Epoch(0) {
+        wait_until_durable(worker, wait_epoch, &mut outcome).await;
+    }
     outcome
 }
 
@@ -181,36 +186,43 @@ async fn poll_apart_to_end<R>(
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
 ) -> Result<R, Abort> {
     let mut outcome = Err(Abort::UNFINISHED);
+    let worker = guard.worker();
     {
-        let mut tx = Tx::new(guard.worker(), guard.state(), None);
+        let state = guard.state();
+        let mut tx = Tx::new(worker, state, None);
         let running = pin!(procedure(&mut tx));
-        poll_apart(&guard, running, &mut outcome).await;
+        poll_apart(worker, state, running, &mut outcome).await;
     }
-    conclude_apart(guard, &mut outcome).await;
+    let wait_epoch = finish_apart(guard, &mut outcome);
+    if wait_epoch > Epoch(0) {
+        wait_until_durable(worker, wait_epoch, &mut outcome).await;
+    }
     outcome
 }
 
 async fn poll_apart<R>(
-    guard: &TxnGuard<'_>,
+    worker: &Rc<EngineWorker>,
+    state: &Rc<TxnState>,
     mut running: Pin<&mut (dyn Future<Output = Result<R, Abort>> + '_)>,
     outcome: &mut Result<R, Abort>,
 ) {
-    poll_fn(|context| poll_once(guard, running.as_mut(), outcome, context)).await;
+    poll_fn(|context| poll_once(worker, state, running.as_mut(), outcome, context)).await;
 }
 
-async fn conclude_apart<R>(guard: TxnGuard<'_>, outcome: &mut Result<R, Abort>) {
-    conclude(guard, outcome).await;
+#[inline(never)]
+fn finish_apart<R>(guard: TxnGuard<'_>, outcome: &mut Result<R, Abort>) -> Epoch {
+    guard.finish(outcome)
 }
 
 /// Polls a procedure. Ready when it has ended, of itself or because it panicked or awaited what it may not.
 #[inline(always)]
 fn poll_once<R>(
-    guard: &TxnGuard<'_>,
+    worker: &Rc<EngineWorker>,
+    state: &Rc<TxnState>,
     running: Pin<&mut (impl Future<Output = Result<R, Abort>> + ?Sized)>,
     outcome: &mut Result<R, Abort>,
     context: &mut Context<'_>,
 ) -> Poll<()> {
-    let worker = guard.worker();
     worker.shard().monitor.begins(worker);
     // The outcome leaves through a variable of the caller: as the result of each closure it would be copied again.
     let poll = || match running.poll(context) {
@@ -222,7 +234,7 @@ fn poll_once<R>(
     };
     match catch_unwind(AssertUnwindSafe(poll)) {
         Ok(true) => return Poll::Ready(()),
-        Ok(false) => match guard.state().on_suspend(worker) {
+        Ok(false) => match state.on_suspend(worker) {
             Ok(()) => return Poll::Pending,
             Err(misuse) => *outcome = Err(misuse),
         },
@@ -231,13 +243,9 @@ fn poll_once<R>(
     Poll::Ready(())
 }
 
-/// Ends the transaction of a procedure that has ended, and waits until its outcome may be told.
-#[inline(always)]
-async fn conclude<R>(guard: TxnGuard<'_>, outcome: &mut Result<R, Abort>) {
-    let worker = guard.worker();
-    let wait_epoch = guard.finish(outcome);
-    if wait_epoch > Epoch(0)
-        && let Some(commit_waiters) = &worker.shard().commit_waiters
+/// Waits until the outcome of a transaction may be told.
+async fn wait_until_durable<R>(worker: &Rc<EngineWorker>, wait_epoch: Epoch, outcome: &mut Result<R, Abort>) {
+    if let Some(commit_waiters) = &worker.shard().commit_waiters
         && !commit_waiters.is_durable(wait_epoch)
         && !matches!(outcome, Err(abort) if abort.reason().advice() == Advice::Retry)
         && let Err(abort) = commit_waiters.wait(worker, wait_epoch).await

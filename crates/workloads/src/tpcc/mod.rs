@@ -335,7 +335,7 @@ impl Workload for Tpcc {
                 let input = parameters.new_order(w_id, now);
                 let route = tables.customer.at(&(input.w_id, input.d_id, input.c_id));
                 let place = async move |tx: &mut Tx<'_>| procedures::new_order(tx, tables, &input).await;
-                match client.run_boxed(&route, place).await {
+                match client.run(&route, place).await {
                     Ok(placed) => succeeded(black_box(&placed)),
                     Err(abort) if is_rolled_back(&abort) => Ok(Outcome::ExpectedFailure),
                     Err(abort) => Err(abort),
@@ -346,7 +346,7 @@ impl Workload for Tpcc {
                 let input = parameters.payment(w_id, now);
                 let route = tables.district.at(&(input.w_id, input.d_id));
                 let pay = async move |tx: &mut Tx<'_>| procedures::payment(tx, tables, input).await;
-                client.run_boxed(&route, pay).await.and_then(|paid| succeeded(black_box(&paid)))
+                client.run(&route, pay).await.and_then(|paid| succeeded(black_box(&paid)))
             }
             Class::OrderStatus => {
                 let (w_id, d_id) = (terminal.warehouse(parameters), parameters.district());
