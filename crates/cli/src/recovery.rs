@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use atrapos::{Builder, Database, Durability, LoadProgress, RecoveryProgress};
 use atrapos_harness::driver::{self, Clients, Routing, RunOptions};
+use atrapos_harness::registry::tatp;
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::{KeyChoice, Workload};
 use serde_json::{Value, json};
@@ -192,7 +193,7 @@ fn write(workload: &Tatp, db: &Database, updates: u64) -> Result<(), CliError> {
         });
         let mut watch =
             |progress: driver::Progress| bar.show("updating", Duration::ZERO, progress.elapsed, progress.tps);
-        let ended = driver::run(db, workload, &options, &enough, &mut watch);
+        let ended = tatp(workload.clone()).run(db, &options, &enough, &mut watch);
         done.store(true, Ordering::Relaxed);
         // It cannot panic; if it did, the run has ended all the same.
         let _ = watcher.join();

@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, MutexGuard};
 use std::task::{Context, Poll};
@@ -26,7 +27,7 @@ use atrapos_runtime::oneshot::{Receiver, oneshot};
 use atrapos_runtime::{Handle, Runtime, SubmitError, WorkerId, WorkerSnapshot};
 use atrapos_transaction::jobs::{self, settle, start_on_worker};
 use atrapos_transaction::procedure::{
-    BoxedProcedure, Procedure, Session, run_here, run_recorded, run_traced,
+    AnyProcedure, AnyResult, Procedure, Session, result_of, run_here, run_recorded, run_traced,
 };
 use atrapos_transaction::recording::RecordedRun;
 use atrapos_transaction::shard::{EngineWorker, Shard};
@@ -290,8 +291,16 @@ impl Database {
     /// # Errors
     /// The reason for which the transaction aborted.
     pub fn run<R: Send + 'static>(&self, route: Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
+        self.run_any(&route, AnyProcedure::new(procedure)).map(result_of)
+    }
+
+    /// [`run`](Database::run) for a procedure whose type was forgotten.
+    ///
+    /// # Errors
+    /// As [`run`](Database::run).
+    pub fn run_any(&self, route: &Route, procedure: AnyProcedure) -> Result<AnyResult, Abort> {
         refuse_on_worker()?;
-        self.submit(route, procedure)?.wait()
+        wait(self.submit_any(route, procedure)?)
     }
 
     /// Hands a procedure to its home and returns a future of the outcome, which a session may await as well. When the worker
@@ -305,9 +314,7 @@ impl Database {
         route: Route,
         procedure: impl Procedure<R>,
     ) -> Result<Submitted<R>, Abort> {
-        let (request, submitted) = request(Box::new(procedure));
-        self.hand_over(self.home(&route), request)?;
-        Ok(submitted)
+        self.submit_any(&route, AnyProcedure::new(procedure)).map(Submitted::of)
     }
 
     /// Like [`submit`](Database::submit), but refuses at once when the worker is overloaded.
@@ -319,9 +326,15 @@ impl Database {
         route: Route,
         procedure: impl Procedure<R>,
     ) -> Result<Submitted<R>, Abort> {
-        let (request, submitted) = request(Box::new(procedure));
+        let (request, outcome) = request(AnyProcedure::new(procedure));
         self.handle.try_submit(self.home(&route), request).map_err(|error| not_accepted(&error))?;
-        Ok(submitted)
+        Ok(Submitted::of(outcome))
+    }
+
+    fn submit_any(&self, route: &Route, procedure: AnyProcedure) -> Result<Outcome, Abort> {
+        let (request, outcome) = request(procedure);
+        self.hand_over(self.home(route), request)?;
+        Ok(outcome)
     }
 
     /// Hands a request to a worker. While its inbox is full the caller waits, unless this is a worker's thread, of whatever
@@ -349,9 +362,17 @@ impl Database {
         route: Route,
         procedure: impl Procedure<R>,
     ) -> Result<(Result<R, Abort>, Vec<TraceEvent>), Abort> {
-        let procedure: BoxedProcedure<R> = Box::new(procedure);
-        self.on_worker_async(self.home(&route), async move |worker: Rc<EngineWorker>| {
-            run_traced(&worker, &*procedure).await
+        let (outcome, events) = self.run_any_traced(&route, AnyProcedure::new(procedure))?;
+        Ok((outcome.map(result_of), events))
+    }
+
+    fn run_any_traced(
+        &self,
+        route: &Route,
+        procedure: AnyProcedure,
+    ) -> Result<(Result<AnyResult, Abort>, Vec<TraceEvent>), Abort> {
+        self.on_worker_async(self.home(route), async move |worker: Rc<EngineWorker>| {
+            run_traced(&worker, procedure.erased()).await
         })
     }
 
@@ -366,6 +387,19 @@ impl Database {
         route: Route,
         procedure: impl Procedure<R>,
     ) -> Result<(Result<R, Abort>, RecordedRun), Abort> {
+        let (outcome, run) = self.record_any(&route, AnyProcedure::new(procedure))?;
+        Ok((outcome.map(result_of), run))
+    }
+
+    /// [`record`](Database::record) for a procedure whose type was forgotten.
+    ///
+    /// # Errors
+    /// As [`record`](Database::record).
+    pub fn record_any(
+        &self,
+        route: &Route,
+        procedure: AnyProcedure,
+    ) -> Result<(Result<AnyResult, Abort>, RecordedRun), Abort> {
         if self.workers() > 1 {
             return Err(Abort::because(
                 AbortReason::Misuse,
@@ -373,9 +407,8 @@ impl Database {
                  database of one worker to record",
             ));
         }
-        let procedure: BoxedProcedure<R> = Box::new(procedure);
-        let recorded = self.on_worker_async(self.home(&route), async move |worker: Rc<EngineWorker>| {
-            run_recorded(&worker, &*procedure).await
+        let recorded = self.on_worker_async(self.home(route), async move |worker: Rc<EngineWorker>| {
+            run_recorded(&worker, procedure.erased()).await
         })?;
         if recorded.1.is_complete() {
             return Ok(recorded);
@@ -397,12 +430,16 @@ impl Database {
         worker: WorkerId,
         body: impl AsyncFnOnce(Session) -> R + Send + 'static,
     ) -> Result<SessionHandle<R>, Abort> {
+        let start: SessionBody =
+            Box::new(move |session| Box::pin(async move { Box::new(body(session).await) as AnyResult }));
+        self.start_session(worker, start).map(|receiver| SessionHandle { receiver, result: PhantomData })
+    }
+
+    fn start_session(&self, worker: WorkerId, body: SessionBody) -> Result<Outcome, Abort> {
         let (sender, receiver) = oneshot();
         let start = move |worker: &Rc<EngineWorker>| {
-            let session = Session::new(Rc::clone(worker));
+            let mut body = body(Session::new(Rc::clone(worker)));
             worker.spawn(async move {
-                // Pinned where it is made: handed to another function, the whole future would be there twice.
-                let mut body = pin!(body(session));
                 let ended = poll_fn(|context| {
                     // A panic of the session's is the session's, not the worker's.
                     match catch_unwind(AssertUnwindSafe(|| body.as_mut().poll(context))) {
@@ -411,11 +448,13 @@ impl Database {
                     }
                 })
                 .await;
+                // Before its end is told, as if it had never been in a box.
+                drop(body);
                 sender.send(ended);
             });
         };
         self.hand_over(WorkerId(worker.0 % self.workers() as u16), start)?;
-        Ok(SessionHandle { receiver })
+        Ok(receiver)
     }
 
     /// Runs `job` on a worker's thread between transactions and waits for its result.
@@ -632,15 +671,24 @@ thread_local! {
 }
 
 /// The request that runs a procedure on its home, and the future of its outcome.
-pub(crate) fn request<R: Send + 'static>(
-    procedure: BoxedProcedure<R>,
-) -> (impl FnOnce(&Rc<EngineWorker>) + Send + 'static, Submitted<R>) {
+pub(crate) fn request(procedure: AnyProcedure) -> (impl FnOnce(&Rc<EngineWorker>) + Send + 'static, Outcome) {
     let (sender, receiver) = oneshot();
     let request = move |worker: &Rc<EngineWorker>| {
         let own = Rc::clone(worker);
-        worker.spawn(async move { sender.send(run_here(&own, &*procedure).await) });
+        worker.spawn(async move { sender.send(run_here(&own, procedure.erased()).await) });
     };
-    (request, Submitted { receiver })
+    (request, receiver)
+}
+
+/// What a session does, with the types of its future and of its result forgotten.
+type SessionBody = Box<dyn FnOnce(Session) -> Pin<Box<dyn Future<Output = AnyResult>>> + Send>;
+
+/// What will have become of a transaction that was handed over, or of a session.
+type Outcome = Receiver<Result<AnyResult, Abort>>;
+
+/// Waits for an outcome.
+pub(crate) fn wait(outcome: Outcome) -> Result<AnyResult, Abort> {
+    waiting::wait(outcome).flatten()
 }
 
 /// Refuses to block a worker's thread.
@@ -666,44 +714,50 @@ impl Drop for Database {
 /// The outcome of a transaction that was handed over: a future for any executor, a session included, or to be waited for.
 #[derive(Debug)]
 #[must_use = "the outcome is known only to who asks for it"]
-pub struct Submitted<R: Send> {
-    receiver: Receiver<Result<R, Abort>>,
+pub struct Submitted<R: Send + 'static> {
+    receiver: Outcome,
+    result: PhantomData<fn() -> R>,
 }
 
-impl<R: Send> Submitted<R> {
+impl<R: Send + 'static> Submitted<R> {
+    fn of(receiver: Outcome) -> Submitted<R> {
+        Submitted { receiver, result: PhantomData }
+    }
+
     /// Waits for the outcome.
     ///
     /// # Errors
     /// The reason for which the transaction aborted.
     pub fn wait(self) -> Result<R, Abort> {
         refuse_on_worker()?;
-        waiting::wait(self.receiver).flatten()
+        wait(self.receiver).map(result_of)
     }
 }
 
-impl<R: Send> Future for Submitted<R> {
+impl<R: Send + 'static> Future for Submitted<R> {
     type Output = Result<R, Abort>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R, Abort>> {
         Pin::new(&mut self.receiver)
             .poll(context)
-            .map(|outcome| outcome.unwrap_or_else(|_| Err(Abort::shutting_down())))
+            .map(|outcome| outcome.unwrap_or_else(|_| Err(Abort::shutting_down())).map(result_of))
     }
 }
 
 /// A running session.
 #[derive(Debug)]
-pub struct SessionHandle<R: Send> {
-    receiver: Receiver<Result<R, Abort>>,
+pub struct SessionHandle<R: Send + 'static> {
+    receiver: Outcome,
+    result: PhantomData<fn() -> R>,
 }
 
-impl<R: Send> SessionHandle<R> {
+impl<R: Send + 'static> SessionHandle<R> {
     /// Waits until the session ends and returns its result.
     ///
     /// # Errors
     /// When the session panicked, or the database was closed before it ended by itself.
     pub fn join(self) -> Result<R, Abort> {
         refuse_on_worker()?;
-        self.receiver.wait().unwrap_or_else(|_| Err(Abort::shutting_down()))
+        wait(self.receiver).map(result_of)
     }
 }

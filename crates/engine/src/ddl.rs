@@ -40,11 +40,11 @@ use atrapos_partition::schema::{Catalog, PublishedCatalog, TableId};
 use atrapos_placement::adaptation::Adaptive;
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::{Handle, WorkerId};
-use atrapos_transaction::procedure::Procedure;
+use atrapos_transaction::procedure::{AnyProcedure, Procedure, result_of};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::{jobs, waiting};
 
-use crate::database::{Database, refuse_on_worker, request};
+use crate::database::{Database, refuse_on_worker, request, wait};
 use crate::durable::Durable;
 use crate::sim::{SchemeToken, TakenToken};
 
@@ -199,10 +199,10 @@ impl Statements<'_> {
 
     /// Runs a procedure as a transaction at the home its route names, and waits for the outcome.
     fn run<R: Send + 'static>(&self, route: &Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
-        let (request, submitted) = request(Box::new(procedure));
+        let (request, submitted) = request(AnyProcedure::new(procedure));
         let home = self.published.home(route, self.workers());
         self.handle.submit(home, request).map_err(|_| Abort::shutting_down())?;
-        submitted.wait()
+        wait(submitted).map(result_of)
     }
 
     /// Runs `job` on a worker between transactions and waits for its result.

@@ -53,7 +53,7 @@ pub use atrapos_storage::{
     Uuid, row,
 };
 pub use atrapos_transaction::dynamic::AnyTable;
-pub use atrapos_transaction::procedure::{Procedure, Session};
+pub use atrapos_transaction::procedure::{AnyProcedure, AnyResult, Procedure, Session};
 pub use atrapos_transaction::recording::RecordedRun;
 pub use atrapos_transaction::run::Run;
 pub use atrapos_transaction::stats::Statistics;

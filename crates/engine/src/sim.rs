@@ -24,7 +24,7 @@ use atrapos_placement::repartition::{RepartitionReport, SchemeChange, carry_out}
 use atrapos_runtime::{Handle, Ticks, WorkerId};
 use atrapos_storage::{HeapMemory, Memory};
 use atrapos_topology::Machine;
-use atrapos_transaction::procedure::{Procedure, Session, run_here};
+use atrapos_transaction::procedure::{AnyProcedure, Procedure, Session, result_of, run_here};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::{EngineStats, Statistics};
 use stepper::{SimulatedWal, Stepper};
@@ -289,9 +289,10 @@ impl Simulation {
         let outcome = Outcome(Rc::default());
         let slot = Rc::clone(&outcome.0);
         let worker = Rc::clone(&self.workers[home.index()]);
+        let procedure = AnyProcedure::new(procedure);
         self.workers[home.index()].spawn(async move {
-            let result = run_here(&worker, &procedure).await;
-            slot.replace(Some(result));
+            let result = run_here(&worker, procedure.erased()).await;
+            slot.replace(Some(result.map(result_of)));
         });
         outcome
     }

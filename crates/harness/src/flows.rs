@@ -7,10 +7,10 @@
 use std::cell::RefCell;
 
 use atrapos::{
-    Abort, ClassRecording, Database, LoadError, LoadProgress, OpenError, Procedure, RecordedFlow,
-    RecordedRun, Route, SchemaError,
+    Abort, AnyProcedure, AnyResult, ClassRecording, Database, LoadError, LoadProgress, OpenError,
+    RecordedFlow, RecordedRun, Route, SchemaError,
 };
-use atrapos_workloads::{Client, Reach, SetupError, Workload};
+use atrapos_workloads::{Blocking, Client, Reach, SetupError, Workload};
 
 use crate::outside::block_on;
 
@@ -48,10 +48,9 @@ struct Recording<'a> {
     last: RefCell<Option<Result<RecordedRun, Abort>>>,
 }
 
-impl Client for Recording<'_> {
-    /// The future is ready when it is polled for the first time: it blocks.
-    async fn run<R: Send + 'static>(&self, route: &Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
-        let (outcome, last) = match self.db.record(route.clone(), procedure) {
+impl Blocking for Recording<'_> {
+    fn run(&self, route: &Route, procedure: AnyProcedure) -> Result<AnyResult, Abort> {
+        let (outcome, last) = match self.db.record_any(route, procedure) {
             Ok((outcome, run)) => (outcome, Ok(run)),
             Err(abort) => (Err(abort.clone()), Err(abort)),
         };
@@ -84,7 +83,7 @@ pub fn flows<W: Workload>(workload: &W) -> Result<Vec<RecordedFlow>, FlowError> 
     for configuration in &configurations {
         let mut state = configuration.state(&db, Reach::Everywhere, 0)?;
         for _ in 0..TRANSACTIONS {
-            let (class, _) = block_on(W::transaction(&client, &mut state));
+            let (class, _) = block_on(W::transaction(Client::Blocking(&client), &mut state));
             if let Some(run) = client.last.take() {
                 classes[class.index()].add(run?)?;
             }

@@ -4,8 +4,8 @@
 
 use std::future::Future;
 
-use atrapos::{Abort, Database, Procedure, Route};
-use atrapos_workloads::Client;
+use atrapos::{Abort, AnyProcedure, AnyResult, Database, Route};
+use atrapos_workloads::Blocking;
 
 /// A client on a thread outside the workers: it hands each transaction over through the inbox of its home and blocks until
 /// the outcome is there.
@@ -22,10 +22,9 @@ impl<'a> Outside<'a> {
     }
 }
 
-impl Client for Outside<'_> {
-    /// The future is ready when it is polled for the first time: it blocks.
-    async fn run<R: Send + 'static>(&self, route: &Route, procedure: impl Procedure<R>) -> Result<R, Abort> {
-        self.db.run(route.clone(), procedure)
+impl Blocking for Outside<'_> {
+    fn run(&self, route: &Route, procedure: AnyProcedure) -> Result<AnyResult, Abort> {
+        self.db.run_any(route, procedure)
     }
 }
 

@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 
 use atrapos::{Database, LoadError, LoadProgress, RecordedFlow, Schema};
 use atrapos_workloads::registry::{self, BadOptions, Choice, Classes, Common, Options, Registrar, Visitor};
+use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::{AuditError, AuditReport, Ledger, NotEnoughMemory, Workload};
 use clap::{ArgMatches, Command};
 
@@ -146,6 +147,13 @@ pub fn entries() -> Vec<Box<dyn Entry>> {
 #[must_use]
 pub fn entry(name: &str) -> Option<Box<dyn Entry>> {
     entries().into_iter().find(|entry| entry.name() == name)
+}
+
+/// A configuration of TATP, for who runs TATP alone. What runs a workload is compiled where its type is forgotten: here, and not again
+/// in a program.
+#[must_use]
+pub fn tatp(workload: Tatp) -> Box<dyn AnyWorkload> {
+    Box::new(workload)
 }
 
 struct Entries(Vec<Box<dyn Entry>>);

@@ -1,12 +1,14 @@
 //! Running procedures: on the worker at hand, on the home worker from elsewhere, again after a deadlock or when there was no
 //! room for their records.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
@@ -22,7 +24,7 @@ use crate::messages::call_procedure;
 use crate::recording::{RecordedRun, Recorder};
 use crate::shard::EngineWorker;
 use crate::trace::{Stage, TraceEvent};
-use crate::tx::{Tx, TxnGuard};
+use crate::tx::{Tx, TxnGuard, TxnState};
 
 /// How often a transaction that was the victim of a deadlock is run before its caller hears of it. It is older than all that
 /// begin after it, so it loses only to those that were under way, though to many of them more than once where hundreds want the
@@ -35,38 +37,90 @@ pub trait Procedure<R>: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'stati
 
 impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static> Procedure<R> for P {}
 
-/// A procedure whose type is not known where it runs: everything but the paths that every transaction takes is compiled for it
-/// once, not once for each procedure.
-pub trait ErasedProcedure<R> {
-    /// Runs it once. The future is on the heap.
-    fn call<'a>(&'a self, tx: &'a mut Tx<'_>) -> Pin<Box<dyn Future<Output = Result<R, Abort>> + 'a>>;
+/// The result of a procedure, of whatever type.
+pub type AnyResult = Box<dyn Any + Send>;
+
+/// A future of a result of whatever type.
+pub(crate) type AnyFuture<'a> = Pin<Box<dyn Future<Output = Result<AnyResult, Abort>> + 'a>>;
+
+/// A procedure of which neither the type nor that of its result is known where it runs: everything but the paths that every
+/// transaction takes is compiled once, not once for each procedure.
+pub trait ErasedProcedure {
+    /// Runs it once. The future is on the heap, and so is the result.
+    fn call<'a>(&'a self, tx: &'a mut Tx<'_>) -> AnyFuture<'a>;
 }
 
-impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort>> ErasedProcedure<R> for P {
-    fn call<'a>(&'a self, tx: &'a mut Tx<'_>) -> Pin<Box<dyn Future<Output = Result<R, Abort>> + 'a>> {
-        Box::pin(self(tx))
+/// A procedure, or a reference to one, whose result goes in a box.
+struct Erased<P, R>(P, PhantomData<fn() -> R>);
+
+impl<R: Send + 'static, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort>> ErasedProcedure for Erased<P, R> {
+    fn call<'a>(&'a self, tx: &'a mut Tx<'_>) -> AnyFuture<'a> {
+        Box::pin(async move { (self.0)(tx).await.map(|result| -> AnyResult { Box::new(result) }) })
     }
 }
 
-/// A procedure that travels.
-pub type BoxedProcedure<R> = Box<dyn ErasedProcedure<R> + Send>;
+/// The result in a box, as what it is.
+pub fn result_of<R: 'static>(result: AnyResult) -> R {
+    *result.downcast().expect("a procedure returns what its type says")
+}
+
+/// A procedure whose type was forgotten: it is in a box, and so are its future and its result each time it runs. In return what
+/// runs it is compiled once for all procedures.
+pub struct AnyProcedure(Box<dyn ErasedProcedure + Send>);
+
+impl AnyProcedure {
+    /// Forgets the type of a procedure.
+    #[must_use]
+    pub fn new<R: Send + 'static>(procedure: impl Procedure<R>) -> AnyProcedure {
+        AnyProcedure(Box::new(Erased(procedure, PhantomData)))
+    }
+
+    /// The procedure, to be called.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn erased(&self) -> &dyn ErasedProcedure {
+        &*self.0
+    }
+}
+
+impl std::fmt::Debug for AnyProcedure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AnyProcedure").finish_non_exhaustive()
+    }
+}
 
 /// Runs a procedure as a transaction with its home on this worker, again when it was the victim of a deadlock.
-pub async fn run_here<R>(worker: &Rc<EngineWorker>, procedure: &dyn ErasedProcedure<R>) -> Result<R, Abort> {
-    match poll_to_end(TxnGuard::begin(worker), &async |tx| procedure.call(tx).await, None).await {
+pub async fn run_here(
+    worker: &Rc<EngineWorker>,
+    procedure: &dyn ErasedProcedure,
+) -> Result<AnyResult, Abort> {
+    match call_to_end(TxnGuard::begin(worker), procedure).await {
         Err(abort) if abort.reason().advice() == Advice::Retry => run_again(worker, procedure, abort).await,
         outcome => outcome,
     }
 }
 
+/// Polls a procedure whose type is not known until it ends, and ends its transaction accordingly.
+async fn call_to_end(guard: TxnGuard<'_>, procedure: &dyn ErasedProcedure) -> Result<AnyResult, Abort> {
+    poll_apart_to_end(guard, &async |tx| procedure.call(tx).await).await
+}
+
 /// Runs again a procedure whose first attempt has just ended with `abort`, until it ends otherwise or has been tried often
 /// enough.
 #[cold]
-async fn run_again<R>(
+fn run_again<'a>(
+    worker: &'a Rc<EngineWorker>,
+    procedure: &'a dyn ErasedProcedure,
+    abort: Abort,
+) -> AnyFuture<'a> {
+    Box::pin(attempt_again(worker, procedure, abort))
+}
+
+async fn attempt_again(
     worker: &Rc<EngineWorker>,
-    procedure: &dyn ErasedProcedure<R>,
+    procedure: &dyn ErasedProcedure,
     mut abort: Abort,
-) -> Result<R, Abort> {
+) -> Result<AnyResult, Abort> {
     // Read before anybody else can abort: it keeps its seniority through all attempts.
     let age = worker.shard().aborted_age.get();
     for _ in 1..ATTEMPTS {
@@ -84,7 +138,7 @@ async fn run_again<R>(
         }
         let guard = TxnGuard::begin(worker);
         guard.state().age.set(age);
-        match poll_to_end(guard, &async |tx| procedure.call(tx).await, None).await {
+        match call_to_end(guard, procedure).await {
             Err(again) if again.reason().advice() == Advice::Retry => abort = again,
             outcome => return outcome,
         }
@@ -106,7 +160,8 @@ async fn yield_once(worker: &EngineWorker) {
     .await;
 }
 
-/// Polls a procedure until it ends, and ends its transaction accordingly.
+/// Polls a procedure until it ends, and ends its transaction accordingly. The procedure becomes a part of the caller's code: the
+/// path that every transaction of a session takes on its own worker.
 #[inline]
 async fn poll_to_end<R>(
     guard: TxnGuard<'_>,
@@ -114,68 +169,117 @@ async fn poll_to_end<R>(
     routed: Option<&RouteHint<'_>>,
 ) -> Result<R, Abort> {
     let mut outcome = Err(Abort::UNFINISHED);
+    let worker = guard.worker();
     {
-        let (worker, state) = (guard.worker(), guard.state());
+        let state = guard.state();
         let mut tx = Tx::new(worker, state, routed);
         let mut running = pin!(procedure(&mut tx));
-        poll_fn(|context| {
-            worker.shard().monitor.begins(worker);
-            // The outcome leaves through a variable of the caller: as the result of each closure it would be copied again.
-            let poll = || match running.as_mut().poll(context) {
-                Poll::Ready(ended) => {
-                    outcome = ended;
-                    true
-                }
-                Poll::Pending => false,
-            };
-            match catch_unwind(AssertUnwindSafe(poll)) {
-                Ok(true) => return Poll::Ready(()),
-                Ok(false) => match state.on_suspend(worker) {
-                    Ok(()) => return Poll::Pending,
-                    Err(misuse) => outcome = Err(misuse),
-                },
-                Err(panic) => outcome = Err(panicked(panic.as_ref())),
-            }
-            Poll::Ready(())
-        })
-        .await;
+        poll_fn(|context| poll_once(worker, state, running.as_mut(), &mut outcome, context)).await;
     }
-    let worker = guard.worker();
     let wait_epoch = guard.finish(&mut outcome);
-    if wait_epoch > Epoch(0)
-        && let Some(commit_waiters) = &worker.shard().commit_waiters
-        && !commit_waiters.is_durable(wait_epoch)
-        && !matches!(&outcome, Err(abort) if abort.reason().advice() == Advice::Retry)
-        && let Err(abort) = commit_waiters.wait(worker, wait_epoch).await
-    {
-        outcome = Err(abort);
+    if wait_epoch > Epoch(0) {
+        wait_until_durable(worker, wait_epoch, &mut outcome).await;
     }
     outcome
 }
 
-/// Runs a procedure here with its trace.
-pub async fn run_traced<R>(
+/// [`poll_to_end`] for all other paths: what is compiled for a procedure is its own future alone, which is polled by its address.
+async fn poll_apart_to_end<R>(
+    guard: TxnGuard<'_>,
+    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+) -> Result<R, Abort> {
+    let mut outcome = Err(Abort::UNFINISHED);
+    let worker = guard.worker();
+    {
+        let state = guard.state();
+        let mut tx = Tx::new(worker, state, None);
+        let running = pin!(procedure(&mut tx));
+        poll_apart(worker, state, running, &mut outcome).await;
+    }
+    let wait_epoch = finish_apart(guard, &mut outcome);
+    if wait_epoch > Epoch(0) {
+        wait_until_durable(worker, wait_epoch, &mut outcome).await;
+    }
+    outcome
+}
+
+async fn poll_apart<R>(
     worker: &Rc<EngineWorker>,
-    procedure: &dyn ErasedProcedure<R>,
-) -> (Result<R, Abort>, Vec<TraceEvent>) {
+    state: &Rc<TxnState>,
+    mut running: Pin<&mut (dyn Future<Output = Result<R, Abort>> + '_)>,
+    outcome: &mut Result<R, Abort>,
+) {
+    poll_fn(|context| poll_once(worker, state, running.as_mut(), outcome, context)).await;
+}
+
+#[inline(never)]
+fn finish_apart<R>(guard: TxnGuard<'_>, outcome: &mut Result<R, Abort>) -> Epoch {
+    guard.finish(outcome)
+}
+
+/// Polls a procedure. Ready when it has ended, of itself or because it panicked or awaited what it may not.
+#[inline(always)]
+fn poll_once<R>(
+    worker: &Rc<EngineWorker>,
+    state: &Rc<TxnState>,
+    running: Pin<&mut (impl Future<Output = Result<R, Abort>> + ?Sized)>,
+    outcome: &mut Result<R, Abort>,
+    context: &mut Context<'_>,
+) -> Poll<()> {
+    worker.shard().monitor.begins(worker);
+    // The outcome leaves through a variable of the caller: as the result of each closure it would be copied again.
+    let poll = || match running.poll(context) {
+        Poll::Ready(ended) => {
+            *outcome = ended;
+            true
+        }
+        Poll::Pending => false,
+    };
+    match catch_unwind(AssertUnwindSafe(poll)) {
+        Ok(true) => return Poll::Ready(()),
+        Ok(false) => match state.on_suspend(worker) {
+            Ok(()) => return Poll::Pending,
+            Err(misuse) => *outcome = Err(misuse),
+        },
+        Err(panic) => *outcome = Err(panicked(panic.as_ref())),
+    }
+    Poll::Ready(())
+}
+
+/// Waits until the outcome of a transaction may be told.
+async fn wait_until_durable<R>(worker: &Rc<EngineWorker>, wait_epoch: Epoch, outcome: &mut Result<R, Abort>) {
+    if let Some(commit_waiters) = &worker.shard().commit_waiters
+        && !commit_waiters.is_durable(wait_epoch)
+        && !matches!(outcome, Err(abort) if abort.reason().advice() == Advice::Retry)
+        && let Err(abort) = commit_waiters.wait(worker, wait_epoch).await
+    {
+        *outcome = Err(abort);
+    }
+}
+
+/// Runs a procedure here with its trace.
+pub async fn run_traced(
+    worker: &Rc<EngineWorker>,
+    procedure: &dyn ErasedProcedure,
+) -> (Result<AnyResult, Abort>, Vec<TraceEvent>) {
     let guard = TxnGuard::begin(worker);
     let events = Rc::default();
     let trace = &guard.state().trace;
     trace.open(Rc::clone(&events));
     trace.event(worker, Stage::Route, || format!("runs on its home, worker {}", worker.id().0));
-    let outcome = poll_to_end(guard, &async |tx| procedure.call(tx).await, None).await;
+    let outcome = call_to_end(guard, procedure).await;
     (outcome, events.take())
 }
 
 /// Runs a procedure here and records what it accesses.
-pub async fn run_recorded<R>(
+pub async fn run_recorded(
     worker: &Rc<EngineWorker>,
-    procedure: &dyn ErasedProcedure<R>,
-) -> (Result<R, Abort>, RecordedRun) {
+    procedure: &dyn ErasedProcedure,
+) -> (Result<AnyResult, Abort>, RecordedRun) {
     let guard = TxnGuard::begin(worker);
     let recorder = Rc::new(RefCell::new(Recorder::default()));
     guard.state().trace.record(Rc::clone(&recorder));
-    let outcome = poll_to_end(guard, &async |tx| procedure.call(tx).await, None).await;
+    let outcome = call_to_end(guard, procedure).await;
     let run = recorder.take().finish(worker.shard().tag, outcome.is_err());
     (outcome, run)
 }
@@ -188,9 +292,9 @@ pub(crate) fn on_procedure<R: Send + 'static>(
 ) {
     let own = Rc::clone(worker);
     worker.spawn(async move {
-        let outcome = match poll_to_end(TxnGuard::begin(&own), &procedure, None).await {
+        let outcome = match poll_apart_to_end(TxnGuard::begin(&own), &procedure).await {
             Err(abort) if abort.reason().advice() == Advice::Retry => {
-                run_again(&own, &procedure, abort).await
+                run_again(&own, &Erased(&procedure, PhantomData), abort).await.map(result_of)
             }
             outcome => outcome,
         };
@@ -337,7 +441,7 @@ impl Session {
         if home == worker.id() {
             return match poll_to_end(TxnGuard::begin(worker), &procedure, routed.as_ref()).await {
                 Err(abort) if abort.reason().advice() == Advice::Retry => {
-                    Box::pin(run_again(worker, &procedure, abort)).await
+                    run_again(worker, &Erased(&procedure, PhantomData), abort).await.map(result_of)
                 }
                 outcome => outcome,
             };
@@ -349,6 +453,34 @@ impl Session {
                 Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone"))
             }
         }
+    }
+
+    /// Runs a procedure like [`run`](Session::run), in boxes: slower by some allocations, but compiled once for all procedures that run
+    /// like this. For what is not run a million times in a second.
+    ///
+    /// # Errors
+    /// As [`run`](Session::run).
+    pub fn run_boxed<R: Send + 'static>(
+        &self,
+        route: &Route,
+        procedure: impl Procedure<R>,
+    ) -> impl Future<Output = Result<R, Abort>> {
+        self.run_any_as(route, AnyProcedure::new(procedure))
+    }
+
+    /// [`run_boxed`](Session::run_boxed) for a procedure whose type was forgotten, and whose results are of type `R`.
+    ///
+    /// # Errors
+    /// As [`run`](Session::run).
+    ///
+    /// # Panics
+    /// When the results are of another type.
+    pub async fn run_any_as<R: 'static>(&self, route: &Route, procedure: AnyProcedure) -> Result<R, Abort> {
+        self.run_any(route, procedure).await.map(result_of)
+    }
+
+    fn run_any<'a>(&'a self, route: &'a Route, procedure: AnyProcedure) -> AnyFuture<'a> {
+        Box::pin(self.run(route, async move |tx| procedure.erased().call(tx).await))
     }
 
     /// Waits until `ticks` on the worker's clock.

@@ -1,32 +1,113 @@
-//! Who runs transactions: a session on a worker, or whoever else implements [`Client`].
+//! Who runs transactions: a session on a worker, or whoever else implements [`Blocking`].
 //!
 //! Owns: the one interface to all of them, so that a workload writes each transaction once. Never: chooses what to run.
+//!
+//! It is one type for all of them. A type parameter would compile every procedure of every workload again for each kind of client,
+//! and that is most of what there is to compile. A session's procedures are part of its own future all the same; those of the others
+//! are in boxes.
 
 use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
-use atrapos::{Abort, Procedure, Route, Session};
+use atrapos::{Abort, AnyProcedure, AnyResult, Procedure, Route, Session};
+use pin_project_lite::pin_project;
 
 /// Somebody who runs procedures one after the other and waits for each.
-pub trait Client {
+#[derive(Clone, Copy)]
+pub enum Client<'a> {
+    /// A session.
+    Session(&'a Session),
+    /// Somebody who blocks.
+    Blocking(&'a dyn Blocking),
+}
+
+/// Somebody who runs procedures and blocks until each has ended.
+pub trait Blocking {
     /// Runs a procedure as a transaction at the home its route names.
     ///
     /// # Errors
     /// The reason for which the transaction aborted.
-    fn run<R: Send + 'static>(
-        &self,
-        route: &Route,
-        procedure: impl Procedure<R>,
-    ) -> impl Future<Output = Result<R, Abort>>;
+    fn run(&self, route: &Route, procedure: AnyProcedure) -> Result<AnyResult, Abort>;
 }
 
-impl Client for Session {
-    /// The session's own future: one of ours around it would only be another copy of it.
+impl Client<'_> {
+    /// Runs a procedure as a transaction at the home its route names.
+    ///
+    /// # Errors
+    /// The reason for which the transaction aborted.
     #[inline(always)]
-    fn run<R: Send + 'static>(
-        &self,
+    pub fn run<R: Send + 'static>(
+        self,
         route: &Route,
         procedure: impl Procedure<R>,
     ) -> impl Future<Output = Result<R, Abort>> {
-        Session::run(self, route, procedure)
+        match self {
+            Client::Session(session) => Running::Session { running: session.run(route, procedure) },
+            Client::Blocking(client) => {
+                Running::Ended { outcome: Some(block(client, route, AnyProcedure::new(procedure))) }
+            }
+        }
     }
+
+    /// Runs a procedure like [`run`](Client::run), in boxes by a session, too: for transactions that take so long that this costs
+    /// nothing in comparison, and of which there are many to compile.
+    ///
+    /// # Errors
+    /// As [`run`](Client::run).
+    pub fn run_boxed<R: Send + 'static>(
+        self,
+        route: &Route,
+        procedure: impl Procedure<R>,
+    ) -> impl Future<Output = Result<R, Abort>> {
+        let procedure = AnyProcedure::new(procedure);
+        match self {
+            Client::Session(session) => Running::Session { running: session.run_any_as(route, procedure) },
+            Client::Blocking(client) => Running::Ended { outcome: Some(block(client, route, procedure)) },
+        }
+    }
+}
+
+impl std::fmt::Debug for Client<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Client::Session(_) => "Session",
+            Client::Blocking(_) => "Blocking",
+        })
+    }
+}
+
+pin_project! {
+    /// A transaction of a client. A session's is polled where it is and returns where its caller wants the result: an `async fn` around
+    /// it would copy both.
+    #[project = Projected]
+    enum Running<F, R> {
+        Session {
+            #[pin]
+            running: F,
+        },
+        Ended {
+            outcome: Option<Result<R, Abort>>,
+        },
+    }
+}
+
+impl<R, F: Future<Output = Result<R, Abort>>> Future for Running<F, R> {
+    type Output = Result<R, Abort>;
+
+    #[inline(always)]
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R, Abort>> {
+        match self.project() {
+            Projected::Session { running } => running.poll(context),
+            Projected::Ended { outcome } => Poll::Ready(outcome.take().expect("a future ends once")),
+        }
+    }
+}
+
+/// Runs a procedure by a client who blocks.
+#[cold]
+#[inline(never)]
+fn block<R: 'static>(client: &dyn Blocking, route: &Route, procedure: AnyProcedure) -> Result<R, Abort> {
+    let result = client.run(route, procedure)?;
+    Ok(*result.downcast().expect("a procedure returns what its type says"))
 }

@@ -39,7 +39,7 @@ mod workload;
 pub mod ycsb;
 mod zipf;
 
-pub use client::Client;
+pub use client::{Blocking, Client};
 pub use keys::{KeyChoice, KeySet};
 pub use ledger::{ClassTally, Ledger};
 pub use random::Random;

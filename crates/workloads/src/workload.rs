@@ -205,8 +205,8 @@ pub trait Workload: Clone + Send + Sync + 'static {
     }
 
     /// Chooses the next transaction of a client, runs it, and says of which class it was and what became of it.
-    fn transaction<C: Client>(
-        client: &C,
+    fn transaction(
+        client: Client<'_>,
         state: &mut Self::State,
     ) -> impl Future<Output = (ClassId, Result<Outcome, Abort>)>;
 

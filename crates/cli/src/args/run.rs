@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
     /// Length of the measured interval, in seconds.
-    #[arg(long, value_name = "S", default_value_t = 10.0, help_heading = "Measurement")]
+    #[arg(long, value_name = "S", default_value_t = 5.0, help_heading = "Measurement")]
     pub(crate) seconds: f64,
     /// Where all random choices follow from; the same seed loads the same rows.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
@@ -32,7 +32,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
     /// How long transactions run before they are measured, in seconds.
-    #[arg(long, value_name = "S", default_value_t = 2.0, help_heading = "Measurement")]
+    #[arg(long, value_name = "S", default_value_t = 1.0, help_heading = "Measurement")]
     pub(crate) warmup: f64,
     /// How often to measure. The median counts; the database is loaded once.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]

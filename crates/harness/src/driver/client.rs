@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use atrapos::{Abort, AbortReason, Database, Session};
 use atrapos_runtime::Clock;
-use atrapos_workloads::Workload;
+use atrapos_workloads::{Client, Workload};
 
 use super::{LOOK_EVERY, RunError};
 use crate::outside::{Outside, block_on};
@@ -61,7 +61,7 @@ pub(crate) async fn run_session<W: Workload>(
         let mut suspended = false;
         let (class, outcome) = {
             // Pinned where it is made: handed to another function, the whole future would be copied.
-            let mut transaction = pin!(W::transaction(session, state));
+            let mut transaction = pin!(W::transaction(Client::Session(session), state));
             poll_fn(|context| {
                 let poll = transaction.as_mut().poll(context);
                 suspended |= poll.is_pending();
@@ -106,7 +106,7 @@ pub(super) fn run_thread<W: Workload>(db: &Database, mut state: W::State, record
             began = clock.now();
             continue;
         }
-        let (class, outcome) = block_on(W::transaction(&client, &mut state));
+        let (class, outcome) = block_on(W::transaction(Client::Blocking(&client), &mut state));
         let now = clock.now();
         recorder.record(class, &outcome, now.since(began));
         if let Err(abort) = outcome {

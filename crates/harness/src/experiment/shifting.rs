@@ -85,8 +85,8 @@ impl<W: Workload> Workload for Shifting<W> {
 
     /// The setting's own future: one of ours around it would only be another copy of it.
     #[inline]
-    fn transaction<C: Client>(
-        client: &C,
+    fn transaction(
+        client: Client<'_>,
         state: &mut Self::State,
     ) -> impl Future<Output = (ClassId, Result<Outcome, Abort>)> {
         let setting = state.dial.load(Ordering::Relaxed);

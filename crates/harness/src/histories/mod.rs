@@ -16,6 +16,8 @@ mod statements;
 mod steps;
 mod tables;
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -138,11 +140,24 @@ impl Shared {
 ///
 /// # Errors
 /// When a transaction was aborted for a reason that should not occur, or the journal fails, in words.
-pub async fn run_client<J: Journal>(
+pub fn run_client<'a>(
+    session: &'a Session,
+    shared: &'a Shared,
+    client: u64,
+    journal: &'a mut dyn Journal,
+) -> ClientRun<'a> {
+    Box::pin(run_transactions(session, shared, client, journal))
+}
+
+/// What a client does, or one that looks at everything. It is a box, and knows its journal by its trait alone, so that the
+/// transactions are compiled once.
+pub type ClientRun<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + 'a>>;
+
+async fn run_transactions(
     session: &Session,
     shared: &Shared,
     client: u64,
-    journal: &mut J,
+    journal: &mut dyn Journal,
 ) -> Result<(), String> {
     let own = shared.session(client);
     let mut random = Random::of_stream(shared.seed ^ 0x6869_7374, own);
@@ -178,7 +193,7 @@ pub async fn run_client<J: Journal>(
         })?;
         let steps = Arc::new(steps);
         let ran = session
-            .run(&route, async move |tx| {
+            .run_boxed(&route, async move |tx| {
                 let mut events = Vec::new();
                 for step in steps.iter() {
                     step.make(tx, &tables, &mut events).await?;
@@ -204,16 +219,20 @@ pub async fn run_client<J: Journal>(
 ///
 /// # Errors
 /// As for [`run_client`].
-pub async fn look_at_everything<J: Journal>(
-    session: &Session,
-    shared: &Shared,
-    journal: &mut J,
-) -> Result<(), String> {
+pub fn look_at_everything<'a>(
+    session: &'a Session,
+    shared: &'a Shared,
+    journal: &'a mut dyn Journal,
+) -> ClientRun<'a> {
+    Box::pin(read_once(session, shared, journal))
+}
+
+async fn read_once(session: &Session, shared: &Shared, journal: &mut dyn Journal) -> Result<(), String> {
     let tables = Tables::find(session, shared.are_named()).map_err(|error| error.to_string())?;
     let own = shared.session(SESSIONS_MAX - 1);
     journal.write(Entry::Begins { session: own, at: shared.now(), writes: vec![], appends: vec![] })?;
     let route = tables.at(0).unwrap_or_else(|| Route::worker(WorkerId(0)));
-    let read = session.run(&route, async move |tx| read_everything(tx, &tables).await).await;
+    let read = session.run_boxed(&route, async move |tx| read_everything(tx, &tables).await).await;
     let events = read.map_err(|abort| abort.to_string())?;
     journal.write(Entry::Ends { session: own, at: shared.now(), outcome: Outcome::Committed, events })
 }

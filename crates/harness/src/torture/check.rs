@@ -42,7 +42,7 @@ fn audited<T>(checked: Result<T, AuditError>) -> Result<T, TortureError> {
     checked.map_err(|error| Violation::Audit(error).into())
 }
 
-pub(super) fn check(tatp: &Tatp, db: &Database, witness: &impl Witness) -> Result<CheckReport, TortureError> {
+pub(super) fn check(tatp: &Tatp, db: &Database, witness: &dyn Witness) -> Result<CheckReport, TortureError> {
     let handles = Handles::of(db)?;
     let loaded = |part| witness.read(Slot::Loaded(part)) > 0;
     let mut report = CheckReport::default();
@@ -116,7 +116,7 @@ pub(super) struct Promises {
 }
 
 impl Promises {
-    pub(super) fn of(witness: &impl Witness, client: usize) -> Promises {
+    pub(super) fn of(witness: &dyn Witness, client: usize) -> Promises {
         let observed = (0..READERS).map(|reader| witness.read(Slot::Observed { reader, client })).max();
         Promises {
             acknowledged: witness.read(Slot::Acknowledged(client)),

@@ -77,7 +77,7 @@ pub(super) fn run(
     tatp: &Tatp,
     seed: u64,
     db: &Database,
-    witness: &impl Witness,
+    witness: &dyn Witness,
     round: u64,
     stop: &AtomicBool,
 ) -> Result<Tally, TortureError> {
@@ -158,12 +158,7 @@ impl Turn<'_> {
     }
 
     /// A witness client.
-    fn write(
-        &self,
-        witness: &impl Witness,
-        client: usize,
-        mut random: Random,
-    ) -> Result<Tally, TortureError> {
+    fn write(&self, witness: &dyn Witness, client: usize, mut random: Random) -> Result<Tally, TortureError> {
         let handles = self.handles;
         let mut tally = Tally::default();
         let mut number = witness.read(Slot::Submitted(client));
@@ -196,7 +191,7 @@ impl Turn<'_> {
     }
 
     /// A reader.
-    fn read(&self, witness: &impl Witness, reader: usize, mut random: Random) -> Result<Tally, TortureError> {
+    fn read(&self, witness: &dyn Witness, reader: usize, mut random: Random) -> Result<Tally, TortureError> {
         let handles = self.handles;
         let mut tally = Tally::default();
         while self.goes_on() {

@@ -195,7 +195,7 @@ impl Torture {
     ///
     /// # Errors
     /// The first promise that was broken, or what kept the check from being made.
-    pub fn check(&self, db: &Database, witness: &impl Witness) -> Result<CheckReport, TortureError> {
+    pub fn check(&self, db: &Database, witness: &dyn Witness) -> Result<CheckReport, TortureError> {
         check::check(&self.tatp, db, witness)
     }
 
@@ -203,7 +203,7 @@ impl Torture {
     ///
     /// # Errors
     /// When it cannot be loaded, or the witness fails.
-    pub fn prepare(&self, db: &Database, witness: &impl Witness) -> Result<(), TortureError> {
+    pub fn prepare(&self, db: &Database, witness: &dyn Witness) -> Result<(), TortureError> {
         let handles = Handles::of(db)?;
         if check::is_empty_of(db, Part::Tatp)? {
             self.tatp.load(db, &LoadProgress::default())?;
@@ -232,7 +232,7 @@ impl Torture {
     pub fn run(
         &self,
         db: &Database,
-        witness: &impl Witness,
+        witness: &dyn Witness,
         round: u64,
         stop: &AtomicBool,
     ) -> Result<Tally, TortureError> {

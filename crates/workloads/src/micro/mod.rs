@@ -285,7 +285,7 @@ impl Workload for Micro {
     }
 
     #[inline]
-    async fn transaction<C: Client>(client: &C, state: &mut MicroState) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: Client<'_>, state: &mut MicroState) -> (ClassId, Result<Outcome, Abort>) {
         let (is_multisite, rows) = state.rows.choose();
         let table = state.table;
         let route = table.at(&rows[0]);
@@ -313,7 +313,7 @@ const NO_ROW: &str = "a row of the microbenchmark is missing";
 ///
 /// # Errors
 /// As [`Tx::run`]; also when a row is missing.
-pub async fn read(tx: &mut Tx<'_>, table: TableRef<Counters>, rows: &[u64]) -> Result<u64, Abort> {
+async fn read(tx: &mut Tx<'_>, table: TableRef<Counters>, rows: &[u64]) -> Result<u64, Abort> {
     if let [row] = rows {
         return tx.get(table, *row).await?.map(|row| row.count).ok_or_else(|| Abort::user(NO_ROW));
     }
@@ -326,7 +326,7 @@ pub async fn read(tx: &mut Tx<'_>, table: TableRef<Counters>, rows: &[u64]) -> R
 ///
 /// # Errors
 /// As [`Tx::run`]; also when a row is missing.
-pub async fn update(tx: &mut Tx<'_>, table: TableRef<Counters>, rows: &[u64]) -> Result<(), Abort> {
+async fn update(tx: &mut Tx<'_>, table: TableRef<Counters>, rows: &[u64]) -> Result<(), Abort> {
     let add_one = |row: &mut Counter| row.count += 1;
     let all_there = if let [row] = rows {
         tx.update(table, *row, add_one).await?.is_some()
@@ -390,7 +390,7 @@ async fn audit_own(session: &Session, table: TableRef<Counters>, own: &KeySet) -
             let wanted: Wanted = (first, Ok(0));
             tx.fold(table, KeyRange::through(&first, &last), wanted, check_row).await
         };
-        let (next, part) = session.run(&table.at(&first), read).await?;
+        let (next, part) = session.run_boxed(&table.at(&first), read).await?;
         sum += part.map_err(|what| refuse(next, what))?;
         if next != last + 1 {
             return Err(refuse(next, "the row is missing"));

@@ -61,7 +61,7 @@ async fn audit_own(
                 rows(tx, tables.checking, first, last).await?,
             ))
         };
-        let (names, savings, checking) = session.run(&tables.savings.at(&first), read).await?;
+        let (names, savings, checking) = session.run_boxed(&tables.savings.at(&first), read).await?;
         let (mut names, mut savings, mut checking) =
             (names.into_iter(), savings.into_iter(), checking.into_iter());
         for customer in first..=last {

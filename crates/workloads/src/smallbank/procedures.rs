@@ -13,6 +13,13 @@
 //! customer's account from the first one's: it takes the lock of the second one's in the same phase, and puts the money
 //! there in the next.
 
+#![expect(
+    clippy::manual_async_fn,
+    reason = "rustc compiles a `pub async fn` here, and once more where it is used; a function that returns a future only there"
+)]
+
+use std::future::Future;
+
 use atrapos::{Abort, Tx};
 
 use super::schema::{Name, Tables};
@@ -50,26 +57,34 @@ async fn customers(
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn balance(tx: &mut Tx<'_>, tables: Tables, name: Name) -> Result<Option<i64>, Abort> {
-    let Some(customer) = customer(tx, tables, name).await? else { return Ok(None) };
-    let savings = tx.get(tables.savings, customer).await?.ok_or_else(no_account)?.balance;
-    let checking = tx.get(tables.checking, customer).await?.ok_or_else(no_account)?.balance;
-    Ok(Some(savings + checking))
+pub fn balance(
+    tx: &mut Tx<'_>,
+    tables: Tables,
+    name: Name,
+) -> impl Future<Output = Result<Option<i64>, Abort>> {
+    async move {
+        let Some(customer) = customer(tx, tables, name).await? else { return Ok(None) };
+        let savings = tx.get(tables.savings, customer).await?.ok_or_else(no_account)?.balance;
+        let checking = tx.get(tables.checking, customer).await?.ok_or_else(no_account)?.balance;
+        Ok(Some(savings + checking))
+    }
 }
 
 /// `DepositChecking`: puts `amount` on a customer's checking account. Returns whether there is such a customer.
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn deposit_checking(
+pub fn deposit_checking(
     tx: &mut Tx<'_>,
     tables: Tables,
     name: Name,
     amount: i64,
-) -> Result<bool, Abort> {
-    let Some(customer) = customer(tx, tables, name).await? else { return Ok(false) };
-    let deposited = tx.update(tables.checking, customer, move |row| row.balance += amount).await?;
-    deposited.map(|()| true).ok_or_else(no_account)
+) -> impl Future<Output = Result<bool, Abort>> {
+    async move {
+        let Some(customer) = customer(tx, tables, name).await? else { return Ok(false) };
+        let deposited = tx.update(tables.checking, customer, move |row| row.balance += amount).await?;
+        deposited.map(|()| true).ok_or_else(no_account)
+    }
 }
 
 /// `TransactSavings`: puts `amount` on a customer's savings account, or takes it out when it is below zero. Returns
@@ -77,19 +92,21 @@ pub async fn deposit_checking(
 ///
 /// # Errors
 /// As [`Tx::run`]; also when less than nothing would be left.
-pub async fn transact_savings(
+pub fn transact_savings(
     tx: &mut Tx<'_>,
     tables: Tables,
     name: Name,
     amount: i64,
-) -> Result<bool, Abort> {
-    let Some(customer) = customer(tx, tables, name).await? else { return Ok(false) };
-    let change = move |row: &mut super::schema::Saving| {
-        row.balance += amount;
-        row.balance
-    };
-    let left = tx.update(tables.savings, customer, change).await?.ok_or_else(no_account)?;
-    if left < 0 { Err(Abort::user(NOT_COVERED)) } else { Ok(true) }
+) -> impl Future<Output = Result<bool, Abort>> {
+    async move {
+        let Some(customer) = customer(tx, tables, name).await? else { return Ok(false) };
+        let change = move |row: &mut super::schema::Saving| {
+            row.balance += amount;
+            row.balance
+        };
+        let left = tx.update(tables.savings, customer, change).await?.ok_or_else(no_account)?;
+        if left < 0 { Err(Abort::user(NOT_COVERED)) } else { Ok(true) }
+    }
 }
 
 /// `Amalgamate`: moves all that the first customer has to the second one's checking account. Returns whether there are
@@ -97,21 +114,27 @@ pub async fn transact_savings(
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn amalgamate(tx: &mut Tx<'_>, tables: Tables, names: (Name, Name)) -> Result<bool, Abort> {
-    let Some((from, to)) = customers(tx, tables, names).await? else { return Ok(false) };
-    let taken = tx
-        .join((
-            tables.savings.update(from, |row| std::mem::take(&mut row.balance)),
-            tables.checking.update(from, |row| std::mem::take(&mut row.balance)),
-            // Nothing is changed yet, but the lock is there.
-            tables.checking.update(to, |_| ()),
-        ))
-        .await?;
-    let (Some(savings), Some(checking), Some(())) = taken else { return Err(no_account()) };
-    tx.update(tables.checking, to, move |row| row.balance += savings + checking)
-        .await?
-        .ok_or_else(no_account)?;
-    Ok(true)
+pub fn amalgamate(
+    tx: &mut Tx<'_>,
+    tables: Tables,
+    names: (Name, Name),
+) -> impl Future<Output = Result<bool, Abort>> {
+    async move {
+        let Some((from, to)) = customers(tx, tables, names).await? else { return Ok(false) };
+        let taken = tx
+            .join((
+                tables.savings.update(from, |row| std::mem::take(&mut row.balance)),
+                tables.checking.update(from, |row| std::mem::take(&mut row.balance)),
+                // Nothing is changed yet, but the lock is there.
+                tables.checking.update(to, |_| ()),
+            ))
+            .await?;
+        let (Some(savings), Some(checking), Some(())) = taken else { return Err(no_account()) };
+        tx.update(tables.checking, to, move |row| row.balance += savings + checking)
+            .await?
+            .ok_or_else(no_account)?;
+        Ok(true)
+    }
 }
 
 /// `WriteCheck`: takes `amount` from a customer's checking account, and [`PENALTY`] more if both accounts together do
@@ -119,21 +142,23 @@ pub async fn amalgamate(tx: &mut Tx<'_>, tables: Tables, names: (Name, Name)) ->
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn write_check(
+pub fn write_check(
     tx: &mut Tx<'_>,
     tables: Tables,
     name: Name,
     amount: i64,
-) -> Result<Option<i64>, Abort> {
-    let Some(customer) = customer(tx, tables, name).await? else { return Ok(None) };
-    let savings = tx.get(tables.savings, customer).await?.ok_or_else(no_account)?.balance;
-    let write = move |row: &mut super::schema::Checking| {
-        let is_covered = savings + row.balance >= amount;
-        let taken = if is_covered { amount } else { amount + PENALTY };
-        row.balance -= taken;
-        taken
-    };
-    tx.update(tables.checking, customer, write).await?.map(Some).ok_or_else(no_account)
+) -> impl Future<Output = Result<Option<i64>, Abort>> {
+    async move {
+        let Some(customer) = customer(tx, tables, name).await? else { return Ok(None) };
+        let savings = tx.get(tables.savings, customer).await?.ok_or_else(no_account)?.balance;
+        let write = move |row: &mut super::schema::Checking| {
+            let is_covered = savings + row.balance >= amount;
+            let taken = if is_covered { amount } else { amount + PENALTY };
+            row.balance -= taken;
+            taken
+        };
+        tx.update(tables.checking, customer, write).await?.map(Some).ok_or_else(no_account)
+    }
 }
 
 /// `SendPayment`: moves `amount` from the first customer's checking account to the second one's. Returns whether there
@@ -141,21 +166,23 @@ pub async fn write_check(
 ///
 /// # Errors
 /// As [`Tx::run`]; also when the first one's checking account does not cover it.
-pub async fn send_payment(
+pub fn send_payment(
     tx: &mut Tx<'_>,
     tables: Tables,
     names: (Name, Name),
     amount: i64,
-) -> Result<bool, Abort> {
-    let Some((from, to)) = customers(tx, tables, names).await? else { return Ok(false) };
-    let take = move |row: &mut super::schema::Checking| {
-        row.balance -= amount;
-        row.balance
-    };
-    let put = move |row: &mut super::schema::Checking| row.balance += amount;
-    match tx.join((tables.checking.update(from, take), tables.checking.update(to, put))).await? {
-        (Some(left), Some(())) if left < 0 => Err(Abort::user(NOT_COVERED)),
-        (Some(_), Some(())) => Ok(true),
-        _ => Err(no_account()),
+) -> impl Future<Output = Result<bool, Abort>> {
+    async move {
+        let Some((from, to)) = customers(tx, tables, names).await? else { return Ok(false) };
+        let take = move |row: &mut super::schema::Checking| {
+            row.balance -= amount;
+            row.balance
+        };
+        let put = move |row: &mut super::schema::Checking| row.balance += amount;
+        match tx.join((tables.checking.update(from, take), tables.checking.update(to, put))).await? {
+            (Some(left), Some(())) if left < 0 => Err(Abort::user(NOT_COVERED)),
+            (Some(_), Some(())) => Ok(true),
+            _ => Err(no_account()),
+        }
     }
 }

@@ -114,7 +114,7 @@ async fn read_slice(session: &Session, tables: Tables, first: u64, last: u64) ->
             forwarding: rows(tx, tables.call_forwarding, first, last).await?,
         })
     };
-    session.run(&route, read).await
+    session.run_boxed(&route, read).await
 }
 
 /// The rows of `table` whose keys begin with a number from `first` to `last`.

@@ -177,7 +177,7 @@ impl Workload for Tatp {
     // One function for all classes: a future inside another costs a copy of it. The rows that nobody looks at pass through
     // `black_box`, so that they are returned all the same.
     #[inline]
-    async fn transaction<C: Client>(client: &C, state: &mut TatpState) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: Client<'_>, state: &mut TatpState) -> (ClassId, Result<Outcome, Abort>) {
         let (tables, parameters) = (&state.tables, &mut state.parameters);
         let class = parameters.class();
         let outcome = match class {

@@ -7,6 +7,11 @@
 //! there already) is no abort but an answer. One transaction cannot answer so: when `UPDATE_SUBSCRIBER_DATA` finds no
 //! facility, it has changed the subscriber already; it aborts, so that a failed transaction changes nothing.
 
+#![expect(
+    clippy::manual_async_fn,
+    reason = "rustc compiles a `pub async fn` here, and once more where it is used; a function that returns a future only there"
+)]
+
 use std::future::Future;
 use std::ops::ControlFlow;
 
@@ -38,27 +43,29 @@ pub fn get_subscriber_data(
 /// # Errors
 /// As [`Tx::run`].
 #[inline]
-pub async fn get_new_destination(
+pub fn get_new_destination(
     tx: &mut Tx<'_>,
     tables: Tables,
     s_id: u64,
     sf_type: u8,
     start_time: u8,
     end_time: u8,
-) -> Result<Destinations, Abort> {
-    let facility = tx.get(tables.special_facility, (s_id, sf_type)).await?;
-    if !facility.is_some_and(|facility| facility.is_active) {
-        return Ok(Destinations::new());
-    }
-    let begun = KeyRange::through(&(s_id, sf_type), &(s_id, sf_type, start_time));
-    tx.fold(tables.call_forwarding, begun, Destinations::new(), move |found, _, row: CallForwarding| {
-        if end_time < row.end_time {
-            // There are three start times, so there is room.
-            found.push(row.numberx);
+) -> impl Future<Output = Result<Destinations, Abort>> {
+    async move {
+        let facility = tx.get(tables.special_facility, (s_id, sf_type)).await?;
+        if !facility.is_some_and(|facility| facility.is_active) {
+            return Ok(Destinations::new());
         }
-        ControlFlow::Continue(())
-    })
-    .await
+        let begun = KeyRange::through(&(s_id, sf_type), &(s_id, sf_type, start_time));
+        tx.fold(tables.call_forwarding, begun, Destinations::new(), move |found, _, row: CallForwarding| {
+            if end_time < row.end_time {
+                // There are three start times, so there is room.
+                found.push(row.numberx);
+            }
+            ControlFlow::Continue(())
+        })
+        .await
+    }
 }
 
 /// `GET_ACCESS_DATA`: a subscriber's access information of one type.
@@ -82,33 +89,37 @@ pub const NO_FACILITY: &str = "the subscriber has no facility of that type";
 ///
 /// # Errors
 /// As [`Tx::run`]; of reason [`AbortReason::User`](atrapos::AbortReason::User) when there is no such subscriber or facility.
-pub async fn update_subscriber_data(
+pub fn update_subscriber_data(
     tx: &mut Tx<'_>,
     tables: Tables,
     s_id: u64,
     bit: u8,
     sf_type: u8,
     data_a: u8,
-) -> Result<(), Abort> {
-    let subscriber = tx.update(tables.subscriber, s_id, move |row| row.bit[0] = bit).await?;
-    let facility =
-        tx.update(tables.special_facility, (s_id, sf_type), move |row| row.data_a = data_a).await?;
-    subscriber.and(facility).ok_or_else(|| Abort::user(NO_FACILITY))
+) -> impl Future<Output = Result<(), Abort>> {
+    async move {
+        let subscriber = tx.update(tables.subscriber, s_id, move |row| row.bit[0] = bit).await?;
+        let facility =
+            tx.update(tables.special_facility, (s_id, sf_type), move |row| row.data_a = data_a).await?;
+        subscriber.and(facility).ok_or_else(|| Abort::user(NO_FACILITY))
+    }
 }
 
 /// `UPDATE_LOCATION`: sets the `vlr_location` of the subscriber with a number. Returns whether there is one.
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn update_location(
+pub fn update_location(
     tx: &mut Tx<'_>,
     tables: Tables,
     sub_nbr: Digits15,
     vlr_location: u32,
-) -> Result<bool, Abort> {
-    let Some(s_id) = tx.run(tables.by_number.lookup(sub_nbr)).await? else { return Ok(false) };
-    let updated = tx.update(tables.subscriber, s_id, move |row| row.vlr_location = vlr_location).await?;
-    Ok(updated.is_some())
+) -> impl Future<Output = Result<bool, Abort>> {
+    async move {
+        let Some(s_id) = tx.run(tables.by_number.lookup(sub_nbr)).await? else { return Ok(false) };
+        let updated = tx.update(tables.subscriber, s_id, move |row| row.vlr_location = vlr_location).await?;
+        Ok(updated.is_some())
+    }
 }
 
 /// `INSERT_CALL_FORWARDING`: adds forwarding to a facility of the subscriber with a number. Returns whether it did: not when
@@ -116,40 +127,49 @@ pub async fn update_location(
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn insert_call_forwarding(
+pub fn insert_call_forwarding(
     tx: &mut Tx<'_>,
     tables: Tables,
     sub_nbr: Digits15,
     sf_type: u8,
     start_time: u8,
     row: CallForwarding,
-) -> Result<bool, Abort> {
-    let Some(s_id) = tx.run(tables.by_number.lookup(sub_nbr)).await? else { return Ok(false) };
-    // The specification's second statement reads the types of all facilities of the subscriber.
-    let facilities = KeyRange::prefix(&s_id);
-    let types = tx
-        .fold(tables.special_facility, facilities, [false; TYPES as usize + 1], |types, (_, sf_type), _| {
-            types[usize::from(sf_type)] = true;
-            ControlFlow::Continue(())
-        })
-        .await?;
-    if !types[usize::from(sf_type)] {
-        return Ok(false);
+) -> impl Future<Output = Result<bool, Abort>> {
+    async move {
+        let Some(s_id) = tx.run(tables.by_number.lookup(sub_nbr)).await? else { return Ok(false) };
+        // The specification's second statement reads the types of all facilities of the subscriber.
+        let facilities = KeyRange::prefix(&s_id);
+        let types = tx
+            .fold(
+                tables.special_facility,
+                facilities,
+                [false; TYPES as usize + 1],
+                |types, (_, sf_type), _| {
+                    types[usize::from(sf_type)] = true;
+                    ControlFlow::Continue(())
+                },
+            )
+            .await?;
+        if !types[usize::from(sf_type)] {
+            return Ok(false);
+        }
+        tx.run(tables.call_forwarding.insert_if_absent((s_id, sf_type, start_time), row)).await
     }
-    tx.run(tables.call_forwarding.insert_if_absent((s_id, sf_type, start_time), row)).await
 }
 
 /// `DELETE_CALL_FORWARDING`: removes forwarding of the subscriber with a number. Returns whether there was any.
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn delete_call_forwarding(
+pub fn delete_call_forwarding(
     tx: &mut Tx<'_>,
     tables: Tables,
     sub_nbr: Digits15,
     sf_type: u8,
     start_time: u8,
-) -> Result<bool, Abort> {
-    let Some(s_id) = tx.run(tables.by_number.lookup(sub_nbr)).await? else { return Ok(false) };
-    Ok(tx.delete(tables.call_forwarding, (s_id, sf_type, start_time)).await?.is_some())
+) -> impl Future<Output = Result<bool, Abort>> {
+    async move {
+        let Some(s_id) = tx.run(tables.by_number.lookup(sub_nbr)).await? else { return Ok(false) };
+        Ok(tx.delete(tables.call_forwarding, (s_id, sf_type, start_time)).await?.is_some())
+    }
 }

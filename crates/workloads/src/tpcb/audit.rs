@@ -115,7 +115,7 @@ async fn audit_branch(
         let branch = tx.get(tables.branch, b_id).await?;
         Ok((branch, tx.scan(tables.teller, KeyRange::prefix(&b_id), usize::MAX).await?))
     };
-    let (branch, tellers) = session.run(&route, read).await?;
+    let (branch, tellers) = session.run_boxed(&route, read).await?;
     let Some(branch) = branch else { return Err(refuse("branch", b_id, "the row is missing")) };
     if branch.filler != Branch::loaded(b_id).filler {
         return Err(refuse("branch", b_id, "the filler was changed"));
@@ -207,7 +207,7 @@ async fn audit_accounts(
             };
             tx.fold(tables.account, range.clone(), begin, check).await
         };
-        session.run(&tables.branch.at(&b_id), fold).await
+        session.run_boxed(&tables.branch.at(&b_id), fold).await
     };
     walk("account", u64::from(accounts), |a_id| format!("({b_id}, {a_id})"), read).await
 }
@@ -235,7 +235,7 @@ async fn audit_history(
             };
             tx.fold(tables.history, range.clone(), begin, check).await
         };
-        session.run(&tables.branch.at(&b_id), fold).await
+        session.run_boxed(&tables.branch.at(&b_id), fold).await
     };
     walk("history", entries, |entry| format!("({b_id}, {t_id}, {entry})"), read).await
 }

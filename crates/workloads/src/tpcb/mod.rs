@@ -205,7 +205,7 @@ impl Workload for Tpcb {
     }
 
     #[inline]
-    async fn transaction<C: Client>(client: &C, state: &mut TpcbState) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: Client<'_>, state: &mut TpcbState) -> (ClassId, Result<Outcome, Abort>) {
         let (tables, request) = (state.tables, state.parameters.request());
         // Home is the teller's branch. The account is looked up on the way there if it is of that branch, too.
         let (class, route) = if request.is_remote() {

@@ -6,6 +6,13 @@
 //! the one thing the transaction may have to wait for, and while it does it holds nothing that others want as often as
 //! they want a branch.
 
+#![expect(
+    clippy::manual_async_fn,
+    reason = "rustc compiles a `pub async fn` here, and once more where it is used; a function that returns a future only there"
+)]
+
+use std::future::Future;
+
 use atrapos::{Abort, Tx};
 
 use super::parameters::Request;
@@ -19,39 +26,41 @@ pub const NO_ROW: &str = "the branch, teller or account is not there";
 ///
 /// # Errors
 /// As [`Tx::run`]; also when the account, teller or branch is not there.
-pub async fn account_update(
+pub fn account_update(
     tx: &mut Tx<'_>,
     tables: Tables,
     request: Request,
     time_ns: u64,
-) -> Result<i64, Abort> {
-    let Request { b_id, t_id, account, delta } = request;
-    let put = move |row: &mut super::schema::Account| {
-        row.balance += delta;
-        row.balance
-    };
-    let Some(balance) = tx.update(tables.account, account, put).await? else {
-        return Err(Abort::user(NO_ROW));
-    };
-    let count = move |row: &mut super::schema::Teller| {
-        let entry = row.entries;
-        row.balance += delta;
-        row.entries += 1;
-        entry
-    };
-    let Some(entry) = tx.update(tables.teller, (b_id, t_id), count).await? else {
-        return Err(Abort::user(NO_ROW));
-    };
-    if tx.update(tables.branch, b_id, move |row| row.balance += delta).await?.is_none() {
-        return Err(Abort::user(NO_ROW));
+) -> impl Future<Output = Result<i64, Abort>> {
+    async move {
+        let Request { b_id, t_id, account, delta } = request;
+        let put = move |row: &mut super::schema::Account| {
+            row.balance += delta;
+            row.balance
+        };
+        let Some(balance) = tx.update(tables.account, account, put).await? else {
+            return Err(Abort::user(NO_ROW));
+        };
+        let count = move |row: &mut super::schema::Teller| {
+            let entry = row.entries;
+            row.balance += delta;
+            row.entries += 1;
+            entry
+        };
+        let Some(entry) = tx.update(tables.teller, (b_id, t_id), count).await? else {
+            return Err(Abort::user(NO_ROW));
+        };
+        if tx.update(tables.branch, b_id, move |row| row.balance += delta).await?.is_none() {
+            return Err(Abort::user(NO_ROW));
+        }
+        let row = History {
+            account_branch: account.0,
+            account: account.1,
+            delta: delta as i32,
+            time_ns,
+            filler: History::FILLER,
+        };
+        tx.run(tables.history.insert((b_id, t_id, entry), row)).await?;
+        Ok(balance)
     }
-    let row = History {
-        account_branch: account.0,
-        account: account.1,
-        delta: delta as i32,
-        time_ns,
-        filler: History::FILLER,
-    };
-    tx.run(tables.history.insert((b_id, t_id, entry), row)).await?;
-    Ok(balance)
 }

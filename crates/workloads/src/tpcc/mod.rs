@@ -324,7 +324,7 @@ impl Workload for Tpcc {
     // One function for all classes: a future inside another costs a copy of it. What nobody looks at passes through
     // `black_box`, so that it is returned all the same.
     #[inline]
-    async fn transaction<C: Client>(client: &C, state: &mut TpccState) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: Client<'_>, state: &mut TpccState) -> (ClassId, Result<Outcome, Abort>) {
         let now = state.moment();
         let TpccState { tables, parameters, terminal, .. } = state;
         let tables = *tables;
@@ -353,7 +353,7 @@ impl Workload for Tpcc {
                 let of = StatusOf { w_id, d_id, customer: parameters.customer() };
                 let route = tables.district.at(&(w_id, d_id));
                 let look = async move |tx: &mut Tx<'_>| procedures::order_status(tx, tables, of).await;
-                client.run(&route, look).await.and_then(|status| succeeded(black_box(&status)))
+                client.run_boxed(&route, look).await.and_then(|status| succeeded(black_box(&status)))
             }
             Class::Delivery => {
                 let request = terminal.delivery(parameters);
@@ -367,7 +367,7 @@ impl Workload for Tpcc {
                     let count = async move |tx: &mut Tx<'_>| {
                         procedures::stock_level(tx, tables, w_id, d_id, threshold).await
                     };
-                    client.run(&route, count).await.and_then(|low| succeeded(&black_box(low)))
+                    client.run_boxed(&route, count).await.and_then(|low| succeeded(&black_box(low)))
                 } else {
                     count_low_stock(client, tables, w_id, d_id, threshold).await
                 }
@@ -393,8 +393,8 @@ fn is_rolled_back(abort: &Abort) -> bool {
 }
 
 /// Stock-Level, each statement in a transaction of its own.
-async fn count_low_stock<C: Client>(
-    client: &C,
+async fn count_low_stock(
+    client: Client<'_>,
     tables: Tables,
     w_id: u16,
     d_id: u8,
@@ -402,29 +402,29 @@ async fn count_low_stock<C: Client>(
 ) -> Result<Outcome, Abort> {
     let route = tables.district.at(&(w_id, d_id));
     let number = async move |tx: &mut Tx<'_>| procedures::next_order(tx, tables, w_id, d_id).await;
-    let next = client.run(&route, number).await?;
+    let next = client.run_boxed(&route, number).await?;
     let collect = async move |tx: &mut Tx<'_>| procedures::recent_items(tx, tables, w_id, d_id, next).await;
-    let items = client.run(&route, collect).await?;
+    let items = client.run_boxed(&route, collect).await?;
     let count = async move |tx: &mut Tx<'_>| procedures::count_low(tx, tables, w_id, &items, threshold).await;
-    client.run(&route, count).await.and_then(|low| succeeded(&black_box(low)))
+    client.run_boxed(&route, count).await.and_then(|low| succeeded(&black_box(low)))
 }
 
 /// Delivers the oldest order of every district of a warehouse, each in a transaction of its own.
-async fn deliver_all<C: Client>(
-    client: &C,
+async fn deliver_all(
+    client: Client<'_>,
     tables: Tables,
     request: DeliveryRequest,
     now: Moment,
 ) -> Result<Outcome, Abort> {
     let DeliveryRequest { w_id, carrier_id } = request;
     let look = async move |tx: &mut Tx<'_>| procedures::next_orders(tx, tables, w_id).await;
-    let next = client.run(&tables.warehouse.at(&w_id), look).await?;
+    let next = client.run_boxed(&tables.warehouse.at(&w_id), look).await?;
     let mut delivered = 0;
     for (d_id, before) in (1..=DISTRICTS).zip(next) {
         let route = tables.district.at(&(w_id, d_id));
         let from = DeliverFrom { w_id, d_id, before, carrier_id, delivery_d: now };
         let deliver = async move |tx: &mut Tx<'_>| procedures::deliver(tx, tables, from).await;
-        delivered += u32::from(client.run(&route, deliver).await?.is_some());
+        delivered += u32::from(client.run_boxed(&route, deliver).await?.is_some());
     }
     Ok(if delivered > 0 { Outcome::Succeeded } else { Outcome::ExpectedFailure })
 }

@@ -87,7 +87,7 @@ async fn audit_slots<R: Record>(
             };
             tx.fold(table, range, Found::default(), check).await
         };
-        let found = session.run(&table.at(&keys.loaded(first)), read).await?;
+        let found = session.run_boxed(&table.at(&keys.loaded(first)), read).await?;
         if let Some(key) = found.wrong {
             return Err(refuse::<R>(key, "the content is none that writes make"));
         }

@@ -254,10 +254,7 @@ impl<R: Record> Workload for Ycsb<R> {
 
     // One function for all classes, as in TATP: a future inside another costs a copy of it.
     #[inline]
-    async fn transaction<C: Client>(
-        client: &C,
-        state: &mut YcsbState<R>,
-    ) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: Client<'_>, state: &mut YcsbState<R>) -> (ClassId, Result<Outcome, Abort>) {
         if state.operations > 1 {
             return several(client, state).await;
         }
@@ -315,8 +312,8 @@ impl<R: Record> Workload for Ycsb<R> {
 }
 
 /// Runs a transaction of several operations.
-async fn several<R: Record, C: Client>(
-    client: &C,
+async fn several<R: Record>(
+    client: Client<'_>,
     state: &mut YcsbState<R>,
 ) -> (ClassId, Result<Outcome, Abort>) {
     let (table, keys, order) = (state.table, state.keys, state.order);
@@ -325,7 +322,7 @@ async fn several<R: Record, C: Client>(
     let insertions = ops.iter().filter(|op| op.kind == Kind::Insert).count() as u64;
     let route = table.at(&ops[0].key);
     let run = async move |tx: &mut Tx<'_>| procedures::operations::<R>(tx, table, keys, &ops, order).await;
-    let outcome = client.run(&route, run).await;
+    let outcome = client.run_boxed(&route, run).await;
     if outcome.is_ok() {
         state.parameters.committed(insertions);
     }

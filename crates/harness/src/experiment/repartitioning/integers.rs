@@ -126,10 +126,7 @@ impl Workload for Integers {
     }
 
     #[inline]
-    async fn transaction<C: Client>(
-        client: &C,
-        state: &mut IntegersState,
-    ) -> (ClassId, Result<Outcome, Abort>) {
+    async fn transaction(client: Client<'_>, state: &mut IntegersState) -> (ClassId, Result<Outcome, Abort>) {
         let (table, key) = (state.table, state.keys.nth(state.random.below(state.keys.len())));
         let add = async move |tx: &mut Tx<'_>| tx.update(table, key, |row| row.first += 1).await;
         let outcome = match client.run(&table.at(&key), add).await {

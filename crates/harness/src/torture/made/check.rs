@@ -176,13 +176,13 @@ fn id_of(row: &[Value]) -> u64 {
 }
 
 /// What was promised of the rows of a definer's table, before it is looked at what is there.
-pub(super) fn promised(witness: &impl Witness, definer: usize) -> u64 {
+pub(super) fn promised(witness: &dyn Witness, definer: usize) -> u64 {
     witness.read(Slot::RowsAcknowledged(definer)).max(witness.read(Slot::RowsObserved(definer)))
 }
 
 /// Checks what is there against what was promised before, and against what had been handed over since.
 pub(super) fn check_moment(
-    witness: &impl Witness,
+    witness: &dyn Witness,
     definer: usize,
     found: u64,
     promised: u64,
@@ -201,7 +201,7 @@ pub(super) fn check_moment(
 /// rows those of the transactions that were acknowledged, at least. Returns how many statements were acknowledged.
 pub(in crate::torture) fn check(
     db: &Database,
-    witness: &impl Witness,
+    witness: &dyn Witness,
     definer: usize,
 ) -> Result<u64, TortureError> {
     let [begun, acknowledged] =

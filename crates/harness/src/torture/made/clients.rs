@@ -28,7 +28,7 @@ impl Turn<'_> {
     /// for it to find out, as the check has done.
     pub(in crate::torture) fn define(
         &self,
-        witness: &impl Witness,
+        witness: &dyn Witness,
         definer: usize,
         mut random: Random,
     ) -> Result<Tally, TortureError> {
@@ -60,7 +60,7 @@ impl Turn<'_> {
     }
 
     /// Waits until the table has been written so many times, for some time.
-    fn wait_for_use(&self, witness: &impl Witness, definer: usize, times: u64) {
+    fn wait_for_use(&self, witness: &dyn Witness, definer: usize, times: u64) {
         let written = || witness.read(Slot::RowsAcknowledged(definer));
         let before = written();
         for _ in 0..LOOKS {
@@ -74,7 +74,7 @@ impl Turn<'_> {
     /// A thread that writes the rows of a definer's table, whatever becomes of it meanwhile.
     pub(in crate::torture) fn write_made(
         &self,
-        witness: &impl Witness,
+        witness: &dyn Witness,
         definer: usize,
         mut random: Random,
     ) -> Result<Tally, TortureError> {
@@ -119,7 +119,7 @@ impl Turn<'_> {
     /// A thread that reads the tables, each as a whole and through its index.
     pub(in crate::torture) fn read_made(
         &self,
-        witness: &impl Witness,
+        witness: &dyn Witness,
         mut random: Random,
     ) -> Result<Tally, TortureError> {
         let mut tally = Tally::default();

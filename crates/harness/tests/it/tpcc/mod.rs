@@ -252,9 +252,10 @@ fn clients_repeat_by_seed() {
         let workload = tpcc(config(seed));
         let db = loaded(&workload, 1);
         let mut state = workload.state(&db, atrapos_workloads::Reach::Everywhere, 1).expect("a client");
-        let client = atrapos_harness::Outside::new(&db);
+        let outside = atrapos_harness::Outside::new(&db);
+        let client = atrapos_workloads::Client::Blocking(&outside);
         for _ in 0..200 {
-            let mut transaction = std::pin::pin!(Tpcc::transaction(&client, &mut state));
+            let mut transaction = std::pin::pin!(Tpcc::transaction(client, &mut state));
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             assert!(transaction.as_mut().poll(&mut context).is_ready(), "a client outside blocks");
         }

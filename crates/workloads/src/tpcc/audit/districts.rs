@@ -38,7 +38,7 @@ pub(super) async fn check(
 ) -> Result<(), AuditError> {
     let w_id = warehouse.w_id;
     let at = tables.warehouse.at(&w_id);
-    let row = session.run(&at, async move |tx| tx.get(tables.warehouse, w_id).await).await?;
+    let row = session.run_boxed(&at, async move |tx| tx.get(tables.warehouse, w_id).await).await?;
     let ytd = rows::check_warehouse(population, w_id, row)?;
     let (mut districts, mut history) = (0, 0);
     for d_id in 1..=DISTRICTS {
@@ -55,7 +55,7 @@ async fn check_district(at: &At<'_>, warehouse: &mut WarehouseRead) -> Result<Di
     let At { session, tables, population, w_id, d_id } = *at;
     let key = (w_id, d_id);
     let route = tables.district.at(&key);
-    let row = session.run(&route, async move |tx| tx.get(tables.district, key).await).await?;
+    let row = session.run_boxed(&route, async move |tx| tx.get(tables.district, key).await).await?;
     let row = rows::check_district(population, w_id, d_id, row)?;
     let mut sums = DistrictSums { ytd: row.ytd, next_o_id: row.next_o_id, ..DistrictSums::default() };
     sums.delivery_cnt = check_customers(at, warehouse).await?;

@@ -193,7 +193,7 @@ async fn read_rows<T: Table>(
         };
         tx.fold(table, range.clone(), Vec::new(), collect).await
     };
-    session.run(&table.at(first), read).await
+    session.run_boxed(&table.at(first), read).await
 }
 
 fn refuse(table: &'static str, key: impl std::fmt::Debug, what: &'static str) -> AuditError {

@@ -5,6 +5,7 @@
 //! oldest order only among those that were placed when it began ([`next_orders`]): new ones are beyond the range it locks. And
 //! deliveries of one district take turns before they look at anything.
 
+use std::future::Future;
 use std::ops::ControlFlow;
 
 use atrapos::{Abort, KeyRange, Tx};
@@ -42,18 +43,20 @@ pub struct DeliverFrom {
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn next_orders(
+pub fn next_orders(
     tx: &mut Tx<'_>,
     tables: Tables,
     w_id: u16,
-) -> Result<[u32; DISTRICTS as usize], Abort> {
-    let collect = |next: &mut [u32; DISTRICTS as usize], (_, d_id): (u16, u8), row: District| {
-        if let Some(next) = next.get_mut(usize::from(d_id).wrapping_sub(1)) {
-            *next = row.next_o_id;
-        }
-        ControlFlow::Continue(())
-    };
-    tx.fold(tables.district, KeyRange::prefix(&w_id), [0; DISTRICTS as usize], collect).await
+) -> impl Future<Output = Result<[u32; DISTRICTS as usize], Abort>> {
+    async move {
+        let collect = |next: &mut [u32; DISTRICTS as usize], (_, d_id): (u16, u8), row: District| {
+            if let Some(next) = next.get_mut(usize::from(d_id).wrapping_sub(1)) {
+                *next = row.next_o_id;
+            }
+            ControlFlow::Continue(())
+        };
+        tx.fold(tables.district, KeyRange::prefix(&w_id), [0; DISTRICTS as usize], collect).await
+    }
 }
 
 /// No order has this number.
@@ -63,38 +66,44 @@ const TURN: u32 = 0;
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn deliver(tx: &mut Tx<'_>, tables: Tables, from: DeliverFrom) -> Result<Option<Delivered>, Abort> {
-    let DeliverFrom { w_id, d_id, before, carrier_id, delivery_d } = from;
-    // What is not there is locked for whoever asked for its deletion, too. Without it, several would find the same order, and
-    // none could take it.
-    tx.delete(tables.new_order, (w_id, d_id, TURN)).await?;
-    let placed = KeyRange::between(&(w_id, d_id, TURN + 1), &(w_id, d_id, before));
-    let oldest = tx.fold(tables.new_order, placed, None, |oldest, (_, _, o_id), _| {
-        *oldest = Some(o_id);
-        ControlFlow::Break(())
-    });
-    let Some(o_id) = oldest.await? else { return Ok(None) };
-    let key = (w_id, d_id, o_id);
-    there(tx.delete(tables.new_order, key).await?)?;
-    let see = |order: Order| (order.c_id, order.ol_cnt);
-    let (c_id, ol_cnt) = there(tx.read(tables.order, key, see).await?)?;
-    let sum = |sum: &mut Cents, _, line: OrderLine| {
-        *sum += Cents::from(line.amount);
-        ControlFlow::Continue(())
-    };
-    let amount = tx.fold(tables.order_line, KeyRange::prefix(&key), 0, sum).await?;
-    // Whoever shows the order has its customer first, and goes on to the order: so the order is changed after the customer.
-    let customer = tx.update(tables.customer, (w_id, d_id, c_id), move |customer| {
-        customer.balance += amount;
-        customer.delivery_cnt += 1;
-    });
-    there(customer.await?)?;
-    there(tx.update(tables.order, key, move |order| order.carrier_id = carrier_id).await?)?;
-    for number in 1..=ol_cnt {
-        let line = tx.update(tables.order_line, (w_id, d_id, o_id, number), move |line| {
-            line.delivery_d = delivery_d;
+pub fn deliver(
+    tx: &mut Tx<'_>,
+    tables: Tables,
+    from: DeliverFrom,
+) -> impl Future<Output = Result<Option<Delivered>, Abort>> {
+    async move {
+        let DeliverFrom { w_id, d_id, before, carrier_id, delivery_d } = from;
+        // What is not there is locked for whoever asked for its deletion, too. Without it, several would find the same order, and
+        // none could take it.
+        tx.delete(tables.new_order, (w_id, d_id, TURN)).await?;
+        let placed = KeyRange::between(&(w_id, d_id, TURN + 1), &(w_id, d_id, before));
+        let oldest = tx.fold(tables.new_order, placed, None, |oldest, (_, _, o_id), _| {
+            *oldest = Some(o_id);
+            ControlFlow::Break(())
         });
-        there(line.await?)?;
+        let Some(o_id) = oldest.await? else { return Ok(None) };
+        let key = (w_id, d_id, o_id);
+        there(tx.delete(tables.new_order, key).await?)?;
+        let see = |order: Order| (order.c_id, order.ol_cnt);
+        let (c_id, ol_cnt) = there(tx.read(tables.order, key, see).await?)?;
+        let sum = |sum: &mut Cents, _, line: OrderLine| {
+            *sum += Cents::from(line.amount);
+            ControlFlow::Continue(())
+        };
+        let amount = tx.fold(tables.order_line, KeyRange::prefix(&key), 0, sum).await?;
+        // Whoever shows the order has its customer first, and goes on to the order: so the order is changed after the customer.
+        let customer = tx.update(tables.customer, (w_id, d_id, c_id), move |customer| {
+            customer.balance += amount;
+            customer.delivery_cnt += 1;
+        });
+        there(customer.await?)?;
+        there(tx.update(tables.order, key, move |order| order.carrier_id = carrier_id).await?)?;
+        for number in 1..=ol_cnt {
+            let line = tx.update(tables.order_line, (w_id, d_id, o_id, number), move |line| {
+                line.delivery_d = delivery_d;
+            });
+            there(line.await?)?;
+        }
+        Ok(Some(Delivered { o_id, c_id, amount }))
     }
-    Ok(Some(Delivered { o_id, c_id, amount }))
 }

@@ -1,5 +1,7 @@
 //! New-Order (clause 2.4).
 
+use std::future::Future;
+
 use arrayvec::ArrayVec;
 use atrapos::{Abort, FixedStr, Tx};
 
@@ -101,64 +103,70 @@ fn total(sum: Cents, discount: u16, w_tax: u16, d_tax: u16) -> Cents {
 ///
 /// # Errors
 /// As [`Tx::run`]; of reason [`AbortReason::User`](atrapos::AbortReason::User) and detail [`UNUSED_ITEM`] when an item is none.
-pub async fn new_order(tx: &mut Tx<'_>, tables: Tables, input: &NewOrderInput) -> Result<OrderPlaced, Abort> {
-    let NewOrderInput { w_id, d_id, c_id, ref lines, entry_d } = *input;
-    let items =
-        tx.join_all(lines.iter().map(|line| tables.item.read((w_id, line.i_id), ItemSeen::of))).await?;
-    if items.iter().any(Option::is_none) {
-        return Err(Abort::user(UNUSED_ITEM));
-    }
-    let take_stock = |line: &LineInput| {
-        let LineInput { i_id, supply_w_id, quantity } = *line;
-        let is_remote = supply_w_id != w_id;
-        tables.stock.update((supply_w_id, i_id), move |stock| take(stock, quantity, d_id, is_remote))
-    };
-    let stocks = tx.join_all(lines.iter().map(take_stock)).await?;
-    let see = |customer: Customer| (customer.discount, customer.last, customer.credit);
-    let number = |district: &mut District| {
-        district.next_o_id += 1;
-        (district.tax, district.next_o_id - 1)
-    };
-    // Before the rows that many want, since a payment from elsewhere may have it locked.
-    let customer = tx.read(tables.customer, (w_id, d_id, c_id), see).await?;
-    let (w_tax, numbered) = tx
-        .join((
-            tables.warehouse.read(w_id, |warehouse| warehouse.tax),
-            tables.district.update((w_id, d_id), number),
-        ))
-        .await?;
-    let (w_tax, (d_tax, o_id), (discount, last, credit)) =
-        (there(w_tax)?, there(numbered)?, there(customer)?);
-    let all_local = lines.iter().all(|line| line.supply_w_id == w_id);
-    let order = Order { c_id, entry_d, carrier_id: 0, ol_cnt: lines.len() as u8, all_local };
-    let key = (w_id, d_id, o_id);
-    tx.join((tables.order.insert(key, order), tables.new_order.insert(key, NewOrder {}))).await?;
-    let mut placed =
-        OrderPlaced { o_id, last, credit, discount, w_tax, d_tax, total: 0, lines: ArrayVec::new() };
-    let mut sum = 0;
-    for (number, ((line, item), stock)) in (1..).zip(lines.iter().zip(items).zip(stocks)) {
-        let (item, stock) = (there(item)?, there(stock)?);
-        let amount = u32::from(line.quantity) * item.price;
-        sum += Cents::from(amount);
-        placed.lines.push(LinePlaced {
-            name: item.name,
-            stock_quantity: stock.quantity,
-            brand_generic: if item.is_original && stock.is_original { b'B' } else { b'G' },
-            price: item.price,
-            amount,
-        });
-        let row = OrderLine {
-            i_id: line.i_id,
-            supply_w_id: line.supply_w_id,
-            delivery_d: 0,
-            quantity: line.quantity,
-            amount,
-            dist_info: stock.dist_info,
+pub fn new_order(
+    tx: &mut Tx<'_>,
+    tables: Tables,
+    input: &NewOrderInput,
+) -> impl Future<Output = Result<OrderPlaced, Abort>> {
+    async move {
+        let NewOrderInput { w_id, d_id, c_id, ref lines, entry_d } = *input;
+        let items =
+            tx.join_all(lines.iter().map(|line| tables.item.read((w_id, line.i_id), ItemSeen::of))).await?;
+        if items.iter().any(Option::is_none) {
+            return Err(Abort::user(UNUSED_ITEM));
+        }
+        let take_stock = |line: &LineInput| {
+            let LineInput { i_id, supply_w_id, quantity } = *line;
+            let is_remote = supply_w_id != w_id;
+            tables.stock.update((supply_w_id, i_id), move |stock| take(stock, quantity, d_id, is_remote))
         };
-        tx.insert(tables.order_line, (w_id, d_id, o_id, number), row).await?;
+        let stocks = tx.join_all(lines.iter().map(take_stock)).await?;
+        let see = |customer: Customer| (customer.discount, customer.last, customer.credit);
+        let number = |district: &mut District| {
+            district.next_o_id += 1;
+            (district.tax, district.next_o_id - 1)
+        };
+        // Before the rows that many want, since a payment from elsewhere may have it locked.
+        let customer = tx.read(tables.customer, (w_id, d_id, c_id), see).await?;
+        let (w_tax, numbered) = tx
+            .join((
+                tables.warehouse.read(w_id, |warehouse| warehouse.tax),
+                tables.district.update((w_id, d_id), number),
+            ))
+            .await?;
+        let (w_tax, (d_tax, o_id), (discount, last, credit)) =
+            (there(w_tax)?, there(numbered)?, there(customer)?);
+        let all_local = lines.iter().all(|line| line.supply_w_id == w_id);
+        let order = Order { c_id, entry_d, carrier_id: 0, ol_cnt: lines.len() as u8, all_local };
+        let key = (w_id, d_id, o_id);
+        tx.join((tables.order.insert(key, order), tables.new_order.insert(key, NewOrder {}))).await?;
+        let mut placed =
+            OrderPlaced { o_id, last, credit, discount, w_tax, d_tax, total: 0, lines: ArrayVec::new() };
+        let mut sum = 0;
+        for (number, ((line, item), stock)) in (1..).zip(lines.iter().zip(items).zip(stocks)) {
+            let (item, stock) = (there(item)?, there(stock)?);
+            let amount = u32::from(line.quantity) * item.price;
+            sum += Cents::from(amount);
+            placed.lines.push(LinePlaced {
+                name: item.name,
+                stock_quantity: stock.quantity,
+                brand_generic: if item.is_original && stock.is_original { b'B' } else { b'G' },
+                price: item.price,
+                amount,
+            });
+            let row = OrderLine {
+                i_id: line.i_id,
+                supply_w_id: line.supply_w_id,
+                delivery_d: 0,
+                quantity: line.quantity,
+                amount,
+                dist_info: stock.dist_info,
+            };
+            tx.insert(tables.order_line, (w_id, d_id, o_id, number), row).await?;
+        }
+        placed.total = total(sum, discount, w_tax, d_tax);
+        Ok(placed)
     }
-    placed.total = total(sum, discount, w_tax, d_tax);
-    Ok(placed)
 }
 
 #[cfg(test)]

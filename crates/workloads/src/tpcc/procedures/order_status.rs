@@ -1,5 +1,6 @@
 //! Order-Status (clause 2.6).
 
+use std::future::Future;
 use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
@@ -60,28 +61,40 @@ pub struct OrderStatus {
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn order_status(tx: &mut Tx<'_>, tables: Tables, of: StatusOf) -> Result<OrderStatus, Abort> {
-    let StatusOf { w_id, d_id, customer } = of;
-    let c_id = find_customer(tx, tables, w_id, d_id, customer).await?;
-    let see = move |Customer { first, middle, last, balance, .. }: Customer| CustomerStatus {
-        c_id,
-        first,
-        middle,
-        last,
-        balance,
-    };
-    let customer = there(tx.read(tables.customer, (w_id, d_id, c_id), see).await?)?;
-    let latest = tx.lookup_all(tables.order_by_customer, KeyRange::prefix(&(w_id, d_id, c_id)), 1).await?;
-    let (_, _, o_id) = *there(latest.first())?;
-    let order = there(tx.get(tables.order, (w_id, d_id, o_id)).await?)?;
-    let lines = KeyRange::prefix(&(w_id, d_id, o_id));
-    let lines = tx
-        .fold(tables.order_line, lines, ArrayVec::new(), |lines: &mut ArrayVec<LineStatus, 15>, _, row| {
-            let OrderLine { i_id, supply_w_id, quantity, amount, delivery_d, .. } = row;
-            // No order has more lines than there is room for.
-            let _ = lines.try_push(LineStatus { i_id, supply_w_id, quantity, amount, delivery_d });
-            ControlFlow::Continue(())
-        })
-        .await?;
-    Ok(OrderStatus { customer, o_id, order, lines })
+pub fn order_status(
+    tx: &mut Tx<'_>,
+    tables: Tables,
+    of: StatusOf,
+) -> impl Future<Output = Result<OrderStatus, Abort>> {
+    async move {
+        let StatusOf { w_id, d_id, customer } = of;
+        let c_id = find_customer(tx, tables, w_id, d_id, customer).await?;
+        let see = move |Customer { first, middle, last, balance, .. }: Customer| CustomerStatus {
+            c_id,
+            first,
+            middle,
+            last,
+            balance,
+        };
+        let customer = there(tx.read(tables.customer, (w_id, d_id, c_id), see).await?)?;
+        let latest =
+            tx.lookup_all(tables.order_by_customer, KeyRange::prefix(&(w_id, d_id, c_id)), 1).await?;
+        let (_, _, o_id) = *there(latest.first())?;
+        let order = there(tx.get(tables.order, (w_id, d_id, o_id)).await?)?;
+        let lines = KeyRange::prefix(&(w_id, d_id, o_id));
+        let lines = tx
+            .fold(
+                tables.order_line,
+                lines,
+                ArrayVec::new(),
+                |lines: &mut ArrayVec<LineStatus, 15>, _, row| {
+                    let OrderLine { i_id, supply_w_id, quantity, amount, delivery_d, .. } = row;
+                    // No order has more lines than there is room for.
+                    let _ = lines.try_push(LineStatus { i_id, supply_w_id, quantity, amount, delivery_d });
+                    ControlFlow::Continue(())
+                },
+            )
+            .await?;
+        Ok(OrderStatus { customer, o_id, order, lines })
+    }
 }

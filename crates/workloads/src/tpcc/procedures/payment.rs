@@ -1,5 +1,7 @@
 //! Payment (clause 2.5).
 
+use std::future::Future;
+
 use atrapos::{Abort, FixedStr, Tx};
 
 use super::super::parameters::PaymentInput;
@@ -144,33 +146,39 @@ fn history_data(warehouse: &FixedStr<10>, district: &FixedStr<10>) -> FixedStr<2
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn payment(tx: &mut Tx<'_>, tables: Tables, input: PaymentInput) -> Result<Paid, Abort> {
-    let PaymentInput { w_id, d_id, c_w_id, c_d_id, amount, date, .. } = input;
-    let c_id = find_customer(tx, tables, c_w_id, c_d_id, input.customer).await?;
-    let note = move |customer: &mut Customer| pay(customer, c_id, &input);
-    let customer = there(tx.update(tables.customer, (c_w_id, c_d_id, c_id), note).await?)?;
-    let pay_warehouse = move |warehouse: &mut Warehouse| {
-        warehouse.ytd += amount;
-        let Warehouse { name, street_1, street_2, city, state, zip, .. } = *warehouse;
-        Payee { name, street_1, street_2, city, state, zip }
-    };
-    let pay_district = move |district: &mut District| {
-        district.ytd += amount;
-        district.next_h_id += 1;
-        let District { name, street_1, street_2, city, state, zip, next_h_id, .. } = *district;
-        (Payee { name, street_1, street_2, city, state, zip }, next_h_id - 1)
-    };
-    let (warehouse, district) = tx
-        .join((
-            tables.warehouse.update(w_id, pay_warehouse),
-            tables.district.update((w_id, d_id), pay_district),
-        ))
-        .await?;
-    let (warehouse, (district, h_id)) = (there(warehouse)?, there(district)?);
-    let data = history_data(&warehouse.name, &district.name);
-    let row = History { c_id, c_d_id, c_w_id, date, amount, data };
-    tx.insert(tables.history, (w_id, d_id, h_id), row).await?;
-    Ok(Paid { c_id, customer, warehouse, district })
+pub fn payment(
+    tx: &mut Tx<'_>,
+    tables: Tables,
+    input: PaymentInput,
+) -> impl Future<Output = Result<Paid, Abort>> {
+    async move {
+        let PaymentInput { w_id, d_id, c_w_id, c_d_id, amount, date, .. } = input;
+        let c_id = find_customer(tx, tables, c_w_id, c_d_id, input.customer).await?;
+        let note = move |customer: &mut Customer| pay(customer, c_id, &input);
+        let customer = there(tx.update(tables.customer, (c_w_id, c_d_id, c_id), note).await?)?;
+        let pay_warehouse = move |warehouse: &mut Warehouse| {
+            warehouse.ytd += amount;
+            let Warehouse { name, street_1, street_2, city, state, zip, .. } = *warehouse;
+            Payee { name, street_1, street_2, city, state, zip }
+        };
+        let pay_district = move |district: &mut District| {
+            district.ytd += amount;
+            district.next_h_id += 1;
+            let District { name, street_1, street_2, city, state, zip, next_h_id, .. } = *district;
+            (Payee { name, street_1, street_2, city, state, zip }, next_h_id - 1)
+        };
+        let (warehouse, district) = tx
+            .join((
+                tables.warehouse.update(w_id, pay_warehouse),
+                tables.district.update((w_id, d_id), pay_district),
+            ))
+            .await?;
+        let (warehouse, (district, h_id)) = (there(warehouse)?, there(district)?);
+        let data = history_data(&warehouse.name, &district.name);
+        let row = History { c_id, c_d_id, c_w_id, date, amount, data };
+        tx.insert(tables.history, (w_id, d_id, h_id), row).await?;
+        Ok(Paid { c_id, customer, warehouse, district })
+    }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! transactions, one per statement: one that held on to the district while it waits for stock would block orders,
 //! which have taken the stock and want the district.
 
+use std::future::Future;
 use std::ops::ControlFlow;
 
 use atrapos::{Abort, KeyRange, Tx};
@@ -19,51 +20,60 @@ const ORDERS: u32 = 20;
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn next_order(tx: &mut Tx<'_>, tables: Tables, w_id: u16, d_id: u8) -> Result<u32, Abort> {
-    there(tx.read(tables.district, (w_id, d_id), |district| district.next_o_id).await?)
+pub fn next_order(
+    tx: &mut Tx<'_>,
+    tables: Tables,
+    w_id: u16,
+    d_id: u8,
+) -> impl Future<Output = Result<u32, Abort>> {
+    async move { there(tx.read(tables.district, (w_id, d_id), |district| district.next_o_id).await?) }
 }
 
 /// The items of the last twenty orders before order `next` of a district, each once.
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn recent_items(
+pub fn recent_items(
     tx: &mut Tx<'_>,
     tables: Tables,
     w_id: u16,
     d_id: u8,
     next: u32,
-) -> Result<Vec<u32>, Abort> {
-    let range = KeyRange::between(&(w_id, d_id, next.saturating_sub(ORDERS)), &(w_id, d_id, next));
-    let room = Vec::with_capacity(ORDERS as usize * usize::from(LINES_MAX));
-    let collect = |items: &mut Vec<u32>, _, line: OrderLine| {
-        items.push(line.i_id);
-        ControlFlow::Continue(())
-    };
-    let mut items = tx.fold(tables.order_line, range, room, collect).await?;
-    items.sort_unstable();
-    items.dedup();
-    Ok(items)
+) -> impl Future<Output = Result<Vec<u32>, Abort>> {
+    async move {
+        let range = KeyRange::between(&(w_id, d_id, next.saturating_sub(ORDERS)), &(w_id, d_id, next));
+        let room = Vec::with_capacity(ORDERS as usize * usize::from(LINES_MAX));
+        let collect = |items: &mut Vec<u32>, _, line: OrderLine| {
+            items.push(line.i_id);
+            ControlFlow::Continue(())
+        };
+        let mut items = tx.fold(tables.order_line, range, room, collect).await?;
+        items.sort_unstable();
+        items.dedup();
+        Ok(items)
+    }
 }
 
 /// Of how many of some items a warehouse has fewer than `threshold`.
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn count_low(
+pub fn count_low(
     tx: &mut Tx<'_>,
     tables: Tables,
     w_id: u16,
     items: &[u32],
     threshold: i16,
-) -> Result<u32, Abort> {
-    let quantity = |i_id: &u32| tables.stock.read((w_id, *i_id), |stock| stock.quantity);
-    let quantities = tx.join_all(items.iter().map(quantity)).await?;
-    let mut low = 0;
-    for quantity in quantities {
-        low += u32::from(there(quantity)? < threshold);
+) -> impl Future<Output = Result<u32, Abort>> {
+    async move {
+        let quantity = |i_id: &u32| tables.stock.read((w_id, *i_id), |stock| stock.quantity);
+        let quantities = tx.join_all(items.iter().map(quantity)).await?;
+        let mut low = 0;
+        for quantity in quantities {
+            low += u32::from(there(quantity)? < threshold);
+        }
+        Ok(low)
     }
-    Ok(low)
 }
 
 /// How many different items of a district's last twenty orders the warehouse has fewer than `threshold` of: all of it in one
@@ -71,14 +81,16 @@ pub async fn count_low(
 ///
 /// # Errors
 /// As [`Tx::run`].
-pub async fn stock_level(
+pub fn stock_level(
     tx: &mut Tx<'_>,
     tables: Tables,
     w_id: u16,
     d_id: u8,
     threshold: i16,
-) -> Result<u32, Abort> {
-    let next = next_order(tx, tables, w_id, d_id).await?;
-    let items = recent_items(tx, tables, w_id, d_id, next).await?;
-    count_low(tx, tables, w_id, &items, threshold).await
+) -> impl Future<Output = Result<u32, Abort>> {
+    async move {
+        let next = next_order(tx, tables, w_id, d_id).await?;
+        let items = recent_items(tx, tables, w_id, d_id, next).await?;
+        count_low(tx, tables, w_id, &items, threshold).await
+    }
 }
