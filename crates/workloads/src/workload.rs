@@ -143,8 +143,8 @@ pub enum AuditError {
 
 /// A workload: schema, population, generator, procedures and auditor.
 ///
-/// One value describes one configuration of it, for a given number of workers. Dispatch is static throughout: a
-/// transaction costs no box and no virtual call.
+/// One value describes one configuration of it, for a given number of workers. Dispatch is static: a
+/// transaction of a session costs no box and no virtual call, unless the workload wants it in boxes ([`Client::run_boxed`]).
 pub trait Workload: Clone + Send + Sync + 'static {
     /// What one client carries from transaction to transaction: its generator and its handles of tables.
     type State: Send + 'static;
