@@ -1,5 +1,5 @@
-//! Running procedures: on the worker at hand, on the home worker from elsewhere, again after a deadlock or when there was no
-//! room for their records.
+//! Execution of procedures: on the current worker, on the home from another worker, and again after a deadlock or when
+//! the WAL had no room for their records.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -24,19 +24,19 @@ use crate::shard::EngineWorker;
 use crate::trace::{Stage, TraceEvent};
 use crate::tx::{Tx, TxnGuard};
 
-/// How often a transaction that was the victim of a deadlock is run before its caller hears of it. It is older than all that
-/// begin after it, so it loses only to those that were under way, though to many of them more than once where hundreds want the
-/// same rows. A caller that began anew would have lost its age.
+/// The number of attempts of a transaction that is the victim of deadlocks, before the abort is returned to its caller.
+/// A retried transaction is older than all that begin after it, so it loses only to those that were under way, though
+/// repeatedly where hundreds request the same rows. A new transaction by the caller would lose the age.
 const ATTEMPTS: u32 = 1024;
 
 /// A stored procedure: an async closure over a transaction. It may run more than once (after a deadlock) and, from
-/// another thread, travels to the transaction's home: so it owns what it captures.
+/// another thread, is sent to the transaction's home: so it owns what it captures.
 pub trait Procedure<R>: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static {}
 
 impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static> Procedure<R> for P {}
 
-/// A procedure whose type is not known where it runs: everything but the paths that every transaction takes is compiled for it
-/// once, not once for each procedure.
+/// A procedure whose type is erased: all code but the paths that every transaction takes is compiled once for such
+/// procedures, not once for each.
 pub trait ErasedProcedure<R> {
     /// Runs it once. The future is on the heap.
     fn call<'a>(&'a self, tx: &'a mut Tx<'_>) -> Pin<Box<dyn Future<Output = Result<R, Abort>> + 'a>>;
@@ -48,10 +48,10 @@ impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort>> ErasedProcedure<R> for P {
     }
 }
 
-/// A procedure that travels.
+/// A procedure that can be sent to another worker.
 pub type BoxedProcedure<R> = Box<dyn ErasedProcedure<R> + Send>;
 
-/// Runs a procedure as a transaction with its home on this worker, again when it was the victim of a deadlock.
+/// Runs a procedure as a transaction with its home on this worker, and again if it is the victim of a deadlock.
 pub async fn run_here<R>(worker: &Rc<EngineWorker>, procedure: &dyn ErasedProcedure<R>) -> Result<R, Abort> {
     match poll_to_end(TxnGuard::begin(worker), &async |tx| procedure.call(tx).await, None).await {
         Err(abort) if abort.reason().advice() == Advice::Retry => run_again(worker, procedure, abort).await,
@@ -59,27 +59,27 @@ pub async fn run_here<R>(worker: &Rc<EngineWorker>, procedure: &dyn ErasedProced
     }
 }
 
-/// Runs again a procedure whose first attempt has just ended with `abort`, until it ends otherwise or has been tried often
-/// enough.
+/// Retries a procedure whose first attempt has just ended with `abort`, until it ends otherwise or the attempts are
+/// used up.
 #[cold]
 async fn run_again<R>(
     worker: &Rc<EngineWorker>,
     procedure: &dyn ErasedProcedure<R>,
     mut abort: Abort,
 ) -> Result<R, Abort> {
-    // Read before anybody else can abort: it keeps its seniority through all attempts.
+    // Read before another transaction can abort. The transaction keeps its seniority through all attempts.
     let age = worker.shard().aborted_age.get();
     for _ in 1..ATTEMPTS {
         if worker.is_stopping() {
             break;
         }
         worker.shard().stats.retried.add(1);
-        // Those it waited for go first.
+        // The transactions it waited for run first.
         yield_once(worker).await;
         if abort.reason() == AbortReason::Overloaded
             && let Some(commit_waiters) = &worker.shard().commit_waiters
         {
-            // It holds nothing meanwhile, and others go on.
+            // It holds no locks meanwhile, and other transactions go on.
             commit_waiters.wait_for_room(worker).await?;
         }
         let guard = TxnGuard::begin(worker);
@@ -199,14 +199,15 @@ pub(crate) fn on_procedure<R: Send + 'static>(
 }
 
 /// A long-lived client that lives on a worker: it runs one transaction after the other without leaving the worker's
-/// thread, except for those whose home is elsewhere. Get one with `Database::spawn_session`.
+/// thread, except for those whose home is another worker. Get one with `Database::spawn_session`.
 ///
-/// # What a session may await
+/// # Futures in a session
 ///
-/// Between its transactions, anything: its own operations, an outcome that was handed over, a
-/// channel or any other future that is completed elsewhere and calls its waker. (A transaction awaits its own operations
-/// only.) A future that wait_epoch an executor of its own, such as a socket or timer of an asynchronous runtime, wait_epoch that
-/// runtime to run on another thread. A session whose future is never completed ends when the database closes.
+/// Between its transactions, a session may await any future: its own operations, the outcome of a submitted
+/// transaction, a channel or any other future that is completed by another thread and calls its waker. (A transaction
+/// awaits its own operations only.) A future that needs an executor of its own, such as a socket or timer of an
+/// asynchronous runtime, needs that runtime to run on another thread. A session whose future is never completed ends
+/// when the database closes.
 ///
 /// The session's own operations wake the session as a whole, not the waker they are polled with: of several futures
 /// at once, poll all (as `join!` and `select!` do), not only those whose own waker was called (as `FuturesUnordered` does).
@@ -223,7 +224,7 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// A session on this worker.
+    /// Creates a session on this worker.
     #[doc(hidden)]
     pub fn new(worker: Rc<EngineWorker>) -> Session {
         Session { worker }
@@ -241,7 +242,7 @@ impl Session {
         self.worker.workers()
     }
 
-    /// Whether the database is being closed: a session should end then.
+    /// Returns true if the database is being closed: a session should end then.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.worker.is_stopping()
@@ -257,7 +258,7 @@ impl Session {
     /// The handle of table `T`.
     ///
     /// # Errors
-    /// When the database has no such table.
+    /// Fails if the database has no such table.
     pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
         self.worker.shard().published.visible().table()
     }
@@ -265,7 +266,7 @@ impl Session {
     /// The handle of index `I`.
     ///
     /// # Errors
-    /// When the database has no such index.
+    /// Fails if the database has no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
         self.worker.shard().published.visible().index()
     }
@@ -273,7 +274,7 @@ impl Session {
     /// The handle of the table with this name in the session's database.
     ///
     /// # Errors
-    /// When the database has no such table.
+    /// Fails if the database has no such table.
     pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
         self.worker.shard().published.visible().table_named(name)
     }
@@ -281,19 +282,19 @@ impl Session {
     /// The handle of the index with this name in the session's database.
     ///
     /// # Errors
-    /// When the database has no such index.
+    /// Fails if the database has no such index.
     pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
         self.worker.shard().published.visible().index_named(name)
     }
 
-    /// The keys this worker owns in a table: the bounds of its partitions, as encoded keys.
+    /// Returns true if the session's worker owns this key of a table.
     #[must_use]
     pub fn owns<T: Table>(&self, table: TableRef<T>, key: &T::Key) -> bool {
         let key = key.encode();
         self.worker.shard().tables.borrow().locate(table.id(), &key).1 == self.worker.id()
     }
 
-    /// Runs a procedure as a transaction: here when the route leads to this worker, otherwise at its home.
+    /// Runs a procedure as a transaction: here if the route leads to this worker, otherwise at its home.
     ///
     /// A transaction that was the victim of a deadlock is run again.
     ///
@@ -319,7 +320,7 @@ impl Session {
                                 let ticket = shard.lookups.defer(worker, place, key);
                                 position = shard.lookups.result(worker, ticket).await;
                                 if shard.lookups.is_stale(ticket) {
-                                    // The position is a hint: the tree, whichever it is, finds out.
+                                    // The position is a hint, which the tree checks.
                                     (place, home) = shard.tables.borrow().locate(*table, key);
                                 }
                             }
@@ -328,7 +329,7 @@ impl Session {
                         }
                         home
                     }
-                    // A handle of another database: the procedure will be told so.
+                    // The handle belongs to another database, which the procedure's actions report.
                     None => worker.id(),
                 }
             }
