@@ -1,7 +1,7 @@
-//! Why a transaction did not commit.
+//! The reasons for which a transaction does not commit, and the abort that carries one of them.
 //!
 //! An abort is an outcome, not an error of the engine: the reasons form a closed list, each is counted per worker, and
-//! each says what the caller can do about it.
+//! each comes with advice for the caller.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum AbortReason {
-    /// The procedure asked for it.
+    /// The procedure requested the abort.
     User,
     /// An insertion found its primary key, or the key of a unique index, taken.
     DuplicateKey,
@@ -31,14 +31,14 @@ pub enum AbortReason {
     Misuse,
     /// Stored bytes could not be read back as a key or row.
     Corruption,
-    /// The database is shutting down, or the worker that should have answered is gone.
+    /// The database is shutting down, or the worker that should have replied has stopped.
     ShuttingDown,
-    /// The inbox of the worker was full, or more was committed there than the WAL could write meanwhile.
+    /// The inbox of the worker was full, or transactions committed there faster than the WAL could write them.
     Overloaded,
-    /// The WAL could not be written: whether the transaction survives is known only when the database has been opened
-    /// again, and nothing can be written until then.
+    /// The WAL could not be written. The transaction may or may not survive, which is known when the database has been
+    /// opened again; nothing can be written until then.
     NotDurable,
-    /// The transaction has changed more than one record of the WAL is to hold.
+    /// The redo of the transaction exceeds the bound for one record of the WAL.
     TransactionTooLarge,
     /// The table or index was dropped or changed, or is about to be.
     TableChanged,
@@ -46,16 +46,16 @@ pub enum AbortReason {
     InvalidValue,
 }
 
-/// What the caller can do about an abort.
+/// Advice to the caller of an aborted transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Advice {
-    /// Run it again: nothing is wrong with the request.
+    /// Run the transaction again: the request itself is valid.
     Retry,
     /// The request cannot succeed as it is.
     FixInput,
     /// Open the database again.
     Reopen,
-    /// Something is broken: report it.
+    /// Report it: the data or the program is broken.
     Report,
 }
 
@@ -105,8 +105,8 @@ impl AbortReason {
         }
     }
 
-    /// Whether a transaction for which an action failed for this reason can go on from a savepoint: nothing is wrong but what was
-    /// asked for.
+    /// Returns true if only the request was wrong: a transaction in which an action failed for this reason can go on
+    /// from a savepoint.
     #[doc(hidden)]
     pub fn is_of_request(self) -> bool {
         matches!(
@@ -122,7 +122,7 @@ impl AbortReason {
         )
     }
 
-    /// What the caller can do about it.
+    /// Advice to the caller.
     #[must_use]
     pub fn advice(self) -> Advice {
         match self {
@@ -164,38 +164,38 @@ enum Detail {
 }
 
 impl Abort {
-    /// An abort asked for by a procedure, with its reason in words.
+    /// Creates an abort requested by a procedure, with its reason in words.
     #[must_use]
     pub fn user(why: &'static str) -> Abort {
         Abort::because(AbortReason::User, why)
     }
 
-    /// Stands for the outcome of a procedure that has not ended; nobody ever sees it.
+    /// Placeholder for the outcome of a procedure that has not ended; it is never returned.
     #[doc(hidden)]
     pub const UNFINISHED: Abort =
         Abort { reason: AbortReason::Misuse, detail: Detail::Static("the procedure did not end") };
 
-    /// An abort with a reason and a fixed sentence.
+    /// Creates an abort with a reason and a fixed sentence.
     #[doc(hidden)]
     pub fn because(reason: AbortReason, why: &'static str) -> Abort {
         Abort { reason, detail: Detail::Static(why) }
     }
 
-    /// An abort with a reason and a sentence made for it.
+    /// Creates an abort with a reason and a sentence made for it.
     #[cold]
     #[doc(hidden)]
     pub fn explained(reason: AbortReason, why: impl Into<String>) -> Abort {
         Abort { reason, detail: Detail::Owned(why.into().into_boxed_str()) }
     }
 
-    /// The abort of whatever comes when the database closes.
+    /// Creates the abort of a transaction or request that arrives while the database closes.
     #[cold]
     #[doc(hidden)]
     pub fn shutting_down() -> Abort {
         Abort::because(AbortReason::ShuttingDown, "the database is shutting down; open it again to go on")
     }
 
-    /// Which of the closed list of reasons it was.
+    /// The reason, from the closed list.
     #[must_use]
     pub fn reason(&self) -> AbortReason {
         self.reason

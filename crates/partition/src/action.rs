@@ -1,16 +1,16 @@
 //! Actions: the pieces of a transaction that run where the data is.
 //!
-//! An [`Action`] says which table, which key or range, and what to do there (its [`Operation`]). The same action runs as a
+//! An [`Action`] names a table, a key or range in it, and an [`Operation`] to run there. The same action runs as a
 //! direct call when the transaction's home owns the data, and as a message to the owner when it does not. It is plain
 //! data and a closure, so it can travel; its result is returned by value.
 //!
-//! Operations are thin: what changes a row works on encoded keys and encoded rows ([`RowContext`], in `context`), and is compiled
-//! once. The operations of typed tables (`point`, `range`) and those of tables known by definition ([`crate::dynamic`]) encode
-//! and decode around it.
+//! Operations are thin: the code that changes a row works on encoded keys and encoded rows ([`RowContext`], in
+//! `context`), and is compiled once. The operations of typed tables (`point`, `range`) and those of tables known by
+//! definition ([`crate::dynamic`]) encode and decode around it.
 //!
-//! A write to a table with indexes or enforced foreign keys has *dependents* (`dependent`): further actions, computed where the
-//! row is and run by the transaction in the same phase: when all its rows are changed, first the changes of index entries, then
-//! the checks of foreign keys.
+//! A write to a table with indexes or enforced foreign keys has *dependents* (`dependent`): further actions, computed
+//! at the row and run by the transaction in the same phase: after all its rows are changed, first the changes of index
+//! entries, then the checks of foreign keys.
 
 mod context;
 mod dependent;
@@ -37,29 +37,29 @@ pub use kind::{AccessKind, OperationKind, ResultShape};
 pub use point::{Delete, Get, Insert, Lookup, Read, Update};
 pub use range::{CollectKeys, Collected, DeleteRange, Fold, Folded, RangeChanged, UpdateRange};
 
-/// What to do at the data. Implemented by the operations of this crate only.
+/// An operation on the data. Implemented by the operations of this crate only.
 pub trait Operation: Send + 'static {
-    /// What the transaction gets back.
+    /// The result that the transaction gets back.
     type Output: Send + 'static;
-    /// Whether it only reads what no transaction changes: then it conflicts with nothing.
+    /// Returns true if it only reads data that no transaction changes, so that it conflicts with nothing.
     #[doc(hidden)]
     #[inline]
     fn is_unlocked(&self) -> bool {
         false
     }
-    /// Whether it follows from a write made before, which a closed table may still have to see.
+    /// Returns true if it follows from an earlier write: a closed table that is still maintained accepts it.
     #[doc(hidden)]
     #[inline]
     fn maintains(&self) -> bool {
         false
     }
-    /// Runs where the data is.
+    /// Runs the operation on the worker that owns the data.
     #[doc(hidden)]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort>;
-    /// What it is, for a recording.
+    /// The kind of the operation, for recordings.
     #[doc(hidden)]
     fn kind(&self) -> OperationKind;
-    /// What becomes of it when its table was dropped, or is closed to it.
+    /// The result when the table was dropped, or is closed to the operation.
     #[doc(hidden)]
     fn without_table(self, missing: MissingTable) -> Result<Self::Output, Abort>
     where
@@ -69,21 +69,21 @@ pub trait Operation: Send + 'static {
     }
 }
 
-/// A table that an access does not find.
+/// A table or index that was dropped, or is closed to an access.
 #[derive(Debug)]
 pub struct MissingTable {
     why: Abort,
-    /// Whether it was dropped for good; otherwise it is closed.
+    /// True if it was dropped for good; otherwise it is closed.
     is_dropped: bool,
 }
 
 impl MissingTable {
-    /// Why there is nothing to be done.
+    /// Returns the abort that reports the missing table.
     pub fn into_abort(self) -> Abort {
         self.why
     }
 
-    /// What is missing at `table`, as the worker of `tables` sees it.
+    /// Describes the missing `table` from the catalog and the partitions of this worker.
     #[cold]
     pub fn new(tables: &Tables, table: TableId) -> MissingTable {
         let meta = &tables.catalog.tables[table.at()];
@@ -106,36 +106,36 @@ impl MissingTable {
 #[derive(Debug)]
 #[must_use = "an action does nothing until the transaction runs it"]
 pub struct Action<O: Operation> {
-    /// Where it acts.
+    /// The table or index it acts on.
     #[doc(hidden)]
     pub table: TableId,
-    /// Of which database the handle was.
+    /// The database whose handle the action was made with.
     #[doc(hidden)]
     pub tag: CatalogTag,
     /// The lock that it takes.
     #[doc(hidden)]
     pub mode: LockMode,
-    /// Whether a range is walked from its end: then its last part comes first.
+    /// True if a range is walked from its end, so that its last part comes first.
     #[doc(hidden)]
     pub from_end: bool,
     /// The key or range that it acts on.
     #[doc(hidden)]
     pub target: LockTarget,
-    /// What it does there.
+    /// The operation it runs there.
     #[doc(hidden)]
     pub operation: O,
 }
 
 impl<O: Operation> Action<O> {
-    /// An action on one key.
+    /// Creates an action on one key.
     #[inline]
     #[doc(hidden)]
     pub fn on_key(table: TableId, tag: CatalogTag, mode: LockMode, key: KeyBuf, operation: O) -> Action<O> {
         Action { table, tag, mode, from_end: false, target: LockTarget::Key(key), operation }
     }
 
-    /// Reads a range, or changes rows of it. What of it lies beyond the partition where it begins is left out, and told
-    /// ([`RowContext::left_out`]).
+    /// Creates an action that reads a range or changes rows of it. The part of the range beyond the partition in which
+    /// it begins is left out, and reported in [`RowContext::left_out`].
     #[doc(hidden)]
     pub fn on_range(
         table: TableId,
@@ -173,19 +173,19 @@ impl<O: Operation> Action<O> {
     }
 }
 
-/// Runs a closure of the user in the middle of engine code: its panic is the transaction's, not the engine's.
+/// Runs a closure of the user inside engine code, and turns its panic into an abort of the transaction.
 #[inline]
 pub fn guarded<R>(closure: impl FnOnce() -> R) -> Result<R, Abort> {
     catch_unwind(AssertUnwindSafe(closure)).map_err(|panic| panicked(panic.as_ref()))
 }
 
-/// The abort of a procedure that panicked.
+/// Creates the abort of a procedure that panicked.
 #[cold]
 pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Abort {
     panicked_in("procedure", panic)
 }
 
-/// The abort of a closure of the user that panicked: of `what`.
+/// Creates the abort of a panicked closure of the user; `what` names the closure.
 #[cold]
 pub fn panicked_in(what: &str, panic: &(dyn std::any::Any + Send)) -> Abort {
     let message = panic

@@ -1,7 +1,6 @@
-//! Actions of two kinds in one phase: all of them in `Tx::join_all`'s one order, and one message
-//! for all that go to the same owner.
+//! Actions of two kinds in one phase: `Tx::join_all` runs them in one order, with one message to each owner.
 //!
-//! Owns: the operation that is one of two. Never: does anything that neither of them does.
+//! Owns: the operation that is one of two. Never: does anything beyond the operation it holds.
 
 use crate::abort::Abort;
 use crate::action::{Action, MissingTable, Operation, OperationKind, RowContext};
@@ -58,21 +57,21 @@ impl<A: Operation, B: Operation> Operation for Either<A, B> {
 }
 
 impl<O: Operation> Action<O> {
-    /// The same action with its operation inside another one.
+    /// Returns the same action with its operation inside another one.
     #[inline]
     pub(crate) fn wrap<W: Operation>(self, wrap: impl FnOnce(O) -> W) -> Action<W> {
         let Action { table, tag, mode, from_end, target, operation } = self;
         Action { table, tag, mode, from_end, target, operation: wrap(operation) }
     }
 
-    /// The action, as the first of two kinds: reads and updates, say, that are to be run as one phase by
-    /// `Tx::join_all`. Each has the locks and the effect that it has alone.
+    /// Returns the action as the first of two kinds, for example of reads and updates that `Tx::join_all` runs as one
+    /// phase. Each has the same locks and effect as it has alone.
     #[inline]
     pub fn left<B: Operation>(self) -> Action<Either<O, B>> {
         self.wrap(Either::Left)
     }
 
-    /// The action, as the second of two kinds. See [`left`](Action::left).
+    /// Returns the action as the second of two kinds. See [`left`](Action::left).
     #[inline]
     pub fn right<A: Operation>(self) -> Action<Either<A, O>> {
         self.wrap(Either::Right)

@@ -1,11 +1,13 @@
-//! Partitions of the atrapos transaction engine: what a worker owns of tables and indexes, and all that can be done to it.
+//! Partitions of the atrapos transaction engine: the parts of tables and indexes that a worker owns, and all operations
+//! on them.
 //!
-//! Owns: trees, locks and versions of key ranges ([`Partition`](partition::Partition)), which are changed here and nowhere else; the schema as workers know it
-//! ([`schema`]); which partition a key belongs to ([`routing`]); the operations on rows ([`action`]), with what they leave
-//! behind: before-images ([`undo`]), redo ([`redo`]), further operations that must follow. Never: waits, sends a message, or knows of
-//! transactions beyond the number that locks are held by.
+//! Owns: trees, locks and versions of key ranges ([`Partition`](partition::Partition)), which are changed here and
+//! nowhere else; the schema as workers know it ([`schema`]); the mapping of keys to partitions ([`routing`]); the
+//! operations on rows ([`action`]), with the before-images ([`undo`]), the redo ([`redo`]) and the dependent operations
+//! that they produce. Never: waits, sends a message, or knows more of a transaction than its number, under which it
+//! holds locks.
 //!
-//! A crate of the inside: programs use `atrapos`, which exports what is meant for them.
+//! An internal crate: programs use `atrapos`, which exports the public interface.
 
 #![forbid(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links, reason = "readers of these documents work on the crate")]

@@ -1,6 +1,6 @@
 //! The statistics of one partition: costs and synchronization points by sub-partition (`ATraPos §V-D`, thesis §4.4).
 //!
-//! Owns: the two arrays, and how they are cut and joined with the partition. Never: decides when something is recorded; the
+//! Owns: the two arrays, which are cut and joined with the partition. Never: decides when an event is recorded; the
 //! worker's monitor does.
 //!
 //! Invariants: boundaries of sub-partitions ascend strictly inside the partition; both arrays have one entry per
@@ -10,16 +10,16 @@ use atrapos_storage::{KeyBuf, Tree};
 
 use crate::schema::TableId;
 
-/// Synchronization points of one sub-partition of which the partners are remembered; more are only counted.
+/// The number of synchronization points of one sub-partition whose partners are kept; further ones are only counted.
 const REMEMBERED: usize = 16;
 
 /// One key of a table that takes part in a synchronization point.
 pub type Partner = (TableId, KeyBuf);
 
-/// One synchronization point, but for the sub-partition it is noted under.
+/// One synchronization point, as recorded under the sub-partition in which it began.
 #[derive(Clone, Debug)]
 pub struct Meeting {
-    /// What it met with: the table and key of each.
+    /// The other data that took part: the table and key of each.
     pub partners: Vec<Partner>,
     /// Bytes that were exchanged.
     pub bytes: u64,
@@ -28,9 +28,9 @@ pub struct Meeting {
 /// The synchronization points of a sub-partition.
 #[derive(Clone, Debug, Default)]
 pub struct Meetings {
-    /// How many were recorded.
+    /// The number of recorded synchronization points.
     pub count: u64,
-    /// Some of them, each as likely as any other.
+    /// A uniform random sample of them.
     pub remembered: Vec<Meeting>,
 }
 
@@ -44,7 +44,7 @@ pub struct PartitionMonitor {
 }
 
 impl PartitionMonitor {
-    /// Empty arrays over sub-partitions with these boundaries.
+    /// Creates empty arrays over sub-partitions with these boundaries.
     pub fn new(bounds: Vec<KeyBuf>) -> PartitionMonitor {
         let parts = bounds.len() + 1;
         PartitionMonitor { bounds, costs: vec![0; parts], meetings: vec![Meetings::default(); parts] }
@@ -56,7 +56,7 @@ impl PartitionMonitor {
         let cut = |part: usize| tree.key_at(rows * part as u64 / parts as u64);
         let mut bounds: Vec<KeyBuf> = (1..parts).filter_map(cut).collect();
         bounds.dedup();
-        // A first row is where the partition begins, for all purposes.
+        // A boundary at the first row would cut off an empty sub-partition.
         let first = tree.first_key();
         bounds.retain(|bound| lower.is_none_or(|lower| **bound > *lower) && first.as_ref() != Some(bound));
         PartitionMonitor::new(bounds)
@@ -67,7 +67,7 @@ impl PartitionMonitor {
         self.bounds.partition_point(|bound| **bound <= *key)
     }
 
-    /// The first key of a sub-partition; nothing for the first one.
+    /// The first key of a sub-partition; `None` for the first one.
     pub fn lower(&self, part: usize) -> Option<&KeyBuf> {
         part.checked_sub(1).map(|bound| &self.bounds[bound])
     }
@@ -77,8 +77,8 @@ impl PartitionMonitor {
         self.costs[part] += ticks;
     }
 
-    /// Notes a synchronization point that began in a sub-partition. `draw` is a random number: it decides which of many are
-    /// remembered.
+    /// Records a synchronization point that began in a sub-partition. `draw` is a random number for sampling those that
+    /// are kept.
     pub fn note_meeting(&mut self, part: usize, meeting: Meeting, draw: u64) {
         let meetings = &mut self.meetings[part];
         meetings.count += 1;
@@ -94,13 +94,13 @@ impl PartitionMonitor {
         self.costs.iter().sum()
     }
 
-    /// The boundaries, costs and synchronization points, by sub-partition.
+    /// Returns the boundaries, costs and synchronization points, by sub-partition.
     pub fn into_parts(self) -> (Vec<KeyBuf>, Vec<u64>, Vec<Meetings>) {
         (self.bounds, self.costs, self.meetings)
     }
 
-    /// The arrays from `cut` on, for the partition that begins there. What was recorded between two boundaries around the cut
-    /// is shared out evenly.
+    /// Splits off the arrays from `cut` on, for the partition that begins there. The statistics of the sub-partition
+    /// that contains the cut are divided evenly.
     pub fn split(&mut self, cut: &KeyBuf) -> PartitionMonitor {
         let at = self.bounds.partition_point(|bound| bound < cut);
         let mut right = PartitionMonitor {

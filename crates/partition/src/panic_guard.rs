@@ -1,19 +1,20 @@
-//! Tells a panic of the engine from a panic of a procedure.
+//! A guard that distinguishes panics of the engine from panics of procedures.
 //!
-//! A procedure that panics aborts its transaction and is reported. Code of the engine that panics in the middle of a change
-//! may leave a tree or a lock table half changed, and nobody may see that: the process stops with a message.
+//! A procedure that panics aborts its transaction and is reported. Code of the engine that panics in the middle of a
+//! change may leave a tree or a lock table half changed, which no transaction may see: the process stops with a
+//! message.
 
-/// Engine code is running; unwinding out of it stops the process.
+/// Marks running engine code; unwinding out of it stops the process.
 pub struct PanicGuard;
 
 impl PanicGuard {
-    /// Engine code begins.
+    /// Enters engine code.
     #[inline]
     pub fn enter() -> PanicGuard {
         PanicGuard
     }
 
-    /// The engine code is through. On this way out nothing is checked and nothing costs.
+    /// Leaves engine code normally, which costs nothing.
     #[inline]
     pub fn leave(self) {
         std::mem::forget(self);

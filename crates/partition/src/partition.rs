@@ -1,11 +1,12 @@
-//! The partitions one worker owns, by table, and the catalog that says what they are.
+//! The partitions that one worker owns, by table, and the catalog that describes them.
 //!
 //! A partition is a key range of one table or index: its tree, its lock table and the source of its row versions. It
-//! belongs to one worker; nobody else ever touches it.
+//! belongs to one worker; no other worker touches it.
 //!
-//! A table is *closed* while a statement drops or changes it: its partitions are set apart, where an access does not find them
-//! ([`Tables::open_mut`]), while transactions that have used them can still be undone and give up their locks
-//! ([`Tables::partition_mut`]). Only what follows from writes made before may still use them, if the statement says so.
+//! A table is *closed* while a statement drops or changes it: its partitions are set apart, so that an access does not
+//! find them ([`Tables::open_mut`]), while transactions that have used them can still be undone and release their locks
+//! ([`Tables::partition_mut`]). Only accesses that follow from earlier writes may still use them, if the statement
+//! allows it ([`Closing`]).
 
 mod fill;
 
@@ -22,7 +23,8 @@ use crate::schema::{Catalog, TableId};
 
 pub use fill::ReplayError;
 
-/// A partition: which table, and its number in the family's scheme, which stays the same as long as it exists.
+/// The identifier of a partition: its table, and its number in the family's scheme, which stays the same as long as the
+/// partition exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PartitionId {
     /// The table or index.
@@ -34,37 +36,38 @@ pub struct PartitionId {
 /// A key range of one table or index: see the module's introduction.
 #[derive(Debug)]
 pub struct Partition {
-    /// The rows. Changed in this crate only, so that every change has a version and leaves behind what it has to.
+    /// The rows. Changed in this crate only, so that every change has a version, a before-image, redo and dependents.
     pub(crate) tree: Tree,
-    /// Who holds and wants locks on them.
+    /// The locks on the rows, and the requests for them.
     pub locks: LockTable,
     /// Version of the newest write. Versions of one partition only grow, so two writes of the same key, on the same row
     /// or across a deletion, are always in order.
     version: u64,
-    /// What is observed of the partitions of the family in this key range; kept with the first table of the family.
+    /// The statistics of the partitions of the family in this key range; kept with the first table of the family.
     pub monitor: Option<Box<PartitionMonitor>>,
 }
 
 impl Partition {
-    /// The rows, to be read.
+    /// The rows, for reading.
     #[inline(always)]
     pub fn tree(&self) -> &Tree {
         &self.tree
     }
 
-    /// A partition whose newest write has this version.
+    /// Creates a partition whose newest write has this version.
     pub fn new(tree: Tree, version: u64) -> Partition {
         Partition { tree, locks: LockTable::new(), version, monitor: None }
     }
 
-    /// Makes sure that [`split`](Partition::split) has the memory it takes.
+    /// Allocates the memory that [`split`](Partition::split) needs.
     pub fn prepare_split(&mut self) -> Result<(), OutOfMemory> {
         self.tree.prepare_split()
     }
 
-    /// Cuts the partition, which is prepared for it, at `key` and returns the part from there on. Both go on with the same
-    /// version, so that later writes on either side are newer than what is there. For changes there something is set aside:
-    /// `beyond` has the bytes of the row before each. The lock tables are the caller's business.
+    /// Cuts the partition, which is prepared for it, at `key` and returns the part from there on. Both keep the
+    /// version, so that later writes on either side are newer than the existing rows. `beyond` has the size of each
+    /// before-image in the new part for which memory is reserved; the reservations move with it. The caller handles the
+    /// lock tables.
     pub fn split(&mut self, key: &KeyBuf, beyond: Vec<usize>) -> Partition {
         let (mut tree, _) = self.tree.split_off(key).expect("the tree was prepared for the cut");
         self.tree.cede(&mut tree, beyond);
@@ -73,7 +76,7 @@ impl Partition {
         half
     }
 
-    /// Makes sure that [`join`](Partition::join) has the memory it takes.
+    /// Allocates the memory that [`join`](Partition::join) needs.
     pub fn prepare_join(&mut self, next: &Partition) -> Result<(), AppendRefusal> {
         self.tree.prepare_append(&next.tree)
     }
@@ -88,7 +91,7 @@ impl Partition {
         }
     }
 
-    /// Makes sure that later writes get versions beyond `version`.
+    /// Raises the version, so that later writes get versions beyond `version`.
     pub fn raise_version(&mut self, version: u64) {
         self.version = self.version.max(version);
     }
@@ -98,7 +101,7 @@ impl Partition {
         self.version
     }
 
-    /// The version of the next write.
+    /// Returns the version of the next write.
     #[inline]
     pub fn next_version(&mut self) -> u64 {
         self.version += 1;
@@ -106,14 +109,14 @@ impl Partition {
     }
 }
 
-/// One table as one worker sees it.
+/// One table in the state of one worker.
 #[derive(Debug)]
 pub struct TableShard {
-    /// Where the partitions of the table are.
+    /// The scheme of the table's family: its partitions and their owners.
     pub scheme: Arc<FamilyScheme>,
-    /// By partition number; `None` where another worker is the owner, or no partition has the number.
+    /// The partitions, by number; `None` if another worker is the owner, or no partition has the number.
     pub(crate) partitions: Vec<Option<Box<Partition>>>,
-    /// Its partitions while it is closed.
+    /// The partitions while the table is closed.
     closed: Option<Box<Closed>>,
 }
 
@@ -124,24 +127,24 @@ struct Closed {
     closing: Closing,
 }
 
-/// What a closed table is to accesses that follow from writes made before.
+/// Treatment, by a closed table, of accesses that follow from earlier writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// It is maintained still: the statement may fail, or transactions may be reading it.
+    /// They are executed: the statement may still fail, or transactions may be reading the table.
     Maintained,
-    /// They are refused, as all others are.
+    /// They are refused, like all other accesses.
     Refused,
-    /// It is as if it were empty: it will not open again.
+    /// They find the table empty: it will not open again.
     Dropped,
 }
 
 impl TableShard {
-    /// A table with the partitions that this worker owns.
+    /// Creates a table with the partitions that this worker owns.
     pub fn new(scheme: Arc<FamilyScheme>, partitions: Vec<Option<Box<Partition>>>) -> TableShard {
         TableShard { scheme, partitions, closed: None }
     }
 
-    /// Sets the partitions apart.
+    /// Closes the table: sets its partitions apart.
     pub fn close(&mut self, closing: Closing) {
         match &mut self.closed {
             Some(closed) => closed.closing = closing,
@@ -152,30 +155,30 @@ impl TableShard {
         }
     }
 
-    /// Whether it is closed.
+    /// Returns true if it is closed.
     pub fn is_closed(&self) -> bool {
         self.closed.is_some()
     }
 
-    /// Whether it is closed in this way.
+    /// Returns true if it is closed in this way.
     pub fn is_closed_to(&self, closing: Closing) -> bool {
         self.closed.as_ref().is_some_and(|closed| closed.closing == closing)
     }
 
-    /// Puts the partitions back.
+    /// Opens the table again.
     pub fn reopen(&mut self) {
         if let Some(closed) = self.closed.take() {
             self.partitions = closed.partitions;
         }
     }
 
-    /// Forgets the partitions. Nobody may have used them.
+    /// Drops the partitions. No transaction under way may have used them.
     pub fn clear(&mut self) {
         self.partitions.clear();
         self.closed = None;
     }
 
-    /// Whether it has no partitions here, open or closed.
+    /// Returns true if it has no partitions here, open or closed.
     pub fn is_empty(&self) -> bool {
         self.all().next().is_none()
     }
@@ -183,7 +186,7 @@ impl TableShard {
     /// The partitions this worker owns, open or closed, with their numbers.
     pub fn all(&self) -> impl Iterator<Item = (u32, &Partition)> {
         let closed = self.closed.iter().flat_map(|closed| &closed.partitions);
-        // Either list is empty.
+        // One of the two lists is always empty.
         let slots = (0..).zip(&self.partitions).chain((0..).zip(closed));
         slots.filter_map(|(number, slot)| slot.as_deref().map(|partition| (number, partition)))
     }
@@ -193,14 +196,15 @@ impl TableShard {
         (PartitionId { table, partition: self.scheme.number(index) }, self.scheme.owner(index))
     }
 
-    /// First key of a partition (empty for the first one), and the first key after it (`None` for the last one).
+    /// Returns the first key of a partition (empty for the first one), and the first key after it (`None` for the last
+    /// one).
     pub fn bounds(&self, place: PartitionId) -> (&[u8], Option<&[u8]>) {
         let index = self.scheme.index_of(place.partition).expect("a partition that is asked for exists");
         (self.scheme.lower(index).unwrap_or(&[]), self.scheme.upper(index))
     }
 }
 
-/// The partition of a closed table that an access may still use.
+/// Returns the partition of a closed table, if the access may still use it.
 #[cold]
 fn closed_mut(closed: &mut Closed, place: PartitionId, maintains: bool) -> Option<&mut Partition> {
     if !maintains || closed.closing != Closing::Maintained {
@@ -209,30 +213,30 @@ fn closed_mut(closed: &mut Closed, place: PartitionId, maintains: bool) -> Optio
     closed.partitions.get_mut(place.partition as usize)?.as_deref_mut()
 }
 
-/// All tables as one worker sees them.
+/// All tables in the state of one worker.
 pub struct Tables {
-    /// What exists, as this worker knows it.
+    /// The catalog as this worker knows it.
     pub catalog: Arc<Catalog>,
-    /// By number of the table.
+    /// The tables, by number.
     pub shards: Vec<TableShard>,
 }
 
 impl Tables {
-    /// Where `key` is: its partition and the owner.
+    /// Locates `key`: its partition and the owner.
     #[inline(always)]
     pub fn locate(&self, table: TableId, key: &[u8]) -> (PartitionId, WorkerId) {
         let shard = &self.shards[table.at()];
         shard.at(table, shard.scheme.partition_of(key))
     }
 
-    /// Like [`locate`](Tables::locate) for the last key below `upper` (`None`: the last key of all).
+    /// Locates the last key below `upper` (`None`: the last key of all): its partition and the owner.
     pub(crate) fn locate_below(&self, table: TableId, upper: Option<&[u8]>) -> (PartitionId, WorkerId) {
         let shard = &self.shards[table.at()];
         shard.at(table, shard.scheme.partition_below(upper))
     }
 
-    /// The part of a range that lies in the partition at `place`, where the range begins (or ends, walked `from_end`), and the
-    /// rest; nothing when that is all of it.
+    /// Cuts a range to the partition `place`, in which it begins (or ends, if walked `from_end`). Returns the part
+    /// inside and the rest; `None` for both if the range lies in that partition, or the target is a key.
     pub fn cut_to_partition(
         &self,
         place: PartitionId,
@@ -258,13 +262,14 @@ impl Tables {
         }
     }
 
-    /// Like [`locate`](Tables::locate); `None` for a table that is not there.
+    /// Locates `key`: its partition and the owner; `None` if the table does not exist.
     #[inline(always)]
     pub fn locate_checked(&self, table: TableId, key: &[u8]) -> Option<(PartitionId, WorkerId)> {
         (table.at() < self.shards.len()).then(|| self.locate(table, key))
     }
 
-    /// A partition that this worker owns, whether or not its table is closed: for who has used it, or keeps the scheme.
+    /// Returns a partition that this worker owns, whether or not its table is closed: for transactions that have used
+    /// it, and for changes of the scheme.
     #[inline]
     pub fn partition(&self, place: PartitionId) -> &Partition {
         let shard = &self.shards[place.table.at()];
@@ -278,19 +283,19 @@ impl Tables {
         slots[place.partition as usize].as_deref().expect("a worker asks only for partitions it owns")
     }
 
-    /// The partition at `place`, if this worker owns it and its table is not closed.
+    /// Returns the partition `place`, if this worker owns it and its table is not closed.
     #[inline]
     pub fn owned_at(&self, place: PartitionId) -> Option<&Partition> {
         self.shards[place.table.at()].partitions.get(place.partition as usize)?.as_deref()
     }
 
-    /// Like [`owned_at`](Tables::owned_at), to be changed.
+    /// Returns the partition `place` for changes, if this worker owns it and its table is not closed.
     pub fn owned_at_mut(&mut self, place: PartitionId) -> Option<&mut Partition> {
         self.shards[place.table.at()].partitions.get_mut(place.partition as usize)?.as_deref_mut()
     }
 
-    /// The partition that an access to `place`, which this worker owns, works on, and the catalog; nothing when the table was
-    /// dropped, or is closed to it. `maintains`: the access follows from a write made before.
+    /// Returns the catalog and the partition `place`, which this worker owns, for an access; `None` if the table was
+    /// dropped, or is closed to the access. `maintains` is true for an access that follows from an earlier write.
     #[inline(always)]
     pub fn open_mut(&mut self, place: PartitionId, maintains: bool) -> Option<(&Catalog, &mut Partition)> {
         let shard = &mut self.shards[place.table.at()];
@@ -300,13 +305,13 @@ impl Tables {
         }
     }
 
-    /// Whether an access finds the partition at `place`: see [`open_mut`](Tables::open_mut).
+    /// Returns true if an access finds the partition `place`: see [`open_mut`](Tables::open_mut).
     pub fn is_open(&self, place: PartitionId, maintains: bool) -> bool {
         let maintained = || self.shards[place.table.at()].is_closed_to(Closing::Maintained);
         self.owned_at(place).is_some() || (maintains && maintained())
     }
 
-    /// Like [`partition`](Tables::partition), to be changed.
+    /// Returns a partition that this worker owns for changes, whether or not its table is closed.
     #[inline]
     pub fn partition_mut(&mut self, place: PartitionId) -> &mut Partition {
         let shard = &mut self.shards[place.table.at()];
@@ -318,13 +323,13 @@ impl Tables {
         .expect("a worker asks only for partitions it owns")
     }
 
-    /// Takes a partition out, to be joined to another or to go to another worker.
+    /// Removes and returns a partition, to be joined to another one or sent to another worker.
     pub fn take(&mut self, place: PartitionId) -> Box<Partition> {
         let slot = &mut self.shards[place.table.at()].partitions[place.partition as usize];
         slot.take().expect("a worker gives away only partitions it owns")
     }
 
-    /// Puts a partition where there is none.
+    /// Adds a partition under a number that has none.
     pub fn put(&mut self, place: PartitionId, partition: Box<Partition>) {
         let slots = &mut self.shards[place.table.at()].partitions;
         let at = place.partition as usize;
@@ -335,7 +340,7 @@ impl Tables {
         assert!(before.is_none(), "a number names one partition");
     }
 
-    /// Uses another scheme of a family from now on.
+    /// Replaces the scheme of a family.
     pub fn adopt(&mut self, tables: &[TableId], scheme: &Arc<FamilyScheme>) {
         for table in tables {
             self.shards[table.at()].scheme = Arc::clone(scheme);

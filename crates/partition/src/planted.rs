@@ -1,10 +1,10 @@
-//! The planted bugs by which the tests show that they can fail.
+//! Planted bugs, which prove that the tests can fail.
 //!
 //! Owns: the list of deliberate mistakes, the switch that turns one of them on for the current thread (for a
 //! `Simulation`, which runs on its caller's thread) or for a whole process, and ways to damage a database at rest.
 //! Never: changes anything in a build without debug assertions (a release), where `planted` is a constant and folds away.
 //!
-//! Invariant: each bug and each kind of damage has a test that is shown to notice it (`tests/it/planted.rs`).
+//! Invariant: each bug and each kind of damage has a test that detects it (`tests/it/planted.rs`).
 
 #[cfg(debug_assertions)]
 mod damage;
@@ -14,25 +14,25 @@ use atrapos_storage::lock::{LockMode, LockOutcome, LockTable, LockTarget, LockTi
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A transaction that suspends does not enter what it has touched at home in the lock tables.
+    /// A transaction that suspends does not enter its footprint at home in the lock tables.
     FootprintNotEntered,
     /// Scans take no locks on their ranges.
     ScanNotLocked,
     /// An abort does not put back the rows of the second table.
     UndoSkipsSecondTable,
-    /// A deletion, or a change that makes a row shorter, does not set aside what putting the row back may take.
+    /// A deletion, or a change that makes a row shorter, does not reserve the memory that its undo may need.
     NothingSetAside,
     /// An abort releases its locks first and puts the rows back some time later.
     LocksReleasedBeforeUndo,
-    /// A shared request waits for those who hold a lock, but not for those who waited before it.
+    /// A shared request waits for the holders of a lock, but not for the requests queued before it.
     SharedPassesWaiter,
-    /// Who asks for a lock waits for those who asked before it, even if they wait for it.
+    /// A lock request waits for all earlier requests, even if they wait for its own transaction.
     QueueOrderKept,
-    /// Nobody looks for cycles of waiting transactions.
+    /// Cycles of waiting transactions are not searched for.
     NoDeadlockProbe,
     /// A deletion leaves the row's index entries behind.
     EntryLeftBehind,
-    /// A change of a row does not enter it in its indexes anew.
+    /// A change of a row does not add its new index entries.
     EntryNotAdded,
     /// Foreign keys are checked while entries of indexes are still being changed, by the order of tables and keys.
     ChecksAmongChanges,
@@ -40,39 +40,40 @@ pub enum Bug {
     RedoElsewhereLost,
     /// A commit reads the epoch before it has its buffer: the epoch may be sealed by the time the record is there.
     EpochReadBeforeLock,
-    /// Callers are told before their transactions are durable.
+    /// Commits are acknowledged before they are durable.
     ToldBeforeSync,
-    /// Readers are told what they have read before it is durable.
+    /// Read-only transactions are acknowledged before the data they have read is durable.
     ReaderToldEarly,
     /// A flusher leaves out the last record of a frame.
     LastRecordSkipped,
-    /// A flusher with nothing to write ends when the WAL is closed, whatever the others still have to write.
+    /// A flusher with nothing to write ends when the WAL is closed, although other flushers still have records to
+    /// write.
     FlusherEndsEarly,
-    /// Replay takes no notice of versions.
+    /// Replay ignores versions.
     VersionsIgnored,
     /// A checkpoint removes segments that it does not replace.
     SegmentRemovedEarly,
-    /// A checkpoint takes rows as they are, those of unfinished transactions too.
+    /// A checkpoint contains uncommitted changes of unfinished transactions.
     CheckpointOfUnfinished,
-    /// A checkpoint without a WAL takes rows as they happen to be, although nothing will repair it.
+    /// A checkpoint without a WAL is written without holding a snapshot, although no WAL repairs it.
     SnapshotNotHeld,
-    /// A worker that has passed on data of a transaction does not pass on its end.
+    /// A worker that has sent data of a transaction on to another worker does not forward the end of the transaction.
     EndNotPassedOn,
-    /// A partition goes to another worker without the locks that are held on it.
+    /// A partition moves to another worker without the locks that are held on it.
     LocksLeftBehind,
-    /// A partition goes to another worker without what would undo the changes of unfinished transactions.
+    /// A partition moves to another worker without the before-images of unfinished transactions.
     UndoLeftBehind,
-    /// A partition goes to another worker, which takes everything in it for durable.
+    /// A partition moves to another worker, which takes all rows in it for durable.
     NewestNotInherited,
-    /// Who waits for a lock of a partition that goes to another worker is not woken.
+    /// Requests that wait for a lock of a partition are not woken when it moves to another worker.
     WaitersLeftBehind,
-    /// What the engine asks of a worker on its own behalf waits in the clients' inbox.
+    /// Jobs of the engine wait in the inbox of the clients instead of the control lane.
     JobInInbox,
     /// A rollback to a savepoint leaves the redo of what it undoes in the transaction's record.
     UndoneRedoKept,
-    /// A rollback to a savepoint does not reach what has gone from one participant to another.
+    /// A rollback to a savepoint is not forwarded to data that has moved from one participant to another.
     RollbackNotPassedOn,
-    /// The state of a transaction that has ended is used again while tasks that run its actions have it.
+    /// The state of a transaction that has ended is reused while tasks that run its actions still refer to it.
     SharedStateReused,
     /// A statement that drops or changes a table does not wait for the transactions that have used it.
     TableNotDrained,
@@ -82,27 +83,27 @@ pub enum Bug {
     IndexBeforeItsEntries,
     /// The definition of an index is written before it is filled.
     IndexBeforeFilled,
-    /// A statement is reported as done before the manifest has it.
+    /// A statement is acknowledged before it is saved in the manifest.
     StatementNotSaved,
-    /// A transaction's age is a count of its own worker, which others compare with theirs.
+    /// Ages of transactions come from counters of single workers, which are not comparable.
     AgesOfOneWorker,
 }
 
-/// Whether the mistake is to be made.
+/// Returns true if the bug is planted: never, in a release build.
 #[cfg(not(debug_assertions))]
 #[inline(always)]
 pub const fn planted(_bug: Bug) -> bool {
     false
 }
 
-/// Whether an access takes no lock although it should ([`Bug::ScanNotLocked`]).
+/// Returns true if an access takes no lock although it should ([`Bug::ScanNotLocked`]).
 #[inline(always)]
 pub fn leaves_unlocked(target: &LockTarget) -> bool {
     planted(Bug::ScanNotLocked) && matches!(target, LockTarget::Range { .. })
 }
 
-/// Whether a request is let through that should wait ([`Bug::SharedPassesWaiter`]): nobody holds the target exclusively,
-/// although somebody waits for that.
+/// Returns true if a request is granted that should wait ([`Bug::SharedPassesWaiter`]): the target is not held
+/// exclusively, although an exclusive request waits.
 #[inline(always)]
 pub fn lets_pass(locks: &LockTable, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
     mode == LockMode::Shared
@@ -110,7 +111,7 @@ pub fn lets_pass(locks: &LockTable, owner: TxnId, target: &LockTarget, mode: Loc
         && !locks.is_held_against(owner, target, LockMode::Shared)
 }
 
-/// Asks for a lock ([`LockTable::request`]), unless order is not to yield ([`Bug::QueueOrderKept`]).
+/// Requests a lock by [`LockTable::request`], or without yielding of the order, for [`Bug::QueueOrderKept`].
 #[inline(always)]
 pub fn request(
     locks: &mut LockTable,
@@ -143,22 +144,22 @@ mod switched {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// The mistake that all threads of the process make.
+    /// The bug that is planted in all threads of the process.
     static EVERYWHERE: OnceLock<Bug> = OnceLock::new();
 
-    /// Whether this thread makes the mistake now.
+    /// Returns true if the bug is planted in this thread now.
     #[inline]
     pub fn planted(bug: Bug) -> bool {
         PLANTED.get() == Some(bug) || EVERYWHERE.get() == Some(&bug)
     }
 
-    /// Has the mistake made by everything in this process from now on: for processes that are made to be killed. Only the
-    /// first call counts.
+    /// Plants the bug in all threads of this process from now on, for processes that are made to be killed. Only the
+    /// first call has an effect.
     pub fn plant_everywhere(bug: Bug) {
         let _ = EVERYWHERE.set(bug);
     }
 
-    /// Runs `run` with the mistake made by everything that happens on this thread.
+    /// Runs `run` with the bug planted in this thread.
     pub fn with<R>(bug: Bug, run: impl FnOnce() -> R) -> R {
         struct Reset;
         impl Drop for Reset {

@@ -1,4 +1,4 @@
-//! Ranges of keys, as scans take them.
+//! Ranges of encoded keys, the targets of scans.
 
 use atrapos_storage::{Key, KeyBuf, prefix_successor};
 
@@ -11,13 +11,13 @@ pub struct KeyRange {
     /// The first key.
     #[doc(hidden)]
     pub lower: KeyBuf,
-    /// The first key beyond; none for a range without end.
+    /// The first key beyond the range; `None` for a range without end.
     #[doc(hidden)]
     pub upper: Option<KeyBuf>,
 }
 
 impl KeyRange {
-    /// Every key.
+    /// The range of all keys.
     #[must_use]
     pub fn all() -> KeyRange {
         KeyRange { lower: KeyBuf::new(), upper: None }
@@ -53,7 +53,7 @@ impl KeyRange {
         KeyRange { lower: lower.encode(), upper: None }
     }
 
-    /// Whether no key can be in it.
+    /// Returns true if no key can be in it.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.upper.as_ref().is_some_and(|upper| *upper <= self.lower)

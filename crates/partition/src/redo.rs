@@ -1,17 +1,17 @@
-//! The redo of a transaction while it runs: what its changes were, as bytes of a record.
+//! The redo of a transaction while it runs: its changes, encoded as bytes of a record.
 //!
-//! Invariant: what has been refused is at most one change, or what one message brought, beyond the bound; and nothing of a
-//! transaction that was refused is logged, since it is doomed. So the record of a transaction always fits a frame, and no
-//! transaction takes more memory for its redo than was allowed.
+//! Invariant: redo that is refused exceeds the bound by at most one change, or the content of one message; and no redo
+//! of a refused transaction is logged, since it is doomed. So the record of a transaction always fits a frame, and the
+//! memory of a transaction for redo is bounded.
 
 use atrapos_durability::wal::CHANGES_BYTES_MAX;
 
 use crate::abort::{Abort, AbortReason};
 
-/// Bytes of redo that one transaction has at most, by default.
+/// The default bound on the redo of one transaction, in bytes.
 pub const TRANSACTION_REDO_BYTES: usize = 256 << 20;
 
-/// The greatest bound that may be set.
+/// The greatest bound that may be set, in bytes.
 pub const TRANSACTION_REDO_BYTES_MAX: usize = 512 << 20;
 
 const _: () = assert!(TRANSACTION_REDO_BYTES <= TRANSACTION_REDO_BYTES_MAX, "the default can be set");
@@ -32,12 +32,12 @@ impl Default for Redo {
 }
 
 impl Redo {
-    /// Redo of a transaction that may have so many bytes.
+    /// Creates the redo of a transaction, bounded to `bytes_max` bytes.
     pub fn new(bytes_max: usize) -> Redo {
         Redo { bytes: Vec::new(), bytes_max }
     }
 
-    /// Whether nothing was changed.
+    /// Returns true if there are no changes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
@@ -49,29 +49,29 @@ impl Redo {
         &self.bytes
     }
 
-    /// Adds what `encode` pushes. An error dooms the transaction.
+    /// Appends the bytes that `encode` pushes. An error dooms the transaction.
     #[inline(always)]
     pub(crate) fn push(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> Result<(), Abort> {
         encode(&mut self.bytes);
         if self.bytes.len() > self.bytes_max { Err(self.refuse()) } else { Ok(()) }
     }
 
-    /// Adds what the transaction has changed on another worker. An error dooms the transaction.
+    /// Appends the redo of the transaction from another worker. An error dooms the transaction.
     pub fn take_in(&mut self, elsewhere: &[u8]) -> Result<(), Abort> {
         self.push(|bytes| bytes.extend_from_slice(elsewhere))
     }
 
-    /// Forgets what was added after the first `len` bytes.
+    /// Removes the bytes after the first `len`.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
     }
 
-    /// Takes out what there is, for the transaction's home.
+    /// Removes and returns all bytes, for the transaction's home.
     pub fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }
 
-    /// Forgets the changes.
+    /// Removes all changes.
     #[inline]
     pub fn clear(&mut self) {
         self.bytes.clear();

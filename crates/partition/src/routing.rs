@@ -1,11 +1,12 @@
-//! Which partition holds a key, and which worker owns the partition: the *scheme*.
+//! The *scheme*: the partitions of the keys, and the workers that own the partitions.
 //!
-//! Every worker keeps its own copy of the scheme; nobody reads another's. The scheme of a family has a version; it changes
-//! only as a whole, so a worker sees one scheme or the next and never a mixture. A change reaches the workers one after the
-//! other (see `atrapos-placement`); whoever still has the one before sends to the owner before, which passes on.
+//! Every worker keeps its own copy of the scheme, and reads no other. The scheme of a family has a version; it changes
+//! only as a whole, so a worker sees one scheme or the next and never a mixture. A change reaches the workers one after
+//! the other (see `atrapos-placement`); a worker with the previous scheme sends to the previous owner, which forwards
+//! to the new one.
 //!
-//! A partition has a place in the order of the keys, which changes when others are split or merged, and a number, which
-//! does not.
+//! A partition has an index in the order of the keys, which changes when others are split or merged, and a number,
+//! which does not change.
 //!
 //! Invariants: the cuts of a family ascend strictly; a family of `n` cuts has `n + 1` partitions, of which the first
 //! begins at the smallest key; every partition has exactly one owner and a number of its own.
@@ -17,10 +18,11 @@ use atrapos_storage::{Key, KeyBuf};
 
 use crate::schema::{Catalog, NO_FAMILY, SchemaError, Splits, TableId};
 
-/// Where a transaction should have its home: at the owner of a key, which its procedure will probably access first.
+/// The choice of a transaction's home: the owner of a key that its procedure will probably access first, or a worker by
+/// its number.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Where it leads.
+    /// The destination.
     #[doc(hidden)]
     pub to: Destination,
 }
@@ -28,21 +30,21 @@ pub struct Route {
 /// The worker that a route leads to.
 #[derive(Clone, Debug)]
 pub enum Destination {
-    /// To the owner of a key.
+    /// The owner of a key.
     Owner(TableId, KeyBuf),
-    /// To a worker by its number.
+    /// The worker with this number.
     Worker(WorkerId),
 }
 
 impl Route {
-    /// To the owner of a key of a table.
+    /// Routes to the owner of a key of a table.
     #[inline]
     #[doc(hidden)]
     pub fn to(table: TableId, key: KeyBuf) -> Route {
         Route { to: Destination::Owner(table, key) }
     }
 
-    /// Routes to a worker by its number, whatever it owns. A number that is too large wraps around.
+    /// Routes to a worker by its number, regardless of the data it owns. A number that is too large wraps around.
     #[must_use]
     pub fn worker(worker: WorkerId) -> Route {
         Route { to: Destination::Worker(worker) }
@@ -52,12 +54,12 @@ impl Route {
 /// The partitions of one family of tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FamilyScheme {
-    /// Grows by one with every change.
+    /// The version, which grows by one with every change.
     version: u64,
     /// First eight bytes of each cut as a big-endian integer: most look-ups compare nothing else.
     heads: Vec<u64>,
     cuts: Vec<KeyBuf>,
-    /// In key order.
+    /// The partitions, in key order.
     partitions: Vec<Slot>,
 }
 
@@ -68,7 +70,7 @@ struct Slot {
     number: u32,
 }
 
-/// First eight bytes of a key, padded with zeros, as an integer that orders as the bytes do.
+/// Returns the first eight bytes of a key, padded with zeros, as an integer with the same order as the bytes.
 #[inline(always)]
 pub fn head_of(key: &[u8]) -> u64 {
     match key.first_chunk::<8>() {
@@ -82,7 +84,7 @@ pub fn head_of(key: &[u8]) -> u64 {
 }
 
 impl FamilyScheme {
-    /// Partitions that begin at `cuts` (ascending), with their owners; one more owner than cuts.
+    /// Creates a scheme of partitions that begin at `cuts` (ascending), with their owners; one more owner than cuts.
     pub(crate) fn new(cuts: Vec<KeyBuf>, owners: Vec<WorkerId>) -> FamilyScheme {
         let slots = owners.into_iter().zip(0..).map(|(owner, number)| Slot { owner, number });
         FamilyScheme::of_slots(1, cuts, slots.collect())
@@ -94,7 +96,7 @@ impl FamilyScheme {
         FamilyScheme { version, heads: cuts.iter().map(|cut| head_of(cut)).collect(), cuts, partitions }
     }
 
-    /// Grows by one with every split, merge and move.
+    /// The version, which grows by one with every split, merge and move.
     #[must_use]
     pub fn version(&self) -> u64 {
         self.version
@@ -109,7 +111,7 @@ impl FamilyScheme {
             [] => return 0,
             heads => heads.partition_point(|cut| *cut < head),
         };
-        // Cuts with the same head as the key are told apart by their other bytes.
+        // Cuts with the same head as the key are compared by their other bytes.
         while at < self.cuts.len() && self.heads[at] == head && *self.cuts[at] <= *key {
             at += 1;
         }
@@ -134,7 +136,7 @@ impl FamilyScheme {
         self.partitions[index].owner
     }
 
-    /// The number of partition `index`: the same as long as the partition exists, whatever becomes of the others.
+    /// The number of partition `index`, which stays the same as long as the partition exists.
     #[inline]
     #[must_use]
     pub fn number(&self, index: usize) -> u32 {
@@ -171,8 +173,8 @@ impl FamilyScheme {
         self.partitions.iter().position(|slot| slot.number == number)
     }
 
-    /// With the partition that holds `cut` split there; nothing when a partition begins there already. The new partition
-    /// takes the smallest number that is free, so that numbers stay as small as there are partitions.
+    /// Returns the scheme with the partition that holds `cut` split there; `None` if a partition begins there already.
+    /// The new partition takes the smallest free number, so that numbers stay below the number of partitions.
     #[doc(hidden)]
     pub fn split(&self, cut: &KeyBuf) -> Option<FamilyScheme> {
         let index = self.partition_of(cut);
@@ -191,7 +193,8 @@ impl FamilyScheme {
         Some(FamilyScheme::of_slots(self.version + 1, cuts, partitions))
     }
 
-    /// With the partition that begins at `cut` joined to the one before it; nothing when none begins there.
+    /// Returns the scheme with the partition that begins at `cut` joined to the one before it; `None` if none begins
+    /// there.
     #[doc(hidden)]
     pub fn merge(&self, cut: &KeyBuf) -> Option<FamilyScheme> {
         let at = self.cuts.binary_search(cut).ok()?;
@@ -201,7 +204,7 @@ impl FamilyScheme {
         Some(FamilyScheme::of_slots(self.version + 1, cuts, partitions))
     }
 
-    /// With partition `index` on another worker.
+    /// Returns the scheme with partition `index` on another worker.
     #[doc(hidden)]
     pub fn moved(&self, index: usize, to: WorkerId) -> FamilyScheme {
         let mut partitions = self.partitions.clone();
@@ -221,8 +224,8 @@ pub struct Scheme {
 }
 
 impl Scheme {
-    /// The naive scheme a new database starts with: the declared cuts, partition `i` on worker `i mod workers`; a
-    /// family without declared cuts is one partition, families taking turns among the workers.
+    /// Creates the naive scheme that a new database starts with: the declared cuts, with partition `i` on worker `i mod
+    /// workers`. A family without declared cuts is one partition; such families are assigned to the workers in turn.
     #[doc(hidden)]
     pub fn naive(catalog: &Catalog, workers: usize) -> Result<Scheme, SchemaError> {
         let families = catalog.families.iter().enumerate().map(|(at, (name, splits))| {
@@ -249,8 +252,8 @@ impl Scheme {
         })
     }
 
-    /// The scheme of the same database with another catalog: families that stay keep their partitions, new ones are cut as a new
-    /// database cuts them.
+    /// Returns the scheme of the same database with another catalog: existing families keep their partitions, new ones
+    /// get those of the naive scheme.
     #[doc(hidden)]
     pub fn changed(
         &self,
@@ -267,19 +270,20 @@ impl Scheme {
         Ok(scheme)
     }
 
-    /// The partitions of the family of `table`; of a table that was dropped, or that there never was, one that nobody uses.
+    /// The partitions of the family of `table`; a scheme of one unused partition if the table was dropped or never
+    /// existed.
     #[must_use]
     pub fn family(&self, table: TableId) -> &FamilyScheme {
         self.family_at(table).unwrap_or_else(|| nowhere())
     }
 
-    /// Like [`family`](Scheme::family), to be kept.
+    /// The partitions of the family of `table`, shared; `None` if the table was dropped or never existed.
     #[doc(hidden)]
     pub fn family_at(&self, table: TableId) -> Option<&Arc<FamilyScheme>> {
         self.families.get(*self.family_of.get(table.at())?)
     }
 
-    /// Whether a table or index had this number and was dropped.
+    /// Returns true if a table or index had this number and was dropped.
     #[doc(hidden)]
     pub fn is_dropped(&self, table: TableId) -> bool {
         self.family_of.get(table.at()) == Some(&NO_FAMILY)
@@ -294,7 +298,7 @@ impl Scheme {
         })
     }
 
-    /// With the partitions of one family replaced.
+    /// Returns the scheme with the partitions of one family replaced.
     #[doc(hidden)]
     pub fn with_family(&self, family: usize, scheme: Arc<FamilyScheme>) -> Scheme {
         let mut changed = self.clone();
@@ -302,17 +306,17 @@ impl Scheme {
         changed
     }
 
-    /// The worker a transaction with this route has its home at.
+    /// Returns the worker at which a transaction with this route has its home.
     #[doc(hidden)]
     pub fn home(&self, route: &Route, workers: usize) -> WorkerId {
         match &route.to {
             Destination::Owner(table, key) => match self.family_of.get(table.at()) {
                 Some(family) => {
-                    // Where a table was dropped, any worker will say so.
+                    // The table was dropped, which any worker reports.
                     let Some(family) = self.families.get(*family) else { return WorkerId(0) };
                     family.owner(family.partition_of(key))
                 }
-                // A handle of another database: any worker will say so.
+                // The handle belongs to another database, which any worker reports.
                 None => WorkerId(0),
             },
             Destination::Worker(worker) => WorkerId(worker.0 % workers as u16),
@@ -320,7 +324,7 @@ impl Scheme {
     }
 }
 
-/// The scheme of what is nowhere.
+/// The scheme of tables that do not exist.
 pub fn nowhere() -> &'static Arc<FamilyScheme> {
     static NOWHERE: LazyLock<Arc<FamilyScheme>> =
         LazyLock::new(|| Arc::new(FamilyScheme::new(Vec::new(), vec![WorkerId(0)])));

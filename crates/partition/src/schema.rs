@@ -1,12 +1,13 @@
-//! What a database holds: tables, their secondary indexes, foreign keys, and which tables share partition boundaries.
+//! The schema of a database: tables, their secondary indexes, foreign keys, and the families of tables that share
+//! partition boundaries.
 //!
-//! A table is a type that implements [`Table`], or a definition that was made at run time; an index likewise ([`Index`]). A
-//! [`Schema`] lists the types of a program; a database turns it, or the definitions stored with it, into its [`Catalog`], in which
-//! every table *and every index* has a [`TableId`]: the entries of an index are rows of a tree of their own, partitioned by their
-//! own key.
+//! A table is a type that implements [`Table`], or a definition made at run time; an index is a type that implements
+//! [`Index`], or a definition. A [`Schema`] lists the types of a program; a database turns it, or the definitions
+//! stored with it, into its [`Catalog`], in which every table *and every index* has a [`TableId`]: the entries of an
+//! index are rows of a tree of their own, partitioned by their own key.
 //!
-//! Owns here: the types that programs implement, and handles. The declarations are in `declare`, what is made of them in
-//! `catalog`, the keys that follow from rows in `extract`, and which catalog who sees in `published`.
+//! Owns: the traits that programs implement, and handles. The declarations are in `declare`, the catalog made of them
+//! in `catalog`, the keys that follow from rows in `extract`, and the catalogs of clients and workers in `published`.
 //!
 //! Invariants: numbers are dense, in order of creation, and never used again; names are unique; an index and a foreign key name
 //! tables created before them.
@@ -44,8 +45,8 @@ pub trait Table: 'static {
     const NAME: &'static str;
     /// The family whose partition boundaries the table shares; by default one of its own.
     const FAMILY: &'static str = Self::NAME;
-    /// Whether rows come from `Database::load` alone: a procedure that would write the table does not
-    /// compile, and reading its rows takes no locks and waits for nothing to become durable.
+    /// True if rows come from `Database::load` alone: a procedure that would write the table does not compile, and
+    /// reading its rows takes no locks and waits for nothing to become durable.
     ///
     /// ```compile_fail
     /// # use atrapos::{Abort, Database, Schema, Table, row};
@@ -63,8 +64,8 @@ pub trait Table: 'static {
     /// # Ok::<(), Abort>(())
     /// ```
     const READ_ONLY: bool = false;
-    /// Names of the parts of the key, which are columns as those of the row are; parts of tuples in it count one by one. A part
-    /// beyond them has no name, which agrees with whatever it is called in a database that is opened.
+    /// Names of the parts of the key, which are columns like those of the row; parts of tuples in it count one by one.
+    /// A part beyond them has no name, which agrees with any name in a database that is opened.
     const KEY_COLUMNS: &'static [&'static str] = &[];
 }
 
@@ -79,12 +80,12 @@ pub trait Index: 'static {
     const NAME: &'static str;
     /// The family whose partition boundaries the entries share; by default one of its own.
     const FAMILY: &'static str = Self::NAME;
-    /// Whether two rows may not have the same index key.
+    /// True if no two rows may have the same index key.
     const UNIQUE: bool;
-    /// Names of the parts of the index key, for people: see `ClassRecording`.
+    /// Names of the parts of the index key, for display: see `ClassRecording`.
     const KEY_COLUMNS: &'static [&'static str] = &[];
-    /// The columns of a row, all of fixed size, of which (and of the primary key) the index key is made; `None` when that is not
-    /// said. An update that leaves these as they are leaves the entry as it is, and need not compute the key to know.
+    /// The columns of a row, all of fixed size, of which (and of the primary key) the index key is made; `None` if they
+    /// are not declared. An update that changes none of them leaves the entry unchanged without computing the key.
     const KEY_FROM: Option<&'static [&'static str]> = None;
     /// The index key of a row.
     fn key(key: &<Self::Table as Table>::Key, row: &<Self::Table as Table>::Row) -> Self::Key;
@@ -102,7 +103,7 @@ impl TableId {
     }
 }
 
-/// Tells the catalog of one open database from that of another in the same process.
+/// Identifies the catalog of one open database among those of the same process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogTag(u32);
 
@@ -118,7 +119,7 @@ impl CatalogTag {
 pub struct TableRef<T: Table> {
     /// The number of the table.
     pub(crate) id: TableId,
-    /// The database it is of.
+    /// The database it belongs to.
     pub(crate) tag: CatalogTag,
     marker: PhantomData<fn() -> T>,
 }
@@ -128,7 +129,7 @@ pub struct TableRef<T: Table> {
 pub struct IndexRef<I: Index> {
     /// The number of the index.
     pub(crate) id: TableId,
-    /// The database it is of.
+    /// The database it belongs to.
     pub(crate) tag: CatalogTag,
     marker: PhantomData<fn() -> I>,
 }
@@ -177,7 +178,7 @@ impl<T: Table> TableRef<T> {
         self.id
     }
 
-    /// The database it is of.
+    /// The database it belongs to.
     #[doc(hidden)]
     #[must_use]
     #[inline]
@@ -200,7 +201,7 @@ impl<I: Index> IndexRef<I> {
         self.id
     }
 
-    /// The database it is of.
+    /// The database it belongs to.
     #[doc(hidden)]
     #[must_use]
     #[inline]
@@ -219,13 +220,13 @@ fn corrupt(what: &str, error: &dyn std::fmt::Display) -> Abort {
     )
 }
 
-/// A key of a declared type.
+/// Decodes a key of a declared type.
 #[inline]
 pub fn decode_key<K: Key>(bytes: &[u8]) -> Result<K, Abort> {
     K::decode(bytes).map_err(|error| corrupt("key", &error))
 }
 
-/// A row of a declared type.
+/// Decodes a row of a declared type.
 #[inline]
 pub(crate) fn decode_row<R: Row>(bytes: &[u8]) -> Result<R, Abort> {
     R::decode(bytes).map_err(|error| corrupt("row", &error))

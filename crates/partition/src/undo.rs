@@ -1,8 +1,10 @@
-//! How to put back what a transaction changed on one worker: all of it, or what it has changed since a savepoint.
+//! The undo log: before-images of the changes of a transaction on one worker, by which all of them, or those since a
+//! savepoint, are undone.
 //!
-//! Every change has a [`Mark`]: when in its transaction it was made. A rollback to a savepoint undoes the changes made between
-//! two marks. A partition may be on its way between workers meanwhile, with what would undo the changes in it; so each log
-//! remembers what was rolled back, and undoes what comes to it later.
+//! Every change has a [`Mark`], which tells between which savepoints it was made. A rollback to a savepoint undoes the
+//! changes made between two marks. Meanwhile a partition may be moving between workers, with the before-images of
+//! changes in it; so each log remembers the marks that were rolled back, and undoes such changes when they arrive
+//! later.
 //!
 //! Invariant: no change is made with a mark that was rolled back.
 
@@ -14,27 +16,27 @@ use crate::partition::{PartitionId, Tables};
 use crate::planted::{Bug, planted};
 use crate::schema::TableId;
 
-/// A moment of a transaction: how many savepoints it had set and rolled back to.
+/// A moment of a transaction: the number of savepoints it had set and rolled back to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mark(u32);
 
 impl Mark {
-    /// The next one; none after four billion.
+    /// The next mark; `None` after four billion.
     pub fn next(self) -> Option<Mark> {
         self.0.checked_add(1).map(Mark)
     }
 }
 
-/// One key before the transaction changed it.
+/// The before-image of one key.
 #[derive(Debug)]
 struct Undo {
     place: PartitionId,
     key: KeyBuf,
-    /// `None`: there was no row. Otherwise its version and where its bytes are in [`UndoLog::rows`].
+    /// The version of the row and the position of its bytes in [`UndoLog::rows`]; `None` if there was no row.
     row: Option<(u64, Range<usize>)>,
-    /// Whether the tree has set aside what putting the row back may take.
+    /// True if the tree has reserved the memory that putting the row back may need.
     set_aside: bool,
-    /// When in its transaction the change was made.
+    /// The mark at which the change was made.
     mark: Mark,
 }
 
@@ -44,7 +46,7 @@ impl Undo {
         self.row.as_ref().map_or(0, |(_, row)| row.len())
     }
 
-    /// Puts the key back to what it was. `rows` are those of its log.
+    /// Restores the before-image of the key. `rows` are those of its log.
     fn put_back(self, rows: &[u8], tables: &mut Tables) {
         if planted(Bug::UndoSkipsSecondTable) && self.place.table == TableId(1) {
             return;
@@ -59,7 +61,7 @@ impl Undo {
         let put_back = if self.set_aside {
             tree.put_back(&self.key, row, version)
         } else {
-            // A row of the same length, or a longer one, is there.
+            // The tree has a row of the same length, or a longer one, under the key.
             match tree.update(&self.key, row, version) {
                 Ok(false) => tree.insert(&self.key, row, version),
                 updated => updated.map(drop),
@@ -69,35 +71,36 @@ impl Undo {
     }
 }
 
-/// How to put back what the transaction changed on this worker.
+/// The before-images of the changes that a transaction has made on one worker.
 #[derive(Debug, Default)]
 pub struct UndoLog {
     changes: Vec<Undo>,
     rows: Vec<u8>,
-    /// Changes for which trees have set something aside.
+    /// The number of changes for which trees have reserved memory.
     set_aside: usize,
-    /// That of the changes that are made now.
+    /// The mark of the changes that are made now.
     mark: Mark,
-    /// Whether changes with earlier marks follow others: they have come here with a partition.
+    /// True if changes with earlier marks follow changes with later ones: they came here with a partition.
     is_out_of_order: bool,
-    /// What was rolled back, ascending: changes that were made in these times are undone, wherever they come from.
+    /// The ranges of marks that were rolled back, ascending: changes in these ranges are undone, also when they come
+    /// from another worker later.
     rolled_back: Vec<Range<Mark>>,
 }
 
 impl UndoLog {
-    /// Remembers that `key` had no row.
+    /// Adds a change of `key`, which had no row.
     #[inline]
     pub(crate) fn remember_absent(&mut self, place: PartitionId, key: &KeyBuf) {
         self.push(place, key.clone(), None, false);
     }
 
-    /// Remembers the row that `key` had.
+    /// Adds a change of `key`, with the row that it had.
     #[inline]
     pub(crate) fn remember_row(&mut self, place: PartitionId, key: &KeyBuf, version: u64, row: &[u8]) {
         self.push(place, key.clone(), Some((version, row)), false);
     }
 
-    /// Notes that the tree has set aside what putting back the row that was remembered last may take.
+    /// Records that the tree has reserved the memory that putting back the last before-image may need.
     #[inline]
     pub(crate) fn note_set_aside(&mut self) {
         if let Some(last) = self.changes.last_mut() {
@@ -106,13 +109,14 @@ impl UndoLog {
         }
     }
 
-    /// The changes of a partition, to keys from `cut` on, for which its tree has set something aside: bytes of the row before each.
+    /// Returns the sizes of the before-images of a partition, for keys from `cut` on, for which its tree has reserved
+    /// memory.
     pub fn set_aside_beyond(&self, place: PartitionId, cut: &KeyBuf) -> impl Iterator<Item = usize> {
         let is_beyond = move |undo: &&Undo| undo.set_aside && undo.place == place && undo.key >= *cut;
         self.changes.iter().filter(is_beyond).map(Undo::row_bytes)
     }
 
-    /// The changes stay: what was set aside for undoing them is not needed any more.
+    /// Releases the memory reserved for undoing the changes, which stay.
     #[cold]
     pub fn settle(&mut self, tables: &mut Tables) {
         for undo in self.changes.iter().filter(|undo| undo.set_aside) {
@@ -121,7 +125,7 @@ impl UndoLog {
         self.set_aside = 0;
     }
 
-    /// The row that was remembered last.
+    /// The row of the last before-image.
     pub(crate) fn last_row(&self) -> &[u8] {
         match self.changes.last() {
             Some(Undo { row: Some((_, row)), .. }) => &self.rows[row.clone()],
@@ -129,12 +133,12 @@ impl UndoLog {
         }
     }
 
-    /// The keys that were changed, in order; those changed several times come several times.
+    /// Returns the changed keys in order, once per change.
     pub fn keys(&self) -> impl Iterator<Item = (PartitionId, &KeyBuf)> {
         self.changes.iter().map(|undo| (undo.place, &undo.key))
     }
 
-    /// All changes in order: where, the key, and what it was before the change, version and row, or nothing.
+    /// Returns all changes in order: the partition, the key, and its before-image, which is version and row, or `None`.
     pub fn changes(&self) -> impl Iterator<Item = (PartitionId, &KeyBuf, Option<(u64, &[u8])>)> {
         self.changes.iter().map(|undo| {
             let row = undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
@@ -142,10 +146,11 @@ impl UndoLog {
         })
     }
 
-    /// The changed keys of a partition with what they were before their first change: version and row, or nothing.
+    /// Returns the changed keys of a partition with their before-images, the last change first: the last one returned
+    /// for a key is that of its first change.
     pub fn before(&self, place: PartitionId) -> impl Iterator<Item = (&KeyBuf, Option<(u64, &[u8])>)> {
         let row = |undo: &Undo| undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
-        // Told backwards: who keeps the last of each key keeps what was there first.
+        // In reverse order, so that a caller that keeps the last image of each key has that of the first change.
         self.changes
             .iter()
             .rev()
@@ -153,7 +158,7 @@ impl UndoLog {
             .map(move |undo| (&undo.key, row(undo)))
     }
 
-    /// Puts every changed key back to what it was, last change first.
+    /// Undoes every change, the last one first.
     pub fn apply(&mut self, tables: &mut Tables) {
         while let Some(undo) = self.changes.pop() {
             undo.put_back(&self.rows, tables);
@@ -162,19 +167,19 @@ impl UndoLog {
         self.set_aside = 0;
     }
 
-    /// Changes are made at `mark` from now on, or later.
+    /// Advances the mark of later changes to at least `mark`.
     pub fn reach(&mut self, mark: Mark) {
         self.mark = self.mark.max(mark);
     }
 
-    /// Undoes the changes made in a time of the transaction, those as well that come here with a partition later; what is changed
-    /// from now on is later than that. Returns false when that was done before.
+    /// Undoes the changes in a range of marks, including those that come here with a partition later; changes made from
+    /// now on get later marks. Returns false if that was done before.
     pub fn roll_back(&mut self, time: &Range<Mark>, tables: &mut Tables) -> bool {
         if self.mark >= time.end {
             return false;
         }
         self.mark = time.end;
-        // Times after this savepoint are within this one.
+        // Ranges that begin after this savepoint are contained in this one.
         let later = self.rolled_back.partition_point(|earlier| earlier.start < time.start);
         self.rolled_back.truncate(later);
         self.rolled_back.push(time.clone());
@@ -188,7 +193,7 @@ impl UndoLog {
         true
     }
 
-    /// Undoes those of the changes that were rolled back.
+    /// Undoes the changes whose marks were rolled back.
     pub fn undo_rolled_back(&mut self, tables: &mut Tables) {
         if self.rolled_back.is_empty() {
             return;
@@ -202,32 +207,32 @@ impl UndoLog {
         self.put_back(undone, tables);
     }
 
-    /// Puts back what some changes, which were taken out, have changed.
+    /// Undoes some changes, which were removed from the log.
     fn put_back(&mut self, undone: Vec<Undo>, tables: &mut Tables) {
         for undo in undone.into_iter().rev() {
             self.set_aside -= usize::from(undo.set_aside);
             let own = undo.row.as_ref().map(|(_, row)| row.clone());
             undo.put_back(&self.rows, tables);
-            // The rows of what was changed last are at the end.
+            // The rows of the last changes are at the end.
             if let Some(own) = own.filter(|own| own.end == self.rows.len()) {
                 self.rows.truncate(own.start);
             }
         }
     }
 
-    /// Whether nothing was changed.
+    /// Returns true if there are no changes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// Whether trees have set something aside for a change.
+    /// Returns true if trees have reserved memory for undoing a change.
     #[inline]
     pub fn has_set_aside(&self) -> bool {
         self.set_aside > 0
     }
 
-    /// Changes of some partitions, to keys from `cut` on (all without a cut), lie in partition `to` now.
+    /// Assigns the changes of some partitions, to keys from `cut` on (all keys without a cut), to partition `to`.
     pub fn renumber(&mut self, is_in: impl Fn(PartitionId) -> bool, cut: Option<&KeyBuf>, to: u32) {
         for undo in self.changes.iter_mut().filter(|undo| is_in(undo.place)) {
             if cut.is_none_or(|cut| undo.key >= *cut) {
@@ -236,7 +241,7 @@ impl UndoLog {
         }
     }
 
-    /// Takes out the changes of some partitions, in order.
+    /// Removes and returns the changes of some partitions, in order.
     pub fn carry_off(&mut self, is_in: impl Fn(PartitionId) -> bool) -> UndoLog {
         let mut carried = UndoLog::default();
         let rolled_back = std::mem::take(&mut self.rolled_back);
@@ -249,7 +254,7 @@ impl UndoLog {
         carried
     }
 
-    /// Adds the changes of a partition that has come here.
+    /// Adds the changes of a partition that has moved here.
     pub fn take_in(&mut self, carried: UndoLog) {
         for undo in carried.changes {
             self.copy(undo, &carried.rows);
@@ -276,7 +281,7 @@ impl UndoLog {
         self.changes.push(Undo { place, key, row, set_aside, mark: self.mark });
     }
 
-    /// Forgets the changes; those that stay are settled.
+    /// Removes all changes; changes that stay in the trees must be settled.
     #[inline]
     pub fn clear(&mut self) {
         debug_assert!(self.set_aside == 0, "what was set aside is used or settled before it is forgotten");

@@ -1,9 +1,9 @@
-//! What one transaction has done on one worker: the locks it holds there (or would hold, had it suspended) and how to
-//! undo its changes there.
+//! The branch of a transaction: its state on one worker, which consists of the locks that it holds there (or would
+//! hold, had it suspended) and the before-images of its changes there.
 //!
 //! The home branch of a transaction that never suspends enters no locks: its footprint is only a list, which is entered
 //! in the lock tables when the transaction suspends for the first time ([`Branch::enter_locks`]). A branch on another
-//! worker belongs to a transaction that is suspended already: it holds what is in its list.
+//! worker belongs to a transaction that is suspended already: it holds the locks in its list.
 //!
 //! A branch keeps its memory from one transaction to the next: a worker reuses its branches, so that a transaction
 //! allocates nothing in the steady state.
@@ -21,26 +21,26 @@ use atrapos_storage::lock::{LockMode, LockTarget, LockTicket, TxnId};
 use crate::shard::Shard;
 use crate::wal::UndurableWrites;
 
-/// One access: what is locked, or would be.
+/// One access, which is locked, or would be if the transaction suspended.
 #[derive(Debug)]
 pub struct Access {
     /// The partition.
     pub place: PartitionId,
-    /// How it is locked.
+    /// The mode of its lock.
     pub mode: LockMode,
-    /// What was accessed.
+    /// The key or range that was accessed.
     pub(crate) target: LockTarget,
-    /// A read of what no transaction changes: noted, but never entered in a lock table.
+    /// True for a read of data that no transaction changes: noted, but never entered in a lock table.
     pub(crate) unlocked: bool,
 }
 
 impl Access {
-    /// Enters it in the lock table of its partition; false when that has it already, or never will.
+    /// Enters it in the lock table of its partition; returns false if it is entered already, or takes no lock.
     pub fn enter(&self, owner: TxnId, tables: &mut Tables) -> bool {
         !self.unlocked && tables.partition_mut(self.place).locks.enter(owner, &self.target, self.mode)
     }
 
-    /// The newest epoch on which it may depend.
+    /// Returns the newest epoch on which it may depend.
     fn observed(&self, recent: &UndurableWrites) -> Epoch {
         if self.unlocked { Epoch(0) } else { recent.of(self.place, &self.target) }
     }
@@ -49,29 +49,29 @@ impl Access {
 /// See the module's introduction.
 #[derive(Debug, Default)]
 pub struct Branch {
-    /// Accesses so far, in order.
+    /// The accesses so far, in order.
     pub held: Vec<Access>,
-    /// Whether `held` is entered in the lock tables.
+    /// True if the accesses in `held` are entered in the lock tables.
     pub(crate) entered: bool,
-    /// Before-images of its changes.
+    /// The before-images of its changes.
     pub undo: UndoLog,
-    /// The transaction is over: an action that comes too late must do nothing. Set when tasks have the branch still; such a
-    /// branch is never used again.
+    /// True if the transaction has ended: an action that arrives later must do nothing. Set if tasks still refer to the
+    /// branch, which is never reused then.
     pub(crate) closed: bool,
     /// Scratch space in which rows are encoded.
     pub(crate) scratch: Vec<u8>,
     /// The redo of its changes, when the database logs. At the home, that of the other branches as well.
     pub(crate) redo: Redo,
-    /// Accesses of which the transaction's home, on another worker, has been told what they observed.
+    /// The number of accesses whose observed epochs were reported to the transaction's home on another worker.
     pub(crate) told: usize,
-    /// The newest epoch that was observed on data that has gone elsewhere.
+    /// The newest epoch that was observed on data that has moved to another worker.
     pub(crate) observed: Epoch,
-    /// Workers to which data of this branch, or an action, has gone on from here: they are told of the transaction's end by
-    /// this worker, since the transaction's home may not know of them.
+    /// Workers to which this worker has sent data of this branch, or forwarded an action. It forwards the transaction's
+    /// end to them, since the transaction's home may not know of them.
     pub(crate) passed_to: Vec<WorkerId>,
 }
 
-/// What a transaction has done on a partition that goes to another worker.
+/// The part of a branch that moves to another worker with a partition.
 #[derive(Debug)]
 pub struct MovedBranch {
     /// The transaction.
@@ -81,20 +81,21 @@ pub struct MovedBranch {
 }
 
 impl Branch {
-    /// A branch whose redo has at most so many bytes.
+    /// Creates a branch whose redo has at most so many bytes.
     pub(crate) fn bounded(redo_bytes_max: usize) -> Branch {
         Branch { redo: Redo::new(redo_bytes_max), ..Branch::default() }
     }
 
-    /// Notes that something of the transaction has gone on to `worker`.
+    /// Records that data or an action of the transaction was sent on to `worker`.
     pub(crate) fn pass_to(&mut self, worker: WorkerId) {
         if !self.passed_to.contains(&worker) {
             self.passed_to.push(worker);
         }
     }
 
-    /// What lies in partition `from` of the tables of a family, from key `cut` on (everything without a cut), lies in
-    /// partition `to` now. Ranges that reach across the cut become two; those noted before stay at their places in `held`.
+    /// Assigns the accesses and changes in partition `from` of the tables of a family, from key `cut` on (all without a
+    /// cut), to partition `to`. Ranges that reach across the cut become two; existing accesses keep their indexes in
+    /// `held`.
     pub fn renumber(&mut self, family: &[TableId], from: u32, cut: Option<&KeyBuf>, to: u32) {
         let is_in = |place: PartitionId| place.partition == from && family.contains(&place.table);
         let mut beyond = Vec::new();
@@ -121,8 +122,8 @@ impl Branch {
         self.undo.renumber(is_in, cut, to);
     }
 
-    /// Takes out what lies in partition `number` of the tables of a family, which goes elsewhere, and the places it had in
-    /// `held`, ascending; nothing when there is nothing.
+    /// Removes and returns the part of the branch in partition `number` of the tables of a family, which moves to
+    /// another worker, with the indexes of its accesses in `held`, ascending; `None` if there is no such part.
     pub fn carry_off(
         &mut self,
         owner: TxnId,
@@ -138,7 +139,7 @@ impl Branch {
         let (mut places, mut held, mut kept, mut told) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for (at, access) in std::mem::take(&mut self.held).into_iter().enumerate() {
             if is_in(access.place) {
-                // Seen from here on as something observed elsewhere.
+                // The epoch counts from now on as observed on another worker.
                 let observed = recent.map_or(Epoch(0), |recent| access.observed(recent));
                 self.observed = self.observed.max(observed);
                 places.push(at);
@@ -159,27 +160,27 @@ impl Branch {
         Some((MovedBranch { owner, held, undo }, places))
     }
 
-    /// Takes in what the transaction has done on a partition that has come here.
+    /// Adds the part of a branch that has moved here with a partition.
     pub fn take_in(&mut self, carried: MovedBranch) {
         self.held.extend(carried.held);
         self.undo.take_in(carried.undo);
     }
 
-    /// Enters again what is held in some partitions, whose lock tables are new.
+    /// Enters the accesses in some partitions again, whose lock tables are new.
     pub fn lock_again(&self, owner: TxnId, is_in: impl Fn(PartitionId) -> bool, tables: &mut Tables) {
         for held in self.held.iter().filter(|held| self.entered && is_in(held.place)) {
             held.enter(owner, tables);
         }
     }
 
-    /// Nothing was read or changed yet: suspending now needs no lock.
+    /// Returns true if the transaction has accessed no data yet, so that it can suspend without locks.
     #[inline]
     pub(crate) fn is_untouched(&self) -> bool {
         self.held.is_empty()
     }
 
-    /// Enters the footprint in the lock tables: the transaction suspends for the first time. Nothing can conflict,
-    /// because nothing else ran on this worker since the accesses. Returns the number of locks entered.
+    /// Enters the footprint in the lock tables when the transaction suspends for the first time. No lock can conflict,
+    /// because no other transaction has run on this worker since the accesses. Returns the number of locks entered.
     pub(crate) fn enter_locks(&mut self, owner: TxnId, tables: &mut Tables) -> u64 {
         debug_assert!(!self.entered, "the footprint is entered once");
         self.entered = true;
@@ -217,12 +218,12 @@ impl Branch {
         self.redo.clear();
     }
 
-    /// The newest epoch on which what was accessed here, from access number `from` on, may depend.
+    /// Returns the newest epoch on which the accesses from number `from` on may depend.
     pub(crate) fn observed_since(&self, from: usize, recent: &UndurableWrites) -> Epoch {
         self.held[from..].iter().map(|held| held.observed(recent)).max().unwrap_or_default()
     }
 
-    /// Notes that what was changed here belongs to a transaction of `epoch`.
+    /// Records that the changes made here belong to a transaction of `epoch`.
     pub(crate) fn note_changes(&self, recent: &mut UndurableWrites, epoch: Epoch) {
         for (place, key) in self.undo.keys() {
             recent.note(place, key, epoch);
@@ -244,7 +245,8 @@ impl Branch {
             self.undo.settle(tables);
         }
         if self.entered {
-            // Locks of one partition are released together: nobody is granted one of them while the next is still held.
+            // Locks of one partition are released together, so that no request is granted while another of these locks
+            // is still held.
             self.held.sort_by_key(|held| held.place);
             for run in self.held.chunk_by(|a, b| a.place == b.place) {
                 let locks = &mut tables.partition_mut(run[0].place).locks;

@@ -1,25 +1,25 @@
-//! Finds transactions that wait for each other in a cycle, and aborts one of them, the victim.
+//! Deadlock detection: finds transactions that wait for each other in a cycle, and aborts one of them, the victim.
 //!
-//! Nobody sees the whole waits-for graph: each worker knows the queues of its own lock tables, and each transaction's home
+//! The waits-for graph is distributed: each worker knows the queues of its own lock tables, and each transaction's home
 //! knows on which workers the transaction has actions. A transaction that has waited for a while sends a *probe* along
-//! the edges (edge chasing: Chandy, Misra and Haas 1983, in its form for transactions that wait for several locks
-//! at once). From a home, a probe goes to every worker where the transaction may be waiting; from a queue there, to the
-//! homes of those ahead. It carries the youngest transaction it has come by. When it meets the transaction it started from,
-//! it has gone round a cycle, of whatever length; the youngest transaction of the cycle is the victim. Whoever finds the same
-//! cycle chooses the same victim, so no agreement between workers is needed. A probe that comes by a transaction a second time
-//! has run into a cycle of others, or has come there by two ways: a probe is started from there, so that a cycle is found
-//! quickly by any of the many who wait for its members.
+//! the edges (edge chasing: Chandy, Misra and Haas 1983, in its form for transactions that wait for several locks at
+//! once). From a home, a probe goes to every worker where the transaction may be waiting; from a queue there, to the
+//! homes of the transactions ahead. It carries the youngest transaction on its path. A probe that returns to the
+//! transaction from which it started has followed a cycle; the youngest transaction of the cycle is the victim. All
+//! workers that find the same cycle choose the same victim, so they need no agreement. A probe that reaches a
+//! transaction a second time has entered a cycle of other transactions, or has come there by two paths: another probe
+//! is started from there, so that a cycle is found quickly from any of the many transactions that wait for its members.
 //!
-//! A retried transaction keeps the age of its first attempt ([`crate::age`]), so it is not the youngest for ever: the homes of
-//! those it waited for have heard of its age by the probe that came by, and nothing older begins there any more.
+//! A retried transaction keeps the age of its first attempt ([`crate::age`]), so it is not the youngest for ever: the
+//! homes of the transactions it waited for have observed its age in the probe, and begin only younger transactions.
 //!
-//! Nothing is sent while nothing waits: a request starts a probe only after it has waited for
-//! [`ShardOptions::deadlock_check_after`](crate::shard::ShardOptions). Long queues without any cycle are
-//! normal where many transactions want one key, and a probe may have to walk along all of one; so each worker starts only
-//! a few probes at a time: half of them for those who have waited longest (who is in a cycle will be among them sooner or
-//! later), half for the others in turn. And the more of its time passing probes on has taken, the longer a worker waits before
-//! it starts the next ones, so that looking for cycles never becomes what everybody waits for. A probe may follow an edge that
-//! has just vanished; then at worst a transaction that would have gone on is retried.
+//! No message is sent while no request waits: a request starts a probe only after it has waited for
+//! [`ShardOptions::deadlock_check_after`](crate::shard::ShardOptions). Long queues without any cycle are normal where
+//! many transactions want one key, and a probe may have to walk along all of one; so each worker starts only a few
+//! probes at a time: half of them for the requests that have waited longest (those in a cycle will be among them sooner
+//! or later), half for the others in turn. And the more time a worker has spent on forwarding probes, the longer it
+//! waits before it starts the next ones, which bounds the share of its time that detection takes. A probe may follow an
+//! edge that has just vanished; at worst a transaction that would have gone on is retried.
 
 use std::collections::HashSet;
 use std::rc::Rc;
@@ -36,25 +36,25 @@ use crate::messages;
 use crate::shard::{EngineWorker, Shard};
 use crate::tx::TxnState;
 
-/// Probes this worker has seen, and when it looks again.
+/// The probes this worker has seen, and the schedule of its checks.
 #[derive(Debug, Default)]
 pub struct Probes {
     round: u64,
     next_check: Option<Ticks>,
-    /// Time that looking, and passing probes on, has taken here since the last look began.
+    /// The time spent here on checks and on forwarding probes since the last check began.
     spent: Ticks,
-    /// How many probes were started here because others of this round came by a second time.
+    /// A round, and the number of probes started here because others of this round arrived a second time.
     restarts: (u64, usize),
-    /// The ticket after which the turn of the others goes on.
+    /// The ticket after which the turn of the other requests goes on.
     turn: u64,
-    /// Transactions each probe has passed here, so that it passes each once. Cleared when it has grown large.
+    /// The transactions that each probe has visited here, so that it visits each once. Cleared when it has grown large.
     pub seen: HashSet<(u64, TxnId, TxnId), FxBuildHasher>,
 }
 
 impl Probes {
-    /// Whether something comes by here for the first time.
+    /// Adds a visit; returns true if it is the first.
     fn is_new(&mut self, what: (u64, TxnId, TxnId)) -> bool {
-        // Probes also pass where nothing ever waits, so this is the place to keep it small.
+        // Probes also visit workers on which no request ever waits, so the set is cleared here.
         if self.seen.len() >= SEEN_MAX {
             self.seen.clear();
         }
@@ -66,17 +66,18 @@ impl Probes {
     }
 }
 
-/// Probes remembered before the memory of them is cleared; forgetting one only lets it pass once more.
+/// The size at which the set of seen probes is cleared; a probe that is forgotten is only forwarded once more.
 pub const SEEN_MAX: usize = 1 << 16;
 
-/// Probes a worker starts at a time for those who have waited longest; as many again for the others in turn.
+/// Probes that a worker starts at a time for the requests that have waited longest; it starts as many for the others in
+/// turn.
 const PROBES_AT_A_TIME: usize = 2;
 
-/// Probes a worker starts at a time for transactions that others have come by twice.
+/// Probes that a worker starts at a time for transactions that other probes have reached twice.
 const RESTARTS_AT_A_TIME: usize = 4;
 
-/// A worker looks again when so many times the time has passed that passing on probes took since its last look. Hundreds of
-/// transactions that wait in one queue make a probe pass all of them, each with all that are ahead of it.
+/// The pause before the next check, as a multiple of the time spent on probes since the last check. If hundreds of
+/// transactions wait in one queue, a probe visits all of them, each with all that are ahead of it.
 const PAUSE_FACTOR: u64 = 8;
 
 /// A message that follows the waits-for graph.
@@ -84,16 +85,16 @@ const PAUSE_FACTOR: u64 = 8;
 pub(crate) struct Probe {
     round: u64,
     initiator: TxnId,
-    /// The youngest transaction on its way, the initiator included.
+    /// The youngest transaction on its path, including the initiator.
     youngest: (Age, TxnId),
 }
 
-/// The worker a transaction has its home on.
+/// Returns the home of a transaction.
 pub(crate) fn home_of(owner: TxnId) -> WorkerId {
     WorkerId(owner.home())
 }
 
-/// When this worker has to look again, if anything waits.
+/// Returns the time of this worker's next check, if any request waits.
 pub(crate) fn next_check(worker: &Rc<EngineWorker>) -> Option<Ticks> {
     if worker.shard().waits.borrow().is_empty() {
         return None;
@@ -101,7 +102,7 @@ pub(crate) fn next_check(worker: &Rc<EngineWorker>) -> Option<Ticks> {
     Some(worker.shard().probes.borrow().next_check.unwrap_or(Ticks(0)))
 }
 
-/// Starts probes for the requests that have waited long enough. Returns whether it did anything.
+/// Starts probes for the requests that have waited long enough. Returns true if it did any work.
 pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
     let shard = worker.shard();
     if shard.waits.borrow().is_empty() || planted(Bug::NoDeadlockProbe) {
@@ -131,7 +132,7 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
     started
 }
 
-/// The requests to look into now: some of those that have waited longest, and some others in turn.
+/// Chooses the requests to check now: some of those that have waited longest, and some others in turn.
 fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<TxnId> {
     let shard = worker.shard();
     let began = worker.now();
@@ -143,14 +144,14 @@ fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<TxnId> {
     due.owners
 }
 
-/// At the home of a transaction that has waited for a while: sends a probe off.
+/// Starts a probe, at the home of a transaction that has waited for a while.
 pub(crate) fn on_long_wait(worker: &Rc<EngineWorker>, round: u64, initiator: TxnId) {
     let Some(state) = worker.shard().active.borrow().get(&initiator).cloned() else { return };
     let probe = Probe { round, initiator, youngest: (state.age.get(), initiator) };
     pass_on(worker, &state, probe, initiator);
 }
 
-/// At a worker where `waiter` may wait: passes the probe on to those it waits for here.
+/// Forwards a probe, at a worker on which `waiter` may wait, to the transactions it waits for here.
 pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: Probe, waiter: TxnId) {
     let shard = worker.shard();
     let began = worker.now();
@@ -165,7 +166,7 @@ pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: Probe, waiter: TxnId) {
             }
         }
     }
-    // It may also wait where its data, or its action, has gone on to.
+    // It may also wait on a worker to which its data, or its action, was sent on.
     for next in passed_to(shard, (probe.round, probe.initiator, not_itself(waiter)), waiter) {
         messages::send_probe(worker, next, probe, waiter);
     }
@@ -181,7 +182,7 @@ pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: Probe, waiter: TxnId) {
     shard.probes.borrow_mut().spend(worker.now().since(began));
 }
 
-/// At the home of a transaction that a probe has come by twice: it may be in a cycle.
+/// Starts a probe, at the home of a transaction that a probe has reached twice: it may be in a cycle.
 pub fn on_probe_again(worker: &Rc<EngineWorker>, round: u64, met: TxnId) {
     {
         let mut probes = worker.shard().probes.borrow_mut();
@@ -198,8 +199,8 @@ pub fn on_probe_again(worker: &Rc<EngineWorker>, round: u64, met: TxnId) {
     on_long_wait(worker, round, met);
 }
 
-/// The workers to which something of a visiting transaction has gone on from here, told once to each `asker`: data may
-/// have gone to and fro.
+/// Returns the workers to which data or actions of a visiting transaction were sent on from here; once for each
+/// `asker`, since data may have moved back and forth.
 fn passed_to(shard: &Shard, asker: (u64, TxnId, TxnId), owner: TxnId) -> Vec<WorkerId> {
     let participants = shard.participants.borrow();
     let Some(branch) = participants.get(&owner).filter(|branch| !branch.borrow().passed_to.is_empty()) else {
@@ -211,17 +212,20 @@ fn passed_to(shard: &Shard, asker: (u64, TxnId, TxnId), owner: TxnId) -> Vec<Wor
     branch.borrow().passed_to.clone()
 }
 
-/// A name for a transaction's way, other than the transaction's own: both may be noted of one probe.
+/// Returns a name for the path of a transaction, different from that of the transaction: both may be entered for one
+/// probe.
 fn not_itself(owner: TxnId) -> TxnId {
     TxnId(!owner.0)
 }
 
-/// At the home of `met`, which somebody waits for: is the cycle closed? If not, where may `met` be waiting itself?
+/// Receives a probe, at the home of `met`, for which a transaction waits: chooses the victim if the cycle is closed,
+/// and otherwise forwards the probe to the workers on which `met` may be waiting itself.
 pub(crate) fn on_probe_at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: TxnId) {
     let shard = worker.shard();
-    // Whatever begins here from now on is younger than all that the probe has come by, the one that waits for `met` included.
+    // Transactions that begin here from now on are younger than all on the probe's path, including the one that waits
+    // for `met`.
     shard.ages.observe(probe.youngest.0);
-    // A transaction that has ended waits for nobody.
+    // A transaction that has ended waits for no other.
     let Some(state) = shard.active.borrow().get(&met).cloned() else { return };
     if met == probe.initiator {
         let (_, victim) = probe.youngest;
@@ -233,7 +237,7 @@ pub(crate) fn on_probe_at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met:
     pass_on(worker, &state, probe, met);
 }
 
-/// Follows the waits of a transaction wherever it may be waiting.
+/// Forwards a probe to all workers on which a transaction may be waiting.
 fn pass_on(worker: &Rc<EngineWorker>, state: &TxnState, probe: Probe, waiter: TxnId) {
     for participant in state.participants.borrow().iter().copied() {
         messages::send_probe(worker, participant, probe, waiter);
@@ -241,7 +245,7 @@ fn pass_on(worker: &Rc<EngineWorker>, state: &TxnState, probe: Probe, waiter: Tx
     on_probe(worker, probe, waiter);
 }
 
-/// At the home of the victim of a cycle: refuses it what it waits for, wherever that is.
+/// Refuses the lock requests of the victim of a cycle, from its home, on all workers on which it may wait.
 pub(crate) fn on_victim(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
     let Some(state) = worker.shard().active.borrow().get(&victim).cloned() else { return };
     for participant in state.participants.borrow().iter().copied() {
@@ -250,7 +254,8 @@ pub(crate) fn on_victim(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
     on_refuse_waits(worker, round, victim);
 }
 
-/// Where the victim may wait: it stops waiting, and aborts. Nothing happens when it has got its lock meanwhile.
+/// Refuses the lock requests of the victim on this worker, so that it aborts. Does nothing if its lock was granted
+/// meanwhile.
 pub(crate) fn on_refuse_waits(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
     let shard = worker.shard();
     let queued: Vec<LockTicket> = {

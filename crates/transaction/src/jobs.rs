@@ -1,11 +1,12 @@
-//! What the engine asks of its workers on its own behalf: loads, counts, verification, checkpoints, recovery, and what the
-//! adapting thread looks at and changes.
+//! Jobs that the engine runs on its workers: loads, counts, verification, checkpoints, recovery, and the statistics and
+//! changes of the adapting thread.
 //!
-//! Owns: how such *jobs* get to the workers, which is their control lane. Never: hands over a client's procedure or session;
-//! these come by the inbox, which takes no more while a worker hosts many.
+//! Owns: the delivery of *jobs* to the workers by their control lanes. Never: delivers a client's procedure or session;
+//! these use the inbox, which accepts no more while a worker hosts many.
 //!
-//! Invariant: whoever waits for a job waits for steps of workers and for other jobs, never for a client. When the database
-//! closes, jobs that were begun are completed or given up, later ones are refused, and both is told to who waits.
+//! Invariant: a thread that waits for a job waits for steps of workers and for other jobs, never for a client. When the
+//! database closes, jobs that were begun are completed or cancelled, later ones are refused, and the waiting threads
+//! get the result or an abort.
 
 use std::rc::Rc;
 
@@ -41,7 +42,7 @@ pub fn start_on_worker<R: Send + 'static>(
     hand_over(handle, worker, move |worker, sender| sender.send(job(worker)))
 }
 
-/// Runs `job` as a task of a worker, whatever else is under way there, and waits for its result.
+/// Runs `job` as a task of a worker, besides its other tasks, and waits for its result.
 pub fn run_task_on_worker<R: Send + 'static>(
     handle: &Handle<Shard>,
     worker: WorkerId,
@@ -88,7 +89,7 @@ fn settle_once(handle: &Handle<Shard>) -> Result<(), Abort> {
         run_task_on_worker(handle, from, async move |worker: Rc<EngineWorker>| {
             for to in others {
                 // Messages between two workers arrive in order, so the answer comes after everything sent before. A
-                // lost answer means that the worker is gone, and what was sent to it as well.
+                // lost answer means that the worker has stopped, and with it the messages sent to it.
                 let _ = worker.call(to, |worker, reply| reply.send(worker, ())).await;
             }
         })

@@ -1,10 +1,11 @@
 //! Transactions of the atrapos transaction engine.
 //!
 //! Owns: the access path ([`tx`]), phases and participants, lock waits and deadlocks, the messages between workers
-//! ([`messages`]), procedures ([`procedure`]), and what makes commits durable ([`wal`]). [`shard::Shard`] is the state of one worker.
-//! Never: decides where data is, or changes a row other than by an operation of `atrapos-partition`.
+//! ([`messages`]), procedures ([`procedure`]), and the durability of commits ([`wal`]). [`shard::Shard`] is the state
+//! of one worker. Never: decides the placement of data, or changes a row other than by an operation of
+//! `atrapos-partition`.
 //!
-//! A crate of the inside: programs use `atrapos`, which exports what is meant for them.
+//! An internal crate: programs use `atrapos`, which exports the public interface.
 
 #![forbid(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links, reason = "readers of these documents work on the crate")]

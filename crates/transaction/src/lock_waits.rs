@@ -1,8 +1,8 @@
-//! Who waits for a lock on one worker: the requests in the queues of its lock tables, by ticket and by transaction.
+//! The lock requests that wait on one worker, in the queues of its lock tables, by ticket and by transaction.
 //!
-//! A request is here from the moment it is queued until its task has seen what became of it, or its transaction has ended. Those
-//! that are queued are kept in the order of their tickets, which is that of their arrival: the few that are looked into at a
-//! time are found without visiting the others.
+//! A request is kept here from the moment it is queued until its task has taken its outcome, or its transaction has
+//! ended. The queued ones are kept in the order of their tickets, which is that of their arrival: the few that are
+//! checked at a time are found without visiting the others.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,16 +12,16 @@ use atrapos_runtime::{TaskId, Ticks};
 use atrapos_storage::lock::{LockTarget, LockTicket, TxnId};
 use rustc_hash::FxBuildHasher;
 
-/// What became of a queued lock request.
+/// The state of a lock request that was queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockWaitState {
-    /// It waits.
+    /// It is queued.
     Queued,
-    /// It has the lock.
+    /// The lock was granted.
     Granted,
-    /// The partition was split, merged or moved: the data is to be looked for again.
+    /// The partition was split, merged or moved: the action has to locate its data again.
     Moved,
-    /// Taken out of the queue: the transaction is to abort for this reason.
+    /// Removed from the queue: the transaction has to abort for this reason.
     Refused(AbortReason),
 }
 
@@ -32,15 +32,15 @@ pub struct LockWaitEntry {
     pub owner: TxnId,
     /// The partition.
     pub place: PartitionId,
-    /// What it wants to lock.
+    /// The key or range to be locked.
     pub(crate) target: LockTarget,
-    /// The task that goes on afterwards.
+    /// The task that waits for it.
     pub task: TaskId,
-    /// Changed by [`LockWaits::settle`].
+    /// The state, changed by [`LockWaits::settle`].
     pub state: LockWaitState,
-    /// When it began to wait.
+    /// The time at which it began to wait.
     pub(crate) since: Ticks,
-    /// Where the transaction's branch notes the lock.
+    /// The index of the access in the transaction's branch.
     pub held: usize,
 }
 
@@ -48,16 +48,16 @@ pub struct LockWaitEntry {
 #[derive(Debug, Default)]
 pub struct LockWaits {
     by_ticket: HashMap<u64, LockWaitEntry, FxBuildHasher>,
-    /// Mostly one ticket per transaction: it waits in several places only when a phase of it does.
+    /// The tickets of each transaction: mostly one, since only a phase waits for several locks.
     by_owner: HashMap<TxnId, Vec<u64>, FxBuildHasher>,
-    /// The tickets of those that are queued.
+    /// The tickets of the queued requests.
     queued: BTreeSet<u64>,
-    /// Requests that `due` has looked at.
+    /// The number of requests that `due` has visited.
     #[cfg(test)]
     visited: std::cell::Cell<usize>,
 }
 
-/// Which requests are to be looked into.
+/// The requests that are to be checked.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Due {
     /// Their owners.
@@ -67,13 +67,13 @@ pub(crate) struct Due {
 }
 
 impl LockWaits {
-    /// Whether nobody waits.
+    /// Returns true if there are no requests.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.by_ticket.is_empty()
     }
 
-    /// Somebody begins to wait.
+    /// Adds a request that begins to wait.
     pub(crate) fn insert(&mut self, ticket: LockTicket, wait: LockWaitEntry) {
         self.by_owner.entry(wait.owner).or_default().push(ticket.0);
         if wait.state == LockWaitState::Queued {
@@ -82,7 +82,7 @@ impl LockWaits {
         self.by_ticket.insert(ticket.0, wait);
     }
 
-    /// A wait is over.
+    /// Removes a request.
     pub(crate) fn remove(&mut self, ticket: LockTicket) {
         let Some(wait) = self.by_ticket.remove(&ticket.0) else { return };
         self.queued.remove(&ticket.0);
@@ -94,12 +94,12 @@ impl LockWaits {
         }
     }
 
-    /// The wait with this ticket.
+    /// Returns the request with this ticket.
     pub fn get(&self, ticket: LockTicket) -> Option<&LockWaitEntry> {
         self.by_ticket.get(&ticket.0)
     }
 
-    /// Notes what became of a request.
+    /// Sets the state of a request.
     pub fn settle(&mut self, ticket: LockTicket, state: LockWaitState) {
         debug_assert!(state != LockWaitState::Queued, "a request is queued once");
         if let Some(wait) = self.by_ticket.get_mut(&ticket.0) {
@@ -108,16 +108,16 @@ impl LockWaits {
         }
     }
 
-    /// Of the requests that were queued `after` ago or before, as of `now`: the `few` oldest and, where there are more than
-    /// twice as many, `few` of the others, in turn after ticket `turn`. All of them otherwise. Visits a few more than it
-    /// chooses, however many there are.
+    /// Chooses among the requests that at time `now` have been queued for at least `after`: all of them, or, if there
+    /// are more than twice `few`, the `few` oldest and `few` of the others, in turn after ticket `turn`. Visits few
+    /// more than it chooses, independent of the number of requests.
     pub(crate) fn due(&self, now: Ticks, after: Ticks, turn: u64, few: usize) -> Due {
         let is_due = |ticket: &u64| {
             #[cfg(test)]
             self.visited.set(self.visited.get() + 1);
             now.0 >= self.by_ticket[ticket].since.0 + after.0
         };
-        // Those behind one that is not due came later still.
+        // Requests behind one that is not due arrived later still.
         let due_from = |first: u64| self.queued.range(first..).copied().take_while(is_due);
         let mut chosen: Vec<u64> = due_from(0).take(2 * few + 1).collect();
         let mut turn = turn;
@@ -130,12 +130,12 @@ impl LockWaits {
         Due { owners: chosen.iter().map(|ticket| self.by_ticket[ticket].owner).collect(), turn }
     }
 
-    /// All requests, in no order.
+    /// Returns all requests, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (LockTicket, &LockWaitEntry)> {
         self.by_ticket.iter().map(|(ticket, wait)| (LockTicket(*ticket), wait))
     }
 
-    /// The branch of `owner` has lost the accesses noted at `places` (ascending): the others move up.
+    /// Adjusts the indexes of the accesses of `owner`, whose branch has lost those at `places` (ascending).
     pub fn move_up(&mut self, owner: TxnId, places: &[usize]) {
         let Some(tickets) = self.by_owner.get(&owner) else { return };
         for ticket in tickets {
@@ -145,7 +145,7 @@ impl LockWaits {
         }
     }
 
-    /// The requests of one transaction.
+    /// Returns the requests of one transaction.
     pub(crate) fn of(&self, owner: TxnId) -> impl Iterator<Item = (LockTicket, &LockWaitEntry)> {
         let tickets = self.by_owner.get(&owner).map_or(&[][..], Vec::as_slice);
         tickets.iter().map(|ticket| (LockTicket(*ticket), &self.by_ticket[ticket]))
@@ -170,7 +170,7 @@ mod tests {
         waits.insert(LockTicket(ticket), wait);
     }
 
-    /// The tickets that are due at time 1000, after a wait of 100.
+    /// Returns the tickets that are due at time 1000, after a wait of 100.
     fn due(waits: &LockWaits, turn: &mut u64) -> Vec<u64> {
         let due = waits.due(Ticks(1_000), Ticks(100), *turn, 2);
         *turn = due.turn;
@@ -190,9 +190,9 @@ mod tests {
             chosen.iter().for_each(|ticket| seen[*ticket as usize] += 1);
             assert!(waits.visited.get() - before <= 10, "{} were visited", waits.visited.get() - before);
         }
-        // Everybody has had a turn, once.
+        // Each request has had one turn.
         assert!(seen[3..].iter().all(|times| *times == 1));
-        // Then it begins again, and goes on from one that is gone.
+        // The turn starts over, and goes on after a ticket that was removed.
         assert_eq!(due(&waits, &mut turn), [1, 2, 3, 4]);
         waits.settle(LockTicket(1), LockWaitState::Granted);
         waits.remove(LockTicket(4));

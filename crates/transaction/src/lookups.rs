@@ -1,13 +1,14 @@
 //! Interleaved look-ups: the first accesses of independent transactions, made together so that their cache misses overlap.
 //!
-//! A transaction that has touched nothing yet may be deferred without any isolation being lost. So before a transaction
-//! begins (for the key its route names), or at its first access, when others are ready to run, it only notes its key here and
-//! goes to the end of the queue of ready tasks. When its turn comes, its key and those of the next ones in the queue, up to
-//! [`BATCH`], are looked up level by level with prefetching; so what was brought into the cache is used at once, however
-//! long the queue is. What a data-oriented engine can do and a thread-per-transaction engine cannot.
+//! A transaction that has accessed no data yet may be deferred without loss of isolation. So before a transaction
+//! begins (for the key its route names), or at its first access, when others are ready to run, it only notes its key
+//! here and goes to the end of the queue of ready tasks. When its turn comes, its key and those of the next ones in the
+//! queue, up to [`BATCH`], are looked up level by level with prefetching; so cache lines are used soon after they were
+//! fetched, independent of the length of the queue. Only a data-oriented engine can do this; in a
+//! thread-per-transaction engine each thread waits for its own misses.
 //!
-//! Invariant: a position that was found is a hint. The tree checks it (no two trees, and no two states of one, have the
-//! same stamp) and looks again when something has moved in between.
+//! Invariant: a position is a hint. The tree checks it (no two trees, and no two states of one, have the same stamp)
+//! and searches again if the tree has changed in between.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -21,7 +22,8 @@ use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 
 use crate::shard::EngineWorker;
 
-/// Look-ups made together. Enough to cover the latency of memory with the misses a core can have in flight.
+/// The number of look-ups made together: enough to cover the latency of memory with the misses a core can have in
+/// flight.
 pub(crate) const BATCH: usize = 16;
 
 #[derive(Debug)]
@@ -32,7 +34,8 @@ struct Entry {
     ticket: LookupTicket,
 }
 
-/// Names one deferred look-up. A task may have given up an earlier one: what that one found is not for the next.
+/// Identifies one deferred look-up. A task may have abandoned an earlier one, whose result must not be used for the
+/// next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LookupTicket(u64);
 
@@ -47,26 +50,26 @@ struct Hint {
     position: Position,
 }
 
-/// What was found out before the transaction began about the key its route names, which it will probably ask for: its
-/// place, and its position unless that is unknown.
+/// The location, found before the transaction began, of the key that its route names and that it will probably access:
+/// the partition, and the position in its tree unless that is unknown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteHint<'a> {
     /// The partition.
     pub(crate) place: PartitionId,
     /// The key.
     pub(crate) key: &'a KeyBuf,
-    /// Where it was found.
+    /// The position at which it was found.
     pub(crate) position: Position,
-    /// [`Shard::scheme_changes`](crate::shard::Shard) when the place was found.
+    /// The value of [`Shard::scheme_changes`](crate::shard::Shard) at the time of the look-up.
     pub(crate) scheme_changes: u64,
 }
 
 /// The look-ups that wait on one worker.
 #[derive(Debug, Default)]
 pub struct Lookups {
-    /// In the order in which their tasks were queued.
+    /// The look-ups in the order in which their tasks were queued.
     waiting: RefCell<VecDeque<Entry>>,
-    /// By index of the task.
+    /// The results, by index of the task.
     hints: RefCell<Vec<Hint>>,
     next_ticket: Cell<u64>,
     /// Look-ups with tickets before this one were deferred under another scheme.
@@ -74,7 +77,7 @@ pub struct Lookups {
 }
 
 impl Lookups {
-    /// Whether deferring a look-up can pay: something else can run meanwhile, or wait with it.
+    /// Returns true if deferring a look-up can pay: another task can run meanwhile, or another look-up waits with it.
     #[inline]
     pub(crate) fn pays(&self, worker: &EngineWorker) -> bool {
         worker.ready_len() > 0 || !self.waiting.borrow().is_empty()
@@ -91,12 +94,12 @@ impl Lookups {
         ticket
     }
 
-    /// The scheme changes: the places of the look-ups deferred so far may not hold any more.
+    /// Marks the look-ups deferred so far as stale after a change of the scheme: their partitions may have changed.
     pub fn outdate(&self) {
         self.stale_before.set(self.next_ticket.get());
     }
 
-    /// Whether the scheme has changed since the look-up was deferred.
+    /// Returns true if the scheme has changed since the look-up was deferred.
     #[inline(always)]
     pub(crate) fn is_stale(&self, ticket: LookupTicket) -> bool {
         ticket.0 < self.stale_before.get()
@@ -115,7 +118,7 @@ impl Lookups {
         .await
     }
 
-    /// Takes the result of the current task's look-up, which is made now, with others, if it was not made with others before.
+    /// Takes the result of the current task's look-up, which is made now, with others, unless it was made before.
     #[inline(always)]
     pub(crate) fn take(&self, worker: &EngineWorker, ticket: LookupTicket) -> Position {
         let task = worker.current_task();
@@ -126,13 +129,14 @@ impl Lookups {
                 return hint.position;
             }
             if !self.make_some(worker) {
-                // Its entry is gone: somebody else's ticket, or of data that has gone elsewhere. The tree finds the row without a hint.
+                // There is no entry: the ticket is of another look-up, or the data has moved to another worker. The
+                // tree finds the row without a hint.
                 return Position::unknown();
             }
         }
     }
 
-    /// Makes the look-ups that have waited longest. Returns whether there were any.
+    /// Makes the look-ups that have waited longest. Returns true if there were any.
     #[inline(never)]
     fn make_some(&self, worker: &EngineWorker) -> bool {
         let mut waiting = self.waiting.borrow_mut();
@@ -144,7 +148,8 @@ impl Lookups {
             waiting.drain(..count).collect()
         };
         let tables = worker.shard().tables.borrow();
-        // What has gone elsewhere meanwhile is not looked up; whoever waits for it will find out.
+        // Keys in partitions that have moved to another worker meanwhile are not looked up; their tasks locate them
+        // again.
         let here = |entry: &&Entry| tables.owned_at(entry.place).is_some();
         let mut probes: ArrayVec<Probe<'_>, BATCH> = together
             .iter()

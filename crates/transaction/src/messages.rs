@@ -1,29 +1,30 @@
 //! Every message between workers.
 //!
-//! A message is a closure that calls the handler named below, an `on_*` function, on the receiver's thread between two of its
-//! tasks. Messages from one worker to another arrive in the order in which they were sent, each once, as long as the receiver
-//! lives; messages of different senders arrive in any order. No handler waits: what takes a lock that is not free goes on as a task.
+//! A message is a closure that calls the handler named below, an `on_*` function, on the receiver's thread between two
+//! of its tasks. Messages from one worker to another arrive in the order in which they were sent, each once, as long as
+//! the receiver lives; messages of different senders arrive in any order. No handler waits: an action that needs a lock
+//! that is not free continues as a task.
 //!
 //! | message | sender | receiver | handler | relies on |
 //! |---|---|---|---|---|
-//! | procedure | the worker of a session | the home that its route names | [`on_procedure`] | nothing: a home that owns the key no more runs it all the same |
+//! | procedure | the worker of a session | the home that its route names | [`on_procedure`] | nothing: a home that no longer owns the key runs it all the same |
 //! | action, actions | the home, or a worker that passes them on | the owner of the data, as the sender knows it | [`on_action`], [`on_actions`] | a partition that has moved on arrives before the actions that follow it there |
-//! | reply to them | the owner | the home, or who passed them on | the future that waits for the call | comes before the receiver sends the end |
-//! | rollback | the home, or who passed something on | a participant | [`on_rollback`] | comes after every partition that the sender sent to it; no action of the transaction is under way |
-//! | end | the home, or who passed something on | a participant | [`on_end`](crate::shard::Shard::on_end) | comes after every action and partition that the sender sent to it for the transaction |
-//! | long wait | where a transaction waits | its home | [`on_long_wait`](deadlock::on_long_wait) | nothing: a transaction that has ended is not found |
-//! | probe | the home of a transaction that waits | its participants, and where they passed something on | [`on_probe`](deadlock::on_probe) | nothing: a wait that has ended is not found |
-//! | probe at home | where a transaction waits | the home of one that it waits for | [`on_probe_at_home`](deadlock::on_probe_at_home) | nothing |
-//! | probe again | where a probe comes by a second time | the home of the transaction it came by | [`on_probe_again`](deadlock::on_probe_again) | nothing |
+//! | reply to them | the owner | the home, or the worker that passed them on | the future that waits for the call | comes before the receiver sends the end |
+//! | rollback | the home, or a worker that sent data or actions on | a participant | [`on_rollback`] | comes after every partition that the sender sent to it; no action of the transaction is under way |
+//! | end | the home, or a worker that sent data or actions on | a participant | [`on_end`](crate::shard::Shard::on_end) | comes after every action and partition that the sender sent to it for the transaction |
+//! | long wait | a worker on which a transaction waits | its home | [`on_long_wait`](deadlock::on_long_wait) | nothing: a transaction that has ended is not found |
+//! | probe | the home of a transaction that waits | its participants, and the workers to which they sent data or actions on | [`on_probe`](deadlock::on_probe) | nothing: a wait that has ended is not found |
+//! | probe at home | a worker on which a transaction waits | the home of one that it waits for | [`on_probe_at_home`](deadlock::on_probe_at_home) | nothing |
+//! | probe again | a worker that a probe reaches a second time | the home of that transaction | [`on_probe_again`](deadlock::on_probe_again) | nothing |
 //! | victim | the home that found a cycle closed | the home of the victim | [`on_victim`](deadlock::on_victim) | nothing |
-//! | refuse waits | the home of the victim | its participants, and where they passed something on | [`on_refuse_waits`](deadlock::on_refuse_waits) | nothing: a lock granted meanwhile stays granted |
+//! | refuse waits | the home of the victim | its participants, and the workers to which they sent data or actions on | [`on_refuse_waits`](deadlock::on_refuse_waits) | nothing: a lock granted meanwhile stays granted |
 //! | change of a scheme | the worker that carries out a plan | the owner of the partition | `on_split`, `on_merge`, `on_move` of `repartition` | one change at a time in the database |
 //! | partition | the owner before | the owner after | `on_partition` of `repartition` | comes before every action, end and wait that the sender passes on for it |
-//! | scheme | the worker that carries out a plan | all others | `on_scheme` of `repartition` | nothing: an older one than is known is dropped |
+//! | scheme | the worker that carries out a plan | all others | `on_scheme` of `repartition` | nothing: a scheme older than the known one is dropped |
 //! | fence | the worker that carries out a plan | all workers | answered at once | comes after every scheme that the sender sent |
 //!
-//! Jobs of the engine itself ([`crate::jobs`]) and clients' procedures come from threads that are no workers, by control lanes
-//! and inboxes; no order between those and messages is relied on.
+//! Jobs of the engine itself ([`crate::jobs`]) and clients' procedures come from threads that are not workers, by
+//! control lanes and inboxes; the engine relies on no order between those and messages.
 
 use std::ops::Range;
 
@@ -68,7 +69,7 @@ pub(crate) fn call_actions(
     worker.call(owner, move |worker, reply| on_actions(worker, origin, actions, reply))
 }
 
-/// Has a participant undo what a transaction has changed in a time.
+/// Calls a participant to undo the changes of a transaction in a range of marks.
 pub(crate) fn call_rollback(
     worker: &EngineWorker,
     participant: WorkerId,
@@ -78,37 +79,37 @@ pub(crate) fn call_rollback(
     worker.call(participant, move |worker, reply| on_rollback(worker, txn, time, reply))
 }
 
-/// Tells a participant how a transaction has ended.
+/// Sends the end of a transaction, a commit or an abort, to a participant.
 pub(crate) fn send_end(worker: &EngineWorker, participant: WorkerId, txn: TxnId, commit: bool, epoch: Epoch) {
     worker.send(participant, move |worker| worker.shard().on_end(worker, txn, commit, epoch));
 }
 
-/// Tells the home of a transaction that it has waited for long.
+/// Notifies the home of a transaction that it has waited for long.
 pub(crate) fn send_long_wait(worker: &EngineWorker, round: u64, txn: TxnId) {
     worker.send(home_of(txn), move |worker| deadlock::on_long_wait(worker, round, txn));
 }
 
-/// Sends a probe where `waiter` may wait.
+/// Sends a probe to a worker on which `waiter` may wait.
 pub(crate) fn send_probe(worker: &EngineWorker, to: WorkerId, probe: Probe, waiter: TxnId) {
     worker.send(to, move |worker| deadlock::on_probe(worker, probe, waiter));
 }
 
-/// Sends a probe to the home of a transaction that somebody waits for.
+/// Sends a probe to the home of `blocker`, for which a transaction waits.
 pub(crate) fn send_probe_home(worker: &EngineWorker, probe: Probe, blocker: TxnId) {
     worker.send(home_of(blocker), move |worker| deadlock::on_probe_at_home(worker, probe, blocker));
 }
 
-/// Tells the home of a transaction that a probe has come by it again.
+/// Notifies the home of a transaction that a probe has reached it again.
 pub(crate) fn send_probe_again(worker: &EngineWorker, round: u64, met: TxnId) {
     worker.send(home_of(met), move |worker| deadlock::on_probe_again(worker, round, met));
 }
 
-/// Tells the home of a transaction that it is the victim of a cycle.
+/// Notifies the home of a transaction that it is the victim of a cycle.
 pub(crate) fn send_victim(worker: &EngineWorker, round: u64, victim: TxnId) {
     worker.send(home_of(victim), move |worker| deadlock::on_victim(worker, round, victim));
 }
 
-/// Tells a worker where the victim of a cycle may wait to refuse it what it waits for.
+/// Sends the request to refuse the lock requests of a victim to a worker on which it may wait.
 pub(crate) fn send_refuse_waits(worker: &EngineWorker, to: WorkerId, round: u64, victim: TxnId) {
     worker.send(to, move |worker| deadlock::on_refuse_waits(worker, round, victim));
 }

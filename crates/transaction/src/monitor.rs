@@ -1,20 +1,22 @@
-//! What a worker observes of its partitions for the sake of adaptation (`ATraPos §V-D`, thesis §4.4).
+//! Monitoring: statistics that a worker collects on its partitions for adaptation (`ATraPos §V-D`, thesis §4.4).
 //!
-//! # What is kept
+//! # Statistics
 //!
-//! Each partition of a family has, with its owner, two arrays over its *sub-partitions*: the cost of actions, in ticks of
-//! the worker's clock (cycles where it has a cycle counter), and synchronization points, with the data they met with and the bytes exchanged. They are read
-//! and emptied once per interval ([`Collected`]) and then cut anew into sub-partitions of equally many rows.
+//! Each partition of a family has, with its owner, two arrays over its *sub-partitions*: the cost of actions, in ticks
+//! of the worker's clock (cycles where it has a cycle counter), and synchronization points, with the other data that
+//! took part and the bytes exchanged. They are read and emptied once per interval ([`Collected`]), and sub-partitions
+//! of equally many rows are cut again.
 //!
-//! # What it costs
+//! # Sampling
 //!
-//! The paper records every action. Here one event in [`Monitor::sample_every`] is recorded, at random distances, and stands
-//! for that many: an ordinary transaction pays for counting down. An *event* is the end of a transaction at its home, its
-//! first suspension there, or an action for a transaction from elsewhere. Its cost is the time since its task was last polled (or
-//! its message taken): what procedure, accesses and commit take, and nothing of what is done for others, or for nobody, in
-//! between. A worker that has little to do spends more on looking for work, which is no load.
+//! The paper records every action. Here one event in [`Monitor::sample_every`] is recorded, at random distances, and
+//! stands for that many: an ordinary transaction pays for counting down. An *event* is the end of a transaction at its
+//! home, its first suspension there, or an action for a transaction of another worker. Its cost is the time since its
+//! task was last polled (or its message taken): the time of procedure, accesses and commit, without that of other tasks
+//! in between. Idle time, which a worker spends looking for work, is no load.
 //!
-//! Owns: the arrays, and when something is recorded. Never: decides anything, writes a line that another worker reads.
+//! Owns: the arrays, and the choice of the events that are recorded. Never: decides on adaptation, or writes a cache
+//! line that another worker reads.
 //!
 //! Invariants: boundaries of sub-partitions ascend strictly inside the partition; both arrays have one entry per
 //! sub-partition; memory is bounded.
@@ -32,13 +34,13 @@ use atrapos_storage::lock::LockTarget;
 use crate::branch::Access;
 use crate::shard::EngineWorker;
 
-/// Partners of one synchronization point that are remembered.
+/// The number of partners of one synchronization point that are kept.
 const PARTNERS: usize = 16;
 
-/// Bytes that every exchange is taken to have besides the rows.
+/// The assumed bytes of every exchange besides the rows.
 const KEY_BYTES: u64 = 16;
 
-/// What one partition has recorded in an interval.
+/// The statistics of one partition in an interval.
 #[derive(Clone, Debug)]
 pub struct Collected {
     /// The family of tables.
@@ -47,63 +49,64 @@ pub struct Collected {
     pub number: u32,
     /// First keys of all sub-partitions but the first.
     pub bounds: Vec<KeyBuf>,
-    /// By sub-partition, what is sampled taken for all.
+    /// The cost of each sub-partition, extrapolated from the sample.
     pub costs: Vec<u64>,
-    /// Synchronization points that were begun there.
+    /// The synchronization points that began in each sub-partition.
     pub meetings: Vec<Meetings>,
     /// Rows of the family's first table in the partition.
     pub rows: u64,
 }
 
-/// What one worker has recorded in an interval.
+/// The statistics of one worker in an interval.
 #[derive(Clone, Debug)]
 pub struct WorkerCollected {
-    /// What was recorded of each partition.
+    /// The statistics of each partition.
     pub partitions: Vec<Collected>,
     /// Events that were recorded.
     pub samples: u64,
 }
 
-/// When the next event is recorded.
+/// The sampling state of a worker.
 #[derive(Debug)]
 pub struct Monitor {
     /// Events until the next one that is recorded. At 1 beginnings are noted, at 0 the event is recorded.
     left: Cell<u32>,
-    /// When the event to be recorded began, as far as is known.
+    /// The time at which the event to be recorded began, as far as is known.
     began: Cell<Ticks>,
     /// State of the generator of distances.
     random: Cell<u64>,
     samples: Cell<u64>,
-    /// About how long an event took lately, in ticks.
+    /// A moving estimate of the duration of an event, in ticks.
     usual: Cell<u64>,
-    /// Ticks that an event may take however short others are.
+    /// The duration in ticks up to which an event is always plausible.
     grace: u64,
-    /// Mean distance between recorded events; 0 when nothing is recorded.
+    /// The mean distance between recorded events; 0 if no events are recorded.
     sample_every: u32,
-    /// Sub-partitions per partition.
+    /// The number of sub-partitions per partition.
     parts: usize,
     /// The first table of each family: its partitions keep the arrays.
     first_of: RefCell<Vec<TableId>>,
 }
 
-/// The first table of each table's family.
+/// Returns the first table of each table's family.
 fn first_of_families(catalog: &Catalog) -> Vec<TableId> {
     let family_of = |at: usize| catalog.tables[at].family;
     let first = |at: usize| (0..=at).find(|other| family_of(*other) == family_of(at)).unwrap_or(at);
     (0..catalog.tables.len()).map(|at| TableId(first(at) as u16)).collect()
 }
 
-/// How many times as long as usual an event may take to be charged in full.
+/// The greatest multiple of the usual duration at which an event is charged in full.
 const PLAUSIBLE: u64 = 64;
 
-/// What an event may take in any case.
+/// The duration up to which an event is always charged in full.
 const GRACE: Duration = Duration::from_micros(100);
 
-/// Countdown where nothing is recorded.
+/// The countdown if no events are recorded.
 const NEVER: u32 = u32::MAX;
 
 impl Monitor {
-    /// What a worker observes with, by one in so many events and so many sub-partitions per partition; nothing without.
+    /// Creates the monitor of a worker, which records one in so many events, with so many sub-partitions per partition;
+    /// without these settings it records no events.
     pub fn new(
         catalog: &Catalog,
         worker: WorkerId,
@@ -126,12 +129,12 @@ impl Monitor {
         monitor
     }
 
-    /// The tables are those of another catalog from now on.
+    /// Switches to the tables of another catalog.
     pub fn adopt(&self, catalog: &Catalog) {
         self.first_of.replace(first_of_families(catalog));
     }
 
-    /// Counts an event; true when [`record`](Monitor::record) is to be called for it.
+    /// Counts an event; returns true if [`record`](Monitor::record) has to be called for it.
     #[inline(always)]
     pub(crate) fn is_due(&self) -> bool {
         let left = self.left.get() - 1;
@@ -139,7 +142,7 @@ impl Monitor {
         left <= 1
     }
 
-    /// The worker begins, or goes on with, what may be the next event.
+    /// Notes that the worker begins, or resumes, a task that may be the next event.
     #[inline(always)]
     pub(crate) fn begins(&self, worker: &EngineWorker) {
         if self.left.get() == 1 {
@@ -147,7 +150,7 @@ impl Monitor {
         }
     }
 
-    /// Whether anything is recorded.
+    /// Returns true if events are recorded.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.sample_every > 0
@@ -167,8 +170,8 @@ impl Monitor {
         self.left.set(1 + (random % spread) as u32);
     }
 
-    /// An event that was due. `touched` is what it accessed here, `sent` what it asked for elsewhere; `meets` tells whether
-    /// it is the end of a transaction, at which all of it has met.
+    /// Records an event that was due. `touched` has its accesses here, `sent` those on other workers; `meets` is true
+    /// for the end of a transaction, which is a synchronization point of all its accesses.
     #[cold]
     #[inline(never)]
     pub(crate) fn record(&self, worker: &EngineWorker, touched: &[Access], sent: &[Partner], meets: bool) {
@@ -214,7 +217,7 @@ impl Monitor {
         let mut partners: Vec<Partner> = Vec::new();
         for (other, part) in others {
             let Some((_, monitor)) = self.monitor_of(&mut tables, *other) else { continue };
-            // The sub-partition is named by a key of it.
+            // A key in the sub-partition stands for it.
             let key = monitor.lower(*part).cloned().unwrap_or_default();
             let key = if key.is_empty() {
                 KeyBuf::from(tables.shards[other.table.at()].bounds(*other).0)
@@ -232,8 +235,8 @@ impl Monitor {
         }
     }
 
-    /// What an event that seems to have taken so long is charged: when the system takes the core away for milliseconds, one
-    /// sample would outweigh thousands.
+    /// Returns the cost charged for an event that took `ticks`. Implausible durations are cut: a sample during which
+    /// the operating system preempted the worker for milliseconds would outweigh thousands.
     fn plausible(&self, ticks: u64) -> u64 {
         let usual = self.usual.get();
         let ticks = ticks.min(usual * PLAUSIBLE + self.grace);
@@ -241,7 +244,7 @@ impl Monitor {
         ticks
     }
 
-    /// The arrays of the partition that `place` belongs to, and where they are kept.
+    /// Returns the arrays of the partition that `place` belongs to, and the partition that keeps them.
     fn monitor_of<'t>(
         &self,
         tables: &'t mut Tables,
@@ -252,13 +255,13 @@ impl Monitor {
         Some((first, partition.monitor.as_deref_mut()?))
     }
 
-    /// The first table of each family.
+    /// Returns the first table of each family.
     fn firsts(&self, tables: &Tables) -> Vec<usize> {
         let first_of = self.first_of.borrow();
         tables.catalog.live().map(|(table, _)| table.at()).filter(|at| first_of[*at].at() == *at).collect()
     }
 
-    /// The cost of all that was recorded since it was taken last, on what this worker owns now.
+    /// Returns the cost recorded since the last collection, on the partitions this worker owns now.
     pub fn load_so_far(&self, worker: &EngineWorker) -> u64 {
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();
@@ -274,7 +277,7 @@ impl Monitor {
         load
     }
 
-    /// Takes what was recorded since the last time, and begins anew. Costs are those of all events, recorded or not.
+    /// Takes the statistics since the last collection, and resets them. Costs are extrapolated to all events.
     pub fn collect(&self, worker: &EngineWorker) -> WorkerCollected {
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();

@@ -1,5 +1,5 @@
-//! Running procedures: on the worker at hand, on the home worker from elsewhere, again after a deadlock or when there was no
-//! room for their records.
+//! Execution of procedures: on the current worker, on the home from another worker, and again after a deadlock or when
+//! the WAL had no room for their records.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -26,13 +26,13 @@ use crate::shard::EngineWorker;
 use crate::trace::{Stage, TraceEvent};
 use crate::tx::{Tx, TxnGuard, TxnState};
 
-/// How often a transaction that was the victim of a deadlock is run before its caller hears of it. It is older than all that
-/// begin after it, so it loses only to those that were under way, though to many of them more than once where hundreds want the
-/// same rows. A caller that began anew would have lost its age.
+/// The number of attempts of a transaction that is the victim of deadlocks, before the abort is returned to its caller.
+/// A retried transaction is older than all that begin after it, so it loses only to those that were under way, though
+/// repeatedly where hundreds request the same rows. A new transaction by the caller would lose the age.
 const ATTEMPTS: u32 = 1024;
 
 /// A stored procedure: an async closure over a transaction. It may run more than once (after a deadlock) and, from
-/// another thread, travels to the transaction's home: so it owns what it captures.
+/// another thread, is sent to the transaction's home: so it owns what it captures.
 pub trait Procedure<R>: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static {}
 
 impl<R, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort> + Send + 'static> Procedure<R> for P {}
@@ -43,8 +43,8 @@ pub type AnyResult = Box<dyn Any + Send>;
 /// A future of a result of whatever type.
 pub(crate) type AnyFuture<'a> = Pin<Box<dyn Future<Output = Result<AnyResult, Abort>> + 'a>>;
 
-/// A procedure of which neither the type nor that of its result is known where it runs: everything but the paths that every
-/// transaction takes is compiled once, not once for each procedure.
+/// A procedure whose type is erased, with that of its result: all code but the paths that every transaction takes is
+/// compiled once for such procedures, not once for each.
 pub trait ErasedProcedure {
     /// Runs it once. The future is on the heap, and so is the result.
     fn call<'a>(&'a self, tx: &'a mut Tx<'_>) -> AnyFuture<'a>;
@@ -59,17 +59,17 @@ impl<R: Send + 'static, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort>> ErasedProce
     }
 }
 
-/// The result in a box, as what it is.
+/// Unboxes a result.
 pub fn result_of<R: 'static>(result: AnyResult) -> R {
     *result.downcast().expect("a procedure returns what its type says")
 }
 
-/// A procedure whose type was forgotten: it is in a box, and so are its future and its result each time it runs. In return what
-/// runs it is compiled once for all procedures.
+/// A procedure whose type is erased: it is boxed, and so are its future and its result each time it runs. In return the
+/// code that runs it is compiled once for all procedures.
 pub struct AnyProcedure(Box<dyn ErasedProcedure + Send>);
 
 impl AnyProcedure {
-    /// Forgets the type of a procedure.
+    /// Erases the type of a procedure.
     #[must_use]
     pub fn new<R: Send + 'static>(procedure: impl Procedure<R>) -> AnyProcedure {
         AnyProcedure(Box::new(Erased(procedure, PhantomData)))
@@ -89,7 +89,7 @@ impl std::fmt::Debug for AnyProcedure {
     }
 }
 
-/// Runs a procedure as a transaction with its home on this worker, again when it was the victim of a deadlock.
+/// Runs a procedure as a transaction with its home on this worker, and again if it is the victim of a deadlock.
 pub async fn run_here(
     worker: &Rc<EngineWorker>,
     procedure: &dyn ErasedProcedure,
@@ -100,13 +100,13 @@ pub async fn run_here(
     }
 }
 
-/// Polls a procedure whose type is not known until it ends, and ends its transaction accordingly.
+/// Polls a procedure whose type is erased until it ends, and ends its transaction accordingly.
 async fn call_to_end(guard: TxnGuard<'_>, procedure: &dyn ErasedProcedure) -> Result<AnyResult, Abort> {
     poll_apart_to_end(guard, &async |tx| procedure.call(tx).await).await
 }
 
-/// Runs again a procedure whose first attempt has just ended with `abort`, until it ends otherwise or has been tried often
-/// enough.
+/// Retries a procedure whose first attempt has just ended with `abort`, until it ends otherwise or the attempts are
+/// used up.
 #[cold]
 fn run_again<'a>(
     worker: &'a Rc<EngineWorker>,
@@ -121,19 +121,19 @@ async fn attempt_again(
     procedure: &dyn ErasedProcedure,
     mut abort: Abort,
 ) -> Result<AnyResult, Abort> {
-    // Read before anybody else can abort: it keeps its seniority through all attempts.
+    // Read before another transaction can abort. The transaction keeps its seniority through all attempts.
     let age = worker.shard().aborted_age.get();
     for _ in 1..ATTEMPTS {
         if worker.is_stopping() {
             break;
         }
         worker.shard().stats.retried.add(1);
-        // Those it waited for go first.
+        // The transactions it waited for run first.
         yield_once(worker).await;
         if abort.reason() == AbortReason::Overloaded
             && let Some(commit_waiters) = &worker.shard().commit_waiters
         {
-            // It holds nothing meanwhile, and others go on.
+            // It holds no locks meanwhile, and other transactions go on.
             commit_waiters.wait_for_room(worker).await?;
         }
         let guard = TxnGuard::begin(worker);
@@ -303,14 +303,15 @@ pub(crate) fn on_procedure<R: Send + 'static>(
 }
 
 /// A long-lived client that lives on a worker: it runs one transaction after the other without leaving the worker's
-/// thread, except for those whose home is elsewhere. Get one with `Database::spawn_session`.
+/// thread, except for those whose home is another worker. Get one with `Database::spawn_session`.
 ///
-/// # What a session may await
+/// # Futures in a session
 ///
-/// Between its transactions, anything: its own operations, an outcome that was handed over, a
-/// channel or any other future that is completed elsewhere and calls its waker. (A transaction awaits its own operations
-/// only.) A future that wait_epoch an executor of its own, such as a socket or timer of an asynchronous runtime, wait_epoch that
-/// runtime to run on another thread. A session whose future is never completed ends when the database closes.
+/// Between its transactions, a session may await any future: its own operations, the outcome of a submitted
+/// transaction, a channel or any other future that is completed by another thread and calls its waker. (A transaction
+/// awaits its own operations only.) A future that needs an executor of its own, such as a socket or timer of an
+/// asynchronous runtime, needs that runtime to run on another thread. A session whose future is never completed ends
+/// when the database closes.
 ///
 /// The session's own operations wake the session as a whole, not the waker they are polled with: of several futures
 /// at once, poll all (as `join!` and `select!` do), not only those whose own waker was called (as `FuturesUnordered` does).
@@ -327,7 +328,7 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// A session on this worker.
+    /// Creates a session on this worker.
     #[doc(hidden)]
     pub fn new(worker: Rc<EngineWorker>) -> Session {
         Session { worker }
@@ -345,7 +346,7 @@ impl Session {
         self.worker.workers()
     }
 
-    /// Whether the database is being closed: a session should end then.
+    /// Returns true if the database is being closed: a session should end then.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.worker.is_stopping()
@@ -361,7 +362,7 @@ impl Session {
     /// The handle of table `T`.
     ///
     /// # Errors
-    /// When the database has no such table.
+    /// Fails if the database has no such table.
     pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
         self.worker.shard().published.visible().table()
     }
@@ -369,7 +370,7 @@ impl Session {
     /// The handle of index `I`.
     ///
     /// # Errors
-    /// When the database has no such index.
+    /// Fails if the database has no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
         self.worker.shard().published.visible().index()
     }
@@ -377,7 +378,7 @@ impl Session {
     /// The handle of the table with this name in the session's database.
     ///
     /// # Errors
-    /// When the database has no such table.
+    /// Fails if the database has no such table.
     pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
         self.worker.shard().published.visible().table_named(name)
     }
@@ -385,19 +386,19 @@ impl Session {
     /// The handle of the index with this name in the session's database.
     ///
     /// # Errors
-    /// When the database has no such index.
+    /// Fails if the database has no such index.
     pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
         self.worker.shard().published.visible().index_named(name)
     }
 
-    /// The keys this worker owns in a table: the bounds of its partitions, as encoded keys.
+    /// Returns true if the session's worker owns this key of a table.
     #[must_use]
     pub fn owns<T: Table>(&self, table: TableRef<T>, key: &T::Key) -> bool {
         let key = key.encode();
         self.worker.shard().tables.borrow().locate(table.id(), &key).1 == self.worker.id()
     }
 
-    /// Runs a procedure as a transaction: here when the route leads to this worker, otherwise at its home.
+    /// Runs a procedure as a transaction: here if the route leads to this worker, otherwise at its home.
     ///
     /// A transaction that was the victim of a deadlock is run again.
     ///
@@ -423,7 +424,7 @@ impl Session {
                                 let ticket = shard.lookups.defer(worker, place, key);
                                 position = shard.lookups.result(worker, ticket).await;
                                 if shard.lookups.is_stale(ticket) {
-                                    // The position is a hint: the tree, whichever it is, finds out.
+                                    // The position is a hint, which the tree checks.
                                     (place, home) = shard.tables.borrow().locate(*table, key);
                                 }
                             }
@@ -432,7 +433,7 @@ impl Session {
                         }
                         home
                     }
-                    // A handle of another database: the procedure will be told so.
+                    // The handle belongs to another database, which the procedure's actions report.
                     None => worker.id(),
                 }
             }

@@ -1,11 +1,12 @@
 //! Recording mode: the accesses of a procedure, noted while it runs (`ATraPos §V-A`, `thesis §4.3.1`).
 //!
-//! Owns: the notes of one run ([`RecordedRun`]); `ClassRecording` of `atrapos` folds those of several runs into a flow graph.
-//! Never: changes what a transaction does; costs one that is not recorded anything beyond the question whether it is traced.
+//! Owns: the notes of one run ([`RecordedRun`]); `ClassRecording` of `atrapos` folds those of several runs into a flow
+//! graph. Never: changes the behaviour of a transaction; costs more, for one that is not recorded, than a check of
+//! whether it is traced.
 //!
-//! A run is recorded on a single worker, where every action is a direct call: what a procedure accesses does not depend on
-//! where the data is. It is recorded as it happens, an action at a time, with what its key is and what it finds, because
-//! procedures are code and not statements.
+//! A run is recorded on a single worker, where every action is a direct call: the accesses of a procedure do not depend
+//! on the placement of data. They are recorded during the run, one action at a time, with the key and the rows found,
+//! because procedures are code and not statements.
 //!
 //! Invariants: accesses are in the order in which they happened; phases ascend; an access that was refused is noted too.
 
@@ -26,20 +27,20 @@ pub struct RecordedAccess {
     pub kind: OperationKind,
     /// Number of the phase it ran in.
     pub phase: u32,
-    /// The key or range that was asked for.
+    /// The key or range that was requested.
     pub asked: LockTarget,
     /// The part of it that was visited.
     visited: LockTarget,
-    /// Rows there before or after it.
+    /// The rows in the target before or after the access.
     pub rows: Vec<(KeyBuf, Vec<u8>)>,
     /// Bytes of keys, rows and values that go to the data or come back.
     pub bytes: u64,
 }
 
-/// Rows of one access that are noted; what lies beyond tells nothing new.
+/// The greatest number of rows that is noted of one access; further ones add no information.
 const ROWS_MAX: usize = 1024;
 
-/// The rows of `target` in the partition at `place`.
+/// Returns the rows of `target` in the partition `place`.
 fn rows_of(tables: &Tables, place: PartitionId, target: &LockTarget) -> Vec<(KeyBuf, Vec<u8>)> {
     let Some(partition) = tables.owned_at(place) else { return Vec::new() };
     match target {
@@ -63,7 +64,7 @@ fn key_bytes(target: &LockTarget) -> usize {
 }
 
 impl RecordedAccess {
-    /// The access that is about to be made.
+    /// Begins the record of an access that is about to be made.
     pub(crate) fn begin(
         tables: &Tables,
         place: PartitionId,
@@ -72,7 +73,7 @@ impl RecordedAccess {
     ) -> RecordedAccess {
         let rows = match asked {
             LockTarget::Key(_) => rows_of(tables, place, asked),
-            // What is visited of a range is known afterwards.
+            // The visited part of a range is known after the access.
             LockTarget::Range { .. } => Vec::new(),
         };
         let (asked, visited) = (asked.clone(), asked.clone());
@@ -84,7 +85,7 @@ impl RecordedAccess {
         self.rows.extend(rows_of(tables, place, visited));
         self.visited.clone_from(visited);
         let found = match visited {
-            // A row that is there before and after is one row.
+            // A row that exists before and after the access counts once.
             LockTarget::Key(_) => &self.rows[..before],
             LockTarget::Range { .. } => &self.rows[..],
         };
@@ -96,7 +97,8 @@ impl RecordedAccess {
         self.bytes = (key_bytes(&self.asked) + self.kind.values + found.sum::<usize>()) as u64;
     }
 
-    /// Whether `next` goes on where this access has stopped: a range that lies in several partitions, or is read by pages.
+    /// Returns true if `next` continues where this access has stopped: in a range that lies in several partitions, or
+    /// is read by pages.
     fn goes_on_with(&self, next: &RecordedAccess) -> bool {
         let (LockTarget::Range { lower, upper }, LockTarget::Range { lower: from, upper: to }) =
             (&self.asked, &next.asked)
@@ -112,35 +114,35 @@ impl RecordedAccess {
     }
 }
 
-/// Notes the accesses of a transaction that runs.
+/// Records the accesses of a running transaction.
 #[derive(Debug, Default)]
 pub(crate) struct Recorder {
     accesses: Vec<RecordedAccess>,
     phase: u32,
-    /// Whether the next access is of the present phase, together with others.
+    /// True if the next access belongs to the current phase, together with others.
     is_in_phase: bool,
-    /// Whether an access had to wait, and was not seen.
+    /// True if an access had to wait, and was not recorded.
     missed: bool,
 }
 
 impl Recorder {
-    /// A phase begins.
+    /// Begins a phase.
     pub(crate) fn next_phase(&mut self) {
         self.phase += 1;
     }
 
-    /// The next access is of this phase, with others.
+    /// Assigns the next access to the current phase, with others.
     pub(crate) fn in_phase(&mut self) {
         self.is_in_phase = true;
     }
 
-    /// Notes that an access has to wait: it is not seen.
+    /// Notes that an access has to wait, and is not recorded.
     pub(crate) fn note_missed(&mut self) {
         self.is_in_phase = false;
         self.missed = true;
     }
 
-    /// Notes an access that was made on what it `visited`.
+    /// Records an access that was made, with the part of the range that it `visited`.
     pub(crate) fn note(
         &mut self,
         mut access: RecordedAccess,
@@ -169,13 +171,13 @@ impl Recorder {
         self.accesses.push(access);
     }
 
-    /// What was recorded.
+    /// Returns the recorded run.
     pub(crate) fn finish(self, tag: CatalogTag, aborted: bool) -> RecordedRun {
         RecordedRun { tag, accesses: self.accesses, aborted, missed: self.missed }
     }
 }
 
-/// What one run of a procedure has accessed: see `Database::record`.
+/// The accesses of one run of a procedure: see `Database::record`.
 #[derive(Clone, Debug)]
 pub struct RecordedRun {
     #[doc(hidden)]
@@ -188,19 +190,19 @@ pub struct RecordedRun {
 }
 
 impl RecordedRun {
-    /// How many accesses it made, those of indexes and foreign keys included.
+    /// The number of its accesses, including those of indexes and foreign keys.
     #[must_use]
     pub fn accesses(&self) -> usize {
         self.accesses.len()
     }
 
-    /// Whether the transaction aborted.
+    /// Returns true if the transaction aborted.
     #[must_use]
     pub fn is_aborted(&self) -> bool {
         self.aborted
     }
 
-    /// Whether every access was seen.
+    /// Returns true if every access was recorded.
     #[doc(hidden)]
     pub fn is_complete(&self) -> bool {
         !self.missed

@@ -1,8 +1,9 @@
-//! One action of a transaction, under way: a future written by hand, because it is the path that every access takes.
+//! The execution of one action of a transaction: a future written by hand, because it is the path of every access.
 //!
-//! A local action is made in its first poll, as a direct call. Or, when the transaction has touched nothing yet, others
-//! are ready to run, and the key was not looked up on the way here already, its look-up is deferred and made together with
-//! theirs ([`crate::lookups`]), and the action is made in its second poll. Only what has to wait for a lock, or has dependents elsewhere, goes through a boxed future.
+//! A local action is executed in its first poll, as a direct call. But if the transaction has accessed no data yet,
+//! other tasks are ready to run, and the key was not looked up by its route already, the look-up is deferred and made
+//! together with theirs ([`crate::lookups`]), and the action is executed in its second poll. Only an action that has to
+//! wait for a lock, or has dependents on other workers, uses a boxed future.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +23,8 @@ use crate::tx::{ActionReply, OperationGuard, Tx};
 #[must_use = "an action does nothing until it is awaited"]
 pub struct Run<'t, 'w, O: Operation> {
     tx: &'t Tx<'w>,
-    /// Until it is made or sent. It stays in one place: moving it from state to state would cost more than the look-up.
+    /// The action, until it is executed or sent. It is kept outside the state, since moving it from state to state
+    /// would cost more than the look-up.
     action: Option<Action<O>>,
     step: Step<'t, O>,
 }
@@ -36,26 +38,27 @@ enum Step<'t, O: Operation> {
     Dependents(Option<O::Output>, Pin<Box<dyn Future<Output = Result<(), Abort>> + 't>>),
 }
 
-/// The partition of the home's own that holds the data, and where in its tree it was found, if it was looked for.
+/// The partition on the home that holds the data, and the position in its tree, if it was looked up.
 type Located = (PartitionId, Option<Position>);
 
-/// Nothing in it is ever pinned: what needs a fixed address is boxed.
+/// Moving it is sound: parts that need a fixed address are boxed.
 impl<O: Operation> Unpin for Run<'_, '_, O> {}
 
 impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
-    /// An action that is about to be run.
+    /// Creates the execution of an action.
     #[inline(always)]
     pub(crate) fn new(tx: &'t Tx<'w>, action: Action<O>) -> Run<'t, 'w, O> {
         Run { tx, action: Some(action), step: Step::Start }
     }
 
-    /// An action that could not be made.
+    /// Creates the execution of an action that could not be made, which ends with `abort`.
     #[cold]
     pub(crate) fn refused(tx: &'t Tx<'w>, abort: Abort) -> Run<'t, 'w, O> {
         Run { tx, action: None, step: Step::Refused(abort) }
     }
 
-    /// The first poll: where is the data? Elsewhere, or when its look-up is deferred, the action is not executed yet.
+    /// Locates the data, in the first poll. The action is not executed yet if another worker owns the data, or the
+    /// look-up is deferred.
     #[inline(always)]
     fn locate(&mut self) -> Result<Located, Poll<Result<O::Output, Abort>>> {
         let (worker, state) = (self.tx.worker(), self.tx.state());
@@ -90,7 +93,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
         self.poll_step()
     }
 
-    /// The second poll of an action whose look-up was deferred.
+    /// Continues an action whose look-up was deferred, in the second poll.
     #[inline(always)]
     fn looked_up(
         &mut self,
@@ -100,17 +103,17 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
         let worker = self.tx.worker();
         let lookups = &worker.shard().lookups;
         let position = lookups.take(worker, ticket);
-        // The position is a hint: the tree, whichever it is, finds out.
+        // The position is a hint, which the tree checks.
         if !lookups.is_stale(ticket) {
             return Ok((place, Some(position)));
         }
-        // The scheme has changed since the look-up was deferred: where is the data now?
+        // The scheme has changed since the look-up was deferred, so the data is located again.
         let action = self.action.as_ref().expect("an action whose look-up was deferred is still there");
         let (place, owner) = action.locate(&worker.shard().tables.borrow());
         if owner == worker.id() { Ok((place, Some(position))) } else { Err(self.send(owner)) }
     }
 
-    /// Executes the action on the home's own data.
+    /// Executes the action on data of the home.
     #[inline(always)]
     fn execute(&mut self, (place, position): Located) -> Poll<Result<O::Output, Abort>> {
         let action = self.action.as_ref().expect("an action is executed once");
@@ -132,7 +135,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
         self.poll_step()
     }
 
-    /// The action is done; what must follow it?
+    /// Runs the dependents of the action, which has been executed.
     #[inline(always)]
     fn run_dependents(&mut self, result: O::Output) -> Poll<Result<O::Output, Abort>> {
         match self.tx.run_dependents_here() {

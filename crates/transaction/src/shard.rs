@@ -1,7 +1,7 @@
-//! The state one worker keeps: its partitions, the transactions it hosts, the branches of transactions hosted elsewhere,
-//! who waits for which lock, and its statistics.
+//! The state of one worker: its partitions, the transactions it hosts, the branches of transactions hosted by other
+//! workers, the lock requests that wait, and its statistics.
 //!
-//! Only the worker's own thread touches it, except for the statistics, which others may read. Nothing here waits.
+//! Only the worker's own thread accesses it, except for the statistics, which others may read. No function here waits.
 //!
 //! Invariant: a shard's cells are borrowed only within one call of this crate, never across a point where a task may be
 //! suspended or a closure of the user runs that could call back in.
@@ -37,73 +37,75 @@ use crate::wal::CommitWaiters;
 /// A worker of the engine.
 pub type EngineWorker = Worker<Shard>;
 
-/// A map with a quick hash.
+/// A map with a fast hash function.
 pub(crate) type FastMap<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// See the module's introduction.
 pub struct Shard {
-    /// Tells handles of this database from those of others.
+    /// Identifies the handles of this database.
     pub(crate) tag: CatalogTag,
-    /// What clients may name.
+    /// The catalogs of clients and workers.
     pub(crate) published: Arc<PublishedCatalog>,
     /// The tables, and the partitions this worker owns.
     pub tables: RefCell<Tables>,
     /// Recycled transaction states.
     states: RefCell<Vec<Rc<TxnState>>>,
-    /// Transactions with their home here that others know of: they were suspended at least once.
+    /// Transactions with their home here that are known to others: they were suspended at least once.
     pub active: RefCell<FastMap<TxnId, Rc<TxnState>>>,
-    /// Branches of transactions with their home elsewhere.
+    /// Branches of transactions that have their home on another worker.
     pub participants: RefCell<FastMap<TxnId, Rc<RefCell<Branch>>>>,
     branches: RefCell<Vec<Rc<RefCell<Branch>>>>,
-    /// Who waits for which lock here.
+    /// The lock requests that wait here.
     pub waits: RefCell<LockWaits>,
     granted: RefCell<Vec<LockTicket>>,
-    /// Age of the transaction that aborted last: for whoever runs it again at once.
+    /// The age of the transaction that aborted last, for its immediate retry.
     pub(crate) aborted_age: Cell<Age>,
-    /// Where the ages of transactions come from.
+    /// The clock for the ages of transactions.
     pub(crate) ages: AgeClock,
     next_ticket: Cell<u64>,
     next_txn: Cell<u64>,
     /// First look-ups that wait to be made together.
     pub lookups: Lookups,
-    /// Changes of the scheme that this worker has seen: a place found at another count may not hold any more.
+    /// The number of changes of the scheme that this worker has received: a location found at another count may be
+    /// outdated.
     pub scheme_changes: Cell<u64>,
-    /// Which probes have come by.
+    /// The probes that this worker has seen.
     pub probes: RefCell<deadlock::Probes>,
-    /// Where new trees take their memory from.
+    /// The source of memory for new trees.
     pub memory: Arc<dyn Memory>,
-    /// The newest hidden key this worker has given to a row, by table; nothing for tables to which it has not appended.
+    /// The newest hidden key that this worker has given to a row, by table; no entry for tables to which it has not
+    /// appended.
     pub(crate) appended: RefCell<FastMap<TableId, u64>>,
-    /// What an unfinished load has added.
+    /// The journal of an unfinished load.
     pub loading: RefCell<LoadJournal>,
     /// Copies of a table that gets another column.
     pub copies: RefCell<Copies>,
-    /// What the worker counts.
+    /// The counters of the worker.
     pub(crate) stats: Arc<EngineStats>,
-    /// Settings.
+    /// The settings.
     pub(crate) options: ShardOptions,
-    /// What a checkpoint is written of, where there is no WAL.
+    /// The snapshot of which a checkpoint is written, if there is no WAL.
     pub snapshots: Snapshots,
-    /// What makes commits durable; none where changes leave no redo.
+    /// The transactions that wait for their commits to become durable; `None` if changes leave no redo.
     pub commit_waiters: Option<CommitWaiters>,
-    /// What the worker observes of its partitions.
+    /// The monitor of the worker's partitions.
     pub monitor: Monitor,
 }
 
-/// Settings every worker gets.
+/// Settings of every worker.
 #[derive(Clone, Debug)]
 pub struct ShardOptions {
-    /// How long a lock request waits before its transaction looks for a deadlock.
+    /// The time that a lock request waits before deadlock detection starts for its transaction.
     pub deadlock_check_after: Ticks,
-    /// Redo of one transaction, at most.
+    /// The bound on the redo of one transaction, in bytes.
     pub transaction_redo_bytes: usize,
 }
 
-/// Recycled states kept per worker; more in flight than this only costs allocations.
+/// The number of recycled states kept per worker; further transactions in flight cost allocations.
 const POOL: usize = 4096;
 
 impl Shard {
-    /// A worker's state before its first transaction.
+    /// Creates a worker's state before its first transaction.
     pub fn new(
         published: Arc<PublishedCatalog>,
         tables: Tables,
@@ -142,25 +144,25 @@ impl Shard {
         }
     }
 
-    /// The catalog as this worker has it.
+    /// The catalog of this worker.
     pub fn catalog(&self) -> Arc<Catalog> {
         Arc::clone(&self.tables.borrow().catalog)
     }
 
-    /// Refuses a handle that belongs to another database.
+    /// Returns an abort if the handle belongs to another database.
     #[inline]
     pub fn check(&self, id: TableId, tag: CatalogTag) -> Result<(), Abort> {
         if tag == self.tag { Ok(()) } else { Err(unknown_table(id)) }
     }
 
-    /// A state for a transaction that begins.
+    /// Takes a state for a transaction that begins.
     #[inline(always)]
     pub(crate) fn take_state(&self) -> Rc<TxnState> {
         let recycled = self.states.borrow_mut().pop();
         recycled.unwrap_or_else(|| Rc::new(TxnState::bounded(self.options.transaction_redo_bytes)))
     }
 
-    /// Takes back the state of a transaction that has ended. Nobody else may have it.
+    /// Recycles the state of a transaction that has ended. No other reference to it may exist.
     #[inline(always)]
     pub(crate) fn put_state(&self, state: Rc<TxnState>) {
         let mut states = self.states.borrow_mut();
@@ -169,7 +171,7 @@ impl Shard {
         }
     }
 
-    /// The branch that a transaction of another worker has here, made when it is the first action.
+    /// Returns the branch of a transaction of another worker here, created by its first action.
     fn participant_branch(&self, owner: TxnId) -> Rc<RefCell<Branch>> {
         let mut participants = self.participants.borrow_mut();
         let branch = participants.entry(owner).or_insert_with(|| {
@@ -177,7 +179,7 @@ impl Shard {
             let branch = recycled.unwrap_or_else(|| {
                 Rc::new(RefCell::new(Branch::bounded(self.options.transaction_redo_bytes)))
             });
-            // Its transaction is suspended by definition: what it touches is locked at once.
+            // Its transaction is suspended by definition, so its accesses are locked at once.
             {
                 let mut branch = branch.borrow_mut();
                 branch.entered = true;
@@ -188,19 +190,19 @@ impl Shard {
         Rc::clone(branch)
     }
 
-    /// The branch that a transaction has here, whether or not this is its home; made when it is the first action.
+    /// Returns the branch of a transaction here, whether or not this is its home; created by its first action.
     pub fn branch_of(&self, worker: &EngineWorker, owner: TxnId) -> BranchRef {
         if home_of(owner) == worker.id()
             && let Some(state) = self.active.borrow().get(&owner)
         {
-            // It is suspended: what it touches is locked at once.
+            // It is suspended, so its accesses are locked at once.
             state.home.borrow_mut().entered = true;
             return BranchRef::Home(Rc::clone(state));
         }
         BranchRef::Participant(self.participant_branch(owner))
     }
 
-    /// The branch that a transaction has here, if it has one.
+    /// Returns the branch of a transaction here, if it has one.
     pub(crate) fn find_branch(&self, owner: TxnId) -> Option<BranchRef> {
         if let Some(state) = self.active.borrow().get(&owner) {
             return Some(BranchRef::Home(Rc::clone(state)));
@@ -208,7 +210,7 @@ impl Shard {
         self.participants.borrow().get(&owner).map(|branch| BranchRef::Participant(Rc::clone(branch)))
     }
 
-    /// Every branch on this worker that others may know of.
+    /// Visits every branch on this worker whose transaction is known to others.
     pub fn each_branch(&self, mut each: impl FnMut(TxnId, &BranchRef)) {
         for (owner, state) in self.active.borrow().iter() {
             each(*owner, &BranchRef::Home(Rc::clone(state)));
@@ -218,7 +220,7 @@ impl Shard {
         }
     }
 
-    /// Whether a transaction under way has read `table` without a lock.
+    /// Returns true if a transaction under way has read `table` without a lock.
     pub fn is_read_unlocked(&self, table: TableId) -> bool {
         let mut is_read = false;
         self.each_branch(|_, branch| {
@@ -228,21 +230,21 @@ impl Shard {
         is_read
     }
 
-    /// A number for a transaction with its home here, unique in the database and growing with time on each worker.
+    /// Gives a number to a transaction with its home here, unique in the database and growing with time on each worker.
     pub fn new_txn(&self, home: WorkerId) -> TxnId {
         let next = self.next_txn.get();
         self.next_txn.set(next + 1);
         TxnId::new(next, home.0)
     }
 
-    /// A number for a lock that is asked for.
+    /// Gives a number to a lock request.
     pub(crate) fn new_ticket(&self) -> LockTicket {
         let ticket = self.next_ticket.get();
         self.next_ticket.set(ticket + 1);
         LockTicket(ticket)
     }
 
-    /// Ends a branch on this worker and wakes those who can go on because of it.
+    /// Ends a branch on this worker and wakes the tasks whose lock requests are granted by it.
     pub(crate) fn finish_branch(
         &self,
         worker: &EngineWorker,
@@ -288,7 +290,7 @@ impl Shard {
         }
     }
 
-    /// Asks for a lock, and wakes those who get one because the order of those who wait yields to who holds what.
+    /// Requests a lock, and wakes the tasks whose requests are granted because the order of the queue changes.
     pub(crate) fn request_lock(
         &self,
         worker: &EngineWorker,
@@ -308,7 +310,7 @@ impl Shard {
         outcome
     }
 
-    /// Wakes those who have got a lock.
+    /// Wakes the tasks whose lock requests were granted.
     pub fn wake_granted(&self, worker: &EngineWorker, granted: &mut Vec<LockTicket>) {
         if granted.is_empty() {
             return;
@@ -321,8 +323,8 @@ impl Shard {
         }
     }
 
-    /// Refuses and forgets the lock requests of a transaction that ends, those as well that were granted and have not been
-    /// used: their tasks go on with an abort. Nothing is left of one whose future was forgotten and will never see it.
+    /// Refuses and removes the lock requests of a transaction that ends, including those that were granted and not used
+    /// yet: their tasks go on with an abort. A request whose future was leaked is removed as well.
     pub(crate) fn end_waits(&self, worker: &EngineWorker, owner: TxnId) {
         let tickets: Vec<LockTicket> = self.waits.borrow().of(owner).map(|(ticket, _)| ticket).collect();
         for ticket in tickets {
@@ -331,15 +333,16 @@ impl Shard {
         }
     }
 
-    /// The branch of `owner` does not get a lock that it has noted at `place`.
+    /// Removes the access at `place` from the branch of `owner`, which does not get the lock.
     pub fn forget_access(&self, owner: TxnId, place: usize) {
-        // When everything is dropped, a transaction may end before those of its actions that wait where its data has gone to.
+        // While the database is dropped, a transaction may end before its actions that wait on workers to which its
+        // data has moved.
         let Some(branch) = self.find_branch(owner) else { return };
         branch.borrow_mut().held.remove(place);
         self.waits.borrow_mut().move_up(owner, &[place]);
     }
 
-    /// Takes one request out of its queue. One that was granted is released with the branch, which has noted it.
+    /// Removes one request from its queue. A granted one is released with the branch, which has its access.
     pub(crate) fn refuse_wait(&self, worker: &EngineWorker, ticket: LockTicket, reason: AbortReason) {
         let mut granted = self.granted.take();
         let mut given_up = None;

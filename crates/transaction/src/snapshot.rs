@@ -1,20 +1,22 @@
-//! Snapshots: the state the database had at one moment between transactions, kept while a checkpoint is written of it.
+//! Snapshots: the state of the database at one moment between transactions, kept while a checkpoint is written of it.
 //!
-//! A database with a WAL needs none: its checkpoints are fuzzy and the WAL repairs them. Without one, a checkpoint has to be
-//! a state in itself, rows and indexes and all.
+//! A database with a WAL needs none: its checkpoints are fuzzy and the WAL repairs them. Without one, a checkpoint has
+//! to be transactionally consistent by itself, including rows and indexes.
 //!
-//! # How it works
+//! # Operation
 //!
 //! 1. Every worker begins to hold the snapshot of an epoch that has not begun.
-//! 2. The epoch is advanced to it. A transaction is in the snapshot unless its home reads this epoch or a later one when it
-//!    commits. The home says so to the participants, so a transaction is in the snapshot everywhere or nowhere; and who
-//!    depends on a transaction reads the epoch after it, so what is in the snapshot depends on nothing that is not.
-//! 3. All messages on the way are let arrive: what looks unfinished from now on is not in the snapshot.
-//! 4. While the checkpoint walks the trees, a transaction that is not in the snapshot and commits leaves behind, on each worker,
-//!    what the keys it has changed were before ([`Snapshot::keep`]), unless they were kept or written before. A key is
-//!    written as it was kept; otherwise as an unfinished transaction would put it back; otherwise as it is.
+//! 2. The epoch is advanced to it. A transaction is in the snapshot unless its home reads this epoch or a later one
+//!    when it commits. The home sends this epoch to the participants, so a transaction is in the snapshot on all
+//!    workers or on none; and a transaction that depends on another reads the epoch after it, so the snapshot contains
+//!    all transactions on which those in it depend.
+//! 3. All messages under way are delivered: transactions that are unfinished from now on are not in the snapshot.
+//! 4. While the checkpoint walks the trees, a transaction that is not in the snapshot and commits leaves, on each
+//!    worker, the before-images of the keys it has changed ([`Snapshot::keep`]), unless they were kept or written
+//!    before. A key is written with its kept image; otherwise with the before-image of an unfinished transaction;
+//!    otherwise with its current row.
 //!
-//! Who holds what: each worker the keys of its own partitions. What was kept of a key range goes with it to another worker.
+//! Each worker keeps the images of keys in its own partitions. Those of a key range move with it to another worker.
 //!
 //! # Costs
 //!
@@ -38,10 +40,10 @@ use crate::jobs::on_all_workers;
 use crate::shard::Shard;
 use crate::wal::Wal;
 
-/// A row as it was, version and bytes; `None` where there was none.
+/// A before-image, version and bytes; `None` if there was no row.
 pub type Before = Option<(u64, Vec<u8>)>;
 
-/// Keys of one table with what they were.
+/// Keys of one table with their before-images.
 pub type Kept = BTreeMap<KeyBuf, Before>;
 
 /// The snapshot that one worker holds, if it holds one.
@@ -54,18 +56,18 @@ pub struct Snapshots {
 /// See the module's introduction.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The first epoch that is not in it.
+    /// The first epoch that is not in the snapshot.
     until: Epoch,
     wal: Arc<Wal>,
-    /// By table.
+    /// The parts of the snapshot, by table.
     tables: Vec<TableSnapshot>,
-    /// Rows kept so far, those written since included.
+    /// The number of images kept so far, including those written since.
     kept: u64,
 }
 
 #[derive(Debug, Default)]
 struct TableSnapshot {
-    /// What keys were that have changed since.
+    /// Images of keys that have changed since.
     kept: Kept,
     /// Key ranges that have been written: first keys, and first keys beyond. They do not overlap.
     written: BTreeMap<KeyBuf, Option<KeyBuf>>,
@@ -78,7 +80,7 @@ impl TableSnapshot {
     }
 
     fn add_written(&mut self, from: &KeyBuf, until: Option<&KeyBuf>) {
-        // A part of a checkpoint is written in order: mostly there is a range that ends where this one begins.
+        // A part of a checkpoint is written in order, so mostly a range ends where this one begins.
         let before = self.written.range_mut::<KeyBuf, _>(..=from).next_back();
         match before {
             Some((_, end)) if end.as_ref() == Some(from) => *end = until.cloned(),
@@ -90,7 +92,7 @@ impl TableSnapshot {
 }
 
 impl Snapshots {
-    /// Whether this worker holds a snapshot.
+    /// Returns true if this worker holds a snapshot.
     #[inline]
     pub fn is_held(&self) -> bool {
         self.is_held.get()
@@ -106,14 +108,14 @@ impl Snapshots {
         self.is_held.set(false);
     }
 
-    /// The epoch in which a transaction commits now, for [`keep`](Snapshots::keep) on every worker where it has changed
-    /// something; zero, which is in every snapshot, when none is held.
+    /// Returns the epoch in which a transaction commits now, for [`keep`](Snapshots::keep) on every worker on which it
+    /// has made changes; zero, which is in every snapshot, if none is held.
     #[cold]
     pub(crate) fn epoch_of_commit(&self) -> Epoch {
         self.held.borrow().as_ref().map_or(Epoch(0), |snapshot| snapshot.wal.epoch())
     }
 
-    /// A transaction of `epoch` has committed; `undo` is what it has changed here.
+    /// Keeps the before-images `undo` of a transaction of `epoch` that has committed, unless it is in the snapshot.
     #[cold]
     #[inline(never)]
     pub(crate) fn keep(&self, undo: &UndoLog, epoch: Epoch) {
@@ -124,7 +126,7 @@ impl Snapshots {
         }
     }
 
-    /// Takes out what was kept of a key range whose tables go to another worker.
+    /// Removes and returns the images kept of a key range that moves to another worker.
     pub fn carry_off(
         &self,
         tables: &[TableId],
@@ -144,7 +146,7 @@ impl Snapshots {
         tables.iter().map(take).collect()
     }
 
-    /// Takes in what was kept of a key range that has come here.
+    /// Adds the images kept of a key range that has moved here.
     pub fn take_in(&self, carried: Vec<(TableId, Kept)>) {
         if let Some(snapshot) = &mut *self.held.borrow_mut() {
             for (table, mut kept) in carried {
@@ -153,7 +155,7 @@ impl Snapshots {
         }
     }
 
-    /// Runs `walk` with what was kept here.
+    /// Runs `walk` with the snapshot held here, if any.
     pub fn with<R>(&self, walk: impl FnOnce(Option<&mut Snapshot>) -> R) -> R {
         walk(self.held.borrow_mut().as_mut())
     }
@@ -166,7 +168,7 @@ impl Snapshot {
             if table.is_written(key) {
                 continue;
             }
-            // Of several changes the first one is told first.
+            // The changes come in order, so the image of the first one is kept.
             table.kept.entry(key.clone()).or_insert_with(|| {
                 self.kept += 1;
                 before.map(|(version, row)| (version, row.to_vec()))
@@ -174,25 +176,25 @@ impl Snapshot {
         }
     }
 
-    /// Rows kept so far: it grows while transactions change what has not been written.
+    /// The number of images kept so far, which grows while transactions change rows that have not been written.
     pub fn kept(&self) -> u64 {
         self.kept
     }
 
-    /// The first key of a range that has changed.
+    /// Returns the first key of a range that has changed.
     pub fn first(&self, place: PartitionId, from: &KeyBuf, until: Option<&KeyBuf>) -> Option<&KeyBuf> {
         let until = until.map_or(Bound::Unbounded, Bound::Excluded);
         let kept = &self.tables[place.table.at()].kept;
-        // A range that is empty the wrong way round would panic; a walk never asks for one.
+        // An inverted range would panic; a walk never requests one.
         kept.range::<KeyBuf, _>((Bound::Included(from), until)).next().map(|(key, _)| key)
     }
 
-    /// Takes out what a key was, if it has changed: it is about to be written.
+    /// Removes and returns the image of a key that is about to be written, if it has changed.
     pub fn take(&mut self, place: PartitionId, key: &KeyBuf) -> Option<Before> {
         self.tables[place.table.at()].kept.remove(key)
     }
 
-    /// All keys of a range have been written.
+    /// Records that all keys of a range have been written.
     pub fn add_written(&mut self, place: PartitionId, from: &KeyBuf, until: Option<&KeyBuf>) {
         self.tables[place.table.at()].add_written(from, until);
     }
@@ -202,9 +204,9 @@ impl Snapshot {
 pub struct HeldSnapshot<'a>(&'a Handle<Shard>);
 
 impl<'a> HeldSnapshot<'a> {
-    /// Has all workers hold what is in the database before the next epoch. The caller advances the epoch, and nobody else.
+    /// Makes all workers hold a snapshot of the database before the next epoch. Only the caller may advance the epoch.
     pub fn begin(handle: &'a Handle<Shard>, wal: &Arc<Wal>) -> Result<HeldSnapshot<'a>, Abort> {
-        // Whoever holds it already lets go of it even if not all could be told.
+        // Created first, so that workers that hold the snapshot already release it even if others could not be reached.
         let held = HeldSnapshot(handle);
         let (until, wal) = (Epoch(wal.epoch().0 + 1), Arc::clone(wal));
         on_all_workers(handle, move |worker| {
@@ -218,7 +220,7 @@ impl<'a> HeldSnapshot<'a> {
 
 impl Drop for HeldSnapshot<'_> {
     fn drop(&mut self) {
-        // Workers that are gone hold nothing.
+        // Workers that have stopped hold no snapshot.
         let _ = on_all_workers(self.0, |worker| worker.shard().snapshots.end());
     }
 }

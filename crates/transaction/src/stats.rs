@@ -23,15 +23,15 @@ pub struct EngineStats {
     pub(crate) lock_waits: Counter,
     /// Look-ups made together with others.
     pub(crate) interleaved: Counter,
-    /// Requests sent on to their homes.
+    /// Requests forwarded to their homes.
     pub(crate) forwarded: Counter,
-    /// Actions passed on to where their data has gone.
+    /// Actions forwarded to the workers to which their data has moved.
     pub(crate) passed_on: Counter,
-    /// Ends of transactions passed on.
+    /// Ends of transactions forwarded.
     pub(crate) ends_passed_on: Counter,
 }
 
-/// What happened since the database was opened, of one worker or summed over several.
+/// Counts of events since the database was opened, of one worker or summed over several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Transactions committed (with their home on the worker).
@@ -52,12 +52,12 @@ pub struct Statistics {
     pub interleaved: u64,
     /// Requests that went to another worker to run there.
     pub forwarded: u64,
-    /// Actions that came to a worker whose partition had gone on to another, and were passed on.
+    /// Actions that arrived at a worker whose partition had moved to another one, and were forwarded.
     pub passed_on: u64,
 }
 
 impl EngineStats {
-    /// What has been counted.
+    /// Reads the counters.
     pub fn read(&self) -> Statistics {
         Statistics {
             committed: self.committed.get(),
@@ -109,7 +109,7 @@ impl Statistics {
         self.zip(other, |a, b| a + b)
     }
 
-    /// What was added since `earlier`.
+    /// The difference to `earlier`.
     #[must_use]
     pub fn since(&self, earlier: &Statistics) -> Statistics {
         self.zip(earlier, u64::wrapping_sub)

@@ -1,5 +1,5 @@
-//! The stages of one transaction, recorded on request: for people who want to see where a transaction goes. What it accesses
-//! is recorded on the same occasion, for flow graphs ([`crate::recording`]).
+//! The stages of one transaction, recorded on request for display, and the hooks by which its accesses are recorded for
+//! flow graphs ([`crate::recording`]).
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,12 +9,12 @@ use atrapos_runtime::WorkerId;
 use crate::recording::Recorder;
 use crate::shard::EngineWorker;
 
-/// A stage in the life of a transaction, with the name it has everywhere: in the documentation, the code and the output.
+/// A stage in the life of a transaction, with the same name in the documentation, the code and the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Stage {
     /// The request goes to the worker that owns its routing key.
     Route,
-    /// The procedure runs; its actions run where their data is.
+    /// The procedure runs; its actions run on the owners of their data.
     Execute,
     /// Locks are entered, waited for or granted.
     Lock,
@@ -41,25 +41,25 @@ impl Stage {
     }
 }
 
-/// Something that happened to a traced transaction.
+/// An event of a traced transaction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceEvent {
     /// The stage it belongs to.
     pub stage: Stage,
     /// The worker on which it was noted: the transaction's home.
     pub worker: WorkerId,
-    /// What happened.
+    /// The description of the event.
     pub what: String,
 }
 
-/// The trace of a running transaction: off unless somebody asked, and off when the transaction ends.
+/// The trace of a running transaction: off unless requested, and off when the transaction ends.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     on: Cell<bool>,
     observer: RefCell<Option<Observer>>,
 }
 
-/// Who asked: what is noted is theirs, so it is there when the transaction's state is another transaction's.
+/// The receiver of the trace, which owns the notes, so that they outlive the transaction's recycled state.
 #[derive(Clone, Debug)]
 enum Observer {
     Stages(Rc<RefCell<Vec<TraceEvent>>>),
@@ -82,13 +82,13 @@ impl Trace {
         self.on.set(true);
     }
 
-    /// Whether anybody asked.
+    /// Returns true if a trace was requested.
     #[inline(always)]
     pub(crate) fn is_on(&self) -> bool {
         self.on.get()
     }
 
-    /// Where accesses are noted, if they are.
+    /// Returns the recorder of accesses, if they are recorded.
     pub(crate) fn recorder(&self) -> Option<Rc<RefCell<Recorder>>> {
         match &*self.observer.borrow() {
             Some(Observer::Accesses(recorder)) => Some(Rc::clone(recorder)),
@@ -96,7 +96,7 @@ impl Trace {
         }
     }
 
-    /// Notes an event. Costs one comparison when nobody asked.
+    /// Notes an event. Costs one comparison if no trace was requested.
     #[inline]
     pub(crate) fn event(&self, worker: &EngineWorker, stage: Stage, what: impl FnOnce() -> String) {
         if self.on.get() {
@@ -111,7 +111,8 @@ impl Trace {
         }
     }
 
-    /// The transaction ends: notes how, and nothing after it, since the state is about to be another transaction's.
+    /// Notes the end of the transaction, and closes the trace, since the state is about to be reused for another
+    /// transaction.
     #[inline]
     pub(crate) fn end(&self, worker: &EngineWorker, how: impl FnOnce() -> String) {
         if self.on.get() {
@@ -121,7 +122,7 @@ impl Trace {
         }
     }
 
-    /// Actions that belong together are about to run: a phase.
+    /// Begins a phase of the recording.
     #[inline]
     pub(crate) fn next_phase(&self) {
         if self.on.get()
@@ -131,7 +132,7 @@ impl Trace {
         }
     }
 
-    /// The next access is of the phase that was begun.
+    /// Assigns the next access to the phase that was begun.
     #[inline]
     pub(crate) fn in_phase(&self) {
         if self.on.get()

@@ -1,25 +1,26 @@
-//! A running transaction as its procedure sees it: the public interface ([`Tx`]).
+//! The interface of a running transaction to its procedure ([`Tx`]).
 //!
 //! # Life of a transaction, from here
 //!
 //! - **route** and the hand-over to the home worker: [`crate::procedure`].
-//! - **execute**: [`Tx::run`] makes a [`Run`] of an action. On the home's own data that is a direct call ([`home`], [`access`]): no
-//!   message, no lock, no atomic, no allocation. Any other action is sent to its owner ([`participant`]) and the transaction
-//!   suspends. Several actions form a phase ([`phase`]); what a write entails follows in the same phase ([`dependents`]).
+//! - **execute**: [`Tx::run`] makes a [`Run`] of an action. On the home's own data that is a direct call ([`home`],
+//!   [`access`]): no message, no lock, no atomic, no allocation. Any other action is sent to its owner
+//!   ([`participant`]) and the transaction suspends. Several actions form a phase ([`phase`]); the dependents of a
+//!   write run in the same phase ([`dependents`]).
 //! - **lock**: a transaction that has not suspended only checks that no lock conflicts. When it suspends for the first
 //!   time its footprint is entered in the lock tables ([`state`]). Actions from another worker lock at once. A conflict is
 //!   waited for in [`lock_wait`].
 //! - **log**, **release**: [`commit`] makes the redo record (there is none without a WAL), drops the undo or applies it, and
 //!   releases the locks, here and at the participants.
 //!
-//! # Why this is serializable
+//! # Serializability
 //!
 //! Strict two-phase locking on keys and key ranges: a transaction that suspends holds a lock on everything it has read,
-//! written or found absent until its outcome is decided. One that never suspends runs while nothing else does on that
-//! worker and touches only that worker's data, so it needs no locks of its own; it waits for (and thereby becomes one of
-//! those who hold) the locks of others that conflict with its accesses.
+//! written or found absent until its outcome is decided. One that never suspends runs while no other task does on that
+//! worker and accesses only that worker's data, so it needs no locks of its own; if the lock of another transaction
+//! conflicts with an access, it suspends to wait, and holds locks from then on.
 //!
-//! # Why nothing waits for ever
+//! # Absence of deadlock and starvation
 //!
 //! Queues are fair, and cycles of waiting transactions are found and broken by [`crate::deadlock`].
 
@@ -56,11 +57,11 @@ pub use phase::Phase;
 pub use savepoint::{Origin, Savepoint, on_rollback};
 pub use state::{OperationGuard, TxnState};
 
-/// A transaction, as its procedure sees it.
+/// A running transaction, passed to its procedure.
 ///
 /// A procedure is an `async fn` over `&mut Tx`. It awaits only the transaction's own operations; each may suspend it
-/// while other transactions run. An operation that fails dooms the transaction: whatever the procedure does after it, the
-/// transaction aborts and nothing of it remains, unless it goes back to a [savepoint](Tx::savepoint).
+/// while other transactions run. An operation that fails dooms the transaction: independent of later operations, the
+/// transaction aborts and none of its changes remain, unless it goes back to a [savepoint](Tx::savepoint).
 pub struct Tx<'w> {
     worker: &'w Rc<EngineWorker>,
     state: &'w Rc<TxnState>,
@@ -74,7 +75,7 @@ impl std::fmt::Debug for Tx<'_> {
 }
 
 impl<'w> Tx<'w> {
-    /// A transaction as its procedure sees it.
+    /// Creates the interface of a transaction for its procedure.
     #[inline]
     pub(crate) fn new(
         worker: &'w Rc<EngineWorker>,
@@ -93,7 +94,7 @@ impl<'w> Tx<'w> {
     /// Runs one action and returns its result.
     ///
     /// # Errors
-    /// The reason for which the transaction now has to abort.
+    /// The reason for which the transaction has to abort.
     #[inline]
     pub fn run<O: Operation>(&mut self, action: Action<O>) -> Run<'_, 'w, O> {
         Run::new(self, action)
@@ -101,9 +102,9 @@ impl<'w> Tx<'w> {
 
     /// Runs the actions of a phase and awaits their results: a synchronization point.
     ///
-    /// The actions run in the order of their owners and keys, whatever order they are given in: transactions that want
-    /// the same rows then queue for them in the same order and never wait for each other in a cycle. (What a
-    /// transaction does in several phases may still close one; see `deadlock`.)
+    /// The actions run in the order of their owners and keys, independent of the order in which they are given:
+    /// transactions that access the same rows then queue for them in the same order and never wait for each other in a
+    /// cycle. (Transactions of several phases may still close one; see `deadlock`.)
     ///
     /// # Errors
     /// The reason of the first action that failed; the transaction has to abort.
@@ -130,7 +131,7 @@ impl<'w> Tx<'w> {
     /// Reads a row of a table of either kind ([`AnyTable`]).
     ///
     /// # Errors
-    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when values are no key of the table.
+    /// Those of [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when values are no key of the table.
     #[inline]
     pub fn get<A: AnyTable>(&mut self, table: A, key: A::Key) -> Run<'_, 'w, A::Get> {
         match table.get_action(key) {
@@ -139,10 +140,10 @@ impl<'w> Tx<'w> {
         }
     }
 
-    /// Reads what a closure makes of a row; `None` when there is none.
+    /// Reads a row and returns the result of a closure over it; `None` if there is no row.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     #[inline]
     pub fn read<T, F, R>(&mut self, table: TableRef<T>, key: T::Key, look: F) -> Run<'_, 'w, Read<T, F>>
     where
@@ -156,7 +157,7 @@ impl<'w> Tx<'w> {
     /// Inserts a row; a key that is taken aborts the transaction.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn insert<T: Table>(
         &mut self,
         table: TableRef<T>,
@@ -166,10 +167,10 @@ impl<'w> Tx<'w> {
         self.run(table.insert(key, row)).await.map(drop)
     }
 
-    /// Changes a row in place; `None` when there is none.
+    /// Changes a row in place and returns the result of the closure; `None` if there is no row.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     #[inline]
     pub fn update<T, F, R>(&mut self, table: TableRef<T>, key: T::Key, change: F) -> Run<'_, 'w, Update<T, F>>
     where
@@ -183,7 +184,7 @@ impl<'w> Tx<'w> {
     /// Deletes a row of a table of either kind and returns it, if there was one.
     ///
     /// # Errors
-    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when values are no key of the table, or it is
+    /// Those of [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when values are no key of the table, or it is
     /// read-only.
     pub fn delete<A: AnyTable>(&mut self, table: A, key: A::Key) -> Run<'_, 'w, A::Delete> {
         match table.delete_action(key) {
@@ -195,7 +196,7 @@ impl<'w> Tx<'w> {
     /// Reads the row that a unique index leads to, with its primary key.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn get_by<I: Index>(
         &mut self,
         index: IndexRef<I>,
@@ -208,10 +209,10 @@ impl<'w> Tx<'w> {
         }
     }
 
-    /// The primary keys of the rows whose index keys lie in `range`, in order of the index, at most `limit`.
+    /// Returns the primary keys of the rows whose index keys lie in `range`, in order of the index, at most `limit`.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn lookup_all<I: Index>(
         &mut self,
         index: IndexRef<I>,
@@ -222,10 +223,10 @@ impl<'w> Tx<'w> {
         found.iter().map(|key| decode_key(key)).collect()
     }
 
-    /// Like [`lookup_all`](Tx::lookup_all), from the last index key to the first.
+    /// Returns the primary keys that [`lookup_all`](Tx::lookup_all) returns, from the last index key to the first.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn lookup_all_backward<I: Index>(
         &mut self,
         index: IndexRef<I>,
@@ -236,7 +237,7 @@ impl<'w> Tx<'w> {
         found.iter().map(|key| decode_key(key)).collect()
     }
 
-    /// The encoded primary keys that the entries of an index in `range` lead to, at most `limit`.
+    /// Returns the encoded primary keys that the entries of an index in `range` lead to, at most `limit`.
     pub(crate) async fn lookup_keys(
         &mut self,
         index: TableId,
@@ -257,11 +258,11 @@ impl<'w> Tx<'w> {
     }
 
     /// Walks the rows of a range in order of their keys, feeding each to `step` until it breaks, and returns the
-    /// accumulator. The closure runs where the rows are. The range, as far as it was walked, is protected from insertions
-    /// by others until the transaction ends.
+    /// accumulator. The closure runs on the owners of the rows. The range, as far as it was walked, is protected from
+    /// insertions by others until the transaction ends.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     #[inline]
     pub async fn fold<T, A, F>(
         &mut self,
@@ -278,10 +279,10 @@ impl<'w> Tx<'w> {
         self.walk(table, range, false, accumulator, step).await
     }
 
-    /// Like [`fold`](Tx::fold), from the last key to the first.
+    /// Walks the rows as [`fold`](Tx::fold) does, from the last key to the first.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn fold_backward<T, A, F>(
         &mut self,
         table: TableRef<T>,
@@ -323,11 +324,11 @@ impl<'w> Tx<'w> {
         Ok(accumulator)
     }
 
-    /// The rows of a range of a table of either kind in order of their keys, at most `limit`. See [`fold`](Tx::fold) for scans
-    /// that need no list.
+    /// Returns the rows of a range of a table of either kind in order of their keys, at most `limit`. See
+    /// [`fold`](Tx::fold) for scans that need no list.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn scan<A: AnyTable>(
         &mut self,
         table: A,
@@ -337,10 +338,10 @@ impl<'w> Tx<'w> {
         table.scan_in(self, range, limit, false).await
     }
 
-    /// Like [`scan`](Tx::scan), from the last key to the first.
+    /// Returns rows as [`scan`](Tx::scan) does, from the last key to the first.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn scan_backward<A: AnyTable>(
         &mut self,
         table: A,
@@ -350,7 +351,7 @@ impl<'w> Tx<'w> {
         table.scan_in(self, range, limit, true).await
     }
 
-    /// The rows of a range of a declared table.
+    /// Returns the rows of a range of a declared table.
     pub(crate) async fn scan_typed<T: Table>(
         &mut self,
         table: TableRef<T>,

@@ -1,7 +1,7 @@
-//! How a thread that is no worker waits for what workers do.
+//! Waiting of threads that are not workers for results from workers.
 //!
-//! Owns: the two ways to wait. A thread beside those of the workers sleeps. One that steps the workers itself, as that of a
-//! simulation in the middle of a statement, makes steps until what it waits for is there. Never: decides which steps.
+//! Owns: the two ways to wait. An ordinary thread sleeps. A thread that steps the workers itself, like that of a
+//! simulation during a statement, makes steps until its result has arrived. Never: chooses the steps.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,14 +9,14 @@ use std::rc::Rc;
 use atrapos_partition::abort::Abort;
 use atrapos_runtime::oneshot::Receiver;
 
-/// Makes a step. Returns false when there will be no other: the thread waits in vain.
+/// A function that makes a step. Returns false if no further step is possible, so that waiting is in vain.
 pub type Stepper = Rc<dyn Fn() -> bool>;
 
 thread_local! {
     static STEPPER: RefCell<Option<Stepper>> = const { RefCell::new(None) };
 }
 
-/// Runs something that waits for workers that this thread steps.
+/// Runs a function that waits for workers which this thread steps.
 pub fn stepping<R>(stepper: Stepper, run: impl FnOnce() -> R) -> R {
     struct Reset(Option<Stepper>);
     impl Drop for Reset {
@@ -28,7 +28,8 @@ pub fn stepping<R>(stepper: Stepper, run: impl FnOnce() -> R) -> R {
     run()
 }
 
-/// Makes steps until something is there. Nothing on a thread that steps no workers; an abort when there will be no other step.
+/// Makes steps until `reached` returns a value. Returns `None` on a thread that steps no workers; an abort if no
+/// further step is possible.
 pub fn step_until<R>(mut reached: impl FnMut() -> Option<R>) -> Option<Result<R, Abort>> {
     let stepper = STEPPER.with_borrow(Option::clone)?;
     loop {
@@ -41,7 +42,7 @@ pub fn step_until<R>(mut reached: impl FnMut() -> Option<R>) -> Option<Result<R,
     }
 }
 
-/// Waits for what a worker sends; an abort when it does not.
+/// Waits for a value from a worker; returns an abort if the worker drops the sender.
 pub fn wait<R: Send>(mut receiver: Receiver<R>) -> Result<R, Abort> {
     let sent = match step_until(|| receiver.try_take()) {
         Some(stepped) => stepped?,

@@ -1,24 +1,25 @@
-//! From a committed transaction to a durable one.
+//! The write-ahead log: makes committed transactions durable.
 //!
-//! # How it works
+//! # Operation
 //!
-//! - **One record per transaction.** While a transaction runs, every change appends its redo (key, version, new bytes or the
-//!   bytes that differ) to its branch; what it changes on another worker comes back with the reply. When it commits, its
-//!   home worker stamps the redo with the current *epoch* and appends it to the worker's own [`CommitBuffer`]. So a
-//!   transaction is in one record, in one place, and atomic by construction; nothing central is written.
+//! - **One record per transaction.** While a transaction runs, every change appends its redo (key, version, new bytes
+//!   or the bytes that differ) to its branch; the redo of changes on another worker comes back with the reply. When it
+//!   commits, its home worker stamps the redo with the current *epoch* and appends it to the worker's own
+//!   [`CommitBuffer`]. So a transaction is in one record, and atomic by construction; no central structure is written.
 //! - **Streams.** The workers of one island share a *stream* of segment files, written by the island's flusher
-//!   ([`flusher`]): it takes what its workers' buffers hold, writes it as a frame (as several, when it is very much), and
-//!   syncs.
-//! - **Epochs.** The epoch is one number that everybody reads and only flushers (and checkpoints) advance. A flusher *seals*
-//!   an epoch: it advances the number and then takes every buffer. An epoch is *durable* when every stream has sealed it
-//!   and synced what it held. Nothing advances by a timer: a flusher goes round when there is something to make durable,
-//!   as fast as its device when somebody has nothing else to do, and sleeps otherwise ([`flusher`]).
-//! - **Bounds.** A transaction's redo, and what waits in the buffers, have bounds ([`redo`](atrapos_partition::redo), [`buffer`]): a device that stands
-//!   still stops transactions and costs no memory beyond.
-//! - **Acknowledgement.** A transaction is told to its caller when the newest epoch it depends on is durable: its own, if it
-//!   wrote; otherwise the newest epoch of what it *observed* ([`undurable_writes`]), if that is not durable yet. What waits is a task
-//!   of the worker ([`commit_waiters`]); the worker goes on with others. Locks are released before: whoever reads what is
-//!   not durable yet depends on it, and is told no sooner.
+//!   ([`flusher`]): it takes the records from its workers' buffers, writes them as a frame (as several, if they are too
+//!   many for one), and syncs.
+//! - **Epochs.** The epoch is one number that all workers read and only flushers (and checkpoints) advance. A flusher
+//!   *seals* an epoch: it advances the number and then takes every buffer. An epoch is *durable* when every stream has
+//!   sealed it and synced its records. No timer advances the epoch: a flusher makes a round when there are records to
+//!   make durable, at the speed of its device if a worker has nothing else to do, and sleeps otherwise ([`flusher`]).
+//! - **Bounds.** A transaction's redo, and the records that wait in the buffers, are bounded
+//!   ([`redo`](atrapos_partition::redo), [`buffer`]): a stalled device stops transactions, and costs no memory beyond
+//!   the bounds.
+//! - **Acknowledgement.** A transaction is acknowledged to its caller when the newest epoch it depends on is durable:
+//!   its own, if it wrote; otherwise the newest epoch that it *observed* ([`undurable_writes`]), if that is not durable
+//!   yet. Only its task waits ([`commit_waiters`]); the worker goes on with others. Locks are released before: a
+//!   transaction that reads data that is not durable yet depends on it, and is acknowledged no sooner.
 //! - **Order.** Versions of a partition grow with every change, so changes of one key are ordered by version wherever
 //!   their records lie; and a transaction that saw another's change has the same epoch or a later one. Replay goes epoch by
 //!   epoch, and within an epoch by version.
@@ -28,12 +29,13 @@
 //! 1. *Sealed means complete.* A commit reads the epoch and appends its record under the lock of its worker's buffer; a flusher
 //!    advances the epoch before it takes the buffers. So a record that is not in a buffer when it is taken has a newer epoch
 //!    than the one sealed. The lock is the worker's own: only its flusher ever contends, once per sync.
-//! 2. *Dependence is monotonic.* If T2 saw a change of T1, T2's home read the epoch after T1's home did (what T2 saw was
-//!    released after T1's commit), so epoch(T2) >= epoch(T1), and T2 survives only if T1 does.
-//! 3. *No stream is left behind.* A record is in a buffer, or its epoch is wanted of every stream, or durable. A flusher ends
-//!    only when the WAL is closed, nothing is committed any more, and its stream has sealed the newest epoch wanted.
-//! 4. *A failed sync is final.* After any error the instance is failed: nothing is acknowledged any more, nothing new
-//!    commits that wrote, and the error names file and cause.
+//! 2. *Dependence is monotonic.* If T2 saw a change of T1, T2's home read the epoch after T1's home did (the locks on
+//!    what T2 saw were released after T1's commit), so epoch(T2) >= epoch(T1), and T2 survives only if T1 does.
+//! 3. *No stream is left behind.* A record is in a buffer, or its epoch is wanted of every stream, or durable. A
+//!    flusher ends only when the WAL is closed, no transaction commits any more, and its stream has sealed the newest
+//!    epoch wanted.
+//! 4. *A failed sync is final.* After any error the instance is failed: no transaction is acknowledged any more, no
+//!    transaction with changes commits, and the error names file and cause.
 
 mod buffer;
 mod commit_waiters;
@@ -53,32 +55,32 @@ pub use buffer::{Appended, CommitBuffer, Full};
 pub use commit_waiters::CommitWaiters;
 pub use undurable_writes::UndurableWrites;
 
-/// When the caller of a transaction is told that it committed.
+/// The time at which the commit of a transaction is acknowledged to its caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// When it is certain to survive a crash of process and machine, and so is everything it has read.
+    /// As soon as the transaction, and all data it has read, are certain to survive a crash of process and machine.
     #[default]
     Synchronous,
-    /// At once. A crash may lose what was committed in the last `max_loss_ms` milliseconds, and never the middle of it: what
-    /// remains is a state the database was in. A round of syncs begins every quarter of that time; when the device takes
-    /// longer than the rest, nobody is told any more until it has caught up, as under
-    /// [`Synchronous`](Durability::Synchronous), but what was told before the device stalled can be older. What waits
-    /// meanwhile takes no more memory than `Builder::wal_buffer_bytes` allows.
+    /// At once. A crash may lose the transactions committed in the last `max_loss_ms` milliseconds, but only from the
+    /// end: what remains is a state the database was in. A round of syncs begins every quarter of that time; if the
+    /// device takes longer than the rest, no transaction is acknowledged until it has caught up, as under
+    /// [`Synchronous`](Durability::Synchronous), but those acknowledged before the device stalled can be older. Records
+    /// that wait meanwhile take no more memory than `Builder::wal_buffer_bytes` allows.
     Relaxed {
         /// Milliseconds of committed transactions that a crash may lose.
         max_loss_ms: u64,
     },
-    /// At once, and nothing is written: only checkpoints survive, those asked for and those made
-    /// by the clock. Each is what the database was at one moment between transactions.
+    /// At once, and no WAL is written: only checkpoints survive, the requested ones and the periodic ones. Each is the
+    /// state of the database at one moment between transactions.
     None,
 }
 
-/// How much is kept in memory on the way to the WAL.
+/// Bounds on the memory for records that are not written yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalLimits {
-    /// Bytes of redo that one transaction has at most.
+    /// The greatest redo of one transaction, in bytes.
     pub transaction_redo_bytes: usize,
-    /// Bytes of committed transactions that wait to be written at most, over all workers.
+    /// The greatest size, in bytes, of the records of committed transactions that wait to be written, over all workers.
     pub buffer_bytes: usize,
 }
 
@@ -88,56 +90,56 @@ impl Default for WalLimits {
     }
 }
 
-/// What one flusher shows to the others.
+/// The state that one flusher shares with the others and the workers.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct StreamState {
-    /// The newest epoch of which everything in this stream is durable.
+    /// The newest epoch of which all records in this stream are durable.
     sealed: AtomicU64,
-    /// Wakes the flusher when it has nothing to do.
+    /// Wakes the flusher when it is idle.
     parker: Parker,
-    /// Wakes it when it keeps a distance between two rounds.
+    /// Wakes the flusher during its pause between two rounds.
     pause: Parker,
-    /// A worker has nothing left to do but to wait for the next round.
+    /// True if a worker has nothing to do but to wait for the next round.
     hurry: AtomicBool,
-    /// The buffer of a worker is filling up: the next round is not to wait.
+    /// True if the buffer of a worker is filling up, so that the next round begins at once.
     filling: AtomicBool,
-    /// The workers whose records it writes.
+    /// The workers whose records are in this stream.
     workers: Vec<WorkerId>,
-    /// Segments that have sealed only older epochs may go (a checkpoint has replaced them).
+    /// The epoch before which segments may be removed, since a checkpoint has replaced them.
     remove_before: AtomicU64,
-    /// Bytes written, those of headers included.
+    /// Bytes written, including headers.
     bytes: AtomicU64,
-    /// Frames written, and so syncs made.
+    /// Frames written, each with one sync.
     frames: AtomicU64,
 }
 
-/// What the workers of a durable database share with its flushers.
+/// The state that the workers of a durable database share with its flushers.
 #[derive(Debug)]
 pub struct Wal {
-    /// Read by every commit that wrote; written once per sync.
+    /// The current epoch. Read by every commit with changes; written once per sync.
     epoch: Line,
     /// The newest epoch that every stream has sealed.
     durable: Line,
-    /// Every stream has to seal this epoch, or a newer one: somebody has records in it.
+    /// The newest epoch that every stream has to seal, since some stream has records in it.
     wanted: Line,
-    /// What is known of each stream.
+    /// The state of each stream.
     pub streams: Vec<StreamState>,
-    /// By worker.
+    /// The buffers, by worker.
     buffers: Vec<CommitBuffer>,
     stream_of: Vec<usize>,
     failed: AtomicBool,
     failure: OnceLock<String>,
-    /// What went wrong last without any harm to what is stored.
+    /// The last error that did no harm to stored data.
     warning: Mutex<Option<String>>,
     closing: AtomicBool,
-    /// Bytes of WAL from which on a checkpoint is due.
+    /// The bytes of WAL from which on a checkpoint is due.
     checkpoint_at: AtomicU64,
-    /// For threads that wait for an epoch.
+    /// Notified after each round, for threads that wait for an epoch.
     rounds: (Mutex<()>, Condvar),
-    /// What callers wait for.
+    /// The durability for which callers wait.
     pub durability: Durability,
-    /// How much may be on its way.
+    /// The bounds on memory.
     pub limits: WalLimits,
 }
 
@@ -147,9 +149,9 @@ pub struct Wal {
 struct Line(AtomicU64);
 
 impl Wal {
-    /// The shared state of a WAL whose first epoch is `first`; `stream_of` tells the stream of each worker.
+    /// Creates the shared state of a WAL whose first epoch is `first`; `stream_of` has the stream of each worker.
     pub fn new(durability: Durability, first: Epoch, stream_of: Vec<usize>, limits: WalLimits) -> Arc<Wal> {
-        // Each worker has its share, so that a commit looks at its own buffer only.
+        // The bound is divided among the workers, so that a commit checks its own buffer only.
         let share = limits.buffer_bytes / stream_of.len().max(1);
         let streams = stream_of.iter().max().map_or(1, |last| last + 1);
         let sealed = first.0 - 1;
@@ -185,14 +187,14 @@ impl Wal {
         })
     }
 
-    /// Whether commits leave records.
+    /// Returns true if commits write records.
     #[inline]
     pub fn logs(&self) -> bool {
         self.durability != Durability::None
     }
 
-    /// Appends the record of a transaction that commits now on `worker`. Returns its epoch; when the buffer is full, that of
-    /// the newest record in it: there is room when that is durable.
+    /// Appends the record of a transaction that commits now on `worker`, and returns its epoch. If the buffer is full,
+    /// returns the epoch of the newest record in it: there is room when that is durable.
     #[inline]
     pub(crate) fn commit(&self, worker: WorkerId, changes: &[u8]) -> Result<Epoch, Full> {
         let appended = self.buffers[worker.index()].append(&self.epoch.0, changes);
@@ -202,7 +204,7 @@ impl Wal {
         appended.map(|appended| appended.epoch)
     }
 
-    /// Tells the flusher of a worker that its next round is not to wait.
+    /// Notifies the flusher of a worker to begin its next round at once.
     #[cold]
     fn fills_up(&self, worker: WorkerId) {
         let stream = &self.streams[self.stream_of[worker.index()]];
@@ -211,7 +213,7 @@ impl Wal {
         stream.pause.wake();
     }
 
-    /// The present epoch.
+    /// The current epoch.
     pub fn epoch(&self) -> Epoch {
         Epoch(self.epoch.0.load(Ordering::Acquire))
     }
@@ -222,8 +224,8 @@ impl Wal {
         Epoch(self.durable.0.load(Ordering::Acquire))
     }
 
-    /// Advances the epoch: when this returns, everything that commits has an epoch of at least the returned one, and what
-    /// committed before has an older one and is in a buffer or further on.
+    /// Advances the epoch: after this returns, every transaction that commits has at least the returned epoch; all that
+    /// committed with an older one have their records in a buffer or written.
     pub fn advance(&self) -> Epoch {
         let next = self.epoch.0.fetch_add(1, Ordering::SeqCst) + 1;
         for buffer in &self.buffers {
@@ -232,7 +234,7 @@ impl Wal {
         Epoch(next)
     }
 
-    /// Asks for everything up to `epoch` to be made durable.
+    /// Requests that all records up to `epoch` are made durable.
     pub fn want(&self, epoch: Epoch) {
         self.wanted.0.fetch_max(epoch.0, Ordering::SeqCst);
         self.wake_flushers();
@@ -245,12 +247,12 @@ impl Wal {
         }
     }
 
-    /// Tells the flusher of a worker that the worker's buffer has something.
+    /// Notifies the flusher of a worker of records in the worker's buffer.
     pub(crate) fn notify_flusher(&self, worker: WorkerId) {
         self.streams[self.stream_of[worker.index()]].parker.wake();
     }
 
-    /// Tells the flusher of a worker that the worker has nothing to do until the next round is over.
+    /// Notifies the flusher of a worker that the worker has nothing to do until the next round is over.
     pub(crate) fn hurry(&self, worker: WorkerId) {
         let stream = &self.streams[self.stream_of[worker.index()]];
         if !stream.hurry.load(Ordering::Relaxed) {
@@ -259,7 +261,7 @@ impl Wal {
         }
     }
 
-    /// Segments that have sealed only epochs before `epoch` may go.
+    /// Allows removal of segments that have sealed only epochs before `epoch`.
     pub fn remove_before(&self, epoch: Epoch) {
         for stream in &self.streams {
             stream.remove_before.fetch_max(epoch.0, Ordering::SeqCst);
@@ -267,11 +269,11 @@ impl Wal {
         self.wake_flushers();
     }
 
-    /// The flushers make everything durable and end. Nobody may commit any more.
+    /// Closes the WAL: the flushers make all records durable and end. No transaction may commit any more.
     pub fn close(&self) {
-        // A flusher with nothing to write may not end before its stream has sealed what the others still have to write: an
-        // epoch that one stream never seals is never durable. Told before the closing is, so that no flusher sees one
-        // without the other.
+        // A flusher with nothing to write may not end before its stream has sealed the epochs that others still have to
+        // write: an epoch that one stream never seals is never durable. Requested before the closing is visible, so
+        // that no flusher sees one without the other.
         let has_records = self.buffers.iter().any(|buffer| !buffer.is_empty());
         if has_records && !planted(Bug::FlusherEndsEarly) {
             self.wanted.0.fetch_max(self.epoch().0, Ordering::SeqCst);
@@ -280,36 +282,36 @@ impl Wal {
         self.wake_flushers();
     }
 
-    /// Nothing can be made durable any more.
+    /// Marks the instance as failed: no record can be made durable any more.
     #[cold]
     pub fn fail(&self, why: String) {
-        // The first failure is the cause; the others are its consequences.
+        // The first failure is the cause; later ones are its consequences.
         let _ = self.failure.set(why);
         self.failed.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the instance has failed.
+    /// Returns true if the instance has failed.
     #[inline]
     pub fn is_failed(&self) -> bool {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Why it failed.
+    /// The cause of the failure.
     pub fn failure(&self) -> Option<&str> {
         self.failure.get().map(String::as_str)
     }
 
-    /// Notes what went wrong, or that all is well again.
+    /// Sets or clears the warning.
     pub fn set_warning(&self, warning: Option<String>) {
         *self.warning.lock().unwrap_or_else(PoisonError::into_inner) = warning;
     }
 
-    /// What went wrong last without any harm to what is stored.
+    /// The last error that did no harm to stored data.
     pub fn warning(&self) -> Option<String> {
         self.warning.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What a caller is told who cannot be told that the transaction is durable.
+    /// Creates the abort for a transaction that cannot be acknowledged as durable.
     #[cold]
     pub fn refusal(&self) -> Abort {
         let why = self.failure().unwrap_or("the WAL could not be written");
@@ -321,7 +323,7 @@ impl Wal {
         )
     }
 
-    /// What a caller is told whose transaction would be more than may wait to be written.
+    /// Creates the abort for a transaction whose record exceeds the bytes that may wait to be written.
     #[cold]
     pub(crate) fn overload(&self) -> Abort {
         Abort::explained(
@@ -345,23 +347,23 @@ impl Wal {
         self.streams.iter().map(|stream| stream.frames.load(Ordering::Relaxed)).sum()
     }
 
-    /// A checkpoint is due when this many bytes have been written.
+    /// Sets the number of written bytes at which a checkpoint is due.
     pub fn set_checkpoint_at(&self, bytes: u64) {
         self.checkpoint_at.store(bytes, Ordering::Relaxed);
     }
 
-    /// Whether a checkpoint is due.
+    /// Returns true if a checkpoint is due.
     pub fn is_checkpoint_due(&self) -> bool {
         self.bytes() >= self.checkpoint_at.load(Ordering::Relaxed)
     }
 
-    /// Tells threads that wait for an epoch that a round has ended.
+    /// Notifies the threads that wait for an epoch of the end of a round.
     fn show_round(&self) {
         drop(self.rounds.0.lock().unwrap_or_else(PoisonError::into_inner));
         self.rounds.1.notify_all();
     }
 
-    /// Blocks until `epoch` is durable; false when it never will be. Not for workers.
+    /// Blocks until `epoch` is durable; returns false if it never will be. Workers must not call it.
     pub fn wait_for(&self, epoch: Epoch) -> bool {
         let mut guard = self.rounds.0.lock().unwrap_or_else(PoisonError::into_inner);
         loop {

@@ -1,6 +1,8 @@
-//! The byte core: what changes a row, on encoded keys and encoded rows, whatever the table is declared as.
+//! The byte core: changes of rows on encoded keys and encoded rows, independent of the types that a table is declared
+//! with.
 //!
-//! Owns the order of the steps of a change: the tree, what undoes it, its redo, and what must follow it. Never: decodes a row.
+//! Owns: the order of the steps of a change, which are the tree, the before-image, the redo and the dependents. Never:
+//! decodes a row.
 //!
 //! Invariant: a change that fails has changed nothing, or only what its undo puts back.
 
@@ -20,29 +22,30 @@ use crate::redo::Redo;
 use crate::schema::{Catalog, TreeKind};
 use crate::undo::UndoLog;
 
-/// What an operation works on: one partition, held by nobody else while the operation runs.
+/// The context of an operation: one partition, to which it has exclusive access while it runs.
 pub struct RowContext<'a> {
-    /// What exists, as the worker sees it.
+    /// The catalog as the worker knows it.
     pub catalog: &'a Catalog,
-    /// Which partition it is.
+    /// The identifier of the partition.
     pub place: PartitionId,
     /// The partition.
     pub partition: &'a mut Partition,
     /// The key or range that is locked.
     pub target: &'a mut LockTarget,
-    /// What the target was to cover beyond this partition: to be asked for next.
+    /// The part of the target range beyond this partition, which the transaction has to access next.
     pub left_out: Option<KeyRange>,
-    /// Where an interleaved look-up found the key, if one was made.
+    /// The position at which an interleaved look-up found the key, if one was made.
     pub position: Option<Position>,
-    /// Where before-images go.
+    /// The log that receives before-images.
     pub undo: &'a mut UndoLog,
-    /// Space in which rows are encoded.
+    /// Scratch space in which rows are encoded.
     pub scratch: &'a mut Vec<u8>,
-    /// Where the redo of changes goes, when the database logs.
+    /// The redo log that receives changes, if the database logs.
     pub redo: Option<&'a mut Redo>,
-    /// Where what must follow goes.
+    /// The list that receives dependent actions.
     pub dependents: &'a mut Vec<DependentAction>,
-    /// Whether the target may still shrink to what was really visited (it is not entered in the lock table yet).
+    /// True if the target may still shrink to the keys that were visited, since it is not entered in the lock table
+    /// yet.
     pub may_narrow: bool,
 }
 
@@ -66,7 +69,7 @@ impl RowContext<'_> {
         found.map(|row| (row.version, row.bytes))
     }
 
-    /// The abort of an insertion whose key is taken.
+    /// Creates the abort of an insertion whose key is taken.
     #[cold]
     pub(super) fn refuse_duplicate(&self) -> Abort {
         let meta = &self.catalog.tables[self.place.table.at()];
@@ -106,7 +109,7 @@ impl RowContext<'_> {
         )
     }
 
-    /// Runs `work` with the scratch space, emptied, in hand.
+    /// Runs `work` with the emptied scratch space.
     #[inline(always)]
     pub(crate) fn with_scratch<R>(&mut self, work: impl FnOnce(&mut Self, &mut Vec<u8>) -> R) -> R {
         let mut scratch = std::mem::take(self.scratch);
@@ -116,7 +119,8 @@ impl RowContext<'_> {
         done
     }
 
-    /// Inserts a row under the target key; false when the key is taken. Nothing follows from it: see [`insert`](Self::insert).
+    /// Inserts a row under the target key; returns false if the key is taken. Adds no dependents, unlike
+    /// [`insert`](Self::insert).
     pub fn put(&mut self, row: &[u8]) -> Result<bool, Abort> {
         let version = self.partition.next_version();
         let LockTarget::Key(key) = &*self.target else { unreachable!("insertions lock a key") };
@@ -133,7 +137,8 @@ impl RowContext<'_> {
         }
     }
 
-    /// Inserts a row under the target key, and notes what must follow. A taken key is an error, or `false` unless `strict`.
+    /// Inserts a row under the target key, and adds its dependents. If the key is taken, fails when `strict`, and
+    /// returns `false` otherwise.
     pub(crate) fn insert(&mut self, row: &[u8], strict: bool) -> Result<bool, Abort> {
         if !self.put(row)? {
             return if strict { Err(self.refuse_duplicate()) } else { Ok(false) };
@@ -147,8 +152,8 @@ impl RowContext<'_> {
         Ok(true)
     }
 
-    /// Replaces a row, known to be there in `old_version`, by `new`, and notes what must follow. The row is that of the target
-    /// key, or, in a range, that of `within`. What it was is the row that the undo remembers last.
+    /// Replaces a row, known to exist with `old_version`, by `new`, and adds the dependents. The row is that of the
+    /// target key, or, in a range, that of `within`. Its before-image is the last one in the undo log.
     pub(crate) fn patch(
         &mut self,
         within: Option<&KeyBuf>,
@@ -167,7 +172,7 @@ impl RowContext<'_> {
             None => tree.get_mut(key),
         };
         let Some(mut row) = found else { unreachable!("the row was just read") };
-        // If one of the next steps fails, a row that has not changed is put back, which changes nothing.
+        // The undo may put back a row that was not changed, if one of the next steps fails; that changes nothing.
         self.undo.remember_row(self.place, key, old_version, row.bytes());
         if let Some(redo) = &mut self.redo {
             let old = row.bytes();
@@ -197,8 +202,8 @@ impl RowContext<'_> {
         Ok(())
     }
 
-    /// Removes the row of the target key, or, in a range, that of `within`; false when there is none. Nothing follows from it:
-    /// see [`delete`](Self::delete). What it was is the row that the undo remembers last.
+    /// Removes the row of the target key, or, in a range, that of `within`; returns false if there is none. Adds no
+    /// dependents, unlike [`delete`](Self::delete). The before-image of the row is the last one in the undo log.
     pub(crate) fn remove(&mut self, within: Option<&KeyBuf>) -> Result<bool, Abort> {
         let key = match (within, &*self.target) {
             (Some(key), _) | (None, LockTarget::Key(key)) => key,
@@ -218,7 +223,7 @@ impl RowContext<'_> {
         if !careless {
             self.undo.note_set_aside();
         }
-        // The deletion takes a version too: what is inserted here later is newer than the deletion.
+        // The deletion takes a version too, so that a row inserted here later is newer than the deletion.
         let deleted = self.partition.next_version();
         if let Some(redo) = &mut self.redo {
             redo.push(|redo| wal::push_remove(redo, self.place.table.0, key, deleted))?;
@@ -226,7 +231,8 @@ impl RowContext<'_> {
         Ok(true)
     }
 
-    /// Removes a row like [`remove`](Self::remove), notes what must follow, and returns the row; `None` when there is none.
+    /// Removes a row as [`remove`](Self::remove) does, adds its dependents, and returns the row; `None` if there is
+    /// none.
     pub(crate) fn delete(&mut self, within: Option<&KeyBuf>) -> Result<Option<&[u8]>, Abort> {
         if !self.remove(within)? {
             return Ok(None);
@@ -242,8 +248,8 @@ impl RowContext<'_> {
         Ok(Some(self.undo.last_row()))
     }
 
-    /// Visits the rows of the target range in this partition until `visit` breaks; narrows the target to what was
-    /// visited when that is still allowed. Returns whether it broke off.
+    /// Visits the rows of the target range in this partition until `visit` breaks; narrows the target to the visited
+    /// keys if that is still allowed. Returns true if it broke off.
     pub fn walk(
         &mut self,
         backward: bool,
@@ -279,8 +285,8 @@ impl RowContext<'_> {
         Ok(stopped)
     }
 
-    /// Changes the rows of the target range in this partition, each as `change` says, and returns how many there were.
-    /// The rows are taken out in small groups, since a tree cannot be changed while it is walked.
+    /// Applies `change` to each row of the target range in this partition, and returns the number of rows. The rows are
+    /// copied in small groups, since a tree cannot be changed while it is walked.
     pub fn change_range(&mut self, change: &mut ChangeRow<'_>) -> Result<u64, Abort> {
         let LockTarget::Range { lower, .. } = &*self.target else {
             unreachable!("ranges are locked as such")
@@ -319,18 +325,18 @@ impl RowContext<'_> {
     }
 }
 
-/// Says what becomes of a row, given its key and its bytes, and writes what it becomes.
+/// Decides the change of a row, given its key and its bytes, and writes the new bytes.
 type ChangeRow<'a> = dyn FnMut(&[u8], &[u8], &mut Vec<u8>) -> Result<RowChange, Abort> + 'a;
 
-/// What becomes of one row of a range.
+/// The change of one row of a range.
 pub enum RowChange {
-    /// It gets the bytes that were written.
+    /// The row is replaced by the bytes that were written.
     Replace,
-    /// The row goes.
+    /// The row is deleted.
     Delete,
 }
 
-/// Some rows of a range: key, version, and where its bytes are.
+/// Some rows of a range: for each the key, the version and the position of its bytes.
 #[derive(Default)]
 struct RowGroup {
     rows: Vec<(KeyBuf, u64, Range<usize>)>,

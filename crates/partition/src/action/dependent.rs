@@ -1,7 +1,7 @@
-//! What must follow a write for the database to stay consistent: changes of index entries, checks of foreign keys.
+//! Dependents of a write, which keep the database consistent: changes of index entries, checks of foreign keys.
 //!
-//! Owns the computation of the dependents of a change, and the operations by which they are run. Never: decides when they run;
-//! the transaction does.
+//! Owns: the computation of the dependents of a change, and the operations that carry them out. Never: decides when
+//! they run; the transaction does.
 
 use std::ops::ControlFlow;
 
@@ -57,7 +57,7 @@ pub enum DependentAction {
         /// The range of their keys there.
         range: KeyRange,
     },
-    /// Deletes a row, if it is there.
+    /// Deletes a row, if it exists.
     DeleteRow {
         /// The table.
         table: TableId,
@@ -66,7 +66,7 @@ pub enum DependentAction {
     },
 }
 
-/// What must follow a change of the row from `before` to `after` (`None`: no row).
+/// Adds the dependents of a change of the row from `before` to `after` (`None`: no row).
 pub(super) fn follow_change(
     meta: &TableMeta,
     key: &KeyBuf,
@@ -130,11 +130,11 @@ pub enum Dependent {
     AddEntry(KeyBuf),
     /// Removes an entry.
     RemoveEntry,
-    /// Refuses when the row is not there.
+    /// Fails if the row does not exist.
     RequireParent,
-    /// Refuses when there is a row in the range.
+    /// Fails if there is a row in the range.
     RequireNoChild,
-    /// Deletes the rows in the range, and what refers to them.
+    /// Deletes the rows in the range, and the rows that refer to them.
     DeleteChildren,
     /// Deletes a row that an index has led to.
     DeleteRow,
@@ -149,7 +149,7 @@ impl Operation for Dependent {
 
     fn without_table(self, missing: MissingTable) -> Result<(), Abort> {
         match self {
-            // Of an index that is gone there are no entries, and in a table that is gone no children.
+            // A dropped index has no entries, and a dropped table no children.
             Dependent::RequireParent => Err(missing.why),
             _ if missing.is_dropped => Ok(()),
             _ => Err(missing.why),
@@ -170,7 +170,7 @@ impl Operation for Dependent {
                     return Ok(());
                 }
                 if at.catalog.tables[at.place.table.at()].phase != Phase::Ready {
-                    // Rows from before the index have no entries yet.
+                    // Rows that are older than the index may have no entries yet.
                     return Ok(());
                 }
                 Err(Abort::because(
@@ -250,13 +250,14 @@ fn delete_children(at: &mut RowContext<'_>) -> Result<(), Abort> {
 }
 
 impl DependentAction {
-    /// Whether it changes an entry of an index, or a row; the others are checks, which are to find what the changes of their phase leave.
+    /// Returns true if it changes an entry of an index or a row. The others are checks, which run after the changes of
+    /// their phase.
     #[inline]
     pub fn is_change(&self) -> bool {
         !matches!(self, DependentAction::RequireParent { .. } | DependentAction::RequireNoChild { .. })
     }
 
-    /// The dependent that an action was made of, to be run later.
+    /// Returns the dependent that an action was made of, to be run later.
     pub fn from_action(action: Action<Dependent>) -> DependentAction {
         let Action { table, target, operation, .. } = action;
         match (operation, target) {
@@ -280,7 +281,7 @@ impl DependentAction {
         }
     }
 
-    /// The action that does it.
+    /// Returns the action that carries it out.
     pub fn into_action(self, tag: CatalogTag) -> Action<Dependent> {
         match self {
             DependentAction::AddEntry { index, entry, key } => {

@@ -1,8 +1,8 @@
-//! An operation whose type is not known where it runs: those that travel, and those that wait.
+//! Operations whose types are erased: those that are sent to other workers, and those that wait.
 //!
-//! Everything that happens to an action besides running it is the same for all operations, and is compiled once: sending it to the
-//! owner of its data, waiting for its lock, passing it on, replying. The operation goes along in a box, and its result comes
-//! back in the same box to the only place that knows the type of both.
+//! The code that sends an action to the owner of its data, waits for its lock, forwards it and replies is the same for
+//! all operations, and is compiled once. The operation travels in a box, and its result comes back in the same box to
+//! the code that knows the types of both.
 
 use std::any::Any;
 
@@ -10,7 +10,7 @@ use super::{Action, MissingTable, Operation, RowContext};
 use crate::abort::Abort;
 use crate::action::OperationKind;
 
-/// An operation, or when it has run its result. See the module's introduction.
+/// An operation, or its result after it has run. See the module's introduction.
 pub struct ErasedOperation(Box<dyn AnyOperation>);
 
 impl std::fmt::Debug for ErasedOperation {
@@ -25,16 +25,16 @@ trait AnyOperation: Send {
     fn kind(&self) -> OperationKind;
     /// Runs it, and keeps its result.
     fn apply(&mut self, at: &mut RowContext<'_>) -> Result<(), Abort>;
-    /// What becomes of it without its table: its result is kept.
+    /// Completes it without its table, and keeps the result.
     fn without_table(&mut self, missing: MissingTable) -> Result<(), Abort>;
     fn into_any(self: Box<Self>) -> Box<dyn Any>;
 }
 
-/// What the box holds.
+/// The content of the box.
 enum Content<O: Operation> {
     Operation(O),
     Output(O::Output),
-    /// It has failed, or is being run.
+    /// Empty: the operation has failed, or is being run.
     Nothing,
 }
 
@@ -83,7 +83,7 @@ impl<O: Operation> AnyOperation for Content<O> {
 }
 
 impl ErasedOperation {
-    /// The result of the operation, which was an `O` and has run.
+    /// Returns the result of the operation, which was an `O` and has run.
     pub fn into_output<O: Operation>(self) -> O::Output {
         match self.0.into_any().downcast::<Content<O>>().map(|content| *content) {
             Ok(Content::Output(output)) => output,
@@ -119,7 +119,7 @@ impl Operation for ErasedOperation {
 }
 
 impl<O: Operation> Action<O> {
-    /// The action, as one whose operation is not known.
+    /// Erases the type of the action's operation.
     #[doc(hidden)]
     pub fn erase(self) -> Action<ErasedOperation> {
         self.wrap(|operation| ErasedOperation(Box::new(Content::Operation(operation))))

@@ -1,4 +1,4 @@
-//! The kind of an operation, for those who record what a procedure does.
+//! Kinds of operations, for recordings of procedures.
 
 /// Kind of access to rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,12 +15,12 @@ pub enum AccessKind {
     Delete,
 }
 
-/// Kind of an operation, with what it sends to the data and brings back.
+/// Kind of an operation, with the sizes of what it sends to the data and brings back.
 #[derive(Clone, Copy, Debug)]
 pub struct OperationKind {
     /// Kind of access.
     pub kind: AccessKind,
-    /// True when it follows from a write instead of being asked for.
+    /// True if it follows from a write instead of being requested by the procedure.
     pub follows: bool,
     /// Bytes of the values that go to the data or come back, besides keys and rows.
     pub values: usize,
@@ -31,7 +31,7 @@ pub struct OperationKind {
 /// Part of the data that an operation brings back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultShape {
-    /// None of it.
+    /// No rows.
     Nothing,
     /// The rows that it finds.
     Rows,
@@ -40,12 +40,12 @@ pub enum ResultShape {
 }
 
 impl OperationKind {
-    /// Kind of an operation that carries so many bytes of values and brings back rows as it says.
+    /// Creates the kind of an operation that carries `values` bytes of values and brings back rows in this shape.
     pub fn new(kind: AccessKind, values: usize, brings: ResultShape) -> OperationKind {
         OperationKind { kind, follows: false, values, brings }
     }
 
-    /// Kind of an operation that must follow a write.
+    /// Creates the kind of an operation that follows from a write.
     pub fn following(kind: AccessKind, values: usize) -> OperationKind {
         OperationKind { kind, follows: true, values, brings: ResultShape::Nothing }
     }

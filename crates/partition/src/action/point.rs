@@ -35,7 +35,7 @@ impl<T: Table> Operation for Get<T> {
     }
 }
 
-/// Reads one row and brings back what a closure makes of it. See [`TableRef::read`].
+/// Reads one row and brings back the result of a closure over it. See [`TableRef::read`].
 #[derive(Debug)]
 pub struct Read<T: Table, F> {
     look: F,
@@ -71,7 +71,7 @@ where
 #[derive(Debug)]
 pub struct Insert<T: Table> {
     row: T::Row,
-    /// Whether a taken key aborts the transaction, or is only reported.
+    /// True if a taken key aborts the transaction; otherwise it is only reported.
     strict: bool,
 }
 
@@ -158,7 +158,7 @@ impl<K: Key> Operation for Lookup<K> {
 }
 
 impl<T: Table> TableRef<T> {
-    /// Refuses, when it is compiled, whatever would write a read-only table.
+    /// Rejects at compile time an operation that writes a read-only table.
     #[doc(hidden)]
     pub const WRITABLE: () = assert!(
         !T::READ_ONLY,
@@ -172,8 +172,8 @@ impl<T: Table> TableRef<T> {
         Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), Get(PhantomData))
     }
 
-    /// Reads the row of `key` where it is and returns what the closure makes of it, or `None` when there is no row: what it leaves
-    /// out does not travel.
+    /// Runs the closure on the row of `key`, at the owner of the row, and returns its result, or `None` if there is no
+    /// row. Only the result is sent back.
     #[inline]
     pub fn read<F, R>(self, key: T::Key, look: F) -> Action<Read<T, F>>
     where
@@ -191,14 +191,14 @@ impl<T: Table> TableRef<T> {
         Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), insert)
     }
 
-    /// Inserts a row unless the key is taken; returns whether it did.
+    /// Inserts a row unless the key is taken; returns true if it was inserted.
     pub fn insert_if_absent(self, key: T::Key, row: T::Row) -> Action<Insert<T>> {
         const { Self::WRITABLE };
         let insert = Insert { row, strict: false };
         Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), insert)
     }
 
-    /// Changes the row of `key` in place and returns what the closure returns, or `None` when there is no row.
+    /// Changes the row of `key` in place and returns the result of the closure, or `None` if there is no row.
     #[inline]
     pub fn update<F, R>(self, key: T::Key, change: F) -> Action<Update<T, F>>
     where
@@ -218,7 +218,7 @@ impl<T: Table> TableRef<T> {
 }
 
 impl<I: Index> IndexRef<I> {
-    /// The primary key of the row with this index key. Only for unique indexes; for the others see
+    /// Finds the primary key of the row with this index key. Only for unique indexes; for the others see
     /// `Tx::lookup_all`.
     #[inline]
     pub fn lookup(self, key: I::Key) -> Action<Lookup<<I::Table as Table>::Key>> {

@@ -1,4 +1,4 @@
-//! Operations on a range of keys of a typed table or index: what they read is decoded where it is.
+//! Operations on a range of keys of a typed table or index. Rows are decoded by the worker that owns them.
 
 use std::any::TypeId;
 use std::marker::PhantomData;
@@ -16,32 +16,32 @@ use crate::schema::{Table, TableRef, decode_key, decode_row};
 /// Walks the part of a range that lies in one partition. See `Tx::fold`.
 #[derive(Debug)]
 pub struct Fold<T: Table, A, F> {
-    /// What has been made of the rows so far.
+    /// The result of the rows visited so far.
     accumulator: A,
-    /// Takes in one row.
+    /// Adds one row to the accumulator.
     step: F,
-    /// Whether the last row comes first.
+    /// True if the last row comes first.
     backward: bool,
-    /// Whose rows are walked.
+    /// The table whose rows are walked.
     table: PhantomData<fn() -> T>,
 }
 
 impl<T: Table, A, F> Fold<T, A, F> {
-    /// Feeds rows to `step`, the last one first if it goes `backward`.
+    /// Creates a walk that feeds rows to `step`, the last one first if it goes `backward`.
     #[doc(hidden)]
     pub fn new(accumulator: A, step: F, backward: bool) -> Fold<T, A, F> {
         Fold { accumulator, step, backward, table: PhantomData }
     }
 }
 
-/// What a walk brings back: the accumulator, the closure to go on with, and what is left to walk.
+/// Result of a walk: the accumulator, the closure to go on with, and the range that is left.
 #[derive(Debug)]
 pub struct Folded<A, F> {
-    /// What was made of the rows.
+    /// The result of the rows visited so far.
     pub accumulator: A,
-    /// Takes in the rows that are left.
+    /// The closure for the rows that are left.
     pub step: F,
-    /// What is still to be walked.
+    /// The range that is still to be walked.
     pub rest: Option<KeyRange>,
 }
 
@@ -69,7 +69,7 @@ where
     }
 
     fn kind(&self) -> OperationKind {
-        // The accumulator goes there and comes back. Of what is on the heap only the rows of a scan are known.
+        // The accumulator travels both ways. Of its memory on the heap only the rows of a scan are counted.
         let collects = TypeId::of::<A>() == TypeId::of::<Vec<(T::Key, T::Row)>>();
         let brings = if collects { ResultShape::KeysAndRows } else { ResultShape::Nothing };
         OperationKind::new(Kind::Scan, size_of::<F>() + 2 * size_of::<A>(), brings)
@@ -83,20 +83,20 @@ pub struct UpdateRange<T: Table, F> {
 }
 
 impl<T: Table, F> UpdateRange<T, F> {
-    /// Applies `change` to each row.
+    /// Creates an operation that applies `change` to each row.
     pub fn new(change: F) -> UpdateRange<T, F> {
         const { TableRef::<T>::WRITABLE };
         UpdateRange { change, table: PhantomData }
     }
 }
 
-/// What a change of a range brings back: the operation to go on with, how many rows it has changed, and what is left.
+/// Result of a change of a range: the operation to go on with, the number of changed rows, and the range that is left.
 pub struct RangeChanged<O> {
-    /// What goes on with the rest.
+    /// The operation for the rest of the range.
     pub operation: O,
     /// Rows that were changed.
     pub changed: u64,
-    /// What is still to be walked.
+    /// The range that is still to be walked.
     pub rest: Option<KeyRange>,
 }
 
@@ -141,28 +141,29 @@ impl Operation for DeleteRange {
 /// Collects the primary keys that an index leads to. See `Tx::lookup_all`.
 #[derive(Debug)]
 pub struct CollectKeys {
-    /// What was found so far.
+    /// The keys found so far.
     found: Vec<KeyBuf>,
-    /// At most so many.
+    /// The greatest number of keys to collect.
     limit: usize,
-    /// Whether the last one comes first.
+    /// True if the last one comes first.
     backward: bool,
 }
 
 impl CollectKeys {
-    /// Adds keys to those that were `found` until there are `limit`, the last one first if it goes `backward`.
+    /// Creates an operation that adds keys to those in `found` until there are `limit`, the last one first if it goes
+    /// `backward`.
     #[doc(hidden)]
     pub fn new(found: Vec<KeyBuf>, limit: usize, backward: bool) -> CollectKeys {
         CollectKeys { found, limit, backward }
     }
 }
 
-/// The keys that were found, and what is left to look through.
+/// Result of a collection: the keys that were found, and the range that is left.
 #[derive(Debug)]
 pub struct Collected {
-    /// What was found.
+    /// The keys that were found.
     pub found: Vec<KeyBuf>,
-    /// What is left to look through.
+    /// The range that is left.
     pub rest: Option<KeyRange>,
 }
 

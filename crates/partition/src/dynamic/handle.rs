@@ -1,4 +1,4 @@
-//! Handles of tables that are found by name.
+//! Handles of tables that are looked up by name.
 
 use std::fmt;
 use std::ops::Bound;
@@ -34,7 +34,7 @@ impl fmt::Debug for TableHandle {
 }
 
 impl Catalog {
-    /// The table with this name.
+    /// Looks up the table with this name.
     pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
         let number = self.definitions.find(name).map(TableId);
         match number.and_then(|number| self.layouts.table(number)) {
@@ -116,7 +116,7 @@ impl TableHandle {
         self.on_key(LockMode::Shared, key, GetRow)
     }
 
-    /// Reads some columns of the row with this key, in the order asked for. The others do not travel.
+    /// Reads some columns of the row with this key, in the requested order. Only these are sent.
     ///
     /// # Errors
     /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values are no key of the table, or there is no such column.
@@ -136,10 +136,10 @@ impl TableHandle {
         self.insertion(columns, true)
     }
 
-    /// Inserts a row like [`insert`](TableHandle::insert) unless its key is taken; returns whether it did.
+    /// Inserts a row like [`insert`](TableHandle::insert) unless its key is taken; returns true if it was inserted.
     ///
     /// # Errors
-    /// As for [`insert`](TableHandle::insert).
+    /// Those of [`insert`](TableHandle::insert).
     pub fn insert_if_absent(&self, columns: &[(&str, Value)]) -> Result<Action<InsertRow>, Abort> {
         self.insertion(columns, false)
     }
@@ -155,7 +155,7 @@ impl TableHandle {
         Ok(self.on_key(LockMode::Exclusive, key, InsertRow::new(row, strict)))
     }
 
-    /// Gives columns of the row with this key other values; returns whether there is such a row.
+    /// Sets columns of the row with this key; returns true if there is such a row.
     ///
     /// # Errors
     /// [`InvalidValue`](crate::abort::AbortReason::InvalidValue) when the values are no key, or do not fit their columns, or a column is
@@ -175,13 +175,13 @@ impl TableHandle {
     }
 }
 
-/// The range between two bounds of keys.
+/// Returns the range between two bounds of keys.
 pub(super) fn range_of(
     key: &KeyLayout,
     lower: Bound<&[Value]>,
     upper: Bound<&[Value]>,
 ) -> Result<KeyRange, Abort> {
-    // Behind all keys that begin with the last possible bytes there is nothing.
+    // No key follows those that begin with the greatest possible bytes.
     let nothing = || KeyRange { lower: KeyBuf::new(), upper: Some(KeyBuf::new()) };
     let lower = match lower {
         Bound::Unbounded => KeyBuf::new(),

@@ -1,4 +1,4 @@
-//! Handles of indexes that are found by name, and what a transaction finds through them.
+//! Handles of indexes that are looked up by name, and the actions made with them.
 
 use std::fmt;
 use std::ops::Bound;
@@ -14,8 +14,8 @@ use crate::range::KeyRange;
 use crate::routing::Route;
 use crate::schema::{Catalog, CatalogTag, SchemaError, TableId};
 
-/// A handle of an index in one open database, found by its name. Get it from
-/// `Database::index_named`; as [`TableHandle`], it is cloned once per client.
+/// A handle of an index in one open database, found by its name. Get it from `Database::index_named`; clone it once per
+/// client, like a [`TableHandle`].
 #[derive(Clone)]
 pub struct IndexHandle {
     #[doc(hidden)]
@@ -32,7 +32,7 @@ impl fmt::Debug for IndexHandle {
 }
 
 impl Catalog {
-    /// The index with this name.
+    /// Looks up the index with this name.
     pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
         let number = self.definitions.find(name).map(TableId);
         let layout = number.and_then(|number| self.layouts.index(number));
@@ -67,7 +67,7 @@ impl IndexHandle {
         &self.table
     }
 
-    /// Whether two rows may not have the same key.
+    /// Returns true if no two rows may have the same key.
     #[must_use]
     pub fn is_unique(&self) -> bool {
         self.layout.is_unique
@@ -97,7 +97,7 @@ impl IndexHandle {
         range_of(&self.layout.key, lower, upper)
     }
 
-    /// One whole key of a unique index.
+    /// Encodes a whole key of a unique index.
     #[doc(hidden)]
     pub fn whole_key(&self, key: &[Value]) -> Result<KeyBuf, Abort> {
         if !self.layout.is_unique {

@@ -1,7 +1,6 @@
-//! Layouts: where the columns of a table are, in keys and in rows.
+//! Layouts: the positions of the columns of a table in keys and in rows.
 //!
-//! Owns the checks of values against the columns of a table, and the sentences that say what does not fit. Never: touches a
-//! tree.
+//! Owns: the checks of values against the columns of a table, and the messages of failed checks. Never: touches a tree.
 
 use std::sync::Arc;
 
@@ -13,7 +12,7 @@ use atrapos_storage::KeyBuf;
 use crate::abort::{Abort, AbortReason};
 use crate::schema::TableId;
 
-/// The layouts of everything in a catalog, by number.
+/// The layouts of all tables and indexes of a catalog, by number.
 #[derive(Debug, Default)]
 pub struct Layouts(Vec<Option<TreeLayout>>);
 
@@ -40,7 +39,7 @@ impl Layouts {
         Layouts(definitions.trees.iter().enumerate().map(layout).collect())
     }
 
-    /// The layout of a table; nothing for an index, or what does not exist.
+    /// The layout of a table; `None` for an index, or a number that is not in use.
     #[inline]
     pub(super) fn table(&self, number: TableId) -> Option<&Arc<TableLayout>> {
         match self.0.get(number.at()) {
@@ -49,7 +48,7 @@ impl Layouts {
         }
     }
 
-    /// The layout of an index; nothing for a table, or what does not exist.
+    /// The layout of an index; `None` for a table, or a number that is not in use.
     pub(super) fn index(&self, number: TableId) -> Option<&Arc<IndexLayout>> {
         match self.0.get(number.at()) {
             Some(Some(TreeLayout::Index(layout))) => Some(layout),
@@ -58,16 +57,16 @@ impl Layouts {
     }
 }
 
-/// A refusal of what does not fit.
+/// Creates the abort for a value, a column or a key that does not fit.
 #[cold]
 pub fn invalid(why: String) -> Abort {
     Abort::explained(AbortReason::InvalidValue, why)
 }
 
-/// Keys of a table or an index.
+/// The layout of the keys of a table or an index.
 #[derive(Debug)]
 pub struct KeyLayout {
-    /// `table 'x'` or `index 'x'`, for sentences.
+    /// The name for messages: `table 'x'` or `index 'x'`.
     of: String,
     /// Names of the parts.
     names: Vec<String>,
@@ -75,18 +74,18 @@ pub struct KeyLayout {
 }
 
 impl KeyLayout {
-    /// A whole key.
+    /// Encodes a whole key.
     #[inline]
     pub fn encode(&self, values: &[Value]) -> Result<KeyBuf, Abort> {
         self.codec.encode(values).map_err(|error| self.refusal(values, &error))
     }
 
-    /// The beginning of keys whose first parts are these values.
+    /// Encodes the beginning of keys whose first parts are these values.
     pub(super) fn encode_beginning(&self, values: &[Value]) -> Result<KeyBuf, Abort> {
         self.codec.encode_beginning(values).map_err(|error| self.refusal(values, &error))
     }
 
-    /// Why values are no key, or no beginning of one.
+    /// Creates the abort for values that are no key, or no beginning of one.
     #[cold]
     fn refusal(&self, values: &[Value], error: &ValueError) -> Abort {
         let KeyLayout { of, names, .. } = self;
@@ -104,7 +103,7 @@ impl KeyLayout {
     }
 }
 
-/// Where a column is.
+/// The position of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// The part of the key with this number.
@@ -113,16 +112,16 @@ pub(super) enum Place {
     Row(usize),
 }
 
-/// A table by its definition.
+/// The layout of a table, made from its definition.
 #[derive(Debug)]
 pub struct TableLayout {
     pub(super) number: TableId,
     pub(super) name: String,
     pub(super) columns: Vec<ColumnDef>,
-    /// By column.
+    /// The positions of the columns.
     pub(super) places: Vec<Place>,
     pub key: KeyLayout,
-    /// The column of each part of the key; none when the key is hidden.
+    /// The column of each part of the key; empty if the key is hidden.
     key_columns: Vec<usize>,
     pub(super) row: RowLayout,
     pub(super) has_hidden_key: bool,
@@ -158,7 +157,7 @@ impl TableLayout {
         }
     }
 
-    /// The number of a column.
+    /// Looks up the number of a column.
     pub(super) fn column(&self, name: &str) -> Result<usize, Abort> {
         self.columns.iter().position(|column| column.name == name).ok_or_else(|| {
             let names: Vec<&str> = self.columns.iter().map(|column| column.name.as_str()).collect();
@@ -191,7 +190,7 @@ impl TableLayout {
         )))
     }
 
-    /// The values of all columns of a new row: those given, defaults, or NULL. A column is named once.
+    /// Returns the values of all columns of a new row: those given, defaults, or NULL. A column may be named once.
     fn complete(&self, given: &[(&str, Value)]) -> Result<Vec<Value>, Abort> {
         let mut values: Vec<Option<Value>> = vec![None; self.columns.len()];
         for (name, value) in given {
@@ -214,7 +213,7 @@ impl TableLayout {
         completed.collect()
     }
 
-    /// A new row of these columns: its key, when it is not hidden, and its bytes.
+    /// Makes a new row of these columns: its key, unless it is hidden, and its bytes.
     pub fn new_row(&self, given: &[(&str, Value)]) -> Result<(Option<KeyBuf>, Vec<u8>), Abort> {
         self.check_writable()?;
         let values = self.complete(given)?;
@@ -235,7 +234,7 @@ impl TableLayout {
         Ok((key, row))
     }
 
-    /// Assignments to columns of the row, by their numbers there.
+    /// Returns the assignments to columns of the row, by their numbers there.
     pub fn assignments(&self, given: &[(&str, Value)]) -> Result<Vec<(usize, Value)>, Abort> {
         self.check_writable()?;
         let mut assigned: Vec<(usize, Value)> = Vec::with_capacity(given.len());
@@ -256,7 +255,7 @@ impl TableLayout {
         Ok(assigned)
     }
 
-    /// Writes the row that `old` becomes by assignments.
+    /// Writes the row that results from assignments to `old`.
     pub fn assign(&self, old: &[u8], assigned: &[(usize, Value)], out: &mut Vec<u8>) -> Result<(), Abort> {
         self.row.assign(old, assigned, out).map_err(|error| match error {
             ValueError::OtherLength => self.corrupt(&error),
@@ -314,7 +313,7 @@ impl TableLayout {
     }
 }
 
-/// An index by its definition.
+/// The layout of an index, made from its definition.
 #[derive(Debug)]
 pub(crate) struct IndexLayout {
     pub(super) number: TableId,

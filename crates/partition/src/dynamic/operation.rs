@@ -8,7 +8,7 @@ use crate::abort::Abort;
 use crate::action::{AccessKind as Kind, Operation, OperationKind, ResultShape, RowContext};
 
 impl<'a> RowContext<'a> {
-    /// The layout of the table that is worked on.
+    /// The layout of the table that the operation works on.
     pub fn layout(&self) -> &'a TableLayout {
         let catalog = self.catalog;
         catalog.layouts.table(self.place.table).expect("a table that has partitions has a layout")
@@ -90,7 +90,7 @@ impl Operation for InsertRow {
 /// Changes columns of one row. See [`TableHandle::update`](crate::dynamic::TableHandle::update).
 #[derive(Debug)]
 pub struct UpdateRow {
-    /// By number among the columns of the row.
+    /// The assigned values, by number among the columns of the row.
     assigned: Vec<(usize, Value)>,
 }
 

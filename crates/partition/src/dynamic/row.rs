@@ -1,4 +1,4 @@
-//! A row of a table that is known by its definition: its bytes, decoded column by column when asked for.
+//! A row of a table that is known by its definition: its bytes, decoded column by column on access.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use super::layout::invalid;
 use crate::abort::Abort;
 use crate::schema::TableId;
 
-/// Bytes of a row that need no memory of their own.
+/// The greatest size of a row, in bytes, that is stored without an allocation.
 const INLINE_ROW_BYTES: usize = 94;
 
 /// The bytes of a row.
@@ -20,8 +20,8 @@ enum RowBytes {
     Heap(Box<[u8]>),
 }
 
-/// A row as it was read: a copy of its key and its columns as they are stored. Values are made of it, column by column, with the
-/// handle of its table.
+/// A row that was read: a copy of its stored key and columns. Values are decoded column by column, with the handle of
+/// its table.
 #[derive(Clone)]
 pub struct DynRow {
     table: TableId,
@@ -88,7 +88,7 @@ impl DynRow {
     /// The value of the column with this name.
     ///
     /// # Errors
-    /// As for [`at`](DynRow::at).
+    /// Those of [`at`](DynRow::at).
     pub fn get(&self, table: &TableHandle, column: &str) -> Result<Value, Abort> {
         self.at(table, table.layout.column(column)?)
     }
@@ -96,16 +96,16 @@ impl DynRow {
     /// The values of all columns, in the order of the definition.
     ///
     /// # Errors
-    /// As for [`at`](DynRow::at).
+    /// Those of [`at`](DynRow::at).
     pub fn values(&self, table: &TableHandle) -> Result<Vec<Value>, Abort> {
         self.check(table)?;
         table.layout.values(&self.key, self.row())
     }
 
-    /// The values of the key, a hidden one too: what finds the row again.
+    /// The values of the key, including a hidden one; they find the row again.
     ///
     /// # Errors
-    /// As for [`at`](DynRow::at).
+    /// Those of [`at`](DynRow::at).
     pub fn key(&self, table: &TableHandle) -> Result<Vec<Value>, Abort> {
         self.check(table)?;
         table.layout.key.codec.decode(&self.key).map_err(|error| table.layout.corrupt(&error))

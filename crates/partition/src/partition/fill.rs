@@ -1,4 +1,4 @@
-//! Changes of a partition that no transaction makes: rows that are loaded, and those that come back from the disk.
+//! Changes of a partition outside transactions: loading of rows, and recovery of rows from disk.
 
 use std::sync::Arc;
 
@@ -8,46 +8,48 @@ use atrapos_storage::{InsertError, Memory, Position, Tree};
 use super::Partition;
 use crate::planted::{Bug, planted};
 
-/// Why a change from the WAL could not be made again.
+/// Reasons for which a change from the WAL could not be replayed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
-    /// There is no memory for the row, or it fits no page.
+    /// There is no memory for the row, or it does not fit a page.
     #[error(transparent)]
     Row(#[from] InsertError),
-    /// The bytes of the change say what cannot be.
+    /// The bytes of the change are malformed, or do not fit the row.
     #[error(transparent)]
     Format(#[from] FormatError),
 }
 
 impl Partition {
-    /// Gives the partition another tree, built in bulk. Nobody may use the one before.
+    /// Replaces the tree of the partition by one that was built in bulk. No transaction under way may have used the old
+    /// one.
     pub fn replace_tree(&mut self, tree: Tree) {
         self.tree = tree;
     }
 
-    /// Adds a row that is loaded. Nothing is kept to undo it, and nothing follows from it.
+    /// Adds a row of a load, without before-image and dependents.
     ///
     /// # Errors
-    /// When the key is taken, there is no memory, or the row fits no page.
+    /// Fails if the key is taken, there is no memory, or the row fits no page.
     pub fn load(&mut self, key: &[u8], row: &[u8]) -> Result<(), InsertError> {
         let version = self.next_version();
         self.tree.insert(key, row, version)
     }
 
-    /// Takes a row out that an unfinished load has added.
+    /// Removes a row that an unfinished load has added.
     pub fn unload(&mut self, key: &[u8]) {
         self.tree.remove(key);
     }
 
-    /// Takes memory from `memory` from now on: the partition has come to another worker.
+    /// Sets the source of memory for later allocations, after the partition has moved to another worker.
     pub fn allocate_from(&mut self, memory: Arc<dyn Memory>) {
         self.tree.allocate_from(memory);
     }
 
-    /// Makes a change again that the WAL has, unless the row is as new already. `position` is a hint where its key is.
+    /// Replays a change from the WAL, unless the row is at least as new. `position` is a hint for the position of its
+    /// key.
     ///
     /// # Errors
-    /// When there is no memory, or the change is not one of this row.
+    /// Fails if there is no memory, or the change is not one of this row.
     pub fn replay(&mut self, position: Position, change: &Change<'_>) -> Result<(), ReplayError> {
         self.raise_version(change.version);
         let tree = &mut self.tree;
@@ -74,7 +76,7 @@ impl Partition {
             (Op::Remove, Some(_)) => {
                 tree.remove(change.key);
             }
-            // The checkpoint was taken after the row had gone; the change that removed it follows.
+            // The checkpoint was taken after the row was removed; the change that removed it follows.
             (Op::Patch(_) | Op::Remove, None) => {}
         }
         Ok(())

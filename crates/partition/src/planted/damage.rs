@@ -1,18 +1,18 @@
-//! Damage to a partition at rest, of which a verification has to tell. Only in builds with debug assertions.
+//! Damage to a partition at rest, which a verification has to report. Only in builds with debug assertions.
 
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 
 use crate::partition::{PartitionId, Tables};
 
-/// One way for a database at rest to be wrong.
+/// One kind of damage to a database at rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// The first row (or index entry) of the worker's part of a tree is gone.
+    /// The first row (or index entry) of the worker's part of a tree is missing.
     FirstGone,
-    /// The first index entry leads to a key that it should not lead to.
+    /// The first index entry leads to a wrong key.
     FirstAstray,
-    /// There is an index entry (or row) that nobody asked for, after the first one.
+    /// There is a surplus index entry (or row) after the first one.
     OneTooMany,
     /// A row lies at the end of a partition to which its key does not belong.
     Misplaced,
@@ -20,7 +20,7 @@ pub enum Damage {
     LockLeft,
 }
 
-/// Damages a partition. Returns whether there was anything to damage.
+/// Damages a partition. Returns true if there was anything to damage.
 pub fn damage_partition(tables: &mut Tables, place: PartitionId, damage: Damage) -> bool {
     let partition = tables.partition_mut(place);
     let version = partition.next_version();
@@ -37,7 +37,7 @@ pub fn damage_partition(tables: &mut Tables, place: PartitionId, damage: Damage)
         }
         Damage::OneTooMany => {
             let mut key = first.to_vec();
-            // The last byte of a leading integer, or of the whole key.
+            // Changes the last byte of a leading integer, or of the whole key.
             if let Some(at) = key.len().min(8).checked_sub(1) {
                 key[at] = key[at].wrapping_add(1);
             }

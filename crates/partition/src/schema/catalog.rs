@@ -1,8 +1,8 @@
-//! The catalog: everything the engine knows of the trees of a database, for those who access them.
+//! The catalog: all that the engine knows of the trees of a database, for accesses to them.
 //!
-//! Owns: what follows from definitions, and from the types of a program, for the access of rows: which trees there are, what has
-//! to follow a write, who refers to whom. Never: changes. A statement that defines something makes another catalog
-//! ([`Catalog::changed`]); only what a program says of itself is learned by all of them ([`Code`]).
+//! Owns: what follows from definitions, and from the types of a program, for the access of rows: the trees, the
+//! dependents of a write, the references between tables. Never: changes. A data definition statement makes another
+//! catalog ([`Catalog::changed`]); only the types of the program are learned by all of them ([`Code`]).
 //!
 //! Invariants: a tree has the same number here and in the definitions; families are numbered in the order of their first trees,
 //! none is without one.
@@ -30,30 +30,31 @@ pub const NO_FAMILY: usize = usize::MAX;
 
 /// The checked schema of an open database: immutable, shared by all workers.
 pub struct Catalog {
-    /// Tells it from the catalogs of other databases.
+    /// Identifies the database among those of the process.
     pub tag: CatalogTag,
-    /// What exists, as data; a table has the same number here and in `tables`.
+    /// The definitions, as data; a table has the same number here and in `tables`.
     pub definitions: Definitions,
-    /// Where columns are in keys and rows, by number.
+    /// The positions of columns in keys and rows, by number of the tree.
     pub(crate) layouts: Layouts,
-    /// What is known of each tree, by number.
+    /// The description of each tree, by number.
     pub tables: Vec<TableMeta>,
-    /// Families of trees, by name, and how they are cut when they are new.
+    /// Families of trees, by name, with their declared cuts for a new database.
     pub families: Vec<(&'static str, Option<Splits>)>,
-    /// Which table refers to which.
+    /// The references between tables.
     pub dependencies: Vec<Dependency>,
 }
 
-/// Bytes that an entry of an index is expected to have besides its key.
+/// The expected size of an entry of an index besides its key, in bytes.
 pub(super) const ENTRY_BYTES: usize = 16;
 
 impl Catalog {
-    /// The catalog of a database that is opened with a declared schema.
+    /// Creates the catalog of a new database with a declared schema.
     pub fn new(schema: Schema) -> Result<Catalog, SchemaError> {
         Catalog::of_stored(schema, &Definitions::default())
     }
 
-    /// The catalog of a database that is there, opened with a declared schema. Where they differ is found out elsewhere.
+    /// Creates the catalog of an existing database that is opened with a declared schema. The caller checks the
+    /// differences between the two.
     pub fn of_stored(schema: Schema, stored: &Definitions) -> Result<Catalog, SchemaError> {
         let splits = schema.splits.clone();
         let Declared { definitions, codes, references } = schema.into_declared()?.renumbered(stored);
@@ -71,19 +72,19 @@ impl Catalog {
         Ok(catalog)
     }
 
-    /// The catalog of a database that is opened without declaring its schema.
+    /// Creates the catalog of a database that is opened without declaring its schema.
     pub fn stored(definitions: &Definitions) -> Catalog {
         let codes = definitions.trees.iter().map(|_| Code::default()).collect();
         let references = definitions.foreign_keys.iter().map(|_| None).collect();
         Catalog::assemble(CatalogTag::new(), definitions.clone(), codes, references, &BTreeMap::new())
     }
 
-    /// The catalog of the same database with other definitions, which agree with themselves: what the program has said of trees
-    /// that stay is known of them still. Trees that are not ready are named in `phases`.
+    /// Creates the catalog of the same database with other definitions, which are consistent. Trees that stay keep
+    /// their declared types. Trees that are not ready are listed in `phases`.
     pub fn changed(&self, definitions: Definitions, phases: &BTreeMap<TableId, Phase>) -> Catalog {
         let code = |(at, tree): (usize, &TreeDef)| match (tree, self.definitions.trees.get(at)) {
             (TreeDef::Dropped, _) | (_, None | Some(TreeDef::Dropped)) => Code::default(),
-            // What a type says of an index is about the rows that its table had.
+            // The type of an index was declared for the rows that its table had before.
             (TreeDef::Index(index), Some(TreeDef::Index(before))) if index.of != before.of => Code::default(),
             _ => self.tables[at].code.clone(),
         };
@@ -101,7 +102,7 @@ impl Catalog {
         Catalog::assemble(self.tag, definitions, codes, references, phases)
     }
 
-    /// Puts together what definitions and code say.
+    /// Assembles a catalog from definitions and code.
     fn assemble(
         tag: CatalogTag,
         definitions: Definitions,
@@ -148,7 +149,7 @@ impl Catalog {
         catalog
     }
 
-    /// The number of a tree's family, which is cut where the first of them says when the database is new.
+    /// Returns the number of a tree's family; its first tree determines the cuts for a new database.
     fn family(&mut self, tree: &TreeDef) -> usize {
         if *tree == TreeDef::Dropped {
             return NO_FAMILY;
@@ -189,7 +190,7 @@ impl Catalog {
         }
     }
 
-    /// A foreign key and, if it is enforced, how both its tables see it.
+    /// Adds a foreign key and, if it is enforced, its entries for both tables.
     fn link_foreign_key(&mut self, place: usize, known: Option<Arc<ParentKeyOf>>) {
         let key = self.definitions.foreign_keys[place];
         let (child, parent, through) = (TableId(key.child), TableId(key.parent), key.through.map(TableId));
@@ -211,7 +212,7 @@ impl Catalog {
         self.tables[parent_table].has_dependents = true;
     }
 
-    /// What exists, as it is stored: with the cuts that families have in `scheme`.
+    /// Returns the definitions to be stored, with the cuts that families have in `scheme`.
     pub fn describe(&self, scheme: &Scheme) -> Definitions {
         let mut definitions = self.definitions.clone();
         for (at, tree) in (0..).map(TableId).zip(&mut definitions.trees) {
@@ -247,7 +248,7 @@ impl Catalog {
         })?;
         let meta = &self.tables[id.at()];
         if let TreeKind::Entries { .. } = meta.kind {
-            // Its table has to be of the type whose rows the key function reads.
+            // The table must have the type whose rows the key function reads.
             self.table::<I::Table>()?;
             meta.code.extract.learn(extract_of::<I>);
             if let Ok(known) = key_bytes(I::NAME, I::KEY_FROM, <I::Table as Table>::Row::COLUMNS)
@@ -259,7 +260,8 @@ impl Catalog {
         Ok(IndexRef { id, tag: self.tag, marker: PhantomData })
     }
 
-    /// The table or index of a type. `declared` is what the type says, first what is looked for.
+    /// Looks up the table or index of a type. `declared` is the declaration of the type, beginning with the kind that
+    /// is looked for.
     fn find(
         &self,
         type_id: TypeId,
@@ -271,7 +273,8 @@ impl Catalog {
         if let Some(at) = self.tables.iter().position(known) {
             return Ok(TableId(at as u16));
         }
-        // In a database opened without its schema, the first type that asks for a table and fits it is the table's type.
+        // In a database opened without its schema, the first type that is used for a table and fits it becomes the
+        // table's type.
         let is_free =
             |table: &TableMeta| table.kind != TreeKind::Dropped && table.code.type_id.get().is_none();
         let unknown = self.tables.iter().position(|table| table.name == name && is_free(table));
@@ -297,7 +300,7 @@ impl Catalog {
     }
 }
 
-/// Refuses a handle that belongs to another database.
+/// Creates the abort for a handle that belongs to another database.
 #[cold]
 pub fn unknown_table(id: TableId) -> Abort {
     Abort::explained(
@@ -309,7 +312,7 @@ pub fn unknown_table(id: TableId) -> Abort {
     )
 }
 
-/// A name that lives as long as the process; each is kept once.
+/// Interns a name for the life of the process; each is kept once.
 fn interned(name: &str) -> &'static str {
     static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
     let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -323,7 +326,7 @@ fn interned(name: &str) -> &'static str {
     }
 }
 
-/// Bytes that a row of a table is expected to have: of a column of variable size, some.
+/// The expected size of a row of a table, in bytes, with an assumed size for columns of variable size.
 fn expected_row_bytes(table: &TableDef) -> usize {
     table.row_columns().map(|column| column.ty.width().unwrap_or(16)).sum()
 }

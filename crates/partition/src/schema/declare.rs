@@ -1,7 +1,7 @@
-//! The schema that a program declares as types, and what its types say as definitions.
+//! The schema that a program declares as types, and the translation of its types into definitions.
 //!
-//! Owns: the list of declarations a database is opened with ([`Schema`]), and the translation of a type into a definition. Never:
-//! checks what a declaration contradicts; that is the catalog's ([`super::Catalog`]).
+//! Owns: the list of declarations a database is opened with ([`Schema`]), and the translation of a type into a
+//! definition. Never: checks declarations against stored definitions; the catalog does ([`super::Catalog`]).
 
 use std::any::TypeId;
 use std::collections::HashMap;
@@ -19,19 +19,19 @@ use super::meta::{Code, key_bytes};
 use super::{Index, Table, decode_key, decode_row};
 use crate::action::guarded;
 
-/// Where the partitions of a family begin when the database is new.
+/// The boundaries of the partitions of a family in a new database.
 #[derive(Clone, Debug)]
 pub enum Splits {
-    /// As many equal slices of a range of leading unsigned 64-bit integers as there are workers.
+    /// One equal slice per worker of a range of leading unsigned 64-bit integers.
     Even {
         /// The first integer of the range.
         first: u64,
         /// The last one.
         last: u64,
     },
-    /// Exactly at these routing prefixes (ascending); partition `i` goes to worker `i mod workers`.
+    /// At these routing prefixes (ascending); partition `i` goes to worker `i mod workers`.
     At(Vec<KeyBuf>),
-    /// From the number of workers to the routing prefixes at which partitions begin, ascending.
+    /// At the routing prefixes (ascending) that a function computes from the number of workers.
     By(SplitFn),
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for SplitFn {
     }
 }
 
-/// How the children of a parent row are found, to refuse its deletion.
+/// The way to find the children of a parent row, to refuse its deletion.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ChildLookup {
     /// The child's primary key begins with the parent's key.
@@ -64,7 +64,7 @@ pub(super) struct TableDecl {
 pub(super) struct IndexDecl {
     pub(super) name: &'static str,
     pub(super) type_id: TypeId,
-    /// The number of its table is not known yet.
+    /// The definition, in which the number of the table is not set yet.
     pub(super) definition: IndexDef,
     pub(super) table: &'static str,
     pub(super) extract: Extract,
@@ -105,19 +105,19 @@ impl std::fmt::Debug for Schema {
 pub struct SchemaError(pub(crate) String);
 
 impl SchemaError {
-    /// A mistake that a sentence describes.
+    /// Creates an error from a sentence that describes it.
     #[doc(hidden)]
     pub fn new(why: String) -> SchemaError {
         SchemaError(why)
     }
 }
 
-/// From key and row of a child to the key of its parent.
+/// A function from key and row of a child to the key of its parent.
 pub type ParentKey<Child, Parent> =
     fn(&<Child as Table>::Key, &<Child as Table>::Row) -> <Parent as Table>::Key;
 
 impl Schema {
-    /// An empty schema.
+    /// Creates an empty schema.
     #[must_use]
     pub fn new() -> Schema {
         Schema::default()
@@ -158,7 +158,7 @@ impl Schema {
 
     /// Declares that rows of `Child` refer to rows of `Parent`, the parent's key being the first part of the child's
     /// own key. With `enforced`, a child cannot be inserted without its parent, nor a parent deleted before its
-    /// children; otherwise the dependency is only known to partitioning.
+    /// children; otherwise the dependency is only used for partitioning.
     #[must_use]
     pub fn foreign_key_by_prefix<Child: Table, Parent: Table>(
         mut self,
@@ -201,16 +201,16 @@ impl Schema {
         self
     }
 
-    /// The family's routing prefix begins with a `u64` (or is one) between `first` and `last`: a new database cuts that
-    /// range into one equal partition per worker.
+    /// Declares that the family's routing prefix begins with a `u64` (or is one) between `first` and `last`: a new
+    /// database cuts that range into one equal partition per worker.
     #[must_use]
     pub fn split_evenly(mut self, family: &'static str, first: u64, last: u64) -> Schema {
         self.splits.push((family, Splits::Even { first, last }));
         self
     }
 
-    /// The partitions of a new database begin exactly at these routing prefixes (the first partition begins at the
-    /// smallest key). Partition `i` goes to worker `i mod workers`.
+    /// Declares that the partitions of a new database begin at these routing prefixes (the first partition begins at
+    /// the smallest key). Partition `i` goes to worker `i mod workers`.
     #[must_use]
     pub fn split_at<K: Key>(mut self, family: &'static str, prefixes: &[K]) -> Schema {
         let mut cuts: Vec<KeyBuf> = prefixes.iter().map(Key::encode).collect();
@@ -220,7 +220,8 @@ impl Schema {
         self
     }
 
-    /// Like [`split_at`](Schema::split_at), with the prefixes computed from the number of workers.
+    /// Declares the boundaries of partitions as [`split_at`](Schema::split_at) does, with prefixes computed from the
+    /// number of workers.
     #[must_use]
     pub fn split_by<K: Key>(
         mut self,
@@ -238,12 +239,12 @@ impl Schema {
     }
 }
 
-/// What a part of a key is called, if the program has named so many.
+/// The name of a part of a key, or a placeholder if the program has not named it.
 fn part_name(names: &[&str], at: usize) -> String {
     names.get(at).map_or_else(|| placeholder(at + 1), |name| (*name).to_owned())
 }
 
-/// A table that is declared as types, as a definition: the parts of its key, then the columns of its rows.
+/// Translates a table declared as types into a definition: the parts of its key, then the columns of its rows.
 pub(super) fn table_definition<T: Table>() -> TableDef {
     let mut columns = Vec::new();
     let mut key = Vec::new();
@@ -267,7 +268,7 @@ pub(super) fn table_definition<T: Table>() -> TableDef {
     }
 }
 
-/// An index that is declared as types, of the table with the number `of`, as a definition.
+/// Translates an index declared as types, of the table with the number `of`, into a definition.
 pub(super) fn index_definition<I: Index>(of: u16) -> IndexDef {
     let computed =
         |(at, part): (usize, KeyPart)| IndexPart::Computed { name: part_name(I::KEY_COLUMNS, at), part };
@@ -281,20 +282,20 @@ pub(super) fn index_definition<I: Index>(of: u16) -> IndexDef {
     }
 }
 
-/// What a schema declares, as data and code.
+/// The content of a declared schema, as data and code.
 pub(super) struct Declared {
     pub(super) definitions: Definitions,
-    /// By tree.
+    /// The code of each tree.
     pub(super) codes: Vec<Code>,
-    /// By foreign key.
+    /// The key functions of the foreign keys.
     pub(super) references: Vec<Option<Arc<ParentKeyOf>>>,
 }
 
-/// The numbers of what was declared, by name.
+/// The numbers of the declared tables and indexes, by name.
 type Numbers = HashMap<&'static str, u16>;
 
 impl Schema {
-    /// Numbers what is declared.
+    /// Assigns numbers to the declared tables and indexes.
     pub(super) fn into_declared(self) -> Result<Declared, SchemaError> {
         let trees = self.tables.len() + self.indexes.len();
         if trees > usize::from(u16::MAX) {
@@ -328,8 +329,8 @@ impl Schema {
 }
 
 impl Declared {
-    /// With the numbers that the same trees have in a database, where some may have been dropped; as it is if the database lacks
-    /// one of them.
+    /// Replaces the numbers by those that the same trees have in a database, in which some may have been dropped.
+    /// Changes nothing if the database lacks one of them.
     pub(super) fn renumbered(self, stored: &Definitions) -> Declared {
         let numbers: Option<Vec<u16>> =
             self.definitions.trees.iter().map(|tree| stored.find(tree.name())).collect();

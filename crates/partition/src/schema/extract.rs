@@ -1,10 +1,10 @@
-//! The keys that follow from a row: the entry of an index, the key of the parent that a foreign key names.
+//! Keys that follow from a row: the entry of an index, the key of the parent that a foreign key refers to.
 //!
-//! Owns: what is known of such keys, which is code of a program (a type that implements [`Index`]), or follows from definitions
-//! alone (indexes on columns, foreign keys). Never: looks anything up.
+//! Owns: the functions that compute such keys, which are code of a program (a type that implements [`Index`]), or
+//! follow from definitions alone (indexes on columns, foreign keys). Never: reads a tree.
 //!
-//! Invariants: a key function is learned once and never forgotten, by all catalogs of a database that have the index; keys made
-//! of columns have the bytes that the definition says ([`KeyCodec`]).
+//! Invariants: a key function is learned once and never forgotten, by all catalogs of a database that have the index;
+//! keys made of columns are encoded by their definition ([`KeyCodec`]).
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,26 +16,26 @@ use crate::abort::{Abort, AbortReason};
 use crate::action::guarded;
 use crate::range::KeyRange;
 
-/// From the stored bytes of key and row to a key of another tree.
+/// A function from the stored bytes of key and row to a key of another tree.
 pub(super) type Extract = Arc<dyn Fn(&[u8], &[u8]) -> Result<KeyBuf, Abort> + Send + Sync>;
 
-/// An [`Extract`] that may not be known yet: that of an index with a computed key in a database that was opened without declaring
-/// its schema. Clones learn it together.
+/// An [`Extract`] that may not be known yet: that of an index with a computed key in a database that was opened without
+/// declaring its schema. Clones share it.
 #[derive(Clone, Default)]
 pub struct Extractor(Arc<OnceLock<Extract>>);
 
 impl Extractor {
-    /// A key function that is known.
+    /// Creates a key function that is known.
     pub(super) fn known(extract: Extract) -> Extractor {
         Extractor(Arc::new(OnceLock::from(extract)))
     }
 
-    /// Makes the function known, unless it is.
+    /// Sets the function, unless it is known.
     pub(super) fn learn(&self, extract: impl FnOnce() -> Extract) {
         self.0.get_or_init(extract);
     }
 
-    /// The key that follows from a stored key and row.
+    /// Computes the key that follows from a stored key and row.
     #[inline]
     pub(crate) fn call(&self, key: &[u8], row: &[u8]) -> Result<KeyBuf, Abort> {
         match self.0.get() {
@@ -63,7 +63,7 @@ pub(super) fn extract_of<I: Index>() -> Extract {
     })
 }
 
-/// Where a part of an index key comes from.
+/// The source of a part of an index key.
 enum Source {
     /// This part of the primary key.
     Key(usize),
@@ -71,7 +71,7 @@ enum Source {
     Row(usize),
 }
 
-/// The key function of an index all parts of whose key are columns; nothing for one with a computed part.
+/// The key function of an index whose key consists of columns; `None` for an index with a computed part.
 pub(super) fn extract_of_columns(index: &IndexDef, table: &TableDef) -> Option<Extract> {
     let source = |part: &IndexPart| match part {
         IndexPart::Column(key) => source_of(table, key.column),
@@ -109,21 +109,22 @@ fn source_of(table: &TableDef, column: u16) -> Option<Source> {
     (place < table.columns.len()).then_some(Source::Row(row_columns))
 }
 
-/// Where the key of its parent is in a child row.
+/// The source of the parent's key in a child row.
 pub enum ParentKeyOf {
-    /// A function of the program finds it.
+    /// A function of the program.
     Code(Extractor),
-    /// It is the beginning of the child's own key, or of its key in an index.
+    /// The beginning of the child's own key, or of its key in an index.
     Beginning {
-        /// The key function of the index; none for the child's own key.
+        /// The key function of the index; `None` for the child's own key.
         through: Option<Extractor>,
-        /// How that beginning and the parent's key are encoded.
+        /// The encodings of that beginning and of the parent's key.
         shape: Option<ReferenceShape>,
     },
 }
 
 impl ParentKeyOf {
-    /// The key of the parent of a row; nothing when the row refers to none, since a part of the reference is NULL.
+    /// Computes the key of the parent of a row; `None` if the row refers to no parent, since a part of the reference is
+    /// NULL.
     pub fn call(&self, key: &[u8], row: &[u8]) -> Result<Option<KeyBuf>, Abort> {
         match self {
             ParentKeyOf::Code(extractor) => extractor.call(key, row).map(Some),
@@ -136,18 +137,18 @@ impl ParentKeyOf {
     }
 }
 
-/// How the key of a parent is encoded, and how the same values are where children refer to it.
+/// The encodings of a parent's key, in the parent and in the keys of its children.
 #[derive(Clone)]
 pub struct ReferenceShape {
     parent: KeyCodec,
-    /// As many parts of the child's key, or of its key in an index.
+    /// The corresponding parts of the child's key, or of its key in an index.
     child: Vec<KeyField>,
-    /// Whether both have the same bytes: no part of the child's may be NULL.
+    /// True if both have the same bytes, since no part of the child's may be NULL.
     is_same: bool,
 }
 
 impl ReferenceShape {
-    /// Nothing when a part of a key is opaque: then nobody knows where it ends.
+    /// Creates the shape; `None` if a part of a key is opaque, so that its end is unknown.
     pub(super) fn new(parent: Vec<KeyField>, mut child: Vec<KeyField>) -> Option<ReferenceShape> {
         child.truncate(parent.len());
         let is_opaque = |field: &KeyField| field.part.ty == ColumnType::Opaque;
@@ -172,7 +173,7 @@ impl ReferenceShape {
         self.parent.encode(&values).map(Some).map_err(|error| corrupt("key", &error))
     }
 
-    /// Where the children of the parent with this key are.
+    /// Returns the range of the children of the parent with this key.
     fn children_of(&self, key: &[u8]) -> Result<KeyRange, Abort> {
         let values = self.parent.decode(key).map_err(|error| corrupt("key", &error))?;
         let mut prefix = KeyBuf::new();
@@ -183,7 +184,7 @@ impl ReferenceShape {
     }
 }
 
-/// The keys, in the tree through which children are found, of the children of the parent with this key.
+/// Returns the range of the children of the parent with this key, in the tree through which they are found.
 pub(super) fn children_of(shape: Option<&ReferenceShape>, key: &KeyBuf) -> Result<KeyRange, Abort> {
     match shape {
         Some(shape) if !shape.is_same => shape.children_of(key),

@@ -1,7 +1,7 @@
-//! What the catalog knows of one tree: what it holds, what has to follow a write to it, and what types say of it.
+//! The catalog's description of one tree: its kind, the dependents of writes to it, and its declared types.
 //!
-//! Owns: how the entry of a row in an index is made, and where the children of a row are. Never: knows other trees but by their
-//! numbers.
+//! Owns: the construction of index entries from rows, and the ranges of the children of rows. Never: refers to another
+//! tree except by its number.
 
 use std::any::TypeId;
 use std::ops::Range;
@@ -16,7 +16,7 @@ use super::extract::{Extractor, ParentKeyOf, ReferenceShape, children_of};
 use crate::abort::Abort;
 use crate::range::KeyRange;
 
-/// What a tree holds.
+/// The kind of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TreeKind {
     /// Rows of a table.
@@ -25,65 +25,65 @@ pub enum TreeKind {
     Entries {
         /// The table whose rows are found.
         of: TableId,
-        /// True when no two rows may have the same index key.
+        /// True if no two rows may have the same index key.
         unique: bool,
     },
-    /// Nothing any more.
+    /// Nothing: the tree was dropped.
     Dropped,
 }
 
-/// How far a tree has come into being.
+/// The phase of the creation of a tree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// It can be used.
+    /// The tree can be used.
     #[default]
     Ready,
     /// Every write of its table maintains it, but entries of rows from before may be missing.
     Building,
-    /// It is there, and nobody uses it.
+    /// The tree exists, but is not used yet.
     Announced,
 }
 
-/// What the types of a program say of a tree; unknown until they are asked for in a database opened without a schema. Clones learn
-/// it together.
+/// The properties of a tree that types of a program declare. In a database opened without a schema they are unknown
+/// until the types are first used. Clones share them.
 #[derive(Clone, Default)]
 pub(super) struct Code {
     /// The type it was declared as, if it is known.
     pub(super) type_id: Arc<OnceLock<TypeId>>,
     /// Its key function.
     pub(super) extract: Extractor,
-    /// The bytes of a row of which an index key is made; unknown unless the index has said so.
+    /// The bytes of a row of which an index key is made; unknown unless the index declares its columns.
     pub(super) key_bytes: Arc<OnceLock<KeyBytes>>,
-    /// Zero when the definition has to do.
+    /// The expected size of a row in bytes; zero to derive it from the definition.
     pub(super) expected_row_bytes: usize,
 }
 
-/// Where columns are in the bytes of a row, and what they are of the row that has them.
+/// The positions of columns in the bytes of a row.
 pub(super) type KeyBytes = Box<[Range<usize>]>;
 
-/// An index as seen from its table.
+/// An index, in the description of its table.
 pub struct IndexMeta {
     /// The number of the index.
     pub id: TableId,
-    /// Whether a key is there once.
+    /// True if the index is unique.
     pub(super) unique: bool,
     /// Its key function.
     pub(super) extract: Extractor,
-    /// Of which bytes of a row its key is made, if that is known.
+    /// The bytes of a row of which its key is made, if known.
     pub(super) key_bytes: Arc<OnceLock<KeyBytes>>,
-    /// Of a unique index whose key may have a NULL: keys that do are all different.
+    /// The codec of the key, for a unique index whose key may contain NULL: such keys are all different.
     pub(super) with_nulls: Option<KeyCodec>,
 }
 
 impl IndexMeta {
-    /// Whether a row that is replaced is known to keep its index key.
+    /// Returns true if a replaced row is known to keep its index key.
     #[inline]
     pub(crate) fn keeps_key(&self, before: &[u8], after: &[u8]) -> bool {
         let is_same = |bytes: &Range<usize>| before.get(bytes.clone()) == after.get(bytes.clone());
         self.key_bytes.get().is_some_and(|ranges| ranges.iter().all(is_same))
     }
 
-    /// The key of the entry of a row: the index key and, unless it is the only one that may have it, the primary key.
+    /// Computes the key of the entry of a row: the index key and, unless it identifies the row, the primary key.
     pub fn entry(&self, key: &[u8], row: &[u8]) -> Result<KeyBuf, Abort> {
         let mut entry = self.extract.call(key, row)?;
         if !self.unique || self.has_null(&entry) {
@@ -98,7 +98,7 @@ impl IndexMeta {
     }
 }
 
-/// Where the columns an index key is made of are in the bytes of a row.
+/// Returns the positions, in the bytes of a row, of the columns of which an index key is made.
 pub(super) fn key_bytes(
     index: &str,
     key_from: Option<&'static [&'static str]>,
@@ -118,26 +118,27 @@ pub(super) fn key_bytes(
     Ok(OnceLock::from(ranges.into_boxed_slice()))
 }
 
-/// A foreign key as seen from the child.
+/// A foreign key, in the description of the child.
 pub struct ParentMeta {
     /// The table referred to.
     pub parent: TableId,
-    /// The key of the parent that a row refers to.
+    /// The function that computes the key of the parent.
     pub key: Arc<ParentKeyOf>,
 }
 
-/// A foreign key as seen from the parent: a row of the tree `through` whose key begins with the parent's key is a child.
+/// A foreign key, in the description of the parent: a row of the tree `through` whose key begins with the parent's key
+/// is a child.
 pub struct ChildMeta {
     /// The tree in which the children are found.
     pub through: TableId,
-    /// What a deletion of the parent does.
+    /// The action on deletion of the parent.
     pub(crate) on_delete: OnDelete,
-    /// How the children are found in that tree, where their keys do not simply begin with the parent's.
+    /// The encodings of the keys, if the children's keys in that tree do not simply begin with the parent's.
     pub(super) shape: Option<ReferenceShape>,
 }
 
 impl ChildMeta {
-    /// Where in the tree `through` the children of the row with this key are.
+    /// Returns the range of the children of the row with this key, in the tree `through`.
     pub(crate) fn range(&self, key: &KeyBuf) -> Result<KeyRange, Abort> {
         children_of(self.shape.as_ref(), key)
     }
@@ -150,32 +151,32 @@ pub struct Dependency {
     pub child: TableId,
     /// The table referred to.
     pub parent: TableId,
-    /// Whether the engine refuses violations.
+    /// True if the engine refuses violations.
     pub enforced: bool,
     /// The index through which the children of a parent are found; `None`: they follow it in the order of keys.
     pub through: Option<TableId>,
 }
 
-/// Everything the engine knows of one tree.
+/// The description of one tree.
 pub struct TableMeta {
     /// The name.
     pub name: &'static str,
-    /// What only code can say of it.
+    /// The properties that only code can declare.
     pub(super) code: Code,
-    /// What it holds.
+    /// The kind of the tree.
     pub kind: TreeKind,
-    /// Whether it can be used.
+    /// The phase of its creation.
     pub(crate) phase: Phase,
-    /// [`NO_FAMILY`](super::NO_FAMILY) for one that was dropped.
+    /// The number of its family; [`NO_FAMILY`](super::NO_FAMILY) if it was dropped.
     pub family: usize,
-    /// The size of its rows for which pages are made, in bytes.
+    /// The expected size of its rows, by which pages are laid out, in bytes.
     pub expected_row_bytes: usize,
     /// Its indexes.
     pub indexes: Vec<IndexMeta>,
-    /// What its rows refer to.
+    /// The foreign keys of its rows.
     pub parents: Vec<ParentMeta>,
-    /// What refers to its rows.
+    /// The foreign keys that refer to its rows.
     pub children: Vec<ChildMeta>,
-    /// Whether a write to the table has to look beyond its own row.
+    /// True if writes to the table have dependents.
     pub has_dependents: bool,
 }

@@ -1,8 +1,9 @@
-//! The catalogs of an open database as those see them who are not workers.
+//! The catalogs of an open database for threads that are not workers.
 //!
-//! Owns: which catalog clients get handles and definitions from, and which one the workers have. They differ while a statement
-//! is under way: what is being made is with the workers before clients can name it, and what is removed loses its name first.
-//! Never: is asked by a transaction; workers have the catalog in their [`Tables`](crate::partition::Tables).
+//! Owns: the catalog from which clients get handles and definitions, and the one that the workers have. They differ
+//! while a statement is under way: a new table or index is known to the workers before clients can name it, and a
+//! removed one loses its name first. Never: is used by a transaction; workers have the catalog in their
+//! [`Tables`](crate::partition::Tables).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,7 +12,7 @@ use super::Catalog;
 /// See the module's introduction.
 pub struct PublishedCatalog {
     catalogs: Mutex<Catalogs>,
-    /// Held by whoever changes definitions, or needs them to stay.
+    /// Held while definitions are changed, or have to stay unchanged.
     statement: Mutex<()>,
 }
 
@@ -21,38 +22,38 @@ struct Catalogs {
 }
 
 impl PublishedCatalog {
-    /// Publishes the first catalog.
+    /// Creates the publication of the first catalog.
     pub fn new(catalog: Arc<Catalog>) -> PublishedCatalog {
         let catalogs = Catalogs { visible: Arc::clone(&catalog), working: catalog };
         PublishedCatalog { catalogs: Mutex::new(catalogs), statement: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Catalogs> {
-        // Each is replaced as a whole.
+        // Each catalog is replaced as a whole, so a poisoned lock protects a valid one.
         self.catalogs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps the definitions as they are, or as whoever holds this makes them. Taken before anything else is locked.
+    /// Locks the definitions: only the holder may change them. Taken before any other lock.
     pub fn keep(&self) -> MutexGuard<'_, ()> {
         self.statement.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What clients may name.
+    /// The catalog that clients use.
     pub fn visible(&self) -> Arc<Catalog> {
         Arc::clone(&self.lock().visible)
     }
 
-    /// What all workers have.
+    /// The catalog that all workers have.
     pub fn working(&self) -> Arc<Catalog> {
         Arc::clone(&self.lock().working)
     }
 
-    /// Clients name what is in this catalog from now on.
+    /// Sets the catalog that clients use.
     pub fn show(&self, catalog: Arc<Catalog>) {
         self.lock().visible = catalog;
     }
 
-    /// All workers have this catalog now.
+    /// Sets the catalog that all workers have.
     pub fn set_working(&self, catalog: Arc<Catalog>) {
         self.lock().working = catalog;
     }

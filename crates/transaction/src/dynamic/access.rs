@@ -1,4 +1,4 @@
-//! What a transaction does with rows of tables known by their definitions, and what it does with tables of either kind.
+//! Accesses of a transaction to rows of tables known by their definitions, and to tables of either kind.
 
 use atrapos_catalog::Value;
 use atrapos_partition::abort::Abort;
@@ -16,28 +16,28 @@ mod sealed {
 
 /// A table of a database: known as types ([`TableRef`]), or by its definition (a reference to a [`TableHandle`]).
 pub trait AnyTable: sealed::Sealed + Copy {
-    /// What rows are found by: a key, or the values of one.
+    /// The key of a row: a typed key, or the values of one.
     type Key;
-    /// What a scan returns for each row.
+    /// The result of a scan for each row.
     type Entry;
-    /// Reads a row.
+    /// The operation that reads a row.
     type Get: Operation;
-    /// Deletes a row.
+    /// The operation that deletes a row.
     type Delete: Operation;
 
-    /// The action that reads a row.
+    /// Creates the action that reads a row.
     #[doc(hidden)]
     fn get_action(self, key: Self::Key) -> Result<Action<Self::Get>, Abort>;
 
-    /// The action that deletes a row.
+    /// Creates the action that deletes a row.
     #[doc(hidden)]
     fn delete_action(self, key: Self::Key) -> Result<Action<Self::Delete>, Abort>;
 
-    /// The table, if transactions may write it.
+    /// Returns the table, if transactions may write it.
     #[doc(hidden)]
     fn writable(self) -> Result<Writable, Abort>;
 
-    /// At most `limit` rows of a range, from its beginning or from its end.
+    /// Returns at most `limit` rows of a range, from its beginning or from its end.
     #[doc(hidden)]
     fn scan_in(
         self,
@@ -124,7 +124,7 @@ impl<'a> AnyTable for &'a TableHandle {
 }
 
 impl Tx<'_> {
-    /// Runs an action that may have been refused when it was made.
+    /// Runs an action, or returns the abort with which its creation was refused.
     pub(super) async fn run_made<O: Operation>(
         &mut self,
         action: Result<Action<O>, Abort>,
@@ -135,10 +135,10 @@ impl Tx<'_> {
         }
     }
 
-    /// Reads some columns of a row, in the order asked for; `None` when there is no row.
+    /// Reads some columns of a row, in the requested order; `None` if there is no row.
     ///
     /// # Errors
-    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) as for [`TableHandle::get_columns`].
+    /// Those of [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) as for [`TableHandle::get_columns`].
     pub async fn get_columns(
         &mut self,
         table: &TableHandle,
@@ -151,15 +151,15 @@ impl Tx<'_> {
     /// Inserts a row of these columns; those left out get their defaults, or NULL. A key that is taken aborts the transaction.
     ///
     /// # Errors
-    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) as for [`TableHandle::insert`].
+    /// Those of [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) as for [`TableHandle::insert`].
     pub async fn insert_row(&mut self, table: &TableHandle, columns: &[(&str, Value)]) -> Result<(), Abort> {
         self.run_made(table.insert(columns)).await.map(drop)
     }
 
-    /// Inserts a row like [`insert_row`](Tx::insert_row) unless its key is taken; returns whether it did.
+    /// Inserts a row like [`insert_row`](Tx::insert_row) unless its key is taken; returns true if it was inserted.
     ///
     /// # Errors
-    /// As for [`insert_row`](Tx::insert_row).
+    /// Those of [`insert_row`](Tx::insert_row).
     pub async fn insert_row_if_absent(
         &mut self,
         table: &TableHandle,
@@ -168,10 +168,10 @@ impl Tx<'_> {
         self.run_made(table.insert_if_absent(columns)).await
     }
 
-    /// Gives columns of a row other values; returns whether there is such a row.
+    /// Sets columns of a row; returns true if there is such a row.
     ///
     /// # Errors
-    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) as for [`TableHandle::update`].
+    /// Those of [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) as for [`TableHandle::update`].
     pub async fn update_row(
         &mut self,
         table: &TableHandle,

@@ -1,8 +1,9 @@
-//! Rows of tables without a key of their own: each gets a hidden key, the number of its transaction's home and a counter of it.
+//! Rows of tables without a primary key: each gets a hidden key, the number of its transaction's home and a counter of
+//! it.
 //!
-//! So the rows that a worker appends lie next to each other, and appending stays local where their partition is the worker's.
-//! The counter is the worker's own. It goes on after the last row there when the worker appends to the table for the first time
-//! since the database was opened; numbers of rows that were not kept are left out.
+//! So the rows that a worker appends are adjacent, and appending is local if the worker owns their partition. The
+//! counter belongs to the worker. The first append of the worker to the table since the database was opened starts it
+//! after the last existing row; an aborted append may leave a gap.
 
 use atrapos_catalog::Value;
 use atrapos_partition::abort::Abort;
@@ -12,11 +13,11 @@ use atrapos_storage::lock::LockMode;
 use crate::tx::Tx;
 
 impl Tx<'_> {
-    /// Appends a row to a table without a key of its own, and returns the hidden key that finds it again. Columns that are left
-    /// out get their defaults, or NULL.
+    /// Appends a row to a table without a primary key, and returns its hidden key. Columns that are left out get their
+    /// defaults, or NULL.
     ///
     /// # Errors
-    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when the columns make no row of the table, or it has
+    /// Those of [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when the columns make no row of the table, or it has
     /// a key of its own.
     pub async fn append(
         &mut self,
@@ -40,12 +41,12 @@ impl Tx<'_> {
         Ok(key)
     }
 
-    /// The next number of this worker in a table.
+    /// Returns the next number of this worker in a table.
     async fn next_hidden(&mut self, table: &TableHandle) -> Result<u64, Abort> {
         let is_known = self.worker().shard().appended.borrow().contains_key(&table.id());
         let last = if is_known { 0 } else { self.last_hidden(table).await? };
         let mut appended = self.worker().shard().appended.borrow_mut();
-        // Others may have looked meanwhile, and gone on.
+        // Other transactions may have read the last number meanwhile, and used later ones.
         let counter = appended.entry(table.id()).or_insert(last);
         match counter.checked_add(1) {
             Some(next) => {
@@ -59,7 +60,7 @@ impl Tx<'_> {
         }
     }
 
-    /// The greatest number of this worker among the rows of a table; zero when there is none.
+    /// Returns the greatest number of this worker among the rows of a table; zero if there is none.
     async fn last_hidden(&mut self, table: &TableHandle) -> Result<u64, Abort> {
         let of_worker = [Value::Unsigned(self.home().0.into())];
         let range = table.prefix(&of_worker).map_err(|abort| self.refuse(abort))?;

@@ -1,4 +1,4 @@
-//! Handles of indexes that are found by name, and what a transaction finds through them.
+//! Accesses of a transaction through indexes that are looked up by name.
 
 use atrapos_catalog::Value;
 use atrapos_partition::abort::Abort;
@@ -28,10 +28,11 @@ impl Operation for LookupKey {
 }
 
 impl Tx<'_> {
-    /// The row that a key of a unique index leads to. A key with a NULL in it may lead to several rows; this is the first.
+    /// Returns the row that a key of a unique index leads to. A key that contains NULL may lead to several rows, of
+    /// which the first is returned.
     ///
     /// # Errors
-    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when the values are no key of the index, or it is
+    /// Those of [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when the values are no key of the index, or it is
     /// not unique.
     pub async fn row_by(&mut self, index: &IndexHandle, key: &[Value]) -> Result<Option<DynRow>, Abort> {
         let entry = match index.whole_key(key) {
@@ -39,7 +40,7 @@ impl Tx<'_> {
             Err(abort) => return Err(self.refuse(abort)),
         };
         if key.iter().any(Value::is_null) {
-            // In entries of such keys the primary key follows.
+            // The entries of such keys end with the primary key.
             let range = KeyRange::of_prefix_bytes(&entry);
             return Ok(self.rows_through(index, range, 1, false).await?.pop());
         }
@@ -50,10 +51,10 @@ impl Tx<'_> {
         }
     }
 
-    /// The rows whose index keys lie in `range`, in order of the index, at most `limit`.
+    /// Returns the rows whose index keys lie in `range`, in order of the index, at most `limit`.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn rows_by(
         &mut self,
         index: &IndexHandle,
@@ -63,10 +64,10 @@ impl Tx<'_> {
         self.rows_through(index, range, limit, false).await
     }
 
-    /// Like [`rows_by`](Tx::rows_by), from the last key to the first.
+    /// Returns rows as [`rows_by`](Tx::rows_by) does, from the last key to the first.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn rows_by_backward(
         &mut self,
         index: &IndexHandle,

@@ -1,4 +1,4 @@
-//! Ranges of a table that is known by its definition: read, and changed under one lock.
+//! Reads and changes of ranges of a table that is known by its definition, each under one lock.
 
 use std::ops::ControlFlow;
 
@@ -67,7 +67,7 @@ impl Operation for UpdateRows {
     }
 }
 
-/// At most `limit` rows of a range.
+/// Returns at most `limit` rows of a range.
 pub(super) async fn scan_rows(
     tx: &mut Tx<'_>,
     table: &TableHandle,
@@ -86,12 +86,12 @@ pub(super) async fn scan_rows(
 }
 
 impl Tx<'_> {
-    /// Walks the rows of a range in order of their keys, feeding each to `step` until it breaks, and returns the accumulator. The
-    /// closure runs where the rows are. The range, as far as it was walked, is protected from insertions by others until the
-    /// transaction ends.
+    /// Walks the rows of a range in order of their keys, feeding each to `step` until it breaks, and returns the
+    /// accumulator. The closure runs on the owners of the rows. The range, as far as it was walked, is protected from
+    /// insertions by others until the transaction ends.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn fold_rows<A, F>(
         &mut self,
         table: &TableHandle,
@@ -106,10 +106,10 @@ impl Tx<'_> {
         self.walk_rows(table, range, false, accumulator, step).await
     }
 
-    /// Like [`fold_rows`](Tx::fold_rows), from the last key to the first.
+    /// Walks the rows as [`fold_rows`](Tx::fold_rows) does, from the last key to the first.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn fold_rows_backward<A, F>(
         &mut self,
         table: &TableHandle,
@@ -146,11 +146,11 @@ impl Tx<'_> {
         Ok(accumulator)
     }
 
-    /// Gives columns of all rows of a range other values, and returns how many rows there were. The range is locked exclusively,
-    /// as a whole in each partition, until the transaction ends.
+    /// Sets columns of all rows of a range, and returns the number of rows. The range is locked exclusively, as a whole
+    /// in each partition, until the transaction ends.
     ///
     /// # Errors
-    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) as for [`TableHandle::update`].
+    /// Those of [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) as for [`TableHandle::update`].
     pub async fn update_rows(
         &mut self,
         table: &TableHandle,

@@ -1,11 +1,11 @@
-//! One access where its data is: whether a lock conflicts with it, and running its operation.
+//! One access on the worker that owns its data: the check for conflicting locks, and the run of its operation.
 //!
 //! Owns: the only way from an action to its operation's context ([`RowContext`]), for accesses that are made at once
-//! ([`execute`], [`execute_outlined`]) and for those whose lock was waited for ([`execute_granted`]). Never: waits, or sends
-//! anything.
+//! ([`execute`], [`execute_outlined`]) and for those that have waited for their lock ([`execute_granted`]). Never:
+//! waits, or sends a message.
 //!
-//! An operation is compiled where a home makes a single access of its own ([`execute`], inlined), for the phases of a home
-//! ([`execute_outlined`]), and, without its type, for all that travels or waits ([`ErasedOperation`]).
+//! An operation is compiled where a home makes a single access of its own ([`execute`], inlined), for the phases of a
+//! home ([`execute_outlined`]), and, with its type erased, for all actions that are sent or wait ([`ErasedOperation`]).
 //!
 //! Invariant: an access is noted in its branch, and its lock entered when the branch is entered, before its operation runs.
 
@@ -23,7 +23,7 @@ use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use crate::branch::{Access, Branch};
 use crate::shard::Shard;
 
-/// Whether a lock of another transaction conflicts with an action on a partition of this worker.
+/// Returns true if a lock of another transaction conflicts with an action on a partition of this worker.
 #[inline(always)]
 pub(super) fn conflicts<O: Operation>(
     tables: &Tables,
@@ -75,7 +75,7 @@ pub(super) fn execute<O: Operation>(
     done
 }
 
-/// As [`execute`], by a call.
+/// Runs an action as [`execute`] does, not inlined.
 pub(super) fn execute_outlined<O: Operation>(
     shard: &Shard,
     txn: TxnId,
@@ -92,7 +92,7 @@ pub(super) fn execute_outlined<O: Operation>(
     apply_outlined(shard, branch, noted, operation, dependents)
 }
 
-/// Runs an operation whose lock was queued and has been granted. `access` is where the branch noted it.
+/// Runs an operation whose lock was queued and has been granted. `access` is the index of the access in the branch.
 pub(super) fn execute_granted(
     shard: &Shard,
     branch: &mut Branch,
@@ -105,7 +105,7 @@ pub(super) fn execute_granted(
     apply_outlined(shard, branch, noted, operation, dependents)
 }
 
-/// What an action asks for.
+/// The request of an action.
 struct Asked {
     mode: LockMode,
     target: LockTarget,
@@ -116,9 +116,9 @@ struct Asked {
 
 /// An access that is noted in its branch and about to be made.
 struct Noted {
-    /// Where the branch has noted it.
+    /// The index of the access in the branch.
     access: usize,
-    /// Whether it is the last that the branch has noted: nothing is left of it where there is no table.
+    /// True if it is the last access of the branch, which is removed again if the table is missing.
     is_new: bool,
     position: Option<Position>,
     left_out: Option<KeyRange>,
@@ -169,7 +169,7 @@ fn note_outlined(
     noted
 }
 
-/// Makes what an operation works on, and runs it.
+/// Creates the context of an operation, and runs it.
 #[inline(always)]
 fn apply<O: Operation>(
     shard: &Shard,

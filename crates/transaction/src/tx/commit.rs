@@ -1,9 +1,9 @@
-//! How a transaction ends: logged, decided, released everywhere, exactly once ([`TxnGuard`]).
+//! The end of a transaction: it is logged, decided and released on all workers, exactly once ([`TxnGuard`]).
 //!
 //! Invariants
-//! - A transaction ends exactly once, whatever becomes of its procedure.
-//! - Locks are released before anything is durable; who is told of the outcome waits for the transaction's own epoch, or
-//!   the newest it has observed.
+//! - A transaction ends exactly once, even if its procedure panics or is dropped.
+//! - Locks are released before the transaction is durable; the acknowledgement waits for the transaction's own epoch,
+//!   or the newest it has observed.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ use crate::shard::EngineWorker;
 use crate::trace::Stage;
 use crate::wal::CommitWaiters;
 
-/// The right to end a transaction, exactly once: dropped without being asked, it aborts.
+/// The right to end a transaction, exactly once: it aborts the transaction when it is dropped.
 pub struct TxnGuard<'w> {
     worker: &'w Rc<EngineWorker>,
     state: Option<Rc<TxnState>>,
@@ -46,8 +46,8 @@ impl<'w> TxnGuard<'w> {
         self.state.as_ref().expect("a guard has its state until it is finished")
     }
 
-    /// Commits or aborts by the procedure's outcome, which becomes an abort when the transaction cannot commit. Returns the
-    /// epoch that has to be durable before anybody is told of the outcome; epoch 0 when nothing has to.
+    /// Commits or aborts by the procedure's outcome, which becomes an abort if the transaction cannot commit. Returns
+    /// the epoch that has to be durable before the outcome is returned to the caller; epoch 0 if there is none.
     #[inline(always)]
     #[must_use]
     pub(crate) fn finish<R>(mut self, outcome: &mut Result<R, Abort>) -> Epoch {
@@ -74,7 +74,7 @@ impl<'w> TxnGuard<'w> {
             }
         }
         end(self.worker, state, Ending { commit: outcome.is_ok(), epoch });
-        // It is finished: its destructor has nothing to do.
+        // The transaction has ended: the destructor must not abort it.
         std::mem::forget(self);
         wait_epoch
     }
@@ -89,18 +89,18 @@ impl Drop for TxnGuard<'_> {
     }
 }
 
-/// How a transaction ends.
+/// The way in which a transaction ends.
 #[derive(Clone, Copy, Debug)]
 pub struct Ending {
-    /// Whether it commits.
+    /// True if it commits.
     pub(crate) commit: bool,
-    /// The epoch of its record, or, while a snapshot is held, that of its commit; zero when it has none.
+    /// The epoch of its record, or, while a snapshot is held, that of its commit; zero if it has none.
     pub(crate) epoch: Epoch,
 }
 
 impl CommitWaiters {
-    /// Logs a transaction that commits, and finds out for which epoch its caller has to wait. Returns the epoch of its
-    /// record, zero when it has none, and the one to wait for.
+    /// Logs a transaction that commits, and determines the epoch for which its caller has to wait. Returns the epoch of
+    /// its record, zero if it has none, and the epoch to wait for.
     #[inline(always)]
     fn harden(&self, worker: &EngineWorker, state: &TxnState, commit: bool) -> Result<(Epoch, Epoch), Abort> {
         let home = state.home.borrow();
@@ -132,7 +132,7 @@ impl CommitWaiters {
     }
 }
 
-/// Releases the transaction everywhere and recycles its state.
+/// Releases the transaction on all workers and recycles its state.
 #[inline(always)]
 fn end(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
     let panic_guard = PanicGuard::enter();
@@ -151,7 +151,7 @@ fn end(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
     panic_guard.leave();
 }
 
-/// Keeps the state of a transaction that has ended, and that nobody else has, for another one.
+/// Recycles the state of a transaction that has ended, unless other references to it exist.
 #[inline(always)]
 fn recycle(worker: &EngineWorker, state: Rc<TxnState>) {
     state.observed.set(Epoch(0));
@@ -166,7 +166,7 @@ fn end_known(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
     let Ending { commit, mut epoch } = ending;
     let shard = worker.shard();
     if commit && shard.snapshots.is_held() {
-        // Read once, for all that it has changed anywhere.
+        // Read once, for its changes on all workers.
         epoch = shard.snapshots.epoch_of_commit();
     }
     let txn = state.txn();
@@ -174,12 +174,12 @@ fn end_known(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
         send_end(worker, participant, txn, commit, epoch);
     }
     if !commit {
-        // Those of its actions that wait here, where their data has come to, must find that it is over.
+        // Its actions that wait here, to where their data has moved, must find that the transaction has ended.
         shard.end_waits(worker, txn);
     }
     shard.active.borrow_mut().remove(&txn);
     shard.finish_branch(worker, &mut state.home.borrow_mut(), txn, Ending { commit, epoch });
-    // Tasks that run its actions here have it too, and go on when they are polled or have an answer.
+    // Tasks that run its actions here refer to the state too, and go on when they are polled or receive an answer.
     if Rc::strong_count(&state) > 1 && !planted(Bug::SharedStateReused) {
         state.home.borrow_mut().closed = true;
         return;

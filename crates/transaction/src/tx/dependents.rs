@@ -1,7 +1,7 @@
-//! Dependent actions: what the writes of a phase entail, run in the same phase after all its rows are changed.
+//! Dependent actions of the writes of a phase, which run in the same phase after all its rows are changed.
 //!
-//! Invariant: all changes of index entries are made before the first check of a foreign key, so that what a check finds does not
-//! depend on where the entries are.
+//! Invariant: all changes of index entries are made before the first check of a foreign key, so that the result of a
+//! check does not depend on the placement of the entries.
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::DependentAction;
@@ -10,7 +10,7 @@ use atrapos_partition::planted::{Bug, planted};
 use super::Tx;
 
 impl Tx<'_> {
-    /// Runs what the writes of a phase entail.
+    /// Runs the dependents of the writes of a phase.
     pub(super) async fn finish_phase(&self) -> Result<(), Abort> {
         if self.run_dependents_here()? {
             Box::pin(self.run_dependents()).await?;
@@ -18,7 +18,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Runs the dependents that can run here and now. Returns whether others are left, for
+    /// Runs the dependents that need neither a wait nor another worker. Returns true if others are left, for
     /// [`run_dependents`](Tx::run_dependents).
     #[inline(always)]
     pub(crate) fn run_dependents_here(&self) -> Result<bool, Abort> {
@@ -33,7 +33,7 @@ impl Tx<'_> {
         Ok(self.run_among(DependentAction::is_change)? || self.run_among(|_| true)?)
     }
 
-    /// Runs those of the dependents that are `wanted` and can run here and now. Returns whether wanted ones are left.
+    /// Runs the `wanted` dependents that need neither a wait nor another worker. Returns true if wanted ones are left.
     fn run_among(&self, wanted: impl Fn(&DependentAction) -> bool) -> Result<bool, Abort> {
         let shard = self.worker().shard();
         let (mut left, mut is_left) = (0, false);
@@ -59,7 +59,7 @@ impl Tx<'_> {
         }
     }
 
-    /// Runs the dependents that must wait, or that belong to other workers, and what follows from them: all changes of entries
+    /// Runs the dependents that have to wait, or run on other workers, and their own dependents: all changes of entries
     /// before the first check.
     #[cold]
     pub(crate) async fn run_dependents(&self) -> Result<(), Abort> {

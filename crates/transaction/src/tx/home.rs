@@ -1,4 +1,4 @@
-//! Accesses as the home of a transaction makes them: direct calls on its own data, actions sent to others, waits.
+//! Accesses made by the home of a transaction: direct calls on its own data, actions sent to other workers, waits.
 //!
 //! Never: touches a tree or a lock table itself ([`super::access`]).
 
@@ -24,7 +24,7 @@ use crate::shard::EngineWorker;
 use crate::trace::Stage;
 
 impl<'w> Tx<'w> {
-    /// Where `key` is, if it is the one that was looked up on the way here.
+    /// Returns the location of `key`, if it is the one that was looked up by the route.
     #[inline(always)]
     pub(crate) fn routed_to(&self, table: TableId, key: &KeyBuf) -> Option<(PartitionId, Position)> {
         match self.routed {
@@ -51,13 +51,13 @@ impl<'w> Tx<'w> {
         self.state
     }
 
-    /// Whether an action may be run at all: the transaction is not doomed and the table is one of this database.
+    /// Returns true if an action may be run: the transaction is not doomed and the table is one of this database.
     #[inline(always)]
     pub(crate) fn admits<O: Operation>(&self, action: &Action<O>) -> bool {
         !self.state.is_doomed.get() && self.worker.shard().tag == action.tag
     }
 
-    /// Why an action is not admitted.
+    /// Creates the abort for an action that is not admitted.
     #[cold]
     pub(crate) fn refusal<O: Operation>(&self, action: &Action<O>) -> Abort {
         if let Err(unknown) = self.worker.shard().check(action.table, action.tag) {
@@ -66,7 +66,7 @@ impl<'w> Tx<'w> {
         self.state.doomed_for()
     }
 
-    /// The transaction is doomed by what was refused before it was run, unless it is doomed already.
+    /// Dooms the transaction for an action that was refused before it was run, unless it is doomed already.
     #[cold]
     pub(crate) fn refuse(&self, abort: Abort) -> Abort {
         if self.state.is_doomed.get() {
@@ -76,7 +76,7 @@ impl<'w> Tx<'w> {
         abort
     }
 
-    /// Sends an action to its owner. What the transaction holds here is entered in the lock tables when it suspends.
+    /// Sends an action to its owner. The transaction's footprint here is entered in the lock tables when it suspends.
     pub(crate) fn send(
         &self,
         to: WorkerId,
@@ -90,7 +90,7 @@ impl<'w> Tx<'w> {
         call_action(self.worker, to, origin, action)
     }
 
-    /// Notes for the monitor what is asked for elsewhere.
+    /// Notes an access on another worker for the monitor.
     pub(super) fn note_sent(&self, action: &Action<ErasedOperation>) {
         if self.worker.shard().monitor.is_on() {
             self.state.note_sent(action.table, action.key());
@@ -127,7 +127,7 @@ impl<'w> Tx<'w> {
         self.received(returned)
     }
 
-    /// Takes in what an action brought back from its owner.
+    /// Adds the reply to an action to the state of the transaction, and returns the result.
     pub(crate) fn received<T>(&self, returned: Result<ActionReply<T>, Lost>) -> Result<T, Abort> {
         let result = match returned {
             Ok(ActionReply { result, dependents, redo, observed }) => {
@@ -147,7 +147,7 @@ impl<'w> Tx<'w> {
         result.inspect_err(|abort| self.state.doom(abort))
     }
 
-    /// Runs an action with which a lock here conflicts: waits for the lock, and goes where the data goes meanwhile.
+    /// Runs an action with which a lock here conflicts: waits for the lock, and follows the data if it moves meanwhile.
     pub(crate) async fn wait_and_run(
         &self,
         mut action: Action<ErasedOperation>,
@@ -172,7 +172,7 @@ impl<'w> Tx<'w> {
         }
     }
 
-    /// Whether a lock of another transaction conflicts with an action on the home's own data.
+    /// Returns true if a lock of another transaction conflicts with an action on data of the home.
     #[inline(always)]
     pub(crate) fn conflicts_here<O: Operation>(&self, partition: PartitionId, action: &Action<O>) -> bool {
         let conflicts = conflicts(&self.worker.shard().tables.borrow(), self.state.txn(), partition, action);
@@ -182,7 +182,7 @@ impl<'w> Tx<'w> {
         conflicts
     }
 
-    /// Runs an action on the home's own data as a direct call. No lock may conflict with it.
+    /// Runs an action on data of the home as a direct call. No lock may conflict with it.
     #[inline(always)]
     pub(crate) fn execute_here<O: Operation>(
         &self,
@@ -212,7 +212,7 @@ impl<'w> Tx<'w> {
         done.inspect_err(|abort| self.state.doom(abort))
     }
 
-    /// As [`execute_here`](Tx::execute_here), by a call.
+    /// Runs an action as [`execute_here`](Tx::execute_here) does, not inlined.
     #[inline(never)]
     pub(super) fn execute_outlined<O: Operation>(
         &self,
@@ -235,7 +235,7 @@ impl<'w> Tx<'w> {
         done.inspect_err(|abort| self.state.doom(abort))
     }
 
-    /// An access is about to be made, of a transaction that somebody looks at.
+    /// Notes, for a trace or recording, that an access is about to be made.
     #[cold]
     fn note_begin<O: Operation>(&self, partition: PartitionId, action: &Action<O>) -> Option<RecordedAccess> {
         self.note_call(action.table);
@@ -244,7 +244,7 @@ impl<'w> Tx<'w> {
         Some(RecordedAccess::begin(&tables, partition, &action.target, action.operation.kind()))
     }
 
-    /// It was made.
+    /// Notes, for a trace or recording, that the access was made.
     #[cold]
     fn note_end(&self, access: RecordedAccess, partition: PartitionId) {
         let Some(recorder) = self.state.trace.recorder() else { return };
@@ -253,7 +253,7 @@ impl<'w> Tx<'w> {
         recorder.borrow_mut().note(access, visited, &self.worker.shard().tables.borrow(), partition);
     }
 
-    /// A conflict was found: for somebody who looks at the transaction.
+    /// Notes, for a trace or recording, that a conflict was found.
     #[cold]
     fn note_conflict(&self, table: TableId) {
         self.note_call(table);
@@ -267,14 +267,14 @@ impl<'w> Tx<'w> {
         self.state.trace.event(self.worker, Stage::Execute, || self.name_of("runs a direct call on", table));
     }
 
-    /// What it does to which table: for people.
+    /// Returns the verb and the table's name, for display.
     #[cold]
     pub(super) fn name_of(&self, verb: &str, table: TableId) -> String {
         format!("{verb} '{}'", self.worker.shard().tables.borrow().catalog.tables[table.at()].name)
     }
 }
 
-/// Whether two keys are the same. Most are short: the common case needs no call.
+/// Returns true if two keys are equal. Most are short, so that the common case needs no call.
 #[inline(always)]
 fn same_bytes(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && head_of(a) == head_of(b) && (a.len() <= 8 || a[8..] == b[8..])

@@ -1,7 +1,7 @@
-//! An action that has to wait for a lock: queued where its data is, run when the lock is granted.
+//! Actions that have to wait for a lock: they are queued on the owner of the data, and run when the lock is granted.
 //!
-//! Invariant: the branch notes a lock when it is asked for, so that the end of the transaction releases it whatever becomes of
-//! the wait. A wait whose partition is split, merged or moved ends, and the action looks for its data again.
+//! Invariant: the branch notes a lock when it is requested, so that the end of the transaction releases it in any case.
+//! A wait whose partition is split, merged or moved ends, and the action locates its data again.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -19,11 +19,11 @@ use crate::branch::{Access, Branch};
 use crate::lock_waits::{LockWaitEntry, LockWaitState};
 use crate::shard::EngineWorker;
 
-/// What became of an action that had to wait.
+/// The outcome of an action that had to wait.
 pub(super) enum RunOutcome {
     /// It was run, or refused.
     Done(Result<ErasedOperation, Abort>),
-    /// Its partition has changed: look again where its data is.
+    /// Its partition has changed: its data has to be located again.
     Moved(Action<ErasedOperation>),
 }
 
@@ -56,8 +56,8 @@ pub(super) async fn queue_and_run(
     }
 }
 
-/// Takes a lock, waiting for it if need be. Returns where the branch has noted it, and what of a range lies beyond the
-/// partition; nothing when the partition has changed, and the data is to be looked for again.
+/// Takes a lock, waiting for it if need be. Returns the index of the access in the branch, and the part of a range
+/// beyond the partition; `None` if the partition has changed, so that the data has to be located again.
 async fn queue(
     worker: &Rc<EngineWorker>,
     txn: TxnId,
@@ -74,7 +74,7 @@ async fn queue(
         if branch.closed {
             return Err(ended());
         }
-        // It waits, so there is something that it has to wait for: a load. That ends with a lock like any other.
+        // An unlocked read waits only for the lock of a load, and takes a lock like any other access.
         branch.held.push(Access { place: partition, mode, target: target.clone(), unlocked: false });
         branch.held.len() - 1
     };
@@ -91,12 +91,12 @@ struct LockWait<'a> {
     ticket: LockTicket,
 }
 
-/// How a wait ended.
+/// The outcome of a wait.
 enum WaitOutcome {
-    /// The lock is held; the branch notes it at this place.
+    /// The lock is held, by the access with this index in the branch.
     Granted(usize),
-    /// The partition was split, merged or moved: the data is to be looked for again. Nothing is held on account of the
-    /// request, unless it had been granted already.
+    /// The partition was split, merged or moved: the data has to be located again. The request holds no lock, unless it
+    /// had been granted already.
     Moved,
 }
 
@@ -130,7 +130,7 @@ impl LockWait<'_> {
         let wait = LockWait { worker, ticket };
         poll_fn(|_| {
             let waits = shard.waits.borrow();
-            // The end of a transaction takes its waits along.
+            // The end of a transaction removes its requests.
             let Some(entry) = waits.get(wait.ticket) else { return Poll::Ready(Err(ended())) };
             match entry.state {
                 LockWaitState::Queued => Poll::Pending,
@@ -162,7 +162,7 @@ fn refused(reason: AbortReason) -> Abort {
     }
 }
 
-/// What becomes of an action whose transaction has ended before it. Nobody waits for its result.
+/// Creates the abort of an action whose transaction has ended before it. Its result is not used.
 #[cold]
 pub(super) fn ended() -> Abort {
     refused(AbortReason::User)

@@ -1,10 +1,10 @@
-//! Actions of a transaction that has its home on another worker, where their data is: run at once, after waiting for a lock,
-//! or passed on to where the data has gone.
+//! Execution of actions for a transaction that has its home on another worker: at once, after waiting for a lock, or by
+//! forwarding them to the worker to which the data has moved.
 //!
-//! A worker that is asked for data it does not own (the sender's scheme was older) passes the action on to the owner,
-//! remembers in the transaction's branch that it did, and passes the transaction's end on as well ([`Branch::passed_to`]).
-//! Messages between two workers arrive in order, so a partition is always there before an action that was passed on to it.
-//! An action that waits for a lock when its partition goes elsewhere is woken, and looks again where its data is.
+//! A worker that gets an action on data it does not own (the sender's scheme was older) forwards it to the owner, notes
+//! this in the transaction's branch, and forwards the transaction's end as well ([`Branch::passed_to`]). Messages
+//! between two workers arrive in order, so a partition always arrives before an action that was forwarded to it. An
+//! action that waits for a lock when its partition moves to another worker is woken, and locates its data again.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -22,21 +22,21 @@ use crate::messages::call_action;
 use crate::shard::{EngineWorker, Shard};
 use crate::tx::{Origin, TxnState};
 
-/// What one or more actions bring back to the home of their transaction.
+/// The reply to one or more actions, sent to the home of their transaction.
 #[derive(Debug)]
 pub struct ActionReply<T> {
-    /// What the procedure gets.
+    /// The result for the procedure.
     pub(super) result: Result<T, Abort>,
-    /// What must follow the changes.
+    /// The dependents of the changes.
     pub(super) dependents: Vec<DependentAction>,
     /// The redo of the changes.
     pub(super) redo: Vec<u8>,
-    /// The newest epoch of what may have been seen that was not durable.
+    /// The newest epoch on which the accesses may depend.
     pub(super) observed: Epoch,
 }
 
 impl<T> ActionReply<T> {
-    /// The result, with what the branch has done since its home was told last.
+    /// Creates the reply from the result and the changes of the branch since its last reply.
     fn new(
         shard: &Shard,
         branch: &BranchRef,
@@ -52,28 +52,28 @@ impl<T> ActionReply<T> {
                 branch.told = branch.held.len();
                 ActionReply { result, dependents, redo: branch.redo.take(), observed }
             }
-            // At the transaction's own home everything is there already.
+            // At the transaction's home, redo and epochs are in its state already.
             _ => ActionReply { result, dependents, redo: Vec::new(), observed: Epoch(0) },
         }
     }
 }
 
-/// The branch of a transaction on this worker, whether or not it has its home here. There is one at most, since the locks
-/// and the undo of a transaction on one worker have to go together. Whoever has it across an await looks afterwards whether
-/// it is closed.
+/// The branch of a transaction on this worker, whether or not it has its home here. There is one at most, since the
+/// locks and the undo of a transaction on one worker belong together. Code that keeps it across an await must check
+/// afterwards that it is not closed.
 #[derive(Clone)]
 pub enum BranchRef {
-    /// Its home is elsewhere, or it has ended.
+    /// The branch of a transaction that has its home on another worker, or has ended.
     Participant(Rc<RefCell<Branch>>),
-    /// Data that it uses elsewhere has come to its home.
+    /// The branch of a transaction at its home, to which data that it uses has moved.
     Home(Rc<TxnState>),
 }
 
 impl BranchRef {
-    /// Something of the transaction goes on to `worker`, which has to be told of its end.
+    /// Records that data or an action of the transaction is sent on to `worker`, which must receive its end.
     pub fn pass_to(&self, worker: WorkerId) {
         match self {
-            // The home tells its participants of the end itself.
+            // The home sends the end to its participants itself.
             BranchRef::Home(state) => state.add_participant(worker),
             BranchRef::Participant(branch) => branch.borrow_mut().pass_to(worker),
         }
@@ -121,7 +121,7 @@ pub fn on_action(
     });
 }
 
-/// An action of a transaction from elsewhere was run: for the monitor.
+/// Counts, for the monitor, an action run for a transaction of another worker.
 fn note_event(worker: &EngineWorker, branch: &BranchRef) {
     let monitor = &worker.shard().monitor;
     if monitor.is_due() {
@@ -130,7 +130,7 @@ fn note_event(worker: &EngineWorker, branch: &BranchRef) {
     }
 }
 
-/// Runs several actions at their common owner, in order, and replies when the last is done.
+/// Runs several actions at their common owner, in order, and replies after the last one.
 pub fn on_actions(
     worker: &Rc<EngineWorker>,
     origin: Origin,
@@ -195,8 +195,8 @@ fn run_rest(
     });
 }
 
-/// Runs an action of another worker's transaction wherever its data is: here, after waiting for its lock, or at the worker
-/// it has gone to.
+/// Runs an action of another worker's transaction on the owner of its data: here, after waiting for its lock, or on the
+/// worker to which the data has moved.
 async fn run_as_participant(
     worker: &Rc<EngineWorker>,
     origin: Origin,
@@ -217,7 +217,7 @@ async fn run_as_participant(
                 call_action(worker, holder, origin, action).await.map_err(|Lost| Abort::shutting_down())?;
             let mut branch = branch.borrow_mut();
             if branch.closed {
-                // What it has changed there was undone with its transaction: no redo of it may be kept.
+                // Its changes there were undone with its transaction, so their redo must be dropped.
                 return Err(ended());
             }
             dependents.borrow_mut().extend(returned.dependents);

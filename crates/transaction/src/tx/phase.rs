@@ -1,7 +1,7 @@
 //! Phases: actions that a transaction runs together, and awaits together (a synchronization point).
 //!
-//! Invariant: the actions of a phase run in the order of their owners and keys, whatever order they are given in, so that
-//! transactions that want the same rows queue for them in the same order.
+//! Invariant: the actions of a phase run in the order of their owners and keys, independent of the order in which they
+//! are given, so that transactions that access the same rows queue for them in the same order.
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, ErasedOperation, Operation};
@@ -15,13 +15,13 @@ use super::{ActionReply, Tx};
 use crate::messages::call_actions;
 use crate::trace::Stage;
 
-/// An action of a phase: where its data was when the phase began, and the order in which it runs.
+/// An action of a phase, with the location of its data at the beginning of the phase, and its rank.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Planned {
     owner: WorkerId,
     table: TableId,
     key: KeyBuf,
-    /// Its place among the actions, and among the results.
+    /// Its index among the actions, and among the results.
     at: usize,
     partition: u32,
 }
@@ -32,11 +32,11 @@ impl Planned {
     }
 }
 
-/// The order in which the actions of a phase run.
+/// The rank by which the actions of a phase are ordered.
 type Rank = (WorkerId, TableId, KeyBuf);
 
 impl Tx<'_> {
-    /// Runs actions of one kind as one phase; their dependents are left for later.
+    /// Runs actions of one kind as one phase, without their dependents.
     pub(super) async fn run_phase<O: Operation>(
         &self,
         actions: Vec<Action<O>>,
@@ -87,7 +87,7 @@ impl Tx<'_> {
         call_actions(self.worker, owner, origin, actions)
     }
 
-    /// Runs an action of a phase where its data is; its dependents are left for later.
+    /// Runs an action of a phase on the owner of its data, without its dependents.
     async fn perform<O: Operation>(
         &self,
         action: Action<O>,
@@ -98,7 +98,7 @@ impl Tx<'_> {
             return Ok(self.receive(self.send(owner, action.erase())).await?.into_output::<O>());
         }
         self.state.trace.in_phase();
-        // What the route names was looked up on the way here.
+        // The key that the route names was looked up already.
         let position = position.or_else(|| match &action.target {
             LockTarget::Key(key) => self.routed_to(action.table, key).map(|(_, position)| position),
             LockTarget::Range { .. } => None,
@@ -109,7 +109,7 @@ impl Tx<'_> {
         self.execute_outlined(place, action, position)
     }
 
-    /// Where in its phase an action has to be run.
+    /// Returns the rank of an action in its phase.
     fn rank<O: Operation>(&self, action: &Action<O>) -> Result<Rank, Abort> {
         if !self.admits(action) {
             return Err(self.refusal(action));
@@ -118,15 +118,15 @@ impl Tx<'_> {
         Ok((owner, action.table, action.key().clone()))
     }
 
-    /// Looks up the keys of the home's own actions of a phase with their cache misses overlapping. The positions are hints:
-    /// the trees look again where something has moved.
+    /// Looks up the keys of the home's own actions of a phase with their cache misses overlapping. The positions are
+    /// hints: the trees search again after changes.
     fn locate_together(&self, actions: &[Planned]) -> Vec<Option<Position>> {
         if actions.len() < 2 {
             return vec![None; actions.len()];
         }
         let tables = self.worker.shard().tables.borrow();
         let tree = |planned: &Planned| tables.owned_at(planned.place()).map(Partition::tree);
-        // What has gone elsewhere since the phase began is looked for there.
+        // Keys in partitions that have moved since the phase began are skipped.
         let mut probes: Vec<Probe<'_>> =
             actions.iter().filter_map(|planned| Some(Probe::new(tree(planned)?, &planned.key))).collect();
         locate_batch(&mut probes);

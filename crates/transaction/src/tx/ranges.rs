@@ -10,12 +10,12 @@ use super::Tx;
 use crate::dynamic::AnyTable;
 
 impl Tx<'_> {
-    /// Changes every row of a range in place, in order of their keys, and returns how many there were. The closure runs where the
-    /// rows are. The range is locked exclusively, as a whole in each partition, until the transaction ends: nobody else reads,
-    /// changes or inserts a row in it.
+    /// Changes every row of a range in place, in order of their keys, and returns the number of rows. The closure runs
+    /// on the owners of the rows. The range is locked exclusively, as a whole in each partition, until the transaction
+    /// ends: no other transaction reads, changes or inserts a row in it.
     ///
     /// # Errors
-    /// As [`run`](Tx::run).
+    /// Those of [`run`](Tx::run).
     pub async fn update_range<T, F>(
         &mut self,
         table: TableRef<T>,
@@ -30,11 +30,11 @@ impl Tx<'_> {
         self.change_range(table.id(), table.tag(), range, update).await
     }
 
-    /// Deletes every row of a range and returns how many there were. The range is locked as by
+    /// Deletes every row of a range and returns the number of rows. The range is locked as by
     /// [`update_range`](Tx::update_range).
     ///
     /// # Errors
-    /// As [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when the table is read-only.
+    /// Those of [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when the table is read-only.
     pub async fn delete_range<A: AnyTable>(&mut self, table: A, range: KeyRange) -> Result<u64, Abort> {
         match table.writable() {
             Ok(found) => self.change_range(found.table, found.tag, range, DeleteRange).await,
@@ -42,7 +42,7 @@ impl Tx<'_> {
         }
     }
 
-    /// Runs an operation on a range, partition by partition, and returns how many rows it has changed.
+    /// Runs an operation on a range, partition by partition, and returns the number of changed rows.
     pub(crate) async fn change_range<O: Operation<Output = RangeChanged<O>>>(
         &mut self,
         table: TableId,

@@ -1,16 +1,17 @@
-//! Savepoints: moments of a transaction to which it can go back, with everything that it has changed since, wherever.
+//! Savepoints: moments of a transaction to which it can roll back all its changes, on all workers.
 //!
-//! A rollback undoes the changes in the branches of the transaction, index entries among them, and cuts the redo, which is all at
-//! the home when no action is under way. Locks stay: what was read, or found absent, since the savepoint is still what the
-//! transaction relies on.
+//! A rollback undoes the changes in the branches of the transaction, index entries among them, and cuts the redo, which
+//! is all at the home when no action is under way. Locks stay: the transaction still relies on the rows that it read,
+//! or found absent, since the savepoint.
 //!
-//! # Why every change is found
+//! # Completeness of a rollback
 //!
-//! Partitions may move meanwhile, and what would undo the changes in them goes along. A rollback visits all participants, and from
-//! each the workers to which it has passed something on. A worker that a partition comes to after the visit undoes what was rolled
-//! back when it arrives (`atrapos_partition::undo::UndoLog`); one that it comes to before finds it there when visited. A partition that
-//! leaves a worker before the visit is followed, since messages between two workers arrive in order. When the home has all
-//! answers, nothing that was rolled back is left anywhere; and no action of the transaction is under way before.
+//! Partitions may move meanwhile, with the before-images of the changes in them. A rollback visits all participants,
+//! and from each the workers to which it has sent data or actions on. A worker that receives a partition after the
+//! visit undoes the changes that were rolled back when it arrives (`atrapos_partition::undo::UndoLog`); one that
+//! receives it before has it when visited. A partition that leaves a worker before the visit is followed, since
+//! messages between two workers arrive in order. When the home has all answers, no change that was rolled back is left
+//! on any worker; and no action of the transaction is under way before.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -35,12 +36,12 @@ pub struct Savepoint {
     mark: Mark,
 }
 
-/// The transaction on whose behalf an action travels, and when in it.
+/// The transaction for which an action is sent, and its mark at that time.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin {
-    /// The transaction it is of.
+    /// The transaction it belongs to.
     pub(crate) txn: TxnId,
-    /// What its changes from then on are marked with.
+    /// The mark of the changes made from then on.
     pub(crate) mark: Mark,
 }
 
@@ -48,17 +49,18 @@ pub struct Origin {
 #[derive(Debug, Default)]
 pub(crate) struct Savepoints {
     now: Mark,
-    /// In the order in which they were set: the mark of what is changed after each, and the bytes of redo before it.
+    /// The savepoints in the order in which they were set: the mark of the changes after each, and the bytes of redo
+    /// before it.
     set: Vec<(Mark, usize)>,
 }
 
 impl Savepoints {
-    /// The mark of what is changed now.
+    /// The mark of the changes that are made now.
     pub(super) fn now(&self) -> Mark {
         self.now
     }
 
-    /// Forgets all savepoints.
+    /// Removes all savepoints.
     pub(super) fn clear(&mut self) {
         self.now = Mark::default();
         self.set.clear();
@@ -74,7 +76,7 @@ impl Savepoints {
         Ok(self.now)
     }
 
-    /// Forgets the savepoints after this one, and returns the bytes of redo before it; nothing when there is no such.
+    /// Removes the savepoints after this one, and returns the bytes of redo before it; `None` if it does not exist.
     fn return_to(&mut self, mark: Mark) -> Option<usize> {
         let at = self.set.binary_search_by_key(&mark, |(set, _)| *set).ok()?;
         self.set.truncate(at + 1);
@@ -83,10 +85,10 @@ impl Savepoints {
 }
 
 impl Tx<'_> {
-    /// Sets a savepoint: [`rollback_to`](Tx::rollback_to) undoes what is changed from here on.
+    /// Sets a savepoint: [`rollback_to`](Tx::rollback_to) undoes the changes made from here on.
     ///
     /// # Errors
-    /// Why the transaction is doomed, if it is.
+    /// The reason for which the transaction is doomed, if it is.
     pub fn savepoint(&mut self) -> Result<Savepoint, Abort> {
         let (worker, state) = (self.worker(), self.state());
         if state.is_doomed.get() {
@@ -100,15 +102,16 @@ impl Tx<'_> {
         Ok(Savepoint { tag: worker.shard().tag, txn, mark })
     }
 
-    /// Undoes everything that the transaction has changed since the savepoint, here and at other workers. The savepoint can be
-    /// rolled back to again; those set after it are gone. Locks are kept until the transaction ends.
+    /// Undoes all changes of the transaction since the savepoint, here and on other workers. The savepoint can be
+    /// rolled back to again; those set after it are removed. Locks are kept until the transaction ends.
     ///
-    /// A transaction that is doomed because an action failed (a key was taken, a foreign key violated, a value did not fit, or
-    /// something was too large) can go on. One that is the victim of a deadlock, or was told to end, cannot.
+    /// A transaction that is doomed because an action failed (a key was taken, a foreign key violated, a value did not
+    /// fit, or something was too large) can go on. One that is the victim of a deadlock, or has to end because the
+    /// database closes, cannot.
     ///
     /// # Errors
-    /// Why the transaction is doomed and stays so; [`Misuse`](AbortReason::Misuse), which dooms it, when the savepoint is not one of
-    /// this transaction, or was set after one that was rolled back to.
+    /// The reason for which the transaction is doomed and stays so; [`Misuse`](AbortReason::Misuse), which dooms it, if
+    /// the savepoint is not one of this transaction, or was set after one that was rolled back to.
     pub async fn rollback_to(&mut self, savepoint: Savepoint) -> Result<(), Abort> {
         let state = self.state();
         if state.is_doomed.get() && !state.doomed_for().reason().is_of_request() {
@@ -130,7 +133,7 @@ impl Tx<'_> {
         Ok(())
     }
 
-    /// Goes back to a savepoint at home. Returns the time whose changes are undone.
+    /// Returns to a savepoint at the home. Returns the range of marks whose changes are undone.
     fn return_to(&self, savepoint: Savepoint) -> Result<Range<Mark>, Abort> {
         let (worker, state) = (self.worker(), self.state());
         if state.outstanding.get() > 0 {
@@ -161,7 +164,8 @@ impl Tx<'_> {
     }
 }
 
-/// At a participant: undoes what a transaction has changed in a time, here and wherever something of it has gone on from here.
+/// Undoes the changes of a transaction in a range of marks at a participant, and on the workers to which data or
+/// actions were sent on from here.
 pub fn on_rollback(worker: &Rc<EngineWorker>, txn: TxnId, time: Range<Mark>, reply: Reply<()>) {
     let shard = worker.shard();
     let Some(branch) = shard.find_branch(txn) else { return reply.send(worker, ()) };
@@ -180,7 +184,7 @@ pub fn on_rollback(worker: &Rc<EngineWorker>, txn: TxnId, time: Range<Mark>, rep
     let own = Rc::clone(worker);
     worker.spawn(async move {
         for next in passed_to {
-            // A worker that is gone has nothing to undo; the home hears of it when it ends.
+            // A worker that has stopped has nothing to undo.
             let _: Result<(), Lost> = call_rollback(&own, next, txn, time.clone()).await;
         }
         reply.send(&own, ());

@@ -1,9 +1,10 @@
-//! What the engine keeps for a transaction at its home worker ([`TxnState`]), and for each of its operations that suspends it
+//! The state of a transaction at its home ([`TxnState`]), and of each of its operations that suspends it
 //! ([`OperationGuard`]). Never: runs an action, or ends a transaction ([`super::commit`]).
 //!
 //! Invariants
-//! - A state is used again by another transaction only when nobody else has it: a task that runs one of the transaction's
-//!   actions where its data has come home may go on when the transaction has ended, and must find that it has.
+//! - A state is reused for another transaction only if no other reference to it exists: a task that runs one of the
+//!   transaction's actions on data that has moved to the home may go on after the transaction has ended, and must find
+//!   that it has.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,40 +24,40 @@ use crate::shard::EngineWorker;
 use crate::trace::{Stage, Trace};
 use crate::tx::savepoint::Savepoints;
 
-/// What the engine keeps for a transaction at its home worker. Recycled.
+/// The state of a transaction at its home. Recycled.
 #[derive(Debug, Default)]
 pub struct TxnState {
-    /// Its number, by which it owns locks; zero as long as nobody needs one.
+    /// Its number, by which it owns locks; zero until one is needed.
     pub(super) txn: Cell<TxnId>,
-    /// The age of its first attempt: attempts made after a deadlock keep their seniority.
+    /// The age of its first attempt: attempts after a deadlock keep their seniority.
     pub(crate) age: Cell<Age>,
-    /// What it has done at its home.
+    /// Its branch at its home.
     pub home: RefCell<Branch>,
     /// Other workers on which it has run actions.
     pub(crate) participants: RefCell<Vec<WorkerId>>,
-    /// Set when an action failed: the transaction can only abort, for this reason.
+    /// The reason for which the transaction can only abort; set by a failed action.
     pub(super) doomed: RefCell<Option<Abort>>,
-    /// Whether it can only abort.
+    /// True if it can only abort.
     pub(super) is_doomed: Cell<bool>,
-    /// Operations that have suspended the transaction and have not come to their end ([`OperationGuard`]).
+    /// The number of operations that have suspended the transaction and have not ended ([`OperationGuard`]).
     pub(super) outstanding: Cell<u32>,
-    /// Set by an operation of its own that is about to suspend it: a procedure that suspends in anything else would never
-    /// go on.
+    /// True if one of its own operations is about to suspend it: a procedure that suspends in any other future would
+    /// never go on.
     pub(super) suspends: Cell<bool>,
-    /// The newest epoch of what was seen elsewhere that was not durable.
+    /// The newest epoch observed on other workers that was not durable.
     pub(super) observed: Cell<Epoch>,
-    /// What it has asked for on other workers: what it has met with, should that be recorded.
+    /// Its accesses on other workers, the partners of its synchronization point if that is recorded.
     pub(super) sent: RefCell<Vec<Partner>>,
-    /// What must follow the writes made so far; empty between actions.
+    /// The dependents of the writes made so far; empty between actions.
     pub(crate) dependents: RefCell<Vec<DependentAction>>,
     /// The savepoints that can be rolled back to.
     pub(super) savepoints: RefCell<Savepoints>,
-    /// Who looks at it.
+    /// The trace or recording.
     pub(crate) trace: Trace,
 }
 
 impl TxnState {
-    /// The state of a transaction whose redo has at most so many bytes.
+    /// Creates the state of a transaction whose redo has at most so many bytes.
     pub(crate) fn bounded(redo_bytes_max: usize) -> TxnState {
         TxnState { home: RefCell::new(Branch::bounded(redo_bytes_max)), ..TxnState::default() }
     }
@@ -67,7 +68,7 @@ impl TxnState {
         self.txn.get()
     }
 
-    /// Gives the transaction a number and makes it known to this worker: others are about to hear of it.
+    /// Gives the transaction a number and registers it on this worker, before it becomes known to others.
     pub(super) fn ensure_known(self: &Rc<Self>, worker: &EngineWorker) -> TxnId {
         if self.txn.get() == TxnId(0) {
             let txn = worker.shard().new_txn(worker.id());
@@ -80,7 +81,7 @@ impl TxnState {
         self.txn()
     }
 
-    /// Notes that something is asked for on another worker.
+    /// Notes an access on another worker.
     pub(super) fn note_sent(&self, table: TableId, key: &KeyBuf) {
         let mut sent = self.sent.borrow_mut();
         if sent.len() < SENT_MAX {
@@ -88,7 +89,7 @@ impl TxnState {
         }
     }
 
-    /// The transaction has, or is about to have, done something on another worker.
+    /// Adds a worker on which the transaction runs, or is about to run, actions.
     pub(crate) fn add_participant(&self, worker: WorkerId) {
         let mut participants = self.participants.borrow_mut();
         if !participants.contains(&worker) {
@@ -96,7 +97,7 @@ impl TxnState {
         }
     }
 
-    /// The transaction suspends: enters its footprint in the lock tables unless that was done before.
+    /// Enters the footprint of the transaction, which suspends, in the lock tables, unless that was done before.
     pub(crate) fn enter_locks(self: &Rc<Self>, worker: &EngineWorker) {
         if self.home.borrow().entered || self.home.borrow().is_untouched() {
             return;
@@ -111,8 +112,8 @@ impl TxnState {
         self.trace.event(worker, Stage::Lock, || format!("suspends: {entered} locks entered"));
     }
 
-    /// Called when the procedure returns to the worker without being finished. An error means that nothing would ever
-    /// wake it again.
+    /// Handles a suspension: called when the procedure returns to the worker unfinished. Returns an error if no event
+    /// would ever wake it again.
     #[inline(always)]
     pub(crate) fn on_suspend(self: &Rc<Self>, worker: &EngineWorker) -> Result<(), Abort> {
         if !self.suspends.replace(false) {
@@ -127,13 +128,13 @@ impl TxnState {
         Ok(())
     }
 
-    /// Why a doomed transaction is doomed.
+    /// The reason for which a doomed transaction is doomed.
     #[cold]
     pub(super) fn doomed_for(&self) -> Abort {
         self.doomed.borrow().clone().expect("a doomed transaction knows why")
     }
 
-    /// Why the transaction must not commit although its procedure ended well.
+    /// The reason for which the transaction must not commit although its procedure succeeded, if there is one.
     #[cold]
     pub(super) fn cannot_commit(&self) -> Option<Abort> {
         if self.is_doomed.get() {
@@ -147,19 +148,19 @@ impl TxnState {
         })
     }
 
-    /// An operation of the transaction is about to suspend it.
+    /// Notes that an operation of the transaction is about to suspend it.
     #[inline]
     pub(crate) fn suspending(&self) {
         self.suspends.set(true);
     }
 
-    /// The transaction is not doomed any more: it has gone back to before what doomed it.
+    /// Clears the doom of the transaction, which was rolled back to before the failed action.
     pub(super) fn recover(&self) {
         self.is_doomed.set(false);
         self.doomed.take();
     }
 
-    /// An action failed: whatever the procedure does now, the transaction aborts.
+    /// Dooms the transaction after an action failed: it aborts independent of later operations.
     #[cold]
     pub(crate) fn doom(&self, abort: &Abort) {
         if !self.is_doomed.replace(true) {
@@ -168,23 +169,23 @@ impl TxnState {
     }
 }
 
-/// Keys asked for on other workers that a transaction remembers.
+/// The greatest number of accesses on other workers that a transaction notes.
 const SENT_MAX: usize = 32;
 
-/// An operation that suspends its transaction is under way. Given up before its end, it dooms the transaction: what it
-/// has done, or would have done, may be half of something. Forgotten, it counts as under way, and the transaction cannot
+/// A guard for an operation that suspends its transaction. Dropped before the end of the operation, it dooms the
+/// transaction, since the operation may be incomplete. Leaked, it counts as under way, and the transaction cannot
 /// commit.
 pub struct OperationGuard<'a>(&'a TxnState);
 
 impl<'a> OperationGuard<'a> {
-    /// An operation suspends the transaction.
+    /// Begins an operation that suspends the transaction.
     #[inline]
     pub(crate) fn begin(state: &'a TxnState) -> OperationGuard<'a> {
         state.outstanding.set(state.outstanding.get() + 1);
         OperationGuard(state)
     }
 
-    /// The operation has come to its end.
+    /// Ends the operation.
     #[inline]
     pub(crate) fn disarm(self) {
         self.0.outstanding.set(self.0.outstanding.get() - 1);
@@ -195,7 +196,7 @@ impl<'a> OperationGuard<'a> {
 impl Drop for OperationGuard<'_> {
     #[cold]
     fn drop(&mut self) {
-        // Nothing of the transaction's own suspends it any more.
+        // None of the transaction's own operations suspends it any more.
         self.0.suspends.set(false);
         self.0.outstanding.set(self.0.outstanding.get() - 1);
         self.0.doom(&Abort::because(

@@ -1,9 +1,9 @@
-//! The buffer in which one worker collects the records of what it commits, until its flusher takes them.
+//! The buffer in which one worker collects the records of its commits, until its flusher takes them.
 //!
-//! A buffer that is full refuses: a device that stands still must not cost all memory.
+//! A full buffer refuses records, so that a stalled device does not exhaust the memory.
 //!
-//! The lock is held for the reading of the epoch and the copying of one record, or for the exchange of two vectors. It is
-//! what makes "sealed" mean "complete" (see [`super`], invariant 1).
+//! The lock is held for the reading of the epoch and the copying of one record, or for the exchange of two vectors. It
+//! ensures that sealed epochs are complete (see [`super`], invariant 1).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,20 +16,20 @@ use atrapos_partition::planted::{Bug, planted};
 #[repr(align(128))]
 pub struct CommitBuffer {
     records: Mutex<Waiting>,
-    /// Bytes from which on it is full: so it holds at most one record more.
+    /// The bytes from which on it is full: it exceeds them by at most one record.
     bytes_max: usize,
 }
 
-/// A record is in the buffer.
+/// The result of an append.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Appended {
     /// Its epoch.
     pub(super) epoch: Epoch,
-    /// It has made the buffer half full.
+    /// True if the buffer has become half full.
     pub(super) is_filling: bool,
 }
 
-/// A record was refused, since the buffer is full.
+/// The refusal of a record, since the buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full {
     /// The epoch of the newest record in the buffer: when it is durable, there is room.
@@ -39,19 +39,19 @@ pub struct Full {
 #[derive(Debug, Default)]
 struct Waiting {
     records: Vec<u8>,
-    /// The epoch of the newest record, and where the records of that epoch begin.
+    /// The epoch of the newest record, and the offset at which the records of that epoch begin.
     newest: Epoch,
     newest_begins: usize,
 }
 
 impl CommitBuffer {
-    /// An empty buffer that takes so many bytes.
+    /// Creates an empty buffer that takes so many bytes.
     pub(super) fn new(bytes_max: usize) -> CommitBuffer {
         CommitBuffer { records: Mutex::default(), bytes_max: bytes_max.max(1) }
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        // A panic in between could only be one of running out of memory, in which case the process ends.
+        // Under the lock only an allocation can fail, which ends the process.
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,7 +60,7 @@ impl CommitBuffer {
     pub(super) fn append(&self, epoch: &AtomicU64, changes: &[u8]) -> Result<Appended, Full> {
         let early = Epoch(epoch.load(Ordering::Relaxed));
         if planted(Bug::EpochReadBeforeLock) {
-            // The moment between the two, which the mistake leaves open, is made long enough to be hit.
+            // Extends the window that the planted bug opens, so that the test hits it.
             std::thread::yield_now();
         }
         let mut waiting = self.lock();
@@ -79,8 +79,8 @@ impl CommitBuffer {
         Ok(Appended { epoch, is_filling: before <= half && waiting.records.len() > half })
     }
 
-    /// Takes the records of `sealed` and older epochs in exchange for the empty vector in `records`. The epoch must have been
-    /// advanced beyond `sealed`; what was committed since stays.
+    /// Takes the records of `sealed` and older epochs in exchange for the empty vector in `records`. The epoch must
+    /// have been advanced beyond `sealed`; records committed since stay.
     pub(super) fn take(&self, sealed: Epoch, records: &mut Vec<u8>) {
         debug_assert!(records.is_empty(), "only empty vectors are exchanged");
         let mut waiting = self.lock();
@@ -92,12 +92,12 @@ impl CommitBuffer {
         }
     }
 
-    /// Whether nothing waits to be written.
+    /// Returns true if there are no records.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().records.is_empty()
     }
 
-    /// Returns when no commit is under way that began before.
+    /// Waits until no commit that began before is under way.
     pub(super) fn wait_for_commit(&self) {
         drop(self.lock());
     }
@@ -150,10 +150,11 @@ mod tests {
         assert_eq!(append(), Err(Full { newest: Epoch(6) }));
     }
 
-    /// Threads commit while another seals epochs. Returns whether a record came after its epoch had been sealed.
+    /// Runs threads that commit while another seals epochs. Returns true if a record came after its epoch had been
+    /// sealed.
     fn comes_late(commit: impl Fn(&CommitBuffer, &AtomicU64) + Sync) -> bool {
         const ROUNDS: u64 = 20_000;
-        // Bounded: who commits may be quicker than who looks at what was committed.
+        // The buffer is bounded, since commits may be faster than the thread that checks them.
         let (buffer, epoch) = (CommitBuffer::new(1 << 16), AtomicU64::new(1));
         let ended = AtomicU64::new(0);
         std::thread::scope(|scope| {
@@ -196,7 +197,7 @@ mod tests {
         let commit = |buffer: &CommitBuffer, epoch: &AtomicU64| {
             atrapos_partition::planted::with(Bug::EpochReadBeforeLock, || commit(buffer, epoch));
         };
-        // It takes an unlucky moment; there are many.
+        // One run may miss the race, many do not.
         assert!((0..50).any(|_| comes_late(commit)));
     }
 }

@@ -17,25 +17,25 @@ use crate::shard::EngineWorker;
 /// See the module's introduction.
 #[derive(Debug)]
 pub struct CommitWaiters {
-    /// The log.
+    /// The WAL.
     pub(crate) wal: Arc<Wal>,
-    /// Tasks by the epoch they wait for, ascending.
+    /// The tasks by the epoch they wait for, ascending.
     waiting: RefCell<VecDeque<(Epoch, Vec<TaskId>)>>,
     spare: RefCell<Vec<Vec<TaskId>>>,
-    /// Something was committed since the flusher was last told.
+    /// True if transactions have committed since the flusher was last notified.
     dirty: Cell<bool>,
-    /// For each epoch in which something was committed here that may not be durable yet: when that began.
+    /// The time of the first commit here in each epoch that may not be durable yet.
     began: RefCell<VecDeque<(Epoch, Ticks)>>,
-    /// The epoch that has to be durable for there to be room where a commit was refused last.
+    /// The epoch that has to be durable for the buffer to have room, after a commit was refused.
     full_until: Cell<Epoch>,
-    /// Under relaxed durability: the bound.
+    /// The bound of relaxed durability.
     max_loss: Option<Ticks>,
-    /// What this worker's partitions hold that is not durable yet.
+    /// The writes in this worker's partitions that are not durable yet.
     pub undurable: RefCell<UndurableWrites>,
 }
 
 impl CommitWaiters {
-    /// Nobody waits yet.
+    /// Creates the list without waiting transactions.
     pub fn new(wal: Arc<Wal>, tables: usize, max_loss: Option<Ticks>) -> CommitWaiters {
         CommitWaiters {
             wal,
@@ -49,7 +49,7 @@ impl CommitWaiters {
         }
     }
 
-    /// Appends the record of a transaction that commits. Returns its epoch.
+    /// Appends the record of a transaction that commits, and returns its epoch.
     pub(crate) fn commit(&self, worker: &EngineWorker, changes: &[u8]) -> Result<Epoch, Abort> {
         let epoch = self.wal.commit(worker.id(), changes).map_err(|full| self.refuse(full))?;
         self.dirty.set(true);
@@ -68,18 +68,18 @@ impl CommitWaiters {
         self.wal.overload()
     }
 
-    /// Waits until there is room again where a commit was refused last.
+    /// Waits until the buffer has room, after a commit was refused.
     pub(crate) async fn wait_for_room(&self, worker: &EngineWorker) -> Result<(), Abort> {
         self.wait_until_durable(worker, self.full_until.get()).await
     }
 
-    /// Whether `wait_epoch` is durable already.
+    /// Returns true if `wait_epoch` is durable.
     #[inline(always)]
     pub(crate) fn is_durable(&self, wait_epoch: Epoch) -> bool {
         wait_epoch <= self.wal.durable()
     }
 
-    /// Whether the caller of a transaction that depends on `wait_epoch` may be told now.
+    /// Returns true if a transaction that depends on `wait_epoch` may be acknowledged now.
     #[inline]
     fn may_tell(&self, worker: &EngineWorker, wait_epoch: Epoch) -> bool {
         if self.is_durable(wait_epoch) || planted(Bug::ToldBeforeSync) {
@@ -94,7 +94,7 @@ impl CommitWaiters {
         !self.wal.is_failed() && began.front().is_none_or(|(_, began)| worker.now().since(*began) < max_loss)
     }
 
-    /// Waits until the caller of a transaction that depends on `wait_epoch` may be told of it.
+    /// Waits until a transaction that depends on `wait_epoch` may be acknowledged.
     pub(crate) async fn wait(&self, worker: &EngineWorker, wait_epoch: Epoch) -> Result<(), Abort> {
         if self.may_tell(worker, wait_epoch) {
             return Ok(());
@@ -133,8 +133,8 @@ impl CommitWaiters {
         }
     }
 
-    /// Called once per step: tells the flusher of new records, and wakes whom it has served. Returns whether there was
-    /// anything to do.
+    /// Notifies the flusher of new records, and wakes the tasks whose epochs are durable; called once per step. Returns
+    /// true if there was anything to do.
     #[inline]
     pub(crate) fn step(&self, worker: &EngineWorker) -> bool {
         if self.dirty.replace(false) {
@@ -150,7 +150,7 @@ impl CommitWaiters {
         true
     }
 
-    /// Whether tasks wait that could go on.
+    /// Returns true if waiting tasks can go on.
     #[inline]
     pub(crate) fn has_news(&self) -> bool {
         let waiting = self.waiting.borrow();

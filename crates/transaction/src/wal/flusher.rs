@@ -1,10 +1,11 @@
-//! Who writes the WAL: one flusher per island, a state machine with a thread as its pump.
+//! The flushers, which write the WAL: one per island, a state machine driven by a thread.
 //!
-//! Owns: the writer of the island's stream. Never: touches a tree, or anything of a worker but its commit buffer.
+//! Owns: the writer of the island's stream. Never: accesses a tree, or any state of a worker but its commit buffer.
 //!
-//! A round seals an epoch, takes the buffers, writes a frame (several, where the records are too many for one) and syncs it, and then says so. While a round waits for the
-//! device, workers go on; what they commit goes into the next round: that is all there is to group commit, and it needs no
-//! timer. Rounds keep a distance from each other while the workers have other things to do ([`Flusher::keep_distance`]).
+//! A round seals an epoch, takes the buffers, writes a frame (several, if the records are too many for one) and syncs
+//! it, and then publishes the sealed epoch. While a round waits for the device, workers go on, and their commits go
+//! into the next round: this is group commit without a timer. Rounds keep a distance from each other while the workers
+//! have other work ([`Flusher::keep_distance`]).
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,15 +24,15 @@ pub struct Flusher {
     wal: Arc<Wal>,
     stream: usize,
     writer: StreamWriter,
-    /// What was taken from each worker's buffer, in order of the stream's workers.
+    /// The records taken from each worker's buffer, in order of the stream's workers.
     taken: Vec<Vec<u8>>,
     removed_before: u64,
-    /// Bytes of records that the last round made durable.
+    /// The bytes of records that the last round made durable.
     last_bytes: usize,
     clock: Clock,
 }
 
-/// What a round did.
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
     /// There was nothing to do.
@@ -44,17 +45,17 @@ pub enum Round {
     Failed,
 }
 
-/// Capacity of a worker's vector beyond which it is given back after a round.
+/// The capacity of a worker's vector beyond which its memory is freed after a round.
 const KEEP_BYTES: usize = 4 << 20;
 
 impl Flusher {
-    /// A flusher of a stream.
+    /// Creates the flusher of a stream.
     pub fn new(wal: Arc<Wal>, stream: usize, writer: StreamWriter) -> Flusher {
         let taken = wal.streams[stream].workers.iter().map(|_| Vec::new()).collect();
         Flusher { wal, stream, writer, taken, removed_before: 0, last_bytes: 0, clock: Clock::real() }
     }
 
-    /// Whether there is anything to make durable.
+    /// Returns true if there is anything to make durable.
     fn has_work(&self) -> bool {
         let state = &self.wal.streams[self.stream];
         state.sealed.load(Ordering::Relaxed) < self.wal.wanted.0.load(Ordering::SeqCst)
@@ -62,7 +63,7 @@ impl Flusher {
             || self.has_records()
     }
 
-    /// Whether a worker has committed something that was not taken yet.
+    /// Returns true if a worker has records that were not taken yet.
     fn has_records(&self) -> bool {
         let workers = &self.wal.streams[self.stream].workers;
         workers.iter().any(|worker| !self.wal.buffers[worker.index()].is_empty())
@@ -73,7 +74,7 @@ impl Flusher {
         if self.wal.is_failed() {
             return Round::Failed;
         }
-        // Read before looking for work: what was committed, and wanted, before the closing is seen then.
+        // Read before looking for work, so that records and requests from before the closing are seen.
         let closing = self.wal.closing.load(Ordering::SeqCst);
         if !self.has_work() {
             return if closing { Round::Ended } else { Round::Idle };
@@ -87,14 +88,14 @@ impl Flusher {
         }
     }
 
-    /// What can be done after those who waited for a round have been told: makes room for what comes, and removes what a
-    /// checkpoint has replaced.
+    /// Does the work that can follow the notification of waiting transactions: prepares space for the next records, and
+    /// removes segments that a checkpoint has replaced.
     pub fn tidy_up(&mut self) {
         self.writer.prepare_next();
         let before = self.wal.streams[self.stream].remove_before.load(Ordering::SeqCst);
         if before > self.removed_before {
             self.removed_before = before;
-            // What could not be removed does no harm; it goes with the next checkpoint.
+            // A segment that could not be removed does no harm; the next checkpoint removes it.
             if let Err(error) = self.writer.remove_before(Epoch(before)) {
                 self.wal.set_warning(Some(error.to_string()));
             }
@@ -104,11 +105,11 @@ impl Flusher {
     fn seal(&mut self) -> Result<(), WalError> {
         let wal = Arc::clone(&self.wal);
         let state = &wal.streams[self.stream];
-        // Whatever is appended after this has a newer epoch than the one being sealed (invariant 1).
+        // Records appended after this have a newer epoch than the one being sealed (invariant 1).
         let sealed = wal.epoch.0.fetch_add(1, Ordering::SeqCst);
         state.filling.store(false, Ordering::SeqCst);
         if wal.streams.len() > 1 && self.has_records() {
-            // An epoch is durable when all streams have sealed it: the others have to, even with nothing to write. Said
+            // An epoch is durable when all streams have sealed it, including those with nothing to write. Requested
             // before the records are taken: at any time they are in a buffer or their epoch is wanted, or durable.
             wal.want(Epoch(sealed));
         }
@@ -141,8 +142,8 @@ impl Flusher {
         Ok(())
     }
 
-    /// Goes round until the WAL is closed, and then until everything is durable, what other streams hold included. Returns where the stream ends, or `None`
-    /// when the instance has failed.
+    /// Makes rounds until the WAL is closed, and then until all records are durable, including those of other streams.
+    /// Returns the end of the stream, or `None` if the instance has failed.
     pub fn run(mut self, handle: &Handle<Shard>) -> Option<StreamEnd> {
         let wal = Arc::clone(&self.wal);
         let parker = &wal.streams[self.stream].parker;
@@ -162,7 +163,7 @@ impl Flusher {
                 }
                 Round::Sealed => {
                     let ended = self.clock.now();
-                    // Who was in a hurry was so for this round.
+                    // The workers that were in a hurry waited for this round.
                     wal.streams[self.stream].hurry.store(false, Ordering::SeqCst);
                     wake_workers(handle);
                     self.tidy_up();
@@ -178,14 +179,14 @@ impl Flusher {
         }
     }
 
-    /// Lets some time pass before the next round begins, as long as every worker has something else to do.
+    /// Delays the next round as long as every worker has other work.
     ///
-    /// A sync costs processor time, which the workers need; a round that makes more durable costs no more. So a round does not
-    /// begin before [`DISTANCE`] times the time a round takes (on a slow device less) has passed since the last one began;
-    /// unless a worker has nothing left to do but to wait for it. And then not at once either: those who have just been
-    /// told come back with their next transactions, and would be late for it by a moment and have to wait for the one after
-    /// ([`GAP`]). Under relaxed durability nobody waits, and the distance follows from the bound. A buffer that is half full
-    /// ends the distance in any case.
+    /// A sync costs processor time, which the workers need; a round with more records costs no more. So a round does
+    /// not begin before [`DISTANCE`] times the duration of a round (less on a slow device) has passed since the last
+    /// one began; unless a worker has nothing to do but to wait for it. Even then it does not begin at once: clients
+    /// whose transactions were just acknowledged send their next ones, which would miss the round by a moment and have
+    /// to wait for the one after ([`GAP`]). Under relaxed durability no transaction waits, and the distance follows
+    /// from the bound. A buffer that is half full ends the distance in any case.
     fn keep_distance(&self, began: Ticks, ended: Ticks) {
         let (wal, state) = (&self.wal, &self.wal.streams[self.stream]);
         let round = ended.since(began).0;
@@ -208,7 +209,7 @@ impl Flusher {
                 || state.filling.load(Ordering::SeqCst)
                 || state.sealed.load(Ordering::Relaxed) < wal.wanted.0.load(Ordering::SeqCst)
         };
-        // It may be woken for no reason: the time that is left counts.
+        // Wake-ups may be spurious, so the remaining time is computed again.
         loop {
             let now = self.clock.now();
             let until = if hurry() { least } else { most };
@@ -222,16 +223,16 @@ impl Flusher {
     }
 }
 
-/// See [`Flusher::keep_distance`].
+/// The distance between rounds, as a multiple of the duration of a round: see [`Flusher::keep_distance`].
 const DISTANCE: u64 = 3;
 
-/// What a round costs the processor is little beyond this time: a slower device is used without a distance.
+/// The greatest distance: a round on a device that is slower than this costs little processor time in comparison.
 const DISTANCE_MAX: Duration = Duration::from_millis(1);
 
-/// The part of a round's time that passes at least before the next one.
+/// The divisor of a round's duration that gives the least pause before the next one.
 const GAP: u64 = 4;
 
-/// A round of fewer bytes made a transaction or two durable: there is nobody to wait for.
+/// The bytes below which a round has made only a transaction or two durable, so that no gap is kept.
 const FEW_BYTES: usize = 128;
 
 fn wake_workers(handle: &Handle<Shard>) {
@@ -240,7 +241,7 @@ fn wake_workers(handle: &Handle<Shard>) {
     }
 }
 
-/// Leaves out the last record of a buffer: what a planted bug does.
+/// Leaves out the last record of a buffer, for a planted bug.
 #[cold]
 fn skip_last_record(records: &mut Vec<u8>) {
     let mut last = 0;
@@ -262,7 +263,7 @@ mod tests {
     use super::super::WalLimits;
     use super::*;
 
-    /// A WAL of streams with one worker each, and their flushers.
+    /// Creates a WAL of streams with one worker each, and their flushers.
     fn wal(streams: usize, durability: Durability) -> (Arc<Wal>, Vec<Flusher>) {
         let files: Arc<dyn FileSystem> = Arc::new(ModelFiles::new());
         let dir = Path::new("db");
@@ -278,8 +279,8 @@ mod tests {
         (wal, flushers)
     }
 
-    /// Closes a WAL in which some workers have committed, and lets its flushers go round to their ends one after the other.
-    /// Returns whether everything is durable then.
+    /// Closes a WAL in which some workers have committed, and runs its flushers to their ends one after the other.
+    /// Returns true if all records are durable then.
     fn all_is_durable(committed: &[usize], order: &[usize]) -> bool {
         let (wal, mut flushers) = wal(order.len(), Durability::Relaxed { max_loss_ms: 10_000 });
         let newest = committed.iter().map(|worker| wal.commit(WorkerId(*worker as u16), b"").unwrap()).max();
@@ -290,7 +291,7 @@ mod tests {
         wal.durable() >= newest.unwrap_or_default()
     }
 
-    /// Every choice of streams with records and of the order in which their flushers end.
+    /// Returns every choice of streams with records and of the order in which their flushers end.
     fn closings() -> Vec<(Vec<usize>, Vec<usize>)> {
         let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
         let choices = (0..8).map(|bits| (0..3).filter(|stream| bits >> stream & 1 == 1).collect::<Vec<_>>());

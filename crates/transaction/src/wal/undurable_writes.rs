@@ -1,33 +1,34 @@
-//! What one worker's partitions hold that is not durable yet: for the key of every change, the epoch of its transaction.
+//! The writes in one worker's partitions that are not durable yet: for the key of every change, the epoch of its
+//! transaction.
 //!
-//! A reader has to wait for what it observed, rows and their absence alike. Versions cannot tell: they are given when a row
-//! is written, epochs when its transaction commits. So when a transaction commits, the keys it changed here are noted in a
-//! table of fixed size, by hash, with the epoch; whoever accesses a key that hashes there depends on that epoch. A
-//! collision makes somebody wait who need not; nobody is ever missed. What came with a partition from another worker counts for
-//! every key: for one sync after a move, readers wait who need not. Changes are noted under the first eight bytes of
-//! their keys as well (the routing prefix of most), for ranges within one such prefix; wider ranges depend on the newest
-//! change of their table on this worker.
+//! A reader has to wait for the epochs of the rows that it observed, and of the deletions. Versions do not have these:
+//! they are given when a row is written, epochs when its transaction commits. So when a transaction commits, the keys
+//! it changed here are noted in a table of fixed size, by hash, with the epoch; an access to a key with the same hash
+//! depends on that epoch. A collision makes a reader wait needlessly, but no dependence is missed. The epoch that comes
+//! with a partition from another worker counts for every key: for one sync after a move, some readers wait needlessly.
+//! Changes are noted under the first eight bytes of their keys as well (the routing prefix of most), for ranges within
+//! one such prefix; wider ranges depend on the newest change of their table on this worker.
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::partition::PartitionId;
 use atrapos_partition::routing::head_of;
 use atrapos_storage::lock::LockTarget;
 
-/// Slots; a power of two. At two million changes a second and a sync of 2 ms, some thousand are in use.
+/// The number of slots; a power of two. At two million changes a second and a sync of 2 ms, some thousand are in use.
 const SLOTS: usize = 1 << 14;
 
 /// See the module's introduction.
 #[derive(Debug)]
 pub struct UndurableWrites {
     slots: Box<[Epoch]>,
-    /// The newest epoch of any change noted, by table.
+    /// The newest epoch of any noted change, by table.
     tables: Vec<Epoch>,
-    /// The newest epoch of what was changed in partitions before they came here: every access may depend on it.
+    /// The newest epoch of changes in partitions before they moved here: every access may depend on it.
     inherited: Epoch,
 }
 
 impl UndurableWrites {
-    /// Nothing was written yet to so many tables.
+    /// Creates an empty table of writes for so many tables.
     pub(crate) fn new(tables: usize) -> UndurableWrites {
         UndurableWrites {
             slots: vec![Epoch(0); SLOTS].into_boxed_slice(),
@@ -36,7 +37,7 @@ impl UndurableWrites {
         }
     }
 
-    /// Makes room for tables that are new; `tables` is how many numbers there are.
+    /// Adds entries for new tables; `tables` is the number of tables.
     pub fn add_tables(&mut self, tables: usize) {
         self.tables.resize(tables.max(self.tables.len()), Epoch(0));
     }
@@ -53,17 +54,18 @@ impl UndurableWrites {
         (hash >> 32) as usize & (SLOTS - 1)
     }
 
-    /// Where changes of keys that begin with `head` are noted for ranges.
+    /// Returns the slot of changes of keys that begin with `head`, for ranges.
     #[inline]
     fn slot_of_head(place: PartitionId, head: u64) -> usize {
         let hash = (head ^ table_bits(place)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         (hash >> 32) as usize & (SLOTS - 1)
     }
 
-    /// A transaction of `epoch` has changed `key`.
+    /// Notes that a transaction of `epoch` has changed `key`.
     #[inline]
     pub(crate) fn note(&mut self, place: PartitionId, key: &[u8], epoch: Epoch) {
-        // The end of a participant may be told after younger transactions have committed: epochs do not come in order.
+        // The end of a transaction may arrive after younger transactions have committed, so epochs do not come in
+        // order.
         for at in [Self::slot(place, key), Self::slot_of_head(place, head_of(key))] {
             let slot = &mut self.slots[at];
             *slot = epoch.max(*slot);
@@ -72,7 +74,7 @@ impl UndurableWrites {
         *table = epoch.max(*table);
     }
 
-    /// The newest epoch on which an access to `target` may depend.
+    /// Returns the newest epoch on which an access to `target` may depend.
     #[inline]
     pub(crate) fn of(&self, place: PartitionId, target: &LockTarget) -> Epoch {
         let noted = match target {
@@ -85,25 +87,25 @@ impl UndurableWrites {
         noted.max(self.inherited)
     }
 
-    /// The newest epoch on which any access may depend.
+    /// Returns the newest epoch on which any access may depend.
     pub fn newest(&self) -> Epoch {
         self.tables.iter().copied().fold(self.inherited, Epoch::max)
     }
 
-    /// A partition has come here from a worker whose newest epoch is `epoch`.
+    /// Notes that a partition has moved here from a worker whose newest epoch is `epoch`.
     pub fn inherit(&mut self, epoch: Epoch) {
         self.inherited = self.inherited.max(epoch);
     }
 }
 
-/// Bits all over a word that differ from table to table: a product takes those at its top no further down, so that equal keys
-/// of different tables would share a slot.
+/// Returns bits that differ from table to table, spread over the whole word. The table's number in the top bits alone
+/// would be lost in a product, so that equal keys of different tables would share a slot.
 #[inline]
 fn table_bits(place: PartitionId) -> u64 {
     u64::from(place.table.0).wrapping_mul(0xff51_afd7_ed55_8ccd)
 }
 
-/// Whether all keys of a range begin with the same eight bytes.
+/// Returns true if all keys of a range begin with the same eight bytes.
 fn within_one_head(lower: &[u8], upper: &[u8]) -> bool {
     lower.len() >= 8 && upper.len() >= 8 && lower[..8] == upper[..8]
 }
