@@ -156,77 +156,105 @@ struct Line {
     cells: Vec<String>,
 }
 
-/// A scheme: for up to 16 workers, what slices of each table each has, and how much of the mean load; for more, by L3
-/// island, how many partitions of each table it has, which share of its slices, and the load of its workers.
-#[must_use]
-pub fn render_scheme(scheme: &PlannedScheme, workload: &Workload, platform: &Platform) -> String {
-    let tables: Vec<TableIndex> = (0..).map(TableIndex).take(scheme.tables().len()).collect();
-    let workers = platform.worker_count();
-    let one_by_one = workers <= WORKERS_SHOWN;
-    let mut loads = vec![0.0; workers];
-    let mut parts: Vec<Vec<Vec<(u32, u32)>>> = vec![vec![Vec::new(); workers]; tables.len()];
-    for table in &tables {
-        let costs = workload.table_costs(*table);
-        for part in scheme.tables()[table.index()].partitions(workload.slice_count(*table)) {
-            let worker = part.owner.index();
-            loads[worker] += costs[part.from.index()..part.to.index()].iter().sum::<f64>();
-            parts[table.index()][worker].push((part.from.0, part.to.0));
+/// The loads and partitions of the workers under a scheme.
+struct Shares<'a> {
+    workload: &'a Workload,
+    tables: Vec<TableIndex>,
+    /// Set if each worker has a line, rather than each island.
+    one_by_one: bool,
+    /// The mean load of the available workers.
+    mean: f64,
+    /// By worker.
+    loads: Vec<f64>,
+    /// By table and worker: the ranges of slices.
+    parts: Vec<Vec<Vec<(u32, u32)>>>,
+}
+
+impl<'a> Shares<'a> {
+    fn new(scheme: &PlannedScheme, workload: &'a Workload, platform: &Platform) -> Self {
+        let tables: Vec<TableIndex> = (0..).map(TableIndex).take(scheme.tables().len()).collect();
+        let workers = platform.worker_count();
+        let mut loads = vec![0.0; workers];
+        let mut parts: Vec<Vec<Vec<(u32, u32)>>> = vec![vec![Vec::new(); workers]; tables.len()];
+        for table in &tables {
+            let costs = workload.table_costs(*table);
+            for part in scheme.tables()[table.index()].partitions(workload.slice_count(*table)) {
+                let worker = part.owner.index();
+                loads[worker] += costs[part.from.index()..part.to.index()].iter().sum::<f64>();
+                parts[table.index()][worker].push((part.from.0, part.to.0));
+            }
         }
+        let mean = workload.work_cycles() / platform.available_count() as f64;
+        Self { workload, tables, one_by_one: workers <= WORKERS_SHOWN, mean, loads, parts }
     }
-    let mean = workload.work_cycles() / platform.available_count() as f64;
-    let relative = |load: f64| if mean > 0.0 { load / mean } else { 0.0 };
-    let island = |members: &[usize]| {
-        let load: f64 = members.iter().map(|worker| loads[*worker]).sum::<f64>() / members.len() as f64;
-        let load_max = members.iter().map(|worker| loads[*worker]).fold(0.0, f64::max);
+
+    /// The line of a worker, or of an island with several.
+    fn line(&self, members: &[usize]) -> Line {
+        let relative = |load: f64| if self.mean > 0.0 { load / self.mean } else { 0.0 };
+        let load: f64 = members.iter().map(|worker| self.loads[*worker]).sum::<f64>() / members.len() as f64;
+        let load_max = members.iter().map(|worker| self.loads[*worker]).fold(0.0, f64::max);
         let least = members.iter().min().expect("an island has workers");
         let last = members.iter().max().expect("an island has workers");
         let name = if least == last { least.to_string() } else { format!("{least}-{last}") };
-        let cells = tables.iter().map(|table| {
-            let parts: Vec<_> = members.iter().flat_map(|worker| &parts[table.index()][*worker]).collect();
-            let slices: u32 = parts.iter().map(|(from, to)| to - from).sum();
-            let percent = 100.0 * f64::from(slices) / f64::from(workload.slice_count(*table));
-            match parts.as_slice() {
-                [] => "-".to_owned(),
-                parts if one_by_one && parts.len() <= RANGES_SHOWN => {
-                    parts.iter().map(|(from, to)| span(*from, *to)).collect::<Vec<_>>().join(",")
-                }
-                [_] => format!("1 part {percent:.1}%"),
-                parts => format!("{} parts {percent:.1}%", parts.len()),
+        let cells = self.tables.iter().map(|table| self.cell(*table, members)).collect();
+        Line { name, load: relative(load), load_max: relative(load_max), cells }
+    }
+
+    /// The partitions of a table that the workers of a line own.
+    fn cell(&self, table: TableIndex, members: &[usize]) -> String {
+        let parts: Vec<_> = members.iter().flat_map(|worker| &self.parts[table.index()][*worker]).collect();
+        let slices: u32 = parts.iter().map(|(from, to)| to - from).sum();
+        let percent = 100.0 * f64::from(slices) / f64::from(self.workload.slice_count(table));
+        match parts.as_slice() {
+            [] => "-".to_owned(),
+            parts if self.one_by_one && parts.len() <= RANGES_SHOWN => {
+                parts.iter().map(|(from, to)| span(*from, *to)).collect::<Vec<_>>().join(",")
             }
-        });
-        Line { name, load: relative(load), load_max: relative(load_max), cells: cells.collect() }
-    };
-    let lines: Vec<Line> = if one_by_one {
-        (0..workers).map(|worker| island(&[worker])).collect()
-    } else {
+            [_] => format!("1 part {percent:.1}%"),
+            parts => format!("{} parts {percent:.1}%", parts.len()),
+        }
+    }
+
+    /// All lines, in the order of the workers or of the L3 islands.
+    fn lines(&self, platform: &Platform) -> Vec<Line> {
+        if self.one_by_one {
+            return (0..self.loads.len()).map(|worker| self.line(&[worker])).collect();
+        }
         let islands = platform.islands().iter().filter(|(level, ..)| *level == Level::L3);
         islands
             .map(|(_, first, count)| {
                 let ranks = *first..*first + *count;
-                island(&ranks.map(|rank| platform.worker(rank).index()).collect::<Vec<_>>())
+                self.line(&ranks.map(|rank| platform.worker(rank).index()).collect::<Vec<_>>())
             })
             .collect()
-    };
-    let mut text = if one_by_one {
+    }
+}
+
+/// A scheme: for up to 16 workers, the slices of each table that each has, and its share of the mean load; for more, by L3
+/// island, the number of partitions of each table, their share of its slices, and the load of its workers.
+#[must_use]
+pub fn render_scheme(scheme: &PlannedScheme, workload: &Workload, platform: &Platform) -> String {
+    let shares = Shares::new(scheme, workload, platform);
+    let lines = shares.lines(platform);
+    let mut text = if shares.one_by_one {
         format!("  {:<10}{:>8}", "worker", "load")
     } else {
         format!("  {:<10}{:>8}{:>8}", "workers", "load", "max")
     };
-    let widths: Vec<usize> = tables
-        .iter()
+    let widths: Vec<usize> = (shares.tables.iter())
         .map(|table| {
             let cells = lines.iter().map(|line| line.cells[table.index()].chars().count());
             let widest = cells.max().unwrap_or(0).max(shown_name(workload, *table).chars().count());
             (widest + 2).max(COLUMN_MIN)
         })
         .collect();
-    for (table, width) in tables.iter().zip(&widths) {
+    for (table, width) in shares.tables.iter().zip(&widths) {
         let _ = write!(text, "{:>width$}", shown_name(workload, *table));
     }
     text.push('\n');
     for Line { name, load, load_max, cells } in lines {
         let _ = write!(text, "  {name:<10}{load:>8.3}");
-        if !one_by_one {
+        if !shares.one_by_one {
             let _ = write!(text, "{load_max:>8.3}");
         }
         for (cell, width) in cells.iter().zip(&widths) {

@@ -40,6 +40,7 @@ mod outgoing;
 mod park;
 mod planted;
 mod pool;
+mod prefetch;
 mod published;
 mod pump;
 mod shared;

@@ -13,27 +13,27 @@
 //! - A ring's memory is touched first by its receiver's thread, after pinning.
 //! - A panic that reaches a worker's thread stops the process: half of a transaction's effects may be in the shard.
 
-use std::any::Any;
 use std::collections::HashSet;
-use std::io::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::rc::Rc;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle, available_parallelism, park_timeout};
 use std::time::{Duration, Instant};
 
-use thiserror::Error;
-
-use crate::affinity;
-use crate::clock::{Clock, Ticks};
+use crate::clock::Clock;
 use crate::handle::Handle;
-use crate::park::SpinBudget;
-use crate::ring::{Consumer, Producer, RING_BYTES_MAX, RING_BYTES_MIN, ring, ring_bytes_valid};
+use crate::ring::ring_bytes_valid;
 use crate::rng::Seed;
-use crate::shared::{Host, Lanes, Phase, Shared, lock, worker_id};
+use crate::shared::{Phase, Shared, lock, worker_id};
 use crate::stats::WorkerSnapshot;
-use crate::worker::{Limits, Parts, Shard, Worker};
+use crate::worker::{Limits, Shard};
 use crate::{WorkerId, current};
+
+mod error;
+mod start;
+mod worker_thread;
+
+pub use error::StartError;
+use start::Start;
+use worker_thread::{Seat, ThreadEnd, stop_process_on_panic};
 
 /// Greatest number of workers; more are taken for a mistake: the rings between all pairs would fill the memory.
 const WORKERS_MAX: usize = 1024;
@@ -115,7 +115,7 @@ impl RuntimeBuilder {
                 oversubscribed,
             };
             let factory = Arc::clone(&factory);
-            let spawned = thread::Builder::new()
+            let spawned = Builder::new()
                 .name(format!("atrapos-{id}"))
                 .spawn(move || stop_process_on_panic(id, move || seat.run(&*factory)));
             match spawned {
@@ -165,53 +165,9 @@ impl RuntimeBuilder {
         let pinned: Option<HashSet<usize>> = self.cpus.iter().flatten().copied().collect();
         match pinned {
             Some(cpus) if self.pin && !cpus.is_empty() => self.workers > cpus.len(),
-            _ => thread::available_parallelism().is_ok_and(|cpus| self.workers > cpus.get()),
+            _ => available_parallelism().is_ok_and(|cpus| self.workers > cpus.get()),
         }
     }
-}
-
-/// Reasons for which a runtime did not start.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum StartError {
-    /// No worker, or an absurd number.
-    #[error("cannot start {workers} workers: choose from 1 to {WORKERS_MAX}, about one per core")]
-    Workers {
-        /// The number that was asked for.
-        workers: usize,
-    },
-    /// The list of processing units does not match the workers.
-    #[error("{cpus} processing units are given for {workers} workers: give one entry per worker, or no list")]
-    Cpus {
-        /// Entries in the list.
-        cpus: usize,
-        /// Workers asked for.
-        workers: usize,
-    },
-    /// An impossible size of the rings.
-    #[error(
-        "rings cannot have {bytes} bytes: choose a power of two from {RING_BYTES_MIN} to {RING_BYTES_MAX}"
-    )]
-    RingBytes {
-        /// The size that was asked for.
-        bytes: usize,
-    },
-    /// An impossible size of the inboxes.
-    #[error("inboxes cannot have {slots} slots: choose a power of two from 2 to {INBOX_SLOTS_MAX}")]
-    InboxSlots {
-        /// The number that was asked for.
-        slots: usize,
-    },
-    /// The operating system refused a thread.
-    #[error(
-        "the system refuses a thread for worker {worker} ({error}): start fewer workers or raise the limit on threads"
-    )]
-    Thread {
-        /// The worker of the thread.
-        worker: WorkerId,
-        /// The error of the system.
-        error: std::io::Error,
-    },
 }
 
 /// Outcome of a shutdown.
@@ -301,7 +257,7 @@ impl<S: Shard> Runtime<S> {
                 return false;
             }
             before = Some(activity);
-            thread::park_timeout(pause);
+            park_timeout(pause);
             pause = (pause * 2).min(Duration::from_millis(2));
         }
     }
@@ -318,241 +274,5 @@ impl<S: Shard> Drop for Runtime<S> {
     }
 }
 
-/// The end of a worker's thread, as it leaves it behind.
-#[derive(Debug, Default)]
-struct ThreadEnd {
-    tasks_dropped: usize,
-    shard_leaked: bool,
-}
-
-/// The barrier at which the threads of a runtime meet before any of them steps.
-struct Start<S: Shard> {
-    state: Mutex<StartState<S>>,
-    changed: Condvar,
-}
-
-struct StartState<S: Shard> {
-    /// By origin and destination; put there by the destination's thread, taken by the origin's.
-    producers: Vec<Vec<Option<Producer<Host<S>>>>>,
-    /// Threads that have put in all their producers.
-    ready: usize,
-    /// Threads that have made their shard.
-    running: usize,
-    aborted: bool,
-    warnings: Vec<(WorkerId, String)>,
-}
-
-impl<S: Shard> Start<S> {
-    fn new(workers: usize) -> Self {
-        let producers = (0..workers).map(|_| (0..workers).map(|_| None).collect()).collect();
-        let state = StartState { producers, ready: 0, running: 0, aborted: false, warnings: Vec::new() };
-        Self { state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    fn abort(&self) {
-        lock(&self.state).aborted = true;
-        self.changed.notify_all();
-    }
-
-    /// Makes the rings to worker `to` on the calling thread and exchanges their producers for those from it. Returns
-    /// nothing if the start was aborted.
-    #[expect(
-        clippy::type_complexity,
-        reason = "the two lists of ring ends of one worker, taken apart at once"
-    )]
-    fn exchange_rings(
-        &self,
-        to: WorkerId,
-        ring_bytes: usize,
-    ) -> Option<(Vec<Producer<Host<S>>>, Vec<Consumer<Host<S>>>)> {
-        let workers = lock(&self.state).producers.len();
-        // Outside the lock: this touches memory.
-        let (producers, consumers): (Vec<_>, Vec<_>) = (0..workers).map(|_| ring(ring_bytes)).unzip();
-        let mut state = lock(&self.state);
-        for (from, producer) in producers.into_iter().enumerate() {
-            state.producers[from][to.index()] = Some(producer);
-        }
-        state.ready += 1;
-        self.changed.notify_all();
-        while state.ready < workers && !state.aborted {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        if state.aborted {
-            return None;
-        }
-        let outgoing = std::mem::take(&mut state.producers[to.index()]);
-        let outgoing = outgoing.into_iter().map(|ring| ring.expect("every worker has put in its rings"));
-        Some((outgoing.collect(), consumers))
-    }
-
-    fn report_running(&self) {
-        lock(&self.state).running += 1;
-        self.changed.notify_all();
-    }
-
-    fn warn(&self, worker: WorkerId, warning: String) {
-        lock(&self.state).warnings.push((worker, warning));
-    }
-
-    /// Waits until all shards are made, and returns the warnings, in the order of the workers and each only once.
-    fn wait_until_running(&self) -> Vec<String> {
-        let mut state = lock(&self.state);
-        let workers = state.producers.len();
-        while state.running < workers {
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-        state.warnings.sort();
-        std::mem::take(&mut state.warnings)
-            .into_iter()
-            .map(|(worker, warning)| format!("worker {worker} runs unpinned: {warning}"))
-            .collect()
-    }
-}
-
-/// Everything that one worker's thread starts with.
-struct Seat<S: Shard> {
-    id: WorkerId,
-    lanes: Lanes<S>,
-    shared: Arc<Shared<S>>,
-    start: Arc<Start<S>>,
-    configuration: Arc<RuntimeBuilder>,
-    /// Set with more workers than processing units that this process may use.
-    oversubscribed: bool,
-}
-
-impl<S: Shard> Seat<S> {
-    /// The life of a worker's thread.
-    fn run(self, factory: &impl Fn(WorkerId) -> S) -> ThreadEnd {
-        let Self { id, lanes, shared, start, configuration, oversubscribed } = self;
-        if let Some(cpu) = configuration.cpus.as_ref().and_then(|cpus| cpus[id.index()])
-            && configuration.pin
-            && let Err(error) = affinity::pin_current_thread(cpu)
-        {
-            start.warn(id, error.to_string());
-        }
-        shared.port(id).parker.adopt_current_thread();
-        let Some((outgoing, incoming)) = start.exchange_rings(id, configuration.ring_bytes) else {
-            return ThreadEnd::default();
-        };
-        let parts = Parts {
-            id,
-            shared,
-            outgoing,
-            incoming,
-            lanes,
-            limits: configuration.limits,
-            seed: configuration.seed,
-        };
-        let worker = Worker::new(parts, factory(id));
-        start.report_running();
-        drop(start);
-        pump(&worker, &configuration, oversubscribed);
-        let tasks_dropped = worker.end();
-        // The shard is dropped here, on its own thread.
-        let shard_leaked = Rc::try_unwrap(worker).is_err();
-        ThreadEnd { tasks_dropped, shard_leaked }
-    }
-}
-
-/// Steps a worker until the runtime has stopped, and lets it sleep when there is nothing to do.
-fn pump<S: Shard>(worker: &Rc<Worker<S>>, configuration: &RuntimeBuilder, oversubscribed: bool) {
-    let clock = worker.clock().clone();
-    let mut spin = SpinBudget::new(clock.ticks(configuration.spin_max), oversubscribed);
-    let mut idle_since: Option<Ticks> = None;
-    let mut now = clock.now();
-    while worker.shared().phase() != Phase::Stopped {
-        let found = worker.step(now).found;
-        let after = clock.now();
-        let took = after.since(now);
-        now = after;
-        if found {
-            worker.stats().busy_ticks.add(took.0);
-            idle_since = None;
-            if worker.outgoing_backlog() > 0 {
-                // A full ring empties only if its receiver runs, perhaps on this very core.
-                thread::yield_now();
-            }
-            continue;
-        }
-        worker.stats().idle_ticks.add(took.0);
-        let since = *idle_since.get_or_insert(now);
-        if spin.allows(now.since(since)) {
-            spin.pause();
-            continue;
-        }
-        let slept = sleep(worker, &clock, now);
-        if let Some(slept) = slept {
-            spin.learn(slept);
-            worker.stats().idle_ticks.add(slept.0);
-            now = now.after(slept);
-        }
-        idle_since = None;
-    }
-}
-
-/// Parks until something arrives or the next deadline has come. Returns how long, if it slept.
-fn sleep<S: Shard>(worker: &Rc<Worker<S>>, clock: &Clock, now: Ticks) -> Option<Ticks> {
-    let deadline = worker.next_deadline();
-    if deadline <= now {
-        return None;
-    }
-    let timeout = (deadline != Ticks::MAX).then(|| Duration::from_nanos(clock.ns(deadline.since(now))));
-    worker.stats().parks.add(1);
-    let parker = &worker.shared().port(worker.id()).parker;
-    parker.park(|| worker.has_arrivals(), timeout).then(|| clock.now().since(now))
-}
-
-/// Runs a worker's thread; a panic that reaches it stops the process after one sentence.
-fn stop_process_on_panic<T>(worker: WorkerId, run: impl FnOnce() -> T) -> T {
-    // Asserted: nothing of the thread's state is looked at after a panic.
-    match catch_unwind(AssertUnwindSafe(run)) {
-        Ok(end) => end,
-        Err(panic) => {
-            let message = panic_message(&*panic);
-            let mut stderr = std::io::stderr().lock();
-            // Nobody is left to tell if standard error is gone.
-            let _ = writeln!(
-                stderr,
-                "atrapos: worker {worker} panicked outside any transaction, which is a bug of the engine; \
-                 the process stops: {message}"
-            );
-            std::process::abort();
-        }
-    }
-}
-
-fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("a panic without a message")
-}
-
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pinned_workers_share_only_what_they_are_pinned_to() {
-        let with = |cpus: Vec<Option<usize>>, pin: bool| {
-            let builder = RuntimeBuilder { cpus: Some(cpus), pin, ..RuntimeBuilder::new(3) };
-            builder.is_oversubscribed()
-        };
-        assert!(!with(vec![Some(0), Some(1), Some(2)], true), "one each, however many this thread may use");
-        assert!(with(vec![Some(0), Some(1), Some(0)], true), "two on one");
-        let cpus = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        for unpinned in
-            [with(vec![Some(0), Some(1), Some(0)], false), with(vec![Some(0), Some(1), None], true)]
-        {
-            assert_eq!(unpinned, cpus < 3, "workers that may run anywhere share what there is");
-        }
-    }
-
-    #[test]
-    fn panics_are_told_whatever_they_carry() {
-        assert_eq!(panic_message(&"a sentence"), "a sentence");
-        assert_eq!(panic_message(&String::from("a longer sentence")), "a longer sentence");
-        assert_eq!(panic_message(&7), "a panic without a message");
-    }
-}
+mod tests;

@@ -32,84 +32,20 @@ use std::ptr::NonNull;
 use crossbeam_utils::CachePadded;
 
 use crate::planted::{Bug, ordering, planted};
+use crate::prefetch::{CACHE_LINE, prefetch_line};
 use crate::sync::{Arc, AtomicUsize, Ordering, Shadow};
 
-/// Every record starts at a multiple of this many bytes, and so does the closure in it.
-pub(crate) const GRANULE: usize = 16;
+mod record;
+
+use record::Header;
+pub(crate) use record::{GRANULE, Invoke, drop_record, fits_record, invoke, record_bytes, write_record};
+
 /// The smallest ring: an eighth of it holds a header and a closure of a few words.
 pub const RING_BYTES_MIN: usize = 1 << 10;
 /// The largest ring: record lengths are 32 bits wide.
 pub const RING_BYTES_MAX: usize = 1 << 30;
 /// A record may take at most this share of a ring; larger closures are boxed.
 const RECORD_SHARE: usize = 8;
-
-/// Runs the closure at the second argument with the context at the first, or only drops it if the context is null.
-pub(crate) type Invoke<C> = unsafe fn(*const C, *mut u8);
-
-/// Moves a closure of type `F` out of `closure`; runs it on `context`, or drops it when `context` is null.
-///
-/// # Safety
-/// `closure` points to a valid `F` that nobody uses afterwards; `context` is null or points to a live `C`.
-pub(crate) unsafe fn invoke<C, F: FnOnce(&C)>(context: *const C, closure: *mut u8) {
-    // SAFETY: the caller hands over a valid `F` at `closure`, for good.
-    let closure = unsafe { closure.cast::<F>().read() };
-    // SAFETY: the caller vouches that a context that is not null is live.
-    match unsafe { context.as_ref() } {
-        Some(context) => closure(context),
-        None => drop(closure),
-    }
-}
-
-/// The head of a record.
-#[repr(C, align(16))]
-struct Header<C> {
-    /// Function that runs the closure behind the header; `None` marks a pad record.
-    invoke: Option<Invoke<C>>,
-    /// Bytes from this header to the next.
-    bytes: u32,
-}
-
-const _: () = assert!(size_of::<Header<u8>>() == GRANULE);
-
-/// Bytes of a record with an `F` inline.
-pub(crate) const fn record_bytes<F>() -> usize {
-    GRANULE + size_of::<F>().next_multiple_of(GRANULE)
-}
-
-/// Returns whether an `F` may lie in a record at all.
-pub(crate) const fn fits_record<F>() -> bool {
-    align_of::<F>() <= GRANULE
-}
-
-/// Writes a record: a header and the closure behind it.
-///
-/// # Safety
-/// `record` is aligned to 16 and has `record_bytes::<F>()` bytes that nobody else uses; `fits_record::<F>()`.
-#[inline(always)]
-pub(crate) unsafe fn write_record<C, F: FnOnce(&C) + Send + 'static>(record: NonNull<u8>, closure: F) {
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a record is smaller than a ring, whose size fits 30 bits"
-    )]
-    let header = Header::<C> { invoke: Some(invoke::<C, F>), bytes: const { record_bytes::<F>() as u32 } };
-    // SAFETY: the record holds the header.
-    unsafe { record.cast::<Header<C>>().write(header) };
-    // SAFETY: the closure's bytes follow the header, at a multiple of 16.
-    unsafe { record.add(GRANULE).cast::<F>().write(closure) };
-}
-
-/// Drops the closure in a record.
-///
-/// # Safety
-/// `record` was written by `write_record` for the same `C`, and its closure has not been moved out.
-pub(crate) unsafe fn drop_record<C>(record: NonNull<u8>) {
-    // SAFETY: a record starts with its header.
-    let header = unsafe { record.cast::<Header<C>>().read() };
-    if let Some(invoke) = header.invoke {
-        // SAFETY: the closure behind the header is the one its function was made for; a null context drops it.
-        unsafe { invoke(std::ptr::null(), record.add(GRANULE).as_ptr()) };
-    }
-}
 
 struct Ring<C> {
     /// Written by the producer: everything below is published.
@@ -174,25 +110,6 @@ impl<C> Drop for Ring<C> {
         // SAFETY: allocated in `ring` with the same layout.
         unsafe { dealloc(self.buffer.as_ptr(), Self::layout(self.capacity)) };
     }
-}
-
-const CACHE_LINE: usize = 64;
-
-/// Asks for a cache line to be read soon. Has no effect but on time.
-#[inline(always)]
-pub(crate) fn prefetch_line(address: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a prefetch does not access memory in any way a program can see; every x86-64 processor has it.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.cast());
-    }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: as above, for AArch64.
-    unsafe {
-        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
-    }
-    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
-    let _ = address;
 }
 
 /// The sending end of a ring. It belongs to one thread at a time.
@@ -475,207 +392,4 @@ impl<C> Drop for Consumer<C> {
 }
 
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use std::cell::RefCell;
-    use std::collections::VecDeque;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    type Log = RefCell<Vec<u64>>;
-
-    fn push_sized(producer: &Producer<Log>, value: u64, words: usize) -> bool {
-        fn sized<const WORDS: usize>(producer: &Producer<Log>, value: u64) -> bool {
-            let payload = [value; WORDS];
-            producer
-                .push(move |log: &Log| {
-                    assert!(payload.iter().all(|&word| word == payload[0]));
-                    log.borrow_mut().push(payload[0]);
-                })
-                .is_ok()
-        }
-        match words {
-            0 => producer.push(move |log: &Log| log.borrow_mut().push(value)).is_ok(),
-            1 => sized::<2>(producer, value),
-            2 => sized::<5>(producer, value),
-            3 => sized::<13>(producer, value),
-            // Larger than an eighth of the smallest ring: boxed.
-            _ => sized::<40>(producer, value),
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 4 } else { 256 }, ..ProptestConfig::default() })]
-
-        /// The ring does what a queue does, whatever is pushed, published and drained in whichever order.
-        #[test]
-        fn behaves_like_a_queue(steps in proptest::collection::vec((0..4u8, 0..5usize, 1..9usize), 1..200)) {
-            let (producer, consumer) = ring::<Log>(RING_BYTES_MIN);
-            let (mut unpublished, mut published) = (VecDeque::new(), VecDeque::new());
-            let log = Log::default();
-            let mut next = 0;
-            for (kind, words, count) in steps {
-                match kind {
-                    0 | 1 => for _ in 0..count {
-                        if push_sized(&producer, next, words) {
-                            unpublished.push_back(next);
-                            next += 1;
-                        } else {
-                            // A ring refuses only when it is nearly full.
-                            prop_assert!(unpublished.len() + published.len() >= 3);
-                        }
-                    },
-                    2 => {
-                        prop_assert_eq!(producer.is_published(), unpublished.is_empty());
-                        prop_assert_eq!(producer.publish(), !unpublished.is_empty());
-                        published.append(&mut unpublished);
-                    }
-                    _ => {
-                        let ran = consumer.drain(&log, count);
-                        // A drain may stop at what it saw before; then nothing is left of that.
-                        prop_assert!(ran <= count.min(published.len()));
-                        let expected: Vec<u64> = published.drain(..ran).collect();
-                        prop_assert_eq!(&*log.borrow(), &expected);
-                        log.borrow_mut().clear();
-                    }
-                }
-                prop_assert_eq!(consumer.has_published(), !published.is_empty());
-            }
-        }
-    }
-
-    #[test]
-    fn unpublished_records_are_invisible() {
-        let (producer, consumer) = ring::<Log>(RING_BYTES_MIN);
-        let log = Log::default();
-        assert!(push_sized(&producer, 1, 0));
-        assert_eq!(consumer.drain(&log, 8), 0);
-        producer.publish();
-        assert_eq!(consumer.drain(&log, 8), 1);
-    }
-
-    #[test]
-    fn a_full_ring_gives_the_closure_back() {
-        let (producer, consumer) = ring::<Log>(RING_BYTES_MIN);
-        let mut pushed = 0;
-        while push_sized(&producer, pushed, 2) {
-            pushed += 1;
-        }
-        // 16 bytes of header and 40 of payload, in multiples of 16.
-        assert_eq!(pushed, (RING_BYTES_MIN / 64) as u64);
-        producer.publish();
-        let log = Log::default();
-        assert_eq!(consumer.drain(&log, usize::MAX) as u64, pushed);
-        assert!(push_sized(&producer, pushed, 2));
-    }
-
-    #[test]
-    fn undelivered_closures_are_dropped_once() {
-        let drops = Arc::new(AtomicUsize::new(0));
-        struct Counted(Arc<AtomicUsize>);
-        impl Drop for Counted {
-            fn drop(&mut self) {
-                self.0.fetch_add(1, Ordering::Relaxed);
-            }
-        }
-        let (producer, consumer) = ring::<()>(RING_BYTES_MIN);
-        for index in 0..6 {
-            let counted = Counted(Arc::clone(&drops));
-            let ballast = [0u64; 30];
-            let pushed = if index % 2 == 0 {
-                producer.push(move |(): &()| drop(counted)).is_ok()
-            } else {
-                producer.push(move |(): &()| drop((counted, ballast))).is_ok()
-            };
-            assert!(pushed);
-            if index == 2 {
-                producer.publish();
-            }
-        }
-        assert_eq!(consumer.drain(&(), 1), 1);
-        assert_eq!(drops.load(Ordering::Relaxed), 1);
-        drop(consumer);
-        drop(producer);
-        assert_eq!(drops.load(Ordering::Relaxed), 6);
-    }
-
-    #[test]
-    fn over_aligned_closures_are_boxed() {
-        #[repr(align(64))]
-        struct Aligned(u64);
-        let (producer, consumer) = ring::<Log>(RING_BYTES_MIN);
-        let aligned = Aligned(7);
-        let run = move |log: &Log| {
-            let aligned = aligned;
-            assert_eq!((&raw const aligned).addr() % 64, 0);
-            log.borrow_mut().push(aligned.0);
-        };
-        assert!(producer.push(run).is_ok());
-        producer.publish();
-        let log = Log::default();
-        assert_eq!(consumer.drain(&log, 8), 1);
-        assert_eq!(*log.borrow(), [7]);
-    }
-
-    #[test]
-    fn a_closure_may_drain_its_own_ring() {
-        struct Context {
-            consumer: Consumer<Self>,
-            log: Log,
-        }
-        let (producer, consumer) = ring::<Context>(RING_BYTES_MIN);
-        for value in 0..4u64 {
-            let run = move |context: &Context| {
-                context.log.borrow_mut().push(value);
-                if value == 1 {
-                    context.consumer.drain(context, 1);
-                }
-            };
-            assert!(producer.push(run).is_ok());
-        }
-        producer.publish();
-        let context = Context { consumer, log: Log::default() };
-        context.consumer.drain(&context, 8);
-        assert_eq!(*context.log.borrow(), [0, 1, 2, 3]);
-    }
-
-    #[test]
-    fn two_threads_lose_nothing() {
-        let messages: u64 = if cfg!(miri) { 200 } else { 200_000 };
-        let (producer, consumer) = ring::<Cell<u64>>(RING_BYTES_MIN);
-        let sender = std::thread::spawn(move || {
-            for value in 0..messages {
-                let mut run = move |expected: &Cell<u64>| {
-                    assert_eq!(expected.get(), value);
-                    expected.set(value + 1);
-                };
-                while let Err(back) = producer.push(run) {
-                    run = back;
-                    producer.publish();
-                    std::thread::yield_now();
-                }
-                if value % 7 == 0 {
-                    producer.publish();
-                }
-            }
-        });
-        let received = Cell::new(0);
-        while received.get() < messages {
-            if consumer.drain(&received, 16) == 0 {
-                std::thread::yield_now();
-            }
-        }
-        sender.join().expect("the sender does not fail");
-    }
-
-    #[test]
-    fn sizes_are_checked() {
-        for bytes in [0, 1, RING_BYTES_MIN / 2, RING_BYTES_MIN + 16, RING_BYTES_MAX * 2] {
-            assert!(!ring_bytes_valid(bytes), "{bytes}");
-        }
-        assert!(ring_bytes_valid(RING_BYTES_MIN) && ring_bytes_valid(RING_BYTES_MAX));
-    }
-}
+mod tests;

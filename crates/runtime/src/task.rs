@@ -23,22 +23,28 @@
 //!   outlives the poll is a clone, which is a [`TaskWaker`] of its own.
 
 use std::cell::{Cell, UnsafeCell};
-use std::fmt;
 use std::future::Future;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::pin::Pin;
 use std::ptr::NonNull;
-use std::rc::Rc;
-use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
+use std::task::{Context, Waker};
 
 use crate::WorkerId;
-use crate::ring::prefetch_line;
+use crate::prefetch::prefetch_line;
 use crate::shared::RuntimeId;
-use crate::waker::TaskWaker;
 
-/// A future of at most this many bytes (and alignment of at most 64) lies in its slot; a larger one is boxed.
-pub const INLINE_TASK_BYTES: usize = 1408;
-const INLINE_TASK_ALIGN: usize = 64;
+mod context;
+mod id;
+mod slot;
+mod yield_now;
+
+use context::{CONTEXT_WAKER, Origin};
+pub use id::TaskId;
+pub use slot::INLINE_TASK_BYTES;
+use slot::{
+    Body, INLINE_TASK_ALIGN, LIVE, QUEUED, Slot, drop_inline, drop_nothing, poll_inline, poll_nothing,
+};
+pub use yield_now::YieldNow;
+
 /// Slots are allocated this many at a time.
 const CHUNK_SLOTS: usize = 64;
 
@@ -48,132 +54,6 @@ const LONG_QUEUE: usize = 96;
 /// more.
 const POLLED_AHEAD: usize = 2;
 const LINES_AHEAD: usize = 10;
-
-/// Names one task of one worker. Ids of finished tasks are never mistaken for those of their successors in a slot.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct TaskId {
-    index: u32,
-    generation: u32,
-}
-
-impl TaskId {
-    /// Names no task: waking it does nothing.
-    pub const NONE: Self = Self { index: u32::MAX, generation: u32::MAX };
-
-    /// The slot of the task: dense from 0, reused after the task finished, fit as an index into a side table.
-    #[inline]
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.index as usize
-    }
-
-    /// The id of the next task in the same slot.
-    const fn next(self) -> Self {
-        Self { index: self.index, generation: self.generation.wrapping_add(1) }
-    }
-
-    /// Times that the slot had been used before; together with the index it is unique (until it wraps at 2^32).
-    #[inline]
-    #[must_use]
-    pub const fn generation(self) -> u32 {
-        self.generation
-    }
-}
-
-impl fmt::Debug for TaskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if *self == Self::NONE {
-            return f.write_str("t-none");
-        }
-        write!(f, "t{}.{}", self.index, self.generation)
-    }
-}
-
-/// The slot holds a future.
-const LIVE: u8 = 1;
-/// The slot is in the ready queue.
-const QUEUED: u8 = 2;
-
-/// Polls the future at the pointer; when it is ready, drops it and returns true.
-type PollFn = unsafe fn(*mut u8, &mut Context<'_>) -> bool;
-/// Drops the future at the pointer.
-type DropFn = unsafe fn(*mut u8);
-
-#[repr(C, align(64))]
-struct Body(UnsafeCell<MaybeUninit<[u8; INLINE_TASK_BYTES]>>);
-
-/// One task. Its size is an odd number of cache lines, so that the heads of a chunk's slots spread over all cache sets.
-#[repr(C, align(64))]
-struct Slot {
-    poll: Cell<PollFn>,
-    drop: Cell<DropFn>,
-    /// The id of the task in this slot, or of the next one.
-    id: Cell<TaskId>,
-    /// The next slot of the free list, while this one is in it.
-    next_free: Cell<u32>,
-    state: Cell<u8>,
-    /// Address of the future: in `body`, or in a box.
-    future: Cell<*const u8>,
-    body: Body,
-}
-
-const _: () = assert!((size_of::<Slot>() / 64) % 2 == 1);
-
-unsafe fn poll_inline<F: Future<Output = ()>>(body: *mut u8, context: &mut Context<'_>) -> bool {
-    let future = body.cast::<F>();
-    // SAFETY: the slot is live, so `future` is a valid `F` that will not move before it is dropped below or in `clear`.
-    let polled = unsafe { Pin::new_unchecked(&mut *future) }.poll(context);
-    if polled.is_pending() {
-        return false;
-    }
-    // SAFETY: the caller takes the slot out of use after `true`, so nobody reaches the future again.
-    unsafe { future.drop_in_place() };
-    true
-}
-
-unsafe fn drop_inline<F>(body: *mut u8) {
-    // SAFETY: the caller took the slot out of use and hands over the `F` in it.
-    unsafe { body.cast::<F>().drop_in_place() };
-}
-
-/// The origin of the wakers of these tasks.
-struct Origin {
-    runtime: RuntimeId,
-    home: WorkerId,
-    /// The task being polled, or `NONE`. Written between polls only.
-    current: Cell<TaskId>,
-}
-
-/// The waker in the context of every poll: it costs nothing until a future clones it.
-static CONTEXT_WAKER: RawWakerVTable =
-    RawWakerVTable::new(clone_context_waker, wake_by_context, wake_by_context, drop_context_waker);
-
-/// # Safety
-/// `origin` points to the origin of the slab that is polling, and the poll lasts.
-unsafe fn waker_of_current(origin: *const ()) -> Waker {
-    // SAFETY: by the contract it is live; other threads read it only, and nobody writes it during a poll.
-    let origin = unsafe { &*origin.cast::<Origin>() };
-    TaskWaker::waker(origin.runtime, origin.home, origin.current.get())
-}
-
-unsafe fn clone_context_waker(origin: *const ()) -> RawWaker {
-    // SAFETY: called through the waker of a poll's context.
-    let waker = ManuallyDrop::new(unsafe { waker_of_current(origin) });
-    RawWaker::new(waker.data(), waker.vtable())
-}
-
-unsafe fn wake_by_context(origin: *const ()) {
-    // SAFETY: called through the waker of a poll's context.
-    unsafe { waker_of_current(origin) }.wake();
-}
-
-unsafe fn drop_context_waker(_: *const ()) {}
-
-unsafe fn poll_nothing(_: *mut u8, _: &mut Context<'_>) -> bool {
-    true
-}
-
-unsafe fn drop_nothing(_: *mut u8) {}
 
 /// All tasks of one worker.
 pub(crate) struct Tasks {
@@ -513,215 +393,5 @@ impl Drop for PollingReset<'_> {
     }
 }
 
-/// A future that lets the other ready tasks of its worker run once. Made by [`Worker::yield_now`](crate::Worker::yield_now).
-#[must_use = "a future does nothing until it is awaited"]
-pub struct YieldNow {
-    tasks: Rc<crate::worker::Core>,
-    yielded: bool,
-}
-
-impl YieldNow {
-    pub(crate) fn new(tasks: Rc<crate::worker::Core>) -> Self {
-        Self { tasks, yielded: false }
-    }
-}
-
-impl Future for YieldNow {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-        if self.yielded {
-            return Poll::Ready(());
-        }
-        self.yielded = true;
-        self.tasks.tasks.wake(self.tasks.tasks.current());
-        Poll::Pending
-    }
-}
-
 #[cfg(all(test, not(loom)))]
-mod tests {
-    use std::cell::RefCell;
-
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn tasks() -> Tasks {
-        Tasks::new(RuntimeId::new(), WorkerId(0))
-    }
-
-    /// Polled `polls` times before it is ready; writes its name down each time.
-    struct Countdown {
-        polls: usize,
-        name: usize,
-        log: Rc<RefCell<Vec<usize>>>,
-        alive: Rc<Cell<usize>>,
-    }
-
-    impl Countdown {
-        fn new(name: usize, polls: usize, log: &Rc<RefCell<Vec<usize>>>, alive: &Rc<Cell<usize>>) -> Self {
-            alive.set(alive.get() + 1);
-            Self { polls, name, log: Rc::clone(log), alive: Rc::clone(alive) }
-        }
-    }
-
-    impl Drop for Countdown {
-        fn drop(&mut self) {
-            self.alive.set(self.alive.get() - 1);
-        }
-    }
-
-    impl Future for Countdown {
-        type Output = ();
-        fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
-            let name = self.name;
-            self.log.borrow_mut().push(name);
-            if self.polls == 0 {
-                return Poll::Ready(());
-            }
-            self.polls -= 1;
-            Poll::Pending
-        }
-    }
-
-    #[derive(Debug, Clone)]
-    enum Step {
-        Spawn { polls: usize, large: bool },
-        Wake(usize),
-        Poll(usize),
-    }
-
-    fn steps() -> impl Strategy<Value = Vec<Step>> {
-        let step = prop_oneof![
-            3 => (0..4usize, proptest::bool::weighted(0.1)).prop_map(|(polls, large)| Step::Spawn { polls, large }),
-            4 => (0..200usize).prop_map(Step::Wake),
-            2 => (1..40usize).prop_map(Step::Poll),
-        ];
-        proptest::collection::vec(step, 1..if cfg!(miri) { 60 } else { 400 })
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { cases: if cfg!(miri) { 3 } else { 256 }, ..ProptestConfig::default() })]
-
-        /// Tasks are polled in the order they became ready, each once per wake, and stale ids wake nobody.
-        #[test]
-        fn behaves_like_a_list_of_futures(steps in steps()) {
-            let tasks = tasks();
-            let log = Rc::default();
-            let alive = Rc::default();
-            // The model: for every task ever, its id and the polls it still needs (none when finished).
-            let mut model: Vec<(TaskId, Option<usize>)> = Vec::new();
-            let mut ready: Vec<usize> = Vec::new();
-            for step in steps {
-                match step {
-                    Step::Spawn { polls, large } => {
-                        let countdown = Countdown::new(model.len(), polls, &log, &alive);
-                        let id = if large {
-                            let ballast = [7u8; INLINE_TASK_BYTES];
-                            tasks.spawn(async move { countdown.await; assert_eq!(ballast[INLINE_TASK_BYTES - 1], 7); })
-                        } else {
-                            tasks.spawn(countdown)
-                        };
-                        ready.push(model.len());
-                        model.push((id, Some(polls)));
-                    }
-                    Step::Wake(which) => if !model.is_empty() {
-                        let name = which % model.len();
-                        tasks.wake(model[name].0);
-                        if model[name].1.is_some() && !ready.contains(&name) {
-                            ready.push(name);
-                        }
-                    },
-                    Step::Poll(most) => {
-                        let polled = tasks.poll_ready(most);
-                        let expected: Vec<usize> = ready.drain(..most.min(ready.len())).collect();
-                        prop_assert_eq!(polled, expected.len());
-                        prop_assert_eq!(&*log.borrow(), &expected);
-                        log.borrow_mut().clear();
-                        for name in expected {
-                            model[name].1 = model[name].1.and_then(|polls| polls.checked_sub(1));
-                        }
-                    }
-                }
-                let live = model.iter().filter(|(_, polls)| polls.is_some()).count();
-                prop_assert_eq!(tasks.live(), live);
-                prop_assert_eq!(alive.get(), live);
-                prop_assert_eq!(tasks.ready_len(), ready.len());
-            }
-            drop(tasks);
-            prop_assert_eq!(alive.get(), 0);
-        }
-    }
-
-    #[test]
-    fn a_task_woken_in_its_last_poll_frees_its_slot_once() {
-        let tasks = Rc::new(tasks());
-        let inner = Rc::clone(&tasks);
-        let first = tasks.spawn(async move { inner.wake(inner.current()) });
-        assert_eq!(tasks.poll_ready(1), 1);
-        assert_eq!((tasks.live(), tasks.ready_len()), (0, 1));
-        let second = tasks.spawn(async {});
-        assert_ne!(first.index(), second.index(), "the first slot is queued still");
-        assert_eq!(tasks.poll_ready(8), 1);
-        let third = tasks.spawn(async {});
-        assert!([first.index(), second.index()].contains(&third.index()));
-        assert_eq!(tasks.poll_ready(8), 1);
-    }
-
-    #[test]
-    fn tasks_may_spawn_while_they_are_polled() {
-        let tasks = Rc::new(tasks());
-        let (inner, ran) = (Rc::clone(&tasks), Rc::new(Cell::new(0)));
-        let counter = Rc::clone(&ran);
-        tasks.spawn(async move {
-            for _ in 0..3 * CHUNK_SLOTS {
-                let counter = Rc::clone(&counter);
-                inner.spawn(async move { counter.set(counter.get() + 1) });
-            }
-        });
-        assert_eq!(tasks.poll_ready(usize::MAX), 1 + 3 * CHUNK_SLOTS);
-        assert_eq!(ran.get(), 3 * CHUNK_SLOTS);
-    }
-
-    #[test]
-    fn ids_of_other_workers_and_none_wake_nobody() {
-        let tasks = tasks();
-        tasks.wake(TaskId::NONE);
-        tasks.wake(TaskId { index: 5, generation: 0 });
-        assert_eq!(tasks.ready_len(), 0);
-    }
-
-    #[test]
-    fn after_clear_nothing_is_taken() {
-        let tasks = tasks();
-        let held = Rc::new(());
-        let captured = Rc::clone(&held);
-        tasks.spawn(async move {
-            let _captured = captured;
-            std::future::pending::<()>().await;
-        });
-        assert_eq!(tasks.poll_ready(8), 1);
-        assert_eq!(tasks.clear(), 1);
-        assert_eq!(Rc::strong_count(&held), 1);
-        assert_eq!(tasks.spawn(async {}), TaskId::NONE);
-        assert_eq!(tasks.poll_ready(8), 0);
-    }
-
-    #[test]
-    fn a_panic_passes_through_and_leaves_the_slab_whole() {
-        let tasks = tasks();
-        let held = Rc::new(());
-        let captured = Rc::clone(&held);
-        tasks.spawn(async move {
-            let _captured = captured;
-            panic!("planted");
-        });
-        tasks.spawn(async {});
-        let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tasks.poll_ready(8)));
-        assert!(panic.is_err());
-        assert_eq!(tasks.poll_ready(8), 1, "the other task is polled");
-        drop(tasks);
-        assert_eq!(Rc::strong_count(&held), 1, "the future that panicked is dropped");
-    }
-}
+mod tests;

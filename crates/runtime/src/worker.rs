@@ -15,67 +15,25 @@ use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{Ordering, fence};
 
 use crate::WorkerId;
 use crate::call::{self, Call, Calls, Reply};
 use crate::clock::{Clock, Ticks};
-use crate::current::{self, Bearer};
+use crate::current::Bearer;
 use crate::handle::Handle;
 use crate::outgoing::{Backlog, Outgoing};
 use crate::ring::{Consumer, Producer};
 use crate::rng::Seed;
-use crate::shared::{Host, Lanes, Phase, RuntimeId, Shared};
+use crate::shared::{Host, Lanes, RuntimeId, Shared};
 use crate::stats::WorkerStats;
 use crate::task::{TaskId, Tasks, YieldNow};
 use crate::timer::{Sleep, Timers};
 use crate::waker::TaskWaker;
 
-/// The state of the layer above that one worker hosts, and what that layer does besides its tasks.
-pub trait Shard: Sized + 'static {
-    /// One bounded slice of the shard's own background work; called once per step. Returns whether it found work: a
-    /// worker whose shard says no may go to sleep, and a shutdown waits until it says no.
-    fn background(worker: &Rc<Worker<Self>>, now: Ticks) -> bool {
-        let _ = (worker, now);
-        false
-    }
+mod shard;
+mod step;
 
-    /// Returns whether anything that threads outside have published waits for [`background`](Self::background). Asked
-    /// between raising the worker's sleep flag and sleeping; whoever publishes such a thing calls [`Handle::wake`]
-    /// after it.
-    fn has_arrivals(worker: &Rc<Worker<Self>>) -> bool {
-        let _ = worker;
-        false
-    }
-
-    /// The time by which [`background`](Self::background) wants to be called, on the worker's clock. Asked before the
-    /// worker goes to sleep; `None` lets it sleep until something arrives.
-    fn next_deadline(worker: &Rc<Worker<Self>>) -> Option<Ticks> {
-        let _ = worker;
-        None
-    }
-}
-
-/// Amounts of work of each kind that one step does at most. Smaller limits bound the time between two looks at a ring;
-/// larger ones amortize more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Messages run per incoming ring and step.
-    pub messages_per_ring: usize,
-    /// Closures from outside run per step, of each lane.
-    pub inbox_per_step: usize,
-    /// Tasks polled per step.
-    pub tasks_per_step: usize,
-    /// Unfinished tasks beyond which nothing more is taken from the inbox: what waits outside is bounded by the inbox, and
-    /// what waits inside by this. [Control tasks](Worker::spawn_control) do not count.
-    pub tasks_in_flight: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { messages_per_ring: 128, inbox_per_step: 32, tasks_per_step: 64, tasks_in_flight: 1024 }
-    }
-}
+pub use shard::{Limits, Shard};
 
 /// The part of a worker that does not depend on its shard's type, shared with the futures that wait on the worker.
 pub(crate) struct Core {
@@ -170,23 +128,6 @@ pub(crate) struct Parts<S: Shard> {
     pub(crate) lanes: Lanes<S>,
     pub(crate) limits: Limits,
     pub(crate) seed: Seed,
-}
-
-/// The state of one step's end, as its caller needs it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Stepped {
-    /// Set if the step found anything to do.
-    pub(crate) found: bool,
-    /// Number of messages, closures and polls it did.
-    pub(crate) events: usize,
-}
-
-/// Events that one step has taken in from outside.
-#[derive(Debug, Clone, Copy)]
-struct Arrived {
-    admitted: usize,
-    control: usize,
-    notices: usize,
 }
 
 impl<S: Shard> Worker<S> {
@@ -430,8 +371,6 @@ impl<S: Shard> Worker<S> {
         self.limits.set(limits);
     }
 
-    // --- Steps -----------------------------------------------------------------------------------------------------
-
     pub(crate) fn core(&self) -> &Rc<Core> {
         &self.core
     }
@@ -448,187 +387,6 @@ impl<S: Shard> Worker<S> {
     /// Makes the next steps keep or publish what they send.
     pub(crate) fn set_publishing(&self, publishing: bool) {
         self.publishing.set(publishing);
-    }
-
-    /// Does a bounded amount of everything there is to do at the time `now`.
-    pub(crate) fn step(self: &Rc<Self>, now: Ticks) -> Stepped {
-        let entered = current::enter(&**self);
-        let limits = self.limits.get();
-        self.core.step_time.set(now);
-        self.observe_phase();
-
-        let received = self.run_messages(limits.messages_per_ring.max(1));
-        let notices = self.run_notices();
-        let control = self.lanes.control.drain(self, limits.inbox_per_step.max(1));
-        let mut found = self.publish_if_publishing();
-        // ATraPos §V-A keeps transactions of one partition on one thread; what is in flight goes before what is new.
-        let admitted =
-            if self.admits(limits) { self.lanes.inbox.drain(self, limits.inbox_per_step.max(1)) } else { 0 };
-        found |= self.core.timers.fire(now, |task| self.core.tasks.wake(task));
-        let polled = self.poll_tasks(limits.tasks_per_step.max(1));
-        let background = S::background(self, now);
-        found |= self.publish_if_publishing();
-        if self.backlog.now() > 0 && self.publishing.get() {
-            self.unspill();
-            found = true;
-        }
-        self.show_progress(background, Arrived { admitted, control, notices });
-        drop(entered);
-
-        let events = received + notices + control + admitted + polled;
-        let found = found || background || events > 0 || self.core.tasks.ready_len() > 0;
-        Stepped { found, events }
-    }
-
-    /// Returns whether anything is taken from the inbox: the rings keep up, and not too much is in flight.
-    #[inline]
-    fn admits(&self, limits: Limits) -> bool {
-        let counted = self.core.tasks.live() - self.core.control_tasks.get();
-        self.backlog.now() == 0 && counted < limits.tasks_in_flight.max(1)
-    }
-
-    /// Notices that the runtime has begun to stop: sleeping tasks are woken once, to see it too.
-    #[inline]
-    fn observe_phase(&self) {
-        if self.shared.phase() != Phase::Running && !self.core.stopping.get() {
-            self.core.stopping.set(true);
-            self.core.timers.fire_all(|task| self.core.tasks.wake(task));
-        }
-    }
-
-    #[inline]
-    fn run_messages(self: &Rc<Self>, messages_per_ring: usize) -> usize {
-        let mut ran = 0;
-        for ring in &self.incoming {
-            ran += ring.drain(self, messages_per_ring);
-        }
-        self.received.set(self.received.get() + ran as u64);
-        ran
-    }
-
-    #[inline]
-    fn run_notices(self: &Rc<Self>) -> usize {
-        let port = self.shared.port(self.id);
-        if !port.has_notices() {
-            return 0;
-        }
-        let notices = port.take_notices();
-        let ran = notices.len();
-        for notice in notices {
-            notice(self);
-        }
-        ran
-    }
-
-    #[inline]
-    fn poll_tasks(self: &Rc<Self>, tasks_per_step: usize) -> usize {
-        let polled = self.core.tasks.poll_ready(tasks_per_step);
-        // What the polls ask of others is not kept back for the background work.
-        self.publish_if_publishing();
-        polled
-    }
-
-    #[inline]
-    fn publish_if_publishing(&self) -> bool {
-        self.publishing.get() && self.publish_outgoing()
-    }
-
-    /// Publishes what was sent and wakes those receivers that sleep. Returns whether there was anything.
-    #[inline]
-    fn publish_outgoing(&self) -> bool {
-        let fresh = self.dirty_len.get() > 0;
-        if fresh {
-            self.publish_dirty();
-        }
-        fresh
-    }
-
-    #[inline(never)]
-    fn publish_dirty(&self) {
-        let dirty = &self.dirty[..self.dirty_len.get()];
-        self.stats.messages_sent.show(self.sent.get());
-        for to in dirty {
-            self.outgoing[to.get().index()].publish();
-        }
-        self.dirty_len.set(0);
-        // One fence for all receivers; see `park`.
-        fence(Ordering::SeqCst);
-        for to in dirty {
-            self.shared.port(to.get()).parker.wake_after_fence();
-        }
-    }
-
-    /// Moves spilled messages into their rings as far as there is room.
-    #[cold]
-    #[inline(never)]
-    fn unspill(&self) {
-        self.stats.messages_sent.show(self.sent.get());
-        for outgoing in &self.outgoing {
-            outgoing.unspill(&self.backlog);
-        }
-        self.dirty_len.set(0);
-        fence(Ordering::SeqCst);
-        for (_, port) in self.shared.ports() {
-            port.parker.wake_after_fence();
-        }
-    }
-
-    /// Shows the counters of this step, in the order that [`Shared::activity`] relies on.
-    #[inline]
-    fn show_progress(&self, background: bool, arrived: Arrived) {
-        let stats = &self.stats;
-        stats.steps.add(1);
-        let unfinished = self.core.tasks.live() + self.backlog.now() + usize::from(background);
-        stats.unfinished.show(unfinished as u64);
-        if self.core.stopping.get() {
-            stats.stopping_steps.add_release(1);
-        }
-        stats.messages_sent.show(self.sent.get());
-        stats.spills.show(self.backlog.ever());
-        stats.messages_received.show_release(self.received.get());
-        if arrived.admitted > 0 {
-            stats.inbox_received.add(arrived.admitted as u64);
-            self.lanes.inbox.show_handled();
-        }
-        if arrived.control > 0 {
-            stats.control_received.add(arrived.control as u64);
-            self.lanes.control.show_handled();
-        }
-        if arrived.notices > 0 {
-            self.shared.port(self.id).show_notices_handled(arrived.notices);
-        }
-    }
-
-    /// Returns whether anything has arrived that a step would find. Asked between raising the sleep flag and sleeping.
-    pub(crate) fn has_arrivals(self: &Rc<Self>) -> bool {
-        self.incoming.iter().any(Consumer::has_published)
-            || self.lanes.control.has_ready()
-            || (self.lanes.inbox.has_ready() && self.admits(self.limits.get()))
-            || self.shared.port(self.id).has_notices()
-            || (self.shared.phase() != Phase::Running && !self.core.stopping.get())
-            || self.shared.phase() == Phase::Stopped
-            || S::has_arrivals(self)
-    }
-
-    /// The time by which this worker must be stepped again, if nothing arrives; [`Ticks::MAX`] for never.
-    pub(crate) fn next_deadline(self: &Rc<Self>) -> Ticks {
-        self.core.timers.next().min(S::next_deadline(self).unwrap_or(Ticks::MAX))
-    }
-
-    /// Drops all tasks and refuses all that has not been handled. Returns how many tasks there were.
-    pub(crate) fn end(self: &Rc<Self>) -> usize {
-        let entered = current::enter(&**self);
-        self.core.stopping.set(true);
-        let dropped = self.core.tasks.clear();
-        // The lanes were closed before the phase that was seen: so they are seen closed.
-        fence(Ordering::Acquire);
-        self.lanes.inbox.drop_rest();
-        self.lanes.control.drop_rest();
-        self.shared.port(self.id).close_notices();
-        self.publish_outgoing();
-        self.stats.unfinished.show(0);
-        drop(entered);
-        dropped
     }
 }
 

@@ -326,5 +326,4 @@ impl LockTable {
 }
 
 #[cfg(test)]
-#[path = "lock_tests.rs"]
 mod tests;

@@ -239,10 +239,23 @@ impl Model {
         };
         self.observed_available.clone_from(&self.available);
         let load_max_before = self.load_max(&load_at(self.now_s));
-        let decision = match self.controller.observe(&observation) {
-            Verdict::Wait(reason) => Decision::waited(&observation, reason),
+        let decision = self.decide(&observation, &run, interval_s, &worker_noise);
+        let load_max = self.load_max(&load_at(self.now_s));
+        Turn { at_s: self.now_s, interval_s, decision, load_max_before, load_max }
+    }
+
+    /// Lets the controller observe, evaluates and repartitions if it says so, and returns its decision.
+    fn decide(
+        &mut self,
+        observation: &Observation,
+        run: &[(Load, f64)],
+        interval_s: f64,
+        worker_noise: &[f64],
+    ) -> Decision {
+        match self.controller.observe(observation) {
+            Verdict::Wait(reason) => Decision::waited(observation, reason),
             Verdict::Evaluate(trigger) => {
-                let trace = self.trace(&run, interval_s, &worker_noise);
+                let trace = self.trace(run, interval_s, worker_noise);
                 let lost: Vec<WorkerIndex> = (0..)
                     .map(WorkerIndex)
                     .take(self.available.len())
@@ -258,9 +271,7 @@ impl Model {
                 }
                 decision
             }
-        };
-        let load_max = self.load_max(&load_at(self.now_s));
-        Turn { at_s: self.now_s, interval_s, decision, load_max_before, load_max }
+        }
     }
 
     /// A turn that was cut short after some steps, because something is different.

@@ -1,7 +1,7 @@
 //! Reading a stream back.
 //!
 //! Owns the decision what the bytes of a stream mean: its frames, a torn tail (a frame that was never reported written), or
-//! damage. It changes nothing, except that [`settle`] makes durable what was found. It never holds more than one chunk or
+//! damage. It changes nothing: it never holds more than one chunk or
 //! one frame in memory, and believes no length before the checksum beside it.
 
 use std::fmt;
@@ -9,13 +9,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::frame::{
-    FRAME_ALIGNMENT, FRAME_HEADER_BYTES, FRAME_MAGIC, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader,
-    SegmentHeaderError, SegmentId,
+    FRAME_HEADER_BYTES, FrameHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentHeaderError, SegmentId,
 };
-use super::record::Records;
-use super::segment::{WAL_DIRECTORY, list_segments, segment_path};
+use super::segment::{list_segments, segment_path};
 use super::{Epoch, Incarnation, StreamEnd, StreamId, WalError};
 use crate::file::{File, FileSystem};
+
+mod scan;
+mod tail;
+
+pub use scan::{SegmentSummary, StreamSummary, scan, settle};
 
 /// Bytes read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -277,85 +280,6 @@ impl StreamReader {
         let from = usize::try_from(self.offset - self.buffer_offset).unwrap_or(usize::MAX);
         Ok(Some(&self.buffer[from..from + bytes]))
     }
-
-    /// Tells the end of the stream from damage, when no frame at `offset` is valid.
-    fn decide_on_tail(&mut self, end: u64) -> Result<(), WalError> {
-        let segment = &self.segments[self.place];
-        if self.place + 1 < self.segments.len() {
-            let what =
-                format!("frame {} is not valid, and the stream goes on in the next segment", self.next_frame);
-            return Err(WalError::damaged(&segment.path, self.offset, what));
-        }
-        let mut last_used = None;
-        let mut at = self.offset;
-        let mut chunk = Vec::new();
-        while at < end {
-            let overlap = FRAME_HEADER_BYTES - FRAME_ALIGNMENT;
-            // The tail is mostly zeros: small chunks first, as the next frame is near if there is one.
-            let wanted = if at == self.offset { 4096 } else { CHUNK_BYTES };
-            let bytes = usize::try_from(end - at).map_or(wanted, |rest| rest.min(wanted));
-            chunk.resize(bytes, 0);
-            let path = &segment.path;
-            if self.file.is_none() {
-                self.file = Some(self.fs.open(path, false).map_err(WalError::io(path, "open"))?);
-            }
-            let file = self.file.as_ref().expect("opened above");
-            let read = file.read_at(at, &mut chunk).map_err(WalError::io(path, "read"))?;
-            if read < bytes {
-                return Err(WalError::damaged(path, at + read as u64, "the file has been cut short"));
-            }
-            if let Some(place) = last_nonzero(&chunk) {
-                last_used = Some(at + place as u64);
-                if let Some((place, header)) = self.find_later_frame(&chunk) {
-                    let what = format!(
-                        "frame {} is not valid, but frame {} at byte {} is, and was written after it",
-                        self.next_frame,
-                        header.number,
-                        at + place as u64
-                    );
-                    return Err(WalError::damaged(path, self.offset, what));
-                }
-            }
-            if at + bytes as u64 == end {
-                break;
-            }
-            at += (bytes - overlap) as u64;
-        }
-        self.torn = last_used.map(|last| TornTail {
-            path: segment.path.clone(),
-            offset: self.offset,
-            bytes: last + 1 - self.offset,
-        });
-        self.ended = true;
-        Ok(())
-    }
-
-    /// The header of a frame in `chunk` that was written after the one expected. Its payload does not matter: not even the
-    /// header is written before the frame before it has been synced. A number that is not greater proves nothing: rows may
-    /// hold copies of older frames.
-    fn find_later_frame(&self, chunk: &[u8]) -> Option<(usize, FrameHeader)> {
-        let seed = self.segments[self.place].seed;
-        let (words, _) = chunk.as_chunks::<FRAME_ALIGNMENT>();
-        for (place, word) in words.iter().enumerate() {
-            if word[..4] == FRAME_MAGIC
-                && let Some(header) = FrameHeader::decode(&chunk[place * FRAME_ALIGNMENT..], seed)
-                && header.number > self.next_frame
-            {
-                return Some((place * FRAME_ALIGNMENT, header));
-            }
-        }
-        None
-    }
-}
-
-/// The place of the last byte that is not zero.
-fn last_nonzero(bytes: &[u8]) -> Option<usize> {
-    let (words, tail) = bytes.as_chunks::<8>();
-    if let Some(place) = tail.iter().rposition(|byte| *byte != 0) {
-        return Some(words.len() * 8 + place);
-    }
-    let place = words.iter().rposition(|word| u64::from_le_bytes(*word) != 0)?;
-    words[place].iter().rposition(|byte| *byte != 0).map(|byte| place * 8 + byte)
 }
 
 /// Reads and verifies the header of a segment.
@@ -403,158 +327,6 @@ fn check_successor(before: &Segment, next: &Segment) -> Result<(), WalError> {
     } else {
         Err(WalError::damaged(&next.path, 40, "its header does not fit the segment before it"))
     }
-}
-
-/// Summary of a segment, by [`scan`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SegmentSummary {
-    /// Its number within the stream, from 1.
-    pub segment: u32,
-    /// The path of its file.
-    pub path: PathBuf,
-    /// The newest epoch of a record in it; `None` when it has none.
-    pub newest_epoch: Option<Epoch>,
-    /// The length of the file in bytes.
-    pub bytes: u64,
-    /// Frames in it.
-    pub frames: u64,
-}
-
-/// Summary of a stream, by [`scan`].
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct StreamSummary {
-    /// All records of this epoch and older ones that the stream ever had are in it, or were removed after a checkpoint.
-    /// `None` when nothing was sealed.
-    pub sealed: Option<Epoch>,
-    /// The epoch sealed before the first frame that is still there; see [`StreamReader::first_sealed`].
-    pub first_sealed: Option<Epoch>,
-    /// The newest epoch of any record; `None` when there is none.
-    pub newest_epoch: Option<Epoch>,
-    /// The end of the stream.
-    pub end: StreamEnd,
-    /// Offset of the last frame, when it is in the last segment.
-    pub last_frame_offset: Option<u64>,
-    /// The part that a crash left of a frame that was never reported written.
-    pub torn: Option<TornTail>,
-    /// The segments, in order.
-    pub segments: Vec<SegmentSummary>,
-    /// Bytes of headers and frames.
-    pub bytes: u64,
-    /// Frames that are there.
-    pub frames: u64,
-    /// Records that are there.
-    pub records: u64,
-}
-
-/// Reads a whole stream once and says what is in it. With `expected_end`, from the mark of a clean close, a stream that does
-/// not end exactly there is damaged.
-///
-/// # Errors
-/// As for [`StreamReader::open`] and [`StreamReader::next_frame`], when the records of a frame are malformed or older than
-/// what was sealed before, and when the end is not the expected one.
-pub fn scan(
-    fs: Arc<dyn FileSystem>,
-    dir: &Path,
-    database: u128,
-    incarnation: Incarnation,
-    stream: StreamId,
-    expected_end: Option<StreamEnd>,
-) -> Result<StreamSummary, WalError> {
-    let mut reader = StreamReader::open(fs, dir, database, incarnation, stream)?;
-    let mut summary = StreamSummary { first_sealed: reader.first_sealed(), ..StreamSummary::default() };
-    for segment in &reader.segments {
-        summary.bytes += SEGMENT_HEADER_BYTES as u64;
-        summary.segments.push(SegmentSummary {
-            segment: segment.header.id.segment,
-            path: segment.path.clone(),
-            newest_epoch: None,
-            bytes: segment.header.reserved,
-            frames: 0,
-        });
-    }
-    loop {
-        let sealed_before = reader.sealed;
-        let first = reader.segments.first().map_or(0, |first| first.header.id.segment);
-        let Some(frame) = reader.next_frame()? else { break };
-        let segment = &mut summary.segments[(frame.segment - first) as usize];
-        let mut newest = segment.newest_epoch;
-        for record in Records::new(frame.payload) {
-            let at = frame.offset + FRAME_HEADER_BYTES as u64;
-            let record =
-                record.map_err(|error| WalError::damaged(&segment.path, at + error.at as u64, error.what))?;
-            if record.epoch <= sealed_before {
-                let what = format!(
-                    "a record of epoch {} follows after epoch {sealed_before} was sealed",
-                    record.epoch
-                );
-                return Err(WalError::damaged(&segment.path, at, what));
-            }
-            newest = newest.max(Some(record.epoch));
-            summary.records += 1;
-        }
-        segment.newest_epoch = newest;
-        segment.frames += 1;
-        summary.newest_epoch = summary.newest_epoch.max(newest);
-        summary.frames += 1;
-        summary.last_frame_offset = Some(frame.offset);
-        let frame_at = frame.offset;
-        summary.bytes += reader.offset - frame_at;
-    }
-    summary.sealed = reader.sealed();
-    summary.end = reader.position();
-    if summary.segments.last().is_none_or(|last| last.frames == 0) {
-        summary.last_frame_offset = None;
-    }
-    summary.torn = reader.torn;
-    if let Some(expected) = expected_end {
-        check_end(dir, incarnation, stream, &summary, expected)?;
-    }
-    Ok(summary)
-}
-
-fn check_end(
-    dir: &Path,
-    incarnation: Incarnation,
-    stream: StreamId,
-    summary: &StreamSummary,
-    expected: StreamEnd,
-) -> Result<(), WalError> {
-    if summary.end.segment < expected.segment {
-        return Err(WalError::Missing { file: segment_path(dir, incarnation, stream, expected.segment) });
-    }
-    if summary.end != expected || summary.torn.is_some() {
-        let file = segment_path(dir, incarnation, stream, summary.end.segment);
-        let what = format!(
-            "the stream ends with frame {}, and was closed with frame {} at byte {} of segment {}",
-            summary.end.frame, expected.frame, expected.length, expected.segment
-        );
-        return Err(WalError::damaged(&file, summary.end.length, what));
-    }
-    Ok(())
-}
-
-/// Makes durable what [`scan`] has found, before anybody is told of it. After the process was killed, the last frame may have
-/// been read from memory only; and after a failed sync, the system may think that it has been written although it has not. So
-/// it is written once more and synced. Everything before it was synced when it was written.
-///
-/// # Errors
-/// When the last segment cannot be read, written or synced.
-pub fn settle(fs: &dyn FileSystem, dir: &Path, summary: &StreamSummary) -> Result<(), WalError> {
-    let Some(segment) = summary.segments.last() else { return Ok(()) };
-    let path = &segment.path;
-    let mut file = fs.open(path, true).map_err(WalError::io(path, "open for writing"))?;
-    if let Some(offset) = summary.last_frame_offset {
-        let mut frame = vec![0; usize::try_from(summary.end.length - offset).unwrap_or(usize::MAX)];
-        let read = file.read_at(offset, &mut frame).map_err(WalError::io(path, "read"))?;
-        if read < frame.len() {
-            return Err(WalError::damaged(path, offset + read as u64, "the file has been cut short"));
-        }
-        file.write_and_sync(offset, &frame).map_err(WalError::io(path, "write and sync"))?;
-    } else {
-        file.sync().map_err(WalError::io(path, "sync"))?;
-    }
-    let wal = dir.join(WAL_DIRECTORY);
-    fs.sync_dir(&wal).map_err(WalError::io(&wal, "sync the directory"))
 }
 
 #[cfg(test)]

@@ -17,9 +17,13 @@ use super::frame::{
     SegmentId,
 };
 use super::record::{RECORD_HEADER_BYTES, Records};
-use super::segment::{WAL_DIRECTORY, list_segments, remove_segment, segment_path, spare_path};
+use super::segment::{WAL_DIRECTORY, list_segments, remove_segment, segment_path};
 use super::{Epoch, Incarnation, StreamEnd, StreamId, WalError};
 use crate::file::{File, FileSystem};
+
+mod prepare;
+
+use prepare::{Spare, activate, prepare};
 
 /// A buffer larger than this is given back after the frame it was for.
 const KEPT_BUFFER_BYTES: usize = 4 << 20;
@@ -76,12 +80,6 @@ struct Current {
     seed: u32,
     /// Offset of the next frame.
     length: u64,
-}
-
-/// A segment that has its room but no name yet.
-struct Spare {
-    file: Box<dyn File>,
-    reserved: u64,
 }
 
 /// Writes one stream of one incarnation. There is exactly one writer per stream: the flusher of the island.
@@ -422,52 +420,4 @@ fn split<'a>(payloads: &[&'a [u8]], frame_bytes: usize) -> Vec<Vec<&'a [u8]>> {
         frames.last_mut().expect("there is always one").push(&payload[from..at]);
     }
     frames
-}
-
-/// Makes a file with durable room for the segment that will be at `path`.
-fn prepare(fs: &dyn FileSystem, path: &Path, reserved: u64) -> Result<Spare, WalError> {
-    let spare = spare_path(path);
-    let mut file = match fs.create(&spare) {
-        // Left by a preparation that failed, or found too short: no part of the stream.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs.remove(&spare).map_err(WalError::io(&spare, "remove"))?;
-            fs.create(&spare)
-        }
-        other => other,
-    }
-    .map_err(WalError::io(&spare, "create"))?;
-    let prepared = file
-        .reserve(reserved)
-        .map_err(WalError::io(&spare, "reserve room for"))
-        .and_then(|()| file.sync().map_err(WalError::io(&spare, "sync")));
-    match prepared {
-        Ok(()) => Ok(Spare { file, reserved }),
-        Err(error) => {
-            // The room is given back if that is possible; the first failure is the one to report.
-            drop(file);
-            let _ = fs.remove(&spare);
-            Err(error)
-        }
-    }
-}
-
-/// Makes a prepared file the segment at `path`. The header is durable before the name is.
-fn activate(
-    fs: &dyn FileSystem,
-    path: PathBuf,
-    spare: Spare,
-    header: SegmentHeader,
-) -> Result<Current, WalError> {
-    let mut file = spare.file;
-    file.write_and_sync(0, &header.encode()).map_err(WalError::io(&path, "write and sync"))?;
-    fs.rename(&spare_path(&path), &path).map_err(WalError::io(&path, "rename the prepared file to"))?;
-    let wal = path.parent().unwrap_or(Path::new(""));
-    fs.sync_dir(wal).map_err(WalError::io(wal, "sync the directory"))?;
-    let info = SegmentInfo {
-        segment: header.id.segment,
-        newest_epoch: None,
-        sealed: header.sealed,
-        bytes: spare.reserved,
-    };
-    Ok(Current { file, path, info, seed: header.id.seed(), length: SEGMENT_HEADER_BYTES as u64 })
 }
