@@ -1,21 +1,23 @@
-//! Checkpoints: the rows of all trees on disk, taken in slices between transactions, while everything goes on. They are fuzzy,
+//! Checkpoints: the rows of all trees, written to disk in slices between transactions. They are fuzzy,
 //! and the WAL repairs them; where there is no WAL, they are of a snapshot ([`atrapos_transaction::snapshot`]).
 //!
-//! # Why a checkpoint and the WAL after it give the state
+//! # Correctness: a checkpoint and the WAL after it give the state
 //!
-//! 1. The epoch is advanced to `begin`: whatever commits from now on has `begin` or a later epoch and will be replayed.
-//! 2. All messages on the way are let arrive: wherever a transaction that committed before `begin` has changed something, its
-//!    end is known when the scan gets there. So what still looks unfinished has no older epoch.
-//! 3. Each owner walks its own trees, a slice at a time; a key range that goes to another worker meanwhile is walked on there. It writes rows as it finds them, with their versions; a row that an
-//!    unfinished transaction has changed is written as it was before (from the undo). A later change of any row,
-//!    written or not, is in the WAL with an epoch of at least `begin`; replay applies it if it is newer than the row.
-//! 4. Rows may hold changes that are not durable yet. The checkpoint is published only when everything up to the end of the
-//!    scan is.
+//! 1. The epoch is advanced to `begin`: a transaction that commits from now on has `begin` or a later epoch and will be
+//!    replayed.
+//! 2. All messages on the way arrive: on every worker where a transaction that committed before `begin` has changed rows, its
+//!    end is known when the scan gets there. So a change that is still unfinished there has no older epoch.
+//! 3. Each owner scans its own trees, a slice at a time; a key range that moves to another worker meanwhile is scanned on
+//!    there. Rows are written as they are, with their versions; a row that an unfinished transaction has changed is written
+//!    as it was before (from the undo). A later change of any row, written or not, is in the WAL with an epoch of at least
+//!    `begin`; replay applies it if it is newer than the row.
+//! 4. Rows may have changes that are not durable yet. The checkpoint is published only after all commits up to the end of the
+//!    scan are durable.
 //! 5. It is published by replacing the manifest. Then segments with nothing of `begin` or later are removed, and
 //!    the checkpoint before.
 //!
-//! Without a WAL, what was changed since `begin` is written as it was then, whether its transaction has ended or not: the
-//! checkpoint is the state at `begin`, and rows and indexes agree.
+//! Without a WAL, a row that has changed since `begin` is written as it was then, whether its transaction has ended or not:
+//! the checkpoint is the state at `begin`, and rows and indexes agree.
 
 use std::collections::{BTreeMap, btree_map};
 use std::iter::Peekable;
@@ -44,7 +46,7 @@ use atrapos_transaction::waiting;
 
 use crate::durable::{Durable, State};
 
-/// Why a checkpoint could not be made. The database goes on with the one before.
+/// Reasons for which a checkpoint could not be made. The previous one stays valid.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointFailure {
     /// A file could not be written.
@@ -58,7 +60,7 @@ pub enum CheckpointFailure {
     Refused(#[from] Abort),
 }
 
-/// What a checkpoint holds.
+/// Size of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointReport {
     /// Its number; checkpoints of a database are numbered from 1.
@@ -69,10 +71,10 @@ pub struct CheckpointReport {
     pub bytes: u64,
 }
 
-/// How much of the machine a checkpoint takes.
+/// Share of the machine that a checkpoint takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// What there is: somebody waits for it, and nobody for anything else.
+    /// All of it, for a statement or load that waits for the checkpoint.
     Full,
     /// A small part of it while transactions commit.
     Gentle,
@@ -84,7 +86,7 @@ const GENTLE: u64 = 8;
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// Rows after which a slice ends: a worker gives at most some tens of microseconds at a time.
+/// Rows after which a slice ends: it takes a worker some tens of microseconds at most.
 const SLICE_ROWS: usize = 256;
 
 /// Bytes after which a slice ends.
@@ -97,18 +99,18 @@ struct Section {
     upper: Option<KeyBuf>,
 }
 
-/// One part of a checkpoint, on its way between the workers, which fill it, and the thread that writes it. It begins with the
-/// key ranges of one worker; where one of them has gone elsewhere, the part goes there too.
+/// One part of a checkpoint, passed between the workers, which fill it, and the thread that writes it. It begins with the key
+/// ranges of one worker; if one of them has moved to another worker, the part is sent there too.
 struct PartScan {
     encoder: PartEncoder,
     sections: Vec<Section>,
     at: usize,
-    /// The key to go on with in the present section; `None` at its beginning.
+    /// The key to continue with in the present section; `None` at its beginning.
     next: Option<KeyBuf>,
-    /// The worker that owns what comes next.
+    /// The owner of the next key.
     owner: WorkerId,
     failed: Option<CheckpointError>,
-    /// Rows that the worker where it was last has kept for the snapshot.
+    /// Rows kept for the snapshot by the worker that has filled the last slice.
     kept: u64,
 }
 
@@ -117,7 +119,7 @@ impl PartScan {
         self.at == self.sections.len() || self.failed.is_some()
     }
 
-    /// Walks on for one slice on this worker, if it owns what comes next.
+    /// Writes one slice on this worker, if it owns the next key.
     fn slice(&mut self, worker: &EngineWorker) {
         let shard = worker.shard();
         let Some(section) = self.sections.get(self.at) else { return };
@@ -148,7 +150,7 @@ impl PartScan {
         }
     }
 
-    /// Writes the rows of a partition from key `from` to `until`. Returns the key to go on with, or nothing at the end.
+    /// Writes the rows of a partition from key `from` to `until`. Returns the key to continue with, or `None` at the end.
     fn walk(
         &mut self,
         shard: &Shard,
@@ -178,8 +180,8 @@ impl PartScan {
         })
     }
 
-    /// Writes rows from key `from` on, those that have changed as they were before. Returns the key to go on with, or nothing
-    /// at the end.
+    /// Writes rows from key `from` on, those that have changed as they were before. Returns the key to continue with, or
+    /// `None` at the end.
     fn walk_beside(
         &mut self,
         partition: &Partition,
@@ -197,7 +199,7 @@ impl PartScan {
             if let Some(row) = &row {
                 row.key_into(&mut key);
             }
-            // Rows that are gone come before this one.
+            // Deleted rows with lesser keys come before this one.
             while let Some(gone) = changed.take_if(|changed| row.is_none() || *changed < key) {
                 if written == SLICE_ROWS || self.encoder.bytes() > bytes_max {
                     return Ok(Some(gone));
@@ -213,7 +215,7 @@ impl PartScan {
                 return Ok(Some(key));
             }
             if changed.as_ref() == Some(&key) {
-                // Nothing is written for one that was not there.
+                // A row that did not exist before is not written.
                 if let Some((version, before)) = befores.take(&key) {
                     self.encoder.push(&key, version, &before)?;
                 }
@@ -226,8 +228,8 @@ impl PartScan {
     }
 }
 
-/// What keys of a range were before they were changed by transactions that do not count, in order of the keys: what a snapshot
-/// has kept of them, or what unfinished transactions would put back, which is newer.
+/// Rows of a range as they were before changes that are not part of the checkpoint, in order of the keys: the versions kept
+/// for a snapshot, or else those that unfinished transactions would restore, which are newer.
 struct Befores<'a> {
     place: PartitionId,
     until: Option<&'a KeyBuf>,
@@ -236,14 +238,14 @@ struct Befores<'a> {
 }
 
 impl Befores<'_> {
-    /// The next key, from `from` on.
+    /// Returns the next key, from `from` on.
     fn next(&mut self, from: &KeyBuf) -> Option<KeyBuf> {
         let kept = self.snapshot.as_deref().and_then(|snapshot| snapshot.first(self.place, from, self.until));
         let unfinished = self.unfinished.peek().map(|(key, _)| key);
         kept.into_iter().chain(unfinished).min().cloned()
     }
 
-    /// What the next key was.
+    /// Takes the earlier row of the next key.
     fn take(&mut self, key: &KeyBuf) -> Before {
         let unfinished = self.unfinished.next_if(|(changed, _)| changed == key).map(|(_, before)| before);
         let kept = self.snapshot.as_deref_mut().and_then(|snapshot| snapshot.take(self.place, key));
@@ -251,7 +253,7 @@ impl Befores<'_> {
     }
 }
 
-/// The key ranges of all tables by their owners, as one worker knows them.
+/// Returns the key ranges of all tables by their owners, in the scheme of one worker.
 fn sections_by_owner(worker: &Rc<EngineWorker>) -> Vec<Vec<Section>> {
     let tables = worker.shard().tables.borrow();
     let mut sections: Vec<Vec<Section>> = (0..worker.workers()).map(|_| Vec::new()).collect();
@@ -272,7 +274,8 @@ fn sections_by_owner(worker: &Rc<EngineWorker>) -> Vec<Vec<Section>> {
     sections
 }
 
-/// What unfinished transactions have changed in a partition, from key `from` to `until`, as it was before them.
+/// Returns the rows of a partition that unfinished transactions have changed, from key `from` to `until`, as they were
+/// before.
 fn unfinished(
     shard: &Shard,
     place: PartitionId,
@@ -292,7 +295,7 @@ fn unfinished(
     changed
 }
 
-/// Writes the ends of parts that have been walked, and makes them durable.
+/// Writes the ends of parts that have been scanned, and makes them durable.
 fn finish_parts(
     parts: impl Iterator<Item = (PartFile, PartScan)>,
 ) -> Result<Vec<PartRecord>, CheckpointError> {
@@ -308,12 +311,12 @@ fn finish_parts(
 }
 
 impl Durable {
-    /// Makes a checkpoint while transactions go on. One at a time: a second caller waits for the first.
+    /// Makes a checkpoint while transactions run. A second caller waits for the first.
     pub(crate) fn checkpoint(&self, pace: Pace) -> Result<CheckpointReport, CheckpointFailure> {
         self.checkpoint_holding(&mut self.lock_state(), pace)
     }
 
-    /// Like [`checkpoint`](Durable::checkpoint), for a caller that has kept others from making one.
+    /// Makes a checkpoint like [`checkpoint`](Durable::checkpoint), for a caller that has locked the state.
     pub(crate) fn checkpoint_holding(
         &self,
         state: &mut State,
@@ -322,14 +325,15 @@ impl Durable {
         self.checkpoint_defining(state, pace, None)
     }
 
-    /// Like [`checkpoint_holding`](Durable::checkpoint_holding); with it, definitions take the place of those in the manifest.
+    /// Makes a checkpoint like [`checkpoint_holding`](Durable::checkpoint_holding), and replaces the definitions in the
+    /// manifest with it.
     pub(crate) fn checkpoint_defining(
         &self,
         state: &mut State,
         pace: Pace,
         definitions: Option<Definitions>,
     ) -> Result<CheckpointReport, CheckpointFailure> {
-        // Before it begins: of what is changed meanwhile it may hold nothing.
+        // Read before it begins: it may have none of the changes made meanwhile.
         let mut saved = self.progress()?;
         let number = state.next_checkpoint;
         state.next_checkpoint += 1;
@@ -338,7 +342,7 @@ impl Durable {
         let (begin, parts) = match written {
             Ok(written) => written,
             Err(error) => {
-                // What is left of it is removed at the next opening, if not now.
+                // Its files are removed at the next opening, if not now.
                 let _ = self.directory.remove_checkpoint(number);
                 return Err(error);
             }
@@ -356,25 +360,26 @@ impl Durable {
             manifest.schema = definitions;
         }
         if let Err(error) = self.directory.publish(&manifest) {
-            // Whether the manifest was replaced is not known: the one before may be the one that counts, and the next
-            // opening finds out. Until then both checkpoints and all segments have to stay.
+            // It is not known whether the manifest was replaced: either may be valid, and the next opening finds out. Until
+            // then both checkpoints and all segments have to stay.
             self.wal.fail(error.to_string());
             return Err(error.into());
         }
         if self.wal.logs() {
-            // It has begun an epoch itself, and what was committed meanwhile is in the WAL.
+            // It has begun an epoch itself, and transactions committed meanwhile are in the WAL.
             saved = self.progress()?;
         }
         (state.manifest, state.saved) = (manifest, saved);
         let removable = if planted(Bug::SegmentRemovedEarly) { Epoch(self.wal.epoch().0 + 1) } else { begin };
         self.wal.remove_before(removable);
-        // The checkpoint counts, whatever becomes of what it replaces: that goes at the next opening at the latest.
+        // The checkpoint is valid even if the files it replaces cannot be removed: the next opening removes them.
         let segments = self.directory.remove_unnamed_segments(&state.manifest).map(drop);
         let removed = segments.and(before.map_or(Ok(()), |before| self.directory.remove_checkpoint(before)));
         self.wal.set_warning(removed.err().map(|error| error.to_string()));
         Ok(report)
     }
 
+    /// Writes the parts of a checkpoint. Returns the epoch at its begin, and the parts.
     fn write_checkpoint(
         &self,
         number: u32,
@@ -401,7 +406,7 @@ impl Durable {
                 scan
             })?));
         }
-        // Each part has one slice under way at most; while it walks, what it walked before is written.
+        // Each part has one slice under way at most; meanwhile its previous slice is written.
         let mut done: Vec<Option<PartScan>> = under_way.iter().map(|_| None).collect();
         let clock = Clock::real();
         let mut committed = self.wal.bytes();
@@ -433,7 +438,7 @@ impl Durable {
             }
             let now = self.wal.bytes() + kept.iter().sum::<u64>();
             if pace == Pace::Gentle && now > std::mem::replace(&mut committed, now) {
-                // Transactions are going on: most of the time is theirs.
+                // Transactions are running: most of the time is left to them.
                 let worked = clock.ns(clock.now().since(began));
                 self.pause(Duration::from_nanos(worked * GENTLE).min(PAUSE_MAX));
             }
@@ -444,7 +449,7 @@ impl Durable {
         Ok((begin, parts))
     }
 
-    /// Waits until everything up to `epoch` is durable.
+    /// Waits until all commits up to `epoch` are durable.
     pub(crate) fn wait_until_durable(&self, epoch: Epoch) -> Result<(), Abort> {
         if !self.wal.logs() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The database as its users see it: opened from a schema, asked to run procedures, closed.
+//! The public interface of an open database: running procedures, sessions, and administration.
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
@@ -42,9 +42,9 @@ use crate::recovery::RecoveryReport;
 
 /// An open database. Closing it, or dropping it, completes what is under way and stops the workers.
 ///
-/// Worker threads never wait for a database: on one, in a session or a procedure, what would block refuses. One exception works:
-/// a database whose last owner is there may be dropped there. It closes in the background then, and its directory can be
-/// opened again when that is done.
+/// Worker threads never wait for a database: on one, in a session or a procedure, functions that would block return
+/// [`AbortReason::Misuse`]. The exception is dropping: a database may be dropped on a worker's thread. It closes in the
+/// background then, and its directory can be opened again when that is done.
 ///
 /// ```
 /// use atrapos::{Abort, Database, Schema, Table, row};
@@ -76,9 +76,9 @@ pub struct Database {
     pub(crate) cpus: Vec<Option<usize>>,
     pub(crate) chunks: Arc<HugeChunks>,
     pub(crate) pinned: bool,
-    /// How long a statement that defines something waits for transactions.
+    /// The time that a schema statement waits for transactions.
     pub(crate) patience: Duration,
-    /// With a directory: what keeps it, and its threads until the database closes.
+    /// The state of the directory, if there is one, and its threads until the database closes.
     pub(crate) durable: Option<(Arc<Durable>, DurableThreads)>,
 }
 
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Database {
     }
 }
 
-/// What one worker did since the database was opened.
+/// Statistics of one worker since the database was opened.
 #[derive(Clone, Debug)]
 pub struct WorkerReport {
     /// The core it was placed on, if it was placed.
@@ -103,13 +103,13 @@ pub struct WorkerReport {
     pub runtime: WorkerSnapshot,
 }
 
-/// What was left when a database was closed.
+/// Outcome of closing a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CloseReport {
     /// Transactions and sessions that had not ended by the deadline and were aborted.
     pub dropped: usize,
-    /// Why the directory could not be brought to an orderly end. What was reported as committed is durable all the same,
-    /// up to the failure.
+    /// The failure that kept the directory from being closed in order, if any. Transactions reported as committed before the
+    /// failure are durable all the same.
     pub failure: Option<String>,
 }
 
@@ -120,12 +120,12 @@ impl Database {
         Builder::new(Some(schema))
     }
 
-    /// Opens an existing database with the schema that is stored with it. Tables are then asked for with
-    /// [`table`](Database::table); one that has indexes can be changed once these have been asked for as well
-    /// ([`index`](Database::index)), because their key functions are code and not stored.
+    /// Opens an existing database with the schema that is stored with it. Handles of tables are
+    /// returned by [`table`](Database::table); a table with indexes can be changed after [`index`](Database::index) was
+    /// called for each of them, because their key functions are code and not stored.
     ///
     /// # Errors
-    /// As for [`Builder::open`].
+    /// The errors of [`Builder::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Database, OpenError> {
         Database::existing().open(path)
     }
@@ -138,78 +138,78 @@ impl Database {
 }
 
 impl Database {
-    /// The handle of table `T`.
+    /// Returns the handle of table `T`.
     ///
     /// # Errors
-    /// When the database has no such table.
+    /// Fails if the database has no such table.
     pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
         self.catalogs.visible().table()
     }
 
-    /// The handle of index `I`.
+    /// Returns the handle of index `I`.
     ///
     /// # Errors
-    /// When the database has no such index.
+    /// Fails if the database has no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
         self.catalogs.visible().index()
     }
 
-    /// The handle of the table with this name, whether or not a program has declared it as types.
+    /// Returns the handle of the table with this name, whether or not a program has declared it as types.
     ///
     /// # Errors
-    /// When the database has no such table.
+    /// Fails if the database has no such table.
     pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
         self.catalogs.visible().table_named(name)
     }
 
-    /// The handle of the index with this name, whether or not a program has declared it as types.
+    /// Returns the handle of the index with this name, whether or not a program has declared it as types.
     ///
     /// # Errors
-    /// When the database has no such index.
+    /// Fails if the database has no such index.
     pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
         self.catalogs.visible().index_named(name)
     }
 
-    /// Names of all tables and indexes, in the order of their numbers.
+    /// Returns the names of all tables and indexes, in the order of their numbers.
     pub fn table_names(&self) -> impl Iterator<Item = (TableId, &'static str)> + use<> {
         let catalog = self.catalogs.visible();
         catalog.live().map(|(table, meta)| (table, meta.name)).collect::<Vec<_>>().into_iter()
     }
 
-    /// The columns of a table, those of its key included; none for an index or a number that names no table.
+    /// Returns the columns of a table, those of its key included; none for an index or a number that names no table.
     #[must_use]
     pub fn columns(&self, table: TableId) -> Vec<ColumnDef> {
         let catalog = self.catalogs.visible();
         catalog.definitions.table(table.0).map_or_else(Vec::new, |table| table.columns.clone())
     }
 
-    /// What exists, as data. A family is cut at the keys that are there when the database is new; see
-    /// [`scheme`](Database::scheme) for today's.
+    /// Returns the definitions of all tables and indexes. Their cuts are those of a new database; see
+    /// [`scheme`](Database::scheme) for the current ones.
     #[must_use]
     pub fn definitions(&self) -> Definitions {
         self.catalogs.visible().definitions.clone()
     }
 
-    /// The declared dependencies between tables.
+    /// Returns the declared dependencies between tables.
     #[must_use]
     pub fn dependencies(&self) -> Vec<Dependency> {
         self.catalogs.visible().dependencies.clone()
     }
 
-    /// Number of workers.
+    /// Returns the number of workers.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.stats.len()
     }
 
-    /// Today's partitioning and placement.
+    /// Returns the current partitioning and placement.
     #[must_use]
     pub fn scheme(&self) -> Arc<Scheme> {
         self.adaptive.published().scheme()
     }
 
-    /// What did not go as asked without stopping anything: a core that could not be pinned to, memory that could not be
-    /// placed. One sentence each.
+    /// Returns failures that did not stop the database, one sentence each: a core that could not be pinned to, memory that
+    /// could not be placed.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let pinning = self.runtime.iter().flat_map(|runtime| runtime.warnings().iter().cloned());
@@ -218,8 +218,8 @@ impl Database {
         pinning.chain(memory.iter().map(ToString::to_string)).chain(checkpoint).collect()
     }
 
-    /// Changes partitioning and placement while transactions go on: one partition at a time is split, merged or moved, in the
-    /// order given. Nothing aborts because of it. On a database that [adapts itself](Builder::adaptation) the
+    /// Changes partitioning and placement while transactions run: one partition at a time is split, merged or moved, in the
+    /// order given. No transaction aborts because of it. On a database that [adapts itself](Builder::adaptation) the
     /// controller may change it again.
     ///
     /// # Errors
@@ -232,60 +232,61 @@ impl Database {
         self.adaptive.repartition(changes.into_iter().collect())
     }
 
-    /// What the database has decided about its partitioning and placement since it was opened, decisions not to act included;
-    /// the oldest first, and the oldest of very many forgotten.
+    /// Returns the decisions about partitioning and placement since the database was opened, those not to act included, the
+    /// oldest first. Only the latest few thousand are kept.
     #[must_use]
     pub fn adaptation_history(&self) -> Vec<AdaptationEvent> {
         self.adaptive.history()
     }
 
-    /// What the workers have observed since this was asked last, or since the controller last looked: the cost of actions by
-    /// sub-partition and the synchronization points, as a trace that can be planned from anywhere.
+    /// Returns the statistics of the workers since the last call, or since the controller took them last: the cost of actions
+    /// by sub-partition and the synchronization points, as a trace from which plans can be made elsewhere.
     ///
     /// # Errors
-    /// When the database [does not observe itself](Builder::fixed_scheme), or is shutting down.
+    /// Fails if the database [does not observe itself](Builder::fixed_scheme), or is shutting down.
     pub fn workload_trace(&self) -> Result<atrapos_adapt::WorkloadTrace, Abort> {
         refuse_on_worker()?;
         self.adaptive.trace()
     }
 
-    /// Takes a worker out of use: all it owns goes to the others, before this returns. Its thread goes on, so sessions that
-    /// live there do too, and reach their data elsewhere.
+    /// Takes a worker out of use: all its data moves to the others before this returns. Its thread goes on, and so do its
+    /// sessions, whose data is elsewhere then.
     ///
     /// # Errors
-    /// When there is no such worker, or no other that may own data.
+    /// Fails if there is no such worker, or no other that may own data.
     pub fn retire_worker(&self, worker: WorkerId) -> Result<RepartitionReport, Abort> {
         refuse_on_worker()?;
         self.adaptive.retire(worker)
     }
 
-    /// Brings a retired worker back, on core `core`, and returns which one it is. It is given data again when the database next
+    /// Brings a retired worker back, on core `core`, and returns its number. It is given data again when the database next
     /// adapts itself; one with a [fixed scheme](Builder::fixed_scheme) is repartitioned [by hand](Database::repartition).
     ///
     /// # Errors
-    /// When no worker has retired.
+    /// Fails if no worker has retired.
     pub fn add_worker(&self, core: usize) -> Result<WorkerId, Abort> {
         refuse_on_worker()?;
         self.adaptive.add(core)
     }
 
-    /// Which workers may own data: all but those that [retired](Database::retire_worker) or lost their core.
+    /// Returns, by worker, whether it may own data: all but those that [retired](Database::retire_worker) or lost their core.
     #[must_use]
     pub fn available_workers(&self) -> Vec<bool> {
         self.adaptive.available()
     }
 
-    /// Keeps the scheme as it is.
+    /// Locks the scheme: it does not change while the guard is held.
     pub(crate) fn keep_scheme(&self) -> MutexGuard<'_, ()> {
         self.adaptive.keep_scheme()
     }
 
+    /// Returns the home of a transaction with this route.
     fn home(&self, route: &Route) -> WorkerId {
         self.adaptive.published().home(route, self.workers())
     }
 
-    /// Runs a procedure as a transaction at the home its route names, and waits for the outcome. When the worker is
-    /// overloaded the caller waits its turn.
+    /// Runs a procedure as a transaction at the home its route names, and waits for the outcome. While the worker is
+    /// overloaded the caller waits.
     ///
     /// # Errors
     /// The reason for which the transaction aborted.
@@ -294,12 +295,12 @@ impl Database {
         self.submit(route, procedure)?.wait()
     }
 
-    /// Hands a procedure to its home and returns a future of the outcome, which a session may await as well. When the worker
-    /// is overloaded the caller waits its turn (it does not spin); on a worker's thread, which others may wait for, it is
-    /// refused.
+    /// Submits a procedure to its home and returns a future of the outcome, which a session may await as well. While the
+    /// worker is overloaded the caller waits (without spinning); a caller on a worker's thread, which others may wait for,
+    /// is refused.
     ///
     /// # Errors
-    /// When the database is shutting down; on a worker's thread [`AbortReason::Overloaded`] as well.
+    /// Fails if the database is shutting down; on a worker's thread with [`AbortReason::Overloaded`] as well.
     pub fn submit<R: Send + 'static>(
         &self,
         route: Route,
@@ -310,7 +311,7 @@ impl Database {
         Ok(submitted)
     }
 
-    /// Like [`submit`](Database::submit), but refuses at once when the worker is overloaded.
+    /// Submits a procedure like [`submit`](Database::submit), but refuses at once if the worker is overloaded.
     ///
     /// # Errors
     /// [`AbortReason::Overloaded`]: try again later. [`AbortReason::ShuttingDown`]: open the database again.
@@ -324,8 +325,8 @@ impl Database {
         Ok(submitted)
     }
 
-    /// Hands a request to a worker. While its inbox is full the caller waits, unless this is a worker's thread, of whatever
-    /// database: the two could wait for each other.
+    /// Submits a request to a worker. While its inbox is full the caller waits, unless this is the thread of a worker of any
+    /// database: two workers could wait for each other.
     fn hand_over(
         &self,
         worker: WorkerId,
@@ -339,11 +340,11 @@ impl Database {
         handed.map_err(|error| not_accepted(&error))
     }
 
-    /// Runs a procedure like [`run`](Database::run) and also returns what happened to it, stage by stage. For people who
-    /// want to look; it is slower, and a deadlock is not retried.
+    /// Runs a procedure like [`run`](Database::run) and also returns its trace, stage by stage. For inspection: it is slower,
+    /// and a deadlock is not retried.
     ///
     /// # Errors
-    /// When the database is shutting down.
+    /// Fails if the database is shutting down.
     pub fn run_traced<R: Send + 'static>(
         &self,
         route: Route,
@@ -355,11 +356,11 @@ impl Database {
         })
     }
 
-    /// Runs a procedure like [`run`](Database::run) and also returns what it has accessed, for a
-    /// [`ClassRecording`](crate::ClassRecording). For learning about procedures: it is slower, and a deadlock is not retried.
+    /// Runs a procedure like [`run`](Database::run) and also returns its accesses, for a
+    /// [`ClassRecording`](crate::ClassRecording). For analysis of procedures: it is slower, and a deadlock is not retried.
     ///
     /// # Errors
-    /// [`AbortReason::Misuse`] when the database has more than one worker, or when a lock of another transaction conflicted;
+    /// [`AbortReason::Misuse`] if the database has more than one worker, or if a lock of another transaction conflicted;
     /// [`AbortReason::ShuttingDown`].
     pub fn record<R: Send + 'static>(
         &self,
@@ -386,12 +387,12 @@ impl Database {
         ))
     }
 
-    /// Starts a session on a worker: a client that lives there and runs transactions one after the other. The result of
-    /// `body` is the session's result; a panic ends the session and nothing else. What a session may await is said at
-    /// [`Session`].
+    /// Starts a session on a worker: a client that runs there and executes transactions one after the other. The result of
+    /// `body` is the session's result; a panic ends the session and nothing else. [`Session`] documents what a session may
+    /// await.
     ///
     /// # Errors
-    /// When the database is shutting down; on a worker's thread [`AbortReason::Overloaded`] as well.
+    /// Fails if the database is shutting down; on a worker's thread with [`AbortReason::Overloaded`] as well.
     pub fn spawn_session<R: Send + 'static>(
         &self,
         worker: WorkerId,
@@ -401,7 +402,7 @@ impl Database {
         let start = move |worker: &Rc<EngineWorker>| {
             let session = Session::new(Rc::clone(worker));
             worker.spawn(async move {
-                // Pinned where it is made: handed to another function, the whole future would be there twice.
+                // Pinned where it is made: passed to another function, the whole future would be stored twice.
                 let mut body = pin!(body(session));
                 let ended = poll_fn(|context| {
                     // A panic of the session's is the session's, not the worker's.
@@ -428,6 +429,7 @@ impl Database {
         waiting::wait(start_on_worker(&self.handle, worker, job)?)
     }
 
+    /// Runs `job` as a task of a worker and waits for its result.
     fn on_worker_async<R: Send + 'static>(
         &self,
         worker: WorkerId,
@@ -443,13 +445,13 @@ impl Database {
         receiver.wait().map_err(|_| Abort::shutting_down())
     }
 
-    /// What happened since the database was opened, over all workers.
+    /// Returns the statistics since the database was opened, summed over all workers.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.stats.iter().fold(Statistics::default(), |sum, stats| sum.plus(&stats.read()))
     }
 
-    /// What each worker did since the database was opened.
+    /// Returns the statistics of each worker since the database was opened.
     #[must_use]
     pub fn worker_reports(&self) -> Vec<WorkerReport> {
         let snapshots = self.handle.stats();
@@ -465,17 +467,18 @@ impl Database {
             .collect()
     }
 
-    /// Number of rows of a table, or of entries of an index.
+    /// Returns the number of rows of a table, or of entries of an index.
     ///
     /// # Errors
-    /// When the database is shutting down.
+    /// Fails if the database is shutting down.
     pub fn len(&self, table: TableId) -> Result<u64, Abort> {
         let _scheme = self.keep_scheme();
         self.settle()?;
         self.count(table)
     }
 
-    /// Number of rows or entries, for a caller that keeps the scheme and has let everything settle.
+    /// Returns the number of rows or entries, for a caller that has locked the scheme and called
+    /// [`settle`](Database::settle).
     pub(crate) fn count(&self, table: TableId) -> Result<u64, Abort> {
         let count = move |worker: &Rc<EngineWorker>| {
             let tables = worker.shard().tables.borrow();
@@ -488,10 +491,10 @@ impl Database {
         self.on_all_workers(count).map(|counts| counts.into_iter().sum())
     }
 
-    /// Memory the trees have taken from the operating system, in bytes.
+    /// Returns the memory that the trees have allocated from the operating system, in bytes.
     ///
     /// # Errors
-    /// When the database is shutting down.
+    /// Fails if the database is shutting down.
     pub fn memory_bytes(&self) -> Result<usize, Abort> {
         let _scheme = self.keep_scheme();
         let bytes = |worker: &Rc<EngineWorker>| {
@@ -514,17 +517,17 @@ impl Database {
         jobs::on_all_workers(&self.handle, job)
     }
 
-    /// Waits until every message that one worker has sent to another so far has arrived: the ends of transactions
-    /// that were reported, above all.
+    /// Waits until every message that one worker has sent to another so far has arrived, in particular the ends of
+    /// transactions that were reported.
     pub(crate) fn settle(&self) -> Result<(), Abort> {
         refuse_on_worker()?;
         settle(&self.handle)
     }
 
-    /// Makes a checkpoint while transactions go on, and returns when it is on disk: the next opening begins with it.
+    /// Makes a checkpoint while transactions run, and returns when it is on disk: the next opening begins with it.
     ///
     /// # Errors
-    /// When files cannot be written (the database goes on with the checkpoint before), or the database has no directory.
+    /// Fails if files cannot be written (the previous checkpoint stays valid), or the database has no directory.
     pub fn checkpoint(&self) -> Result<CheckpointReport, CheckpointFailure> {
         refuse_on_worker()?;
         match &self.durable {
@@ -537,11 +540,11 @@ impl Database {
         }
     }
 
-    /// Copies the database to the directory `to`, which must be empty or not exist, while transactions go on. Everything that
-    /// was reported as committed before the call is in the copy; open it like any database.
+    /// Copies the database to the directory `to`, which must be empty or not exist, while transactions run. The copy has all
+    /// transactions that were reported as committed before the call; open it like any database.
     ///
     /// # Errors
-    /// When files cannot be read or written, `to` is in use, or the database has no directory.
+    /// Fails if files cannot be read or written, `to` is in use, or the database has no directory.
     pub fn backup(&self, to: impl AsRef<Path>) -> Result<BackupReport, BackupFailure> {
         refuse_on_worker()?;
         let Some((durable, _)) = &self.durable else {
@@ -556,13 +559,13 @@ impl Database {
         Ok(backup(Arc::clone(&durable.fs), durable.directory.path(), to.as_ref())?)
     }
 
-    /// What opening the database brought back; nothing for a database in memory.
+    /// Returns the report of the recovery at opening; `None` for a database in memory.
     #[must_use]
     pub fn recovery_report(&self) -> Option<&RecoveryReport> {
         self.durable.as_ref().map(|(durable, _)| &durable.report)
     }
 
-    /// What the WAL has done since the database was opened; nothing for a database in memory.
+    /// Returns the statistics of the WAL since the database was opened; `None` for a database in memory.
     #[must_use]
     pub fn wal_statistics(&self) -> Option<WalStatistics> {
         let (durable, _) = self.durable.as_ref()?;
@@ -573,15 +576,15 @@ impl Database {
         })
     }
 
-    /// The directory and state of a database that has one.
+    /// Returns the state of the directory, if the database has one.
     pub(crate) fn durable(&self) -> Option<&Durable> {
         self.durable.as_ref().map(|(durable, _)| &**durable)
     }
 
-    /// Closes the database: refuses new work, completes what is under way, stops the workers. What has not ended after
-    /// `deadline` (a session that goes on for ever, for example) is aborted. Whatever the database is doing itself meanwhile
-    /// (a checkpoint, a change of the scheme) is given up; only what has been reported as committed is made durable first,
-    /// however long the device takes for it. On a worker's thread it returns at once, and the database closes in the background.
+    /// Closes the database: refuses new work, completes transactions and sessions under way, stops the workers. Those that
+    /// have not ended after `deadline` (an endless session, for example) are aborted. Background work (a checkpoint, a
+    /// change of the scheme) is given up; only transactions that were reported as committed are made durable first, however
+    /// long the device takes for it. On a worker's thread it returns at once, and the database closes in the background.
     pub fn close(mut self, deadline: Duration) -> CloseReport {
         self.shut_down(deadline)
     }
@@ -593,7 +596,7 @@ impl Database {
     }
 }
 
-/// Why a worker did not accept a request.
+/// Returns the abort for a request that a worker did not accept.
 fn not_accepted<F>(error: &SubmitError<F>) -> Abort {
     match error {
         SubmitError::Full(worker, _) => Abort::explained(
@@ -604,7 +607,7 @@ fn not_accepted<F>(error: &SubmitError<F>) -> Abort {
     }
 }
 
-/// Why a backup could not be made. What is at its place is not a database.
+/// Reasons for which a backup could not be made. The directory of the copy is not a database then.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupFailure {
     /// Files could not be copied.
@@ -615,7 +618,7 @@ pub enum BackupFailure {
     Refused(#[from] Abort),
 }
 
-/// What the WAL of a database has done since it was opened.
+/// Statistics of the WAL since the database was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WalStatistics {
     /// Bytes written, headers included.
@@ -627,11 +630,11 @@ pub struct WalStatistics {
 }
 
 thread_local! {
-    /// Whether this thread is a worker of a database. One that waited for a database would keep it, or another, waiting.
+    /// True if this thread is a worker of a database. Such a thread must not wait for a database: it could be its own.
     pub(crate) static ON_WORKER: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The request that runs a procedure on its home, and the future of its outcome.
+/// Returns the request that runs a procedure on its home, and the future of its outcome.
 pub(crate) fn request<R: Send + 'static>(
     procedure: BoxedProcedure<R>,
 ) -> (impl FnOnce(&Rc<EngineWorker>) + Send + 'static, Submitted<R>) {
@@ -643,7 +646,7 @@ pub(crate) fn request<R: Send + 'static>(
     (request, Submitted { receiver })
 }
 
-/// Refuses to block a worker's thread.
+/// Returns an error on a worker's thread, which must not block.
 pub(crate) fn refuse_on_worker() -> Result<(), Abort> {
     if !ON_WORKER.get() {
         return Ok(());
@@ -654,7 +657,7 @@ pub(crate) fn refuse_on_worker() -> Result<(), Abort> {
     ))
 }
 
-/// How long a database that is dropped without being closed completes what is under way.
+/// The deadline for transactions and sessions of a database that is dropped without being closed.
 const DROP_DEADLINE: Duration = Duration::from_secs(5);
 
 impl Drop for Database {
@@ -663,7 +666,8 @@ impl Drop for Database {
     }
 }
 
-/// The outcome of a transaction that was handed over: a future for any executor, a session included, or to be waited for.
+/// The outcome of a submitted transaction: a future for any executor, a session included; [`wait`](Submitted::wait) blocks
+/// for it.
 #[derive(Debug)]
 #[must_use = "the outcome is known only to who asks for it"]
 pub struct Submitted<R: Send> {
@@ -701,7 +705,7 @@ impl<R: Send> SessionHandle<R> {
     /// Waits until the session ends and returns its result.
     ///
     /// # Errors
-    /// When the session panicked, or the database was closed before it ended by itself.
+    /// Fails if the session panicked, or the database was closed before it ended by itself.
     pub fn join(self) -> Result<R, Abort> {
         refuse_on_worker()?;
         self.receiver.wait().unwrap_or_else(|_| Err(Abort::shutting_down()))

@@ -1,12 +1,12 @@
-//! Loading many rows at once, by all workers in parallel, without transactions.
+//! Bulk loading of rows, by all workers in parallel, without transactions.
 //!
 //! A load has phases. First every worker runs the caller's closure, which adds rows; rows of the worker's own partitions go
 //! into their trees at once (packed bottom-up as long as they come in order of their keys into an empty tree), with the
-//! index entries they need; rows and entries of other workers' partitions are set aside. Then these are handed to
-//! their owners; then enforced foreign keys are checked.
+//! index entries they need; rows and entries of other workers' partitions are set aside. Then these are sent to their
+//! owners; then enforced foreign keys are checked.
 //!
-//! Invariant: a load is all or nothing. Until it ends each worker remembers what it added, and when any worker fails, all
-//! take it back.
+//! Invariant: a load is all or nothing. Until it ends each worker keeps a journal of the rows it has added, and if any
+//! worker fails, all remove them.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -26,10 +26,10 @@ use atrapos_transaction::unfinished::LoadJournal;
 use crate::checkpoint::Pace;
 use crate::database::Database;
 
-/// Why a load failed. Nothing of it remains in the database.
+/// Reasons for which a load failed. No row of it remains in the database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LoadError {
-    /// A key came twice, or was there already.
+    /// A key occurs twice, or existed before.
     #[error("table '{table}' has key {key} twice, in the rows to load or from before; load each key once")]
     Duplicate {
         /// The table or index.
@@ -37,15 +37,15 @@ pub enum LoadError {
         /// The encoded key, readable.
         key: String,
     },
-    /// A row or key does not fit.
+    /// A row or key is too large, or memory is out.
     #[error("table '{table}': {why}")]
     DoesNotFit {
         /// The table.
         table: &'static str,
-        /// What does not fit, and the limit.
+        /// The size and the limit, or the failure.
         why: String,
     },
-    /// A row refers to one that is not there.
+    /// A row refers to one that does not exist.
     #[error(
         "a row of table '{child}' refers to key {key} of table '{parent}', which has no such row; load that one too"
     )]
@@ -66,7 +66,7 @@ pub enum LoadError {
     /// The caller's closure failed or panicked, or the database is closing.
     #[error(transparent)]
     Aborted(#[from] Abort),
-    /// The caller's closure gave up.
+    /// The caller's closure returned an error of its own.
     #[error("{0}")]
     Source(String),
     /// The rows could not be made durable.
@@ -74,14 +74,14 @@ pub enum LoadError {
     NotSaved(String),
 }
 
-/// How far a load is: shared with whoever shows it.
+/// Progress of a load, shared with the threads that display it.
 #[derive(Clone, Debug, Default)]
 pub struct LoadProgress {
     rows: Arc<AtomicU64>,
 }
 
 impl LoadProgress {
-    /// Rows added so far (index entries not counted), up to a few thousand behind.
+    /// Returns the number of rows added so far (index entries not counted), up to a few thousand behind.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows.load(Ordering::Relaxed)
@@ -91,7 +91,7 @@ impl LoadProgress {
 /// A row or index entry on its way to the tree it belongs to.
 type RawRow = (TableId, KeyBuf, Box<[u8]>);
 
-/// Adds rows on one worker. See [`Database::load`].
+/// Adds the rows of a load on one worker. See [`Database::load`].
 pub struct Loader<'a> {
     worker: &'a Rc<EngineWorker>,
     bulk: BTreeMap<PartitionId, BulkLoader>,
@@ -99,7 +99,7 @@ pub struct Loader<'a> {
     elsewhere: BTreeMap<WorkerId, Vec<RawRow>>,
     row: Vec<u8>,
     rows: u64,
-    /// The first row that could not be added. The load fails even if the caller's closure takes no notice.
+    /// The first row that could not be added. The load fails even if the caller's closure ignores the error.
     failed: Option<LoadError>,
     progress: &'a LoadProgress,
 }
@@ -121,26 +121,27 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// The worker on which this part of the load runs.
+    /// Returns the worker on which this part of the load runs.
     #[must_use]
     pub fn worker(&self) -> WorkerId {
         self.worker.id()
     }
 
-    /// Number of workers that load.
+    /// Returns the number of workers that load.
     #[must_use]
     pub fn workers(&self) -> usize {
         self.worker.workers()
     }
 
-    /// Whether this worker owns `key`: the natural way to divide the work is for each worker to add the rows it owns.
+    /// Returns true if this worker owns `key`: the load is fastest if each worker adds the rows it owns.
     #[must_use]
     pub fn owns<T: Table>(&self, table: TableRef<T>, key: &T::Key) -> bool {
         let key = key.encode();
         self.worker.shard().tables.borrow().locate(table.id(), &key).1 == self.worker.id()
     }
 
-    /// Of the integers from `first` to `last`, as leading parts of keys of `table`, the ranges this worker owns, ascending.
+    /// Returns the ranges of the integers from `first` to `last`, as leading parts of keys of `table`, that this worker
+    /// owns, ascending.
     #[must_use]
     pub fn share_of<T: Table>(
         &self,
@@ -169,10 +170,10 @@ impl<'a> Loader<'a> {
         shares
     }
 
-    /// Adds a row. Fastest when this worker owns it and rows of a table come in ascending order of their keys.
+    /// Adds a row. This is fastest if the worker owns it and the rows of a table come in ascending order of their keys.
     ///
     /// # Errors
-    /// A key that is there already, a row or key too large, or a table in use.
+    /// A key that exists already, a row or key too large, or a table in use.
     pub fn add<T: Table>(&mut self, table: TableRef<T>, key: &T::Key, row: &T::Row) -> Result<(), LoadError> {
         let shard = self.worker.shard();
         shard.check(table.id(), table.tag())?;
@@ -219,7 +220,7 @@ impl<'a> Loader<'a> {
             let version = tables.partition_mut(place).next_version();
             match bulk.push(key, row, version) {
                 Err(BulkError::OutOfOrder { .. }) => {
-                    // What is packed so far becomes the tree; the rest is inserted.
+                    // The rows packed so far become the tree; the rest is inserted.
                     let bulk = self.bulk.remove(&place).expect("it was just there");
                     let tree = bulk.finish().map_err(|error| refuse_bulk(meta.name, &error))?;
                     tables.partition_mut(place).replace_tree(tree);
@@ -260,7 +261,7 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Ends this worker's part: everything added is in the trees, and remembered in the shard's journal.
+    /// Ends this worker's part: all rows added are in the trees and in the shard's journal.
     fn finish(mut self) -> Result<BTreeMap<WorkerId, Vec<RawRow>>, LoadError> {
         let shard = self.worker.shard();
         let mut tables = shard.tables.borrow_mut();
@@ -289,7 +290,7 @@ impl<'a> Loader<'a> {
     }
 }
 
-/// How full pages are packed: a little room for rows that grow and for insertions.
+/// The fill factor of pages, which leaves some room for rows that grow and for insertions.
 pub(crate) const FILL: f64 = 0.97;
 
 fn refuse_bulk(table: &'static str, error: &BulkError) -> LoadError {
@@ -308,10 +309,10 @@ fn refuse(table: &'static str, key: &[u8], error: &InsertError) -> LoadError {
 
 impl Database {
     /// Loads rows, by all workers in parallel: `add_rows` runs once on each worker and adds rows through its [`Loader`].
-    /// Returns the number of rows added. No transaction should be using the tables meanwhile.
+    /// Returns the number of rows added. No transaction may use the tables meanwhile.
     ///
     /// # Errors
-    /// When any worker fails; then nothing of the load remains.
+    /// Fails if any worker fails; then no row of the load remains.
     pub fn load(
         &self,
         progress: &LoadProgress,
@@ -319,11 +320,11 @@ impl Database {
     ) -> Result<u64, LoadError> {
         let before = progress.rows();
         let _definitions = self.catalogs.keep();
-        // A checkpoint that somebody else made meanwhile could hold half of the load.
+        // A checkpoint by another thread meanwhile could have half of the load.
         let _scheme = self.keep_scheme();
         let mut state = self.durable().map(|durable| (durable, durable.lock_state()));
         let loaded = self.load_in_phases(progress, add_rows).and_then(|()| match &mut state {
-            // Rows that are loaded leave no records: the load is durable when a checkpoint with them is.
+            // Loaded rows leave no records in the WAL: the load is durable when a checkpoint with them is.
             Some((durable, state)) => match durable.checkpoint_holding(state, Pace::Full) {
                 Ok(_) => Ok(()),
                 Err(failure) => Err(LoadError::NotSaved(failure.to_string())),
@@ -354,7 +355,7 @@ impl Database {
         let added = self.on_all_workers(move |worker| {
             let mut loader = Loader::new(worker, &progress);
             let done = guarded(|| add_rows(&mut loader));
-            // What was added is in the journal in any case, so that it can be taken back.
+            // The journal has all rows added, also after a failure, so that they can be removed.
             let elsewhere = loader.finish();
             done.map_err(LoadError::from).and_then(|done| done).and(elsewhere)
         })?;
@@ -389,12 +390,12 @@ fn insert_all(worker: &Rc<EngineWorker>, rows: Vec<RawRow>) -> Result<(), LoadEr
         .map(|elsewhere| debug_assert!(elsewhere.is_empty(), "rows were handed to their owner"))
 }
 
-/// All keys of a partition.
+/// Returns the range of all keys of a partition.
 fn everything() -> LockTarget {
     LockTarget::Range { lower: KeyBuf::new(), upper: None }
 }
 
-/// Lets transactions use the partitions that a load has filled.
+/// Unlocks the partitions that a load has filled.
 fn unlock(worker: &Rc<EngineWorker>, owner: Option<TxnId>, locked: &[PartitionId]) {
     let Some(owner) = owner else { return };
     let shard = worker.shard();
@@ -406,7 +407,7 @@ fn unlock(worker: &Rc<EngineWorker>, owner: Option<TxnId>, locked: &[PartitionId
     shard.wake_granted(worker, &mut granted);
 }
 
-/// Takes back what an unfinished load has added on this worker.
+/// Removes the rows that an unfinished load has added on this worker.
 fn take_back(worker: &Rc<EngineWorker>) {
     let shard = worker.shard();
     let journal = shard.loading.take();
@@ -424,7 +425,7 @@ fn take_back(worker: &Rc<EngineWorker>) {
     unlock(worker, journal.owner, &journal.locked);
 }
 
-/// A parent row that has to be there.
+/// A parent row that has to exist.
 struct WantedParent {
     child: TableId,
     parent: TableId,
@@ -446,8 +447,8 @@ impl WantedParent {
     }
 }
 
-/// Checks the enforced foreign keys of the tables just loaded, as far as the parents are here; returns those that others
-/// have to check.
+/// Checks the enforced foreign keys of the tables just loaded, as far as the parents are on this worker; returns those that
+/// other workers have to check.
 fn check_own_parents(worker: &Rc<EngineWorker>) -> Result<BTreeMap<WorkerId, Vec<WantedParent>>, LoadError> {
     let shard = worker.shard();
     let tables = shard.tables.borrow();
@@ -460,7 +461,7 @@ fn check_own_parents(worker: &Rc<EngineWorker>) -> Result<BTreeMap<WorkerId, Vec
             for entry in partition.tree().range(std::ops::Bound::Unbounded, std::ops::Bound::Unbounded) {
                 entry.key_into(&mut key);
                 let Some(wanted) = parent.key.call(&key, entry.bytes())? else { continue };
-                // Children of one parent mostly stand together.
+                // Children of one parent are mostly adjacent.
                 if last.as_ref() == Some(&wanted) {
                     continue;
                 }

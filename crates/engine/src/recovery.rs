@@ -1,18 +1,18 @@
-//! From a database directory to trees in memory: the newest checkpoint, and on top of it what the WAL holds.
+//! Recovery of a database directory into trees in memory: the newest checkpoint, and the changes in the WAL after it.
 //!
-//! # What is replayed
+//! # Range of the replay
 //!
-//! Every incarnation that the manifest names, the oldest first, each up to its *durable epoch*: for an incarnation that was
-//! followed by another one, the epoch written down then; for the last one, the oldest of the newest epochs its streams have
-//! sealed. Records beyond were never acknowledged and may lack others they depend on: they are left out, and the new
-//! incarnation that begins now makes sure that no later recovery meets them again.
+//! Replayed is every incarnation that the manifest names, the oldest first, each up to its *durable epoch*: for an
+//! incarnation that was followed by another one, the epoch written down then; for the last one, the oldest of the newest
+//! epochs its streams have sealed. Records beyond it were never acknowledged and may lack others they depend on: they are
+//! left out, and the durable epoch written down with the new incarnation keeps later recoveries from reading them.
 //!
 //! # Order
 //!
-//! Records are distributed by key: each change goes to the worker that owns the key *now*, whatever the workers, islands
-//! and partitions were when it was written. A worker sorts what it gets by epoch and version and applies what is newer
-//! than the row. So replay is idempotent, the rows of a fuzzy checkpoint may be as old or new as they happened to be,
-//! and changes need not be whole rows.
+//! Records are distributed by key: each change goes to the worker that owns the key *now*, independent of the workers,
+//! islands and partitions at the time it was written. A worker sorts the changes by epoch and version and applies those that
+//! are newer than the row. So replay is idempotent, the rows of a fuzzy checkpoint may be of different ages, and changes need
+//! not be whole rows.
 //!
 //! An epoch is sealed by the last of the frames that hold its records; of a stream that was cut off before that frame, the
 //! others are read, and their records are beyond the durable epoch.
@@ -46,7 +46,7 @@ use atrapos_transaction::shard::{EngineWorker, Shard};
 
 use crate::load::FILL;
 
-/// Why a database could not be recovered. Nothing was changed on disk.
+/// Reasons for which a database could not be recovered. Nothing was changed on disk.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
     /// The WAL cannot be read.
@@ -55,18 +55,18 @@ pub enum RecoveryError {
     /// The checkpoint cannot be read.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// Rows do not fit the trees, or memory is short.
+    /// Rows do not fit the trees, or memory is out.
     #[error("table '{table}' could not be restored: {why}")]
     Restore {
         /// The table.
         table: &'static str,
-        /// What went wrong.
+        /// The failure.
         why: String,
     },
     /// The WAL does not begin where the checkpoint ends.
     #[error("{0}")]
     Gap(String),
-    /// The WAL holds, under right checksums, what does not fit the database.
+    /// The WAL has records, with valid checksums, that do not fit the database.
     #[error("{0}")]
     Unfit(String),
     /// The workers stopped meanwhile.
@@ -74,7 +74,7 @@ pub enum RecoveryError {
     Stopped(#[from] Abort),
 }
 
-/// How far a recovery is: shared with whoever shows it.
+/// Progress of a recovery, shared with the threads that display it.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveryProgress(Arc<Progress>);
 
@@ -88,26 +88,26 @@ struct Progress {
 }
 
 impl RecoveryProgress {
-    /// Rows of the checkpoint loaded so far, and rows it has.
+    /// Returns the number of rows of the checkpoint loaded so far, and their total.
     #[must_use]
     pub fn rows(&self) -> (u64, u64) {
         (self.0.rows.load(Ordering::Relaxed), self.0.rows_total.load(Ordering::Relaxed))
     }
 
-    /// Bytes of WAL replayed so far, and bytes there are.
+    /// Returns the bytes of WAL replayed so far, and their total.
     #[must_use]
     pub fn wal_bytes(&self) -> (u64, u64) {
         (self.0.bytes.load(Ordering::Relaxed), self.0.bytes_total.load(Ordering::Relaxed))
     }
 
-    /// Changes replayed so far.
+    /// Returns the number of changes replayed so far.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.0.changes.load(Ordering::Relaxed)
     }
 }
 
-/// What a recovery did.
+/// Result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
     /// Rows taken from the checkpoint, index entries included.
@@ -128,7 +128,7 @@ struct Replayed {
     durable: Epoch,
 }
 
-/// What there is to recover, found out before anything starts.
+/// The work of a recovery, determined before any worker starts.
 #[derive(Debug)]
 pub(crate) struct Plan {
     checkpoint: Option<CheckpointRecord>,
@@ -168,6 +168,7 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Adds an incarnation, after scanning its streams.
     #[expect(clippy::too_many_arguments, reason = "what is known of one incarnation")]
     fn add(
         &mut self,
@@ -184,7 +185,7 @@ impl Plan {
             let end = closed.and_then(|ends| ends.get(usize::from(stream.0)).copied());
             let summary =
                 scan(Arc::clone(fs), directory.path(), manifest.database, incarnation, stream, end)?;
-            // What was only written, and not synced, may be read back now and be gone after the next crash.
+            // Bytes that were written and not synced may be read back now and be lost in the next crash.
             settle(&**fs, directory.path(), &summary)?;
             self.bytes += summary.bytes;
             for used in [summary.newest_epoch, summary.sealed].into_iter().flatten() {
@@ -195,7 +196,7 @@ impl Plan {
             }
             summaries.push((stream, summary));
         }
-        // A stream without a frame has sealed what came before the incarnation.
+        // A stream without a frame has sealed all epochs before the incarnation.
         let sealed = summaries.iter().map(|(_, summary)| summary.sealed).min();
         let nothing = Epoch(0);
         let durable = durable.unwrap_or_else(|| sealed.flatten().unwrap_or(nothing));
@@ -257,6 +258,7 @@ impl Plan {
         })
     }
 
+    /// Replays one incarnation.
     #[expect(clippy::too_many_arguments, reason = "one incarnation, and everything recovery works on")]
     fn replay(
         &self,
@@ -280,7 +282,7 @@ impl Plan {
             )?;
             streams.push((reader, Some(Epoch(0))));
         }
-        // Always goes on with the stream that is behind; `None` stands for one that has ended.
+        // Reads the stream that is furthest behind; `None` stands for one that has ended.
         while let Some((reader, read)) =
             streams.iter_mut().filter(|(_, read)| read.is_some()).min_by_key(|(_, read)| *read)
         {
@@ -299,7 +301,7 @@ impl Plan {
     }
 }
 
-/// Fills a worker's trees with the rows of the checkpoint that belong there.
+/// Fills a worker's trees with their rows of the checkpoint.
 fn load_checkpoint(
     worker: &Rc<EngineWorker>,
     parts: &[PartReader],
@@ -355,6 +357,7 @@ fn load_checkpoint(
 /// Changes for one worker, as they travel: each `u64` epoch, `u64` version, `u32` length and the encoded change.
 type Batch = Vec<u8>;
 
+/// Bytes before the encoded change in a batch.
 const HEAD: usize = 20;
 
 /// Bytes of changes for one worker after which they are sent. Large enough to sort and look up together.
@@ -366,9 +369,9 @@ struct Distributor<'a> {
     scheme: &'a Scheme,
     progress: &'a RecoveryProgress,
     batches: Vec<Batch>,
-    /// What each worker has been given and cannot apply yet, and its first failure.
+    /// The changes that each worker has received and not applied yet.
     replays: Vec<Arc<Mutex<Replay>>>,
-    /// The batches under way.
+    /// The results of the batches under way.
     under_way: Vec<atrapos_runtime::oneshot::Receiver<Result<(), RecoveryError>>>,
 }
 
@@ -385,6 +388,7 @@ impl<'a> Distributor<'a> {
         }
     }
 
+    /// Adds the changes of the records of a frame whose epochs are between `from` and `through`.
     fn add(&mut self, payload: &[u8], from: Epoch, through: Epoch) -> Result<(), RecoveryError> {
         for record in Records::new(payload) {
             let record = record.map_err(unreadable)?;
@@ -418,13 +422,14 @@ impl<'a> Distributor<'a> {
         Ok(())
     }
 
+    /// Sends the batches if one of them is full.
     fn send_when_full(&mut self, complete: Epoch) -> Result<(), RecoveryError> {
         if self.batches.iter().any(|batch| batch.len() >= BATCH_BYTES) { self.send(complete) } else { Ok(()) }
     }
 
-    /// Sends what has been collected; everything up to `complete` has been.
+    /// Sends the batches. All changes of epochs up to `complete` are in these and the ones before.
     fn send(&mut self, complete: Epoch) -> Result<(), RecoveryError> {
-        // One batch is applied while the next is read, no more: memory stays bounded.
+        // At most one batch is applied while the next is read: memory stays bounded.
         self.wait()?;
         for (worker, (batch, replay)) in self.batches.iter_mut().zip(&self.replays).enumerate() {
             let batch = std::mem::replace(batch, Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8));
@@ -437,6 +442,7 @@ impl<'a> Distributor<'a> {
         Ok(())
     }
 
+    /// Waits until the batches under way have been applied.
     fn wait(&mut self) -> Result<(), RecoveryError> {
         for started in self.under_way.drain(..) {
             started.wait().map_err(|_| Abort::shutting_down())??;
@@ -444,12 +450,14 @@ impl<'a> Distributor<'a> {
         Ok(())
     }
 
+    /// Sends the last batches and waits for them.
     fn finish(mut self, durable: Epoch) -> Result<(), RecoveryError> {
         self.send(durable)?;
         self.wait()
     }
 }
 
+/// Returns the error of a frame whose records cannot be decoded.
 #[cold]
 fn unreadable(error: impl std::fmt::Display) -> RecoveryError {
     RecoveryError::Unfit(format!(
@@ -457,16 +465,17 @@ fn unreadable(error: impl std::fmt::Display) -> RecoveryError {
     ))
 }
 
-/// The changes one worker has been given and not applied yet.
+/// The changes that one worker has received and not applied yet.
 #[derive(Debug, Default)]
 struct Replay {
     waiting: Batch,
-    /// The oldest epoch of what waits. As long as it is not complete, what waits is only added to: an epoch may be very large.
+    /// The oldest epoch of the waiting changes. Until it is complete they are not sorted through again: an epoch may be
+    /// very large.
     oldest_waiting: Option<u64>,
     order: Vec<Change>,
 }
 
-/// Where a change lies in its batch.
+/// Epoch, version and place in its batch of a change.
 #[derive(Clone, Copy, Debug)]
 struct Change {
     epoch: u64,
@@ -475,11 +484,11 @@ struct Change {
     length: u32,
 }
 
-/// Changes whose rows are looked up together.
+/// The number of changes whose rows are looked up together.
 const TOGETHER: usize = 16;
 
 impl Replay {
-    /// Takes in a batch and applies what belongs to epochs up to `complete`.
+    /// Takes in a batch and applies the changes of epochs up to `complete`.
     fn apply(
         &mut self,
         worker: &Rc<EngineWorker>,
@@ -527,8 +536,8 @@ impl Replay {
     }
 }
 
-/// Applies changes in order, their rows looked up together. A position is a hint: the trees look again where a change before
-/// has moved something.
+/// Applies changes in order, after looking up their rows together. A position is a hint: the tree locates the row again if an
+/// earlier change has moved it.
 fn apply_group(tables: &mut Tables, group: &[Change], bytes: &[u8]) -> Result<(), RecoveryError> {
     let encoded = |change: &Change| {
         let start = change.at + HEAD;

@@ -1,5 +1,5 @@
-//! A database that adapts itself: the thread that folds what the workers observe, asks the controller, and carries out what it
-//! decides (`ATraPos §V-D`, thesis §4.4); and workers that go away and come back (`ATraPos §VI-D`).
+//! Adaptation of an open database: the thread that aggregates the statistics of the workers, passes them to the controller
+//! and carries out its decisions (`ATraPos §V-D`, thesis §4.4); and workers that retire and return (`ATraPos §VI-D`).
 //!
 //! Owns: the adapting thread, which workers may own data, the history of decisions, and the translation between keys and
 //! the slices that plans are made of. Never: decides anything itself ([`atrapos_adapt::Controller`] does), or is on the path
@@ -33,16 +33,17 @@ use atrapos_transaction::stats::EngineStats;
 use crate::published_scheme::PublishedScheme;
 use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 
-/// How a database adapts itself.
+/// Settings of adaptation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adaptation {
-    /// When statistics are evaluated and plans carried out; the defaults are the paper's where it has any.
+    /// Intervals and thresholds at which statistics are evaluated and plans carried out; the defaults are the paper's where
+    /// it has any.
     pub controller: ControllerSettings,
     /// Sub-partitions per partition: the unit in which load is observed. Default 10, the paper's.
     pub sub_partitions: usize,
     /// One event in so many is recorded, on average. Default 64.
     pub sample_every: u32,
-    /// Whether the database acts on what it observes (by default). Otherwise it only observes, for
+    /// True if the database acts on its statistics (the default). Otherwise it only collects them, for
     /// `Database::workload_trace`.
     pub act: bool,
 }
@@ -58,14 +59,14 @@ impl Default for Adaptation {
     }
 }
 
-/// Sub-partitions beyond this number are surely a mistake.
+/// The greatest number of sub-partitions that is accepted.
 const SUB_PARTITIONS_MAX: usize = 1024;
 
-/// Events between two recorded ones beyond this number are surely a mistake.
+/// The greatest sampling period that is accepted, in events.
 const SAMPLE_EVERY_MAX: u32 = 1 << 20;
 
 impl Adaptation {
-    /// Refuses settings that make no sense, with a sentence.
+    /// Refuses settings that make no sense, with an explanation.
     #[doc(hidden)]
     pub fn check(&self) -> Result<(), String> {
         if !(1..=SUB_PARTITIONS_MAX).contains(&self.sub_partitions) {
@@ -87,24 +88,24 @@ impl Adaptation {
 /// One entry of the history of decisions.
 #[derive(Clone, Debug)]
 pub struct AdaptationEvent {
-    /// What was decided, and why; `at_ns` counts from the opening of the database.
+    /// The decision and its reason; `at_ns` counts from the opening of the database.
     pub decision: Decision,
-    /// What carrying it out took; nothing when the scheme was kept.
+    /// The cost of carrying it out; `None` if the scheme was kept.
     pub report: Option<RepartitionReport>,
-    /// Why it was not carried out, or not to its end.
+    /// The failure that kept it from being carried out in full, if any.
     pub failure: Option<String>,
 }
 
-/// Why a worker may own nothing.
+/// Reasons for which a worker may own no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Absence {
-    /// It was asked to.
+    /// It was retired by the user.
     Retired,
     /// Its core was taken away.
     CoreLost,
 }
 
-/// See the module's introduction.
+/// State of adaptation, shared by the adapting thread and the database. See the module's introduction.
 pub struct Adaptive {
     handle: Handle<Shard>,
     catalogs: Arc<PublishedCatalog>,
@@ -113,25 +114,26 @@ pub struct Adaptive {
     settings: Option<Adaptation>,
     platform: Option<Platform>,
     opened: Ticks,
-    /// Held by whoever changes the scheme, or needs it not to change.
+    /// Held by a thread that changes the scheme, or needs it unchanged.
     scheme: Mutex<()>,
     state: Mutex<State>,
     stopping: AtomicBool,
     wake: (Mutex<bool>, Condvar),
 }
 
+/// The mutable part of [`Adaptive`].
 #[derive(Debug)]
 struct State {
-    /// By worker.
+    /// Reasons for which workers may own no data, by worker; `None` for those that may.
     absent: Vec<Option<Absence>>,
     /// The core each worker is pinned to.
     cores: Vec<Option<usize>>,
     history: VecDeque<AdaptationEvent>,
-    /// When statistics were taken last, and how many transactions had committed.
+    /// The time at which statistics were taken last, and the number of transactions committed until then.
     taken: (Ticks, u64),
 }
 
-/// Decisions that are remembered; the oldest are forgotten first.
+/// The number of decisions in the history; the oldest are removed first.
 const HISTORY_MAX: usize = 4096;
 
 #[expect(
@@ -145,35 +147,35 @@ type Thread = std::thread::JoinHandle<()>;
 pub struct AdaptingThread(Thread);
 
 impl AdaptingThread {
-    /// Waits until the thread has ended, after it was told to and the workers have ended: it waits for nobody any more, and
-    /// has a plan to compute to its end at most.
+    /// Waits until the thread has ended, after [`Adaptive::stop`] and the end of the workers: by then it waits for no worker,
+    /// and completes the computation of one plan at most.
     pub fn join(self) {
         // One that panicked has nothing left to do either.
         let _ = self.0.join();
     }
 }
 
-/// How far everything is at some moment.
+/// Counters at one moment.
 #[derive(Clone, Debug)]
 struct Glance {
     at: Ticks,
     committed: u64,
-    /// By worker: the cost of what was observed and not yet taken.
+    /// The observed cost that was not yet collected, by worker.
     loads: Vec<u64>,
 }
 
-/// What the workers observed since the last time.
+/// Statistics of the workers since they were collected before.
 pub struct Observed {
-    /// What each worker has recorded.
+    /// The records of each worker.
     pub workers: Vec<WorkerCollected>,
-    /// The time it took.
+    /// The time since they were collected before.
     pub elapsed: Duration,
-    /// Transactions committed in it.
+    /// Transactions committed in that time.
     pub committed: u64,
 }
 
 impl Adaptive {
-    /// What observes a database and adapts it, not started yet.
+    /// Returns the state of adaptation of a database, without a thread.
     pub fn new(
         handle: Handle<Shard>,
         catalogs: Arc<PublishedCatalog>,
@@ -201,7 +203,7 @@ impl Adaptive {
         })
     }
 
-    /// Starts the adapting thread, if the database is to act on what it observes and has a choice.
+    /// Starts the adapting thread, if the database acts on its statistics and has several workers.
     pub fn start(self: &Arc<Adaptive>) -> std::io::Result<Option<AdaptingThread>> {
         let acts = self.settings.is_some_and(|settings| settings.act);
         if !acts || self.stats.len() < 2 || self.platform.is_none() {
@@ -213,7 +215,7 @@ impl Adaptive {
         thread.map(|thread| Some(AdaptingThread(thread)))
     }
 
-    /// Keeps the scheme as it is, or as whoever holds this makes it.
+    /// Locks the scheme: only the holder of the guard may change it.
     pub fn keep_scheme(&self) -> MutexGuard<'_, ()> {
         self.scheme.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,21 +224,22 @@ impl Adaptive {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Today's scheme, as requests from outside are routed by it.
+    /// Returns the current scheme, by which requests from outside are routed.
     pub fn published(&self) -> &PublishedScheme {
         &self.published
     }
 
-    /// The decisions so far, the oldest first.
+    /// Returns the decisions so far, the oldest first.
     pub fn history(&self) -> Vec<AdaptationEvent> {
         self.lock().history.iter().cloned().collect()
     }
 
-    /// Whether each worker may own data.
+    /// Returns, by worker, whether it may own data.
     pub fn available(&self) -> Vec<bool> {
         self.lock().absent.iter().map(Option::is_none).collect()
     }
 
+    /// Runs the loop of the adapting thread until the database closes.
     fn run(&self) {
         let Some(settings) = self.settings else { return };
         // Checked when the database was opened.
@@ -245,7 +248,7 @@ impl Adaptive {
         // When the workers are gone there is nothing left to adapt.
         let Ok(mut seen) = self.glance() else { return };
         loop {
-            // Cores, throughput and loads are looked after at the shortest interval, however calm it is.
+            // Cores, throughput and loads are checked at the shortest interval, however long the present one is.
             let step = settings.controller.interval.min(controller.interval());
             if self.wait(step) {
                 return;
@@ -272,13 +275,13 @@ impl Adaptive {
         }
     }
 
-    /// How far everything is.
+    /// Reads the counters.
     fn glance(&self) -> Result<Glance, Abort> {
         let loads = on_all_workers(&self.handle, |worker| worker.shard().monitor.load_so_far(worker))?;
         Ok(Glance { at: self.handle.clock().now(), committed: self.committed(), loads })
     }
 
-    /// What has happened between two glances; nothing was taken in between.
+    /// Returns the difference between two glances; no statistics were collected in between.
     fn between(&self, before: &Glance, now: &Glance) -> Observation {
         let elapsed_ns = self.handle.clock().ns(now.at.since(before.at));
         let loads = now.loads.iter().zip(&before.loads);
@@ -292,7 +295,7 @@ impl Adaptive {
         }
     }
 
-    /// Throws away what was observed so far.
+    /// Discards the statistics collected so far.
     fn begin_anew(&self, seen: &Observation, reason: WaitReason) -> Result<AdaptationEvent, Abort> {
         let _scheme = self.keep_scheme();
         self.observe()?;
@@ -305,12 +308,12 @@ impl Adaptive {
         clock.ns(clock.now().since(self.opened))
     }
 
-    /// Transactions that have committed since the database was opened.
+    /// Returns the number of transactions that have committed since the database was opened.
     fn committed(&self) -> u64 {
         self.stats.iter().map(|stats| stats.read().committed).sum()
     }
 
-    /// Waits for some time; true when the database closes.
+    /// Waits for `time`, or until a nudge. Returns true if the database is closing.
     fn wait(&self, time: Duration) -> bool {
         let mut nudged = self.wake.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !*nudged && !self.stopping.load(Ordering::SeqCst) {
@@ -320,18 +323,19 @@ impl Adaptive {
         self.stopping.load(Ordering::SeqCst)
     }
 
+    /// Ends the wait of the adapting thread.
     fn nudge(&self) {
         *self.wake.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.wake.1.notify_all();
     }
 
-    /// Tells the adapting thread to end. What it waits for ends with the workers.
+    /// Requests the end of the adapting thread. It may wait for answers of workers until these end.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         self.nudge();
     }
 
-    /// One turn of the controller.
+    /// Evaluates the statistics once and carries out the decision.
     fn turn(&self, controller: &mut Controller) -> Result<AdaptationEvent, Abort> {
         let _scheme = self.keep_scheme();
         let observed = self.observe()?;
@@ -351,13 +355,13 @@ impl Adaptive {
         Ok(event)
     }
 
-    /// The workers with their distances; those that may own nothing are planned without.
+    /// Returns the platform to plan for: the workers that may own data, with their distances.
     fn platform(&self) -> Result<Platform, String> {
         let platform = self.platform.clone().ok_or("the distances between the workers are not known")?;
         without(platform, &self.available())
     }
 
-    /// Takes what the workers have observed.
+    /// Collects the statistics of the workers, which begin anew.
     fn observe(&self) -> Result<Observed, Abort> {
         let workers = on_all_workers(&self.handle, |worker| worker.shard().monitor.collect(worker))?;
         let committed = self.committed();
@@ -381,7 +385,7 @@ impl Adaptive {
         self.carry_out(changes)
     }
 
-    /// What was observed since statistics were taken last.
+    /// Returns the statistics since they were collected last, as a trace.
     pub fn trace(&self) -> Result<WorkloadTrace, Abort> {
         if self.settings.is_none() {
             return Err(Abort::because(
@@ -395,7 +399,7 @@ impl Adaptive {
         Ok(Slices::of(&self.published.scheme(), &catalog, &observed).trace(&observed, &catalog))
     }
 
-    /// Notices cores that were taken away from their workers, or given back. Returns whether there were any.
+    /// Detects cores that their workers have lost or regained. Returns true if there were any.
     fn look_after_cores(&self) -> bool {
         let cores = self.lock().cores.clone();
         if cores.iter().all(Option::is_none) {
@@ -416,7 +420,7 @@ impl Adaptive {
             }
         }
         if state.absent.iter().all(Option::is_some) {
-            // Everybody has lost its core: then all are as well off as before.
+            // All workers have lost their cores: no worker is preferable to another.
             state.absent.clone_from(&before);
         }
         let returned: Vec<usize> = (0..before.len())
@@ -442,7 +446,7 @@ impl Adaptive {
         }
     }
 
-    /// A worker gives up all it owns and is given nothing any more.
+    /// Moves all data of a worker to other workers, and gives it no data from now on.
     pub fn retire(&self, worker: WorkerId) -> Result<RepartitionReport, Abort> {
         let _scheme = self.keep_scheme();
         {
@@ -481,7 +485,7 @@ impl Adaptive {
         report
     }
 
-    /// A worker that retired comes back, on this core.
+    /// Brings a retired worker back, on core `core`, and returns its number.
     pub fn add(&self, core: usize) -> Result<WorkerId, Abort> {
         let worker = {
             let mut state = self.lock();
@@ -510,7 +514,7 @@ fn misuse(why: String) -> Abort {
     Abort::explained(AbortReason::Misuse, why)
 }
 
-/// The workers to plan for.
+/// Returns `platform` without the workers that are not available.
 pub fn without(platform: Platform, available: &[bool]) -> Result<Platform, String> {
     let workers = (0..).map(WorkerIndex).zip(available);
     let absent: Vec<WorkerIndex> = workers.filter(|(_, here)| !**here).map(|(worker, _)| worker).collect();
@@ -521,13 +525,13 @@ pub fn without(platform: Platform, available: &[bool]) -> Result<Platform, Strin
 pub struct Now {
     /// The time since the database was opened, in ns.
     pub at_ns: u64,
-    /// Which workers may own data.
+    /// True for each worker that may own data.
     pub available: Vec<bool>,
-    /// The machine without the workers that may not; why it has none to offer.
+    /// The platform without the workers that may not; otherwise the reason for which there is none.
     pub platform: Result<Platform, String>,
 }
 
-/// Lets the controller decide about what was observed. Returns the record of it, and what is to be changed, if anything.
+/// Passes statistics to the controller. Returns an entry for the history, and the changes to carry out, if any.
 pub fn decide(
     controller: &mut Controller,
     observed: &Observed,
@@ -573,18 +577,18 @@ pub fn decide(
     }
 }
 
-/// Events per second.
+/// Returns events per second.
 fn rate(events: u64, nanoseconds: u64) -> f64 {
     events as f64 / (nanoseconds as f64 * 1e-9).max(1e-9)
 }
 
-/// Whether the calling thread may run on the core it was pinned to. True when the system does not tell.
+/// Returns true if the calling thread may run on the core it was pinned to, or if the operating system cannot report it.
 fn has_core(core: Option<usize>) -> bool {
     let Some(core) = core else { return true };
     affinity::current_thread_cpus().map_or(true, |cpus| cpus.contains(&core))
 }
 
-/// What a worker was busy for the sake of what it owns.
+/// Returns the load of a worker: the cost of all actions on its partitions.
 fn load_of(collected: &WorkerCollected) -> f64 {
     collected.partitions.iter().flat_map(|partition| &partition.costs).map(|cost| *cost as f64).sum()
 }
@@ -604,6 +608,7 @@ struct FamilySlices {
     partitions: Vec<PartitionSlices>,
 }
 
+/// The sub-partitions of one partition.
 struct PartitionSlices {
     owner: WorkerId,
     number: u32,
@@ -629,7 +634,7 @@ impl Slices {
         Slices { families: families.collect() }
     }
 
-    /// The sub-partition that holds a key.
+    /// Returns the sub-partition that holds a key.
     fn locate(&self, family: usize, key: &[u8]) -> SubPartition {
         let slices = &self.families[family];
         let slice = slices.starts.partition_point(|start| **start <= *key).saturating_sub(1);
@@ -642,7 +647,7 @@ impl Slices {
         }
     }
 
-    /// The statistics in the form of the planner.
+    /// Returns the statistics as a trace, the input of the planner.
     fn trace(&self, observed: &Observed, catalog: &Catalog) -> WorkloadTrace {
         let mut sync_points = Vec::new();
         let tables = self.families.iter().enumerate().map(|(family, slices)| {
@@ -680,7 +685,7 @@ impl Slices {
         }
     }
 
-    /// The same as if every row were as likely as any other to be asked for.
+    /// Returns a trace in which every row has the same load.
     fn trace_of_rows(&self, observed: &Observed, catalog: &Catalog) -> WorkloadTrace {
         let mut trace = self.trace(observed, catalog);
         trace.samples = None;
@@ -695,7 +700,8 @@ impl Slices {
         trace
     }
 
-    /// Each meeting that is remembered stands for as many as were counted.
+    /// Adds the synchronization points of a sub-partition. Only a sample of them is remembered with partners; the count is
+    /// distributed evenly over the sample.
     fn add_meetings(
         &self,
         here: SubPartition,
@@ -720,7 +726,7 @@ impl Slices {
         }
     }
 
-    /// The steps of a plan as changes of the scheme.
+    /// Returns the steps of a plan as changes of the scheme.
     fn changes(&self, plan: &Plan) -> Vec<SchemeChange> {
         let at = |table: atrapos_adapt::TableIndex, slice: atrapos_adapt::SliceIndex| {
             let slices = &self.families[table.index()];

@@ -1,29 +1,29 @@
-//! Changing the scheme while transactions go on: splits, merges and moves, one partition at a time (`ATraPos §V-D`, which stops
-//! everything; thesis §4.4).
+//! Changes of the scheme while transactions run: splits, merges and moves, one partition at a time (`ATraPos §V-D`, where the
+//! system stops meanwhile; thesis §4.4).
 //!
 //! # How it works
 //!
 //! A *coordinator*, a task of one worker, carries out one change after the other; there is one coordinator at a time. Each
 //! change concerns one partition of a family: the trees of all its tables and indexes that have this key range.
 //!
-//! 1. The owner makes the change between two tasks, so that no transaction is in the middle of anything. Splitting and
-//!    joining trees touches one path; whoever is suspended on the partition has locks, undo and waits, and these are put
-//!    where the rows are now. Nothing depends on the number of rows.
-//! 2. In a move, the owner hands everything to the new owner in one message: trees, version counters, monitoring, and for each
-//!    transaction what it holds and how to undo it. From then on it passes on what still comes here.
-//! 3. The coordinator tells all other workers, and who routes requests from outside.
+//! 1. The owner makes the change between two tasks, so that no transaction is inside an action. Splitting and joining trees
+//!    touches one path; locks, undo and waits of transactions that are suspended on the partition are assigned to the
+//!    partitions that have the rows now. The cost does not depend on the number of rows.
+//! 2. In a move, the owner sends the partition to the new owner in one message: trees, version counters, monitoring, and the
+//!    locks and undo of each transaction. From then on it forwards actions that still arrive for the partition.
+//! 3. The coordinator sends the new scheme to all other workers and publishes it for requests from outside.
 //!
-//! # Why nothing is lost
+//! # Correctness
 //!
 //! - *Rows* are in one tree at any time, and a tree is with one worker, or in the message between two.
 //! - *Locks*: every lock that is held is noted in the branch of its transaction; so the lock tables of the changed partitions
 //!   are built anew from the branches. Locks that were compatible remain so.
-//! - *Waits*: who waits for a lock of a changed partition is woken and looks again where the data is, in the order of
-//!   arrival. In a move it sends its action on to the new owner.
-//! - *Actions on the way* that come to a worker that is not the owner any more are passed on (see [`atrapos_transaction::tx`]). Messages
-//!   between two workers keep their order, so they come after the partition.
-//! - *Ends*: a transaction's home learns of no moves. A worker that has passed on data or actions of a transaction passes
-//!   on its end. If the home itself passes on data, the new owner becomes a participant.
+//! - *Waits*: actions that wait for a lock of a changed partition are woken in the order of arrival and locate the data
+//!   again. In a move they are sent on to the new owner.
+//! - *Actions on the way* that come to a worker that is not the owner any more are passed on (see
+//!   [`atrapos_transaction::tx`]). Messages between two workers keep their order, so they come after the partition.
+//! - *Ends*: a transaction's home is not informed of moves. A worker that has passed on data or actions of a transaction
+//!   passes on its end. If the home itself passes on data, the new owner becomes a participant.
 //! - *Durability*: redo names tables and keys, and versions go with the partition, so the WAL does not depend on the
 //!   scheme, and neither does recovery. What was committed and is not durable yet counts for every reader at the new owner
 //!   ([`UndurableWrites::inherit`](atrapos_transaction::wal::UndurableWrites::inherit)).
@@ -56,21 +56,21 @@ use crate::published_scheme::PublishedScheme;
 /// A change of the scheme. It concerns the family of the table: all tables and indexes that are cut at the same keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemeChange {
-    /// The partition that holds `at` ends there, and a new one on the same worker begins.
+    /// Splits the partition that holds `at`: it ends there, and a new one on the same worker begins.
     Split {
         /// A table or index of the family.
         table: TableId,
         /// First key of the new partition, encoded.
         at: KeyBuf,
     },
-    /// The partition that begins at `at` joins the one before it, which is on the same worker.
+    /// Joins the partition that begins at `at` to the one before it, which is on the same worker.
     Merge {
         /// A table or index of the family.
         table: TableId,
         /// First key of the partition that ends to exist, encoded.
         at: KeyBuf,
     },
-    /// The partition that holds `at` goes to another worker.
+    /// Moves the partition that holds `at` to another worker.
     Move {
         /// A table or index of the family.
         table: TableId,
@@ -82,19 +82,19 @@ pub enum SchemeChange {
 }
 
 impl SchemeChange {
-    /// The partition that holds `at` ends there.
+    /// Returns a change that splits the partition that holds `at` there.
     #[must_use]
     pub fn split<T: Table>(table: TableRef<T>, at: &T::Key) -> SchemeChange {
         SchemeChange::Split { table: table.id(), at: at.encode() }
     }
 
-    /// The partition that begins at `at` joins the one before it.
+    /// Returns a change that joins the partition that begins at `at` to the one before it.
     #[must_use]
     pub fn merge<T: Table>(table: TableRef<T>, at: &T::Key) -> SchemeChange {
         SchemeChange::Merge { table: table.id(), at: at.encode() }
     }
 
-    /// The partition that holds `at` goes to worker `to`.
+    /// Returns a change that moves the partition that holds `at` to worker `to`.
     #[must_use]
     pub fn move_to<T: Table>(table: TableRef<T>, at: &T::Key, to: WorkerId) -> SchemeChange {
         SchemeChange::Move { table: table.id(), at: at.encode(), to }
@@ -109,7 +109,7 @@ impl SchemeChange {
     }
 }
 
-/// What changes of the scheme have taken.
+/// Number and cost of changes of the scheme.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RepartitionReport {
     /// Partitions split.
@@ -118,7 +118,7 @@ pub struct RepartitionReport {
     pub merges: u64,
     /// Partitions that went to other workers.
     pub moves: u64,
-    /// Time for which owners did nothing else, in all.
+    /// Total time for which owners did nothing else.
     pub owner_time: Duration,
     /// The longest time for which an owner did nothing else.
     pub longest: Duration,
@@ -131,17 +131,17 @@ impl RepartitionReport {
     }
 }
 
-/// After each change, this many times its owners' time passes before the next: transactions that have looked up data in a tree
-/// that was cut look it up again, so a change costs more than its owner's time.
+/// After each change, this many times its owners' time passes before the next: transactions that have looked up data in a
+/// tree that was cut look it up again, so a change costs more than its owner's time.
 const GENTLE: u32 = 24;
 
 /// The shortest time between two changes.
 const PAUSE_MIN: Duration = Duration::from_micros(300);
 
-/// The longest.
+/// The longest time between two changes.
 const PAUSE_MAX: Duration = Duration::from_millis(2);
 
-/// Carries out changes, in order, as a task of `worker`. Nobody else may do so at the same time.
+/// Carries out changes, in order, as a task of `worker`. The caller excludes other coordinators.
 ///
 /// # Errors
 /// A change that makes no sense, or the database is closing; the changes before have been made.
@@ -272,7 +272,7 @@ async fn carry_out_one(
     Ok(())
 }
 
-/// Refuses changes where a statement has closed a table and could not tell whether it counts: nothing of it opens again.
+/// Refuses a change of a family with a closed table: the outcome of a statement on it is unknown, and it stays closed.
 fn refuse_closed(worker: &EngineWorker, catalog: &Catalog, family: usize) -> Result<(), Abort> {
     let of_family = tables_of(worker, family);
     let tables = worker.shard().tables.borrow();
@@ -289,7 +289,7 @@ fn misuse(why: String) -> Abort {
     Abort::explained(AbortReason::Misuse, why)
 }
 
-/// Runs a change at the owner. The coordinator's own worker is asked by a message as well, since a change is made between tasks.
+/// Runs a change at the owner, by a message to the coordinator's own worker as well, since changes are made between tasks.
 async fn call(
     worker: &Rc<EngineWorker>,
     owner: WorkerId,
@@ -302,13 +302,13 @@ async fn call(
     sent.await.map_err(|Lost| Abort::shutting_down())?.map(|ticks| vec![ticks])
 }
 
-/// The tables and indexes of a family.
+/// Returns the tables and indexes of a family.
 fn tables_of(worker: &EngineWorker, family: usize) -> Vec<TableId> {
     let tables = worker.shard().tables.borrow();
     tables.catalog.live().filter(|(_, meta)| meta.family == family).map(|(table, _)| table).collect()
 }
 
-/// Uses another scheme of a family from now on, unless this worker has it already.
+/// Adopts another scheme of a family, unless this worker has it already.
 fn on_scheme(worker: &EngineWorker, family: usize, scheme: &Arc<FamilyScheme>) {
     let shard = worker.shard();
     let family = tables_of(worker, family);
@@ -322,7 +322,7 @@ fn on_scheme(worker: &EngineWorker, family: usize, scheme: &Arc<FamilyScheme>) {
     shard.lookups.outdate();
 }
 
-/// At the owner: splits a partition.
+/// Splits a partition, at its owner.
 fn on_split(
     worker: &Rc<EngineWorker>,
     family: usize,
@@ -366,7 +366,7 @@ fn on_split(
     Ok(worker.now().since(began))
 }
 
-/// At the owner: joins a partition to the one before it.
+/// Joins a partition to the one before it, at their owner.
 fn on_merge(
     worker: &Rc<EngineWorker>,
     family: usize,
@@ -416,16 +416,16 @@ struct Moving {
     family: usize,
     number: u32,
     partitions: Vec<Partition>,
-    /// What suspended transactions hold on it.
+    /// Locks and undo that suspended transactions have on it.
     carried: Vec<MovedBranch>,
-    /// What was kept of it for a snapshot.
+    /// Earlier versions of its rows that are kept for a snapshot.
     kept: Vec<(TableId, Kept)>,
-    /// The newest epoch of what was committed where it was.
+    /// The newest epoch of commits at its former owner.
     newest: Epoch,
     scheme: Arc<FamilyScheme>,
 }
 
-/// At the owner: hands a partition to another worker. The answer, how long both took, comes from there.
+/// Sends a partition to another worker, at its owner. That worker replies with the time that each of the two took.
 fn on_move(
     worker: &Rc<EngineWorker>,
     family: usize,
@@ -466,12 +466,12 @@ fn on_move(
         let arrived = on_partition(worker, moving);
         reply.send(worker, vec![took, arrived]);
     });
-    // They send their actions after it.
+    // The woken tasks send their actions after the partition.
     woken.into_iter().for_each(|task| worker.wake(task));
     panic_guard.leave();
 }
 
-/// At the new owner: takes a partition in.
+/// Takes in a partition, at its new owner.
 fn on_partition(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
     let began = worker.now();
     let panic_guard = PanicGuard::enter();
@@ -509,7 +509,7 @@ fn on_partition(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
     worker.now().since(began)
 }
 
-/// Takes out what was kept for a snapshot of a partition that is about to go.
+/// Removes and returns the versions kept for a snapshot of a partition that is about to move.
 fn kept_of(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<(TableId, Kept)> {
     let shard = worker.shard();
     if !shard.snapshots.is_held() {
@@ -521,8 +521,8 @@ fn kept_of(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<(Table
     shard.snapshots.carry_off(family, &KeyBuf::from(lower), upper.map(KeyBuf::from).as_ref())
 }
 
-/// Makes everybody who waits for a lock of a partition look again for its data. Returns their tasks, in order of arrival: to
-/// be woken when the partition is where it will be.
+/// Removes the waits for locks of a partition, so that their actions locate the data again. Returns their tasks, in order of
+/// arrival: to be woken when the change is complete.
 pub fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskId> {
     let shard = worker.shard();
     let is_in = |place: PartitionId| place.partition == number && family.contains(&place.table);
@@ -538,7 +538,7 @@ pub fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<T
             LockWaitState::Queued => {
                 waits.settle(ticket, LockWaitState::Moved);
                 drop(waits);
-                // What is not held is not noted any more; it will be, where the data is then.
+                // The access is no longer noted in the branch; it will be where the data is then.
                 shard.forget_access(owner, held);
                 woken.push(task);
             }
@@ -550,7 +550,7 @@ pub fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<T
     woken
 }
 
-/// Builds the lock tables of some partitions anew from what transactions hold.
+/// Rebuilds the lock tables of some partitions from the locks noted in the branches of transactions.
 pub fn relock(
     worker: &EngineWorker,
     tables: &mut atrapos_partition::partition::Tables,

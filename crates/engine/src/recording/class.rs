@@ -1,18 +1,18 @@
-//! Folding the recorded runs of a transaction class into its flow graph (`ATraPos §V-A`, Figure 7).
+//! The flow graph of a transaction class, derived from its recorded runs (`ATraPos §V-A`, Figure 7).
 //!
-//! Owns: what counts as one action, as a dependency and as a synchronization point. Never: runs anything.
+//! Owns: the definitions of one action, of a dependency and of a synchronization point. Never: runs a transaction.
 //!
 //! # Actions
 //!
 //! All accesses of one table by one kind of operation are one action of the graph, however often a transaction makes them:
-//! it repeats. What follows from a write by itself (entries of indexes, checks of foreign keys) is an action of its own. The
+//! it repeats. Accesses that follow from a write (entries of indexes, checks of foreign keys) are an action of their own. The
 //! tables are those of the catalog, every index being one, in the catalog's order ([`Database::table_names`]).
 //!
 //! # Dependencies
 //!
-//! A part of an action's key comes from an earlier action when it is equal to a part of that one's key, or to something that
-//! one has found, in at least nine of ten cases over all runs: parameters that agree now and then are told from keys by
-//! many runs with different arguments. (Not in all: one in a hundred items of an order is from another warehouse.) Every
+//! A part of an action's key comes from an earlier action if it is equal to a part of that one's key, or to a value that it
+//! has found, in at least nine of ten cases over all runs: many runs with different arguments distinguish keys from
+//! parameters that agree by chance. (Not in all: one in a hundred items of an order is from another warehouse.) Every
 //! part gets at most one source: the action that supplies most parts; then one that the schema relates by an index or a
 //! foreign key; then the one whose key has the fewest other parts; then the latest.
 //!
@@ -20,8 +20,8 @@
 //!
 //! A transaction waits at the end of each phase (a `join`, or an action awaited alone). There the actions of the phase meet
 //! those before it on which they depend; or, if there are none, the first of all, at which the transaction has its home. A
-//! phase that is a single action with nothing before it meets nobody. The bytes are those that go to the data and come back
-//! in the phase, averaged over all runs.
+//! phase that is a single action with nothing before it has no synchronization point. The bytes are those that go to the
+//! data and come back in the phase, averaged over all runs.
 //!
 //! Invariant: the flow passes [`ClassFlow::check`] for the tables of the catalog.
 //!
@@ -41,7 +41,7 @@ use atrapos_transaction::recording::{RecordedAccess, RecordedRun};
 use super::fields::{Asked, Value, values_of_key, values_of_row};
 use crate::database::Database;
 
-/// How many in a hundred occurrences of an action must bear a dependency out.
+/// The percentage of the occurrences of an action in which a dependency must hold.
 const BORNE_OUT_PERCENT: u64 = 90;
 
 /// Recorded runs of one transaction class: of different arguments, failing ones among them.
@@ -92,12 +92,12 @@ impl std::fmt::Debug for ClassRecording {
     }
 }
 
-/// The flow graph of a class, with what a [`ClassFlow`] has no room for.
+/// The flow graph of a class, with details that a [`ClassFlow`] does not have.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RecordedFlow {
     /// The graph. Its count is the number of runs; its tables are those of [`tables`](RecordedFlow::tables).
     pub class: ClassFlow,
-    /// More about each of its actions.
+    /// Details of each of its actions.
     pub actions: Vec<RecordedAction>,
     /// Positions of the actions that run together, in order of the phases; every action is in one phase.
     pub phases: Vec<Vec<u32>>,
@@ -107,21 +107,21 @@ pub struct RecordedFlow {
     pub tables: Vec<String>,
     /// The position of each table's family among the families of the database.
     pub families: Vec<u32>,
-    /// How many of the runs were aborted.
+    /// The number of runs that were aborted.
     pub aborted: u64,
 }
 
-/// More about an action of a flow graph.
+/// Details of an action of a flow graph.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedAction {
     /// Names of the parts of the key by which it accesses the table; for a range, of those that all its keys share.
     pub by: Vec<String>,
-    /// Whether it follows from a write, to keep an index or a foreign key as it should be.
+    /// True if it follows from a write, to maintain an index or enforce a foreign key.
     pub follows: bool,
 }
 
 impl RecordedFlow {
-    /// The graph with families in place of tables, as the traces of a database have them
+    /// Returns the graph with families in place of tables, as the traces of a database have them
     /// ([`Database::workload_trace`](crate::Database::workload_trace)).
     #[must_use]
     pub fn class_by_family(&self) -> ClassFlow {
@@ -134,7 +134,7 @@ impl RecordedFlow {
 }
 
 impl ClassRecording {
-    /// No runs yet, of a class of transactions on `db`.
+    /// Creates a recording without runs, of a class of transactions on `db`.
     #[must_use]
     pub fn new(db: &Database) -> ClassRecording {
         ClassRecording { catalog: db.catalogs.visible(), runs: Vec::new() }
@@ -143,7 +143,7 @@ impl ClassRecording {
     /// Adds a run.
     ///
     /// # Errors
-    /// When it was recorded on another database.
+    /// Fails if it was recorded on another database.
     pub fn add(&mut self, run: RecordedRun) -> Result<(), SchemaError> {
         if run.tag != self.catalog.tag {
             return Err(SchemaError::new(
@@ -155,13 +155,13 @@ impl ClassRecording {
         Ok(())
     }
 
-    /// How many runs there are.
+    /// Returns the number of runs.
     #[must_use]
     pub fn runs(&self) -> usize {
         self.runs.len()
     }
 
-    /// The flow graph of the class, called `name`.
+    /// Returns the flow graph of the class, called `name`.
     #[must_use]
     pub fn flow(&self, name: &str) -> RecordedFlow {
         let trees: Vec<Tree> = (0..self.catalog.tables.len()).map(|at| Tree::of(&self.catalog, at)).collect();
@@ -211,7 +211,7 @@ impl ClassRecording {
         }
     }
 
-    /// The accesses of a run with their keys and what they found taken apart.
+    /// Returns the accesses of a run, with their keys and the rows they found decoded.
     fn seen(&self, run: &RecordedRun, trees: &[Tree], nodes: &[Node]) -> Vec<Seen> {
         run.accesses
             .iter()
@@ -231,7 +231,7 @@ impl ClassRecording {
             .collect()
     }
 
-    /// Whether a write to `written` may be followed by an access of `then`.
+    /// Returns true if a write to `written` may be followed by an access of `then`.
     fn is_followed(&self, written: TableId, then: TableId) -> bool {
         let table = &self.catalog.tables[written.at()];
         table.indexes.iter().any(|index| index.id == then)
@@ -239,7 +239,7 @@ impl ClassRecording {
             || table.children.iter().any(|child| child.through == then)
     }
 
-    /// Whether an index or a declared dependency relates two tables.
+    /// Returns true if an index or a declared dependency relates two tables.
     fn are_related(&self, a: TableId, b: TableId) -> bool {
         let is_index = |index: TableId, table: TableId| matches!(self.catalog.tables[index.at()].kind, TreeKind::Entries { of, .. } if of == table);
         let is_declared = |child: TableId, parent: TableId| {
@@ -248,6 +248,7 @@ impl ClassRecording {
         is_index(a, b) || is_index(b, a) || is_declared(a, b) || is_declared(b, a)
     }
 
+    /// Returns the dependencies between the actions. See the module's introduction.
     fn dependencies(&self, nodes: &[Node], trees: &[Tree], runs: &[Vec<Seen>]) -> Vec<FlowDependency> {
         let supplies = supplies(nodes, runs);
         let nothing = BTreeSet::new();
@@ -294,7 +295,7 @@ impl ClassRecording {
     }
 }
 
-/// A tree of the catalog, as far as its keys and rows are compared.
+/// A tree of the catalog, with the layout of its keys and rows.
 struct Tree {
     parts: Vec<KeyField>,
     /// The parts' names.
@@ -302,7 +303,7 @@ struct Tree {
     row: RowOf,
 }
 
-/// What a tree has for rows.
+/// The layout of the rows of a tree.
 enum RowOf {
     /// The columns of a table.
     Columns(RowLayout),
@@ -329,7 +330,7 @@ impl Tree {
             TreeKind::Entries { of, unique } => {
                 let (primary, primary_names) = key_of(of);
                 if !unique {
-                    // Entries of an index that is not unique are told apart by the primary key.
+                    // Keys of an index that is not unique end with the primary key.
                     parts.extend_from_slice(&primary);
                     names.extend(primary_names);
                 }
@@ -339,7 +340,7 @@ impl Tree {
         Tree { parts, names, row }
     }
 
-    /// What an entry of the tree holds.
+    /// Returns the values of an entry of the tree.
     fn values(&self, key: &[u8], row: &[u8]) -> Vec<(Source, Value)> {
         let key = values_of_key(&self.parts, key).into_iter().map(|(_, value)| value);
         let mut values: Vec<_> = key.enumerate().map(|(at, value)| (Source::Key(at), value)).collect();
@@ -355,7 +356,7 @@ impl Tree {
     }
 }
 
-/// Names of the parts of keys; of those that have none, their numbers.
+/// Returns the names of the parts of keys; for those that have none, their numbers.
 fn named(table: &str, names: &[&str]) -> Vec<String> {
     let name = |(at, name): (usize, &&str)| {
         if is_placeholder(name) { format!("{table}.{at}") } else { (*name).to_owned() }
@@ -363,7 +364,7 @@ fn named(table: &str, names: &[&str]) -> Vec<String> {
     names.iter().enumerate().map(name).collect()
 }
 
-/// Where a value was found.
+/// The place of a value in an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     /// A part of the key.
@@ -372,7 +373,7 @@ enum Source {
     Column(usize),
 }
 
-/// What makes an action of the graph.
+/// The identity of an action of the graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Node {
     table: TableId,
@@ -381,6 +382,7 @@ struct Node {
     follows: bool,
 }
 
+/// The operations of accesses and of flow graphs.
 const KINDS: [(AccessKind, Kind); 5] = [
     (AccessKind::Read, Kind::Read),
     (AccessKind::Scan, Kind::Scan),
@@ -405,7 +407,7 @@ impl Node {
     }
 }
 
-/// An access taken apart.
+/// A decoded access.
 struct Seen {
     node: usize,
     phase: u32,
@@ -415,7 +417,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// Whether it has asked for `value`, or found it.
+    /// Returns the places of `value` in its key and, with `found_too`, in the rows it has found.
     fn sources<'a>(&'a self, value: &'a Value, found_too: bool) -> impl Iterator<Item = Source> + 'a {
         let asked = self.asked.fixed.iter().enumerate().filter(move |(_, known)| *known == value);
         let found = self.found.iter().filter(move |(_, known)| found_too && known == value);
@@ -423,7 +425,7 @@ impl Seen {
     }
 }
 
-/// The actions of all runs, by phase. A phase of the graph is made of those that were ever in one phase of a run.
+/// Returns the actions of all runs, by phase. Actions that were in one phase of any run are in one phase of the graph.
 fn phases_of(runs: &[RecordedRun]) -> Vec<Vec<Node>> {
     let mut order: Vec<Node> = Vec::new();
     let mut together: Vec<Vec<Node>> = Vec::new();
@@ -464,9 +466,9 @@ fn phases_of(runs: &[RecordedRun]) -> Vec<Vec<Node>> {
     groups.into_iter().map(members).collect()
 }
 
-/// From (earlier, later) action to the parts of the later one's key that the earlier one supplies.
+/// Returns, by (earlier, later) action, the parts of the later one's key that the earlier one supplies.
 fn supplies(nodes: &[Node], runs: &[Vec<Seen>]) -> BTreeMap<(usize, usize), BTreeSet<usize>> {
-    // How often each part of a key was asked for after the earlier action, and how often each source had its value.
+    // Occurrences of each part of a key after the earlier action, and those in which each source had its value.
     let mut asked: BTreeMap<(usize, usize, usize), u64> = BTreeMap::new();
     let mut borne_out: BTreeMap<(usize, usize, usize, Source), u64> = BTreeMap::new();
     for run in runs {
@@ -482,7 +484,7 @@ fn supplies(nodes: &[Node], runs: &[Vec<Seen>]) -> BTreeMap<(usize, usize), BTre
                 let mut had: BTreeSet<(usize, Source)> = BTreeSet::new();
                 for (part, value) in fixed.chain(bounds) {
                     for seen in &earlier {
-                        // What runs together knows the same parameters, but not what the others find.
+                        // Actions of one phase have the same parameters, but not the rows that the others find.
                         let found_too = seen.phase < later.phase || nodes[later.node].follows;
                         had.extend(seen.sources(value, found_too).map(|source| (part, source)));
                     }
@@ -504,7 +506,7 @@ fn supplies(nodes: &[Node], runs: &[Vec<Seen>]) -> BTreeMap<(usize, usize), BTre
     supplies
 }
 
-/// The synchronization points, and the phases at whose end they are.
+/// Returns the synchronization points, and the phases at whose end they are.
 fn sync_points(
     phases: &[Vec<u32>],
     actions: &[FlowAction],
