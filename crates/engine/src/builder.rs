@@ -1,8 +1,12 @@
 //! Opening of a database: its settings, and the start of directory, workers and adapting thread.
 //!
-//! Owns: the checks of settings before anything starts. Never: runs a transaction.
+//! Owns: the order in which the parts are started, after the settings were checked ([`check`]). Never: runs a transaction.
 
-use std::path::{Path, PathBuf};
+mod check;
+mod error;
+mod placed;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,53 +15,22 @@ use atrapos_catalog::Definitions;
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::file::{FileSystem, RealFiles};
 use atrapos_durability::manifest::Manifest;
-use atrapos_durability::wal::WalError;
-use atrapos_partition::redo::TRANSACTION_REDO_BYTES_MAX;
-use atrapos_partition::schema::{Catalog, Schema, SchemaError};
+use atrapos_partition::schema::{Catalog, Schema};
 use atrapos_placement::adaptation::{Adaptation, Adaptive};
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
-use atrapos_runtime::{RuntimeBuilder, WorkerId, affinity};
+use atrapos_runtime::{RuntimeBuilder, WorkerId};
 use atrapos_storage::Memory;
-use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
-use atrapos_transaction::wal::{Durability, Wal, WalLimits};
+use atrapos_topology::Machine;
+use atrapos_transaction::wal::{Durability, Wal};
 
+pub use self::error::OpenError;
+use self::placed::{Placed, live_machine};
 use crate::assembly::Parts;
 use crate::database::Database;
 use crate::durable::{DirectoryContents, Policy};
 use crate::memory::TreeMemory;
-use crate::recovery::{RecoveryError, RecoveryProgress};
-
-/// Reasons for which a database could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The schema contradicts itself.
-    #[error(transparent)]
-    Schema(#[from] SchemaError),
-    /// A setting makes no sense.
-    #[error("{0}")]
-    Setting(String),
-    /// The workers could not be started.
-    #[error("the workers could not be started: {0}")]
-    Start(String),
-    /// The database in the directory has other tables than were declared.
-    #[error("the database in {} has another schema: {difference}; open it with the schema it was created with", path.display())]
-    OtherSchema {
-        /// The directory.
-        path: PathBuf,
-        /// The first difference.
-        difference: String,
-    },
-    /// The directory cannot be used.
-    #[error(transparent)]
-    Directory(#[from] DirectoryError),
-    /// The data in the directory cannot be recovered.
-    #[error(transparent)]
-    Recovery(#[from] RecoveryError),
-    /// The WAL of the new incarnation cannot be written.
-    #[error(transparent)]
-    Wal(#[from] WalError),
-}
+use crate::recovery::RecoveryProgress;
 
 /// Collects the settings of a database before it is opened.
 #[derive(Debug)]
@@ -351,107 +324,8 @@ impl Builder {
             )),
         }
     }
-
-    /// Refuses settings that make no sense.
-    fn check(&self, workers: usize) -> Result<(), OpenError> {
-        check_workers(workers)?;
-        if self.inbox_slots == 0 {
-            return Err(OpenError::Setting(
-                "an inbox of zero slots takes no request; use at least 1".to_owned(),
-            ));
-        }
-        if let Durability::Relaxed { max_loss_ms: 0 } = self.policy.durability {
-            return Err(OpenError::Setting(
-                "relaxed durability that may lose 0 ms is synchronous durability; ask for that, or for at least 1 ms"
-                    .to_owned(),
-            ));
-        }
-        check_limits(self.policy.limits)?;
-        self.adaptation.map_or(Ok(()), |adaptation| adaptation.check().map_err(OpenError::Setting))
-    }
-}
-
-/// Placement of the workers of a database on its machine.
-struct Placed {
-    placement: Vec<CpuId>,
-    /// The core of each worker.
-    cpus: Vec<Option<usize>>,
-    /// The memory node of each worker, where there is a choice.
-    nodes: Vec<Option<usize>>,
-    /// The WAL stream of each worker: one for each island.
-    stream_of: Vec<usize>,
-    pin: bool,
-}
-
-impl Placed {
-    fn new(machine: &Machine, workers: usize, pin: bool, place_memory: bool) -> Placed {
-        let placement = machine.placement(workers);
-        // A described machine's cores are not this one's; and several workers on one core are better moved about.
-        let pin = pin && machine.is_live() && workers <= machine.usable_cpus().len();
-        let node = |cpu: &CpuId| machine.cpu(*cpu).map(|cpu| cpu.node.0 as usize);
-        let several = pin && place_memory && machine.nodes().len() > 1;
-        Placed {
-            cpus: placement.iter().map(|cpu| Some(cpu.0 as usize)).collect(),
-            nodes: placement.iter().map(|cpu| several.then(|| node(cpu)).flatten()).collect(),
-            stream_of: dense(placement.iter().map(|cpu| node(cpu).unwrap_or(0))),
-            placement,
-            pin,
-        }
-    }
-}
-
-/// Returns numbers for groups, dense and in order of their first members.
-fn dense(groups: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut seen = Vec::new();
-    groups
-        .map(|group| {
-            seen.iter().position(|known| *known == group).unwrap_or_else(|| {
-                seen.push(group);
-                seen.len() - 1
-            })
-        })
-        .collect()
-}
-
-fn live_machine() -> Machine {
-    // Without an affinity mask every online core is taken for usable; pinning then refuses what is not.
-    let affinity = affinity::current_thread_cpus().ok();
-    let affinity = affinity.map(|cpus| cpus.into_iter().map(|cpu| CpuId(cpu as u32)).collect::<CpuSet>());
-    Machine::live(&LiveOptions::new(affinity))
 }
 
 /// Sessions and transactions on a worker beyond which it accepts no more from outside. Transactions that wait for a device
 /// are among them: there have to be enough to keep the worker busy meanwhile.
 const TASKS_IN_FLIGHT: usize = 1 << 14;
-
-/// The greatest number of workers that is accepted.
-const WORKERS_MAX: usize = 4096;
-
-fn check_workers(workers: usize) -> Result<(), OpenError> {
-    match workers {
-        0 => Err(OpenError::Setting("zero workers cannot own data; use at least 1".to_owned())),
-        1..=WORKERS_MAX => Ok(()),
-        _ => Err(OpenError::Setting(format!(
-            "{workers} workers are more than any machine has cores; use at most {WORKERS_MAX}"
-        ))),
-    }
-}
-
-fn check_limits(limits: WalLimits) -> Result<(), OpenError> {
-    let refuse = |why: String| Err(OpenError::Setting(why));
-    match limits {
-        WalLimits { transaction_redo_bytes: 0, .. } => {
-            refuse("transactions of zero bytes of redo change nothing; allow at least 1".to_owned())
-        }
-        WalLimits { transaction_redo_bytes: bytes, .. } if bytes > TRANSACTION_REDO_BYTES_MAX => {
-            refuse(format!(
-                "transactions of {bytes} bytes of redo do not fit a frame of the WAL; allow at most \
-             {TRANSACTION_REDO_BYTES_MAX}"
-            ))
-        }
-        WalLimits { buffer_bytes: 0, .. } => {
-            refuse("a WAL buffer of zero bytes takes no transaction; use at least 1".to_owned())
-        }
-        _ => Ok(()),
-    }
-}
