@@ -1,7 +1,7 @@
-//! What a database is assembled of, whatever runs its workers: threads, or one thread that steps them all in turn.
+//! Assembly of a database, for both executors of its workers: threads, or one thread that steps them all in turn.
 //!
-//! Owns: the parts that all workers share ([`Parts`]), what each worker is made of, and the two executors ([`Parts::on_threads`],
-//! [`Parts::on_pump`]). Never: reads a setting, or touches a file.
+//! Owns: the parts that all workers share ([`Parts`]), the parts of each worker, and the two executors
+//! ([`Parts::on_threads`], [`Parts::on_pump`]). Never: reads a setting, or touches a file.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,23 +20,23 @@ use atrapos_transaction::wal::{CommitWaiters, Durability, Wal, WalLimits};
 
 use crate::database::ON_WORKER;
 
-/// What the workers of a database share.
+/// The parts that the workers of a database share.
 #[derive(Clone)]
 pub(crate) struct Parts {
-    /// What exists: as the workers know it, and as clients may name it.
+    /// The catalogs: the one that workers use, and the one that clients may name trees of.
     pub(crate) catalogs: Arc<PublishedCatalog>,
     /// Partitioning and placement that the workers begin with.
     pub(crate) scheme: Arc<Scheme>,
-    /// One for each worker.
+    /// Statistics, one for each worker.
     pub(crate) stats: Vec<Arc<EngineStats>>,
-    /// None without a directory.
+    /// The WAL; `None` without a directory.
     pub(crate) wal: Option<Arc<Wal>>,
-    /// Of how many events one is recorded, and sub-partitions of a partition; nothing is observed without.
+    /// The sampling period in events and the number of sub-partitions of a partition; `None` if statistics are not collected.
     pub(crate) observing: Option<(u32, usize)>,
 }
 
 impl Parts {
-    /// The parts of a database in memory that observes nothing.
+    /// Returns the parts of a database in memory that collects no statistics.
     ///
     /// # Errors
     /// Declared cuts that contradict themselves.
@@ -47,12 +47,12 @@ impl Parts {
         Ok(Parts { catalogs, scheme, stats, wal: None, observing: None })
     }
 
-    /// What exists, as it is stored.
+    /// Returns the definitions of all trees, as they are stored.
     pub(crate) fn definitions(&self) -> Definitions {
         self.catalogs.working().describe(&self.scheme)
     }
 
-    /// Starts the workers as threads. Trees take their memory from what `memory` makes on the thread of their worker.
+    /// Starts the workers as threads. Trees allocate from the result of `memory`, called on the thread of their worker.
     ///
     /// # Errors
     /// Threads that cannot be started or pinned.
@@ -104,10 +104,10 @@ impl Parts {
     }
 }
 
-/// How long a lock request waits before its transaction looks for a deadlock.
+/// The time that a lock request waits before its transaction starts to detect deadlocks.
 const DEADLOCK_CHECK_AFTER: Duration = Duration::from_millis(1);
 
-/// The empty partitions that a worker owns of a table with this scheme; none of one that was dropped.
+/// Returns the empty partitions that a worker owns of a table with this scheme; none of a table that was dropped.
 pub(crate) fn new_table(
     worker: WorkerId,
     meta: &TableMeta,

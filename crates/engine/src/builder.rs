@@ -1,8 +1,12 @@
-//! How a database is opened: its settings, and putting directory, workers and adapting thread together.
+//! Opening of a database: its settings, and the start of directory, workers and adapting thread.
 //!
-//! Owns: what is refused before anything starts. Never: runs a transaction.
+//! Owns: the order in which the parts are started, after the settings were checked ([`check`]). Never: runs a transaction.
 
-use std::path::{Path, PathBuf};
+mod check;
+mod error;
+mod placed;
+
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,58 +15,27 @@ use atrapos_catalog::Definitions;
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::file::{FileSystem, RealFiles};
 use atrapos_durability::manifest::Manifest;
-use atrapos_durability::wal::WalError;
-use atrapos_partition::redo::TRANSACTION_REDO_BYTES_MAX;
-use atrapos_partition::schema::{Catalog, Schema, SchemaError};
+use atrapos_partition::schema::{Catalog, Schema};
 use atrapos_placement::adaptation::{Adaptation, Adaptive};
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
-use atrapos_runtime::{RuntimeBuilder, WorkerId, affinity};
+use atrapos_runtime::{RuntimeBuilder, WorkerId};
 use atrapos_storage::Memory;
-use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
-use atrapos_transaction::wal::{Durability, Wal, WalLimits};
+use atrapos_topology::Machine;
+use atrapos_transaction::wal::{Durability, Wal};
 
+pub use self::error::OpenError;
+use self::placed::{Placed, live_machine};
 use crate::assembly::Parts;
 use crate::database::Database;
 use crate::durable::{DirectoryContents, Policy};
 use crate::memory::TreeMemory;
-use crate::recovery::{RecoveryError, RecoveryProgress};
-
-/// Why a database could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum OpenError {
-    /// The schema contradicts itself.
-    #[error(transparent)]
-    Schema(#[from] SchemaError),
-    /// A setting makes no sense.
-    #[error("{0}")]
-    Setting(String),
-    /// The workers could not be started.
-    #[error("the workers could not be started: {0}")]
-    Start(String),
-    /// The database in the directory has other tables than were declared.
-    #[error("the database in {} has another schema: {difference}; open it with the schema it was created with", path.display())]
-    OtherSchema {
-        /// The directory.
-        path: PathBuf,
-        /// The first difference.
-        difference: String,
-    },
-    /// The directory cannot be used.
-    #[error(transparent)]
-    Directory(#[from] DirectoryError),
-    /// What is in the directory cannot be recovered.
-    #[error(transparent)]
-    Recovery(#[from] RecoveryError),
-    /// The WAL of the new incarnation cannot be written.
-    #[error(transparent)]
-    Wal(#[from] WalError),
-}
+use crate::recovery::RecoveryProgress;
 
 /// Collects the settings of a database before it is opened.
 #[derive(Debug)]
 pub struct Builder {
-    /// `None`: the schema is the one stored in the directory.
+    /// The declared schema; `None` for the one stored in the directory.
     schema: Option<Schema>,
     workers: Option<usize>,
     machine: Option<Machine>,
@@ -93,121 +66,125 @@ impl Builder {
         }
     }
 
-    /// How the database adapts its partitioning and placement to what it observes (by default as [`Adaptation::default`]
-    /// says). With one worker there is nothing to choose.
+    /// Sets the adaptation of partitioning and placement to the workload ([`Adaptation::default`] by default). With one
+    /// worker it has no effect.
     #[must_use]
     pub fn adaptation(mut self, adaptation: Adaptation) -> Builder {
         self.adaptation = Some(adaptation);
         self
     }
 
-    /// The database keeps the scheme it starts with, unless it is changed [by hand](Database::repartition), and observes
-    /// nothing.
+    /// Disables adaptation: the database keeps its initial scheme, unless it is changed [by hand](Database::repartition), and
+    /// collects no statistics for it.
     #[must_use]
     pub fn fixed_scheme(mut self) -> Builder {
         self.adaptation = None;
         self
     }
 
-    /// How many workers own the data. By default one per usable core of the machine.
+    /// Sets the number of workers, which own the data. By default one per usable core of the machine.
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Builder {
         self.workers = Some(workers);
         self
     }
 
-    /// The machine to place the workers on. By default the one this process runs on, as the kernel describes it.
+    /// Sets the machine to place the workers on. By default the one this process runs on, as the kernel describes it.
     #[must_use]
     pub fn machine(mut self, machine: Machine) -> Builder {
         self.machine = Some(machine);
         self
     }
 
-    /// Whether workers are pinned to cores (on by default, best effort: a refusal is a warning). On a machine that is only
-    /// described, or with more workers than usable cores, nothing is pinned.
+    /// Sets whether workers are pinned to cores (on by default, best effort: a refusal is a warning). On a machine that is
+    /// only described, or with more workers than usable cores, none is pinned.
     #[must_use]
     pub fn pin(mut self, pin: bool) -> Builder {
         self.pin = pin;
         self
     }
 
-    /// Whether a worker's memory is placed on its own node (on by default, best effort).
+    /// Sets whether a worker's memory is placed on its own node (on by default, best effort).
     #[must_use]
     pub fn place_memory(mut self, place: bool) -> Builder {
         self.place_memory = place;
         self
     }
 
-    /// Whether huge pages are asked for (on by default, best effort).
+    /// Sets whether huge pages are requested (on by default, best effort).
     #[must_use]
     pub fn huge_pages(mut self, huge: bool) -> Builder {
         self.huge_pages = huge;
         self
     }
 
-    /// Requests from outside threads that may wait at one worker before the next has to (1,024 by default).
+    /// Sets the number of requests from outside that may be queued at one worker (1,024 by default). While the queue is full,
+    /// submitting threads wait.
     #[must_use]
     pub fn inbox_slots(mut self, slots: usize) -> Builder {
         self.inbox_slots = slots;
         self
     }
 
-    /// When callers are told that their transactions committed ([`Durability::Synchronous`] by default). Of no effect on a
-    /// database [in memory](Builder::in_memory).
+    /// Sets the durability of a transaction at the time its commit is reported ([`Durability::Synchronous`] by default). It
+    /// has no effect on a database [in memory](Builder::in_memory).
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Builder {
         self.policy.durability = durability;
         self
     }
 
-    /// Bytes of WAL after which a checkpoint is made (1 GiB by default). More makes checkpoints rarer and recovery longer.
+    /// Sets the bytes of WAL after which a checkpoint is made (1 GiB by default). More makes checkpoints rarer and recovery
+    /// longer.
     #[must_use]
     pub fn checkpoint_wal_bytes(mut self, bytes: u64) -> Builder {
         self.policy.checkpoint_wal_bytes = bytes;
         self
     }
 
-    /// Makes a checkpoint after this time, if anything has changed (off by default).
+    /// Sets the time after which a checkpoint is made if the database has changed (off by default).
     #[must_use]
     pub fn checkpoint_every(mut self, every: Duration) -> Builder {
         self.policy.checkpoint_every = Some(every);
         self
     }
 
-    /// Bytes of a segment file of the WAL (64 MiB by default): they are reserved ahead.
+    /// Sets the bytes of a segment file of the WAL (64 MiB by default), which are allocated in advance.
     #[must_use]
     pub fn segment_bytes(mut self, bytes: u64) -> Builder {
         self.policy.segment_bytes = bytes;
         self
     }
 
-    /// Bytes of redo that one transaction has at most (256 MiB by default, at most 512 MiB): about the keys and bytes it changes.
-    /// One that changes more is aborted ([`AbortReason::TransactionTooLarge`](atrapos_partition::abort::AbortReason::TransactionTooLarge)), since it
-    /// is one record of the WAL and kept in memory until it commits. Of no effect on a database [in memory](Builder::in_memory).
+    /// Sets the maximum bytes of redo of one transaction (256 MiB by default, at most 512 MiB): about the keys and bytes it
+    /// changes. A transaction that changes more is aborted
+    /// ([`AbortReason::TransactionTooLarge`](atrapos_partition::abort::AbortReason::TransactionTooLarge)), since it is one
+    /// record of the WAL and kept in memory until it commits. It has no effect on a database [in
+    /// memory](Builder::in_memory).
     #[must_use]
     pub fn transaction_redo_bytes(mut self, bytes: usize) -> Builder {
         self.policy.limits.transaction_redo_bytes = bytes;
         self
     }
 
-    /// Bytes of committed transactions that wait to be written to the WAL at most (1 GiB by default, shared evenly by the
-    /// workers); as much again may be being written. A transaction that finds no room waits until there is, and runs
-    /// again: a device that stands still stops transactions, not the process for want of memory.
+    /// Sets the maximum bytes of committed transactions that wait to be written to the WAL (1 GiB by default, shared evenly
+    /// by the workers); as much again may be in the course of being written. A transaction that finds no room waits until
+    /// there is, and runs again: a device that stalls stops transactions, and the process does not run out of memory.
     #[must_use]
     pub fn wal_buffer_bytes(mut self, bytes: usize) -> Builder {
         self.policy.limits.buffer_bytes = bytes;
         self
     }
 
-    /// How long a statement that drops or changes a table waits for the transactions that have used it (10 s by default). Then
-    /// it fails, and the table is as it was.
+    /// Sets the time that a statement that drops or changes a table waits for the transactions that have used it (10 s by
+    /// default). After it, the statement fails and the table is unchanged.
     #[must_use]
     pub fn statement_patience(mut self, patience: Duration) -> Builder {
         self.patience = patience;
         self
     }
 
-    /// The files the database is kept in: those of the operating system by default, or a model of them.
+    /// Sets the file system of the database: that of the operating system by default, or a model of one.
     #[must_use]
     pub fn files(mut self, files: Arc<dyn FileSystem>) -> Builder {
         self.files = files;
@@ -222,19 +199,20 @@ impl Builder {
         self.start(None)
     }
 
-    /// Opens the database in the directory `path`, or creates one there. Whatever was ever reported as committed is in it.
+    /// Opens the database in the directory `path`, or creates one there. All transactions that were reported as committed
+    /// are in it, within the limits of its [`durability`](Builder::durability).
     ///
     /// # Errors
-    /// As for [`in_memory`](Builder::in_memory); a directory that is in use, damaged, of another schema, or of something
-    /// else; files that cannot be written.
+    /// The errors of [`in_memory`](Builder::in_memory); a directory that is in use, damaged, of another schema, or of
+    /// something else; files that cannot be written.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database, OpenError> {
         self.open_watched(path, &RecoveryProgress::default())
     }
 
-    /// Like [`open`](Builder::open), for callers who show how far recovery is.
+    /// Opens a database like [`open`](Builder::open), and reports the progress of recovery.
     ///
     /// # Errors
-    /// As for [`open`](Builder::open).
+    /// The errors of [`open`](Builder::open).
     pub fn open_watched(
         self,
         path: impl AsRef<Path>,
@@ -243,6 +221,7 @@ impl Builder {
         self.start(Some((path.as_ref(), progress)))
     }
 
+    /// Starts the workers and threads of a database, in memory or in a directory.
     fn start(mut self, directory: Option<(&Path, &RecoveryProgress)>) -> Result<Database, OpenError> {
         let machine = self.machine.clone().unwrap_or_else(live_machine);
         let workers = self.workers.unwrap_or_else(|| machine.default_workers());
@@ -312,7 +291,7 @@ impl Builder {
         })
     }
 
-    /// How the workers are run.
+    /// Returns the settings of the workers' threads.
     fn runtime(&self, machine: &Machine, placed: &Placed, wal: Option<&Wal>) -> RuntimeBuilder {
         let workers = placed.placement.len();
         let mut runtime = RuntimeBuilder::new(workers);
@@ -320,18 +299,18 @@ impl Builder {
         runtime.pin = placed.pin;
         runtime.inbox_slots = self.inbox_slots.next_power_of_two();
         runtime.limits.tasks_in_flight = TASKS_IN_FLIGHT;
-        // Those for whom an idle worker waits, the flushers, need a core to get on with it.
+        // Idle workers wait for flushers, which need a core to make progress.
         let flushers = wal.map_or(0, |wal| if wal.logs() { wal.streams.len() } else { 0 });
         runtime.yield_when_idle = flushers > 0 && workers + flushers > machine.usable_cpus().len();
         runtime
     }
 
-    /// What exists: declared, or stored in the directory.
+    /// Returns the catalog, declared or stored in the directory.
     fn catalog(&self, schema: Option<Schema>, directory: Option<&Path>) -> Result<Catalog, OpenError> {
         match (schema, directory) {
             (Some(schema), None) => Ok(Catalog::new(schema)?),
             (Some(schema), Some(path)) => {
-                // A manifest that cannot be read is told of when the directory is opened.
+                // A manifest that cannot be read is reported when the directory is opened.
                 let manifest = Manifest::read(&*self.files, path).ok().flatten();
                 let stored = manifest.map_or_else(Definitions::default, |manifest| manifest.schema);
                 Ok(Catalog::of_stored(schema, &stored)?)
@@ -345,107 +324,8 @@ impl Builder {
             )),
         }
     }
-
-    /// Refuses settings that make no sense.
-    fn check(&self, workers: usize) -> Result<(), OpenError> {
-        check_workers(workers)?;
-        if self.inbox_slots == 0 {
-            return Err(OpenError::Setting(
-                "an inbox of zero slots takes no request; use at least 1".to_owned(),
-            ));
-        }
-        if let Durability::Relaxed { max_loss_ms: 0 } = self.policy.durability {
-            return Err(OpenError::Setting(
-                "relaxed durability that may lose 0 ms is synchronous durability; ask for that, or for at least 1 ms"
-                    .to_owned(),
-            ));
-        }
-        check_limits(self.policy.limits)?;
-        self.adaptation.map_or(Ok(()), |adaptation| adaptation.check().map_err(OpenError::Setting))
-    }
 }
 
-/// Where the workers of a database go on its machine.
-struct Placed {
-    placement: Vec<CpuId>,
-    /// By worker.
-    cpus: Vec<Option<usize>>,
-    /// The memory node of each worker, where there is a choice.
-    nodes: Vec<Option<usize>>,
-    /// The WAL stream of each worker: one for each island.
-    stream_of: Vec<usize>,
-    pin: bool,
-}
-
-impl Placed {
-    fn new(machine: &Machine, workers: usize, pin: bool, place_memory: bool) -> Placed {
-        let placement = machine.placement(workers);
-        // A described machine's cores are not this one's; and several workers on one core are better moved about.
-        let pin = pin && machine.is_live() && workers <= machine.usable_cpus().len();
-        let node = |cpu: &CpuId| machine.cpu(*cpu).map(|cpu| cpu.node.0 as usize);
-        let several = pin && place_memory && machine.nodes().len() > 1;
-        Placed {
-            cpus: placement.iter().map(|cpu| Some(cpu.0 as usize)).collect(),
-            nodes: placement.iter().map(|cpu| several.then(|| node(cpu)).flatten()).collect(),
-            stream_of: dense(placement.iter().map(|cpu| node(cpu).unwrap_or(0))),
-            placement,
-            pin,
-        }
-    }
-}
-
-/// Numbers for groups, dense and in order of their first members.
-fn dense(groups: impl Iterator<Item = usize>) -> Vec<usize> {
-    let mut seen = Vec::new();
-    groups
-        .map(|group| {
-            seen.iter().position(|known| *known == group).unwrap_or_else(|| {
-                seen.push(group);
-                seen.len() - 1
-            })
-        })
-        .collect()
-}
-
-fn live_machine() -> Machine {
-    // Without an affinity mask every online core is taken for usable; pinning then refuses what is not.
-    let affinity = affinity::current_thread_cpus().ok();
-    let affinity = affinity.map(|cpus| cpus.into_iter().map(|cpu| CpuId(cpu as u32)).collect::<CpuSet>());
-    Machine::live(&LiveOptions::new(affinity))
-}
-
-/// Sessions and transactions that a worker hosts before it takes no more from outside. Transactions that wait for a device are
-/// among them: there have to be enough to keep the worker busy meanwhile.
+/// Sessions and transactions on a worker beyond which it accepts no more from outside. Transactions that wait for a device
+/// are among them: there have to be enough to keep the worker busy meanwhile.
 const TASKS_IN_FLIGHT: usize = 1 << 14;
-
-/// Workers beyond this number are surely a mistake.
-const WORKERS_MAX: usize = 4096;
-
-fn check_workers(workers: usize) -> Result<(), OpenError> {
-    match workers {
-        0 => Err(OpenError::Setting("zero workers cannot own data; use at least 1".to_owned())),
-        1..=WORKERS_MAX => Ok(()),
-        _ => Err(OpenError::Setting(format!(
-            "{workers} workers are more than any machine has cores; use at most {WORKERS_MAX}"
-        ))),
-    }
-}
-
-fn check_limits(limits: WalLimits) -> Result<(), OpenError> {
-    let refuse = |why: String| Err(OpenError::Setting(why));
-    match limits {
-        WalLimits { transaction_redo_bytes: 0, .. } => {
-            refuse("transactions of zero bytes of redo change nothing; allow at least 1".to_owned())
-        }
-        WalLimits { transaction_redo_bytes: bytes, .. } if bytes > TRANSACTION_REDO_BYTES_MAX => {
-            refuse(format!(
-                "transactions of {bytes} bytes of redo do not fit a frame of the WAL; allow at most \
-             {TRANSACTION_REDO_BYTES_MAX}"
-            ))
-        }
-        WalLimits { buffer_bytes: 0, .. } => {
-            refuse("a WAL buffer of zero bytes takes no transaction; use at least 1".to_owned())
-        }
-        _ => Ok(()),
-    }
-}

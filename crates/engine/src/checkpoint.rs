@@ -1,26 +1,26 @@
-//! Checkpoints: the rows of all trees on disk, taken in slices between transactions, while everything goes on. They are fuzzy,
+//! Checkpoints: the rows of all trees, written to disk in slices between transactions. They are fuzzy,
 //! and the WAL repairs them; where there is no WAL, they are of a snapshot ([`atrapos_transaction::snapshot`]).
 //!
-//! # Why a checkpoint and the WAL after it give the state
+//! # Correctness: a checkpoint and the WAL after it give the state
 //!
-//! 1. The epoch is advanced to `begin`: whatever commits from now on has `begin` or a later epoch and will be replayed.
-//! 2. All messages on the way are let arrive: wherever a transaction that committed before `begin` has changed something, its
-//!    end is known when the scan gets there. So what still looks unfinished has no older epoch.
-//! 3. Each owner walks its own trees, a slice at a time; a key range that goes to another worker meanwhile is walked on there. It writes rows as it finds them, with their versions; a row that an
-//!    unfinished transaction has changed is written as it was before (from the undo). A later change of any row,
-//!    written or not, is in the WAL with an epoch of at least `begin`; replay applies it if it is newer than the row.
-//! 4. Rows may hold changes that are not durable yet. The checkpoint is published only when everything up to the end of the
-//!    scan is.
+//! 1. The epoch is advanced to `begin`: a transaction that commits from now on has `begin` or a later epoch and will be
+//!    replayed.
+//! 2. All messages on the way arrive: on every worker where a transaction that committed before `begin` has changed rows, its
+//!    end is known when the scan gets there. So a change that is still unfinished there has no older epoch.
+//! 3. Each owner scans its own trees, a slice at a time; a key range that moves to another worker meanwhile is scanned on
+//!    there. Rows are written as they are, with their versions; a row that an unfinished transaction has changed is written
+//!    as it was before (from the undo). A later change of any row, written or not, is in the WAL with an epoch of at least
+//!    `begin`; replay applies it if it is newer than the row.
+//! 4. Rows may have changes that are not durable yet. The checkpoint is published only after all commits up to the end of the
+//!    scan are durable.
 //! 5. It is published by replacing the manifest. Then segments with nothing of `begin` or later are removed, and
 //!    the checkpoint before.
 //!
-//! Without a WAL, what was changed since `begin` is written as it was then, whether its transaction has ended or not: the
-//! checkpoint is the state at `begin`, and rows and indexes agree.
+//! Without a WAL, a row that has changed since `begin` is written as it was then, whether its transaction has ended or not:
+//! the checkpoint is the state at `begin`, and rows and indexes agree.
 
-use std::collections::{BTreeMap, btree_map};
-use std::iter::Peekable;
-use std::ops::Bound;
-use std::rc::Rc;
+mod scan;
+
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -30,21 +30,17 @@ use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::manifest::{CheckpointRecord, PartRecord};
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::Abort;
-use atrapos_partition::partition::{Closing, Partition, PartitionId};
 use atrapos_partition::planted::{Bug, planted};
-use atrapos_partition::schema::TableId;
 use atrapos_runtime::oneshot::Receiver;
 use atrapos_runtime::{Clock, WorkerId};
-use atrapos_storage::KeyBuf;
-use atrapos_transaction::branch::Branch;
 use atrapos_transaction::jobs::{settle, start_on_worker};
-use atrapos_transaction::shard::{EngineWorker, Shard};
-use atrapos_transaction::snapshot::{Before, HeldSnapshot, Snapshot};
+use atrapos_transaction::snapshot::HeldSnapshot;
 use atrapos_transaction::waiting;
 
+use self::scan::{PartScan, sections_by_owner};
 use crate::durable::{Durable, State};
 
-/// Why a checkpoint could not be made. The database goes on with the one before.
+/// Reasons for which a checkpoint could not be made. The previous one stays valid.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointFailure {
     /// A file could not be written.
@@ -58,7 +54,7 @@ pub enum CheckpointFailure {
     Refused(#[from] Abort),
 }
 
-/// What a checkpoint holds.
+/// Size of a checkpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckpointReport {
     /// Its number; checkpoints of a database are numbered from 1.
@@ -69,10 +65,10 @@ pub struct CheckpointReport {
     pub bytes: u64,
 }
 
-/// How much of the machine a checkpoint takes.
+/// Share of the machine that a checkpoint takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pace {
-    /// What there is: somebody waits for it, and nobody for anything else.
+    /// All of it, for a statement or load that waits for the checkpoint.
     Full,
     /// A small part of it while transactions commit.
     Gentle,
@@ -84,236 +80,13 @@ const GENTLE: u64 = 8;
 /// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
-/// Rows after which a slice ends: a worker gives at most some tens of microseconds at a time.
-const SLICE_ROWS: usize = 256;
-
-/// Bytes after which a slice ends.
-const SLICE_BYTES: u64 = 32 << 10;
-
-/// A key range of a tree that one part of a checkpoint covers.
-struct Section {
-    table: TableId,
-    lower: KeyBuf,
-    upper: Option<KeyBuf>,
-}
-
-/// One part of a checkpoint, on its way between the workers, which fill it, and the thread that writes it. It begins with the
-/// key ranges of one worker; where one of them has gone elsewhere, the part goes there too.
-struct PartScan {
-    encoder: PartEncoder,
-    sections: Vec<Section>,
-    at: usize,
-    /// The key to go on with in the present section; `None` at its beginning.
-    next: Option<KeyBuf>,
-    /// The worker that owns what comes next.
-    owner: WorkerId,
-    failed: Option<CheckpointError>,
-    /// Rows that the worker where it was last has kept for the snapshot.
-    kept: u64,
-}
-
-impl PartScan {
-    fn is_done(&self) -> bool {
-        self.at == self.sections.len() || self.failed.is_some()
-    }
-
-    /// Walks on for one slice on this worker, if it owns what comes next.
-    fn slice(&mut self, worker: &EngineWorker) {
-        let shard = worker.shard();
-        let Some(section) = self.sections.get(self.at) else { return };
-        let tables = shard.tables.borrow();
-        let from = self.next.as_ref().unwrap_or(&section.lower).clone();
-        let (place, owner) = tables.locate(section.table, &from);
-        self.owner = owner;
-        if owner != worker.id() {
-            return;
-        }
-        if self.next.is_none() {
-            self.encoder.begin_section(section.table.0, &section.lower, section.upper.as_deref());
-        }
-        // The partition may end before the section does, or after it: it may have been split, or joined to others.
-        let (_, end) = tables.shards[section.table.at()].bounds(place);
-        let (goes_on, until) = match (end, section.upper.as_deref()) {
-            (Some(end), upper) if upper.is_none_or(|upper| end < upper) => (true, Some(KeyBuf::from(end))),
-            (_, upper) => (false, upper.map(KeyBuf::from)),
-        };
-        match self.walk(shard, place, tables.partition(place), &from, until.as_ref()) {
-            Ok(Some(next)) => self.next = Some(next),
-            Ok(None) if goes_on => self.next = until,
-            Ok(None) => {
-                self.next = None;
-                self.at += 1;
-            }
-            Err(error) => self.failed = Some(error),
-        }
-    }
-
-    /// Writes the rows of a partition from key `from` to `until`. Returns the key to go on with, or nothing at the end.
-    fn walk(
-        &mut self,
-        shard: &Shard,
-        place: PartitionId,
-        partition: &Partition,
-        from: &KeyBuf,
-        until: Option<&KeyBuf>,
-    ) -> Result<Option<KeyBuf>, CheckpointError> {
-        let unfinished = if planted(Bug::CheckpointOfUnfinished) {
-            BTreeMap::new()
-        } else {
-            unfinished(shard, place, from, until)
-        };
-        shard.snapshots.with(|mut snapshot| {
-            let mut befores = Befores {
-                place,
-                until,
-                unfinished: unfinished.into_iter().peekable(),
-                snapshot: snapshot.as_deref_mut(),
-            };
-            let next = self.walk_beside(partition, from, &mut befores)?;
-            if let Some(snapshot) = snapshot {
-                snapshot.add_written(place, from, next.as_ref().or(until));
-                self.kept = snapshot.kept();
-            }
-            Ok(next)
-        })
-    }
-
-    /// Writes rows from key `from` on, those that have changed as they were before. Returns the key to go on with, or nothing
-    /// at the end.
-    fn walk_beside(
-        &mut self,
-        partition: &Partition,
-        from: &KeyBuf,
-        befores: &mut Befores<'_>,
-    ) -> Result<Option<KeyBuf>, CheckpointError> {
-        let bytes_max = self.encoder.bytes() + SLICE_BYTES;
-        let mut written = 0;
-        let mut key = KeyBuf::new();
-        let end = befores.until.map_or(Bound::Unbounded, |until| Bound::Excluded(&**until));
-        let mut rows = partition.tree().range(Bound::Included(&**from), end);
-        let mut changed = befores.next(from);
-        loop {
-            let row = rows.next();
-            if let Some(row) = &row {
-                row.key_into(&mut key);
-            }
-            // Rows that are gone come before this one.
-            while let Some(gone) = changed.take_if(|changed| row.is_none() || *changed < key) {
-                if written == SLICE_ROWS || self.encoder.bytes() > bytes_max {
-                    return Ok(Some(gone));
-                }
-                if let Some((version, before)) = befores.take(&gone) {
-                    self.encoder.push(&gone, version, &before)?;
-                }
-                written += 1;
-                changed = befores.next(from);
-            }
-            let Some(row) = row else { return Ok(None) };
-            if written == SLICE_ROWS || self.encoder.bytes() > bytes_max {
-                return Ok(Some(key));
-            }
-            if changed.as_ref() == Some(&key) {
-                // Nothing is written for one that was not there.
-                if let Some((version, before)) = befores.take(&key) {
-                    self.encoder.push(&key, version, &before)?;
-                }
-                changed = befores.next(from);
-            } else {
-                self.encoder.push(&key, row.version(), row.bytes())?;
-            }
-            written += 1;
-        }
-    }
-}
-
-/// What keys of a range were before they were changed by transactions that do not count, in order of the keys: what a snapshot
-/// has kept of them, or what unfinished transactions would put back, which is newer.
-struct Befores<'a> {
-    place: PartitionId,
-    until: Option<&'a KeyBuf>,
-    unfinished: Peekable<btree_map::IntoIter<KeyBuf, Before>>,
-    snapshot: Option<&'a mut Snapshot>,
-}
-
-impl Befores<'_> {
-    /// The next key, from `from` on.
-    fn next(&mut self, from: &KeyBuf) -> Option<KeyBuf> {
-        let kept = self.snapshot.as_deref().and_then(|snapshot| snapshot.first(self.place, from, self.until));
-        let unfinished = self.unfinished.peek().map(|(key, _)| key);
-        kept.into_iter().chain(unfinished).min().cloned()
-    }
-
-    /// What the next key was.
-    fn take(&mut self, key: &KeyBuf) -> Before {
-        let unfinished = self.unfinished.next_if(|(changed, _)| changed == key).map(|(_, before)| before);
-        let kept = self.snapshot.as_deref_mut().and_then(|snapshot| snapshot.take(self.place, key));
-        kept.or(unfinished).flatten()
-    }
-}
-
-/// The key ranges of all tables by their owners, as one worker knows them.
-fn sections_by_owner(worker: &Rc<EngineWorker>) -> Vec<Vec<Section>> {
-    let tables = worker.shard().tables.borrow();
-    let mut sections: Vec<Vec<Section>> = (0..worker.workers()).map(|_| Vec::new()).collect();
-    for (table, _) in tables.catalog.live() {
-        let shard = &tables.shards[table.at()];
-        if shard.is_closed_to(Closing::Refused) {
-            // It is being replaced.
-            continue;
-        }
-        for index in 0..shard.scheme.partitions() {
-            sections[shard.scheme.owner(index).index()].push(Section {
-                table,
-                lower: shard.scheme.lower(index).map_or_else(KeyBuf::new, KeyBuf::from),
-                upper: shard.scheme.upper(index).map(KeyBuf::from),
-            });
-        }
-    }
-    sections
-}
-
-/// What unfinished transactions have changed in a partition, from key `from` to `until`, as it was before them.
-fn unfinished(
-    shard: &Shard,
-    place: PartitionId,
-    from: &KeyBuf,
-    until: Option<&KeyBuf>,
-) -> BTreeMap<KeyBuf, Before> {
-    let mut changed = BTreeMap::new();
-    let mut add = |branch: &Branch| {
-        for (key, before) in branch.undo.before(place) {
-            if key >= from && until.is_none_or(|until| key < until) {
-                changed.insert(key.clone(), before.map(|(version, row)| (version, row.to_vec())));
-            }
-        }
-    };
-    shard.active.borrow().values().for_each(|core| add(&core.home.borrow()));
-    shard.participants.borrow().values().for_each(|branch| add(&branch.borrow()));
-    changed
-}
-
-/// Writes the ends of parts that have been walked, and makes them durable.
-fn finish_parts(
-    parts: impl Iterator<Item = (PartFile, PartScan)>,
-) -> Result<Vec<PartRecord>, CheckpointError> {
-    let finish = |(mut file, scan): (PartFile, PartScan)| {
-        let finished = scan.encoder.finish()?;
-        for piece in finished.pieces {
-            file.append(&piece)?;
-        }
-        file.finish()?;
-        Ok(finished.record)
-    };
-    parts.map(finish).collect()
-}
-
 impl Durable {
-    /// Makes a checkpoint while transactions go on. One at a time: a second caller waits for the first.
+    /// Makes a checkpoint while transactions run. A second caller waits for the first.
     pub(crate) fn checkpoint(&self, pace: Pace) -> Result<CheckpointReport, CheckpointFailure> {
         self.checkpoint_holding(&mut self.lock_state(), pace)
     }
 
-    /// Like [`checkpoint`](Durable::checkpoint), for a caller that has kept others from making one.
+    /// Makes a checkpoint like [`checkpoint`](Durable::checkpoint), for a caller that has locked the state.
     pub(crate) fn checkpoint_holding(
         &self,
         state: &mut State,
@@ -322,14 +95,15 @@ impl Durable {
         self.checkpoint_defining(state, pace, None)
     }
 
-    /// Like [`checkpoint_holding`](Durable::checkpoint_holding); with it, definitions take the place of those in the manifest.
+    /// Makes a checkpoint like [`checkpoint_holding`](Durable::checkpoint_holding), and replaces the definitions in the
+    /// manifest with it.
     pub(crate) fn checkpoint_defining(
         &self,
         state: &mut State,
         pace: Pace,
         definitions: Option<Definitions>,
     ) -> Result<CheckpointReport, CheckpointFailure> {
-        // Before it begins: of what is changed meanwhile it may hold nothing.
+        // Read before it begins: it may have none of the changes made meanwhile.
         let mut saved = self.progress()?;
         let number = state.next_checkpoint;
         state.next_checkpoint += 1;
@@ -338,7 +112,7 @@ impl Durable {
         let (begin, parts) = match written {
             Ok(written) => written,
             Err(error) => {
-                // What is left of it is removed at the next opening, if not now.
+                // Its files are removed at the next opening, if not now.
                 let _ = self.directory.remove_checkpoint(number);
                 return Err(error);
             }
@@ -356,25 +130,26 @@ impl Durable {
             manifest.schema = definitions;
         }
         if let Err(error) = self.directory.publish(&manifest) {
-            // Whether the manifest was replaced is not known: the one before may be the one that counts, and the next
-            // opening finds out. Until then both checkpoints and all segments have to stay.
+            // It is not known whether the manifest was replaced: either may be valid, and the next opening finds out. Until
+            // then both checkpoints and all segments have to stay.
             self.wal.fail(error.to_string());
             return Err(error.into());
         }
         if self.wal.logs() {
-            // It has begun an epoch itself, and what was committed meanwhile is in the WAL.
+            // It has begun an epoch itself, and transactions committed meanwhile are in the WAL.
             saved = self.progress()?;
         }
         (state.manifest, state.saved) = (manifest, saved);
         let removable = if planted(Bug::SegmentRemovedEarly) { Epoch(self.wal.epoch().0 + 1) } else { begin };
         self.wal.remove_before(removable);
-        // The checkpoint counts, whatever becomes of what it replaces: that goes at the next opening at the latest.
+        // The checkpoint is valid even if the files it replaces cannot be removed: the next opening removes them.
         let segments = self.directory.remove_unnamed_segments(&state.manifest).map(drop);
         let removed = segments.and(before.map_or(Ok(()), |before| self.directory.remove_checkpoint(before)));
         self.wal.set_warning(removed.err().map(|error| error.to_string()));
         Ok(report)
     }
 
+    /// Writes the parts of a checkpoint. Returns the epoch at its begin, and the parts.
     fn write_checkpoint(
         &self,
         number: u32,
@@ -395,13 +170,13 @@ impl Durable {
             files.push(PartFile::create(&*self.fs, &dir, part)?);
             let encoder = PartEncoder::new(PartId { database, checkpoint: number, part });
             let owner = WorkerId(part);
-            let mut scan = PartScan { encoder, sections, at: 0, next: None, owner, failed: None, kept: 0 };
+            let mut scan = PartScan::new(encoder, sections, owner);
             under_way.push(Some(start_on_worker(&self.handle, owner, move |worker| {
                 scan.slice(worker);
                 scan
             })?));
         }
-        // Each part has one slice under way at most; while it walks, what it walked before is written.
+        // Each part has one slice under way at most; meanwhile its previous slice is written.
         let mut done: Vec<Option<PartScan>> = under_way.iter().map(|_| None).collect();
         let clock = Clock::real();
         let mut committed = self.wal.bytes();
@@ -433,7 +208,7 @@ impl Durable {
             }
             let now = self.wal.bytes() + kept.iter().sum::<u64>();
             if pace == Pace::Gentle && now > std::mem::replace(&mut committed, now) {
-                // Transactions are going on: most of the time is theirs.
+                // Transactions are running: most of the time is left to them.
                 let worked = clock.ns(clock.now().since(began));
                 self.pause(Duration::from_nanos(worked * GENTLE).min(PAUSE_MAX));
             }
@@ -444,7 +219,7 @@ impl Durable {
         Ok((begin, parts))
     }
 
-    /// Waits until everything up to `epoch` is durable.
+    /// Waits until all commits up to `epoch` are durable.
     pub(crate) fn wait_until_durable(&self, epoch: Epoch) -> Result<(), Abort> {
         if !self.wal.logs() {
             return Ok(());
@@ -457,4 +232,19 @@ impl Durable {
         };
         if reached { Ok(()) } else { Err(self.wal.refusal()) }
     }
+}
+
+/// Writes the ends of parts that have been scanned, and makes them durable.
+fn finish_parts(
+    parts: impl Iterator<Item = (PartFile, PartScan)>,
+) -> Result<Vec<PartRecord>, CheckpointError> {
+    let finish = |(mut file, scan): (PartFile, PartScan)| {
+        let finished = scan.encoder.finish()?;
+        for piece in finished.pieces {
+            file.append(&piece)?;
+        }
+        file.finish()?;
+        Ok(finished.record)
+    };
+    parts.map(finish).collect()
 }

@@ -1,10 +1,10 @@
-//! The end of a database: its workers, the threads it has besides, and its directory, in order.
+//! Closing of a database: the end of its workers, its other threads and its directory, in order.
 //!
-//! Owns: what is left to be ended ([`Closing`]). Never: waits on a worker's thread, which may be one that has to end, or one
-//! that another of them waits for; there it hands the ending to a thread of its own.
+//! Owns: the parts that remain to be ended ([`Closing`]). Never: waits on a worker's thread, which may be one that has to
+//! end, or one that another of them waits for; there it hands the ending to a thread of its own.
 //!
-//! Invariant: everybody is told to stop before anybody is waited for, and the workers end first: the threads of the database
-//! may wait for their answers, and get them or are refused, but not for anything that outlasts them.
+//! Invariant: all threads are requested to stop before any is waited for, and the workers end first: the other threads may
+//! wait for answers of workers, which come or are refused, but for nothing that outlasts the workers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use atrapos_transaction::shard::Shard;
 use crate::database::{CloseReport, ON_WORKER};
 use crate::durable::{Durable, DurableThreads};
 
-/// See the module's introduction.
+/// The parts of a database that is closing. See the module's introduction.
 pub(crate) struct Closing {
     pub(crate) adaptive: Arc<Adaptive>,
     pub(crate) adapting: Option<AdaptingThread>,
@@ -25,8 +25,8 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Ends everything; what has not ended after `deadline` is aborted. Returns when that is done, or at once on a worker's
-    /// thread.
+    /// Ends all parts; transactions and sessions that have not ended after `deadline` are aborted. Returns when that is
+    /// done, or at once on a worker's thread.
     pub(crate) fn close(self, deadline: Duration) -> CloseReport {
         self.adaptive.stop();
         if let Some((durable, _)) = &self.durable {

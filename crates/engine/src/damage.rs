@@ -1,4 +1,4 @@
-//! Damage to a database at rest, of which [`Database::verify`] has to tell. Only in builds with debug assertions.
+//! Damage to a database at rest, which [`Database::verify`] has to detect. Only in builds with debug assertions.
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::planted::{Damage, damage_partition};
@@ -7,10 +7,10 @@ use atrapos_runtime::WorkerId;
 
 use crate::database::Database;
 
-/// Damages the part of a table or index that a worker owns. Returns whether there was anything to damage.
+/// Damages the part of a table or index that a worker owns. Returns false if there was nothing to damage.
 ///
 /// # Errors
-/// When the database is shutting down.
+/// Fails if the database is shutting down.
 pub fn damage(db: &Database, table: TableId, worker: WorkerId, damage: Damage) -> Result<bool, Abort> {
     db.on_worker(worker, move |worker| {
         let mut tables = worker.shard().tables.borrow_mut();

@@ -1,27 +1,29 @@
-//! Statements that define: tables, indexes and columns that are created, changed and dropped while transactions go on.
+//! Schema statements: tables, indexes and columns are created, changed and dropped while transactions run.
 //!
-//! Owns: the order of the steps of a statement, and what it refuses. Never: accesses a row other than by transactions, or between
-//! tasks of the worker that owns it.
+//! Owns: the order of the steps of a statement, and its refusals. Never: accesses a row other than by transactions, or
+//! between tasks of the worker that owns it.
 //!
-//! # How a statement goes
+//! # Steps of a statement
 //!
 //! 1. One statement at a time; loads and verifications wait for it, and it for them. While partitions are closed, made or
 //!    forgotten, the scheme stays as it is, and no checkpoint is under way.
-//! 2. What is made is with all workers before anybody can name it. What is removed loses its name first. Then it is *closed*
-//!    ([`atrapos_partition::partition`]): accesses that come from now on abort ([`AbortReason::TableChanged`](atrapos_partition::abort::AbortReason)), and the
-//!    statement waits for the transactions that have used it ([`Statements::drain`]). So a transaction sees what there was before
-//!    the statement or what there is after it. None that has used the old is under way when the new begins.
-//! 3. The manifest is replaced: that is when the statement has happened. A crash before finds the old state, one after it the
-//!    new one. A database in memory has the same steps without this one.
-//! 4. Workers adopt the catalog that has no longer what was removed, and clients get what was made.
+//! 2. A new tree is on all workers before a transaction can name it. A tree that is removed loses its name first. Then it
+//!    is *closed* ([`atrapos_partition::partition`]): accesses that come from now on abort
+//!    ([`AbortReason::TableChanged`](atrapos_partition::abort::AbortReason)), and the statement waits for the transactions
+//!    that have used it ([`Statements::drain`]). So a transaction sees the state before the statement or the one after it.
+//!    None that has used the old state is under way when the new one begins.
+//! 3. The manifest is replaced: at this point the statement takes effect. A crash before finds the old state, one after it
+//!    the new one. A database in memory has the same steps without this one.
+//! 4. Workers adopt the catalog without the removed trees, and clients can name the new ones.
 //!
-//! Numbers are never used again: what was dropped stays in the definitions as nothing, so that records and rows with its number
-//! are left out by a recovery.
+//! Numbers are never reused: a dropped tree stays in the definitions, marked as dropped, so that a recovery leaves out
+//! records and rows with its number.
 //!
-//! # Why nothing waits for ever
+//! # Termination
 //!
-//! A statement holds no lock that a transaction could wait for: who meets a closed table aborts. It waits only for transactions
-//! that have used the table, for the patience of the database at most; then it opens the table again and fails.
+//! A statement holds no lock that a transaction could wait for: an access to a closed table aborts. It waits only for
+//! transactions that have used the table, for [`statement_patience`](crate::Builder::statement_patience) at most; then it
+//! opens the table again and fails.
 
 mod column;
 mod error;
@@ -55,7 +57,7 @@ pub use error::DefineError;
 pub struct NewTable {
     /// The table.
     pub table: TableDef,
-    /// Its indexes; what they say of the number of their table does not count.
+    /// Its indexes; the table number in their definitions is ignored.
     pub indexes: Vec<IndexDef>,
     /// Its references to other tables, or to itself. They are enforced.
     pub foreign_keys: Vec<NewForeignKey>,
@@ -72,19 +74,20 @@ impl From<TableDef> for NewTable {
 pub struct NewForeignKey {
     /// The name of the table referred to.
     pub parent: String,
-    /// The name of the index, one of the table's own, whose keys begin with the key of the parent; none: the table's own keys do.
+    /// The name of the index, one of the table's own, whose keys begin with the key of the parent; none: the table's own
+    /// keys do.
     pub through: Option<String>,
-    /// What becomes of the children of a row that is deleted.
+    /// The action on the children of a row that is deleted.
     pub on_delete: OnDelete,
 }
 
 impl Database {
-    /// Creates an empty table, with indexes and foreign keys, while transactions go on. It is there for everybody when this
-    /// returns, and durable. Returns its number.
+    /// Creates an empty table, with indexes and foreign keys, while transactions run. When this returns, all transactions
+    /// can use it, and it is durable. Returns its number.
     ///
     /// # Errors
-    /// A name that is taken, a table that is not there, a definition that contradicts itself, a manifest that cannot be written.
-    /// Nothing has changed then.
+    /// A name that is taken, a table that is not there, a definition that contradicts itself, a manifest that cannot be
+    /// written. Nothing has changed then.
     pub fn create_table(&self, table: impl Into<NewTable>) -> Result<TableId, DefineError> {
         self.statements().create_table(table.into())
     }
@@ -111,27 +114,28 @@ impl Database {
     }
 }
 
-/// What statements work with, whether threads run the workers or the thread that makes the statement steps them.
+/// The environment of statements, the same for workers on threads and for workers stepped by the thread that runs the
+/// statement.
 pub(crate) struct Statements<'a> {
     pub(crate) handle: &'a Handle<Shard>,
     pub(crate) catalogs: &'a PublishedCatalog,
     pub(crate) published: &'a PublishedScheme,
-    /// None without a directory.
+    /// The state of the directory; `None` without one.
     pub(crate) durable: Option<&'a Durable>,
     pub(crate) scheme_lock: SchemeLock<'a>,
-    /// How long a statement waits for transactions.
+    /// The time that a statement waits for transactions.
     pub(crate) patience: Duration,
 }
 
-/// What keeps the scheme as it is.
+/// The lock of the scheme.
 pub(crate) enum SchemeLock<'a> {
-    /// For statements beside the threads of the workers.
+    /// The lock of a database whose workers are threads.
     Threads(&'a Adaptive),
-    /// For those of a simulation.
+    /// The token of a simulation.
     Stepped(&'a SchemeToken),
 }
 
-/// A scheme that stays as it is while this is held.
+/// Guard of the scheme, which does not change while this is held.
 #[expect(dead_code, reason = "it is held, and dropped")]
 enum KeptScheme<'a> {
     Threads(MutexGuard<'a, ()>),
@@ -175,13 +179,13 @@ impl Statements<'_> {
         self.remove(&before, definitions, &trees, switch::Until::Unused)
     }
 
-    /// Lets no other statement begin, and nothing that definitions have to stay for.
+    /// Excludes other statements, and loads and verifications, which need definitions unchanged.
     fn begin_statement(&self) -> Result<MutexGuard<'_, ()>, DefineError> {
         refuse_on_worker()?;
         Ok(self.catalogs.keep())
     }
 
-    /// Keeps the scheme as it is.
+    /// Locks the scheme: it does not change while the guard is held.
     fn keep_scheme(&self) -> Result<KeptScheme<'_>, Abort> {
         match self.scheme_lock {
             SchemeLock::Threads(adaptive) => Ok(KeptScheme::Threads(adaptive.keep_scheme())),
@@ -228,12 +232,12 @@ impl Statements<'_> {
     }
 }
 
-/// Refuses definitions that contradict themselves, or that no manifest could hold.
+/// Refuses definitions that contradict themselves, or do not fit a manifest.
 fn check(definitions: &Definitions) -> Result<(), DefineError> {
     definitions.encode().map(drop).map_err(|error| DefineError::Contradiction(error.to_string()))
 }
 
-/// Adds a table with what comes with it to the definitions, and returns its number.
+/// Adds a table with its indexes and foreign keys to the definitions, and returns its number.
 fn add_table(definitions: &mut Definitions, new: NewTable) -> Result<TableId, DefineError> {
     let NewTable { table, indexes, foreign_keys } = new;
     refuse_taken(definitions, &table.name)?;
@@ -287,7 +291,7 @@ fn refuse_taken(definitions: &Definitions, name: &str) -> Result<(), DefineError
     )))
 }
 
-/// Refuses cuts for a family that is there, and cut by itself, already.
+/// Refuses cuts for a family that exists and has cuts already.
 fn refuse_other_cuts(before: &Definitions, after: &Definitions) -> Result<(), DefineError> {
     let live = |tree: &&TreeDef| **tree != TreeDef::Dropped;
     let is_there = |family: &str| before.trees.iter().filter(live).any(|tree| tree.family() == family);

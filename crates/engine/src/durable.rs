@@ -1,4 +1,4 @@
-//! A database with a directory: opening and closing it, the threads of its flushers, and when checkpoints are made.
+//! Databases with a directory: opening and closing, the threads of the flushers, and the schedule of checkpoints.
 //!
 //! Owns: the directory and its manifest, the flushers' threads, and the checkpointer, a thread that makes checkpoints. Never:
 //! decides what is in a record, a checkpoint or a manifest.
@@ -6,13 +6,13 @@
 //! # Order of things
 //!
 //! *Opening*: lock the directory; read the manifest; read and verify the WAL ([`Plan`]); start the workers; fill their
-//! trees; publish a manifest with the next incarnation; start its streams. Nothing that counts has changed on disk before
-//! recovery has succeeded (leftovers of a crash are removed, and the last frame is made certain), and nothing is written by
-//! an incarnation before the manifest names it and says how far the one before counts.
+//! trees; publish a manifest with the next incarnation; start its streams. Until recovery has succeeded, the valid
+//! data on disk does not change (leftovers of a crash are removed, and the last frame is synced), and an incarnation writes
+//! nothing before the manifest names it and has the durable epoch of the one before.
 //!
-//! *Closing*: the checkpointer is told to end; the workers complete what is under way, for which they need the flushers; the checkpointer,
-//! to whom no worker answers any more, ends; the flushers make everything durable and end; a manifest is published that says
-//! where the streams end, so that the next opening takes nothing for torn.
+//! *Closing*: the checkpointer is requested to end; the workers complete transactions under way, for which they need the
+//! flushers; the checkpointer, whose jobs the workers refuse by then, ends; the flushers make all commits durable and end;
+//! a manifest is published with the ends of the streams, so that the next opening takes nothing for torn.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,13 +38,13 @@ use crate::builder::OpenError;
 use crate::checkpoint::Pace;
 use crate::recovery::{Plan, RecoveryError, RecoveryProgress, RecoveryReport};
 
-/// When checkpoints are made besides those that are asked for, and how the WAL is cut.
+/// The schedule of automatic checkpoints, and settings of the WAL.
 #[derive(Clone, Debug)]
 pub(crate) struct Policy {
     pub(crate) durability: Durability,
     /// Bytes of WAL after which a checkpoint is made.
     pub(crate) checkpoint_wal_bytes: u64,
-    /// Time after which a checkpoint is made if there was any change.
+    /// Time after which a checkpoint is made if the database has changed.
     pub(crate) checkpoint_every: Option<Duration>,
     pub(crate) segment_bytes: u64,
     pub(crate) limits: WalLimits,
@@ -67,21 +67,21 @@ impl Default for Policy {
 pub(crate) struct State {
     pub(crate) manifest: Manifest,
     pub(crate) next_checkpoint: u32,
-    /// Up to where checkpoints hold everything: another one is worth while when the database has gone on.
+    /// The progress that the newest checkpoint covers: another one is made only if the database has changed since.
     pub(crate) saved: Progress,
 }
 
-/// How far the changes of a database have come: the same again means that nothing has changed.
+/// Progress of the changes of a database: two equal values mean that nothing has changed in between.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// What was committed has older epochs.
+    /// An epoch that is greater than those of all commits.
     Epoch(Epoch),
-    /// Where no epochs pass, since nothing is logged: the newest version of each partition, in order. Where partitions are
-    /// cut, joined or moved, it differs for no other reason; a checkpoint too many does no harm.
+    /// The newest version of each partition, in order, for a database without a log, in which epochs do not advance. It also
+    /// differs after partitions were split, joined or moved; the superfluous checkpoint does no harm.
     Versions(Vec<(PartitionId, u64)>),
 }
 
-/// See the module's introduction.
+/// The state of a database's directory. See the module's introduction.
 pub(crate) struct Durable {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) directory: Directory,
@@ -90,7 +90,7 @@ pub(crate) struct Durable {
     pub(crate) report: RecoveryReport,
     state: Mutex<State>,
     policy: Policy,
-    /// Set when the checkpointer has to end, and a checkpoint under way to be given up.
+    /// Set when the checkpointer has to end and give up a checkpoint under way.
     pub(crate) stopping: AtomicBool,
     checkpointer_sleeps: (Mutex<()>, Condvar),
 }
@@ -116,7 +116,7 @@ fn spawn<T: Send + 'static>(
     builder.spawn(body).map_err(|error| OpenError::Start(format!("thread '{name}': {error}")))
 }
 
-/// A directory that has been locked and looked through, before anything is started.
+/// A directory that has been locked and read, before any thread is started.
 #[derive(Debug)]
 pub(crate) struct DirectoryContents {
     fs: Arc<dyn FileSystem>,
@@ -150,7 +150,7 @@ impl DirectoryContents {
         Ok(DirectoryContents { fs, directory, manifest, plan, is_new, policy })
     }
 
-    /// The state that the workers of the new incarnation share.
+    /// Returns the WAL state that the workers of the new incarnation share.
     pub(crate) fn wal(&self, stream_of: Vec<usize>) -> Arc<Wal> {
         Wal::new(self.policy.durability, self.plan.next_epoch, stream_of, self.policy.limits)
     }
@@ -194,14 +194,14 @@ impl DirectoryContents {
             let saved = durable.progress().map_err(RecoveryError::from)?;
             durable.lock_state().saved = saved;
         }
-        // What was replayed now would be replayed again: it counts towards the next checkpoint.
+        // The bytes just replayed would be replayed again: they count towards the next checkpoint.
         wal.set_checkpoint_at(durable.policy.checkpoint_wal_bytes.saturating_sub(durable.report.wal_bytes));
         let mut flushers = Vec::new();
         for (stream, writer) in writers.into_iter().enumerate() {
             let flusher = Flusher::new(Arc::clone(&wal), stream, writer);
             let handle = handle.clone();
             let started = spawn(&format!("atrapos-wal-{stream}"), move || flusher.run(&handle));
-            // Those that run already must not outlive a database that did not open.
+            // Flushers that run already must not outlive a database that did not open.
             flushers.push(started.inspect_err(|_| wal.close())?);
         }
         let checkpointer = {
@@ -213,7 +213,7 @@ impl DirectoryContents {
 }
 
 impl Durable {
-    /// A directory whose incarnation has begun.
+    /// Returns the state of a directory whose incarnation has begun.
     pub(crate) fn new(
         fs: Arc<dyn FileSystem>,
         directory: Directory,
@@ -239,7 +239,7 @@ impl Durable {
     }
 
     pub(crate) fn lock_state(&self) -> MutexGuard<'_, State> {
-        // What is in it is replaced as a whole, and only after it has been published.
+        // A poisoned state is consistent: it is replaced as a whole, and only after publication.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -257,7 +257,7 @@ impl Durable {
         }
     }
 
-    /// How far the changes have come.
+    /// Returns the progress of the changes.
     pub(crate) fn progress(&self) -> Result<Progress, Abort> {
         if self.wal.logs() {
             return Ok(Progress::Epoch(self.wal.epoch()));
@@ -284,7 +284,7 @@ impl Durable {
             {
                 return true;
             }
-            // Flushers do not take the checkpointer's lock: it looks for itself, a few times a second.
+            // Flushers do not take the checkpointer's lock: it polls, a few times a second.
             let wait = self.policy.checkpoint_every.map_or(LOOK_EVERY, |every| every.min(LOOK_EVERY));
             let woken = self.checkpointer_sleeps.1.wait_timeout(guard, wait);
             guard = woken.unwrap_or_else(PoisonError::into_inner).0;
@@ -292,7 +292,7 @@ impl Durable {
         }
     }
 
-    /// Lets time pass, unless the database closes.
+    /// Waits for `time`, or until the database closes.
     pub(crate) fn pause(&self, time: Duration) {
         let guard = self.checkpointer_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.stopping.load(Ordering::SeqCst) {
@@ -300,15 +300,15 @@ impl Durable {
         }
     }
 
-    /// Tells the checkpointer to end; a checkpoint under way is given up.
+    /// Requests the end of the checkpointer; a checkpoint under way is given up.
     pub(crate) fn stop_checkpointer(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let _guard = self.checkpointer_sleeps.0.lock().unwrap_or_else(PoisonError::into_inner);
         self.checkpointer_sleeps.1.notify_all();
     }
 
-    /// Replaces the definitions in the manifest: when this returns, they count. After an error that is not about the definitions
-    /// themselves nobody knows which ones do, and the database stops.
+    /// Replaces the definitions in the manifest: when this returns, they are in effect. After an error other than one of the
+    /// definitions themselves it is unknown which ones are, and the database stops.
     pub(crate) fn redefine(&self, state: &mut State, definitions: Definitions) -> Result<(), DirectoryError> {
         let mut manifest = state.manifest.clone();
         manifest.schema = definitions;
@@ -324,7 +324,7 @@ impl Durable {
         Ok(())
     }
 
-    /// Says in the manifest where the streams end.
+    /// Publishes a manifest with the ends of the streams.
     fn publish_closed(&self, ends: Vec<StreamEnd>) -> Result<(), DirectoryError> {
         let mut state = self.lock_state();
         let mut manifest = state.manifest.clone();
@@ -335,11 +335,12 @@ impl Durable {
     }
 }
 
-/// How often the checkpointer looks whether a checkpoint is due.
+/// The interval at which the checkpointer checks if a checkpoint is due.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl DurableThreads {
-    /// Ends the threads, after the checkpointer has been told to and the workers have ended. Returns what failed.
+    /// Ends the threads, after [`stop_checkpointer`](Durable::stop_checkpointer) and the end of the workers. Returns the
+    /// failure, if any.
     pub(crate) fn after_workers_ended(self, durable: &Durable) -> Option<String> {
         // It is refused by the workers, and may wait for the flushers. One that panicked has nothing left to do either.
         let _ = self.checkpointer.join();

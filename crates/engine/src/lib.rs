@@ -1,13 +1,13 @@
 //! `atrapos`: an in-memory, serializable transaction engine that owns data by thread and adapts itself to *hardware
-//! islands*, the groups of cores that talk to each other fast.
+//! islands*, the groups of cores that communicate fast.
 //!
-//! A database is opened from a [`Schema`]; a stored procedure is an `async` closure over [`Tx`], handed to
+//! A database is opened from a [`Schema`]; a stored procedure is an `async` closure over [`Tx`], passed to
 //! [`Database::run`] with the [`Route`] to the data it touches first. See [`Database`] for an example, and `ARCHITECTURE.md`
-//! for where a transaction goes.
+//! for the steps of a transaction.
 //!
-//! Owns: transactions, their isolation and undo, the schema, routing, loading, what makes commits durable (epochs, the
-//! flushers of the WAL, checkpoints, recovery), and the [`Database`] facade. Never: touches a clock, memory or file other than
-//! through the runtime, the storage and the durability crate.
+//! Owns: the [`Database`] facade, schema statements, loading, verification, checkpoints, recovery and simulation; it
+//! exports the public interface of the crates below it. Never: touches a clock, memory or file other than through the
+//! runtime, the storage and the durability crate.
 
 #![deny(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Joins the memory of the runtime (huge pages, placement near a worker) to the trees of the storage.
+//! Adapter from the memory of the runtime (huge pages, placement near a worker) to the trees of the storage.
 
 #![expect(
     unsafe_code,

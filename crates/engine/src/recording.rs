@@ -1,8 +1,9 @@
-//! Recording mode: the static information that several recorded runs of a transaction class give together (`ATraPos §V-A`,
+//! Recording mode: static information about a transaction class, derived from several recorded runs (`ATraPos §V-A`,
 //! `thesis §4.3.1`).
 //!
-//! Owns: folding recorded runs ([`RecordedRun`](atrapos_transaction::recording::RecordedRun)) into a flow graph ([`ClassRecording`], in `class`). Never:
-//! records; a transaction notes its accesses itself (`atrapos_transaction::recording`).
+//! Owns: folding recorded runs ([`RecordedRun`](atrapos_transaction::recording::RecordedRun)) into a flow graph
+//! ([`ClassRecording`], in `class`). Never: records; a transaction notes its accesses itself
+//! (`atrapos_transaction::recording`).
 
 mod class;
 mod fields;

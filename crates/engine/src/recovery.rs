@@ -1,18 +1,18 @@
-//! From a database directory to trees in memory: the newest checkpoint, and on top of it what the WAL holds.
+//! Recovery of a database directory into trees in memory: the newest checkpoint, and the changes in the WAL after it.
 //!
-//! # What is replayed
+//! # Range of the replay
 //!
-//! Every incarnation that the manifest names, the oldest first, each up to its *durable epoch*: for an incarnation that was
-//! followed by another one, the epoch written down then; for the last one, the oldest of the newest epochs its streams have
-//! sealed. Records beyond were never acknowledged and may lack others they depend on: they are left out, and the new
-//! incarnation that begins now makes sure that no later recovery meets them again.
+//! Replayed is every incarnation that the manifest names, the oldest first, each up to its *durable epoch*: for an
+//! incarnation that was followed by another one, the epoch written down then; for the last one, the oldest of the newest
+//! epochs its streams have sealed. Records beyond it were never acknowledged and may lack others they depend on: they are
+//! left out, and the durable epoch written down with the new incarnation keeps later recoveries from reading them.
 //!
 //! # Order
 //!
-//! Records are distributed by key: each change goes to the worker that owns the key *now*, whatever the workers, islands
-//! and partitions were when it was written. A worker sorts what it gets by epoch and version and applies what is newer
-//! than the row. So replay is idempotent, the rows of a fuzzy checkpoint may be as old or new as they happened to be,
-//! and changes need not be whole rows.
+//! Records are distributed by key: each change goes to the worker that owns the key *now*, independent of the workers,
+//! islands and partitions at the time it was written. A worker sorts the changes by epoch and version and applies those that
+//! are newer than the row. So replay is idempotent, the rows of a fuzzy checkpoint may be of different ages, and changes need
+//! not be whole rows.
 //!
 //! An epoch is sealed by the last of the frames that hold its records; of a stream that was cut off before that frame, the
 //! others are read, and their records are beyond the durable epoch.
@@ -21,104 +21,30 @@
 //! taken one after the other), and streams are read one after the other: therefore a worker applies an epoch only when all
 //! streams have been read beyond it.
 
-use std::path::PathBuf;
-use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+mod distributor;
+mod replay;
+mod report;
+mod rows;
 
-use atrapos_durability::checkpoint::{CheckpointError, PartId, PartReader};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use atrapos_durability::checkpoint::{PartId, PartReader};
 use atrapos_durability::directory::Directory;
 use atrapos_durability::file::FileSystem;
 use atrapos_durability::manifest::{CheckpointRecord, Manifest, PastIncarnation};
 use atrapos_durability::wal::{
-    Changes, Epoch, Incarnation, Records, StreamEnd, StreamId, StreamReader, StreamSummary, WalError, scan,
-    settle,
+    Epoch, Incarnation, StreamEnd, StreamId, StreamReader, StreamSummary, scan, settle,
 };
-use atrapos_partition::abort::Abort;
-use atrapos_partition::partition::{PartitionId, ReplayError, Tables};
-use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::routing::Scheme;
-use atrapos_partition::schema::TableId;
-use atrapos_runtime::{Handle, WorkerId};
-use atrapos_storage::{BulkLoader, Position, Probe, TreeConfig, locate_batch};
-use atrapos_transaction::jobs::{on_all_workers, start_on_worker};
-use atrapos_transaction::shard::{EngineWorker, Shard};
+use atrapos_runtime::Handle;
+use atrapos_transaction::jobs::on_all_workers;
+use atrapos_transaction::shard::Shard;
 
-use crate::load::FILL;
-
-/// Why a database could not be recovered. Nothing was changed on disk.
-#[derive(Debug, thiserror::Error)]
-pub enum RecoveryError {
-    /// The WAL cannot be read.
-    #[error(transparent)]
-    Wal(#[from] WalError),
-    /// The checkpoint cannot be read.
-    #[error(transparent)]
-    Checkpoint(#[from] CheckpointError),
-    /// Rows do not fit the trees, or memory is short.
-    #[error("table '{table}' could not be restored: {why}")]
-    Restore {
-        /// The table.
-        table: &'static str,
-        /// What went wrong.
-        why: String,
-    },
-    /// The WAL does not begin where the checkpoint ends.
-    #[error("{0}")]
-    Gap(String),
-    /// The WAL holds, under right checksums, what does not fit the database.
-    #[error("{0}")]
-    Unfit(String),
-    /// The workers stopped meanwhile.
-    #[error(transparent)]
-    Stopped(#[from] Abort),
-}
-
-/// How far a recovery is: shared with whoever shows it.
-#[derive(Clone, Debug, Default)]
-pub struct RecoveryProgress(Arc<Progress>);
-
-#[derive(Debug, Default)]
-struct Progress {
-    rows_total: AtomicU64,
-    rows: AtomicU64,
-    bytes_total: AtomicU64,
-    bytes: AtomicU64,
-    changes: AtomicU64,
-}
-
-impl RecoveryProgress {
-    /// Rows of the checkpoint loaded so far, and rows it has.
-    #[must_use]
-    pub fn rows(&self) -> (u64, u64) {
-        (self.0.rows.load(Ordering::Relaxed), self.0.rows_total.load(Ordering::Relaxed))
-    }
-
-    /// Bytes of WAL replayed so far, and bytes there are.
-    #[must_use]
-    pub fn wal_bytes(&self) -> (u64, u64) {
-        (self.0.bytes.load(Ordering::Relaxed), self.0.bytes_total.load(Ordering::Relaxed))
-    }
-
-    /// Changes replayed so far.
-    #[must_use]
-    pub fn changes(&self) -> u64 {
-        self.0.changes.load(Ordering::Relaxed)
-    }
-}
-
-/// What a recovery did.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RecoveryReport {
-    /// Rows taken from the checkpoint, index entries included.
-    pub rows: u64,
-    /// Changes taken from the WAL.
-    pub changes: u64,
-    /// Bytes of WAL read.
-    pub wal_bytes: u64,
-    /// Bytes that had not been written to their end when the database stopped, and were cut off, by file.
-    pub torn: Vec<(PathBuf, u64)>,
-}
+use self::distributor::Distributor;
+pub use self::report::{RecoveryError, RecoveryProgress, RecoveryReport};
+use self::rows::load_checkpoint;
 
 /// One incarnation to replay.
 #[derive(Debug)]
@@ -128,7 +54,7 @@ struct Replayed {
     durable: Epoch,
 }
 
-/// What there is to recover, found out before anything starts.
+/// The work of a recovery, determined before any worker starts.
 #[derive(Debug)]
 pub(crate) struct Plan {
     checkpoint: Option<CheckpointRecord>,
@@ -168,6 +94,7 @@ impl Plan {
         Ok(plan)
     }
 
+    /// Adds an incarnation, after scanning its streams.
     #[expect(clippy::too_many_arguments, reason = "what is known of one incarnation")]
     fn add(
         &mut self,
@@ -184,7 +111,7 @@ impl Plan {
             let end = closed.and_then(|ends| ends.get(usize::from(stream.0)).copied());
             let summary =
                 scan(Arc::clone(fs), directory.path(), manifest.database, incarnation, stream, end)?;
-            // What was only written, and not synced, may be read back now and be gone after the next crash.
+            // Bytes that were written and not synced may be read back now and be lost in the next crash.
             settle(&**fs, directory.path(), &summary)?;
             self.bytes += summary.bytes;
             for used in [summary.newest_epoch, summary.sealed].into_iter().flatten() {
@@ -195,7 +122,7 @@ impl Plan {
             }
             summaries.push((stream, summary));
         }
-        // A stream without a frame has sealed what came before the incarnation.
+        // A stream without a frame has sealed all epochs before the incarnation.
         let sealed = summaries.iter().map(|(_, summary)| summary.sealed).min();
         let nothing = Epoch(0);
         let durable = durable.unwrap_or_else(|| sealed.flatten().unwrap_or(nothing));
@@ -257,6 +184,7 @@ impl Plan {
         })
     }
 
+    /// Replays one incarnation.
     #[expect(clippy::too_many_arguments, reason = "one incarnation, and everything recovery works on")]
     fn replay(
         &self,
@@ -280,7 +208,7 @@ impl Plan {
             )?;
             streams.push((reader, Some(Epoch(0))));
         }
-        // Always goes on with the stream that is behind; `None` stands for one that has ended.
+        // Reads the stream that is furthest behind; `None` stands for one that has ended.
         while let Some((reader, read)) =
             streams.iter_mut().filter(|(_, read)| read.is_some()).min_by_key(|(_, read)| *read)
         {
@@ -297,267 +225,4 @@ impl Plan {
         }
         distributor.finish(replayed.durable)
     }
-}
-
-/// Fills a worker's trees with the rows of the checkpoint that belong there.
-fn load_checkpoint(
-    worker: &Rc<EngineWorker>,
-    parts: &[PartReader],
-    progress: &RecoveryProgress,
-) -> Result<(), RecoveryError> {
-    let shard = worker.shard();
-    let places: Vec<PartitionId> = shard.tables.borrow().owned().map(|(place, _)| place).collect();
-    let mut buffer = Vec::new();
-    for place in places {
-        let catalog = shard.catalog();
-        let meta = &catalog.tables[place.table.at()];
-        let restore =
-            |why: &dyn std::fmt::Display| RecoveryError::Restore { table: meta.name, why: why.to_string() };
-        let scheme = Arc::clone(&shard.tables.borrow().shards[place.table.at()].scheme);
-        let index = scheme.index_of(place.partition).expect("a partition that is owned exists");
-        let (lower, upper) = (scheme.lower(index).unwrap_or(&[]), scheme.upper(index));
-        // Sections of different parts do not overlap: in order of their lower keys, their rows are in order.
-        let mut sections: Vec<(&[u8], &PartReader, usize, std::ops::Range<usize>)> = parts
-            .iter()
-            .flat_map(|part| {
-                let overlapping = part.overlapping(place.table.0, lower, upper);
-                overlapping.into_iter().map(move |(section, blocks)| {
-                    (part.sections()[section].lower.as_slice(), part, section, blocks)
-                })
-            })
-            .collect();
-        sections.sort_by_key(|(lower, ..)| *lower);
-        let config = TreeConfig::for_rows_of(meta.expected_row_bytes);
-        let mut bulk = BulkLoader::new(config, Arc::clone(&shard.memory), FILL);
-        let mut newest = 0;
-        for (_, part, section, blocks) in sections {
-            for block in blocks {
-                let before = bulk.len();
-                for entry in part.read_block(section, block, &mut buffer)? {
-                    let entry = entry?;
-                    if entry.key >= lower && upper.is_none_or(|upper| entry.key < upper) {
-                        newest = entry.version.max(newest);
-                        bulk.push(entry.key, entry.row, entry.version).map_err(|error| restore(&error))?;
-                    }
-                }
-                progress.0.rows.fetch_add(bulk.len() - before, Ordering::Relaxed);
-            }
-        }
-        let tree = bulk.finish().map_err(|error| restore(&error))?;
-        let mut tables = shard.tables.borrow_mut();
-        let partition = tables.partition_mut(place);
-        partition.replace_tree(tree);
-        partition.raise_version(newest);
-    }
-    Ok(())
-}
-
-/// Changes for one worker, as they travel: each `u64` epoch, `u64` version, `u32` length and the encoded change.
-type Batch = Vec<u8>;
-
-const HEAD: usize = 20;
-
-/// Bytes of changes for one worker after which they are sent. Large enough to sort and look up together.
-const BATCH_BYTES: usize = 4 << 20;
-
-/// Reads records and hands their changes to the workers that own the keys.
-struct Distributor<'a> {
-    handle: &'a Handle<Shard>,
-    scheme: &'a Scheme,
-    progress: &'a RecoveryProgress,
-    batches: Vec<Batch>,
-    /// What each worker has been given and cannot apply yet, and its first failure.
-    replays: Vec<Arc<Mutex<Replay>>>,
-    /// The batches under way.
-    under_way: Vec<atrapos_runtime::oneshot::Receiver<Result<(), RecoveryError>>>,
-}
-
-impl<'a> Distributor<'a> {
-    fn new(handle: &'a Handle<Shard>, scheme: &'a Scheme, progress: &'a RecoveryProgress) -> Distributor<'a> {
-        let workers = handle.workers();
-        Distributor {
-            handle,
-            scheme,
-            progress,
-            batches: vec![Vec::new(); workers],
-            replays: (0..workers).map(|_| Arc::default()).collect(),
-            under_way: Vec::new(),
-        }
-    }
-
-    fn add(&mut self, payload: &[u8], from: Epoch, through: Epoch) -> Result<(), RecoveryError> {
-        for record in Records::new(payload) {
-            let record = record.map_err(unreadable)?;
-            if record.epoch < from || record.epoch > through {
-                continue;
-            }
-            let mut changes = Changes::new(record.changes);
-            loop {
-                let begins = changes.offset();
-                let Some(change) = changes.next() else { break };
-                let change = change.map_err(unreadable)?;
-                let encoded = &record.changes[begins..changes.offset()];
-                if usize::from(change.table) >= self.scheme.family_of.len() {
-                    return Err(RecoveryError::Unfit(format!(
-                        "the WAL has a change of table number {}, which the schema does not have; the manifest and the WAL are not of one database",
-                        change.table
-                    )));
-                }
-                if self.scheme.is_dropped(TableId(change.table)) {
-                    continue;
-                }
-                let family = self.scheme.family(TableId(change.table));
-                let owner = family.owner(family.partition_of(change.key));
-                let batch = &mut self.batches[owner.index()];
-                batch.extend_from_slice(&record.epoch.0.to_le_bytes());
-                batch.extend_from_slice(&change.version.to_le_bytes());
-                batch.extend_from_slice(&(encoded.len() as u32).to_le_bytes());
-                batch.extend_from_slice(encoded);
-            }
-        }
-        Ok(())
-    }
-
-    fn send_when_full(&mut self, complete: Epoch) -> Result<(), RecoveryError> {
-        if self.batches.iter().any(|batch| batch.len() >= BATCH_BYTES) { self.send(complete) } else { Ok(()) }
-    }
-
-    /// Sends what has been collected; everything up to `complete` has been.
-    fn send(&mut self, complete: Epoch) -> Result<(), RecoveryError> {
-        // One batch is applied while the next is read, no more: memory stays bounded.
-        self.wait()?;
-        for (worker, (batch, replay)) in self.batches.iter_mut().zip(&self.replays).enumerate() {
-            let batch = std::mem::replace(batch, Vec::with_capacity(BATCH_BYTES + BATCH_BYTES / 8));
-            let (replay, progress) = (Arc::clone(replay), self.progress.clone());
-            self.under_way.push(start_on_worker(self.handle, WorkerId(worker as u16), move |worker| {
-                let mut replay = replay.lock().unwrap_or_else(PoisonError::into_inner);
-                replay.apply(worker, batch, complete, &progress)
-            })?);
-        }
-        Ok(())
-    }
-
-    fn wait(&mut self) -> Result<(), RecoveryError> {
-        for started in self.under_way.drain(..) {
-            started.wait().map_err(|_| Abort::shutting_down())??;
-        }
-        Ok(())
-    }
-
-    fn finish(mut self, durable: Epoch) -> Result<(), RecoveryError> {
-        self.send(durable)?;
-        self.wait()
-    }
-}
-
-#[cold]
-fn unreadable(error: impl std::fmt::Display) -> RecoveryError {
-    RecoveryError::Unfit(format!(
-        "the WAL has a frame whose checksum is right but whose records are not ({error}); it was written by another version of atrapos, or by a bug"
-    ))
-}
-
-/// The changes one worker has been given and not applied yet.
-#[derive(Debug, Default)]
-struct Replay {
-    waiting: Batch,
-    /// The oldest epoch of what waits. As long as it is not complete, what waits is only added to: an epoch may be very large.
-    oldest_waiting: Option<u64>,
-    order: Vec<Change>,
-}
-
-/// Where a change lies in its batch.
-#[derive(Clone, Copy, Debug)]
-struct Change {
-    epoch: u64,
-    version: u64,
-    at: usize,
-    length: u32,
-}
-
-/// Changes whose rows are looked up together.
-const TOGETHER: usize = 16;
-
-impl Replay {
-    /// Takes in a batch and applies what belongs to epochs up to `complete`.
-    fn apply(
-        &mut self,
-        worker: &Rc<EngineWorker>,
-        batch: Batch,
-        complete: Epoch,
-        progress: &RecoveryProgress,
-    ) -> Result<(), RecoveryError> {
-        let mut bytes = Batch::new();
-        if self.oldest_waiting.is_some_and(|oldest| oldest <= complete.0) {
-            bytes = std::mem::take(&mut self.waiting);
-            self.oldest_waiting = None;
-        }
-        if bytes.is_empty() {
-            bytes = batch;
-        } else {
-            bytes.extend_from_slice(&batch);
-        }
-        self.order.clear();
-        let mut at = 0;
-        while at < bytes.len() {
-            let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-            let length = u32::from_le_bytes(bytes[at + 16..at + 20].try_into().expect("four bytes"));
-            let change = Change { epoch: word(at), version: word(at + 8), at, length };
-            at += HEAD + length as usize;
-            if change.epoch <= complete.0 {
-                self.order.push(change);
-            } else {
-                self.oldest_waiting =
-                    Some(self.oldest_waiting.map_or(change.epoch, |oldest| oldest.min(change.epoch)));
-                self.waiting.extend_from_slice(&bytes[change.at..at]);
-            }
-        }
-        // Mostly in order already.
-        self.order.sort_by_key(|change| (change.epoch, change.version));
-        if planted(Bug::VersionsIgnored) {
-            self.order.sort_by_key(|change| (change.epoch, std::cmp::Reverse(change.version)));
-        }
-        let shard = worker.shard();
-        let mut tables = shard.tables.borrow_mut();
-        for group in self.order.chunks(TOGETHER) {
-            apply_group(&mut tables, group, &bytes)?;
-        }
-        progress.0.changes.fetch_add(self.order.len() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
-/// Applies changes in order, their rows looked up together. A position is a hint: the trees look again where a change before
-/// has moved something.
-fn apply_group(tables: &mut Tables, group: &[Change], bytes: &[u8]) -> Result<(), RecoveryError> {
-    let encoded = |change: &Change| {
-        let start = change.at + HEAD;
-        &bytes[start..start + change.length as usize]
-    };
-    let mut changes = arrayvec::ArrayVec::<_, TOGETHER>::new();
-    for change in group {
-        let decoded =
-            Changes::new(encoded(change)).next().expect("a change was encoded").map_err(unreadable)?;
-        let (place, _) = tables.locate(TableId(decoded.table), decoded.key);
-        changes.push((place, decoded));
-    }
-    let positions: arrayvec::ArrayVec<Position, TOGETHER> = {
-        let mut probes: arrayvec::ArrayVec<Probe<'_>, TOGETHER> = changes
-            .iter()
-            .map(|(place, change)| Probe::new(tables.partition(*place).tree(), change.key))
-            .collect();
-        locate_batch(&mut probes);
-        probes.iter().map(|probe| probe.position).collect()
-    };
-    for ((place, change), position) in changes.iter().zip(positions) {
-        let table = tables.catalog.tables[place.table.at()].name;
-        let restore = |why: &dyn std::fmt::Display| RecoveryError::Restore { table, why: why.to_string() };
-        let partition = tables.partition_mut(*place);
-        match partition.replay(position, change) {
-            Ok(()) => {}
-            Err(ReplayError::Row(error)) => return Err(restore(&error)),
-            Err(ReplayError::Format(error)) => return Err(unreadable(error)),
-        }
-    }
-    Ok(())
 }

@@ -1,5 +1,5 @@
-//! The engine on one thread, from a seed: the same workers, messages, locks and transactions, stepped in a pseudo-random
-//! order with a virtual clock. The same seed gives the same run, so a failure can be repeated.
+//! Simulation of the engine on one thread, from a seed: the same workers, messages, locks and transactions, stepped in a
+//! pseudo-random order with a virtual clock. The same seed gives the same run, so a failure can be repeated.
 
 mod statements;
 mod stepper;
@@ -44,24 +44,24 @@ pub struct Simulation {
     catalogs: Arc<PublishedCatalog>,
     scheme: Arc<PublishedScheme>,
     stats: Vec<Arc<EngineStats>>,
-    /// With a directory: what keeps it.
+    /// The state of the directory, if there is one.
     durable: Option<Arc<Durable>>,
     adapting: Option<Adapting>,
-    /// Whose turn it is to change the scheme, or to keep it.
+    /// Held by a task that changes the scheme, or needs it unchanged.
     scheme_token: SchemeToken,
-    /// How many steps may be made while statements wait.
+    /// The number of steps that may be made while statements wait.
     statement_steps: Rc<Cell<u64>>,
 }
 
-/// After how many ticks a change of the scheme looks again whether it is its turn.
+/// The interval in ticks at which a change of the scheme tries again to take the token.
 const LOOK_EVERY: u64 = 1_000;
 
-/// What makes a simulated database adapt itself.
+/// State of adaptation of a simulated database.
 struct Adapting {
     controller: Controller,
     platform: Platform,
     available: Vec<bool>,
-    /// How much time has passed, as far as the controller knows.
+    /// The time that has passed for the controller.
     elapsed: Duration,
     committed: u64,
 }
@@ -71,7 +71,7 @@ struct Adapting {
 pub struct Outcome<R>(Rc<RefCell<Option<R>>>);
 
 impl<R> Outcome<R> {
-    /// The outcome, if the transaction has ended and nobody has taken it.
+    /// Takes the outcome, if the transaction has ended and it was not taken before.
     #[must_use]
     pub fn take(&self) -> Option<R> {
         self.0.borrow_mut().take()
@@ -79,10 +79,10 @@ impl<R> Outcome<R> {
 }
 
 impl Simulation {
-    /// A new, empty database on `workers` simulated workers.
+    /// Creates an empty database on `workers` simulated workers.
     ///
     /// # Errors
-    /// When the schema contradicts itself, or there is no worker.
+    /// Fails if the schema contradicts itself, or there is no worker.
     pub fn new(schema: Schema, workers: usize, seed: u64) -> Result<Simulation, SchemaError> {
         match Simulation::start(schema, workers, seed, None, None, Arc::new(HeapMemory)) {
             Ok(simulation) => Ok(simulation),
@@ -91,10 +91,10 @@ impl Simulation {
         }
     }
 
-    /// As [`new`](Simulation::new), with trees that take their memory from `memory`: it may refuse.
+    /// Creates a database like [`new`](Simulation::new), with trees that allocate from `memory`, which may refuse.
     ///
     /// # Errors
-    /// As for [`new`](Simulation::new).
+    /// The errors of [`new`](Simulation::new).
     pub fn with_memory(
         schema: Schema,
         workers: usize,
@@ -105,12 +105,12 @@ impl Simulation {
         started.map_err(|error| SchemaError::new(error.to_string()))
     }
 
-    /// A new, empty database in the new directory `path` of `files`, on `workers` simulated workers that share `streams`
-    /// WAL streams. Durability is synchronous. What the directory holds after a crash is seen by opening it with a
-    /// [`Builder`](crate::Builder).
+    /// Creates an empty database in the new directory `path` of `files`, on `workers` simulated workers that share `streams`
+    /// WAL streams. Durability is synchronous. A [`Builder`](crate::Builder) opens the
+    /// directory after a simulated crash.
     ///
     /// # Errors
-    /// As for [`new`](Simulation::new); when the files cannot be written.
+    /// The errors of [`new`](Simulation::new); files that cannot be written.
     pub fn durable(
         schema: Schema,
         workers: usize,
@@ -122,11 +122,11 @@ impl Simulation {
         Simulation::start(schema, workers, seed, Some((streams, files, path)), None, Arc::new(HeapMemory))
     }
 
-    /// A new, empty database on `workers` simulated workers of a machine that is only described, which observes itself: every
-    /// event, with a cost of one tick each. It adapts itself when told to ([`adapt`](Simulation::adapt)).
+    /// Creates an empty database on `workers` simulated workers of a described machine, which records every event with a
+    /// cost of one tick. It adapts itself on calls of [`adapt`](Simulation::adapt).
     ///
     /// # Errors
-    /// As for [`new`](Simulation::new); settings that make no sense.
+    /// The errors of [`new`](Simulation::new); settings that make no sense.
     pub fn adaptive(
         schema: Schema,
         machine: &Machine,
@@ -150,12 +150,12 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Lets the controller look at what was observed since the last time, as if it had taken `interval`, and carries out what
-    /// it decides while sessions go on, in about `steps_max` steps at most. Nothing for a simulation that is not
+    /// Passes the statistics since the last call to the controller, as those of an interval of `interval`, and carries out
+    /// its decision while sessions run, in about `steps_max` steps at most. Returns `None` for a simulation that is not
     /// [adaptive](Simulation::adaptive).
     ///
     /// # Panics
-    /// When a change does not come to its end within so many steps.
+    /// Panics if a change does not end within that number of steps.
     pub fn adapt(&mut self, interval: Duration, steps_max: u64) -> Option<AdaptationEvent> {
         let workers = self.workers.iter().map(|worker| worker.shard().monitor.collect(worker)).collect();
         let committed = self.statistics().committed;
@@ -188,13 +188,13 @@ impl Simulation {
         Some(event)
     }
 
-    /// How long the controller would wait before the next [`adapt`](Simulation::adapt).
+    /// Returns the time that the controller would wait before the next [`adapt`](Simulation::adapt).
     #[must_use]
     pub fn adaptation_interval(&self) -> Option<Duration> {
         self.adapting.as_ref().map(|adapting| adapting.controller.interval())
     }
 
-    /// Says whether a worker may own data, from the next [`adapt`](Simulation::adapt) on.
+    /// Sets whether a worker may own data, from the next [`adapt`](Simulation::adapt) on.
     pub fn set_available(&mut self, worker: WorkerId, available: bool) {
         if let Some(adapting) = &mut self.adapting {
             adapting.available[worker.index()] = available;
@@ -247,39 +247,39 @@ impl Simulation {
         })
     }
 
-    /// The handle of table `T`.
+    /// Returns the handle of table `T`.
     ///
     /// # Errors
-    /// When the database has no such table.
+    /// Fails if the database has no such table.
     pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
         self.catalogs.visible().table()
     }
 
-    /// The handle of index `I`.
+    /// Returns the handle of index `I`.
     ///
     /// # Errors
-    /// When the database has no such index.
+    /// Fails if the database has no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
         self.catalogs.visible().index()
     }
 
-    /// The handle of the table with this name.
+    /// Returns the handle of the table with this name.
     ///
     /// # Errors
-    /// When the database has no such table.
+    /// Fails if the database has no such table.
     pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
         self.catalogs.visible().table_named(name)
     }
 
-    /// The handle of the index with this name.
+    /// Returns the handle of the index with this name.
     ///
     /// # Errors
-    /// When the database has no such index.
+    /// Fails if the database has no such index.
     pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
         self.catalogs.visible().index_named(name)
     }
 
-    /// Hands a procedure to its home. It runs while the simulation is stepped.
+    /// Submits a procedure to its home. It runs while the simulation is stepped.
     pub fn submit<R: 'static + Send>(
         &self,
         route: &Route,
@@ -315,7 +315,7 @@ impl Simulation {
         outcome
     }
 
-    /// Today's partitioning and placement, as far as all workers have been told of it.
+    /// Returns the current partitioning and placement, as far as all workers have adopted it.
     #[must_use]
     pub fn scheme(&self) -> Arc<Scheme> {
         self.scheme.scheme()
@@ -338,35 +338,35 @@ impl Simulation {
     }
 
     /// Steps until every transaction and session has ended and nothing is left to do, at most about `steps_max` steps. When
-    /// everybody waits for a time to come, it comes. Returns whether everything came to rest.
+    /// all tasks wait for a later time, the clock advances to it. Returns true if all tasks have ended.
     pub fn run(&mut self, steps_max: u64) -> bool {
         self.stepper.borrow_mut().run(steps_max)
     }
 
-    /// Makes about `steps` steps, whether or not everything comes to rest.
+    /// Makes about `steps` steps.
     pub fn run_for(&mut self, steps: u64) {
         self.stepper.borrow_mut().run_for(steps);
     }
 
-    /// Steps made so far.
+    /// Returns the number of steps made so far.
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.stepper.borrow().pump.steps()
     }
 
-    /// A number that stands for everything that happened so far: the same for the same seed.
+    /// Returns a hash of the run so far: the same for the same seed.
     #[must_use]
     pub fn trace_hash(&self) -> u64 {
         self.stepper.borrow().pump.trace_hash()
     }
 
-    /// What happened so far.
+    /// Returns the statistics so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.stats.iter().fold(Statistics::default(), |sum, stats| sum.plus(&stats.read()))
     }
 
-    /// Makes `steps` steps of workers while the flushers stand still, as behind a device that takes very long.
+    /// Makes `steps` steps of workers and none of the flushers, as with a device that stalls.
     pub fn run_workers_for(&mut self, steps: u64) {
         let pump = &mut self.stepper.borrow_mut().pump;
         for _ in 0..steps {
@@ -374,13 +374,13 @@ impl Simulation {
         }
     }
 
-    /// Sessions, transactions and changes of the scheme that have not ended.
+    /// Returns the number of sessions, transactions and changes of the scheme that have not ended.
     #[must_use]
     pub fn tasks(&self) -> usize {
         self.workers.iter().map(|worker| worker.tasks_len()).sum()
     }
 
-    /// The way in for jobs of the engine itself.
+    /// Returns the handle of the workers, for jobs of the engine itself.
     #[cfg(test)]
     pub(crate) fn handle(&self) -> Handle<Shard> {
         self.handle.clone()
@@ -392,11 +392,10 @@ impl Simulation {
         self.workers[0].limits().tasks_in_flight
     }
 
-    /// Checks the structure of every tree and, once everything has come to rest, that no tree has anything set aside for
-    /// changes that may be undone.
+    /// Checks the structure of every tree and, if all tasks have ended, that no tree has memory reserved for undo.
     ///
     /// # Errors
-    /// What is wrong, in words.
+    /// The first violation, in words.
     pub fn check_trees(&self) -> Result<(), String> {
         for worker in &self.workers {
             for (place, partition) in worker.shard().tables.borrow().owned() {
@@ -416,7 +415,7 @@ impl Simulation {
         &self.workers[worker.index()]
     }
 
-    /// Locks held and lock requests waiting, over all workers.
+    /// Returns the numbers of locks held and of lock requests waiting, over all workers.
     #[must_use]
     pub fn locks(&self) -> (usize, usize) {
         (0..self.stats.len()).fold((0, 0), |sum, worker| {

@@ -1,4 +1,4 @@
-//! Tests that look inside.
+//! Tests of internals that need a whole database.
 
 #[cfg(debug_assertions)]
 mod jobs;

@@ -1,4 +1,4 @@
-//! Proves that a database at rest is whole: every tree keeps its invariants, every row lies in the partition it belongs
+//! Verification of a database at rest: every tree keeps its invariants, every row lies in the partition it belongs
 //! to, every index agrees with its table in both directions, every enforced foreign key has its parent, and no lock is
 //! left behind.
 //!
@@ -17,7 +17,7 @@ use atrapos_transaction::shard::EngineWorker;
 
 use crate::database::Database;
 
-/// What is wrong with a database.
+/// Violations that verification finds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
     /// A tree breaks one of its invariants.
@@ -25,7 +25,7 @@ pub enum VerifyError {
     Tree {
         /// The table or index.
         table: &'static str,
-        /// Which invariant, and where.
+        /// The invariant, and the place of the violation.
         what: String,
     },
     /// A row lies in a partition it does not belong to.
@@ -41,7 +41,7 @@ pub enum VerifyError {
     Index {
         /// The index.
         index: &'static str,
-        /// How they disagree.
+        /// The difference.
         what: String,
     },
     /// A row refers to one that is not there.
@@ -69,7 +69,7 @@ pub enum VerifyError {
     Aborted(#[from] Abort),
 }
 
-/// What was verified.
+/// Numbers of verified items.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
     /// Rows of tables.
@@ -80,13 +80,13 @@ pub struct Verification {
     pub references: u64,
 }
 
-/// Rows looked at per slice: bounds both memory and the pause of the worker.
+/// Rows verified per slice: bounds both memory and the pause of the worker.
 const SLICE: usize = 1 << 14;
 
-/// Something that must be in a tree of another worker.
+/// An entry that must be in a tree of another worker.
 #[derive(Clone, Debug)]
 struct Wanted {
-    /// The table whose row asks for it.
+    /// The table whose row requires it.
     by: TableId,
     table: TableId,
     key: KeyBuf,
@@ -98,7 +98,7 @@ impl Database {
     /// Verifies the whole database. No transaction should be running.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first violation found.
     pub fn verify(&self) -> Result<Verification, VerifyError> {
         let _definitions = self.catalogs.keep();
         // A transaction is reported before its participants have heard of its end.
@@ -203,8 +203,8 @@ struct Slice {
     elsewhere: BTreeMap<WorkerId, Vec<Wanted>>,
 }
 
-/// Looks at some rows of a partition, from `from` on: checks what must follow from them as far as it is on this worker,
-/// and returns what others have to check.
+/// Verifies some rows of a partition, from `from` on: checks their entries and parents as far as these are on this worker,
+/// and returns those that other workers have to check.
 fn verify_slice(worker: &Rc<EngineWorker>, place: PartitionId, from: &KeyBuf) -> Result<Slice, VerifyError> {
     let shard = worker.shard();
     let tables = shard.tables.borrow();

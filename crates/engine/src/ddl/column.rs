@@ -1,14 +1,15 @@
-//! Columns that are added to tables.
+//! Adding columns to tables.
 //!
 //! A table with another column is another table: it has a number of its own, and rows of another shape. The old one is closed
-//! for good; each worker makes converted copies of its partitions, a few rows at a time between its other tasks; then the number
-//! of the old table is nothing, and indexes and foreign keys are those of the new one. Keys stay as they are, so entries of indexes
-//! do, and partitions keep their places.
+//! for good; each worker makes converted copies of its partitions, a few rows at a time between its other tasks; then the
+//! number of the old table is nothing, and indexes and foreign keys are those of the new one. Keys stay as they are, so
+//! entries of indexes do, and partitions keep their places.
 //!
-//! The copies leave no records in the WAL. They are durable, and the statement has happened, when a checkpoint that has them is
-//! published together with the definitions, as after a load.
+//! The copies leave no records in the WAL. They are durable, and the statement has happened, when a checkpoint that has
+//! them is published together with the definitions, as after a load.
 //!
-//! Invariant: nobody can name the new table before that, and no worker changes the old one once it has begun to convert it.
+//! Invariant: no transaction can name the new table before that, and no worker changes the old one once it has begun to
+//! convert it.
 
 use std::cell::RefMut;
 use std::collections::BTreeMap;
@@ -32,21 +33,21 @@ use crate::load::FILL;
 /// Rows that a worker converts at a time, at most.
 const SLICE: usize = 256;
 
-/// Bytes of converted rows after which it does something else first. One row may have more.
+/// Bytes of converted rows after which a slice ends. One row may have more.
 const SLICE_BYTES: usize = 256 << 10;
 
 impl Database {
     /// Adds a column, behind those that are there, to a table. Rows that are there get its default, or NULL. Waits for the
     /// transactions that have used the table; those that use it until this returns are aborted
-    /// ([`AbortReason::TableChanged`](atrapos_partition::abort::AbortReason)), as are those that use a handle from before: get it again. Returns the
-    /// new number of the table.
+    /// ([`AbortReason::TableChanged`](atrapos_partition::abort::AbortReason)), as are those that use a handle from before:
+    /// get it again. Returns the new number of the table.
     ///
     /// Takes memory for a second copy of the table and, for a database with a directory, a checkpoint.
     ///
     /// # Errors
-    /// A table that is not there, a column that is, a column that is neither NULL nor has a default, a default that does not fit,
-    /// an index whose key is computed from the rows by code, transactions that do not end within the patience of the database,
-    /// memory that is not there, files that cannot be written. Nothing has changed then.
+    /// A table that is not there, a column that is, a column that is neither NULL nor has a default, a default that does
+    /// not fit, an index whose key is computed from the rows by code, transactions that do not end within the patience of
+    /// the database, memory that is not there, files that cannot be written. Nothing has changed then.
     pub fn add_column(&self, table: &str, column: ColumnDef) -> Result<TableId, DefineError> {
         self.statements().add_column(table, column)
     }
@@ -63,7 +64,7 @@ impl Statements<'_> {
         let after = with_column(&mut definitions, old, new, column);
         check(&definitions)?;
         let converter = Arc::new(Converter::new(&before.definitions, old, after)?);
-        // Both tables, of one name, for as long as rows are converted; nobody sees this.
+        // Both tables, of one name, while rows are converted; this catalog is never published.
         let mut both = before.definitions.clone();
         both.trees.push(definitions.trees[new.at()].clone());
         let both = Arc::new(before.changed(both, &BTreeMap::from([(new, Phase::Announced)])));
@@ -87,7 +88,7 @@ impl Statements<'_> {
         Ok(new)
     }
 
-    /// Makes the copies, as partitions of the new table. The caller keeps scheme and state.
+    /// Makes the copies, as partitions of the new table. The caller holds scheme and state.
     fn convert(
         &self,
         before: &Catalog,
@@ -116,7 +117,7 @@ impl Statements<'_> {
         Ok(())
     }
 
-    /// Makes the new table durable, and the table that everybody sees.
+    /// Makes the new table durable and publishes it.
     fn replace_table(
         &self,
         state: &mut HeldState<'_>,
@@ -138,7 +139,7 @@ impl Statements<'_> {
         Ok(())
     }
 
-    /// Forgets the copies of a table that could not be made, or not be saved. Their number is not used again.
+    /// Discards the copies of a table after a failure to make or save them. Their number is not reused.
     fn forget_copies(&self, before: &Catalog, both: &Catalog, new: TableId) -> Result<(), DefineError> {
         self.on_all_workers(|worker| drop(worker.shard().copies.take()))?;
         if self.catalogs.working().tables.len() <= new.at() {
@@ -177,12 +178,12 @@ fn refuse_column(definitions: &Definitions, table: TableId, column: &ColumnDef) 
     }
 }
 
-/// Gives a table another column and, with it, another number. Returns the table.
+/// Adds a column to the definition of a table, which gets a new number. Returns the table.
 fn with_column(definitions: &mut Definitions, old: TableId, new: TableId, column: ColumnDef) -> TableDef {
     let before = std::mem::replace(&mut definitions.trees[old.at()], TreeDef::Dropped);
     let TreeDef::Table(mut table) = before else { unreachable!("it was found as a table") };
     table.columns.push(column);
-    // Its family is there, and cut as it is today.
+    // Its family exists, and keeps its current cuts.
     let is_alone = !definitions.trees.iter().any(|tree| tree.family() == table.family);
     if !is_alone {
         table.splits.clear();
@@ -205,7 +206,7 @@ fn with_column(definitions: &mut Definitions, old: TableId, new: TableId, column
     table
 }
 
-/// Why rows could not be converted.
+/// Reasons for which rows could not be converted.
 #[derive(Debug)]
 enum ConvertError {
     /// The copy does not take the row.
@@ -236,7 +237,7 @@ fn cannot_convert(table: &str, error: &ConvertError) -> DefineError {
     }
 }
 
-/// Rows of the old shape to rows of the new one.
+/// Converts rows of the old table to rows of the new one.
 struct Converter {
     from: RowLayout,
     to: RowLayout,
@@ -261,7 +262,7 @@ impl Converter {
     }
 }
 
-/// Copies some rows of this worker's partitions. Returns whether that was all.
+/// Copies some rows of this worker's partitions. Returns true if all are copied.
 fn convert_slice(
     worker: &Rc<EngineWorker>,
     old: TableId,
@@ -298,7 +299,7 @@ fn convert_slice(
     Ok(false)
 }
 
-/// The copy that is under way, begun for the next partition when there is none; nothing when all are made.
+/// Returns the copy that is under way, begun for the next partition if there is none; `None` if all are made.
 fn current<'c>(
     shard: &Shard,
     copies: &'c mut RefMut<'_, Copies>,
@@ -353,7 +354,7 @@ mod tests {
         }
     }
 
-    /// Puts rows of these bytes behind each other, and converts them. Returns in how many slices, or why not.
+    /// Converts rows of these bytes. Returns the number of slices, or the failure.
     fn converted(rows: &[&[u8]]) -> Result<usize, DefineError> {
         let simulation = Simulation::new(Schema::new().table::<Notes>(), 1, 1).unwrap();
         let worker = simulation.worker(WorkerId(0));

@@ -1,8 +1,9 @@
-//! Why a statement that defines something was refused or failed.
+//! Errors of schema statements.
 
 use atrapos_partition::abort::Abort;
 
-/// Why a table, index or column was not created, changed or dropped. Everything is as it was, unless it says otherwise.
+/// Reasons for which a table, index or column was not created, changed or dropped. Nothing has changed, unless a variant says
+/// otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DefineError {
     /// The definition contradicts itself or another one.
@@ -11,25 +12,25 @@ pub enum DefineError {
     /// A table or index has the name already.
     #[error("{0}")]
     NameTaken(String),
-    /// A table, index or column that is named is not there.
+    /// A named table, index or column does not exist.
     #[error("{0}")]
     Unknown(String),
-    /// Something else that is defined needs it.
+    /// Another definition refers to it.
     #[error("{0}")]
     InUse(String),
-    /// Rows that are there violate the definition.
+    /// Existing rows violate the definition.
     #[error("{0}")]
     Violated(String),
-    /// Rows that are there are not what the definition of their table says.
+    /// Existing rows do not match the definition of their table.
     #[error("{0}")]
     Damaged(String),
     /// Transactions that use the table have not ended.
     #[error("{0}")]
     TimedOut(String),
-    /// There is no memory for what would be made.
+    /// Memory is out.
     #[error("{0}")]
     OutOfMemory(String),
-    /// The definitions could not be written. Whether they count is known when the database has been opened again.
+    /// The definitions could not be written. The next opening of the database finds out whether they are in effect.
     #[error("the definitions could not be saved: {0}; open the database again to see whether they count")]
     NotSaved(String),
     /// The database is closing, or the statement was made on a worker's thread, or one of its transactions failed.

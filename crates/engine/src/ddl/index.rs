@@ -1,15 +1,16 @@
-//! Indexes that are created and dropped while transactions change their tables.
+//! Creating and dropping indexes while transactions change their tables.
 //!
-//! # How an index is made
+//! # Steps of creating an index
 //!
 //! 1. Its number is reserved, in the manifest too: after a crash there is nothing of this number.
-//! 2. All workers have its tree, empty; then all of them maintain it ([`Phase::Building`]): a write of a row changes its entry.
-//!    No row is locked for this. A row that is changed before has no entry, which a removal takes no offence at.
-//! 3. It is filled by transactions like any other: each reads a few rows under shared locks, and adds the entries that are missing.
-//!    Whoever changes one of these rows waits, or is waited for; so an entry is of a committed row, or goes with an aborted one.
-//! 4. When all entries are durable, the manifest gets the definition; then the index can be read.
+//! 2. All workers have its tree, empty; then all of them maintain it ([`Phase::Building`]): a write of a row changes its
+//!    entry. No row is locked for this. A row that was changed before has no entry, and removing it does nothing.
+//! 3. It is filled by transactions like any other: each reads a few rows under shared locks, and adds the entries that are
+//!    missing. A transaction that changes one of these rows conflicts with it; so an entry is of a committed row, or is
+//!    undone with an aborted one.
+//! 4. After all entries are durable, the definition is added to the manifest; then the index can be read.
 //!
-//! An entry of a unique index that leads to another row is the violation that ends the statement; the index is removed again.
+//! If a unique index has an entry already that leads to another row, the statement fails and the index is removed again.
 //! Transactions that would violate it are refused from step 2 on.
 
 use std::collections::BTreeMap;
@@ -39,8 +40,8 @@ use crate::database::Database;
 const SLICE: usize = 128;
 
 impl Database {
-    /// Creates an index over columns of a table, while transactions change it: they go on, and find the index when this returns.
-    /// What the definition says of the number of the table does not count. Returns the number of the index.
+    /// Creates an index over columns of a table, while transactions change it. They can use the index when this
+    /// returns. The table number in the definition is ignored. Returns the number of the index.
     ///
     /// # Errors
     /// A name that is taken, a table that is not there, a part of the key that is not a column, a definition that contradicts
@@ -110,7 +111,7 @@ impl Statements<'_> {
         self.remove(&before, definitions, &[TableId(index)], Until::Unread)
     }
 
-    /// Reserves the number of an index, and has all workers maintain it.
+    /// Reserves the number of an index, and makes all workers maintain it.
     fn announce(
         &self,
         before: &Catalog,
@@ -134,7 +135,7 @@ impl Statements<'_> {
         Ok(())
     }
 
-    /// Removes what there is of an index that cannot be.
+    /// Removes the tree and the reserved number of an index that could not be created.
     fn abandon(&self, building: &Catalog, reserved: &Arc<Catalog>) -> Result<(), DefineError> {
         let _scheme = self.keep_scheme()?;
         let _state = self.hold_state();
@@ -144,14 +145,14 @@ impl Statements<'_> {
         Ok(())
     }
 
-    /// Makes an index durable that has all its entries, and has everybody see it.
+    /// Makes an index that has all its entries durable, and publishes it.
     fn complete(&self, building: &Catalog, ready: &Arc<Catalog>) -> Result<(), DefineError> {
         let _scheme = self.keep_scheme()?;
         let scheme = self.scheme_of(building, ready)?;
         let mut state = self.hold_state();
         match &mut state {
             Some((durable, state)) if !durable.wal.logs() => {
-                // Where nothing is logged, only a checkpoint has the entries.
+                // Without a log, only a checkpoint has the entries.
                 durable
                     .checkpoint_defining(state, Pace::Full, Some(ready.describe(&scheme)))
                     .map_err(not_saved)?;
@@ -194,7 +195,7 @@ impl Statements<'_> {
         Ok(())
     }
 
-    /// The keys of the next few rows from `from` on.
+    /// Returns the key range of the next few rows from `from` on.
     fn next_slice(&self, table: TableId, from: &KeyBuf) -> Result<KeyRange, Abort> {
         let _scheme = self.keep_scheme()?;
         let family = self.scheme();
@@ -220,7 +221,7 @@ fn not_saved(error: impl std::fmt::Display) -> DefineError {
     DefineError::NotSaved(error.to_string())
 }
 
-/// Why an index could not be filled.
+/// Returns the error of an index that could not be filled.
 fn refused(index: &str, abort: &Abort) -> DefineError {
     match abort.reason() {
         AbortReason::DuplicateKey => DefineError::Violated(abort.detail().to_owned()),
@@ -236,7 +237,7 @@ fn refused(index: &str, abort: &Abort) -> DefineError {
 /// An entry of an index, and the primary key it leads to.
 type Entry = (KeyBuf, KeyBuf);
 
-/// What the transactions that fill an index do.
+/// Steps of the transactions that fill an index.
 #[derive(Clone, Copy)]
 struct Filling {
     table: TableId,
@@ -245,7 +246,7 @@ struct Filling {
 }
 
 impl Filling {
-    /// The entries of the rows of a range.
+    /// Returns the entries of the rows of a range.
     async fn collect(self, tx: &mut Tx<'_>, range: KeyRange) -> Result<Vec<Entry>, Abort> {
         let (mut entries, mut rest) = (Vec::new(), Some(range));
         while let Some(range) = rest {
@@ -256,7 +257,7 @@ impl Filling {
         Ok(entries)
     }
 
-    /// Adds those that are missing.
+    /// Adds the entries that are missing.
     async fn add(self, tx: &mut Tx<'_>, entries: Vec<Entry>) -> Result<(), Abort> {
         let add = |(entry, key)| Action {
             table: self.index,
@@ -270,7 +271,7 @@ impl Filling {
     }
 }
 
-/// Finds the entries, and primary keys, of the rows of a range in one partition; and what of the range lies beyond.
+/// Finds the entries and primary keys of the rows of a range in one partition, and the rest of the range beyond it.
 #[derive(Debug)]
 struct CollectEntries {
     index: TableId,
@@ -298,7 +299,7 @@ impl Operation for CollectEntries {
     }
 }
 
-/// Adds an entry that leads to this primary key, unless it is there.
+/// Adds an entry that leads to this primary key, unless it exists.
 #[derive(Debug)]
 struct AddMissing(KeyBuf);
 

@@ -1,10 +1,10 @@
-//! From one catalog to the next: on every worker, in the manifest, for clients.
+//! Replacement of one catalog by the next: on every worker, in the manifest, for clients.
 //!
-//! Owns: closing tables, waiting for those who have used them, adopting a catalog and forgetting what is not in it. Never:
-//! decides what a catalog has.
+//! Owns: closing tables, waiting for the transactions that have used them, adopting a catalog and removing the trees that are
+//! not in it. Never: decides what a catalog contains.
 //!
-//! Invariants: every worker has adopted a catalog before the next step of a statement; a closed table keeps the partitions that a
-//! transaction under way has used; nobody moves a partition meanwhile.
+//! Invariants: every worker has adopted a catalog before the next step of a statement; a closed table keeps the partitions
+//! that a transaction under way has used; no partition moves meanwhile.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -27,21 +27,21 @@ use super::{DefineError, Statements};
 use crate::assembly::new_table;
 use crate::durable::{Durable, State};
 
-/// For whom a statement waits that has closed some trees.
+/// Condition that a statement waits for after it has closed some trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// Until no transaction under way has used them.
+    /// No transaction under way has used them.
     Unused,
-    /// Until none has read them: what is written to them does not count any more.
+    /// No transaction under way has read them: writes to them have no effect any more.
     Unread,
 }
 
-/// A database of which no checkpoint is made while this is held; nothing for one in memory.
+/// Guard of the directory's state, which excludes checkpoints while it is held; `None` for a database in memory.
 pub(super) type HeldState<'a> = Option<(&'a Durable, MutexGuard<'a, State>)>;
 
 impl Statements<'_> {
-    /// Puts `after` in the place of `before`: on all workers, in the manifest, for clients. Nothing of `before` may be missing in
-    /// it that was not closed.
+    /// Replaces catalog `before` by `after`: on all workers, in the manifest, for clients. Trees that are only in `before`
+    /// must be closed.
     pub(super) fn switch(&self, before: &Catalog, after: Catalog) -> Result<Arc<Catalog>, DefineError> {
         let _scheme = self.keep_scheme()?;
         let mut state = self.hold_state();
@@ -53,18 +53,18 @@ impl Statements<'_> {
         Ok(after)
     }
 
-    /// Keeps checkpoints from being made.
+    /// Excludes checkpoints while the guard is held.
     pub(super) fn hold_state(&self) -> HeldState<'_> {
         self.durable.map(|durable| (durable, durable.lock_state()))
     }
 
-    /// The scheme of another catalog; the caller keeps today's.
+    /// Returns the scheme of another catalog; the caller has locked the current one.
     pub(super) fn scheme_of(&self, before: &Catalog, after: &Catalog) -> Result<Arc<Scheme>, DefineError> {
         let scheme = self.published.scheme().changed(before, after, self.workers());
         scheme.map(Arc::new).map_err(|error| DefineError::Contradiction(error.to_string()))
     }
 
-    /// Has all workers adopt a catalog, and requests routed by its scheme. The caller keeps scheme and state.
+    /// Makes all workers adopt a catalog, and publishes its scheme for requests. The caller holds scheme and state.
     pub(super) fn adopt(&self, after: &Arc<Catalog>, scheme: &Arc<Scheme>) -> Result<(), DefineError> {
         let (catalog, adopted) = (Arc::clone(after), Arc::clone(scheme));
         self.on_all_workers(move |worker| adopt_here(worker, &catalog, &adopted))?;
@@ -95,7 +95,7 @@ impl Statements<'_> {
             self.catalogs.show(Arc::clone(before));
             return Err(error);
         }
-        // From now on nobody looks at what is in them; only then may some workers stop to maintain them.
+        // From now on no transaction reads them; only then may workers stop maintaining them.
         self.close_trees(trees, Closing::Dropped)?;
         self.adopt(&after, &scheme)
     }
@@ -105,7 +105,7 @@ impl Statements<'_> {
         self.on_all_workers(move |worker| close_here(worker, &trees, closing)).map(drop)
     }
 
-    /// Closes some trees, and waits for those who have used them.
+    /// Closes some trees, and waits for the transactions that have used them.
     pub(super) fn close_and_drain(
         &self,
         catalog: &Catalog,
@@ -159,10 +159,10 @@ impl Statements<'_> {
     }
 }
 
-/// The first pause between two looks at who uses a closed table.
+/// The first pause between two checks of a closed table for users.
 const PAUSE_MIN: Duration = Duration::from_micros(100);
 
-/// The longest one.
+/// The longest pause.
 const PAUSE_MAX: Duration = Duration::from_millis(10);
 
 /// Writes the definitions of a catalog into the manifest, if there is one.
@@ -175,7 +175,7 @@ pub(super) fn save(state: &mut HeldState<'_>, catalog: &Catalog, scheme: &Scheme
     }
 }
 
-/// A worker goes on with another catalog: with empty partitions of what is new, and without those of what is gone.
+/// Adopts another catalog on a worker: adds empty partitions of new trees, and removes those of trees that are gone.
 fn adopt_here(worker: &Rc<EngineWorker>, catalog: &Arc<Catalog>, scheme: &Scheme) {
     let shard = worker.shard();
     let gone: Vec<TableId> = {
@@ -195,7 +195,7 @@ fn adopt_here(worker: &Rc<EngineWorker>, catalog: &Arc<Catalog>, scheme: &Scheme
     }
     shard.monitor.adopt(catalog);
     close_here(worker, &gone, Closing::Dropped);
-    // What a transaction has used stays until a later statement finds that it has ended.
+    // A table that a transaction has used stays until a later statement finds that the transaction has ended.
     for table in gone {
         if !is_used(worker, &[table], Until::Unused) {
             shard.tables.borrow_mut().shards[table.at()].clear();
@@ -203,7 +203,7 @@ fn adopt_here(worker: &Rc<EngineWorker>, catalog: &Arc<Catalog>, scheme: &Scheme
     }
 }
 
-/// Closes some trees on a worker: who waits for a lock of them looks again, and finds them closed.
+/// Closes some trees on a worker. Actions that wait for locks of them are woken, and abort.
 fn close_here(worker: &Rc<EngineWorker>, trees: &[TableId], closing: Closing) {
     let shard = worker.shard();
     let mut woken = Vec::new();
@@ -222,7 +222,7 @@ fn close_here(worker: &Rc<EngineWorker>, trees: &[TableId], closing: Closing) {
     woken.into_iter().for_each(|task| worker.wake(task));
 }
 
-/// Whether a transaction under way has used one of the trees on this worker.
+/// Returns true if a transaction under way has used one of the trees on this worker.
 fn is_used(worker: &EngineWorker, trees: &[TableId], until: Until) -> bool {
     let mut is_used = false;
     worker.shard().each_branch(|_, branch| {

@@ -1,7 +1,7 @@
 //! The values in encoded keys and rows, by their definitions.
 //!
-//! Owns: taking keys and rows apart, so that a number in a row can be recognized in a key. Never: fails; what is not
-//! understood is left out.
+//! Owns: decoding of keys and rows, so that a number in a row can be recognized in a key. Never: fails; values that cannot
+//! be decoded are left out.
 
 use atrapos_catalog::{self as catalog, KeyField, RowLayout};
 use atrapos_storage::lock::LockTarget;
@@ -29,7 +29,7 @@ impl Value {
     }
 }
 
-/// What a value is compared by.
+/// Returns the form in which a value is compared.
 fn compared(value: catalog::Value) -> Value {
     match value {
         catalog::Value::Bool(value) => Value::Number(value.into()),
@@ -47,7 +47,7 @@ fn compared(value: catalog::Value) -> Value {
     }
 }
 
-/// The values of a key, or of its beginning, and where each ends in it.
+/// Returns the values of a key, or of its beginning, each with the offset of its end.
 pub(super) fn values_of_key(parts: &[KeyField], key: &[u8]) -> Vec<(usize, Value)> {
     let mut values = Vec::new();
     let mut rest = key;
@@ -61,7 +61,7 @@ pub(super) fn values_of_key(parts: &[KeyField], key: &[u8]) -> Vec<(usize, Value
     values
 }
 
-/// What an access asks for, by part of the key.
+/// Key or range of an access, by part of the key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
     /// The leading parts that have one value.
@@ -71,7 +71,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// Takes a key or the bounds of a range apart.
+    /// Decodes a key or the bounds of a range.
     pub(super) fn of(parts: &[KeyField], target: &LockTarget) -> Asked {
         match target {
             LockTarget::Key(key) => {
@@ -92,7 +92,7 @@ impl Asked {
     }
 }
 
-/// Whether all keys below `upper`, from one that begins with `prefix` on, begin with it.
+/// Returns true if all keys from `prefix` up to `upper` begin with `prefix`.
 fn lies_within(upper: Option<&KeyBuf>, prefix: &[u8]) -> bool {
     match (upper, prefix_successor(prefix)) {
         (_, None) => true,
@@ -101,7 +101,7 @@ fn lies_within(upper: Option<&KeyBuf>, prefix: &[u8]) -> bool {
     }
 }
 
-/// The values of a row's columns. Floating-point numbers and NULLs are not compared.
+/// Returns the values of a row's columns. Floating-point numbers and NULLs are not compared.
 pub(super) fn values_of_row(layout: &RowLayout, row: &[u8]) -> Vec<Option<Value>> {
     let value = |column| match layout.get(row, column).ok()? {
         catalog::Value::F64(_) | catalog::Value::Null => None,
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(of(&text), [Value::Bytes(b"a\0b".to_vec()), number(9)]);
         let descending = Reverse(("b".to_owned(), -1_i16));
         assert_eq!(of(&(1_u8, descending)), [number(1), Value::Bytes(b"b".to_vec()), Value::Negative(-1)]);
-        // A key in an encoding of somebody's own is one part.
+        // A key in a user-defined encoding is one part.
         let own = KeyField { part: KeyPart::ascending(ColumnType::Opaque) };
         assert_eq!(values_of_key(&[own], &[0, 3]), [(2, Value::Bytes(vec![0, 3]))]);
         assert_eq!(values_of_key(&parts_of::<(u64, u8)>(), &[0; 8]).len(), 1);

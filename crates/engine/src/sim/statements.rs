@@ -1,7 +1,8 @@
-//! Statements in a simulation: the caller's thread makes them as it makes those of a database, and where it would sleep, it steps
-//! the workers.
+//! Schema statements in a simulation: the caller's thread runs them like those of a database, and steps the workers where it
+//! would sleep.
 //!
-//! Owns: what a statement is given, and how many steps it may take. Never: makes a step of a statement itself; [`crate::ddl`] does.
+//! Owns: the environment of a statement, and its limit of steps. Never: runs a step of a statement itself; [`crate::ddl`]
+//! does.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,11 +16,11 @@ use atrapos_transaction::waiting::{self, Stepper};
 use super::Simulation;
 use crate::ddl::{DefineError, NewTable, SchemeLock, Statements};
 
-/// Held by who changes the scheme, or keeps it as it is.
+/// Token of the scheme: held by a task that changes the scheme, or needs it unchanged.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SchemeToken(Rc<Cell<bool>>);
 
-/// A token that was taken. It is there for the next one when this is dropped.
+/// A token that was taken. Dropping it returns it.
 #[derive(Debug)]
 pub(crate) struct TakenToken(SchemeToken);
 
@@ -30,26 +31,26 @@ impl Drop for TakenToken {
 }
 
 impl SchemeToken {
-    /// Takes the token, unless somebody has it.
+    /// Takes the token, unless it is taken.
     pub(super) fn try_take(&self) -> Option<TakenToken> {
         (!self.0.replace(true)).then(|| TakenToken(self.clone()))
     }
 
-    /// Steps the workers until the token is there, and takes it.
+    /// Steps the workers until the token is free, and takes it.
     pub(crate) fn take(&self) -> Result<TakenToken, Abort> {
         waiting::step_until(|| self.try_take()).unwrap_or_else(|| Err(Abort::shutting_down()))
     }
 }
 
-/// How long a statement waits for transactions, by the clock of the simulation.
+/// The time that a statement waits for transactions, by the clock of the simulation.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Simulation {
     /// Creates a table. See [`Database::create_table`](crate::Database::create_table).
     ///
     /// # Errors
-    /// As there; the database is shutting down when the statement has taken more than
-    /// [`statement_steps`](Simulation::set_statement_steps) steps.
+    /// The errors of that function; [`AbortReason::ShuttingDown`](crate::AbortReason::ShuttingDown) after more steps than
+    /// [`set_statement_steps`](Simulation::set_statement_steps) allows.
     pub fn create_table(&self, table: impl Into<NewTable>) -> Result<TableId, DefineError> {
         self.statement(|statements| statements.create_table(table.into()))
     }
@@ -57,7 +58,7 @@ impl Simulation {
     /// Drops a table. See [`Database::drop_table`](crate::Database::drop_table).
     ///
     /// # Errors
-    /// As for [`create_table`](Simulation::create_table).
+    /// The errors of [`create_table`](Simulation::create_table).
     pub fn drop_table(&self, name: &str) -> Result<(), DefineError> {
         self.statement(|statements| statements.drop_table(name))
     }
@@ -65,7 +66,7 @@ impl Simulation {
     /// Creates an index. See [`Database::create_index`](crate::Database::create_index).
     ///
     /// # Errors
-    /// As for [`create_table`](Simulation::create_table).
+    /// The errors of [`create_table`](Simulation::create_table).
     pub fn create_index(&self, table: &str, index: IndexDef) -> Result<TableId, DefineError> {
         self.statement(|statements| statements.create_index(table, index))
     }
@@ -73,7 +74,7 @@ impl Simulation {
     /// Drops an index. See [`Database::drop_index`](crate::Database::drop_index).
     ///
     /// # Errors
-    /// As for [`create_table`](Simulation::create_table).
+    /// The errors of [`create_table`](Simulation::create_table).
     pub fn drop_index(&self, name: &str) -> Result<(), DefineError> {
         self.statement(|statements| statements.drop_index(name))
     }
@@ -81,13 +82,13 @@ impl Simulation {
     /// Adds a column. See [`Database::add_column`](crate::Database::add_column).
     ///
     /// # Errors
-    /// As for [`create_table`](Simulation::create_table).
+    /// The errors of [`create_table`](Simulation::create_table).
     pub fn add_column(&self, table: &str, column: ColumnDef) -> Result<TableId, DefineError> {
         self.statement(|statements| statements.add_column(table, column))
     }
 
-    /// Sets how many steps may be made from now on while statements wait. Then the statement under way is given up where it is, as
-    /// by a crash: what the files hold can be looked at, and nothing else can be made of the simulation.
+    /// Sets the number of steps that may be made from now on while statements wait. After them the statement under way stops
+    /// where it is, as by a crash: the files can be inspected, and the simulation is not usable any more.
     pub fn set_statement_steps(&self, steps: u64) {
         self.statement_steps.set(steps);
     }

@@ -1,6 +1,6 @@
-//! What makes the steps of a simulation: the pump of its workers and, when it has a WAL, the rounds of its flushers in between.
+//! Steps of a simulation: of the pump of its workers and, with a WAL, of its flushers in between.
 //!
-//! Owns: whose turn it is, from the seed. Never: starts anything, or waits.
+//! Owns: the choice between workers and flushers, from the seed. Never: starts a task, or waits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use atrapos_transaction::wal::{Durability, Wal, WalLimits};
 
 use crate::builder::OpenError;
 
-/// The WAL of a simulated database: its flushers go round on the same thread, when the seed says so.
+/// The WAL of a simulated database: its flushers run on the same thread, at steps chosen by the seed.
 pub(super) struct SimulatedWal {
     pub(super) wal: Arc<Wal>,
     flushers: Vec<Flusher>,
-    /// The state of the generator that decides whose turn it is.
+    /// The state of the generator that chooses between workers and flushers.
     turn: Seed,
 }
 
-/// Small, so that a simulation goes through many segments.
+/// Bytes of a segment: few, so that a simulation fills many segments.
 const SEGMENT_BYTES: u64 = 16 << 10;
 
-/// Small, so that many an epoch takes several frames.
+/// Bytes of a frame: few, so that epochs often take several frames.
 const FRAME_BYTES: usize = 256;
 
 impl SimulatedWal {
@@ -63,13 +63,13 @@ impl SimulatedWal {
         Ok((SimulatedWal { wal, flushers, turn }, directory, manifest))
     }
 
-    /// A number below `bound`.
+    /// Returns a pseudo-random number below `bound`.
     fn draw(&mut self, bound: u64) -> u64 {
         self.turn = self.turn.derive(1);
         self.turn.0 % bound
     }
 
-    /// Lets one flusher go round.
+    /// Runs one round of a flusher.
     fn round(&mut self) {
         let flusher = self.draw(self.flushers.len() as u64) as usize;
         self.flushers[flusher].round();
@@ -77,15 +77,15 @@ impl SimulatedWal {
     }
 }
 
-/// See the module's introduction.
+/// The pump of the workers and the flushers. See the module's introduction.
 pub(super) struct Stepper {
     pub(super) pump: Pump<Shard>,
     pub(super) wal: Option<SimulatedWal>,
 }
 
 impl Stepper {
-    /// Steps until every task has ended and nothing is left to do, at most about `steps_max` steps. Returns whether everything
-    /// came to rest.
+    /// Steps until every task has ended and nothing is left to do, at most about `steps_max` steps. Returns true if all
+    /// tasks have ended.
     pub(super) fn run(&mut self, steps_max: u64) -> bool {
         let workers = self.pump.workers().to_vec();
         let ended = || workers.iter().all(|worker| worker.tasks_len() == 0);
@@ -103,7 +103,7 @@ impl Stepper {
         ended && idle
     }
 
-    /// Makes about `steps` steps, whether or not everything comes to rest.
+    /// Makes about `steps` steps.
     pub(super) fn run_for(&mut self, steps: u64) {
         let end = self.pump.steps() + steps;
         while self.pump.steps() < end {
@@ -116,7 +116,7 @@ impl Stepper {
         }
     }
 
-    /// Makes one step for a statement that waits. When everybody waits for a time to come, it comes.
+    /// Makes one step for a statement that waits. When all tasks wait for a later time, the clock advances to it.
     pub(super) fn step(&mut self) {
         self.pump.run_until(|| false, 1);
         if let Some(wal) = &mut self.wal

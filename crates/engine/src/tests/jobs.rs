@@ -9,7 +9,7 @@ use atrapos_transaction::jobs::start_on_worker;
 
 use crate::sim::Simulation;
 
-/// Whether a job is done on a worker that hosts so many sessions that it takes no more.
+/// Returns true if a job is done on a worker that has as many sessions as it accepts.
 fn is_done_on_a_full_worker() -> bool {
     let full = WorkerId(0);
     let mut simulation = Simulation::new(Schema::new(), 2, 7).unwrap();

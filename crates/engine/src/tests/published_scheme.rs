@@ -1,4 +1,4 @@
-//! Requests from outside, which find the scheme without a shared write.
+//! Requests from outside, which read the scheme without a shared write.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Barrier};
@@ -40,7 +40,7 @@ impl Database {
         self.adaptive.published().refreshes.load(Ordering::Relaxed)
     }
 
-    /// The worker that a transaction on `key` was handed to.
+    /// Returns the worker that a transaction on `key` was submitted to.
     fn home_of(&self, counters: TableRef<Counters>, key: u64) -> WorkerId {
         self.run(counters.at(&key), async |tx| Ok(tx.home())).unwrap()
     }

@@ -1,0 +1,150 @@
+//! Reports of a database: statistics, sizes and failures.
+//!
+//! Owns: the types of the reports, and the sums over the workers. Never: changes the database.
+
+use std::rc::Rc;
+
+use atrapos_durability::backup::BackupError;
+use atrapos_partition::abort::Abort;
+use atrapos_partition::schema::TableId;
+use atrapos_runtime::WorkerSnapshot;
+use atrapos_transaction::shard::EngineWorker;
+use atrapos_transaction::stats::Statistics;
+
+use super::Database;
+use crate::recovery::RecoveryReport;
+
+/// Statistics of one worker since the database was opened.
+#[derive(Clone, Debug)]
+pub struct WorkerReport {
+    /// The core it was placed on, if it was placed.
+    pub core: Option<usize>,
+    /// Its transactions.
+    pub transactions: Statistics,
+    /// Its steps, messages and busy time.
+    pub runtime: WorkerSnapshot,
+}
+
+/// Outcome of closing a database.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CloseReport {
+    /// Transactions and sessions that had not ended by the deadline and were aborted.
+    pub dropped: usize,
+    /// The failure that kept the directory from being closed in order, if any. Transactions reported as committed before the
+    /// failure are durable all the same.
+    pub failure: Option<String>,
+}
+
+/// Reasons for which a backup could not be made. The directory of the copy is not a database then.
+#[derive(Debug, thiserror::Error)]
+pub enum BackupFailure {
+    /// Files could not be copied.
+    #[error(transparent)]
+    Copy(#[from] BackupError),
+    /// The database has no directory.
+    #[error(transparent)]
+    Refused(#[from] Abort),
+}
+
+/// Statistics of the WAL since the database was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WalStatistics {
+    /// Bytes written, headers included.
+    pub bytes: u64,
+    /// Times a stream was synced; each sync makes everything durable that was committed before it.
+    pub syncs: u64,
+    /// The newest durable epoch.
+    pub durable_epoch: u64,
+}
+
+impl Database {
+    /// Returns failures that did not stop the database, one sentence each: a core that could not be pinned to, memory that
+    /// could not be placed.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let pinning = self.runtime.iter().flat_map(|runtime| runtime.warnings().iter().cloned());
+        let memory = self.chunks.warnings();
+        let checkpoint = self.durable.as_ref().and_then(|(durable, _)| durable.wal.warning());
+        pinning.chain(memory.iter().map(ToString::to_string)).chain(checkpoint).collect()
+    }
+
+    /// Returns the statistics since the database was opened, summed over all workers.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.stats.iter().fold(Statistics::default(), |sum, stats| sum.plus(&stats.read()))
+    }
+
+    /// Returns the statistics of each worker since the database was opened.
+    #[must_use]
+    pub fn worker_reports(&self) -> Vec<WorkerReport> {
+        let snapshots = self.handle.stats();
+        snapshots
+            .into_iter()
+            .zip(&self.stats)
+            .zip(&self.cpus)
+            .map(|((runtime, stats), cpu)| WorkerReport {
+                core: if self.pinned { *cpu } else { None },
+                transactions: stats.read(),
+                runtime,
+            })
+            .collect()
+    }
+
+    /// Returns the number of rows of a table, or of entries of an index.
+    ///
+    /// # Errors
+    /// Fails if the database is shutting down.
+    pub fn len(&self, table: TableId) -> Result<u64, Abort> {
+        let _scheme = self.keep_scheme();
+        self.settle()?;
+        self.count(table)
+    }
+
+    /// Returns the number of rows or entries, for a caller that has locked the scheme and called
+    /// [`settle`](Database::settle).
+    pub(crate) fn count(&self, table: TableId) -> Result<u64, Abort> {
+        let count = move |worker: &Rc<EngineWorker>| {
+            let tables = worker.shard().tables.borrow();
+            tables
+                .owned()
+                .filter(|(place, _)| place.table == table)
+                .map(|(_, part)| part.tree().len())
+                .sum::<u64>()
+        };
+        self.on_all_workers(count).map(|counts| counts.into_iter().sum())
+    }
+
+    /// Returns the memory that the trees have allocated from the operating system, in bytes.
+    ///
+    /// # Errors
+    /// Fails if the database is shutting down.
+    pub fn memory_bytes(&self) -> Result<usize, Abort> {
+        let _scheme = self.keep_scheme();
+        let bytes = |worker: &Rc<EngineWorker>| {
+            let tables = worker.shard().tables.borrow();
+            tables
+                .owned()
+                .map(|(_, part)| part.tree().bytes())
+                .map(|bytes| bytes.page_bytes + bytes.long_rows + bytes.spare)
+                .sum::<usize>()
+        };
+        self.on_all_workers(bytes).map(|bytes| bytes.into_iter().sum())
+    }
+
+    /// Returns the report of the recovery at opening; `None` for a database in memory.
+    #[must_use]
+    pub fn recovery_report(&self) -> Option<&RecoveryReport> {
+        self.durable.as_ref().map(|(durable, _)| &durable.report)
+    }
+
+    /// Returns the statistics of the WAL since the database was opened; `None` for a database in memory.
+    #[must_use]
+    pub fn wal_statistics(&self) -> Option<WalStatistics> {
+        let (durable, _) = self.durable.as_ref()?;
+        Some(WalStatistics {
+            bytes: durable.wal.bytes(),
+            syncs: durable.wal.frames(),
+            durable_epoch: durable.wal.durable().0,
+        })
+    }
+}
