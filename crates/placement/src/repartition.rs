@@ -496,13 +496,13 @@ fn on_partition(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
     for carried in carried {
         let owner = carried.owner;
         let branch = shard.branch_of(worker, owner);
-        let first = branch.borrow().held.len();
+        let first = branch.borrow().accesses.len();
         let mut tables = shard.tables.borrow_mut();
         branch.borrow_mut().take_in(carried);
         branch.borrow_mut().undo.undo_rolled_back(&mut tables);
         let branch = branch.borrow();
-        for held in &branch.held[first..] {
-            held.enter(owner, &mut tables);
+        for access in &branch.accesses[first..] {
+            access.enter(owner, &mut tables);
         }
     }
     panic_guard.leave();
@@ -533,13 +533,13 @@ pub fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<T
     for ticket in concerned {
         let mut waits = shard.waits.borrow_mut();
         let Some(wait) = waits.get(ticket) else { continue };
-        let (owner, held, task) = (wait.owner, wait.held, wait.task);
+        let (owner, access, task) = (wait.owner, wait.access, wait.task);
         match wait.state {
             LockWaitState::Queued => {
                 waits.settle(ticket, LockWaitState::Moved);
                 drop(waits);
                 // What is not held is not noted any more; it will be, where the data is then.
-                shard.forget_access(owner, held);
+                shard.forget_access(owner, access);
                 woken.push(task);
             }
             // It holds the lock, but the rows may be elsewhere when it goes on. Its task has been woken.

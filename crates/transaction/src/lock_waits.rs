@@ -41,7 +41,7 @@ pub struct LockWaitEntry {
     /// The time at which it began to wait.
     pub(crate) since: Ticks,
     /// The index of the access in the transaction's branch.
-    pub held: usize,
+    pub access: usize,
 }
 
 /// See the module's introduction.
@@ -140,7 +140,7 @@ impl LockWaits {
         let Some(tickets) = self.by_owner.get(&owner) else { return };
         for ticket in tickets {
             if let Some(wait) = self.by_ticket.get_mut(ticket) {
-                wait.held -= places.partition_point(|place| *place < wait.held);
+                wait.access -= places.partition_point(|place| *place < wait.access);
             }
         }
     }
@@ -165,7 +165,7 @@ mod tests {
             task: TaskId::NONE,
             state: LockWaitState::Queued,
             since: Ticks(since),
-            held: 0,
+            access: 0,
         };
         waits.insert(LockTicket(ticket), wait);
     }

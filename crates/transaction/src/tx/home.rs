@@ -249,7 +249,7 @@ impl<'w> Tx<'w> {
     fn note_end(&self, access: RecordedAccess, partition: PartitionId) {
         let Some(recorder) = self.state.trace.recorder() else { return };
         let home = self.state.home.borrow();
-        let visited = home.held.last().map(|held| &held.target);
+        let visited = home.accesses.last().map(|access| &access.target);
         recorder.borrow_mut().note(access, visited, &self.worker.shard().tables.borrow(), partition);
     }
 
