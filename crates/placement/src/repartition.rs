@@ -526,8 +526,13 @@ fn kept_of(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<(Table
 pub fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskId> {
     let shard = worker.shard();
     let is_in = |place: PartitionId| place.partition == number && family.contains(&place.table);
-    let mut concerned: Vec<LockTicket> =
-        shard.waits.borrow().iter().filter(|(_, wait)| is_in(wait.place)).map(|(ticket, _)| ticket).collect();
+    let mut concerned: Vec<LockTicket> = shard
+        .waits
+        .borrow()
+        .iter()
+        .filter(|(_, wait)| is_in(wait.partition))
+        .map(|(ticket, _)| ticket)
+        .collect();
     concerned.sort_unstable_by_key(|ticket| ticket.0);
     let mut woken = Vec::new();
     for ticket in concerned {

@@ -25,7 +25,7 @@ use crate::wal::UndurableWrites;
 #[derive(Debug)]
 pub struct Access {
     /// The partition.
-    pub place: PartitionId,
+    pub partition: PartitionId,
     /// The mode of its lock.
     pub mode: LockMode,
     /// The key or range that was accessed.
@@ -37,12 +37,12 @@ pub struct Access {
 impl Access {
     /// Enters it in the lock table of its partition; returns false if it is entered already, or takes no lock.
     pub fn enter(&self, owner: TxnId, tables: &mut Tables) -> bool {
-        !self.unlocked && tables.partition_mut(self.place).locks.enter(owner, &self.target, self.mode)
+        !self.unlocked && tables.partition_mut(self.partition).locks.enter(owner, &self.target, self.mode)
     }
 
     /// Returns the newest epoch on which it may depend.
     fn observed(&self, recent: &UndurableWrites) -> Epoch {
-        if self.unlocked { Epoch(0) } else { recent.of(self.place, &self.target) }
+        if self.unlocked { Epoch(0) } else { recent.of(self.partition, &self.target) }
     }
 }
 
@@ -99,8 +99,8 @@ impl Branch {
     pub fn renumber(&mut self, family: &[TableId], from: u32, cut: Option<&KeyBuf>, to: u32) {
         let is_in = |place: PartitionId| place.partition == from && family.contains(&place.table);
         let mut beyond = Vec::new();
-        for access in self.accesses.iter_mut().filter(|access| is_in(access.place)) {
-            let moved = PartitionId { partition: to, ..access.place };
+        for access in self.accesses.iter_mut().filter(|access| is_in(access.partition)) {
+            let moved = PartitionId { partition: to, ..access.partition };
             match (&mut access.target, cut) {
                 (LockTarget::Key(key), Some(cut)) if *key < *cut => {}
                 (LockTarget::Range { lower, upper }, Some(cut)) if *lower < *cut => {
@@ -108,14 +108,14 @@ impl Branch {
                         let target =
                             LockTarget::Range { lower: cut.clone(), upper: upper.replace(cut.clone()) };
                         beyond.push(Access {
-                            place: moved,
+                            partition: moved,
                             mode: access.mode,
                             target,
                             unlocked: access.unlocked,
                         });
                     }
                 }
-                _ => access.place = moved,
+                _ => access.partition = moved,
             }
         }
         self.accesses.append(&mut beyond);
@@ -132,13 +132,13 @@ impl Branch {
         recent: Option<&UndurableWrites>,
     ) -> Option<(MovedBranch, Vec<usize>)> {
         let is_in = |place: PartitionId| place.partition == number && family.contains(&place.table);
-        let has_access = self.accesses.iter().any(|access| is_in(access.place));
+        let has_access = self.accesses.iter().any(|access| is_in(access.partition));
         if !has_access && !self.undo.keys().any(|(place, _)| is_in(place)) {
             return None;
         }
         let (mut places, mut accesses, mut kept, mut told) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for (at, access) in std::mem::take(&mut self.accesses).into_iter().enumerate() {
-            if is_in(access.place) {
+            if is_in(access.partition) {
                 // The epoch counts from now on as observed on another worker.
                 let observed = recent.map_or(Epoch(0), |recent| access.observed(recent));
                 self.observed = self.observed.max(observed);
@@ -168,7 +168,7 @@ impl Branch {
 
     /// Enters the accesses in some partitions again, whose lock tables are new.
     pub fn lock_again(&self, owner: TxnId, is_in: impl Fn(PartitionId) -> bool, tables: &mut Tables) {
-        for access in self.accesses.iter().filter(|access| self.entered && is_in(access.place)) {
+        for access in self.accesses.iter().filter(|access| self.entered && is_in(access.partition)) {
             access.enter(owner, tables);
         }
     }
@@ -247,9 +247,9 @@ impl Branch {
         if self.entered {
             // Locks of one partition are released together, so that no request is granted while another of these locks
             // is still held.
-            self.accesses.sort_by_key(|access| access.place);
-            for run in self.accesses.chunk_by(|a, b| a.place == b.place) {
-                let locks = &mut tables.partition_mut(run[0].place).locks;
+            self.accesses.sort_by_key(|access| access.partition);
+            for run in self.accesses.chunk_by(|a, b| a.partition == b.partition) {
+                let locks = &mut tables.partition_mut(run[0].partition).locks;
                 let locked = run.iter().filter(|access| !access.unlocked);
                 locks.release(owner, locked.map(|access| &access.target), granted);
             }

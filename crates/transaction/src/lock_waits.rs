@@ -31,7 +31,7 @@ pub struct LockWaitEntry {
     /// The transaction that waits.
     pub owner: TxnId,
     /// The partition.
-    pub place: PartitionId,
+    pub partition: PartitionId,
     /// The key or range to be locked.
     pub(crate) target: LockTarget,
     /// The task that waits for it.
@@ -160,7 +160,7 @@ mod tests {
     fn add(waits: &mut LockWaits, ticket: u64, since: u64) {
         let wait = LockWaitEntry {
             owner: TxnId(1_000_000 + ticket),
-            place: PartitionId { table: TableId(0), partition: 0 },
+            partition: PartitionId { table: TableId(0), partition: 0 },
             target: LockTarget::Key(atrapos_storage::KeyBuf::new()),
             task: TaskId::NONE,
             state: LockWaitState::Queued,

@@ -200,7 +200,7 @@ impl Monitor {
             let key = match &access.target {
                 LockTarget::Key(key) | LockTarget::Range { lower: key, .. } => key,
             };
-            let Some((place, monitor)) = self.monitor_of(&mut tables, access.place) else { continue };
+            let Some((place, monitor)) = self.monitor_of(&mut tables, access.partition) else { continue };
             let part = monitor.part_of(key);
             monitor.charge(part, each);
             if meets && !units.contains(&(place, part)) {

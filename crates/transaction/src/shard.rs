@@ -224,7 +224,7 @@ impl Shard {
     pub fn is_read_unlocked(&self, table: TableId) -> bool {
         let mut is_read = false;
         self.each_branch(|_, branch| {
-            let is_of_it = |access: &Access| access.unlocked && access.place.table == table;
+            let is_of_it = |access: &Access| access.unlocked && access.partition.table == table;
             is_read = is_read || branch.borrow().accesses.iter().any(is_of_it);
         });
         is_read
@@ -352,7 +352,7 @@ impl Shard {
             waits.settle(ticket, LockWaitState::Refused(reason));
             if let Some(wait) = waits.get(ticket).filter(|_| before == LockWaitState::Queued) {
                 let locks = &mut self.tables.borrow_mut();
-                let locks = &mut locks.partition_mut(wait.place).locks;
+                let locks = &mut locks.partition_mut(wait.partition).locks;
                 locks.cancel(wait.owner, &wait.target, ticket, &mut granted);
                 worker.wake(wait.task);
                 given_up = Some((wait.owner, wait.access));

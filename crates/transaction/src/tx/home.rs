@@ -29,11 +29,11 @@ impl<'w> Tx<'w> {
     pub(crate) fn routed_to(&self, table: TableId, key: &KeyBuf) -> Option<(PartitionId, Position)> {
         match self.routed {
             Some(routed)
-                if routed.place.table == table
+                if routed.partition.table == table
                     && same_bytes(routed.key, key)
                     && routed.scheme_changes == self.worker.shard().scheme_changes.get() =>
             {
-                Some((routed.place, routed.position))
+                Some((routed.partition, routed.position))
             }
             _ => None,
         }

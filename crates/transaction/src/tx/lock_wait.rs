@@ -75,7 +75,7 @@ async fn queue(
             return Err(ended());
         }
         // An unlocked read waits only for the lock of a load, and takes a lock like any other access.
-        branch.accesses.push(Access { place: partition, mode, target: target.clone(), unlocked: false });
+        branch.accesses.push(Access { partition, mode, target: target.clone(), unlocked: false });
         branch.accesses.len() - 1
     };
     match LockWait::wait(worker, txn, partition, mode, &target, access).await? {
@@ -119,7 +119,7 @@ impl LockWait<'_> {
         shard.stats.lock_waits.add(1);
         let entry = LockWaitEntry {
             owner: txn,
-            place: partition,
+            partition,
             target: target.clone(),
             task: worker.current_task(),
             state: LockWaitState::Queued,
