@@ -30,7 +30,7 @@ impl Mark {
 /// The before-image of one key.
 #[derive(Debug)]
 struct Undo {
-    place: PartitionId,
+    partition: PartitionId,
     key: KeyBuf,
     /// The version of the row and the position of its bytes in [`UndoLog::rows`]; `None` if there was no row.
     row: Option<(u64, Range<usize>)>,
@@ -48,10 +48,10 @@ impl Undo {
 
     /// Restores the before-image of the key. `rows` are those of its log.
     fn put_back(self, rows: &[u8], tables: &mut Tables) {
-        if planted(Bug::UndoSkipsSecondTable) && self.place.table == TableId(1) {
+        if planted(Bug::UndoSkipsSecondTable) && self.partition.table == TableId(1) {
             return;
         }
-        let tree = &mut tables.partition_mut(self.place).tree;
+        let tree = &mut tables.partition_mut(self.partition).tree;
         let Some((version, row)) = self.row else {
             let removed = tree.remove(&self.key);
             assert!(removed, "undo found no row where the transaction had inserted one");
@@ -90,14 +90,14 @@ pub struct UndoLog {
 impl UndoLog {
     /// Adds a change of `key`, which had no row.
     #[inline]
-    pub(crate) fn remember_absent(&mut self, place: PartitionId, key: &KeyBuf) {
-        self.push(place, key.clone(), None, false);
+    pub(crate) fn remember_absent(&mut self, partition: PartitionId, key: &KeyBuf) {
+        self.push(partition, key.clone(), None, false);
     }
 
     /// Adds a change of `key`, with the row that it had.
     #[inline]
-    pub(crate) fn remember_row(&mut self, place: PartitionId, key: &KeyBuf, version: u64, row: &[u8]) {
-        self.push(place, key.clone(), Some((version, row)), false);
+    pub(crate) fn remember_row(&mut self, partition: PartitionId, key: &KeyBuf, version: u64, row: &[u8]) {
+        self.push(partition, key.clone(), Some((version, row)), false);
     }
 
     /// Records that the tree has reserved the memory that putting back the last before-image may need.
@@ -111,8 +111,8 @@ impl UndoLog {
 
     /// Returns the sizes of the before-images of a partition, for keys from `cut` on, for which its tree has reserved
     /// memory.
-    pub fn set_aside_beyond(&self, place: PartitionId, cut: &KeyBuf) -> impl Iterator<Item = usize> {
-        let is_beyond = move |undo: &&Undo| undo.set_aside && undo.place == place && undo.key >= *cut;
+    pub fn set_aside_beyond(&self, partition: PartitionId, cut: &KeyBuf) -> impl Iterator<Item = usize> {
+        let is_beyond = move |undo: &&Undo| undo.set_aside && undo.partition == partition && undo.key >= *cut;
         self.changes.iter().filter(is_beyond).map(Undo::row_bytes)
     }
 
@@ -120,7 +120,7 @@ impl UndoLog {
     #[cold]
     pub fn settle(&mut self, tables: &mut Tables) {
         for undo in self.changes.iter().filter(|undo| undo.set_aside) {
-            tables.partition_mut(undo.place).tree.settle(undo.row_bytes());
+            tables.partition_mut(undo.partition).tree.settle(undo.row_bytes());
         }
         self.set_aside = 0;
     }
@@ -135,26 +135,26 @@ impl UndoLog {
 
     /// Returns the changed keys in order, once per change.
     pub fn keys(&self) -> impl Iterator<Item = (PartitionId, &KeyBuf)> {
-        self.changes.iter().map(|undo| (undo.place, &undo.key))
+        self.changes.iter().map(|undo| (undo.partition, &undo.key))
     }
 
     /// Returns all changes in order: the partition, the key, and its before-image, which is version and row, or `None`.
     pub fn changes(&self) -> impl Iterator<Item = (PartitionId, &KeyBuf, Option<(u64, &[u8])>)> {
         self.changes.iter().map(|undo| {
             let row = undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
-            (undo.place, &undo.key, row)
+            (undo.partition, &undo.key, row)
         })
     }
 
     /// Returns the changed keys of a partition with their before-images, the last change first: the last one returned
     /// for a key is that of its first change.
-    pub fn before(&self, place: PartitionId) -> impl Iterator<Item = (&KeyBuf, Option<(u64, &[u8])>)> {
+    pub fn before(&self, partition: PartitionId) -> impl Iterator<Item = (&KeyBuf, Option<(u64, &[u8])>)> {
         let row = |undo: &Undo| undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
         // In reverse order, so that a caller that keeps the last image of each key has that of the first change.
         self.changes
             .iter()
             .rev()
-            .filter(move |undo| undo.place == place)
+            .filter(move |undo| undo.partition == partition)
             .map(move |undo| (&undo.key, row(undo)))
     }
 
@@ -234,9 +234,9 @@ impl UndoLog {
 
     /// Assigns the changes of some partitions, to keys from `cut` on (all keys without a cut), to partition `to`.
     pub fn renumber(&mut self, is_in: impl Fn(PartitionId) -> bool, cut: Option<&KeyBuf>, to: u32) {
-        for undo in self.changes.iter_mut().filter(|undo| is_in(undo.place)) {
+        for undo in self.changes.iter_mut().filter(|undo| is_in(undo.partition)) {
             if cut.is_none_or(|cut| undo.key >= *cut) {
-                undo.place.partition = to;
+                undo.partition = PartitionId { partition: to, ..undo.partition };
             }
         }
     }
@@ -247,7 +247,7 @@ impl UndoLog {
         let rolled_back = std::mem::take(&mut self.rolled_back);
         let mut kept = UndoLog { mark: self.mark, rolled_back, ..UndoLog::default() };
         for undo in self.changes.drain(..) {
-            let log = if is_in(undo.place) { &mut carried } else { &mut kept };
+            let log = if is_in(undo.partition) { &mut carried } else { &mut kept };
             log.copy(undo, &self.rows);
         }
         *self = kept;
@@ -266,19 +266,19 @@ impl UndoLog {
         self.is_out_of_order |= self.changes.last().is_some_and(|last| undo.mark < last.mark);
         let mark = std::mem::replace(&mut self.mark, undo.mark);
         let row = undo.row.map(|(version, row)| (version, &rows[row]));
-        self.push(undo.place, undo.key, row, undo.set_aside);
+        self.push(undo.partition, undo.key, row, undo.set_aside);
         self.mark = mark;
     }
 
     #[inline(always)]
-    fn push(&mut self, place: PartitionId, key: KeyBuf, row: Option<(u64, &[u8])>, set_aside: bool) {
+    fn push(&mut self, partition: PartitionId, key: KeyBuf, row: Option<(u64, &[u8])>, set_aside: bool) {
         let row = row.map(|(version, row)| {
             let start = self.rows.len();
             self.rows.extend_from_slice(row);
             (version, start..self.rows.len())
         });
         self.set_aside += usize::from(set_aside);
-        self.changes.push(Undo { place, key, row, set_aside, mark: self.mark });
+        self.changes.push(Undo { partition, key, row, set_aside, mark: self.mark });
     }
 
     /// Removes all changes; changes that stay in the trees must be settled.

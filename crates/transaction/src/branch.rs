@@ -25,7 +25,7 @@ use crate::wal::UndurableWrites;
 #[derive(Debug)]
 pub struct Access {
     /// The partition.
-    pub place: PartitionId,
+    pub partition: PartitionId,
     /// The mode of its lock.
     pub mode: LockMode,
     /// The key or range that was accessed.
@@ -37,12 +37,12 @@ pub struct Access {
 impl Access {
     /// Enters it in the lock table of its partition; returns false if it is entered already, or takes no lock.
     pub fn enter(&self, owner: TxnId, tables: &mut Tables) -> bool {
-        !self.unlocked && tables.partition_mut(self.place).locks.enter(owner, &self.target, self.mode)
+        !self.unlocked && tables.partition_mut(self.partition).locks.enter(owner, &self.target, self.mode)
     }
 
     /// Returns the newest epoch on which it may depend.
     fn observed(&self, recent: &UndurableWrites) -> Epoch {
-        if self.unlocked { Epoch(0) } else { recent.of(self.place, &self.target) }
+        if self.unlocked { Epoch(0) } else { recent.of(self.partition, &self.target) }
     }
 }
 
@@ -50,8 +50,8 @@ impl Access {
 #[derive(Debug, Default)]
 pub struct Branch {
     /// The accesses so far, in order.
-    pub held: Vec<Access>,
-    /// True if the accesses in `held` are entered in the lock tables.
+    pub accesses: Vec<Access>,
+    /// True if `accesses` are entered in the lock tables.
     pub(crate) entered: bool,
     /// The before-images of its changes.
     pub undo: UndoLog,
@@ -76,7 +76,7 @@ pub struct Branch {
 pub struct MovedBranch {
     /// The transaction.
     pub owner: TxnId,
-    held: Vec<Access>,
+    accesses: Vec<Access>,
     undo: UndoLog,
 }
 
@@ -95,35 +95,35 @@ impl Branch {
 
     /// Assigns the accesses and changes in partition `from` of the tables of a family, from key `cut` on (all without a
     /// cut), to partition `to`. Ranges that reach across the cut become two; existing accesses keep their indexes in
-    /// `held`.
+    /// `accesses`.
     pub fn renumber(&mut self, family: &[TableId], from: u32, cut: Option<&KeyBuf>, to: u32) {
         let is_in = |place: PartitionId| place.partition == from && family.contains(&place.table);
         let mut beyond = Vec::new();
-        for held in self.held.iter_mut().filter(|held| is_in(held.place)) {
-            let moved = PartitionId { partition: to, ..held.place };
-            match (&mut held.target, cut) {
+        for access in self.accesses.iter_mut().filter(|access| is_in(access.partition)) {
+            let moved = PartitionId { partition: to, ..access.partition };
+            match (&mut access.target, cut) {
                 (LockTarget::Key(key), Some(cut)) if *key < *cut => {}
                 (LockTarget::Range { lower, upper }, Some(cut)) if *lower < *cut => {
                     if upper.as_ref().is_none_or(|upper| cut < upper) {
                         let target =
                             LockTarget::Range { lower: cut.clone(), upper: upper.replace(cut.clone()) };
                         beyond.push(Access {
-                            place: moved,
-                            mode: held.mode,
+                            partition: moved,
+                            mode: access.mode,
                             target,
-                            unlocked: held.unlocked,
+                            unlocked: access.unlocked,
                         });
                     }
                 }
-                _ => held.place = moved,
+                _ => access.partition = moved,
             }
         }
-        self.held.append(&mut beyond);
+        self.accesses.append(&mut beyond);
         self.undo.renumber(is_in, cut, to);
     }
 
     /// Removes and returns the part of the branch in partition `number` of the tables of a family, which moves to
-    /// another worker, with the indexes of its accesses in `held`, ascending; `None` if there is no such part.
+    /// another worker, with the indexes of its accesses in `accesses`, ascending; `None` if there is no such part.
     pub fn carry_off(
         &mut self,
         owner: TxnId,
@@ -132,51 +132,51 @@ impl Branch {
         recent: Option<&UndurableWrites>,
     ) -> Option<(MovedBranch, Vec<usize>)> {
         let is_in = |place: PartitionId| place.partition == number && family.contains(&place.table);
-        let held = self.held.iter().any(|held| is_in(held.place));
-        if !held && !self.undo.keys().any(|(place, _)| is_in(place)) {
+        let has_access = self.accesses.iter().any(|access| is_in(access.partition));
+        if !has_access && !self.undo.keys().any(|(place, _)| is_in(place)) {
             return None;
         }
-        let (mut places, mut held, mut kept, mut told) = (Vec::new(), Vec::new(), Vec::new(), 0);
-        for (at, access) in std::mem::take(&mut self.held).into_iter().enumerate() {
-            if is_in(access.place) {
+        let (mut places, mut accesses, mut kept, mut told) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        for (at, access) in std::mem::take(&mut self.accesses).into_iter().enumerate() {
+            if is_in(access.partition) {
                 // The epoch counts from now on as observed on another worker.
                 let observed = recent.map_or(Epoch(0), |recent| access.observed(recent));
                 self.observed = self.observed.max(observed);
                 places.push(at);
-                held.push(access);
+                accesses.push(access);
             } else {
                 told += usize::from(at < self.told);
                 kept.push(access);
             }
         }
-        (self.held, self.told) = (kept, told);
+        (self.accesses, self.told) = (kept, told);
         let mut undo = self.undo.carry_off(is_in);
         if planted(Bug::UndoLeftBehind) {
             undo = UndoLog::default();
         }
         if planted(Bug::LocksLeftBehind) {
-            held.clear();
+            accesses.clear();
         }
-        Some((MovedBranch { owner, held, undo }, places))
+        Some((MovedBranch { owner, accesses, undo }, places))
     }
 
     /// Adds the part of a branch that has moved here with a partition.
     pub fn take_in(&mut self, carried: MovedBranch) {
-        self.held.extend(carried.held);
+        self.accesses.extend(carried.accesses);
         self.undo.take_in(carried.undo);
     }
 
     /// Enters the accesses in some partitions again, whose lock tables are new.
     pub fn lock_again(&self, owner: TxnId, is_in: impl Fn(PartitionId) -> bool, tables: &mut Tables) {
-        for held in self.held.iter().filter(|held| self.entered && is_in(held.place)) {
-            held.enter(owner, tables);
+        for access in self.accesses.iter().filter(|access| self.entered && is_in(access.partition)) {
+            access.enter(owner, tables);
         }
     }
 
     /// Returns true if the transaction has accessed no data yet, so that it can suspend without locks.
     #[inline]
     pub(crate) fn is_untouched(&self) -> bool {
-        self.held.is_empty()
+        self.accesses.is_empty()
     }
 
     /// Enters the footprint in the lock tables when the transaction suspends for the first time. No lock can conflict,
@@ -188,11 +188,11 @@ impl Branch {
             return 0;
         }
         let mut entered = 0;
-        for held in &self.held {
-            if planted(Bug::ScanNotLocked) && matches!(held.target, LockTarget::Range { .. }) {
+        for access in &self.accesses {
+            if planted(Bug::ScanNotLocked) && matches!(access.target, LockTarget::Range { .. }) {
                 continue;
             }
-            entered += u64::from(held.enter(owner, tables));
+            entered += u64::from(access.enter(owner, tables));
         }
         entered
     }
@@ -214,13 +214,13 @@ impl Branch {
             }
             self.undo.clear();
         }
-        self.held.clear();
+        self.accesses.clear();
         self.redo.clear();
     }
 
     /// Returns the newest epoch on which the accesses from number `from` on may depend.
     pub(crate) fn observed_since(&self, from: usize, recent: &UndurableWrites) -> Epoch {
-        self.held[from..].iter().map(|held| held.observed(recent)).max().unwrap_or_default()
+        self.accesses[from..].iter().map(|access| access.observed(recent)).max().unwrap_or_default()
     }
 
     /// Records that the changes made here belong to a transaction of `epoch`.
@@ -247,14 +247,14 @@ impl Branch {
         if self.entered {
             // Locks of one partition are released together, so that no request is granted while another of these locks
             // is still held.
-            self.held.sort_by_key(|held| held.place);
-            for run in self.held.chunk_by(|a, b| a.place == b.place) {
-                let locks = &mut tables.partition_mut(run[0].place).locks;
-                let locked = run.iter().filter(|held| !held.unlocked);
-                locks.release(owner, locked.map(|held| &held.target), granted);
+            self.accesses.sort_by_key(|access| access.partition);
+            for run in self.accesses.chunk_by(|a, b| a.partition == b.partition) {
+                let locks = &mut tables.partition_mut(run[0].partition).locks;
+                let locked = run.iter().filter(|access| !access.unlocked);
+                locks.release(owner, locked.map(|access| &access.target), granted);
             }
         }
-        self.held.clear();
+        self.accesses.clear();
         self.entered = false;
         self.undo.clear();
         self.redo.clear();

@@ -161,7 +161,7 @@ pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: Probe, waiter: TxnId) {
         let tables = shard.tables.borrow();
         for (ticket, wait) in waits.of(waiter) {
             if wait.state == LockWaitState::Queued {
-                let locks = &tables.partition(wait.place).locks;
+                let locks = &tables.partition(wait.partition).locks;
                 locks.blockers(waiter, &wait.target, ticket, &mut ahead);
             }
         }

@@ -31,7 +31,7 @@ pub struct LockWaitEntry {
     /// The transaction that waits.
     pub owner: TxnId,
     /// The partition.
-    pub place: PartitionId,
+    pub partition: PartitionId,
     /// The key or range to be locked.
     pub(crate) target: LockTarget,
     /// The task that waits for it.
@@ -41,7 +41,7 @@ pub struct LockWaitEntry {
     /// The time at which it began to wait.
     pub(crate) since: Ticks,
     /// The index of the access in the transaction's branch.
-    pub held: usize,
+    pub access: usize,
 }
 
 /// See the module's introduction.
@@ -140,7 +140,7 @@ impl LockWaits {
         let Some(tickets) = self.by_owner.get(&owner) else { return };
         for ticket in tickets {
             if let Some(wait) = self.by_ticket.get_mut(ticket) {
-                wait.held -= places.partition_point(|place| *place < wait.held);
+                wait.access -= places.partition_point(|place| *place < wait.access);
             }
         }
     }
@@ -160,12 +160,12 @@ mod tests {
     fn add(waits: &mut LockWaits, ticket: u64, since: u64) {
         let wait = LockWaitEntry {
             owner: TxnId(1_000_000 + ticket),
-            place: PartitionId { table: TableId(0), partition: 0 },
+            partition: PartitionId { table: TableId(0), partition: 0 },
             target: LockTarget::Key(atrapos_storage::KeyBuf::new()),
             task: TaskId::NONE,
             state: LockWaitState::Queued,
             since: Ticks(since),
-            held: 0,
+            access: 0,
         };
         waits.insert(LockTicket(ticket), wait);
     }

@@ -28,7 +28,7 @@ pub(crate) const BATCH: usize = 16;
 
 #[derive(Debug)]
 struct Entry {
-    place: PartitionId,
+    partition: PartitionId,
     key: KeyBuf,
     task: TaskId,
     ticket: LookupTicket,
@@ -55,7 +55,7 @@ struct Hint {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RouteHint<'a> {
     /// The partition.
-    pub(crate) place: PartitionId,
+    pub(crate) partition: PartitionId,
     /// The key.
     pub(crate) key: &'a KeyBuf,
     /// The position at which it was found.
@@ -85,11 +85,11 @@ impl Lookups {
 
     /// Defers the look-up of `key` for the current task, which goes to the end of the queue.
     #[inline(always)]
-    pub(crate) fn defer(&self, worker: &EngineWorker, place: PartitionId, key: &KeyBuf) -> LookupTicket {
+    pub(crate) fn defer(&self, worker: &EngineWorker, partition: PartitionId, key: &KeyBuf) -> LookupTicket {
         let ticket = LookupTicket(self.next_ticket.get());
         self.next_ticket.set(ticket.0 + 1);
         let task = worker.current_task();
-        self.waiting.borrow_mut().push_back(Entry { place, key: key.clone(), task, ticket });
+        self.waiting.borrow_mut().push_back(Entry { partition, key: key.clone(), task, ticket });
         worker.wake(task);
         ticket
     }
@@ -150,11 +150,11 @@ impl Lookups {
         let tables = worker.shard().tables.borrow();
         // Keys in partitions that have moved to another worker meanwhile are not looked up; their tasks locate them
         // again.
-        let here = |entry: &&Entry| tables.owned_at(entry.place).is_some();
+        let here = |entry: &&Entry| tables.owned_at(entry.partition).is_some();
         let mut probes: ArrayVec<Probe<'_>, BATCH> = together
             .iter()
             .filter(here)
-            .map(|entry| Probe::new(tables.partition(entry.place).tree(), &entry.key))
+            .map(|entry| Probe::new(tables.partition(entry.partition).tree(), &entry.key))
             .collect();
         locate_batch(&mut probes);
         let mut hints = self.hints.borrow_mut();

@@ -196,11 +196,11 @@ impl Monitor {
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();
         let mut units: Vec<(PartitionId, usize)> = Vec::new();
-        for held in touched {
-            let key = match &held.target {
+        for access in touched {
+            let key = match &access.target {
                 LockTarget::Key(key) | LockTarget::Range { lower: key, .. } => key,
             };
-            let Some((place, monitor)) = self.monitor_of(&mut tables, held.place) else { continue };
+            let Some((place, monitor)) = self.monitor_of(&mut tables, access.partition) else { continue };
             let part = monitor.part_of(key);
             monitor.charge(part, each);
             if meets && !units.contains(&(place, part)) {

@@ -417,19 +417,19 @@ impl Session {
             Destination::Owner(table, key) => {
                 let located = shard.tables.borrow().locate_checked(*table, key);
                 match located {
-                    Some((mut place, mut home)) => {
+                    Some((mut partition, mut home)) => {
                         if home == worker.id() {
                             let mut position = Position::unknown();
                             if shard.lookups.pays(worker) {
-                                let ticket = shard.lookups.defer(worker, place, key);
+                                let ticket = shard.lookups.defer(worker, partition, key);
                                 position = shard.lookups.result(worker, ticket).await;
                                 if shard.lookups.is_stale(ticket) {
                                     // The position is a hint, which the tree checks.
-                                    (place, home) = shard.tables.borrow().locate(*table, key);
+                                    (partition, home) = shard.tables.borrow().locate(*table, key);
                                 }
                             }
                             let scheme_changes = shard.scheme_changes.get();
-                            routed = Some(RouteHint { place, key, position, scheme_changes });
+                            routed = Some(RouteHint { partition, key, position, scheme_changes });
                         }
                         home
                     }

@@ -224,8 +224,8 @@ impl Shard {
     pub fn is_read_unlocked(&self, table: TableId) -> bool {
         let mut is_read = false;
         self.each_branch(|_, branch| {
-            let is_of_it = |held: &Access| held.unlocked && held.place.table == table;
-            is_read = is_read || branch.borrow().held.iter().any(is_of_it);
+            let is_of_it = |access: &Access| access.unlocked && access.partition.table == table;
+            is_read = is_read || branch.borrow().accesses.iter().any(is_of_it);
         });
         is_read
     }
@@ -338,7 +338,7 @@ impl Shard {
         // While the database is dropped, a transaction may end before its actions that wait on workers to which its
         // data has moved.
         let Some(branch) = self.find_branch(owner) else { return };
-        branch.borrow_mut().held.remove(place);
+        branch.borrow_mut().accesses.remove(place);
         self.waits.borrow_mut().move_up(owner, &[place]);
     }
 
@@ -352,14 +352,14 @@ impl Shard {
             waits.settle(ticket, LockWaitState::Refused(reason));
             if let Some(wait) = waits.get(ticket).filter(|_| before == LockWaitState::Queued) {
                 let locks = &mut self.tables.borrow_mut();
-                let locks = &mut locks.partition_mut(wait.place).locks;
+                let locks = &mut locks.partition_mut(wait.partition).locks;
                 locks.cancel(wait.owner, &wait.target, ticket, &mut granted);
                 worker.wake(wait.task);
-                given_up = Some((wait.owner, wait.held));
+                given_up = Some((wait.owner, wait.access));
             }
         }
-        if let Some((owner, held)) = given_up {
-            self.forget_access(owner, held);
+        if let Some((owner, access)) = given_up {
+            self.forget_access(owner, access);
         }
         self.wake_granted(worker, &mut granted);
         self.granted.replace(granted);

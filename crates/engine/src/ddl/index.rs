@@ -284,7 +284,7 @@ impl Operation for CollectEntries {
     fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort> {
         let CollectEntries { index, mut found } = self;
         let catalog = at.catalog;
-        let indexes = &catalog.tables[at.place.table.at()].indexes;
+        let indexes = &catalog.tables[at.id.table.at()].indexes;
         if let Some(index) = indexes.iter().find(|meta| meta.id == index) {
             at.walk(false, |key, row| {
                 found.push((index.entry(key, row)?, KeyBuf::from(key)));
@@ -317,7 +317,7 @@ impl Operation for AddMissing {
                     format!(
                         "index `{}` cannot be unique: the rows with the primary keys {} and {} have the same key {} in it; change one of \
                          them, or make the index not unique",
-                        at.catalog.tables[at.place.table.at()].name,
+                        at.catalog.tables[at.id.table.at()].name,
                         DisplayKey(found),
                         DisplayKey(&self.0),
                         DisplayKey(entry)

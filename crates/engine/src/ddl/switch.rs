@@ -229,7 +229,7 @@ fn is_used(worker: &EngineWorker, trees: &[TableId], until: Until) -> bool {
         let branch = branch.borrow();
         let counts = |mode: LockMode| until == Until::Unused || mode == LockMode::Shared;
         let has = |table: TableId| trees.contains(&table);
-        is_used |= branch.held.iter().any(|held| has(held.place.table) && counts(held.mode));
+        is_used |= branch.accesses.iter().any(|access| has(access.partition.table) && counts(access.mode));
         is_used |= until == Until::Unused && branch.undo.keys().any(|(place, _)| has(place.table));
     });
     is_used

@@ -27,7 +27,7 @@ pub struct RowContext<'a> {
     /// The catalog as the worker knows it.
     pub catalog: &'a Catalog,
     /// The identifier of the partition.
-    pub place: PartitionId,
+    pub id: PartitionId,
     /// The partition.
     pub partition: &'a mut Partition,
     /// The key or range that is locked.
@@ -72,7 +72,7 @@ impl RowContext<'_> {
     /// Creates the abort of an insertion whose key is taken.
     #[cold]
     pub(super) fn refuse_duplicate(&self) -> Abort {
-        let meta = &self.catalog.tables[self.place.table.at()];
+        let meta = &self.catalog.tables[self.id.table.at()];
         let what = if meta.kind == TreeKind::Rows { "table" } else { "unique index" };
         Abort::explained(
             AbortReason::DuplicateKey,
@@ -86,7 +86,7 @@ impl RowContext<'_> {
 
     #[cold]
     fn refuse(&self, error: &InsertError) -> Abort {
-        let table = self.catalog.tables[self.place.table.at()].name;
+        let table = self.catalog.tables[self.id.table.at()].name;
         let reason = match error {
             InsertError::Duplicate(_) => return self.refuse_duplicate(),
             InsertError::KeyTooLarge { .. } => AbortReason::KeyTooLarge,
@@ -98,7 +98,7 @@ impl RowContext<'_> {
 
     #[cold]
     fn refuse_removal(&self, error: OutOfMemory) -> Abort {
-        let table = self.catalog.tables[self.place.table.at()].name;
+        let table = self.catalog.tables[self.id.table.at()].name;
         Abort::explained(
             AbortReason::OutOfMemory,
             format!(
@@ -126,9 +126,9 @@ impl RowContext<'_> {
         let LockTarget::Key(key) = &*self.target else { unreachable!("insertions lock a key") };
         match self.partition.tree.insert(key, row, version) {
             Ok(()) => {
-                self.undo.remember_absent(self.place, key);
+                self.undo.remember_absent(self.id, key);
                 if let Some(redo) = &mut self.redo {
-                    redo.push(|redo| wal::push_put(redo, self.place.table.0, key, version, row))?;
+                    redo.push(|redo| wal::push_put(redo, self.id.table.0, key, version, row))?;
                 }
                 Ok(true)
             }
@@ -143,7 +143,7 @@ impl RowContext<'_> {
         if !self.put(row)? {
             return if strict { Err(self.refuse_duplicate()) } else { Ok(false) };
         }
-        let meta = &self.catalog.tables[self.place.table.at()];
+        let meta = &self.catalog.tables[self.id.table.at()];
         if meta.has_dependents
             && let LockTarget::Key(key) = &*self.target
         {
@@ -173,10 +173,10 @@ impl RowContext<'_> {
         };
         let Some(mut row) = found else { unreachable!("the row was just read") };
         // The undo may put back a row that was not changed, if one of the next steps fails; that changes nothing.
-        self.undo.remember_row(self.place, key, old_version, row.bytes());
+        self.undo.remember_row(self.id, key, old_version, row.bytes());
         if let Some(redo) = &mut self.redo {
             let old = row.bytes();
-            redo.push(|redo| wal::push_update(redo, self.place.table.0, key, version, old, new))?;
+            redo.push(|redo| wal::push_update(redo, self.id.table.0, key, version, old, new))?;
         }
         let old_len = row.bytes().len();
         if old_len == new.len() {
@@ -195,7 +195,7 @@ impl RowContext<'_> {
                 Err(error) => return Err(self.refuse(&error)),
             }
         }
-        let meta = &self.catalog.tables[self.place.table.at()];
+        let meta = &self.catalog.tables[self.id.table.at()];
         if meta.has_dependents {
             follow_change(meta, key, Some(self.undo.last_row()), Some(new), self.dependents)?;
         }
@@ -209,8 +209,8 @@ impl RowContext<'_> {
             (Some(key), _) | (None, LockTarget::Key(key)) => key,
             (None, LockTarget::Range { .. }) => unreachable!("in a range the key is told"),
         };
-        let (undo, place) = (&mut *self.undo, self.place);
-        let look = |row: RowRef<'_>| undo.remember_row(place, key, row.version, row.bytes);
+        let (undo, id) = (&mut *self.undo, self.id);
+        let look = |row: RowRef<'_>| undo.remember_row(id, key, row.version, row.bytes);
         let careless = planted(Bug::NothingSetAside);
         let tree = &mut self.partition.tree;
         let removed =
@@ -226,7 +226,7 @@ impl RowContext<'_> {
         // The deletion takes a version too, so that a row inserted here later is newer than the deletion.
         let deleted = self.partition.next_version();
         if let Some(redo) = &mut self.redo {
-            redo.push(|redo| wal::push_remove(redo, self.place.table.0, key, deleted))?;
+            redo.push(|redo| wal::push_remove(redo, self.id.table.0, key, deleted))?;
         }
         Ok(true)
     }
@@ -237,7 +237,7 @@ impl RowContext<'_> {
         if !self.remove(within)? {
             return Ok(None);
         }
-        let meta = &self.catalog.tables[self.place.table.at()];
+        let meta = &self.catalog.tables[self.id.table.at()];
         if meta.has_dependents {
             let key = match (within, &*self.target) {
                 (Some(key), _) | (None, LockTarget::Key(key)) => key,

@@ -169,7 +169,7 @@ impl Operation for Dependent {
                 if at.remove(None)? {
                     return Ok(());
                 }
-                if at.catalog.tables[at.place.table.at()].phase != Phase::Ready {
+                if at.catalog.tables[at.id.table.at()].phase != Phase::Ready {
                     // Rows that are older than the index may have no entries yet.
                     return Ok(());
                 }
@@ -184,7 +184,7 @@ impl Operation for Dependent {
                     AbortReason::ForeignKey,
                     format!(
                         "table '{}' has no row that the new row refers to; insert that one first",
-                        at.catalog.tables[at.place.table.at()].name
+                        at.catalog.tables[at.id.table.at()].name
                     ),
                 )),
             },
@@ -192,8 +192,7 @@ impl Operation for Dependent {
                 let found = at.walk(false, |_, _| Ok(ControlFlow::Break(())))?;
                 if !found {
                     if let Some(range) = at.left_out.take() {
-                        at.dependents
-                            .push(DependentAction::RequireNoChild { through: at.place.table, range });
+                        at.dependents.push(DependentAction::RequireNoChild { through: at.id.table, range });
                     }
                     return Ok(());
                 }
@@ -224,8 +223,8 @@ impl Operation for Dependent {
 
 /// The table whose rows are found through the tree that an operation works on.
 fn child_of(at: &RowContext<'_>) -> TableId {
-    match at.catalog.tables[at.place.table.at()].kind {
-        TreeKind::Rows | TreeKind::Dropped => at.place.table,
+    match at.catalog.tables[at.id.table.at()].kind {
+        TreeKind::Rows | TreeKind::Dropped => at.id.table,
         TreeKind::Entries { of, .. } => of,
     }
 }
@@ -233,7 +232,7 @@ fn child_of(at: &RowContext<'_>) -> TableId {
 /// Deletes the children in the target range, or those that the entries in it lead to.
 fn delete_children(at: &mut RowContext<'_>) -> Result<(), Abort> {
     let table = child_of(at);
-    if table == at.place.table {
+    if table == at.id.table {
         at.change_range(&mut |_, _, _| Ok(RowChange::Delete))?;
     } else {
         let mut children = Vec::new();
@@ -244,7 +243,7 @@ fn delete_children(at: &mut RowContext<'_>) -> Result<(), Abort> {
         at.dependents.append(&mut children);
     }
     if let Some(range) = at.left_out.take() {
-        at.dependents.push(DependentAction::DeleteChildren { through: at.place.table, range });
+        at.dependents.push(DependentAction::DeleteChildren { through: at.id.table, range });
     }
     Ok(())
 }

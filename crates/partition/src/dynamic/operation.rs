@@ -11,7 +11,7 @@ impl<'a> RowContext<'a> {
     /// The layout of the table that the operation works on.
     pub fn layout(&self) -> &'a TableLayout {
         let catalog = self.catalog;
-        catalog.layouts.table(self.place.table).expect("a table that has partitions has a layout")
+        catalog.layouts.table(self.id.table).expect("a table that has partitions has a layout")
     }
 }
 
@@ -24,7 +24,7 @@ impl Operation for GetRow {
 
     #[inline]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<DynRow>, Abort> {
-        let (table, key) = (at.place.table, at.key());
+        let (table, key) = (at.id.table, at.key());
         Ok(at.row().map(|(_, row)| DynRow::new(table, key.clone(), row)))
     }
 
@@ -127,7 +127,7 @@ impl Operation for DeleteRow {
     type Output = Option<DynRow>;
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<DynRow>, Abort> {
-        let (table, key) = (at.place.table, at.key().clone());
+        let (table, key) = (at.id.table, at.key().clone());
         Ok(at.delete(None)?.map(|row| DynRow::new(table, key, row)))
     }
 

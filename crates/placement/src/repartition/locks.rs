@@ -19,13 +19,13 @@ pub fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<T
     let shard = worker.shard();
     let is_in = |place: PartitionId| place.partition == number && family.contains(&place.table);
     let mut concerned: Vec<LockTicket> =
-        shard.waits.borrow().iter().filter(|(_, wait)| is_in(wait.place)).map(|(ticket, _)| ticket).collect();
+        shard.waits.borrow().iter().filter(|(_, wait)| is_in(wait.partition)).map(|(ticket, _)| ticket).collect();
     concerned.sort_unstable_by_key(|ticket| ticket.0);
     let mut woken = Vec::new();
     for ticket in concerned {
         let mut waits = shard.waits.borrow_mut();
         let Some(wait) = waits.get(ticket) else { continue };
-        let (owner, held, task) = (wait.owner, wait.held, wait.task);
+        let (owner, access, task) = (wait.owner, wait.access, wait.task);
         match wait.state {
             LockWaitState::Queued => {
                 waits.settle(ticket, LockWaitState::Moved);

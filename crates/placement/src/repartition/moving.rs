@@ -106,13 +106,13 @@ fn on_partition(worker: &Rc<EngineWorker>, moving: Moving) -> Ticks {
     for carried in carried {
         let owner = carried.owner;
         let branch = shard.branch_of(worker, owner);
-        let first = branch.borrow().held.len();
+        let first = branch.borrow().accesses.len();
         let mut tables = shard.tables.borrow_mut();
         branch.borrow_mut().take_in(carried);
         branch.borrow_mut().undo.undo_rolled_back(&mut tables);
         let branch = branch.borrow();
-        for held in &branch.held[first..] {
-            held.enter(owner, &mut tables);
+        for access in &branch.accesses[first..] {
+            access.enter(owner, &mut tables);
         }
     }
     panic_guard.leave();

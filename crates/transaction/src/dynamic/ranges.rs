@@ -31,7 +31,7 @@ where
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<Folded<A, F>, Abort> {
         let FoldRows { mut accumulator, mut step, backward } = self;
-        let table = at.place.table;
+        let table = at.id.table;
         let stopped = at.walk(backward, |key, row| {
             let row = DynRow::new(table, KeyBuf::from(key), row);
             guarded(|| step(&mut accumulator, row))

@@ -149,8 +149,8 @@ fn note(
     {
         shard.stats.locks_entered.add(u64::from(found.locks.enter(txn, &target, mode)));
     }
-    branch.held.push(Access { place: partition, mode, target, unlocked });
-    let access = branch.held.len() - 1;
+    branch.accesses.push(Access { partition, mode, target, unlocked });
+    let access = branch.accesses.len() - 1;
     Noted { access, is_new: true, position, left_out, may_narrow: !branch.entered }
 }
 
@@ -179,17 +179,17 @@ fn apply<O: Operation>(
     operation: O,
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
-    let access = &mut branch.held[noted.access];
-    let place = access.place;
-    let Some((catalog, partition)) = tables.open_mut(place, operation.maintains()) else {
+    let access = &mut branch.accesses[noted.access];
+    let id = access.partition;
+    let Some((catalog, partition)) = tables.open_mut(id, operation.maintains()) else {
         if noted.is_new {
-            branch.held.pop();
+            branch.accesses.pop();
         }
-        return operation.without_table(MissingTable::new(tables, place.table));
+        return operation.without_table(MissingTable::new(tables, id.table));
     };
     let mut at = RowContext {
         catalog,
-        place,
+        id,
         partition,
         target: &mut access.target,
         left_out: noted.left_out,

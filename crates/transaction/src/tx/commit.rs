@@ -139,7 +139,7 @@ fn end(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
     let shard = worker.shard();
     let commit = ending.commit;
     if shard.monitor.is_due() {
-        shard.monitor.record(worker, &state.home.borrow().held, &state.sent.borrow(), true);
+        shard.monitor.record(worker, &state.home.borrow().accesses, &state.sent.borrow(), true);
     }
     state.trace.end(worker, || if commit { "commits" } else { "aborts" }.to_owned());
     if state.txn() == TxnId(0) && !state.is_doomed.get() {

@@ -29,11 +29,11 @@ impl<'w> Tx<'w> {
     pub(crate) fn routed_to(&self, table: TableId, key: &KeyBuf) -> Option<(PartitionId, Position)> {
         match self.routed {
             Some(routed)
-                if routed.place.table == table
+                if routed.partition.table == table
                     && same_bytes(routed.key, key)
                     && routed.scheme_changes == self.worker.shard().scheme_changes.get() =>
             {
-                Some((routed.place, routed.position))
+                Some((routed.partition, routed.position))
             }
             _ => None,
         }
@@ -249,7 +249,7 @@ impl<'w> Tx<'w> {
     fn note_end(&self, access: RecordedAccess, partition: PartitionId) {
         let Some(recorder) = self.state.trace.recorder() else { return };
         let home = self.state.home.borrow();
-        let visited = home.held.last().map(|held| &held.target);
+        let visited = home.accesses.last().map(|access| &access.target);
         recorder.borrow_mut().note(access, visited, &self.worker.shard().tables.borrow(), partition);
     }
 

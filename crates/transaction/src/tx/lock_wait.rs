@@ -75,8 +75,8 @@ async fn queue(
             return Err(ended());
         }
         // An unlocked read waits only for the lock of a load, and takes a lock like any other access.
-        branch.held.push(Access { place: partition, mode, target: target.clone(), unlocked: false });
-        branch.held.len() - 1
+        branch.accesses.push(Access { partition, mode, target: target.clone(), unlocked: false });
+        branch.accesses.len() - 1
     };
     match LockWait::wait(worker, txn, partition, mode, &target, access).await? {
         WaitOutcome::Granted(access) => Ok(Some((access, left_out))),
@@ -119,12 +119,12 @@ impl LockWait<'_> {
         shard.stats.lock_waits.add(1);
         let entry = LockWaitEntry {
             owner: txn,
-            place: partition,
+            partition,
             target: target.clone(),
             task: worker.current_task(),
             state: LockWaitState::Queued,
             since: worker.step_time(),
-            held: access,
+            access,
         };
         shard.waits.borrow_mut().insert(ticket, entry);
         let wait = LockWait { worker, ticket };
@@ -134,7 +134,7 @@ impl LockWait<'_> {
             let Some(entry) = waits.get(wait.ticket) else { return Poll::Ready(Err(ended())) };
             match entry.state {
                 LockWaitState::Queued => Poll::Pending,
-                LockWaitState::Granted => Poll::Ready(Ok(WaitOutcome::Granted(entry.held))),
+                LockWaitState::Granted => Poll::Ready(Ok(WaitOutcome::Granted(entry.access))),
                 LockWaitState::Moved => Poll::Ready(Ok(WaitOutcome::Moved)),
                 LockWaitState::Refused(reason) => Poll::Ready(Err(refused(reason))),
             }

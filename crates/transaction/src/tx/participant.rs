@@ -49,7 +49,7 @@ impl<T> ActionReply<T> {
                 let observed = branch
                     .observed_since(branch.told, &commit_waiters.undurable.borrow())
                     .max(branch.observed);
-                branch.told = branch.held.len();
+                branch.told = branch.accesses.len();
                 ActionReply { result, dependents, redo: branch.redo.take(), observed }
             }
             // At the transaction's home, redo and epochs are in its state already.
@@ -125,8 +125,8 @@ pub fn on_action(
 fn note_event(worker: &EngineWorker, branch: &BranchRef) {
     let monitor = &worker.shard().monitor;
     if monitor.is_due() {
-        let held = &branch.borrow().held;
-        monitor.record(worker, &held[held.len().saturating_sub(1)..], &[], false);
+        let accesses = &branch.borrow().accesses;
+        monitor.record(worker, &accesses[accesses.len().saturating_sub(1)..], &[], false);
     }
 }
 

@@ -105,7 +105,7 @@ impl TxnState {
         let txn = self.ensure_known(worker);
         let shard = worker.shard();
         if shard.monitor.is_due() {
-            shard.monitor.record(worker, &self.home.borrow().held, &[], false);
+            shard.monitor.record(worker, &self.home.borrow().accesses, &[], false);
         }
         let entered = self.home.borrow_mut().enter_locks(txn, &mut shard.tables.borrow_mut());
         shard.stats.locks_entered.add(entered);
