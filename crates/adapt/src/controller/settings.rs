@@ -23,7 +23,7 @@ pub struct ControllerSettings {
     /// By which share the busiest worker must exceed the mean for its own sake to be looked at. Default 0.2: twice what
     /// changes the throughput noticeably, and more than noise of 10% makes of equal loads.
     pub imbalance: f64,
-    /// The least gain for which anything is moved (see [`Predicted::gain`]), if later statistics confirm it. Default 0.03.
+    /// The least gain for which anything is moved (see [`Predicted::gain`](super::Predicted::gain)), if later statistics confirm it. Default 0.03.
     pub gain_min: f64,
     /// The gain from which a plan is carried out at once, beyond what noise explains. Default 0.15.
     pub gain_sure: f64,

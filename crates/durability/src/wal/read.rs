@@ -28,7 +28,7 @@ const CHUNK_BYTES: usize = 1 << 20;
 pub struct Frame<'a> {
     /// No record of this epoch or an older one follows in the stream.
     pub sealed: Epoch,
-    /// Its records: for [`Records::new`].
+    /// Its records: for [`Records::new`](super::Records::new).
     pub payload: &'a [u8],
     /// The number of the frame within the stream, from 1.
     pub number: u64,

@@ -79,12 +79,12 @@ pub struct Fault {
     pub times: Times,
 }
 
-/// The error of every call after the crash asked for by [`ModelFiles::crash_at`].
+/// The error of every call after the crash asked for by [`ModelFiles::crash_at`](super::ModelFiles::crash_at).
 #[derive(Debug, thiserror::Error)]
 #[error("the machine has crashed, as the test asked; look at what is left with `power_cut` or `kill`")]
 pub(super) struct Crashed;
 
-/// Returns whether an error is the crash asked for by [`ModelFiles::crash_at`].
+/// Returns whether an error is the crash asked for by [`ModelFiles::crash_at`](super::ModelFiles::crash_at).
 #[must_use]
 pub fn is_crash(error: &io::Error) -> bool {
     error.get_ref().is_some_and(<dyn std::error::Error + Send + Sync>::is::<Crashed>)
