@@ -1,11 +1,11 @@
 //! Adding columns to tables.
 //!
-//! A table with another column is another table: it has a number of its own, and rows of another shape. The old one is closed
-//! for good; each worker makes converted copies of its partitions, a few rows at a time between its other tasks; then the
-//! number of the old table is nothing, and indexes and foreign keys are those of the new one. Keys stay as they are, so
-//! entries of indexes do, and partitions keep their places.
+//! A table with another column is a new table: it has a number of its own, and rows of another layout. The old one is closed
+//! permanently; each worker makes converted copies of its partitions, a few rows at a time between its other tasks; then the
+//! number of the old table is marked as dropped, and indexes and foreign keys are those of the new one. Keys stay as they
+//! are, so entries of indexes do, and partitions keep their places.
 //!
-//! The copies leave no records in the WAL. They are durable, and the statement has happened, when a checkpoint that has
+//! The copies leave no records in the WAL. They are durable, and the statement takes effect, when a checkpoint that has
 //! them is published together with the definitions, as after a load.
 //!
 //! Invariant: no transaction can name the new table before that, and no worker changes the old one once it has begun to
@@ -27,17 +27,17 @@ use crate::checkpoint::{CheckpointFailure, Pace};
 use crate::database::Database;
 
 impl Database {
-    /// Adds a column, behind those that are there, to a table. Rows that are there get its default, or NULL. Waits for the
-    /// transactions that have used the table; those that use it until this returns are aborted
-    /// ([`AbortReason::TableChanged`](atrapos_partition::abort::AbortReason)), as are those that use a handle from before:
-    /// get it again. Returns the new number of the table.
+    /// Adds a column to a table, after the existing ones. Existing rows get its default, or NULL. Waits for the transactions
+    /// that have used the table; those that use it until this returns are aborted
+    /// ([`AbortReason::TableChanged`](atrapos_partition::abort::AbortReason)), as are those that use an earlier handle, which
+    /// has to be replaced by a new one. Returns the new number of the table.
     ///
     /// Takes memory for a second copy of the table and, for a database with a directory, a checkpoint.
     ///
     /// # Errors
-    /// A table that is not there, a column that is, a column that is neither NULL nor has a default, a default that does
-    /// not fit, an index whose key is computed from the rows by code, transactions that do not end within the patience of
-    /// the database, memory that is not there, files that cannot be written. Nothing has changed then.
+    /// A table that does not exist, a column that does, a column that is neither nullable nor has a default, a default that
+    /// does not fit, an index whose key is computed from the rows by code, transactions that do not end within the patience
+    /// of the database, a lack of memory, files that cannot be written. Nothing has changed then.
     pub fn add_column(&self, table: &str, column: ColumnDef) -> Result<TableId, DefineError> {
         self.statements().add_column(table, column)
     }

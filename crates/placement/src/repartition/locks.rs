@@ -34,7 +34,7 @@ pub fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<T
                 shard.forget_access(owner, held);
                 woken.push(task);
             }
-            // It holds the lock, but the rows may be elsewhere when it goes on. Its task has been woken.
+            // It holds the lock, but the rows may be elsewhere when it resumes. Its task has been woken.
             LockWaitState::Granted => waits.settle(ticket, LockWaitState::Moved),
             LockWaitState::Moved | LockWaitState::Refused(_) => {}
         }
