@@ -86,7 +86,7 @@ impl Database {
     /// can use it, and it is durable. Returns its number.
     ///
     /// # Errors
-    /// A name that is taken, a table that is not there, a definition that contradicts itself, a manifest that cannot be
+    /// A name that is taken, a table that does not exist, a definition that contradicts itself, a manifest that cannot be
     /// written. Nothing has changed then.
     pub fn create_table(&self, table: impl Into<NewTable>) -> Result<TableId, DefineError> {
         self.statements().create_table(table.into())

@@ -46,7 +46,7 @@ use self::distributor::Distributor;
 pub use self::report::{RecoveryError, RecoveryProgress, RecoveryReport};
 use self::rows::load_checkpoint;
 
-/// One incarnation to replay.
+/// An incarnation to replay.
 #[derive(Debug)]
 struct Replayed {
     incarnation: Incarnation,

@@ -1,6 +1,7 @@
 //! Simulation of the engine on one thread, from a seed: the same workers, messages, locks and transactions, stepped in a
 //! pseudo-random order with a virtual clock. The same seed gives the same run, so a failure can be repeated.
 
+mod adapting;
 mod statements;
 mod stepper;
 
@@ -8,9 +9,8 @@ use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
-use atrapos_adapt::{Controller, Platform};
+use adapting::Adapting;
 use atrapos_durability::file::FileSystem;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::dynamic::{IndexHandle, TableHandle};
@@ -18,12 +18,10 @@ use atrapos_partition::routing::{Route, Scheme};
 use atrapos_partition::schema::{
     Catalog, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableRef,
 };
-use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, Now, Observed, decide, without};
 use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_placement::repartition::{RepartitionReport, SchemeChange, carry_out};
 use atrapos_runtime::{Handle, Ticks, WorkerId};
 use atrapos_storage::{HeapMemory, Memory};
-use atrapos_topology::Machine;
 use atrapos_transaction::procedure::{AnyProcedure, Procedure, Session, result_of, run_here};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::{EngineStats, Statistics};
@@ -55,16 +53,6 @@ pub struct Simulation {
 
 /// The interval in ticks at which a change of the scheme tries again to take the token.
 const LOOK_EVERY: u64 = 1_000;
-
-/// State of adaptation of a simulated database.
-struct Adapting {
-    controller: Controller,
-    platform: Platform,
-    available: Vec<bool>,
-    /// The time that has passed for the controller.
-    elapsed: Duration,
-    committed: u64,
-}
 
 /// The outcome of a transaction in a simulation, once it has ended.
 #[derive(Debug)]
@@ -106,8 +94,7 @@ impl Simulation {
     }
 
     /// Creates an empty database in the new directory `path` of `files`, on `workers` simulated workers that share `streams`
-    /// WAL streams. Durability is synchronous. A [`Builder`](crate::Builder) opens the
-    /// directory after a simulated crash.
+    /// WAL streams. Durability is synchronous. A [`Builder`](crate::Builder) opens the directory after a simulated crash.
     ///
     /// # Errors
     /// The errors of [`new`](Simulation::new); files that cannot be written.
@@ -120,85 +107,6 @@ impl Simulation {
         path: &Path,
     ) -> Result<Simulation, OpenError> {
         Simulation::start(schema, workers, seed, Some((streams, files, path)), None, Arc::new(HeapMemory))
-    }
-
-    /// Creates an empty database on `workers` simulated workers of a described machine, which records every event with a
-    /// cost of one tick. It adapts itself on calls of [`adapt`](Simulation::adapt).
-    ///
-    /// # Errors
-    /// The errors of [`new`](Simulation::new); settings that make no sense.
-    pub fn adaptive(
-        schema: Schema,
-        machine: &Machine,
-        workers: usize,
-        seed: u64,
-        adaptation: &Adaptation,
-    ) -> Result<Simulation, OpenError> {
-        adaptation.check().map_err(OpenError::Setting)?;
-        let setting = |error: atrapos_adapt::AdaptError| OpenError::Setting(error.to_string());
-        let adapting = Adapting {
-            controller: Controller::new(adaptation.controller).map_err(setting)?,
-            platform: Platform::for_workers(machine, workers).map_err(setting)?,
-            available: vec![true; workers],
-            elapsed: Duration::ZERO,
-            committed: 0,
-        };
-        let observing = (adaptation.sample_every, adaptation.sub_partitions);
-        let mut simulation =
-            Simulation::start(schema, workers, seed, None, Some(observing), Arc::new(HeapMemory))?;
-        simulation.adapting = Some(adapting);
-        Ok(simulation)
-    }
-
-    /// Passes the statistics since the last call to the controller, as those of an interval of `interval`, and carries out
-    /// its decision while sessions run, in about `steps_max` steps at most. Returns `None` for a simulation that is not
-    /// [adaptive](Simulation::adaptive).
-    ///
-    /// # Panics
-    /// Panics if a change does not end within that number of steps.
-    pub fn adapt(&mut self, interval: Duration, steps_max: u64) -> Option<AdaptationEvent> {
-        let workers = self.workers.iter().map(|worker| worker.shard().monitor.collect(worker)).collect();
-        let committed = self.statistics().committed;
-        let adapting = self.adapting.as_mut()?;
-        adapting.elapsed += interval;
-        let before = std::mem::replace(&mut adapting.committed, committed);
-        let observed = Observed { workers, elapsed: interval, committed: committed - before };
-        let now = Now {
-            at_ns: adapting.elapsed.as_nanos() as u64,
-            available: adapting.available.clone(),
-            platform: without(adapting.platform.clone(), &adapting.available),
-        };
-        let (mut event, changes) =
-            decide(&mut adapting.controller, &observed, now, &self.scheme.scheme(), &self.catalogs.working());
-        if let Some(changes) = changes {
-            let changed = self.repartition(changes);
-            let end = self.steps() + steps_max;
-            let outcome = loop {
-                self.run_for(1);
-                if let Some(outcome) = changed.take() {
-                    break outcome;
-                }
-                assert!(self.steps() < end, "a change of the scheme does not come to its end");
-            };
-            match outcome {
-                Ok(report) => event.report = Some(report),
-                Err(abort) => event.failure = Some(abort.to_string()),
-            }
-        }
-        Some(event)
-    }
-
-    /// Returns the time that the controller would wait before the next [`adapt`](Simulation::adapt).
-    #[must_use]
-    pub fn adaptation_interval(&self) -> Option<Duration> {
-        self.adapting.as_ref().map(|adapting| adapting.controller.interval())
-    }
-
-    /// Sets whether a worker may own data, from the next [`adapt`](Simulation::adapt) on.
-    pub fn set_available(&mut self, worker: WorkerId, available: bool) {
-        if let Some(adapting) = &mut self.adapting {
-            adapting.available[worker.index()] = available;
-        }
     }
 
     fn start(

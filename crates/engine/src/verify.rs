@@ -83,14 +83,14 @@ pub struct Verification {
 /// Rows verified per slice: bounds both memory and the pause of the worker.
 const SLICE: usize = 1 << 14;
 
-/// An entry that must be in a tree of another worker.
+/// A parent row or index entry that must be in a tree of another worker.
 #[derive(Clone, Debug)]
 struct Wanted {
     /// The table whose row requires it.
     by: TableId,
     table: TableId,
     key: KeyBuf,
-    /// For an index entry: the primary key it must lead to.
+    /// The primary key that it must lead to, for an index entry.
     leads_to: Option<KeyBuf>,
 }
 

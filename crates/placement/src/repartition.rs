@@ -1,7 +1,7 @@
 //! Changes of the scheme while transactions run: splits, merges and moves, one partition at a time (`ATraPos §V-D`, where the
 //! system stops meanwhile; thesis §4.4).
 //!
-//! # How it works
+//! # Steps of a change
 //!
 //! A *coordinator*, a task of one worker, carries out one change after the other; there is one coordinator at a time. Each
 //! change concerns one partition of a family: the trees of all its tables and indexes that have this key range.
@@ -52,8 +52,8 @@ use self::moving::on_move;
 use self::on_owner::{on_merge, on_split};
 use crate::published_scheme::PublishedScheme;
 
-/// After each change, this many times its owners' time passes before the next: transactions that have looked up data in a
-/// tree that was cut look it up again, so a change costs more than its owner's time.
+/// The ratio of the pause after a change to its owners' time. Transactions that have looked up data in a tree that was cut
+/// look it up again, so a change costs more than its owners' time.
 const GENTLE: u32 = 24;
 
 /// The shortest time between two changes.
@@ -161,7 +161,7 @@ async fn carry_out_one(
         (0..worker.workers()).map(|other| WorkerId(other as u16)).filter(|other| *other != made.owner)
     {
         let (number, scheme) = (family.number, Arc::clone(&made.scheme));
-        // The coordinator goes on with the new scheme at once; the others when it reaches them.
+        // The coordinator's worker adopts the new scheme at once; the others when the message reaches them.
         if other == worker.id() {
             on_scheme(worker, number, &scheme);
         } else {

@@ -31,7 +31,7 @@ pub(super) struct Section {
     upper: Option<KeyBuf>,
 }
 
-/// One part of a checkpoint, passed between the workers, which fill it, and the thread that writes it. It begins with the key
+/// A part of a checkpoint, passed between the workers, which fill it, and the thread that writes it. It begins with the key
 /// ranges of one worker; if one of them has moved to another worker, the part is sent there too.
 pub(super) struct PartScan {
     pub(super) encoder: PartEncoder,

@@ -47,7 +47,7 @@ impl Database {
         self.adaptive.trace()
     }
 
-    /// Takes a worker out of use: all its data moves to the others before this returns. Its thread goes on, and so do its
+    /// Takes a worker out of use: all its data moves to the others before this returns. Its thread keeps running, and so do its
     /// sessions, whose data is elsewhere then.
     ///
     /// # Errors

@@ -28,7 +28,8 @@ impl Database {
     /// await.
     ///
     /// # Errors
-    /// Fails if the database is shutting down; on a worker's thread with [`AbortReason::Overloaded`] as well.
+    /// Fails if the database is shutting down; on a worker's thread with
+    /// [`AbortReason::Overloaded`](crate::AbortReason::Overloaded) as well.
     pub fn spawn_session<R: Send + 'static>(
         &self,
         worker: WorkerId,

@@ -44,7 +44,7 @@ impl Database {
     /// returns. The table number in the definition is ignored. Returns the number of the index.
     ///
     /// # Errors
-    /// A name that is taken, a table that is not there, a part of the key that is not a column, a definition that contradicts
+    /// A name that is taken, a table that does not exist, a part of the key that is not a column, a definition that contradicts
     /// itself, rows that violate a unique index, a manifest that cannot be written. There is no index then.
     pub fn create_index(&self, table: &str, index: IndexDef) -> Result<TableId, DefineError> {
         self.statements().create_index(table, index)

@@ -22,7 +22,7 @@ use super::{LoadError, LoadProgress};
 /// A row or index entry on its way to the tree it belongs to.
 pub(super) type RawRow = (TableId, KeyBuf, Box<[u8]>);
 
-/// Adds the rows of a load on one worker. See [`Database::load`].
+/// Adds the rows of a load on one worker. See [`Database::load`](crate::Database::load).
 pub struct Loader<'a> {
     worker: &'a Rc<EngineWorker>,
     bulk: BTreeMap<PartitionId, BulkLoader>,

@@ -14,7 +14,7 @@ pub struct Adaptation {
     pub controller: ControllerSettings,
     /// Sub-partitions per partition: the unit in which load is observed. Default 10, the paper's.
     pub sub_partitions: usize,
-    /// One event in so many is recorded, on average. Default 64.
+    /// The sampling period: one event in this many is recorded, on average. Default 64.
     pub sample_every: u32,
     /// True if the database acts on its statistics (the default). Otherwise it only collects them, for
     /// `Database::workload_trace`.
@@ -58,7 +58,7 @@ impl Adaptation {
     }
 }
 
-/// One entry of the history of decisions.
+/// An entry of the history of decisions.
 #[derive(Clone, Debug)]
 pub struct AdaptationEvent {
     /// The decision and its reason; `at_ns` counts from the opening of the database.

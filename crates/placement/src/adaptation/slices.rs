@@ -26,7 +26,7 @@ struct FamilySlices {
     table: TableId,
     /// First key of every slice; the first one's is empty.
     starts: Vec<KeyBuf>,
-    /// In key order.
+    /// The partitions of the family, in key order.
     partitions: Vec<PartitionSlices>,
 }
 

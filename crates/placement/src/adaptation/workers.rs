@@ -16,9 +16,9 @@ use crate::repartition::RepartitionReport;
 /// Reasons for which a worker may own no data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Absence {
-    /// It was retired by the user.
+    /// Retirement by the user.
     Retired,
-    /// Its core was taken away.
+    /// Loss of its core.
     CoreLost,
 }
 

@@ -18,8 +18,13 @@ use atrapos_transaction::tx::BranchRef;
 pub fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<TaskId> {
     let shard = worker.shard();
     let is_in = |place: PartitionId| place.partition == number && family.contains(&place.table);
-    let mut concerned: Vec<LockTicket> =
-        shard.waits.borrow().iter().filter(|(_, wait)| is_in(wait.partition)).map(|(ticket, _)| ticket).collect();
+    let mut concerned: Vec<LockTicket> = shard
+        .waits
+        .borrow()
+        .iter()
+        .filter(|(_, wait)| is_in(wait.partition))
+        .map(|(ticket, _)| ticket)
+        .collect();
     concerned.sort_unstable_by_key(|ticket| ticket.0);
     let mut woken = Vec::new();
     for ticket in concerned {
@@ -31,10 +36,10 @@ pub fn unsettle(worker: &EngineWorker, family: &[TableId], number: u32) -> Vec<T
                 waits.settle(ticket, LockWaitState::Moved);
                 drop(waits);
                 // The access is no longer noted in the branch; it will be where the data is then.
-                shard.forget_access(owner, held);
+                shard.forget_access(owner, access);
                 woken.push(task);
             }
-            // It holds the lock, but the rows may be elsewhere when it goes on. Its task has been woken.
+            // It holds the lock, but the rows may be elsewhere when it resumes. Its task has been woken.
             LockWaitState::Granted => waits.settle(ticket, LockWaitState::Moved),
             LockWaitState::Moved | LockWaitState::Refused(_) => {}
         }

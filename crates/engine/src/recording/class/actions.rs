@@ -1,6 +1,6 @@
 //! Actions of a flow graph, and their phases.
 //!
-//! Owns: the identity and the order of the actions. Never: looks at keys or rows.
+//! Owns: the identity and the order of the actions. Never: reads keys or rows.
 
 use std::collections::BTreeSet;
 
