@@ -50,8 +50,7 @@ use crate::published_scheme::PublishedScheme;
 use crate::routing::{Route, Scheme};
 use crate::schema::{Catalog, PublishedCatalog, TableId};
 use crate::shard::{EngineWorker, Shard};
-use crate::sim::{SchemeToken, TakenToken};
-use crate::waiting;
+use crate::waiting::{self, TakenToken, Token};
 
 /// A table to be created, with its indexes and foreign keys.
 #[derive(Clone, Debug)]
@@ -131,7 +130,7 @@ pub(crate) enum SchemeLock<'a> {
     /// For statements beside the threads of the workers.
     Threads(&'a Adaptive),
     /// For those of a simulation.
-    Stepped(&'a SchemeToken),
+    Stepped(&'a Token),
 }
 
 /// A scheme that stays as it is while this is held.
@@ -142,6 +141,7 @@ enum KeptScheme<'a> {
 }
 
 impl Statements<'_> {
+    /// Creates a table. See [`Database::create_table`].
     pub(crate) fn create_table(&self, table: NewTable) -> Result<TableId, DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();
@@ -154,6 +154,7 @@ impl Statements<'_> {
         Ok(number)
     }
 
+    /// Drops a table. See [`Database::drop_table`].
     pub(crate) fn drop_table(&self, name: &str) -> Result<(), DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();

@@ -31,7 +31,7 @@ use crate::schema::{Catalog, Index, IndexRef, PublishedCatalog, Schema, SchemaEr
 use crate::shard::{EngineWorker, Shard};
 use crate::stats::{EngineStats, Statistics};
 
-pub(crate) use statements::{SchemeToken, TakenToken};
+use crate::waiting::Token;
 use stepper::{SimulatedWal, Stepper};
 
 /// A database whose workers all run on the caller's thread, one pseudo-randomly chosen step at a time.
@@ -46,7 +46,7 @@ pub struct Simulation {
     durable: Option<Arc<Durable>>,
     adapting: Option<Adapting>,
     /// Whose turn it is to change the scheme, or to keep it.
-    scheme_token: SchemeToken,
+    scheme_token: Token,
     /// How many steps may be made while statements wait.
     statement_steps: Rc<Cell<u64>>,
 }
@@ -238,7 +238,7 @@ impl Simulation {
             stats,
             durable,
             adapting: None,
-            scheme_token: SchemeToken::default(),
+            scheme_token: Token::default(),
             statement_steps: Rc::new(Cell::new(u64::MAX)),
         })
     }

@@ -1,9 +1,10 @@
 //! How a thread that is no worker waits for what workers do.
 //!
 //! Owns: the two ways to wait. A thread beside those of the workers sleeps. One that steps the workers itself, as that of a
-//! simulation in the middle of a statement, makes steps until what it waits for is there. Never: decides which steps.
+//! simulation in the middle of a statement, makes steps until what it waits for is there. And the [`Token`] that such a thread and tasks of its workers take turns with.
+//! Never: decides which steps.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use atrapos_runtime::oneshot::Receiver;
@@ -49,4 +50,30 @@ pub(crate) fn wait<R: Send>(mut receiver: Receiver<R>) -> Result<R, Abort> {
         None => receiver.wait(),
     };
     sent.map_err(|_| Abort::shutting_down())
+}
+
+/// What one at a time has on a thread that steps workers: a task of theirs, or who waits for them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Token(Rc<Cell<bool>>);
+
+/// A token that was taken. It is there for the next one when this is dropped.
+#[derive(Debug)]
+pub(crate) struct TakenToken(Token);
+
+impl Drop for TakenToken {
+    fn drop(&mut self) {
+        self.0.0.set(false);
+    }
+}
+
+impl Token {
+    /// Takes the token, unless somebody has it.
+    pub(crate) fn try_take(&self) -> Option<TakenToken> {
+        (!self.0.replace(true)).then(|| TakenToken(self.clone()))
+    }
+
+    /// Makes steps until the token is there, and takes it.
+    pub(crate) fn take(&self) -> Result<TakenToken, Abort> {
+        step_until(|| self.try_take()).unwrap_or_else(|| Err(Abort::shutting_down()))
+    }
 }

@@ -3,43 +3,15 @@
 //!
 //! Owns: what a statement is given, and how many steps it may take. Never: makes a step of a statement itself; [`crate::ddl`] does.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use atrapos_catalog::{ColumnDef, IndexDef};
 
 use super::Simulation;
-use crate::abort::Abort;
 use crate::ddl::{DefineError, NewTable, SchemeLock, Statements};
 use crate::schema::TableId;
 use crate::waiting::{self, Stepper};
-
-/// Held by who changes the scheme, or keeps it as it is.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SchemeToken(Rc<Cell<bool>>);
-
-/// A token that was taken. It is there for the next one when this is dropped.
-#[derive(Debug)]
-pub(crate) struct TakenToken(SchemeToken);
-
-impl Drop for TakenToken {
-    fn drop(&mut self) {
-        self.0.0.set(false);
-    }
-}
-
-impl SchemeToken {
-    /// Takes the token, unless somebody has it.
-    pub(super) fn try_take(&self) -> Option<TakenToken> {
-        (!self.0.replace(true)).then(|| TakenToken(self.clone()))
-    }
-
-    /// Steps the workers until the token is there, and takes it.
-    pub(crate) fn take(&self) -> Result<TakenToken, Abort> {
-        waiting::step_until(|| self.try_take()).unwrap_or_else(|| Err(Abort::shutting_down()))
-    }
-}
 
 /// How long a statement waits for transactions, by the clock of the simulation.
 const PATIENCE: Duration = Duration::from_secs(10);
