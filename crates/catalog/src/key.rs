@@ -44,7 +44,20 @@ impl KeyField {
     ///
     /// # Errors
     /// When the value does not fit; the key is then as it was.
+    #[inline]
     pub fn encode(&self, value: &Value, out: &mut KeyBuf) -> Result<(), ValueError> {
+        // Most keys are numbers of eight bytes: for them nothing has to be told apart but this.
+        if let KeyPart { ty: ColumnType::Unsigned(8), descending: false, nullable: false } = self.part
+            && let Value::Unsigned(number) = value
+            && let Ok(number) = u64::try_from(*number)
+        {
+            out.extend_from_slice(&number.to_be_bytes());
+            return Ok(());
+        }
+        self.encode_any(value, out)
+    }
+
+    fn encode_any(&self, value: &Value, out: &mut KeyBuf) -> Result<(), ValueError> {
         let before = out.len();
         let mut ascending = KeyBuf::new();
         let target = if self.part.descending { &mut ascending } else { &mut *out };
@@ -222,6 +235,7 @@ impl KeyCodec {
     ///
     /// # Errors
     /// When they do not fit.
+    #[inline]
     pub fn encode(&self, values: &[Value]) -> Result<KeyBuf, ValueError> {
         if values.len() != self.fields.len() {
             return Err(ValueError::Count { got: values.len(), wanted: self.fields.len() });
@@ -233,6 +247,7 @@ impl KeyCodec {
     ///
     /// # Errors
     /// When there are more values than parts, or they do not fit.
+    #[inline]
     pub fn encode_beginning(&self, values: &[Value]) -> Result<KeyBuf, ValueError> {
         if values.len() > self.fields.len() {
             return Err(ValueError::Count { got: values.len(), wanted: self.fields.len() });

@@ -24,13 +24,14 @@ use atrapos_storage::Memory;
 use atrapos_topology::Machine;
 use atrapos_transaction::wal::{Durability, Wal};
 
-pub use self::error::OpenError;
 use self::placed::{Placed, live_machine};
 use crate::assembly::Parts;
 use crate::database::Database;
 use crate::durable::{DirectoryContents, Policy};
 use crate::memory::TreeMemory;
 use crate::recovery::RecoveryProgress;
+
+pub use self::error::OpenError;
 
 /// Collects the settings of a database before it is opened.
 #[derive(Debug)]

@@ -30,13 +30,14 @@ use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::EngineStats;
 use atrapos_transaction::waiting;
 
+use crate::builder::{Builder, OpenError};
+use crate::closing::Closing;
+use crate::durable::{Durable, DurableThreads};
+
 pub use self::reports::{BackupFailure, CloseReport, WalStatistics, WorkerReport};
 pub use self::running::Submitted;
 pub(crate) use self::running::{request, wait};
 pub use self::sessions::SessionHandle;
-use crate::builder::{Builder, OpenError};
-use crate::closing::Closing;
-use crate::durable::{Durable, DurableThreads};
 
 /// An open database. Closing it, or dropping it, completes what is under way and stops the workers.
 ///

@@ -44,11 +44,11 @@ use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::{Handle, WorkerId};
 use atrapos_transaction::procedure::{AnyProcedure, Procedure, result_of};
 use atrapos_transaction::shard::{EngineWorker, Shard};
+use atrapos_transaction::waiting::{TakenToken, Token};
 use atrapos_transaction::{jobs, waiting};
 
 use crate::database::{Database, refuse_on_worker, request, wait};
 use crate::durable::Durable;
-use crate::sim::{SchemeToken, TakenToken};
 
 pub use error::DefineError;
 
@@ -132,7 +132,7 @@ pub(crate) enum SchemeLock<'a> {
     /// The lock of a database whose workers are threads.
     Threads(&'a Adaptive),
     /// The token of a simulation.
-    Stepped(&'a SchemeToken),
+    Stepped(&'a Token),
 }
 
 /// Guard of the scheme, which does not change while this is held.
@@ -143,6 +143,7 @@ enum KeptScheme<'a> {
 }
 
 impl Statements<'_> {
+    /// Creates a table. See [`Database::create_table`].
     pub(crate) fn create_table(&self, table: NewTable) -> Result<TableId, DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();
@@ -155,6 +156,7 @@ impl Statements<'_> {
         Ok(number)
     }
 
+    /// Drops a table. See [`Database::drop_table`].
     pub(crate) fn drop_table(&self, name: &str) -> Result<(), DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();

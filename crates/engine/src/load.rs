@@ -22,12 +22,13 @@ use atrapos_storage::lock::TxnId;
 use atrapos_storage::{Tree, TreeConfig};
 use atrapos_transaction::shard::EngineWorker;
 
-pub(crate) use self::loader::FILL;
-pub use self::loader::Loader;
 use self::loader::{RawRow, everything};
 use self::parents::check_own_parents;
 use crate::checkpoint::Pace;
 use crate::database::Database;
+
+pub(crate) use self::loader::FILL;
+pub use self::loader::Loader;
 
 /// Reasons for which a load failed. No row of it remains in the database.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

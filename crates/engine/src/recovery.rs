@@ -43,8 +43,9 @@ use atrapos_transaction::jobs::on_all_workers;
 use atrapos_transaction::shard::Shard;
 
 use self::distributor::Distributor;
-pub use self::report::{RecoveryError, RecoveryProgress, RecoveryReport};
 use self::rows::load_checkpoint;
+
+pub use self::report::{RecoveryError, RecoveryProgress, RecoveryReport};
 
 /// An incarnation to replay.
 #[derive(Debug)]

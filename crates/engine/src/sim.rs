@@ -25,14 +25,13 @@ use atrapos_storage::{HeapMemory, Memory};
 use atrapos_transaction::procedure::{AnyProcedure, Procedure, Session, result_of, run_here};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::{EngineStats, Statistics};
+use atrapos_transaction::waiting::Token;
 use stepper::{SimulatedWal, Stepper};
 
 use crate::assembly::Parts;
 use crate::builder::OpenError;
 use crate::durable::{Durable, Policy};
 use crate::recovery::RecoveryReport;
-
-pub(crate) use statements::{SchemeToken, TakenToken};
 
 /// A database whose workers all run on the caller's thread, one pseudo-randomly chosen step at a time.
 pub struct Simulation {
@@ -46,7 +45,7 @@ pub struct Simulation {
     durable: Option<Arc<Durable>>,
     adapting: Option<Adapting>,
     /// Held by a task that changes the scheme, or needs it unchanged.
-    scheme_token: SchemeToken,
+    scheme_token: Token,
     /// The number of steps that may be made while statements wait.
     statement_steps: Rc<Cell<u64>>,
 }
@@ -150,7 +149,7 @@ impl Simulation {
             stats,
             durable,
             adapting: None,
-            scheme_token: SchemeToken::default(),
+            scheme_token: Token::default(),
             statement_steps: Rc::new(Cell::new(u64::MAX)),
         })
     }

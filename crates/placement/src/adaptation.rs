@@ -28,14 +28,15 @@ use atrapos_transaction::jobs::run_task_on_worker;
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::EngineStats;
 
+use self::slices::Slices;
+use self::workers::Absence;
+use crate::published_scheme::PublishedScheme;
+use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
+
 pub use self::decision::{Now, decide};
 pub use self::observation::Observed;
 pub use self::settings::{Adaptation, AdaptationEvent};
-use self::slices::Slices;
-use self::workers::Absence;
 pub use self::workers::without;
-use crate::published_scheme::PublishedScheme;
-use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 
 /// State of adaptation, shared by the adapting thread and the database. See the module's introduction.
 pub struct Adaptive {

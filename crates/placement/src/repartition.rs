@@ -46,11 +46,12 @@ use atrapos_runtime::{Lost, Reply, Ticks, WorkerId};
 use atrapos_storage::{DisplayKey, KeyBuf};
 use atrapos_transaction::shard::EngineWorker;
 
-pub use self::change::{RepartitionReport, SchemeChange};
-pub use self::locks::{relock, unsettle};
 use self::moving::on_move;
 use self::on_owner::{on_merge, on_split};
 use crate::published_scheme::PublishedScheme;
+
+pub use self::change::{RepartitionReport, SchemeChange};
+pub use self::locks::{relock, unsettle};
 
 /// The ratio of the pause after a change to its owners' time. Transactions that have looked up data in a tree that was cut
 /// look it up again, so a change costs more than its owners' time.

@@ -11,7 +11,6 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::unfinished::{Copies, LoadJournal};
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::partition::{PartitionId, Tables};
@@ -32,6 +31,7 @@ use crate::monitor::Monitor;
 use crate::snapshot::Snapshots;
 use crate::stats::EngineStats;
 use crate::tx::{BranchRef, Ending, TxnState};
+use crate::unfinished::{Copies, LoadJournal};
 use crate::wal::CommitWaiters;
 
 /// A worker of the engine.

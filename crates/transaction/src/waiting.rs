@@ -1,9 +1,10 @@
 //! Waiting of threads that are not workers for results from workers.
 //!
 //! Owns: the two ways to wait. An ordinary thread sleeps. A thread that steps the workers itself, like that of a
-//! simulation during a statement, makes steps until its result has arrived. Never: chooses the steps.
+//! simulation during a statement, makes steps until its result has arrived. Also the [`Token`] that such a thread and the tasks
+//! of its workers take in turn. Never: chooses the steps.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use atrapos_partition::abort::Abort;
@@ -49,4 +50,34 @@ pub fn wait<R: Send>(mut receiver: Receiver<R>) -> Result<R, Abort> {
         None => receiver.wait(),
     };
     sent.map_err(|_| Abort::shutting_down())
+}
+
+/// A lock of a thread that steps workers: held by one of their tasks, or by the thread while it waits for them.
+#[derive(Clone, Debug, Default)]
+pub struct Token(Rc<Cell<bool>>);
+
+/// A token that was taken. Dropping it returns it.
+#[derive(Debug)]
+pub struct TakenToken(Token);
+
+impl Drop for TakenToken {
+    fn drop(&mut self) {
+        self.0.0.set(false);
+    }
+}
+
+impl Token {
+    /// Takes the token, unless it is taken.
+    #[must_use]
+    pub fn try_take(&self) -> Option<TakenToken> {
+        (!self.0.replace(true)).then(|| TakenToken(self.clone()))
+    }
+
+    /// Steps the workers until the token is free, and takes it.
+    ///
+    /// # Errors
+    /// Fails if no further step is possible.
+    pub fn take(&self) -> Result<TakenToken, Abort> {
+        step_until(|| self.try_take()).unwrap_or_else(|| Err(Abort::shutting_down()))
+    }
 }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
-use atrapos::Database;
+use atrapos::{Database, Schema};
 use atrapos_harness::histories::{Journal, Shared, run, schema};
 use atrapos_history::{Entry, History, ListReport, Report};
 use atrapos_workloads::Random;
@@ -33,7 +33,7 @@ const CLIENTS: usize = 16;
 /// Transactions that are checked at once at most: all of them are in memory then.
 const TRANSACTIONS_MAX: u64 = 2_000_000;
 /// Transactions on one database in memory.
-const PER_DATABASE: u64 = 5_000;
+const PER_DATABASE: u64 = 2_500;
 /// How often a child says how far it is.
 const TELL_EVERY: Duration = Duration::from_millis(2);
 
@@ -92,7 +92,7 @@ fn text(what: &str, (rows, lists): &Verdict) -> String {
 
 // --- In memory -------------------------------------------------------------------------------------------------------
 
-/// Without kills: one database in memory after the other.
+/// Without kills: one database in memory after the other. In every second one, statements make and change the tables meanwhile.
 fn in_memory(args: &TortureArgs, transactions: u64) -> Result<(), CliError> {
     #[cfg(debug_assertions)]
     if let Some(bug) = &args.planted {
@@ -102,12 +102,18 @@ fn in_memory(args: &TortureArgs, transactions: u64) -> Result<(), CliError> {
     let (mut sum, mut lists) = (Report::default(), ListReport::default());
     for round in 0..transactions.div_ceil(PER_DATABASE) {
         let of_round = PER_DATABASE.min(transactions - round * PER_DATABASE);
-        let builder = Database::builder(schema()).workers(random.between(2, WORKERS_MAX) as usize);
+        let has_statements = round % 2 == 1;
+        let declared = if has_statements { Schema::new() } else { schema() };
+        let builder = Database::builder(declared).workers(random.between(2, WORKERS_MAX) as usize);
         let db = builder.pin(false).huge_pages(false).in_memory().map_err(CliError::failed)?;
         let broken =
             |broken: Broken| CliError::failed(format!("seed {}, round {round}: {broken}", args.seed));
-        let shared = Shared::new(args.seed, round, of_round);
-        let journals = vec![Vec::new(); CLIENTS + 1];
+        let (shared, others) = if has_statements {
+            (Shared::with_statements(args.seed, round, of_round), 2)
+        } else {
+            (Shared::new(args.seed, round, of_round), 1)
+        };
+        let journals = vec![Vec::new(); CLIENTS + others];
         let ended = run(&db, &shared, journals, false).map_err(Broken).map_err(broken)?;
         let (rows, of_lists) = judge(ended.into_iter().flatten().collect()).map_err(broken)?;
         sum = sum.plus(&rows);

@@ -29,7 +29,7 @@ impl Database {
     ///
     /// # Errors
     /// Fails if the database is shutting down; on a worker's thread with
-    /// [`AbortReason::Overloaded`](crate::AbortReason::Overloaded) as well.
+    /// [`AbortReason::Overloaded`](atrapos_partition::abort::AbortReason::Overloaded) as well.
     pub fn spawn_session<R: Send + 'static>(
         &self,
         worker: WorkerId,

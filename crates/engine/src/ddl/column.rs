@@ -44,6 +44,7 @@ impl Database {
 }
 
 impl Statements<'_> {
+    /// Adds a column. See [`Database::add_column`].
     pub(crate) fn add_column(&self, table: &str, column: ColumnDef) -> Result<TableId, DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();

@@ -62,6 +62,7 @@ impl Database {
 }
 
 impl Statements<'_> {
+    /// Creates an index. See [`Database::create_index`].
     pub(crate) fn create_index(&self, table: &str, index: IndexDef) -> Result<TableId, DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();
@@ -91,6 +92,7 @@ impl Statements<'_> {
         Ok(number)
     }
 
+    /// Drops an index. See [`Database::drop_index`].
     pub(crate) fn drop_index(&self, name: &str) -> Result<(), DefineError> {
         let _statement = self.begin_statement()?;
         let before = self.catalogs.working();

@@ -41,10 +41,11 @@ use atrapos_transaction::recording::RecordedRun;
 
 use self::actions::{Node, phases_of};
 use self::dependencies::Seen;
-pub use self::flow::{RecordedAction, RecordedFlow};
 use self::trees::Tree;
 use super::fields::Asked;
 use crate::database::Database;
+
+pub use self::flow::{RecordedAction, RecordedFlow};
 
 /// Recorded runs of one transaction class: of different arguments, failing ones among them.
 ///

@@ -4,43 +4,15 @@
 //! Owns: the environment of a statement, and its limit of steps. Never: runs a step of a statement itself; [`crate::ddl`]
 //! does.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use atrapos_catalog::{ColumnDef, IndexDef};
-use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::TableId;
 use atrapos_transaction::waiting::{self, Stepper};
 
 use super::Simulation;
 use crate::ddl::{DefineError, NewTable, SchemeLock, Statements};
-
-/// Token of the scheme: held by a task that changes the scheme, or needs it unchanged.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SchemeToken(Rc<Cell<bool>>);
-
-/// A token that was taken. Dropping it returns it.
-#[derive(Debug)]
-pub(crate) struct TakenToken(SchemeToken);
-
-impl Drop for TakenToken {
-    fn drop(&mut self) {
-        self.0.0.set(false);
-    }
-}
-
-impl SchemeToken {
-    /// Takes the token, unless it is taken.
-    pub(super) fn try_take(&self) -> Option<TakenToken> {
-        (!self.0.replace(true)).then(|| TakenToken(self.clone()))
-    }
-
-    /// Steps the workers until the token is free, and takes it.
-    pub(crate) fn take(&self) -> Result<TakenToken, Abort> {
-        waiting::step_until(|| self.try_take()).unwrap_or_else(|| Err(Abort::shutting_down()))
-    }
-}
 
 /// The time that a statement waits for transactions, by the clock of the simulation.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -49,7 +21,7 @@ impl Simulation {
     /// Creates a table. See [`Database::create_table`](crate::Database::create_table).
     ///
     /// # Errors
-    /// The errors of that function; [`AbortReason::ShuttingDown`](crate::AbortReason::ShuttingDown) after more steps than
+    /// The errors of that function; [`AbortReason::ShuttingDown`](atrapos_partition::abort::AbortReason::ShuttingDown) after more steps than
     /// [`set_statement_steps`](Simulation::set_statement_steps) allows.
     pub fn create_table(&self, table: impl Into<NewTable>) -> Result<TableId, DefineError> {
         self.statement(|statements| statements.create_table(table.into()))

@@ -9,7 +9,7 @@
 //! Transactions read single rows, ranges in both directions, and groups through an index; they write, delete and append in one or
 //! several phases on any worker; some change their mind. So few rows are there that nearly all transactions get into each
 //! other's way. The tables are declared by the program, or made, changed and dropped by statements that are part of the history
-//! ([`statements`]).
+//! (`statements.rs`).
 
 pub mod schema;
 mod statements;

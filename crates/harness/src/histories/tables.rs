@@ -205,6 +205,7 @@ impl Tables {
         }
     }
 
+    /// Inserts a cell.
     pub(super) async fn insert(&self, tx: &mut Tx<'_>, key: u64, cell: Cell) -> Result<(), Abort> {
         match self {
             Tables::Typed(handles) => tx.insert(handles.cells, key, cell).await,
@@ -217,6 +218,7 @@ impl Tables {
         }
     }
 
+    /// Deletes a cell, and returns what was there.
     pub(super) async fn delete(&self, tx: &mut Tx<'_>, key: u64) -> Result<Option<Cell>, Abort> {
         match self {
             Tables::Typed(handles) => tx.delete(handles.cells, key).await,
@@ -228,6 +230,7 @@ impl Tables {
         }
     }
 
+    /// The cells with these keys.
     pub(super) async fn cells(&self, tx: &mut Tx<'_>, keys: &[u64]) -> Result<Vec<Option<Cell>>, Abort> {
         match self {
             Tables::Typed(handles) => tx.join_all(keys.iter().map(|key| handles.cells.get(*key))).await,
@@ -310,6 +313,7 @@ impl Tables {
         }
     }
 
+    /// Puts a tomb in the place of the one that a cell had, if it had one.
     pub(super) async fn bury(&self, tx: &mut Tx<'_>, key: u64, tomb: Tomb) -> Result<(), Abort> {
         match self {
             Tables::Typed(handles) => {
@@ -367,6 +371,7 @@ impl Tables {
         }
     }
 
+    /// The lists with these keys.
     pub(super) async fn lists(&self, tx: &mut Tx<'_>, lists: &[u64]) -> Result<Vec<Option<Numbers>>, Abort> {
         match self {
             Tables::Typed(handles) => tx.join_all(lists.iter().map(|list| handles.lists.get(*list))).await,
@@ -392,6 +397,7 @@ impl Tables {
         }
     }
 
+    /// All lists.
     pub(super) async fn all_lists(&self, tx: &mut Tx<'_>) -> Result<Vec<(u64, Numbers)>, Abort> {
         match self {
             Tables::Typed(handles) => tx.scan(handles.lists, KeyRange::all(), usize::MAX).await,

@@ -52,10 +52,15 @@ pub(super) fn index_name(definer: usize) -> String {
 /// One statement of a definer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Statement {
+    /// Creates the table, with or without its index.
     Create { indexed: bool },
+    /// Creates the index.
     Index,
+    /// Adds the column.
     Column,
+    /// Drops the index.
     DropIndex,
+    /// Drops the table, with its index if it has one.
     Drop,
 }
 
@@ -164,9 +169,11 @@ impl Shape {
     }
 }
 
+/// The column whose default is the cycle.
 const CYCLE_COLUMN: &str = "cycle";
 /// Columns of a table that is created.
 const COLUMNS: usize = 6;
+/// The column that is added.
 pub(super) const ADDED_COLUMN: &str = "added";
 
 /// The cycle of a table, by its columns.

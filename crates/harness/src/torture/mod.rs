@@ -11,7 +11,7 @@
 //!   then. The witness is told before each transaction is handed over, and after it was reported as committed.
 //! - *Readers* read those rows and tell the witness what they were shown: it must not be lost either.
 //! - *Transfers* move money between purses, whose total never changes; some change their mind and abort.
-//! - *Definers* create, change and drop tables, which are written and read meanwhile ([`made`]). The witness is told of
+//! - *Definers* create, change and drop tables, which are written and read meanwhile (`made.rs`). The witness is told of
 //!   statements as of transactions.
 //! - TATP sessions on the workers, and checkpoints one after the other.
 //!

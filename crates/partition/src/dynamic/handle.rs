@@ -90,6 +90,7 @@ impl TableHandle {
         range_of(&self.layout.key, lower, upper)
     }
 
+    #[inline]
     fn key(&self, values: &[Value]) -> Result<KeyBuf, Abort> {
         self.layout.key.encode(values)
     }

@@ -264,22 +264,28 @@ impl TableLayout {
     }
 
     /// The value of a column of a stored row.
+    #[inline]
     pub(super) fn value(&self, key: &[u8], row: &[u8], column: usize) -> Result<Value, Abort> {
         let value = match self.places[column] {
             Place::Row(place) => self.row.get(row, place),
-            Place::Key(part) => {
-                let mut rest = key;
-                let mut last = Ok(Value::Null);
-                for field in &self.key.codec.fields()[..=part] {
-                    last = field.decode(&mut rest);
-                    if last.is_err() {
-                        break;
-                    }
-                }
-                last
-            }
+            Place::Key(part) => self.value_in_key(key, part),
         };
-        value.map_err(|error| self.corrupt(&error))
+        match value {
+            Ok(value) => Ok(value),
+            Err(error) => Err(self.corrupt(&error)),
+        }
+    }
+
+    /// The value of a part of a key.
+    fn value_in_key(&self, mut key: &[u8], part: usize) -> Result<Value, ValueError> {
+        let mut last = Ok(Value::Null);
+        for field in &self.key.codec.fields()[..=part] {
+            last = field.decode(&mut key);
+            if last.is_err() {
+                break;
+            }
+        }
+        last
     }
 
     /// The values of all columns of a stored row.

@@ -1,17 +1,18 @@
 //! Statements at random in a simulation, among sessions, moving partitions and a crash: from a seed, and the same again.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use atrapos::sim::{Outcome, Simulation};
 use atrapos::{DefineError, Schema, SchemeChange, Session, Statistics, WorkerId};
 use atrapos_durability::file::ModelFiles;
 
-use super::fixture::{directory, files, reopen};
+use super::fixture::{directory, files, people, reopen};
 use super::random::{KEYS, Statement, TABLES, change_here, is_expected, refused_is_fine};
 use crate::support::{Random, for_seeds};
 
 const SESSIONS: u64 = 3;
-const TRANSACTIONS: u64 = 30;
 const STATEMENTS: u64 = 12;
 /// Steps of a statement after which it is taken for stuck.
 const STATEMENT_STEPS_MAX: u64 = 5_000_000;
@@ -27,21 +28,26 @@ fn statement(simulation: &Simulation, random: &mut Random) -> Result<(), DefineE
     refused_is_fine(done)
 }
 
-/// Sessions that use the tables by name, whatever becomes of them.
-fn start(simulation: &Simulation, seed: u64, workers: u64) -> Vec<Outcome<Result<u64, String>>> {
+/// Sessions that use the tables by name, whatever becomes of them, until they are told to end.
+fn start(
+    simulation: &Simulation,
+    seed: u64,
+    workers: u64,
+    running: &Rc<Cell<bool>>,
+) -> Vec<Outcome<Result<(), String>>> {
     let client = |client: u64| {
+        let running = Rc::clone(running);
         let body = async move |session: Session| {
             let mut random = Random::new(seed).part(client as usize);
-            let mut committed = 0;
-            for _ in 0..TRANSACTIONS {
-                match change_here(&session, &mut random).await {
-                    Ok(()) => committed += 1,
-                    Err(abort) if is_expected(&abort) => {}
-                    Err(abort) => return Err(abort.to_string()),
+            while running.get() {
+                if let Err(abort) = change_here(&session, &mut random).await
+                    && !is_expected(&abort)
+                {
+                    return Err(abort.to_string());
                 }
                 session.yield_now().await;
             }
-            Ok(committed)
+            Ok(())
         };
         simulation.spawn_session(WorkerId((client % workers) as u16), body)
     };
@@ -76,7 +82,11 @@ fn run(seed: u64, crash: bool) -> Observed {
     let mut simulation =
         Simulation::durable(Schema::new(), workers as usize, streams, seed, own, directory()).unwrap();
     simulation.set_statement_steps(STATEMENT_STEPS_MAX);
-    let sessions = start(&simulation, seed, workers);
+    for name in &TABLES[..2] {
+        simulation.create_table(people(name, &[KEYS / 2])).unwrap();
+    }
+    let running = Rc::new(Cell::new(true));
+    let sessions = start(&simulation, seed, workers, &running);
     let mut told = Vec::new();
     for number in 0..STATEMENTS {
         simulation.run_for(random.below(400));
@@ -86,6 +96,7 @@ fn run(seed: u64, crash: bool) -> Observed {
         }
         told.push(statement(&simulation, &mut random));
     }
+    running.set(false);
     let names = |definitions: atrapos::catalog::Definitions| -> Vec<String> {
         definitions.trees.iter().map(|tree| tree.name().to_owned()).filter(|name| !name.is_empty()).collect()
     };
@@ -113,7 +124,8 @@ fn statements_run_among_simulated_transactions() {
     let mut committed = 0;
     let seeds = 60;
     for_seeds(seeds, |seed| committed += run(seed, false).statistics.committed);
-    assert!(committed > seeds * TRANSACTIONS, "{committed} transactions are too few to meet any statement");
+    let statements = seeds * STATEMENTS;
+    assert!(committed > 4 * statements, "{committed} transactions are too few for {statements} statements");
 }
 
 #[test]
