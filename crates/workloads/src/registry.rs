@@ -57,7 +57,7 @@ pub trait Options: clap::Args + Debug + Send + Sync + 'static {
     /// Calls `visitor` with the workload that these options describe.
     ///
     /// # Errors
-    /// What cannot be, and what could.
+    /// Names the value that is not possible and the range of possible ones.
     fn configure<V: Visitor>(&self, common: Common, visitor: V) -> Result<V::Output, BadOptions>;
 }
 

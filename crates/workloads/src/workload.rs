@@ -213,6 +213,6 @@ pub trait Workload: Clone + Send + Sync + 'static {
     /// Proves that a database at rest is what the load and the transactions in `ledger` have made of it.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first discrepancy found.
     fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError>;
 }

@@ -95,7 +95,7 @@ impl Kind {
     }
 }
 
-/// What there is to choose about the microbenchmark.
+/// Configuration of the microbenchmark.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MicroConfig {
     /// Number of sites: as many as the database has workers.
@@ -110,7 +110,7 @@ pub struct MicroConfig {
     pub multisite: f64,
     /// Exponent of the Zipf distribution by which rows are chosen; 0 chooses uniformly.
     pub zipf: f64,
-    /// What the choices of all clients follow from.
+    /// Seed of the choices of all clients.
     pub seed: u64,
 }
 
@@ -128,7 +128,7 @@ impl Default for MicroConfig {
     }
 }
 
-/// A configuration that cannot be.
+/// Reasons for which a configuration is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BadMicro {
     /// No site.
@@ -150,10 +150,10 @@ pub enum BadMicro {
         /// Rows per site.
         rows_per_site: u64,
     },
-    /// Not a probability.
+    /// The value is not a probability.
     #[error("the probability {0} of multisite transactions is not possible; use 0 to 1")]
     Multisite(f64),
-    /// Not an exponent.
+    /// The value is not an exponent.
     #[error("the Zipf exponent {0} is not possible; use 0 (uniform) or more")]
     Zipf(f64),
 }
@@ -171,10 +171,10 @@ pub struct Micro {
 }
 
 impl Micro {
-    /// The microbenchmark so configured.
+    /// Creates the microbenchmark with this configuration.
     ///
     /// # Errors
-    /// What cannot be, and what could.
+    /// Names the value that is not possible and the range of possible ones.
     pub fn new(config: MicroConfig) -> Result<Micro, BadMicro> {
         let MicroConfig { sites, rows_per_site, rows_per_transaction, multisite, zipf, .. } = config;
         if sites == 0 {
@@ -198,14 +198,14 @@ impl Micro {
         Ok(Micro { config, sites: layout, skew })
     }
 
-    /// What was chosen.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &MicroConfig {
         &self.config
     }
 }
 
-/// What a row takes in memory, all told: measured, and rounded up.
+/// Bytes of memory per row, all overhead included: measured and rounded up.
 const RESIDENT_BYTES_PER_ROW: u64 = 350;
 
 /// Rows per site, or as many as a transaction touches, when transactions are recorded.
@@ -216,7 +216,7 @@ const LOCAL: ClassId = ClassId(0);
 /// Transactions that do not.
 const MULTISITE: ClassId = ClassId(1);
 
-/// What one client of the microbenchmark carries.
+/// State of one client of the microbenchmark.
 #[derive(Clone, Debug)]
 pub struct MicroState {
     table: TableRef<Counters>,
@@ -312,7 +312,7 @@ const NO_ROW: &str = "a row of the microbenchmark is missing";
 /// Reads `rows` as one phase and returns the sum of their counters.
 ///
 /// # Errors
-/// As [`Tx::run`]; also when a row is missing.
+/// Fails like [`Tx::run`]; also if a row is missing.
 async fn read(tx: &mut Tx<'_>, table: TableRef<Counters>, rows: &[u64]) -> Result<u64, Abort> {
     if let [row] = rows {
         return tx.get(table, *row).await?.map(|row| row.count).ok_or_else(|| Abort::user(NO_ROW));
@@ -325,7 +325,7 @@ async fn read(tx: &mut Tx<'_>, table: TableRef<Counters>, rows: &[u64]) -> Resul
 /// Adds one to the counter of each of `rows`, as one phase.
 ///
 /// # Errors
-/// As [`Tx::run`]; also when a row is missing.
+/// Fails like [`Tx::run`]; also if a row is missing.
 async fn update(tx: &mut Tx<'_>, table: TableRef<Counters>, rows: &[u64]) -> Result<(), Abort> {
     let add_one = |row: &mut Counter| row.count += 1;
     let all_there = if let [row] = rows {
@@ -427,7 +427,7 @@ fn refuse(key: u64, what: &'static str) -> AuditError {
 /// The handle of the table in `db`: for tests and experiments that look at rows themselves.
 ///
 /// # Errors
-/// When the database was opened with another schema.
+/// Fails if the database was opened with another schema.
 pub fn table_of(db: &Database) -> Result<TableRef<Counters>, SchemaError> {
     db.table()
 }

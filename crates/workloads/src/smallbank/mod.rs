@@ -1,7 +1,7 @@
 //! SmallBank: customers with savings and checking accounts, and short transactions that crowd on popular customers
 //! (Alomari, Cahill, Fekete and Röhm, ICDE 2008; `SendPayment` and the mix as in H-Store).
 //!
-//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], what clients ask for
+//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], what clients ask for
 //! ([`parameters`]), what the transactions do ([`procedures`]) and the proof that they did (`audit`).
 //!
 //! It was made to show what goes wrong below serializability: `WriteCheck` decides by a sum of which it writes one
@@ -41,16 +41,16 @@ pub const HOTSPOT_SHARE_DEFAULT: f64 = 0.25;
 /// More customers than this have no names.
 pub const CUSTOMERS_MAX: u64 = 999_999_999_999_999;
 
-/// What there is to choose about SmallBank.
+/// Configuration of SmallBank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SmallBankConfig {
     /// Number of customers.
     pub customers: u64,
-    /// Which classes are run.
+    /// Transaction classes that are run.
     pub mix: Mix,
     /// Which customers are popular.
     pub skew: Skew,
-    /// What population and choices follow from.
+    /// Seed of the population and the choices.
     pub seed: u64,
 }
 
@@ -65,19 +65,19 @@ impl Default for SmallBankConfig {
     }
 }
 
-/// A configuration that cannot be.
+/// Reasons for which a configuration is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BadSmallBank {
     /// Not enough customers for a payment, or more than have names.
     #[error("{0} customers are not possible; use 2 to {CUSTOMERS_MAX}")]
     Customers(u64),
-    /// Not an exponent.
+    /// The value is not an exponent.
     #[error("the Zipf exponent {0} is not possible; use 0 (uniform) or more")]
     Theta(f64),
     /// No hotspot.
     #[error("a hotspot of 0 customers is not possible; use at least 1, or none at all")]
     Hotspot,
-    /// Not a share.
+    /// The value is not a share.
     #[error("the share {0} of a hotspot is not possible; use 0 to 1")]
     Share(f64),
 }
@@ -90,10 +90,10 @@ pub struct SmallBank {
 }
 
 impl SmallBank {
-    /// The benchmark so configured.
+    /// Creates the benchmark with this configuration.
     ///
     /// # Errors
-    /// What cannot be, and what could.
+    /// Names the value that is not possible and the range of possible ones.
     pub fn new(config: SmallBankConfig) -> Result<SmallBank, BadSmallBank> {
         if !(2..=CUSTOMERS_MAX).contains(&config.customers) {
             return Err(BadSmallBank::Customers(config.customers));
@@ -109,7 +109,7 @@ impl SmallBank {
         Ok(SmallBank { config, zipfs })
     }
 
-    /// What was chosen.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &SmallBankConfig {
         &self.config
@@ -119,13 +119,13 @@ impl SmallBank {
 /// Bytes of the encoded rows and keys of a customer: account, savings, checking.
 const ENCODED_BYTES_PER_CUSTOMER: u64 = (15 + 8) + 2 * (8 + 8);
 
-/// What a customer takes in memory, all told: measured, and rounded up.
+/// Bytes of memory per customer, all overhead included: measured and rounded up.
 const RESIDENT_BYTES_PER_CUSTOMER: u64 = 160;
 
 /// Customers of the database on which transactions are recorded.
 const RECORDED_CUSTOMERS: u64 = 1_000;
 
-/// What one SmallBank client carries.
+/// State of one SmallBank client.
 #[derive(Clone, Debug)]
 pub struct SmallBankState {
     tables: Tables,

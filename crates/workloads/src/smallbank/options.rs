@@ -1,4 +1,4 @@
-//! What there is to choose about SmallBank.
+//! Options of SmallBank.
 //!
 //! Owns: names, defaults and help of its options, and what they mean. Never: judges a value; the workload does.
 

@@ -42,26 +42,26 @@ impl Class {
     /// original.
     pub const STANDARD_PERCENT: [u8; 6] = [15, 15, 15, 15, 15, 25];
 
-    /// The class's name.
+    /// Returns the name of the class.
     #[must_use]
     pub fn name(self) -> &'static str {
         Class::NAMES[self as usize]
     }
 
-    /// Whether its transactions change rows when they succeed.
+    /// Returns whether its transactions change rows when they succeed.
     #[must_use]
     pub fn updates(self) -> bool {
         self != Class::Balance
     }
 
-    /// The class's number.
+    /// Returns the number of the class.
     #[must_use]
     pub fn id(self) -> ClassId {
         ClassId(self as u8)
     }
 }
 
-/// Which classes are run.
+/// Transaction classes that are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Mix {
     /// All six, 15/15/15/15/15/25 in a hundred.
@@ -71,7 +71,7 @@ pub enum Mix {
     Only(Class),
 }
 
-/// A mix that there is not.
+/// Error: there is no such mix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no mix '{0}'; choose 'standard' or one of {names}", names = Class::NAMES.join(", "))]
 pub struct UnknownMix(pub String);
@@ -140,7 +140,7 @@ impl Parameters {
         Parameters { mix, skew, own, popularity, random }
     }
 
-    /// The class of the next transaction.
+    /// Draws the class of the next transaction.
     #[inline]
     pub fn class(&mut self) -> Class {
         let Mix::Standard = self.mix else {

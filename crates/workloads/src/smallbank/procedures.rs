@@ -56,7 +56,7 @@ async fn customers(
 /// `Balance`: what a customer has on both accounts.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn balance(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -73,7 +73,7 @@ pub fn balance(
 /// `DepositChecking`: puts `amount` on a customer's checking account. Returns whether there is such a customer.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn deposit_checking(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -91,7 +91,7 @@ pub fn deposit_checking(
 /// whether there is such a customer.
 ///
 /// # Errors
-/// As [`Tx::run`]; also when less than nothing would be left.
+/// Fails like [`Tx::run`]; also if less than nothing would be left.
 pub fn transact_savings(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -113,7 +113,7 @@ pub fn transact_savings(
 /// such customers.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn amalgamate(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -141,7 +141,7 @@ pub fn amalgamate(
 /// not cover it. Returns what was taken, if there is such a customer.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn write_check(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -165,7 +165,7 @@ pub fn write_check(
 /// are such customers.
 ///
 /// # Errors
-/// As [`Tx::run`]; also when the first one's checking account does not cover it.
+/// Fails like [`Tx::run`]; also if the first one's checking account does not cover it.
 pub fn send_payment(
     tx: &mut Tx<'_>,
     tables: Tables,

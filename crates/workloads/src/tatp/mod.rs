@@ -1,7 +1,7 @@
 //! TATP, the Telecom Application Transaction Processing benchmark (specification 1.0): four tables about the subscribers of
 //! a phone network, seven short transactions.
 //!
-//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], the population ([`generator`]), what
+//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], the population ([`generator`]), what
 //! clients ask for ([`parameters`]), what the transactions do ([`procedures`]) and the proof that they did (`audit`).
 //!
 //! # What counts
@@ -73,7 +73,7 @@ impl Tatp {
     /// number of rows of call forwarding is checked.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first discrepancy found.
     pub fn audit_uncounted(&self, db: &Database) -> Result<AuditReport, AuditError> {
         audit::audit(self.subscribers, self.seed, db, None)
     }
@@ -93,7 +93,7 @@ const RESIDENT_BYTES_PER_SUBSCRIBER: u64 = 512;
 /// Subscribers of the database on which transactions are recorded.
 const RECORDED_SUBSCRIBERS: u64 = 1_000;
 
-/// What one TATP client carries.
+/// State of one TATP client.
 #[derive(Clone, Debug)]
 pub struct TatpState {
     tables: Tables,

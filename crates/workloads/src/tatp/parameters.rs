@@ -58,26 +58,26 @@ impl Class {
     /// `INSERT_CALL_FORWARDING`, whose end times are uniform. The rules are what is implemented.
     pub const SUCCESS_PERCENT: [f64; 7] = [100.0, 14.79, 62.5, 62.5, 100.0, 31.25, 31.25];
 
-    /// The class's name.
+    /// Returns the name of the class.
     #[must_use]
     pub fn name(self) -> &'static str {
         Class::NAMES[self as usize]
     }
 
-    /// Whether its transactions change rows when they succeed.
+    /// Returns whether its transactions change rows when they succeed.
     #[must_use]
     pub fn updates(self) -> bool {
         self as u8 >= Class::UpdateSubscriberData as u8
     }
 
-    /// The class's number.
+    /// Returns the number of the class.
     #[must_use]
     pub fn id(self) -> ClassId {
         ClassId(self as u8)
     }
 }
 
-/// Which classes are run.
+/// Transaction classes that are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Mix {
     /// All seven, 35/10/35/2/14/2/2 in a hundred.
@@ -87,7 +87,7 @@ pub enum Mix {
     Only(Class),
 }
 
-/// A mix that there is not.
+/// Error: there is no such mix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no mix '{0}'; choose 'standard' or one of {names}", names = Class::NAMES.join(", "))]
 pub struct UnknownMix(pub String);
@@ -145,7 +145,7 @@ impl Parameters {
         Parameters { mix, choice, keys, random }
     }
 
-    /// The class of the next transaction.
+    /// Draws the class of the next transaction.
     #[inline]
     pub fn class(&mut self) -> Class {
         match self.mix {

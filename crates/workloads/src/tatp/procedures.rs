@@ -27,7 +27,7 @@ pub type Destinations = ArrayVec<Digits15, 3>;
 /// `GET_SUBSCRIBER_DATA`: the whole row of a subscriber.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 #[inline(always)]
 pub fn get_subscriber_data(
     tx: &mut Tx<'_>,
@@ -41,7 +41,7 @@ pub fn get_subscriber_data(
 /// after `end_time`.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 #[inline]
 pub fn get_new_destination(
     tx: &mut Tx<'_>,
@@ -71,7 +71,7 @@ pub fn get_new_destination(
 /// `GET_ACCESS_DATA`: a subscriber's access information of one type.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 #[inline(always)]
 pub fn get_access_data(
     tx: &mut Tx<'_>,
@@ -88,7 +88,7 @@ pub const NO_FACILITY: &str = "the subscriber has no facility of that type";
 /// `UPDATE_SUBSCRIBER_DATA`: sets a subscriber's `bit_1` and a facility's `data_a`.
 ///
 /// # Errors
-/// As [`Tx::run`]; of reason [`AbortReason::User`](atrapos::AbortReason::User) when there is no such subscriber or facility.
+/// The errors of [`Tx::run`]; also an abort of reason [`AbortReason::User`](atrapos::AbortReason::User) when there is no such subscriber or facility.
 pub fn update_subscriber_data(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -108,7 +108,7 @@ pub fn update_subscriber_data(
 /// `UPDATE_LOCATION`: sets the `vlr_location` of the subscriber with a number. Returns whether there is one.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn update_location(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -126,7 +126,7 @@ pub fn update_location(
 /// there is no such subscriber or facility, nor when the facility has forwarding from that time on.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn insert_call_forwarding(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -160,7 +160,7 @@ pub fn insert_call_forwarding(
 /// `DELETE_CALL_FORWARDING`: removes forwarding of the subscriber with a number. Returns whether there was any.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn delete_call_forwarding(
     tx: &mut Tx<'_>,
     tables: Tables,

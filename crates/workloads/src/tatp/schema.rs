@@ -159,10 +159,10 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The handles in `db`.
+    /// Looks up the handles in `db`.
     ///
     /// # Errors
-    /// When the database was opened with another schema.
+    /// Fails if the database was opened with another schema.
     pub fn of(db: &Database) -> Result<Tables, SchemaError> {
         Ok(Tables {
             subscriber: db.table()?,

@@ -1,7 +1,7 @@
 //! TPC Benchmark B (revision 2.0): a bank of branches, tellers and accounts, and one transaction that updates one of
 //! each and appends to a history.
 //!
-//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], what clients ask for
+//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], what clients ask for
 //! ([`parameters`]), what the transaction does ([`procedures`]) and the proof that it did (`audit`).
 //!
 //! The transaction runs at the branch of its teller. In 15 of a hundred (or any other share) the account is one of
@@ -38,7 +38,7 @@ pub const ACCOUNTS_DEFAULT: u32 = 100_000;
 /// Share of the transactions whose account is of another branch, as the specification has it.
 pub const REMOTE_DEFAULT: f64 = 0.15;
 
-/// What there is to choose about TPC-B.
+/// Configuration of TPC-B.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TpcbConfig {
     /// Number of branches.
@@ -47,7 +47,7 @@ pub struct TpcbConfig {
     pub accounts_per_branch: u32,
     /// Probability that the account is of another branch than the teller, from 0 to 1.
     pub remote: f64,
-    /// What the choices of all clients follow from.
+    /// Seed of the choices of all clients.
     pub seed: u64,
 }
 
@@ -62,7 +62,7 @@ impl Default for TpcbConfig {
     }
 }
 
-/// A configuration that cannot be.
+/// Reasons for which a configuration is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BadTpcb {
     /// No branches, or more than can be counted.
@@ -71,7 +71,7 @@ pub enum BadTpcb {
     /// No accounts.
     #[error("branches without accounts are not possible; use 1 to {} accounts per branch", u32::MAX)]
     Accounts,
-    /// Not a probability.
+    /// The value is not a probability.
     #[error("the share {0} of remote transactions is not possible; use 0 to 1")]
     Remote(f64),
 }
@@ -86,10 +86,10 @@ pub struct Tpcb {
 }
 
 impl Tpcb {
-    /// The benchmark so configured.
+    /// Creates the benchmark with this configuration.
     ///
     /// # Errors
-    /// What cannot be, and what could.
+    /// Names the value that is not possible and the range of possible ones.
     pub fn new(config: TpcbConfig) -> Result<Tpcb, BadTpcb> {
         if !(1..=BRANCHES_MAX).contains(&config.branches) {
             return Err(BadTpcb::Branches(config.branches));
@@ -103,7 +103,7 @@ impl Tpcb {
         Ok(Tpcb { config })
     }
 
-    /// What was chosen.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &TpcbConfig {
         &self.config
@@ -113,7 +113,7 @@ impl Tpcb {
 /// Bytes of a branch, teller or account, key included.
 const RECORD_BYTES: u64 = 100;
 
-/// What an account takes in memory, all told: measured, and rounded up.
+/// Bytes of memory per account, all overhead included: measured and rounded up.
 const RESIDENT_BYTES_PER_ACCOUNT: u64 = 170;
 
 /// Branches and accounts of each on which transactions are recorded.
@@ -126,7 +126,7 @@ pub const LOCAL: ClassId = ClassId(0);
 /// Transactions whose account is of another branch.
 pub const REMOTE: ClassId = ClassId(1);
 
-/// What one TPC-B client carries.
+/// State of one TPC-B client.
 #[derive(Clone, Debug)]
 pub struct TpcbState {
     tables: Tables,

@@ -25,7 +25,7 @@ pub const NO_ROW: &str = "the branch, teller or account is not there";
 /// returns the new balance of the account.
 ///
 /// # Errors
-/// As [`Tx::run`]; also when the account, teller or branch is not there.
+/// Fails like [`Tx::run`]; also if the account, teller or branch is not there.
 pub fn account_update(
     tx: &mut Tx<'_>,
     tables: Tables,

@@ -34,7 +34,7 @@ row! {
     pub struct Branch {
         /// What its tellers have taken in, in the smallest unit of money.
         pub balance: i64,
-        /// Never changed.
+        /// Filler bytes; never changed.
         pub filler: [u8; BRANCH_FILLER],
     }
 }
@@ -47,7 +47,7 @@ row! {
         pub balance: i64,
         /// Entries of the history that are the teller's.
         pub entries: u64,
-        /// Never changed.
+        /// Filler bytes; never changed.
         pub filler: [u8; TELLER_FILLER],
     }
 }
@@ -58,7 +58,7 @@ row! {
     pub struct Account {
         /// What is on it.
         pub balance: i64,
-        /// Never changed.
+        /// Filler bytes; never changed.
         pub filler: [u8; ACCOUNT_FILLER],
     }
 }
@@ -75,7 +75,7 @@ row! {
         pub delta: i32,
         /// When the client asked for it, in nanoseconds on the clock of its machine.
         pub time_ns: u64,
-        /// Never changed.
+        /// Filler bytes; never changed.
         pub filler: [u8; HISTORY_FILLER],
     }
 }
@@ -173,10 +173,10 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// The handles in `db`.
+    /// Looks up the handles in `db`.
     ///
     /// # Errors
-    /// When the database was opened with another schema.
+    /// Fails if the database was opened with another schema.
     pub fn of(db: &Database) -> Result<Tables, SchemaError> {
         Ok(Tables { branch: db.table()?, teller: db.table()?, account: db.table()?, history: db.table()? })
     }

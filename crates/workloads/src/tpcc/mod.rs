@@ -1,6 +1,6 @@
 //! TPC-C (specification 5.11): nine tables of a wholesale supplier, five transactions.
 //!
-//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`], the population ([`generator`], [`nurand`]),
+//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], the population ([`generator`], [`nurand`]),
 //! what clients ask for ([`parameters`]) and when ([`terminal`]), what the transactions do ([`procedures`]) and the proof that
 //! they did (`audit`).
 //!
@@ -59,7 +59,7 @@ pub const WAREHOUSES_MAX: u64 = 32_767;
 const ITEMS_POSSIBLE: std::ops::RangeInclusive<u64> = 100..=200_000;
 const CUSTOMERS_POSSIBLE: std::ops::RangeInclusive<u64> = 10..=96_000;
 
-/// What there is to choose about TPC-C.
+/// Configuration of TPC-C.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TpccConfig {
     /// Number of warehouses.
@@ -68,7 +68,7 @@ pub struct TpccConfig {
     pub items: u64,
     /// Customers per district; the specification has 3,000.
     pub customers: u64,
-    /// Which transactions run.
+    /// Transactions that are run.
     pub mix: Mix,
     /// What goes to other warehouses.
     pub remote: Remote,
@@ -76,7 +76,7 @@ pub struct TpccConfig {
     pub deliveries: Deliveries,
     /// Whether terminals belong to warehouses, enter their inputs, and think.
     pub think: bool,
-    /// What population and inputs follow from.
+    /// Seed of the population and the inputs.
     pub seed: u64,
 }
 
@@ -95,7 +95,7 @@ impl Default for TpccConfig {
     }
 }
 
-/// A configuration that cannot be.
+/// Reasons for which a configuration is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BadTpcc {
     /// No warehouse, or too many.
@@ -113,7 +113,7 @@ pub enum BadTpcc {
         least = CUSTOMERS_POSSIBLE.start(), most = CUSTOMERS_POSSIBLE.end()
     )]
     Customers(u64),
-    /// Not a share.
+    /// The value is not a share.
     #[error("the share {share} of remote {what} is not possible; use 0 to 1")]
     Remote {
         /// Payments or order lines.
@@ -134,10 +134,10 @@ pub struct Tpcc {
 }
 
 impl Tpcc {
-    /// The benchmark so configured.
+    /// Creates the benchmark with this configuration.
     ///
     /// # Errors
-    /// What cannot be, and what could.
+    /// Names the value that is not possible and the range of possible ones.
     pub fn new(config: TpccConfig) -> Result<Tpcc, BadTpcc> {
         let TpccConfig { warehouses, items, customers, remote, seed, .. } = config;
         if !(1..=WAREHOUSES_MAX).contains(&warehouses) {
@@ -159,7 +159,7 @@ impl Tpcc {
         Ok(Tpcc { config, population, queues: Queues::default(), is_recorded: false })
     }
 
-    /// What was chosen.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &TpccConfig {
         &self.config
@@ -175,7 +175,7 @@ impl Tpcc {
     /// numbers of orders and payments is checked.
     ///
     /// # Errors
-    /// The first thing that is wrong.
+    /// The first discrepancy found.
     pub fn audit_uncounted(&self, db: &Database) -> Result<AuditReport, AuditError> {
         audit::audit(&self.population, db, None)
     }
@@ -230,7 +230,7 @@ const CLIENT_STREAM: u64 = u64::MAX;
 /// Keeps those of servers apart from those of terminals.
 const SERVER_STREAM: u64 = 1 << 63;
 
-/// What one TPC-C client carries.
+/// State of one TPC-C client.
 #[derive(Clone, Debug)]
 pub struct TpccState {
     tables: Tables,

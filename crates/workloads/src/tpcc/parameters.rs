@@ -37,26 +37,26 @@ impl Class {
     /// Share of each in the standard mix, in percent (clause 5.2.3; New-Order has what the minima of the others leave).
     pub const STANDARD_PERCENT: [u8; 5] = [45, 43, 4, 4, 4];
 
-    /// The class's name.
+    /// Returns the name of the class.
     #[must_use]
     pub fn name(self) -> &'static str {
         Class::NAMES[self as usize]
     }
 
-    /// Whether its transactions change rows when they succeed.
+    /// Returns whether its transactions change rows when they succeed.
     #[must_use]
     pub fn updates(self) -> bool {
         matches!(self, Class::NewOrder | Class::Payment | Class::Delivery)
     }
 
-    /// The class's number.
+    /// Returns the number of the class.
     #[must_use]
     pub fn id(self) -> ClassId {
         ClassId(self as u8)
     }
 }
 
-/// Which classes are run.
+/// Transaction classes that are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Mix {
     /// All five, 45/43/4/4/4 in a hundred.
@@ -66,7 +66,7 @@ pub enum Mix {
     Only(Class),
 }
 
-/// A mix that there is not.
+/// Error: there is no such mix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no mix '{0}'; choose 'standard' or one of {names}", names = Class::NAMES.join(", "))]
 pub struct UnknownMix(pub String);
@@ -245,7 +245,7 @@ impl Parameters {
         &mut self.random
     }
 
-    /// The class of the next transaction.
+    /// Draws the class of the next transaction.
     #[inline]
     pub fn class(&mut self) -> Class {
         match self.mix {

@@ -74,13 +74,13 @@ impl Distribution {
     }
 }
 
-/// A mix that there is not.
+/// Error: there is no such mix.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BadMix {
     /// No such letter.
     #[error("there is no mix '{0}'; choose one of a, b, c, d, e, f")]
     Unknown(String),
-    /// Not a share.
+    /// The value is not a share.
     #[error("the share {0} of updates is not possible; use 0 to 1")]
     Updates(f64),
 }

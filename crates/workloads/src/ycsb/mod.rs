@@ -1,6 +1,6 @@
 //! YCSB, the Yahoo! Cloud Serving Benchmark: core workloads A to F, one operation per transaction or several.
 //!
-//! Owns: how its parts are put together into a [`Workload`]. The parts: [`schema`] (records of two shapes, keys), what
+//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`] (records of two shapes, keys), what
 //! clients ask for ([`mix`], [`parameters`]), what operations do ([`procedures`]) and the proof that they did
 //! (`audit`).
 //!
@@ -45,12 +45,12 @@ pub const THETA_DEFAULT: f64 = 0.99;
 /// More operations than this in one transaction are not what the benchmark is about.
 pub const OPERATIONS_MAX: usize = 256;
 
-/// What there is to choose about YCSB.
+/// Configuration of YCSB.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YcsbConfig {
     /// Records that are loaded.
     pub rows: u64,
-    /// Which operations are run.
+    /// Operations that are run.
     pub mix: Mix,
     /// How keys are chosen.
     pub distribution: Distribution,
@@ -62,7 +62,7 @@ pub struct YcsbConfig {
     pub operations: usize,
     /// The order in which they run.
     pub order: Order,
-    /// What the choices of all clients follow from.
+    /// Seed of the choices of all clients.
     pub seed: u64,
 }
 
@@ -83,7 +83,7 @@ impl Default for YcsbConfig {
     }
 }
 
-/// A configuration that cannot be.
+/// Reasons for which a configuration is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BadYcsb {
     /// No records, or more than keys can tell apart.
@@ -97,7 +97,7 @@ pub enum BadYcsb {
         /// Records.
         rows: u64,
     },
-    /// Not an exponent.
+    /// The value is not an exponent.
     #[error("the Zipf exponent {0} is not possible; use 0 (uniform) or more")]
     Theta(f64),
 }
@@ -114,13 +114,13 @@ pub struct Ycsb<R> {
 }
 
 impl<R: Record> Ycsb<R> {
-    /// The benchmark so configured.
+    /// Creates the benchmark with this configuration.
     ///
     /// A database takes insertions of the clones of one value only: another value's clients would insert the same keys
     /// again.
     ///
     /// # Errors
-    /// What cannot be, and what could.
+    /// Names the value that is not possible and the range of possible ones.
     pub fn new(config: YcsbConfig) -> Result<Ycsb<R>, BadYcsb> {
         let YcsbConfig { rows, operations, theta, .. } = config;
         if !(1..=Keys::ROWS_MAX).contains(&rows) {
@@ -133,7 +133,7 @@ impl<R: Record> Ycsb<R> {
         Ok(Ycsb { config, keys: Keys::of(rows), zipfs, lanes: Arc::default(), record: PhantomData })
     }
 
-    /// What was chosen.
+    /// Returns the configuration.
     #[must_use]
     pub fn config(&self) -> &YcsbConfig {
         &self.config
@@ -158,7 +158,7 @@ const READ_ONLY: ClassId = ClassId(0);
 /// Transactions of several operations that write.
 const READ_WRITE: ClassId = ClassId(1);
 
-/// What one YCSB client carries.
+/// State of one YCSB client.
 #[derive(Clone, Debug)]
 pub struct YcsbState<R: Record> {
     table: TableRef<R::Table>,

@@ -53,7 +53,7 @@ fn missing() -> Abort {
 /// Reads up to `count` records from `key` on and returns how many there are.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub async fn scan<R: Record>(
     tx: &mut Tx<'_>,
     table: TableRef<R::Table>,
@@ -80,7 +80,7 @@ fn change<R: Record>(op: Op) -> impl FnOnce(&mut R) -> Option<R> + Send + 'stati
 /// Runs the operations of one transaction.
 ///
 /// # Errors
-/// As [`Tx::run`]; also when a record is missing.
+/// Fails like [`Tx::run`]; also if a record is missing.
 pub async fn operations<R: Record>(
     tx: &mut Tx<'_>,
     table: TableRef<R::Table>,

@@ -30,7 +30,7 @@ pub trait Record: Row + Debug + PartialEq + Sync {
     type Table: Table<Key = u64, Row = Self>;
     /// Columns that can be written one by one.
     const COLUMNS_WRITTEN: u32;
-    /// What a record takes in memory, all told: measured, and rounded up.
+    /// Bytes of memory per record, all overhead included: measured and rounded up.
     const RESIDENT_BYTES: u64;
     /// The shape's name on the command line.
     const SHAPE: &'static str;

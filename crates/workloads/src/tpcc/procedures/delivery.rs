@@ -42,7 +42,7 @@ pub struct DeliverFrom {
 /// The numbers of the next orders of a warehouse's districts.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn next_orders(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -65,7 +65,7 @@ const TURN: u32 = 0;
 /// Delivers the oldest order of a district that is not delivered yet; `None` when there is none.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn deliver(
     tx: &mut Tx<'_>,
     tables: Tables,

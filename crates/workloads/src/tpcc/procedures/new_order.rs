@@ -102,7 +102,7 @@ fn total(sum: Cents, discount: u16, w_tax: u16, d_tax: u16) -> Cents {
 /// taken in one phase, wherever it is; then what is the home's own.
 ///
 /// # Errors
-/// As [`Tx::run`]; of reason [`AbortReason::User`](atrapos::AbortReason::User) and detail [`UNUSED_ITEM`] when an item is none.
+/// The errors of [`Tx::run`]; also an abort of reason [`AbortReason::User`](atrapos::AbortReason::User) and detail [`UNUSED_ITEM`] when an item is none.
 pub fn new_order(
     tx: &mut Tx<'_>,
     tables: Tables,

@@ -60,7 +60,7 @@ pub struct OrderStatus {
 /// Reads the latest order of a customer.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn order_status(
     tx: &mut Tx<'_>,
     tables: Tables,

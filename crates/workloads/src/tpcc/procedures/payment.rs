@@ -145,7 +145,7 @@ fn history_data(warehouse: &FixedStr<10>, district: &FixedStr<10>) -> FixedStr<2
 /// Takes a payment of a customer, who may be of another warehouse.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn payment(
     tx: &mut Tx<'_>,
     tables: Tables,

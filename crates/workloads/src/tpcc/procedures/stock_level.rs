@@ -19,7 +19,7 @@ const ORDERS: u32 = 20;
 /// The number of a district's next order.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn next_order(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -32,7 +32,7 @@ pub fn next_order(
 /// The items of the last twenty orders before order `next` of a district, each once.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn recent_items(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -57,7 +57,7 @@ pub fn recent_items(
 /// Of how many of some items a warehouse has fewer than `threshold`.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn count_low(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -80,7 +80,7 @@ pub fn count_low(
 /// transaction, as it is shown in a flow graph.
 ///
 /// # Errors
-/// As [`Tx::run`].
+/// The errors of [`Tx::run`].
 pub fn stock_level(
     tx: &mut Tx<'_>,
     tables: Tables,
