@@ -1,6 +1,6 @@
-//! What several auditors share: every worker audits what it owns, in transactions of bounded size.
+//! Helpers that several auditors share: every worker audits the rows it owns, in transactions of bounded size.
 //!
-//! Owns: dealing out the keys, and cutting them into slices. Never: knows what is right.
+//! Owns: the distribution of the keys to workers, and cutting them into slices. Never: knows which contents are right.
 
 use atrapos::{Database, Session, SessionHandle, TableId, WorkerId};
 
@@ -10,11 +10,11 @@ use crate::workload::AuditError;
 /// Rows audited in one transaction: bounds both memory and the pause of the worker.
 pub(crate) const SLICE: u64 = 1024;
 
-/// Runs `body` on every worker that owns some of the keys from `first` to `last`, as leading parts of the keys of
-/// `table`, with those it owns. Returns what they returned.
+/// Runs `body` on every worker that owns keys from `first` to `last`, as leading parts of the keys of `table`, with the
+/// keys that the worker owns. Returns the results of all workers.
 ///
 /// # Errors
-/// The first error of any of them, when all have ended.
+/// The first error of any worker, after all have ended.
 pub(crate) fn by_owners<R: Send + 'static>(
     db: &Database,
     table: TableId,
@@ -22,7 +22,7 @@ pub(crate) fn by_owners<R: Send + 'static>(
     last: u64,
     body: impl AsyncFn(&Session, &KeySet) -> Result<R, AuditError> + Clone + Send + 'static,
 ) -> Result<Vec<R>, AuditError> {
-    // One scheme for all: partitions may move meanwhile.
+    // One scheme for all workers: partitions may move meanwhile.
     let (scheme, mut sessions) = (db.scheme(), Vec::new());
     for worker in (0..db.workers()).map(|worker| WorkerId(worker as u16)) {
         if let Some(own) = KeySet::owned_by(&scheme, table, first, last, worker) {
@@ -34,7 +34,7 @@ pub(crate) fn by_owners<R: Send + 'static>(
     parts.into_iter().map(|part| part?).collect()
 }
 
-/// The keys of a set as runs of neighbours, first and last of each, none longer than [`SLICE`].
+/// Returns the keys of a set as runs of consecutive keys, first and last of each, none longer than [`SLICE`].
 pub(crate) fn slices(keys: &KeySet) -> impl Iterator<Item = (u64, u64)> {
     let mut at = 0;
     std::iter::from_fn(move || {

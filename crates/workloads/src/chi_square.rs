@@ -1,13 +1,13 @@
-//! A goodness-of-fit test for the distributions of the generators: used by tests only, always on fixed seeds.
+//! A goodness-of-fit test for the distributions of the generators, used by tests only, always on fixed seeds.
 
-/// How unlikely a chi-square value must be before a fit is refused, as standard deviations of the normal distribution:
-/// about one in a million. The seeds are fixed, so a test that passes once always passes.
+/// The chi-square value above which a fit is rejected, in standard deviations of the normal distribution: exceeded by
+/// chance about once in a million times. The seeds are fixed, so a test that passes once always passes.
 const DEVIATIONS_MAX: f64 = 4.75;
 
 /// Panics unless `observed` counts fit the `expected` shares.
 ///
 /// # Panics
-/// When they do not fit, or cells expect too few counts for the test to mean anything.
+/// Panics if they do not fit, or if cells expect too few counts for the test to be meaningful.
 pub(crate) fn assert_fits(what: &str, observed: &[u64], expected: &[f64]) {
     assert_eq!(observed.len(), expected.len(), "{what}: one share per count");
     let sum: f64 = expected.iter().sum();

@@ -1,10 +1,11 @@
-//! Who runs transactions: a session on a worker, or whoever else implements [`Blocking`].
+//! Clients, which run transactions: a session on a worker, or any other implementation of [`Blocking`].
 //!
-//! Owns: the one interface to all of them, so that a workload writes each transaction once. Never: chooses what to run.
+//! Owns: the common interface of all clients, so that a workload writes each transaction once. Never: chooses
+//! transactions.
 //!
-//! It is one type for all of them. A type parameter would compile every procedure of every workload again for each kind of client,
-//! and that is most of what there is to compile. A session's procedures are part of its own future all the same; those of the others
-//! are in boxes.
+//! A client is one type for all of them. A type parameter would compile every procedure of every workload again for
+//! each kind of client, which is most of the code to compile. Procedures of a session are still part of its own future;
+//! those of other clients are boxed.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,16 +14,16 @@ use std::task::{Context, Poll};
 use atrapos::{Abort, AnyProcedure, AnyResult, Procedure, Route, Session};
 use pin_project_lite::pin_project;
 
-/// Somebody who runs procedures one after the other and waits for each.
+/// A client that runs procedures one after the other and waits for each.
 #[derive(Clone, Copy)]
 pub enum Client<'a> {
     /// A session.
     Session(&'a Session),
-    /// Somebody who blocks.
+    /// A client that blocks its thread.
     Blocking(&'a dyn Blocking),
 }
 
-/// Somebody who runs procedures and blocks until each has ended.
+/// Runs procedures, blocking until each has ended.
 pub trait Blocking {
     /// Runs a procedure as a transaction at the home its route names.
     ///
@@ -50,11 +51,11 @@ impl Client<'_> {
         }
     }
 
-    /// Runs a procedure like [`run`](Client::run), in boxes by a session, too: for transactions that take so long that this costs
-    /// nothing in comparison, and of which there are many to compile.
+    /// Runs a procedure like [`run`](Client::run), boxed in a session, too: for transactions so long that the boxes
+    /// cost nothing in comparison, and of which there are many to compile.
     ///
     /// # Errors
-    /// As [`run`](Client::run).
+    /// The errors of [`run`](Client::run).
     pub fn run_boxed<R: Send + 'static>(
         self,
         route: &Route,
@@ -78,8 +79,8 @@ impl std::fmt::Debug for Client<'_> {
 }
 
 pin_project! {
-    /// A transaction of a client. A session's is polled where it is and returns where its caller wants the result: an `async fn` around
-    /// it would copy both.
+    /// A running transaction of a client. That of a session is polled in place and returns its result directly to the
+    /// caller: an `async fn` around it would copy both.
     #[project = Projected]
     enum Running<F, R> {
         Session {
@@ -104,7 +105,7 @@ impl<R, F: Future<Output = Result<R, Abort>>> Future for Running<F, R> {
     }
 }
 
-/// Runs a procedure by a client who blocks.
+/// Runs a procedure by a client that blocks.
 #[cold]
 #[inline(never)]
 fn block<R: 'static>(client: &dyn Blocking, route: &Route, procedure: AnyProcedure) -> Result<R, Abort> {

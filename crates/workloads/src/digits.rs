@@ -1,9 +1,9 @@
 //! Decimal digits, eight at a time.
 //!
-//! Owns: the conversion. Never: knows what the number means. A subscriber's number is part of every fourth transaction of
-//! TATP, and one division per digit cost as much as half a look-up.
+//! Owns: the conversion. Never: knows the meaning of the number. A subscriber's number is part of every fourth
+//! transaction of TATP, and one division per digit cost as much as half a look-up.
 
-/// The eight decimal digits of a number below 100,000,000, as text with leading zeros.
+/// Returns the eight decimal digits of a number below 100,000,000, as text with leading zeros.
 #[inline]
 pub(crate) fn eight(number: u32) -> [u8; 8] {
     debug_assert!(number < 100_000_000, "{number} has more than eight digits");
@@ -18,7 +18,7 @@ pub(crate) fn eight(number: u32) -> [u8; 8] {
     (digits | 0x3030_3030_3030_3030).to_le_bytes()
 }
 
-/// The fifteen decimal digits of a number below 10^15, as text with leading zeros.
+/// Returns the fifteen decimal digits of a number below 10^15, as text with leading zeros.
 #[inline]
 pub(crate) fn fifteen(number: u64) -> [u8; 15] {
     debug_assert!(number < 1_000_000_000_000_000, "{number} has more than fifteen digits");

@@ -1,7 +1,7 @@
-//! Which keys a client chooses, and with what probability.
+//! Choice of keys by clients: sets of keys, and the probability of each key.
 //!
-//! Owns: sets of integer keys (all of a table, or those one worker owns) and uniform and TATP's non-uniform choice among
-//! them. Never: knows what the keys mean.
+//! Owns: sets of integer keys (all of a table, or those of one worker) and the uniform and TATP's non-uniform choice
+//! among them. Never: knows the meaning of the keys.
 
 use atrapos::{Scheme, TableId, WorkerId};
 
@@ -11,22 +11,23 @@ use crate::random::Random;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeySet {
     first: u64,
-    /// Keys in the first range.
+    /// Number of keys in the first range.
     count: u64,
-    /// Further ranges: key number at which the range begins, its first key. Ascending.
+    /// Further ranges in ascending order: the number of the range's first key in the set, and that key.
     more: Box<[(u64, u64)]>,
     total: u64,
 }
 
 impl KeySet {
-    /// The keys from `first` to `last`; `None` when there are none.
+    /// Returns the set of the keys from `first` to `last`; `None` if there are none.
     #[must_use]
     pub fn range(first: u64, last: u64) -> Option<KeySet> {
         KeySet::of_ranges(&[(first, last)])
     }
 
-    /// Of the keys from `first` to `last`, as leading parts of the keys of `table`, those `worker` owns by a scheme; `None` when
-    /// there are none. Whoever deals out keys to several workers uses one scheme for all of them.
+    /// Returns the set of those keys from `first` to `last`, as leading parts of the keys of `table`, that `worker`
+    /// owns by a scheme; `None` if there are none. A caller that distributes keys to several workers uses one scheme
+    /// for all of them.
     #[must_use]
     pub fn owned_by(
         scheme: &Scheme,
@@ -56,7 +57,7 @@ impl KeySet {
         KeySet::of_ranges(&ranges)
     }
 
-    /// Keys in ascending order; `None` when there are none.
+    /// Creates a set of keys that are in ascending order; `None` if there are none.
     #[must_use]
     pub fn of_sorted(keys: impl IntoIterator<Item = u64>) -> Option<KeySet> {
         let mut ranges: Vec<(u64, u64)> = Vec::new();
@@ -69,7 +70,8 @@ impl KeySet {
         KeySet::of_ranges(&ranges)
     }
 
-    /// Of the blocks of `2^bits` keys each, counted from 0, those whose first key is in the set; `None` when none is.
+    /// Returns the set of those blocks of `2^bits` keys each, numbered from 0, whose first key is in this set; `None`
+    /// if there is none.
     #[must_use]
     pub fn blocks(&self, bits: u32) -> Option<KeySet> {
         let block = 1_u64 << bits;
@@ -98,20 +100,20 @@ impl KeySet {
         Some(KeySet { first, count, more: starts.split_off(1).into_boxed_slice(), total })
     }
 
-    /// Number of keys; at least 1.
+    /// Returns the number of keys; at least 1.
     #[inline]
     #[must_use]
     pub fn len(&self) -> u64 {
         self.total
     }
 
-    /// Always false: a set without keys cannot be made.
+    /// Returns false always: a set without keys cannot be made.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.total == 0
     }
 
-    /// Key number `at`, counted from 0 in ascending order.
+    /// Returns key number `at`, counted from 0 in ascending order.
     #[inline]
     #[must_use]
     pub fn nth(&self, at: u64) -> u64 {
@@ -126,28 +128,28 @@ impl KeySet {
     }
 }
 
-/// With what probability a key is chosen.
+/// The distribution by which keys are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum KeyChoice {
-    /// All keys alike.
+    /// Uniform: all keys with equal probability.
     #[default]
     Uniform,
-    /// The TATP specification's non-uniform choice: `(rnd(0, A) | rnd(1, n)) mod n`, which favours keys with many one bits.
+    /// TATP's non-uniform distribution: `(rnd(0, A) | rnd(1, n)) mod n`, which favours keys with many one bits.
     NonUniform,
-    /// A share of the requests goes to a range of the keys, the rest to all others; alike within each. Ends of the range
-    /// beyond the last key are cut off, and it has at least one key.
+    /// Hotspot: a share of the requests goes to a range of the keys, the rest to all others, uniformly within each.
+    /// Ends of the range beyond the last key are cut off, and it has at least one key.
     Hot {
         /// Share of the requests that go to the range, in percent.
         requests_percent: u8,
-        /// Where the range begins, in thousandths of the keys.
+        /// Beginning of the range, in thousandths of the keys.
         first_permille: u16,
-        /// How long it is, in thousandths of the keys.
+        /// Length of the range, in thousandths of the keys.
         size_permille: u16,
     },
 }
 
 impl KeyChoice {
-    /// `A` of the specification for `n` keys.
+    /// Returns `A` of the specification for `n` keys.
     #[must_use]
     pub fn spread(n: u64) -> u64 {
         match n {
@@ -239,7 +241,7 @@ mod tests {
         assert_fits("a hot range of all keys", &hot(0, 1000), &[0.05; 20]);
     }
 
-    /// The distribution by definition, over every pair of the two uniform draws.
+    /// Returns the distribution by definition, over every pair of the two uniform draws.
     fn exact(n: u64) -> Vec<f64> {
         let spread = KeyChoice::spread(n);
         let mut shares = vec![0.0; n as usize];

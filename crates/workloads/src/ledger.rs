@@ -1,6 +1,6 @@
-//! What became of transactions: the tallies of a run, and the ledger that an auditor compares a database with.
+//! Outcomes of transactions: the tallies of a run, and the ledger that an auditor compares a database with.
 //!
-//! Owns: the sums. Never: counts while transactions run, which is the business of who runs them.
+//! Owns: the sums. Never: counts while transactions run, which is the task of the drivers.
 
 use atrapos::AbortReason;
 
@@ -8,27 +8,28 @@ use crate::workload::ClassId;
 #[cfg(doc)]
 use crate::workload::Outcome;
 
-/// What became of the transactions of one class.
+/// Outcomes of the transactions of one class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClassTally {
-    /// Those that did what they were asked for.
+    /// Transactions that did their work and committed.
     pub committed: u64,
-    /// Those that failed as the workload expects of a known share (see [`Outcome::ExpectedFailure`]).
+    /// Transactions that failed as the workload expects of a known share (see [`Outcome::ExpectedFailure`]).
     pub expected_failures: u64,
-    /// What the committed ones moved together (see [`Outcome::Moved`]).
+    /// Sum of the amounts that the committed transactions moved (see [`Outcome::Moved`]).
     pub moved: i64,
-    /// Those that were aborted against their will, by reason, in the order of [`AbortReason::ALL`].
+    /// Transactions that the engine aborted, by reason, in the order of [`AbortReason::ALL`].
     pub aborted: [u64; AbortReason::ALL.len()],
 }
 
 impl ClassTally {
-    /// Transactions that ran to their end: committed ones and expected failures.
+    /// Returns the number of transactions that ran to their end: committed ones and expected failures.
     #[must_use]
     pub fn completed(&self) -> u64 {
         self.committed + self.expected_failures
     }
 
-    /// Every count of this tally combined with the same one of `other`. Sums that moved are combined in two's complement.
+    /// Combines every count of this tally with the same one of `other`. Sums that moved are combined in two's
+    /// complement.
     #[must_use]
     pub fn zip(&self, other: &ClassTally, with: impl Fn(u64, u64) -> u64) -> ClassTally {
         ClassTally {
@@ -40,32 +41,32 @@ impl ClassTally {
     }
 }
 
-/// Everything that clients have done since a database was loaded, by class: what its auditor has to know.
+/// All outcomes of transactions since a database was loaded, by class, as its auditor needs them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     classes: Vec<ClassTally>,
 }
 
 impl Ledger {
-    /// A ledger of a database that nobody has used since it was loaded.
+    /// Creates the ledger of a database in which no transaction has run since it was loaded.
     #[must_use]
     pub fn new() -> Ledger {
         Ledger::default()
     }
 
-    /// Transactions of `class` that committed.
+    /// Returns the number of transactions of `class` that committed.
     #[must_use]
     pub fn committed(&self, class: ClassId) -> u64 {
         self.classes.get(class.index()).map_or(0, |tally| tally.committed)
     }
 
-    /// What the committed transactions of all classes have moved together (see [`Outcome::Moved`]).
+    /// Returns the sum of the amounts that the committed transactions of all classes moved (see [`Outcome::Moved`]).
     #[must_use]
     pub fn moved(&self) -> i64 {
         self.classes.iter().fold(0, |sum, tally| sum.wrapping_add(tally.moved))
     }
 
-    /// Adds what clients did, by class.
+    /// Adds the tallies of clients, by class.
     pub fn add(&mut self, tallies: &[ClassTally]) {
         if self.classes.len() < tallies.len() {
             self.classes.resize(tallies.len(), ClassTally::default());

@@ -1,7 +1,7 @@
 //! The workloads of `atrapos`: schema, generator, procedures and auditor of each.
 //!
-//! A [`Workload`] is everything a benchmark, a test or an experiment needs to know of one: which tables there are, how they are
-//! filled, what one client does next, and how to prove afterwards that the database is what the transactions made of it.
+//! A [`Workload`] has all that a benchmark, a test or an experiment needs of one: the tables, their population, the
+//! next transaction of a client, and the proof that the database afterwards is the result of the transactions.
 //!
 //! - [`tatp`]: the Telecom Application Transaction Processing benchmark, complete.
 //! - [`tpcc`]: TPC-C, complete but for prices.
@@ -10,11 +10,11 @@
 //! - [`ycsb`]: the Yahoo! Cloud Serving Benchmark, A to F, with one operation per transaction or several.
 //! - [`smallbank`]: SmallBank, short transactions on popular customers, known to show write skew.
 //!
-//! [`registry`] lists them all, with their options: whoever treats them alike names none.
+//! [`registry`] lists them all with their options, so that generic code names none of them.
 //!
-//! Owns: workloads, their generators and auditors, and the random choices they share. Never: runs a client or measures one (the
-//! harness does), reaches below the public interface of the engine, prints, or reads the command line (it only
-//! says which options there are).
+//! Owns: workloads, their generators and auditors, and the random choices they share. Never: runs a client or measures
+//! one (the harness does), reaches below the public interface of the engine, prints, or reads the command line (it only
+//! declares the options).
 
 #![forbid(unsafe_code)]
 

@@ -1,19 +1,19 @@
-//! Small random numbers for populations and transactions: drawn from one seeded generator, with one multiplication each.
+//! Small random numbers for populations and transactions, drawn from a seeded generator with one multiplication each.
 //!
-//! Owns: how ranges are drawn. Never: takes randomness from the operating system; a run is repeated by its seed.
+//! Owns: draws from ranges. Never: takes randomness from the operating system; a run is repeated by its seed.
 //!
 //! A draw below `n` maps 64 (or 32) random bits to the range by multiplication. Its bias is at most `n / 2^64` (`n / 2^32`
-//! for [`Random::small`]), far below what any run could show; that saves the rejection loop of an exact draw.
+//! for [`Random::small`]), too small to be observed in any run; this saves the rejection loop of an exact draw.
 
 use atrapos_runtime::rng::{Rng, Seed};
 use rand::Rng as _;
 
 use crate::digits;
 
-/// Sixty-four bits that look random and depend on all bits of `number`; different for different numbers.
+/// Returns 64 pseudorandom bits that depend on all bits of `number`; they differ for different numbers.
 #[inline]
 pub(crate) fn mixed(number: u64) -> u64 {
-    // The finisher of MurmurHash3, with the constants of Stafford's variant 13.
+    // The finalizer of MurmurHash3, with the constants of Stafford's variant 13.
     let mut bits = number ^ (number >> 30);
     bits = bits.wrapping_mul(0xbf58_476d_1ce4_e5b9);
     bits ^= bits >> 27;
@@ -21,42 +21,42 @@ pub(crate) fn mixed(number: u64) -> u64 {
     bits ^ (bits >> 31)
 }
 
-/// A seeded generator with the few draws that workloads need.
+/// A seeded random number generator with the few draws that workloads need.
 #[derive(Clone, Debug)]
 pub struct Random {
     rng: Rng,
-    /// Bits of the last draw that [`Random::small`] has not used yet, and how many 32-bit halves they are.
+    /// Bits of the last draw that [`Random::small`] has not used yet, and the number of 32-bit halves among them.
     spare: u32,
     has_spare: bool,
 }
 
 impl Random {
-    /// The generator of one stream of `seed`; streams of one seed are independent of each other.
+    /// Creates the generator of one stream of `seed`; streams of one seed are independent of each other.
     #[must_use]
     pub fn of_stream(seed: u64, stream: u64) -> Random {
         Random { rng: Seed(seed).rng(stream), spare: 0, has_spare: false }
     }
 
-    /// 64 random bits.
+    /// Draws 64 random bits.
     #[inline]
     pub fn bits(&mut self) -> u64 {
         self.rng.next_u64()
     }
 
-    /// A number from 0 to `n - 1`; 0 when `n` is 0.
+    /// Draws a number from 0 to `n - 1`; 0 if `n` is 0.
     #[inline]
     pub fn below(&mut self, n: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(n)) >> 64) as u64
     }
 
-    /// A number from `first` to `last`, both included.
+    /// Draws a number from `first` to `last`, both included.
     #[inline]
     pub fn between(&mut self, first: u64, last: u64) -> u64 {
         debug_assert!(first <= last, "a range has its ends in order");
         first + self.below(last - first + 1)
     }
 
-    /// A number from 0 to `n - 1` for a small `n`: two such draws cost one draw of 64 bits.
+    /// Draws a number from 0 to `n - 1` for a small `n`: two such draws cost one draw of 64 bits.
     #[inline]
     pub fn small(&mut self, n: u32) -> u32 {
         let bits = if self.has_spare {
@@ -71,13 +71,13 @@ impl Random {
         ((u64::from(bits) * u64::from(n)) >> 32) as u32
     }
 
-    /// A number from 0 to 1 (excluded), with 53 random bits.
+    /// Draws a number from 0 to 1 (excluded), with 53 random bits.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 * (1.0 / (1_u64 << 53) as f64)
     }
 
-    /// `N` decimal digits as text.
+    /// Draws `N` decimal digits as text.
     #[inline]
     pub fn digits<const N: usize>(&mut self) -> [u8; N] {
         let mut digits = [b'0'; N];
@@ -87,7 +87,7 @@ impl Random {
         digits
     }
 
-    /// `N` capital letters as text.
+    /// Draws `N` capital letters as text.
     #[inline]
     pub fn letters<const N: usize>(&mut self) -> [u8; N] {
         let mut letters = [b'A'; N];

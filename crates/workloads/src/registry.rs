@@ -1,13 +1,14 @@
-//! Every workload by its name: what there is to choose about it, and what a choice means.
+//! The registry of all workloads by name, with their options and the configurations that follow from them.
 //!
-//! Owns: the list of the workloads, and the seam between it and those who treat them all alike. A workload is described once, by the
-//! [`Options`] in its own file; nobody above this crate names one in order to list, explain, configure or run it.
+//! Owns: the list of the workloads, and the interface between it and generic code. A workload is described once, by the
+//! [`Options`] in its own file; no crate above this one names a workload in order to list, explain, configure or run
+//! it.
 //!
-//! Never: reads a command line itself (the options say what is in one), or runs anything.
+//! Never: reads a command line itself (the options declare its arguments), or runs a workload.
 //!
-//! A workload's type is known only here. Whoever wants to do something with all of them hands in a [`Registrar`], and something to
-//! do with a configuration of one is a [`Visitor`]: both are called with the type itself, so that what they run is dispatched
-//! statically, and the choice among the workloads is the only one that is made at run time.
+//! The type of a workload is known only here. Code for all of them is a [`Registrar`], and code for a configuration of
+//! one is a [`Visitor`]: both are called with the type itself, so that their calls are dispatched statically, and the
+//! choice among the workloads is the only one that is made at run time.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -27,13 +28,13 @@ pub fn register(registrar: &mut impl Registrar) {
     registrar.add::<smallbank::options::SmallBankOptions>();
 }
 
-/// Whoever is told of every workload.
+/// Receives every workload.
 pub trait Registrar {
-    /// There is a workload with these options.
+    /// Adds the workload with these options.
     fn add<O: Options>(&mut self);
 }
 
-/// The options of a workload, and everything else there is to say of it.
+/// The options of a workload, with its name, its classes and its configurations.
 ///
 /// The doc comment of the struct that implements it is the help of the workload: one line of what it is, then what is special about
 /// its results; those of its fields are the help of its options. Implement it in the workload's own `options.rs`.
@@ -44,14 +45,14 @@ pub trait Options: clap::Args + Debug + Send + Sync + 'static {
     /// Its transaction classes.
     const CLASSES: &'static [Classes];
 
-    /// The type of the configurations that are explained.
+    /// Type of the configurations that are explained.
     type Explained: Workload;
 
     /// The configurations whose flow graphs show what the transactions do: one for each of [`CLASSES`](Options::CLASSES), whose
     /// classes are those. Always the same.
     ///
     /// # Errors
-    /// Never, as long as what is possible includes these.
+    /// Returns an error never, as long as these configurations are possible.
     fn explained() -> Result<Vec<Self::Explained>, BadOptions>;
 
     /// Calls `visitor` with the workload that these options describe.
@@ -61,39 +62,39 @@ pub trait Options: clap::Args + Debug + Send + Sync + 'static {
     fn configure<V: Visitor>(&self, common: Common, visitor: V) -> Result<V::Output, BadOptions>;
 }
 
-/// What all workloads have in common.
+/// Settings that all workloads have in common.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Common {
     /// Workers of the database.
     pub workers: usize,
-    /// What population and random choices follow from.
+    /// Seed of the population and the random choices.
     pub seed: u64,
 }
 
-/// Something that is done with a workload, whatever its type.
+/// An operation on a workload of any type.
 pub trait Visitor {
-    /// What comes of it.
+    /// Result of the operation.
     type Output;
 
-    /// Does it.
+    /// Performs the operation on `workload`.
     fn visit<W: Workload>(self, workload: W, choice: Choice) -> Self::Output;
 }
 
-/// What was chosen, for those who report it.
+/// A chosen configuration, for reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choice {
-    /// In one line, for people.
+    /// Description in one line, for people.
     pub title: String,
-    /// Complete, for programs: an object with a key for every option.
+    /// Complete settings, for programs: an object with a key for every option.
     pub settings: Value,
-    /// The class whose transactions per minute are what people compare, if there is one.
+    /// The class whose transactions per minute are the metric of the benchmark, if there is one.
     pub per_minute: Option<ClassId>,
-    /// How many sessions there are to be on each worker unless somebody says otherwise, when that follows from the options.
+    /// Number of sessions on each worker unless the user sets another, if the options determine it.
     pub sessions_per_worker: Option<usize>,
 }
 
 impl Choice {
-    /// A choice of which these are all that there is to report.
+    /// Creates a choice with nothing else to report.
     #[must_use]
     pub fn new(title: String, settings: Value) -> Choice {
         Choice { title, settings, per_minute: None, sessions_per_worker: None }
@@ -103,20 +104,20 @@ impl Choice {
 /// Transaction classes that run in one configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classes {
-    /// When they run, if not always: `of several operations`, say.
+    /// Condition under which they run, if not always: `of several operations`, say.
     pub when: Option<&'static str>,
     /// Their names.
     pub names: &'static [&'static str],
 }
 
-/// Why options describe no workload: a sentence that says what could be instead.
+/// The reason for which options describe no workload: a sentence that names the possible values.
 pub type BadOptions = Box<dyn Error + Send + Sync>;
 
-/// What population and arguments follow from when transactions are explained, so that a graph is the same every time.
+/// Seed of population and arguments when transactions are explained, so that a graph is the same every time.
 pub(crate) const EXPLAINED_SEED: u64 = 1;
 
-/// The line about mixes below the help of a workload that has a standard mix, or one class alone; `all` is the number of the classes
-/// as a word.
+/// Returns the line about mixes below the help of a workload that has a standard mix, or one class alone; `all` is the
+/// number of the classes as a word.
 pub(crate) fn mixes(all: &str, percent: &[u8], names: &[&str]) -> String {
     let percent: Vec<String> = percent.iter().map(u8::to_string).collect();
     format!("Mixes: standard (all {all}, {} in a hundred), {}.", percent.join("/"), names.join(", "))
@@ -126,7 +127,7 @@ pub(crate) fn mixes(all: &str, percent: &[u8], names: &[&str]) -> String {
 mod tests {
     use super::*;
 
-    /// Checks of every workload what its type does not.
+    /// Checks of every workload the rules that its type does not enforce.
     struct Check(Vec<&'static str>);
 
     impl Registrar for Check {

@@ -1,6 +1,6 @@
-//! Whether the data of a workload fits in memory.
+//! The check that the data of a workload fits in memory.
 //!
-//! Owns: the sentence that refuses it. Never: looks at the machine; the caller says what is available.
+//! Owns: the error message. Never: looks at the machine; the caller passes the available memory.
 
 use crate::text::binary;
 
@@ -11,22 +11,22 @@ use crate::text::binary;
     binary(*.needed_bytes), binary(u128::from(*.available_bytes))
 )]
 pub struct NotEnoughMemory {
-    /// What is counted, in the plural.
+    /// The unit that is counted, in the plural.
     pub unit: &'static str,
-    /// How many were asked for.
+    /// Requested number of units.
     pub wanted: u64,
-    /// How many fit.
+    /// Number of units that fit.
     pub fit: u64,
-    /// Memory that those asked for would take.
+    /// Memory that the requested units would take.
     pub needed_bytes: u128,
-    /// Memory there is.
+    /// Memory that is available.
     pub available_bytes: u64,
 }
 
-/// Refuses `wanted` units of `unit_bytes` each (what they take in memory, all told) when they do not fit.
+/// Refuses `wanted` units of `unit_bytes` each (their memory with all overhead) if they do not fit.
 ///
 /// # Errors
-/// Naming how many fit.
+/// Fails with the number of units that fit.
 pub fn check(
     unit: &'static str,
     wanted: u64,
@@ -41,7 +41,7 @@ pub fn check(
     Err(NotEnoughMemory { unit, wanted, fit, needed_bytes, available_bytes })
 }
 
-/// What a process takes besides its data: threads, rings, inboxes, histograms.
+/// Memory that a process takes besides its data: threads, rings, inboxes, histograms.
 const BASE_BYTES: u64 = 64 << 20;
 
 #[cfg(test)]

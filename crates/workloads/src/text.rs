@@ -1,8 +1,8 @@
-//! Numbers as people read them in titles, tables and refusals.
+//! Formatting of numbers for people, in titles, tables and error messages.
 //!
-//! Owns: commas and units. Never: knows what is counted.
+//! Owns: commas and units. Never: knows the meaning of a number.
 
-/// A number with a comma after every three digits, as titles and tables have it.
+/// Formats a number with a comma after every three digits, for titles and tables.
 #[must_use]
 pub fn count(number: u64) -> String {
     let digits = number.to_string();
@@ -16,7 +16,7 @@ pub fn count(number: u64) -> String {
     text
 }
 
-/// Bytes with a binary unit and one digit behind the point.
+/// Formats bytes with a binary unit and one digit after the decimal point.
 pub(crate) fn binary(bytes: u128) -> String {
     const UNITS: [&str; 7] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB"];
     let mut amount = bytes as f64 / 1024.0;

@@ -1,4 +1,4 @@
-//! Zipf's distribution, fast enough for the inner loop of a driver.
+//! Zipf's distribution, drawn fast enough for the inner loop of a driver.
 //!
 //! Owns: [`Zipf`]. Never: allocates or computes a power on the usual path of a draw.
 //!
@@ -7,11 +7,12 @@
 //! little. A draw chooses a bin in proportion to `count * (weight of its first rank)` from an alias table (Walker 1974,
 //! Vose 1991), a rank of the bin uniformly, and keeps it with the probability by which its weight is below that of the
 //! bin's first; else it starts again. So the distribution is exact. All ranks of a bin are kept with at least the
-//! probability of the last one: in all but about one draw in a hundred that comparison decides, and no power is computed.
+//! probability of the last one: except for about one draw in a hundred that comparison decides, and no power is
+//! computed.
 
 use crate::random::Random;
 
-/// Ranks from 1 that have a bin to themselves; later bins hold a share of one in this many of what precedes them.
+/// Number of ranks from 1 that have a bin to themselves; each later bin holds one rank per this many preceding ranks.
 const SINGLE_RANKS: u64 = 128;
 
 #[derive(Clone, Debug)]
@@ -33,8 +34,8 @@ pub struct Zipf {
 }
 
 impl Zipf {
-    /// The distribution over `n` ranks (at least one) with exponent `s`; 0 is the uniform distribution. `None` when there
-    /// are no ranks, or `s` is negative, infinite or not a number.
+    /// Creates the distribution over `n` ranks (at least one) with exponent `s`; 0 is the uniform distribution. `None`
+    /// if there are no ranks, or `s` is negative, infinite or not a number.
     #[must_use]
     pub fn new(n: u64, s: f64) -> Option<Zipf> {
         if n == 0 || !s.is_finite() || s < 0.0 {
@@ -75,7 +76,8 @@ impl Zipf {
     }
 }
 
-/// Vose's method: every slot is shared by at most two bins, such that all slots are equally likely.
+/// Fills the alias table by Vose's method: every slot is shared by at most two bins, such that all slots are equally
+/// likely.
 fn fill_alias_table(bins: &mut [Bin], weights: &[f64]) {
     let mean = weights.iter().sum::<f64>() / weights.len() as f64;
     let mut share: Vec<f64> = weights.iter().map(|weight| weight / mean).collect();
@@ -86,7 +88,7 @@ fn fill_alias_table(bins: &mut [Bin], weights: &[f64]) {
         share[more] -= 1.0 - share[less];
         if share[more] < 1.0 { small.push(more) } else { large.push(more) }
     }
-    // What is left differs from 1 by rounding alone, and keeps its slot to itself as it was made.
+    // The rest differs from 1 by rounding alone, and keeps its slots to itself.
 }
 
 #[cfg(test)]
@@ -97,7 +99,7 @@ mod tests {
 
     const DRAWS: usize = 300_000;
 
-    /// Ranks in groups of doubling size: every group has enough counts for a test.
+    /// Returns the group of a rank; groups double in size, so that every group has enough counts for a test.
     fn group(rank: u64) -> usize {
         (u64::BITS - rank.leading_zeros()) as usize - 1
     }
@@ -149,7 +151,7 @@ mod tests {
             ours[group(zipf.draw(&mut random))] += 1;
             other[group(theirs.sample(&mut their_rng) as u64)] += 1;
         }
-        // Both samples against what both together say: a test of two samples of equal size.
+        // Both samples against their sum: a test of two samples of equal size.
         let chi_square: f64 = ours
             .iter()
             .zip(&other)
