@@ -1,19 +1,19 @@
-//! How popular the records of a set are: all alike, or by Zipf's distribution over them, with the popular ones side by
-//! side or spread.
+//! Popularity of the records of a set: uniform, or by Zipf's distribution, with popular records next to each other or
+//! spread over the set.
 //!
-//! Owns: the order of popularity. Never: knows what a record is; records are numbers from 0.
+//! Owns: the order of popularity. Never: knows the records; records are numbers from 0.
 //!
-//! Zipf's distribution is over ranks, and rank 1 is the most popular. Which record has it? *Scrambled*, as in YCSB,
-//! popular records are spread over all of them; where YCSB hashes the rank, with collisions, ranks are permuted here,
-//! so that every record has one rank and the distribution is Zipf's exactly. *Unscrambled*, record 0 is the most
-//! popular, and popular records are neighbours: on few workers, or one.
+//! Zipf's distribution is over ranks, and rank 1 is the most popular. A record's rank is assigned in one of two ways.
+//! *Scrambled*, as in YCSB, popular records are spread over all of them; YCSB hashes the rank, with collisions, but
+//! here ranks are permuted, so that every record has one rank and the distribution is exactly Zipf's. *Unscrambled*,
+//! record 0 is the most popular, and popular records are adjacent: on few workers, or one.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::random::Random;
 use crate::zipf::Zipf;
 
-/// A permutation of the numbers from 0 to `n - 1` that looks random.
+/// A pseudorandom permutation of the numbers from 0 to `n - 1`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Permutation {
     n: u64,
@@ -23,13 +23,13 @@ pub(crate) struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of `n` numbers, at least one and at most 2^63.
+    /// Creates the permutation of `n` numbers, at least one and at most 2^63.
     pub(crate) fn new(n: u64) -> Permutation {
         let size = n.next_power_of_two();
         Permutation { n, mask: size - 1, shift: (size.trailing_zeros() / 2).max(1) }
     }
 
-    /// Where `number`, below `n`, goes.
+    /// Returns the image of `number`, which is below `n`.
     #[inline]
     pub(crate) fn of(&self, number: u64) -> u64 {
         let mut number = number;
@@ -41,7 +41,7 @@ impl Permutation {
             number ^= number >> self.shift;
             number = number.wrapping_mul(0xd6e8_feb8_6659_fd93) & self.mask;
             number ^= number >> self.shift;
-            // What is too large is permuted again: whoever began below `n` comes back there.
+            // A result that is too large is permuted again: a cycle that begins below `n` returns there.
             if number < self.n {
                 return number;
             }
@@ -52,8 +52,7 @@ impl Permutation {
 /// Distributions by their number of ranks.
 type ByRanks = Vec<(u64, Arc<Zipf>)>;
 
-/// Distributions that have been made, by number of ranks: making one takes longer than many draws, and clients can
-/// share it.
+/// A cache of distributions by number of ranks: making one takes longer than many draws, and clients can share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Zipfs {
     theta: f64,
@@ -61,12 +60,12 @@ pub(crate) struct Zipfs {
 }
 
 impl Zipfs {
-    /// Distributions with exponent `theta`; `None` when there is no such distribution.
+    /// Creates a cache of distributions with exponent `theta`; `None` if there is no such distribution.
     pub(crate) fn new(theta: f64) -> Option<Zipfs> {
         Zipf::new(1, theta).map(|_| Zipfs { theta, made: Arc::default() })
     }
 
-    /// The distribution over `n` ranks, at least one.
+    /// Returns the distribution over `n` ranks, at least one.
     pub(crate) fn over(&self, n: u64) -> Arc<Zipf> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((_, zipf)) = made.iter().find(|(ranks, _)| *ranks == n) {
@@ -82,20 +81,20 @@ impl Zipfs {
 #[derive(Clone, Debug)]
 pub(crate) struct Popularity {
     n: u64,
-    /// `None`: all alike.
+    /// The distribution of ranks; `None` if it is uniform.
     zipf: Option<Arc<Zipf>>,
-    /// `None`: record `r` has rank `r + 1`.
+    /// The permutation of ranks; `None` if record `r` has rank `r + 1`.
     scramble: Option<Permutation>,
 }
 
 impl Popularity {
-    /// Over `n` records (at least one). Without `zipfs`, or with an exponent of 0, all are alike.
+    /// Creates the popularity of `n` records (at least one). Without `zipfs`, or with an exponent of 0, it is uniform.
     pub(crate) fn new(n: u64, zipfs: Option<&Zipfs>, scrambled: bool) -> Popularity {
         let zipf = zipfs.filter(|zipfs| zipfs.theta > 0.0).map(|zipfs| zipfs.over(n));
         Popularity { n, zipf, scramble: scrambled.then(|| Permutation::new(n)) }
     }
 
-    /// A rank, from 0, the most popular one.
+    /// Draws a rank, counted from 0, the most popular one.
     #[inline]
     pub(crate) fn rank(&self, random: &mut Random) -> u64 {
         match &self.zipf {
@@ -104,13 +103,13 @@ impl Popularity {
         }
     }
 
-    /// The record of a rank.
+    /// Returns the record of a rank.
     #[inline]
     pub(crate) fn record(&self, rank: u64) -> u64 {
         self.scramble.map_or(rank, |scramble| scramble.of(rank))
     }
 
-    /// A record.
+    /// Draws a record.
     #[inline]
     pub(crate) fn draw(&self, random: &mut Random) -> u64 {
         let rank = self.rank(random);
@@ -136,7 +135,7 @@ mod tests {
     #[test]
     fn neighbours_are_spread() {
         let permutation = Permutation::new(10_000);
-        // The first tenth, by tenths of where they go.
+        // The images of the first tenth of the numbers, counted by tenths.
         let mut counts = [0; 10];
         (0..1000).for_each(|number| counts[permutation.of(number) as usize / 1000] += 1);
         assert!(counts.iter().all(|count| (60..140).contains(count)), "{counts:?}");

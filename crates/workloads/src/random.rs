@@ -25,7 +25,7 @@ pub(crate) fn mixed(number: u64) -> u64 {
 #[derive(Clone, Debug)]
 pub struct Random {
     rng: Rng,
-    /// Bits of the last draw that [`Random::small`] has not used yet, and the number of 32-bit halves among them.
+    /// The half of the last draw that [`Random::small`] has not used yet; valid if `has_spare` is set.
     spare: u32,
     has_spare: bool,
 }

@@ -36,7 +36,7 @@ pub trait Registrar {
 
 /// The options of a workload, with its name, its classes and its configurations.
 ///
-/// The doc comment of the struct that implements it is the help of the workload: one line of what it is, then what is special about
+/// The doc comment of the struct that implements it is the help of the workload: a summary in one line, then notes on
 /// its results; those of its fields are the help of its options. Implement it in the workload's own `options.rs`.
 pub trait Options: clap::Args + Debug + Send + Sync + 'static {
     /// The workload's name.
@@ -52,7 +52,7 @@ pub trait Options: clap::Args + Debug + Send + Sync + 'static {
     /// classes are those. Always the same.
     ///
     /// # Errors
-    /// Returns an error never, as long as these configurations are possible.
+    /// Does not fail as long as these configurations are possible.
     fn explained() -> Result<Vec<Self::Explained>, BadOptions>;
 
     /// Calls `visitor` with the workload that these options describe.

@@ -1,6 +1,6 @@
-//! The seam between a workload and those who run it.
+//! The interface between a workload and the code that runs it.
 //!
-//! Owns: the [`Workload`] trait and the words for what comes out of it. Never: runs anything.
+//! Owns: the [`Workload`] trait and the types of its results. Never: runs a transaction.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::ledger::Ledger;
 pub struct ClassId(pub u8);
 
 impl ClassId {
-    /// The class's position in lists that have one entry per class.
+    /// Returns the class's position in lists that have one entry per class.
     #[inline]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -23,19 +23,19 @@ impl ClassId {
     }
 }
 
-/// What became of a transaction that was not aborted against its will.
+/// The outcome of a transaction that the engine did not abort.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It did what it was asked for.
+    /// It succeeded.
     Succeeded,
-    /// It did what it was asked for, and by it a sum that the auditor knows (money, updates) grew by this much.
+    /// It succeeded, and a sum that the auditor knows (money, updates) grew by this amount.
     Moved(i64),
-    /// Its parameters named something that is not there, or is there already, as the workload's rules expect of a known share
-    /// of all transactions. It is complete and has changed nothing.
+    /// Its parameters named a row that does not exist, or that exists already, as the workload's rules expect of a
+    /// known share of all transactions. It is complete and has changed nothing.
     ExpectedFailure,
 }
 
-/// Which keys a client chooses from.
+/// The data from which a client chooses its keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reach {
     /// Keys of all data.
@@ -44,7 +44,7 @@ pub enum Reach {
     OwnedBy(WorkerId),
 }
 
-/// Why a client could not be set up.
+/// Reasons for which a client could not be set up.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SetupError {
     /// The database was opened with another schema than the workload's.
@@ -58,18 +58,18 @@ pub enum SetupError {
     },
 }
 
-/// What an auditor has checked.
+/// Counts of the things that an auditor has checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AuditReport {
-    /// Rows of tables that were looked at.
+    /// Rows of tables that were read.
     pub rows: u64,
     /// Index entries that agree with their rows.
     pub entries: u64,
-    /// References whose parent is there.
+    /// References whose parent row exists.
     pub references: u64,
 }
 
-/// What an auditor has found wrong.
+/// Discrepancies that an auditor finds.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuditError {
     /// The database contradicts itself.
@@ -82,19 +82,19 @@ pub enum AuditError {
     Count {
         /// The table.
         table: &'static str,
-        /// Rows there should be.
+        /// Expected number of rows.
         expected: u64,
-        /// Rows there are.
+        /// Number of rows found.
         found: u64,
     },
     /// A sum over the data disagrees with the committed transactions.
     #[error("{what} is {found} where the committed transactions make it {expected}")]
     Sum {
-        /// What was summed up.
+        /// Name of the sum.
         what: &'static str,
-        /// The sum there should be.
+        /// Expected sum.
         expected: u64,
-        /// The sum there is.
+        /// Sum found.
         found: u64,
     },
     /// A consistency condition of a benchmark's specification does not hold.
@@ -106,34 +106,34 @@ pub enum AuditError {
         number: u8,
         /// The warehouse, district, order or customer.
         place: String,
-        /// What was counted or summed up, and what it has to agree with.
+        /// Name of the count or sum, and of the value that it has to equal.
         what: &'static str,
-        /// What the other side of the condition says.
+        /// Value of the other side of the condition.
         expected: i64,
-        /// What was found.
+        /// Value found.
         found: i64,
     },
     /// A sum of money disagrees with the committed transactions, or with another sum.
     #[error("{what} is {found} instead of {expected}")]
     Money {
-        /// What was summed up.
+        /// Name of the sum.
         what: &'static str,
-        /// The sum there should be.
+        /// Expected sum.
         expected: i64,
-        /// The sum there is.
+        /// Sum found.
         found: i64,
     },
-    /// A row is not what the population and the committed transactions can have made of it.
+    /// A row cannot be the result of the population and the committed transactions.
     #[error("table '{table}', key {key}: {what}")]
     Row {
         /// The table.
         table: &'static str,
-        /// The key, readable.
+        /// The key in readable form.
         key: String,
-        /// What is wrong with the row.
+        /// The mistake in the row.
         what: &'static str,
     },
-    /// A transaction of the auditor did not come through.
+    /// A transaction of the auditor failed.
     #[error("the audit could not read the database: {0}")]
     Aborted(#[from] Abort),
     /// The database was opened with another schema than the workload's.
@@ -143,74 +143,77 @@ pub enum AuditError {
 
 /// A workload: schema, population, generator, procedures and auditor.
 ///
-/// One value describes one configuration of it, for a given number of workers. Dispatch is static: a
-/// transaction of a session costs no box and no virtual call, unless the workload wants it in boxes ([`Client::run_boxed`]).
+/// One value describes one configuration of it, for a given number of workers. Dispatch is static: a transaction of a
+/// session costs no box and no virtual call, unless the workload requests boxes ([`Client::run_boxed`]).
 pub trait Workload: Clone + Send + Sync + 'static {
-    /// What one client carries from transaction to transaction: its generator and its handles of tables.
+    /// State that one client keeps from transaction to transaction: its generator and its handles of tables.
     type State: Send + 'static;
 
-    /// The names of the transaction classes; a [`ClassId`] is an index into them.
+    /// Returns the names of the transaction classes; a [`ClassId`] is an index into them.
     fn classes(&self) -> &'static [&'static str];
 
-    /// Whether transactions of a class change rows when they succeed.
+    /// Returns whether transactions of a class change rows when they succeed.
     fn updates(&self, class: ClassId) -> bool;
 
-    /// Small configurations of this workload, of one schema and population, whose clients between them run every class: what
-    /// is recorded as its flow graphs. By default the configuration itself.
+    /// Returns small configurations of this workload, of one schema and population, whose clients together run every
+    /// class: their transactions are recorded as its flow graphs. The default is the configuration itself.
     fn to_record(&self) -> Vec<Self> {
         vec![self.clone()]
     }
 
-    /// The tables, indexes and references, and where partitions begin.
+    /// Returns the schema: tables, indexes and references, and the boundaries of partitions.
     fn schema(&self) -> Schema;
 
-    /// Bytes of the rows and keys of a freshly loaded database, encoded, without anything it takes to find them.
+    /// Returns the encoded bytes of the rows and keys of a freshly loaded database, without the structures that find
+    /// them.
     fn encoded_bytes(&self) -> u64;
 
     /// Refuses a configuration whose data does not fit in `available_bytes` of memory.
     ///
     /// # Errors
-    /// Naming how much fits.
+    /// Fails with the amount of data that fits.
     fn check_memory(&self, available_bytes: u64) -> Result<(), crate::NotEnoughMemory>;
 
-    /// Rows that [`load`](Workload::load) adds, or about as many, for progress bars.
+    /// Returns the number of rows that [`load`](Workload::load) adds, or an estimate, for progress bars.
     fn expected_rows(&self) -> u64;
 
-    /// Fills an empty database, on all its workers at once. The rows depend on the configuration alone, not on the number of
-    /// workers. Returns how many rows were added.
+    /// Loads the population into an empty database, on all its workers at once. The rows depend on the configuration
+    /// alone, not on the number of workers. Returns the number of rows added.
     ///
     /// # Errors
-    /// When a worker fails; then nothing of the load remains.
+    /// Fails if a worker fails; then nothing of the load remains.
     fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError>;
 
-    /// What a client needs that chooses keys within `reach`. Clients with different `stream`s are independent.
+    /// Creates the state of a client that chooses keys within `reach`. Clients with different `stream`s are
+    /// independent.
     ///
     /// # Errors
-    /// When the database has another schema, or nothing is within reach.
+    /// Fails if the database has another schema, or no key is within reach.
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<Self::State, SetupError>;
 
-    /// One more client for those that choose within `reach`: it does what these defer. None when nothing is deferred.
+    /// Creates the state of one more client, which does the work that clients with this `reach` defer. `None` if they
+    /// defer none.
     ///
     /// # Errors
-    /// As [`state`](Workload::state).
+    /// The errors of [`state`](Workload::state).
     fn server(&self, _db: &Database, _reach: Reach, _stream: u64) -> Result<Option<Self::State>, SetupError> {
         Ok(None)
     }
 
-    /// How long a client waits before its next transaction, without that being part of its latency; asked again after the wait,
-    /// until it is `None`.
+    /// Returns the time that a client waits before its next transaction, which is not part of its latency; called again
+    /// after the wait, until it returns `None`.
     #[inline]
     fn pause(_state: &mut Self::State) -> Option<Duration> {
         None
     }
 
-    /// Chooses the next transaction of a client, runs it, and says of which class it was and what became of it.
+    /// Chooses the next transaction of a client, runs it, and returns its class and its outcome.
     fn transaction(
         client: Client<'_>,
         state: &mut Self::State,
     ) -> impl Future<Output = (ClassId, Result<Outcome, Abort>)>;
 
-    /// Proves that a database at rest is what the load and the transactions in `ledger` have made of it.
+    /// Proves that a database at rest is the result of the load and of the transactions in `ledger`.
     ///
     /// # Errors
     /// The first discrepancy found.
