@@ -1,9 +1,9 @@
-//! What is in a TPC-C database before the first transaction (clause 4.3).
+//! The initial population of a TPC-C database (clause 4.3).
 //!
-//! Owns: the cardinalities and value rules of the specification. Never: decides what transactions do with it.
+//! Owns: the cardinalities and value rules of the specification. Never: decides what transactions do with the rows.
 //!
-//! Invariant: a row depends on the seed, the scale and its key alone. So any number of workers load the same database, and
-//! the auditor can make every row again.
+//! Invariant: a row depends on the seed, the scale and its key alone. So any number of workers load the same database,
+//! and the auditor can generate every row again.
 
 use arrayvec::ArrayVec;
 use atrapos::FixedStr;
@@ -15,33 +15,33 @@ use super::schema::{
 };
 use crate::random::Random;
 
-/// Items, and rows of stock per warehouse, of the specification.
+/// Items, and rows of stock per warehouse, in the specification.
 pub const ITEMS: u32 = 100_000;
-/// Customers per district of the specification; as many orders there are.
+/// Customers per district, and orders, in the specification.
 pub const CUSTOMERS: u32 = 3_000;
-/// Last names there are.
+/// Number of last names.
 pub const NAMES: u32 = 1_000;
-/// Lines of an order, at least.
+/// Least number of lines of an order.
 pub const LINES_MIN: u8 = 5;
-/// Lines of an order, at most.
+/// Greatest number of lines of an order.
 pub const LINES_MAX: u8 = 15;
 /// Carriers: from 1 to this number.
 pub const CARRIERS: u8 = 10;
 
-/// When everything that is loaded has happened: 2020-01-01. The specification takes the date of the day, by which two loads of
+/// The date of everything that is loaded: 2020-01-01. The specification takes the current date, with which two loads of
 /// one seed would differ.
 pub const LOADED_AT: Moment = 1_577_836_800_000_000;
 
-/// What every customer has paid before the first transaction.
+/// Amount that every customer has paid before the first transaction.
 pub const PAID: Cents = 1_000;
 const CREDIT_LIM: Cents = 5_000_000;
 
-/// Of a hundred customers, how many have bad credit.
+/// Share of the customers that have bad credit, in percent.
 const BAD_CREDIT_PERCENT: u32 = 10;
-/// Of a hundred items and rows of stock, how many are original.
+/// Share of the items and rows of stock that are original, in percent.
 const ORIGINAL_PERCENT: u32 = 10;
 
-/// How much there is.
+/// The scale of a database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Scale {
     /// Warehouses.
@@ -53,31 +53,31 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The specification's for so many warehouses.
+    /// Returns the specification's scale for a number of warehouses.
     #[must_use]
     pub fn of(warehouses: u16) -> Scale {
         Scale { warehouses, items: ITEMS, customers: CUSTOMERS }
     }
 
-    /// Orders of a district that are delivered when the database is loaded: 2,100 of 3,000.
+    /// Returns the orders of a district that are delivered when the database is loaded: 2,100 of 3,000.
     #[must_use]
     pub fn delivered(self) -> u32 {
         self.customers - self.customers * 3 / 10
     }
 
-    /// Last names that somebody of every district has.
+    /// Returns the number of last names that at least one customer of every district has.
     #[must_use]
     pub fn names(self) -> u32 {
         self.customers.min(NAMES)
     }
 
-    /// What a district was paid before the first transaction: 30,000.00 with 3,000 customers.
+    /// Returns the amount paid to a district before the first transaction: 30,000.00 with 3,000 customers.
     #[must_use]
     pub fn district_ytd(self) -> Cents {
         Cents::from(self.customers) * PAID
     }
 
-    /// What a warehouse was paid before the first transaction.
+    /// Returns the amount paid to a warehouse before the first transaction.
     #[must_use]
     pub fn warehouse_ytd(self) -> Cents {
         self.district_ytd() * Cents::from(DISTRICTS)
@@ -88,7 +88,7 @@ impl Scale {
 const SYLLABLES: [&str; 10] =
     ["BAR", "OUGHT", "ABLE", "PRI", "PRES", "ESE", "ANTI", "CALLY", "ATION", "EING"];
 
-/// Last name number `number`, from 0 to 999: one syllable for each of its digits.
+/// Returns last name number `number`, from 0 to 999: one syllable for each of its digits.
 #[must_use]
 pub fn last_name(number: u32) -> FixedStr<16> {
     let mut bytes = [0; 16];
@@ -101,7 +101,7 @@ pub fn last_name(number: u32) -> FixedStr<16> {
     text(bytes)
 }
 
-/// Text of letters and digits.
+/// Converts letters and digits to text.
 fn text<const N: usize>(bytes: [u8; N]) -> FixedStr<N> {
     FixedStr::from_padded(bytes).expect("letters and digits are text")
 }
@@ -115,7 +115,7 @@ pub struct OrderWithLines {
     pub lines: ArrayVec<OrderLine, { LINES_MAX as usize }>,
 }
 
-/// Makes the rows of one database.
+/// Generates the rows of one database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Population {
     seed: u64,
@@ -123,7 +123,7 @@ pub struct Population {
     constants: Constants,
 }
 
-/// What rows are of: keeps their streams of random numbers apart.
+/// Kinds of rows: keeps their streams of random numbers apart.
 #[derive(Clone, Copy, Debug)]
 enum Of {
     Constants,
@@ -138,20 +138,20 @@ enum Of {
 }
 
 impl Population {
-    /// The database of `seed`.
+    /// Creates the population of the database of `seed`.
     #[must_use]
     pub fn new(seed: u64, scale: Scale) -> Population {
         let constants = Constants::draw(&mut random_of(seed, Of::Constants, 0, 0, 0));
         Population { seed, scale, constants }
     }
 
-    /// How much there is.
+    /// Returns the scale.
     #[must_use]
     pub fn scale(&self) -> Scale {
         self.scale
     }
 
-    /// The constants of its non-uniform choices.
+    /// Returns the constants of its non-uniform choices.
     #[must_use]
     pub fn constants(&self) -> Constants {
         self.constants
@@ -161,7 +161,7 @@ impl Population {
         random_of(self.seed, of, w_id, d_id, number)
     }
 
-    /// An item: the same for all warehouses.
+    /// Generates an item, which is the same for all warehouses.
     #[must_use]
     pub fn item(&self, i_id: u32) -> Item {
         let random = &mut self.random(Of::Item, 0, 0, i_id);
@@ -173,7 +173,7 @@ impl Population {
         }
     }
 
-    /// A warehouse.
+    /// Generates a warehouse.
     #[must_use]
     pub fn warehouse(&self, w_id: u16) -> Warehouse {
         let random = &mut self.random(Of::Warehouse, w_id, 0, 0);
@@ -183,7 +183,7 @@ impl Population {
         Warehouse { name, street_1, street_2, city, state, zip, tax, ytd }
     }
 
-    /// What a warehouse has of an item.
+    /// Generates a warehouse's stock of an item.
     #[must_use]
     pub fn stock(&self, w_id: u16, i_id: u32) -> Stock {
         let random = &mut self.random(Of::Stock, w_id, 0, i_id);
@@ -193,7 +193,7 @@ impl Population {
         Stock { quantity, dist, ytd: 0, order_cnt: 0, remote_cnt: 0, data: data(random) }
     }
 
-    /// A district.
+    /// Generates a district.
     #[must_use]
     pub fn district(&self, w_id: u16, d_id: u8) -> District {
         let random = &mut self.random(Of::District, w_id, d_id, 0);
@@ -214,7 +214,7 @@ impl Population {
         }
     }
 
-    /// A customer.
+    /// Generates a customer.
     #[must_use]
     pub fn customer(&self, w_id: u16, d_id: u8, c_id: u32) -> Customer {
         let random = &mut self.random(Of::Customer, w_id, d_id, c_id);
@@ -247,7 +247,7 @@ impl Population {
         }
     }
 
-    /// The first payment of a customer of the same district; it has the customer's number.
+    /// Generates the first payment of a customer of the same district; it has the customer's number.
     #[must_use]
     pub fn history(&self, w_id: u16, d_id: u8, c_id: u32) -> History {
         let random = &mut self.random(Of::History, w_id, d_id, c_id);
@@ -255,7 +255,7 @@ impl Population {
         History { c_id, c_d_id: d_id, c_w_id: w_id, date: LOADED_AT, amount: PAID, data }
     }
 
-    /// The customers of a district's orders, in order of the orders' numbers: each customer once.
+    /// Returns the customers of a district's orders, in order of the orders' numbers: each customer once.
     #[must_use]
     pub fn customers_of_orders(&self, w_id: u16, d_id: u8) -> Vec<u32> {
         let mut random = self.random(Of::Customers, w_id, d_id, 0);
@@ -266,7 +266,7 @@ impl Population {
         customers
     }
 
-    /// An order of customer `c_id`.
+    /// Generates an order of customer `c_id`.
     #[must_use]
     pub fn order(&self, w_id: u16, d_id: u8, o_id: u32, c_id: u32) -> OrderWithLines {
         let random = &mut self.random(Of::Order, w_id, d_id, o_id);
@@ -334,7 +334,7 @@ fn fill(random: &mut Random, buffer: &mut [u8]) {
     }
 }
 
-/// The specification's *a-string*: letters and digits, from `min` to `max` of them.
+/// Draws the specification's *a-string*: letters and digits, from `min` to `max` of them.
 fn letters_and_digits<const N: usize>(random: &mut Random, min: usize, max: usize) -> FixedStr<N> {
     let len = min + random.small((max - min + 1) as u32) as usize;
     let mut bytes = [0; N];
@@ -342,7 +342,7 @@ fn letters_and_digits<const N: usize>(random: &mut Random, min: usize, max: usiz
     text(bytes)
 }
 
-/// Miscellaneous data of an item or of stock: 26 to 50 characters, one in ten with `ORIGINAL` somewhere.
+/// Draws miscellaneous data of an item or of stock: 26 to 50 characters, one in ten with `ORIGINAL` somewhere.
 fn data(random: &mut Random) -> FixedStr<50> {
     let data = letters_and_digits::<50>(random, 26, 50);
     if random.small(100) >= ORIGINAL_PERCENT {

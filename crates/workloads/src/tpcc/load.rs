@@ -1,6 +1,6 @@
-//! Filling a database with the population, and how much that is.
+//! Loading of the population, and its size.
 //!
-//! Owns: the order in which rows are added: each table's in order of its keys. Never: makes up a row.
+//! Owns: the order in which rows are added: each table's in order of its keys. Never: generates a row.
 
 use atrapos::{Database, LoadError, LoadProgress, Loader, Row};
 
@@ -9,7 +9,7 @@ use super::schema::{
     Customer, DISTRICTS, District, History, Item, NewOrder, Order, OrderLine, Stock, Tables, Warehouse,
 };
 
-/// Adds all rows, each warehouse's on its own worker.
+/// Adds all rows, those of each warehouse on the worker that owns it.
 pub(super) fn load(population: Population, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError> {
     let tables = Tables::of(db).map_err(|error| LoadError::Source(error.to_string()))?;
     db.load(progress, move |loader| {
@@ -60,23 +60,23 @@ fn add_district(
     Ok(())
 }
 
-/// Lines of an order on average.
+/// Mean number of lines of an order.
 const LINES_MEAN: u64 = 10;
 
-/// Customers of a warehouse, and orders, and those of them that are not delivered.
+/// Returns the numbers of customers of a warehouse, which is that of its orders, and of undelivered orders.
 fn customers_and_undelivered(scale: Scale) -> (u64, u64) {
     let undelivered = scale.customers - scale.delivered();
     let all = |of_district: u32| u64::from(of_district) * u64::from(DISTRICTS);
     (all(scale.customers), all(undelivered))
 }
 
-/// Rows of a warehouse, on average.
+/// Returns the mean number of rows of a warehouse.
 pub(super) fn rows_per_warehouse(scale: Scale) -> u64 {
     let (customers, undelivered) = customers_and_undelivered(scale);
     1 + u64::from(DISTRICTS) + customers * (3 + LINES_MEAN) + undelivered + 2 * u64::from(scale.items)
 }
 
-/// Bytes of the encoded rows, index entries and keys of a warehouse, on average.
+/// Returns the mean encoded bytes of the rows, index entries and keys of a warehouse.
 pub(super) fn encoded_bytes_per_warehouse(scale: Scale) -> u64 {
     let (customers, undelivered) = customers_and_undelivered(scale);
     // Keys are 2 bytes of a warehouse, 1 of a district, 4 of a customer, item or order, 1 of a line; index entries lead to keys

@@ -1,23 +1,24 @@
 //! TPC-C (specification 5.11): nine tables of a wholesale supplier, five transactions.
 //!
-//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], the population ([`generator`], [`nurand`]),
-//! what clients ask for ([`parameters`]) and when ([`terminal`]), what the transactions do ([`procedures`]) and the proof that
-//! they did (`audit`).
+//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], the population ([`generator`],
+//! [`nurand`]), the inputs of clients ([`parameters`]) and their timing ([`terminal`]), the transactions
+//! ([`procedures`]) and the proof of their effects (`audit`).
 //!
-//! # What counts
+//! # Results
 //!
-//! One New-Order in a hundred names an item that there is not and is rolled back: an [`Outcome::ExpectedFailure`], as is a
-//! delivery that finds no order in any of its districts. The specification counts orders per minute, rolled back ones
-//! included; its metric, tpmC, also wants think times, audits and prices, so what is reported here is not called so.
+//! One New-Order in a hundred names an item that does not exist and is rolled back: an [`Outcome::ExpectedFailure`], as
+//! is a delivery that finds no order in any of its districts. The specification counts orders per minute, rolled back
+//! ones included; its metric, tpmC, also requires think times, audits and prices, so the metric reported here has
+//! another name.
 //!
-//! # What differs
+//! # Differences from the specification
 //!
 //! - Without think times (the default) a client is not tied to a warehouse: it draws one for every transaction, so that any
 //!   number of clients loads all warehouses alike.
-//! - A delivery is a transaction that looks how many orders there are and one per district, and Stock-Level is three, one per
-//!   statement; the specification leaves that open.
-//! - The items of an order are all looked up before anything is changed, so that a rollback has nothing to take back.
-//! - Dates come from the machine's monotonic clock, from the date of the load on.
+//! - A delivery is one transaction that reads the numbers of the next orders and one per district, and Stock-Level is
+//! three, one per statement; the specification leaves that open.
+//! - The items of an order are all looked up before anything is changed, so that a rollback has nothing to undo.
+//! - Dates come from the machine's monotonic clock, beginning at the date of the load.
 
 mod audit;
 pub mod generator;
@@ -48,14 +49,14 @@ use procedures::{DeliverFrom, StatusOf};
 use schema::{DISTRICTS, Moment, Tables};
 use terminal::{Deliveries, DeliveryRequest, Queues, TERMINALS_PER_WAREHOUSE, Terminal};
 
-/// The warehouses of a database by default.
+/// Default number of warehouses.
 pub const WAREHOUSES_DEFAULT: u64 = 2;
 
-/// The most warehouses there can be.
+/// Greatest number of warehouses.
 pub const WAREHOUSES_MAX: u64 = 32_767;
 
-/// The numbers of items, and of customers per district, that are possible: fewer than the specification's for small machines
-/// and tests, up to those that the specification wants room for (clause 1.3).
+/// The possible numbers of items, and of customers per district: fewer than the specification's for small machines and
+/// tests, up to those for which the specification requires room (clause 1.3).
 const ITEMS_POSSIBLE: std::ops::RangeInclusive<u64> = 100..=200_000;
 const CUSTOMERS_POSSIBLE: std::ops::RangeInclusive<u64> = 10..=96_000;
 
@@ -70,11 +71,11 @@ pub struct TpccConfig {
     pub customers: u64,
     /// Transactions that are run.
     pub mix: Mix,
-    /// What goes to other warehouses.
+    /// Shares of payments and order lines with other warehouses.
     pub remote: Remote,
-    /// Who makes deliveries.
+    /// The mode in which deliveries are made.
     pub deliveries: Deliveries,
-    /// Whether terminals belong to warehouses, enter their inputs, and think.
+    /// True if terminals belong to warehouses, enter their inputs, and think.
     pub think: bool,
     /// Seed of the population and the inputs.
     pub seed: u64,
@@ -98,16 +99,16 @@ impl Default for TpccConfig {
 /// Reasons for which a configuration is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BadTpcc {
-    /// No warehouse, or too many.
+    /// There are no warehouses, or too many.
     #[error("{0} warehouses are not possible; choose from 1 to {WAREHOUSES_MAX}")]
     Warehouses(u64),
-    /// Too few items, or too many.
+    /// There are too few items, or too many.
     #[error(
         "{0} items are not possible; choose from {least} to {most}, the specification has {ITEMS}",
         least = ITEMS_POSSIBLE.start(), most = ITEMS_POSSIBLE.end()
     )]
     Items(u64),
-    /// Too few customers, or too many.
+    /// There are too few customers, or too many.
     #[error(
         "{0} customers per district are not possible; choose from {least} to {most}, the specification has {CUSTOMERS}",
         least = CUSTOMERS_POSSIBLE.start(), most = CUSTOMERS_POSSIBLE.end()
@@ -118,7 +119,7 @@ pub enum BadTpcc {
     Remote {
         /// Payments or order lines.
         what: &'static str,
-        /// What was asked for.
+        /// The share that was requested.
         share: f64,
     },
 }
@@ -129,7 +130,8 @@ pub struct Tpcc {
     config: TpccConfig,
     population: Population,
     queues: Queues,
-    /// Whether it is to be recorded: what an order does that is given up would make every action of it one that may be left out.
+    /// True if transactions are recorded: then no order is rolled back, because the recording of a rolled-back order
+    /// would make every action of the transaction optional.
     is_recorded: bool,
 }
 
@@ -165,14 +167,14 @@ impl Tpcc {
         &self.config
     }
 
-    /// The population.
+    /// Returns the population.
     #[must_use]
     pub fn population(&self) -> &Population {
         &self.population
     }
 
-    /// Like [`audit`](Workload::audit) for a database whose past nobody has counted, as after a crash: everything but the
-    /// numbers of orders and payments is checked.
+    /// Audits like [`audit`](Workload::audit) a database whose transactions were not counted, for instance after a
+    /// crash: everything but the numbers of orders and payments is checked.
     ///
     /// # Errors
     /// The first discrepancy found.
@@ -210,24 +212,24 @@ impl Tpcc {
     }
 }
 
-/// The warehouses of a worker, ascending.
+/// Returns the warehouses of a worker, ascending.
 fn owned_by(scheme: &Scheme, tables: Tables, scale: Scale, worker: WorkerId) -> Vec<u16> {
     let family = scheme.family(tables.warehouse.id());
     let owner = |w_id: u16| family.owner(family.partition_of(&w_id.to_be_bytes()));
     (1..=scale.warehouses).filter(|w_id| owner(*w_id) == worker).collect()
 }
 
-/// Warehouses, items and customers per district of the database on which transactions are recorded. Every delivery is to find
-/// an order.
+/// Warehouses, items and customers per district of the database on which transactions are recorded, such that every
+/// delivery finds an order.
 const RECORDED: (u64, u64, u64) = (2, 1_000, 600);
 
-/// What a database takes in memory for each byte that is encoded: 1.45 times with two warehouses and 1.24 with eight were
+/// Memory of a database per encoded byte, in percent: 1.45 times with two warehouses and 1.24 times with eight were
 /// measured, and rounded up.
 const RESIDENT_PER_ENCODED_PERCENT: u64 = 150;
 
 /// Keeps the seeds of clients apart from those of the population.
 const CLIENT_STREAM: u64 = u64::MAX;
-/// Keeps those of servers apart from those of terminals.
+/// Keeps the seeds of servers apart from those of terminals.
 const SERVER_STREAM: u64 = 1 << 63;
 
 /// State of one TPC-C client.
@@ -237,12 +239,12 @@ pub struct TpccState {
     parameters: Parameters,
     terminal: Terminal,
     clock: Clock,
-    /// Whether each transaction is to be run in one piece, so that all of it is recorded.
+    /// True if each transaction is run in one piece, so that all of it is recorded.
     is_recorded: bool,
 }
 
 impl TpccState {
-    /// The time of day in the world of the benchmark.
+    /// Returns the simulated time of day of the benchmark.
     #[inline]
     fn moment(&self) -> Moment {
         LOADED_AT + self.clock.ns(self.clock.now()) / 1000
@@ -321,8 +323,8 @@ impl Workload for Tpcc {
         state.terminal.pause(&mut state.parameters)
     }
 
-    // One function for all classes: a future inside another costs a copy of it. What nobody looks at passes through
-    // `black_box`, so that it is returned all the same.
+    // One function for all classes: a future inside another costs a copy of it. A result that no code reads passes
+    // through `black_box`, so that it is returned all the same.
     #[inline]
     async fn transaction(client: Client<'_>, state: &mut TpccState) -> (ClassId, Result<Outcome, Abort>) {
         let now = state.moment();
@@ -381,18 +383,18 @@ impl Workload for Tpcc {
     }
 }
 
-/// Whatever came out of it, it did what it was asked for.
+/// Reports success, whatever the result.
 #[inline]
 fn succeeded<R>(_: &R) -> Result<Outcome, Abort> {
     Ok(Outcome::Succeeded)
 }
 
-/// Whether an order was given up because it named an item that there is not.
+/// Returns whether an order was rolled back because it named an item that does not exist.
 fn is_rolled_back(abort: &Abort) -> bool {
     abort.reason() == AbortReason::User && abort.detail() == procedures::UNUSED_ITEM
 }
 
-/// Stock-Level, each statement in a transaction of its own.
+/// Runs Stock-Level, each statement in a transaction of its own.
 async fn count_low_stock(
     client: Client<'_>,
     tables: Tables,
@@ -429,7 +431,7 @@ async fn deliver_all(
     Ok(if delivered > 0 { Outcome::Succeeded } else { Outcome::ExpectedFailure })
 }
 
-/// How many terminals the specification wants for so many warehouses, on each of so many workers.
+/// Returns the number of terminals per worker that the specification requires for a number of warehouses.
 #[must_use]
 pub fn terminals_per_worker(warehouses: u64, workers: usize) -> usize {
     (warehouses as usize * TERMINALS_PER_WAREHOUSE).div_ceil(workers.max(1))

@@ -1,36 +1,36 @@
 //! Non-uniform random numbers (clause 2.1.6): `NURand(A, x, y) = ((rnd(0, A) | rnd(x, y)) + C) mod (y - x + 1) + x`.
 //!
-//! Owns: the function and its constants `C`, one set per seed. Never: knows what the numbers are for.
+//! Owns: the function and its constants `C`, one set per seed. Never: knows the purpose of the numbers.
 
 use crate::random::Random;
 
-/// `A` for last names.
+/// The constant `A` for last names.
 pub const A_C_LAST: u32 = 255;
-/// `A` for customers' numbers.
+/// The constant `A` for customers' numbers.
 pub const A_C_ID: u32 = 1023;
-/// `A` for items.
+/// The constant `A` for items.
 pub const A_I_ID: u32 = 8191;
 
-/// Differences between the constants of loading and running that clause 2.1.6.1 allows, but for the two below.
+/// Differences between the constants of loading and running that clause 2.1.6.1 allows, except for [`DELTA_EXCEPT`].
 pub const DELTA: std::ops::RangeInclusive<u32> = 65..=119;
-/// Differences that it does not.
+/// Differences in that range that the clause excludes.
 pub const DELTA_EXCEPT: [u32; 2] = [96, 112];
 
 /// The constants `C`, from 0 to `A` each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constants {
-    /// For last names while loading.
+    /// Constant for last names while loading.
     pub c_last_load: u32,
-    /// For last names while transactions run.
+    /// Constant for last names while transactions run.
     pub c_last_run: u32,
-    /// For customers' numbers.
+    /// Constant for customers' numbers.
     pub c_id: u32,
-    /// For items.
+    /// Constant for items.
     pub i_id: u32,
 }
 
 impl Constants {
-    /// Constants that the specification allows.
+    /// Draws constants that the specification allows.
     #[must_use]
     pub fn draw(random: &mut Random) -> Constants {
         let c_last_load = random.small(A_C_LAST + 1);
@@ -45,7 +45,7 @@ impl Constants {
     }
 }
 
-/// `NURand(a, first, last)` with the constant `c`.
+/// Draws `NURand(a, first, last)` with the constant `c`.
 #[inline]
 pub fn nurand(random: &mut Random, a: u32, c: u32, first: u32, last: u32) -> u32 {
     let spread = random.small(a + 1);
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use crate::chi_square::assert_fits;
 
-    /// The distribution by definition, over every pair of the two uniform draws.
+    /// Returns the distribution by definition, over every pair of the two uniform draws.
     fn exact(a: u32, c: u32, first: u32, last: u32) -> Vec<f64> {
         let n = last - first + 1;
         let mut shares = vec![0.0; n as usize];
@@ -85,7 +85,7 @@ mod tests {
                 counts[(nurand(&mut random, a, c, first, last) - first) as usize] += 1;
             });
             let exact = exact(a, c, first, last);
-            // Numbers that hardly ever come are counted together with the one before.
+            // Numbers that hardly ever occur are counted together with the one before.
             let (mut shares, mut observed): (Vec<f64>, Vec<u64>) = (vec![0.0], vec![0]);
             for (share, count) in exact.iter().zip(counts) {
                 let (last_share, last_count) =

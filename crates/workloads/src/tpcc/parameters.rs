@@ -1,6 +1,6 @@
-//! What a TPC-C client asks for next: which class, which warehouse, and the transaction's input (clauses 2.4.1 to 2.8.1).
+//! The next transaction of a TPC-C client: its class, warehouse and input (clauses 2.4.1 to 2.8.1).
 //!
-//! Owns: the mix and the inputs' distributions. Never: runs anything, or waits.
+//! Owns: the mix and the inputs' distributions. Never: runs a transaction, or waits.
 
 use std::str::FromStr;
 
@@ -31,10 +31,11 @@ impl Class {
     pub const ALL: [Class; 5] =
         [Class::NewOrder, Class::Payment, Class::OrderStatus, Class::Delivery, Class::StockLevel];
 
-    /// Their names, in the same order.
+    /// The names of the classes, in the same order.
     pub const NAMES: [&'static str; 5] = ["new-order", "payment", "order-status", "delivery", "stock-level"];
 
-    /// Share of each in the standard mix, in percent (clause 5.2.3; New-Order has what the minima of the others leave).
+    /// Share of each class in the standard mix, in percent (clause 5.2.3; New-Order has the rest that the minima of the
+    /// others leave).
     pub const STANDARD_PERCENT: [u8; 5] = [45, 43, 4, 4, 4];
 
     /// Returns the name of the class.
@@ -108,19 +109,19 @@ const STANDARD: [Class; 100] = {
     classes
 };
 
-/// What goes to other warehouses, as shares from 0 to 1.
+/// Shares of payments and order lines with other warehouses, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Remote {
-    /// Payments by customers of other warehouses.
+    /// Share of payments by customers of other warehouses.
     pub payments: f64,
-    /// Order lines supplied by other warehouses.
+    /// Share of order lines supplied by other warehouses.
     pub lines: f64,
 }
 
 impl Remote {
     /// The specification's shares (clauses 2.4.1.5 and 2.5.1.2).
     pub const STANDARD: Remote = Remote { payments: 0.15, lines: 0.01 };
-    /// Nothing.
+    /// Shares of zero: all transactions are local.
     pub const NONE: Remote = Remote { payments: 0.0, lines: 0.0 };
 }
 
@@ -135,16 +136,16 @@ impl Default for Remote {
 pub struct LineInput {
     /// The item; one beyond the last in an order that is to be rolled back.
     pub i_id: u32,
-    /// The warehouse it is to come from.
+    /// The warehouse that supplies it.
     pub supply_w_id: u16,
-    /// How many.
+    /// Quantity ordered.
     pub quantity: u8,
 }
 
 /// The lines of an order to be placed.
 pub type LineInputs = ArrayVec<LineInput, { LINES_MAX as usize }>;
 
-/// What New-Order is given.
+/// The input of New-Order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewOrderInput {
     /// The warehouse.
@@ -153,22 +154,22 @@ pub struct NewOrderInput {
     pub d_id: u8,
     /// The customer.
     pub c_id: u32,
-    /// What is ordered.
+    /// The lines.
     pub lines: LineInputs,
-    /// When.
+    /// Date of entry.
     pub entry_d: Moment,
 }
 
-/// How a customer is named.
+/// The identification of a customer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CustomerBy {
-    /// By number.
+    /// The customer's number.
     Id(u32),
-    /// By last name: of those who have it, the one in the middle by first name.
+    /// The last name: of the customers who have it, the one in the middle by first name.
     Name(FixedStr<16>),
 }
 
-/// What Payment is given.
+/// The input of Payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PaymentInput {
     /// The warehouse that is paid.
@@ -181,9 +182,9 @@ pub struct PaymentInput {
     pub c_d_id: u8,
     /// The customer.
     pub customer: CustomerBy,
-    /// How much, in cents.
+    /// Amount in cents.
     pub amount: Cents,
-    /// When.
+    /// Date of the payment.
     pub date: Moment,
 }
 
@@ -196,22 +197,22 @@ pub struct Parameters {
     /// Shares of remote payments and lines, in units of [`SHARE_ONE`].
     remote_payments: u32,
     remote_lines: u32,
-    /// Of a hundred orders, how many are to be rolled back.
+    /// Share of the orders to be rolled back, in percent.
     rolled_back_percent: u32,
     warehouses: KeySet,
     random: Random,
 }
 
-/// A share of 1.
+/// The unit of shares: stands for a share of 1.
 const SHARE_ONE: u32 = 1 << 30;
 
-/// Orders to be rolled back, in a hundred (clause 2.4.1.4).
+/// Share of the orders to be rolled back, in percent (clause 2.4.1.4).
 const ROLLED_BACK_PERCENT: u32 = 1;
-/// Customers named by last name, in a hundred.
+/// Share of the customers identified by last name, in percent.
 const BY_NAME_PERCENT: u32 = 60;
 
 impl Parameters {
-    /// Draws from `random`: classes of `mix`, warehouses of `warehouses`.
+    /// Creates a generator that draws from `random`: classes of `mix`, warehouses of `warehouses`.
     #[must_use]
     pub fn new(
         mix: Mix,
@@ -234,13 +235,13 @@ impl Parameters {
         }
     }
 
-    /// The same without orders that are to be rolled back.
+    /// Returns the same generator without orders that are to be rolled back.
     #[must_use]
     pub fn without_rollbacks(self) -> Parameters {
         Parameters { rolled_back_percent: 0, ..self }
     }
 
-    /// The generator that everything is drawn from.
+    /// Returns the random number generator of all draws.
     pub(super) fn random(&mut self) -> &mut Random {
         &mut self.random
     }
@@ -254,13 +255,13 @@ impl Parameters {
         }
     }
 
-    /// A warehouse.
+    /// Draws a warehouse.
     #[inline]
     pub fn warehouse(&mut self) -> u16 {
         self.warehouses.nth(self.random.below(self.warehouses.len())) as u16
     }
 
-    /// Where terminal number `terminal` stands: ten to a warehouse, one in each district.
+    /// Returns the warehouse and the district of terminal number `terminal`: ten to a warehouse, one in each district.
     #[must_use]
     pub fn seat(&self, terminal: u32) -> (u16, u8) {
         let (terminal, warehouses) = (u64::from(terminal), self.warehouses.len());
@@ -268,13 +269,13 @@ impl Parameters {
         (w_id, 1 + (terminal / warehouses % u64::from(DISTRICTS)) as u8)
     }
 
-    /// A district.
+    /// Draws a district.
     #[inline]
     pub fn district(&mut self) -> u8 {
         1 + self.random.small(DISTRICTS.into()) as u8
     }
 
-    /// Another warehouse than `home`; itself when it is the only one.
+    /// Draws another warehouse than `home`; `home` itself if it is the only one.
     #[inline]
     fn other_warehouse(&mut self, home: u16) -> u16 {
         let others = u32::from(self.scale.warehouses) - 1;
@@ -295,7 +296,7 @@ impl Parameters {
         nurand(&mut self.random, A_C_ID, self.constants.c_id, 1, self.scale.customers)
     }
 
-    /// A customer: six of ten by name.
+    /// Draws a customer: six of ten by last name.
     #[inline]
     pub fn customer(&mut self) -> CustomerBy {
         if self.random.small(100) >= BY_NAME_PERCENT {
@@ -305,7 +306,7 @@ impl Parameters {
         CustomerBy::Name(last_name(number))
     }
 
-    /// What New-Order is given for a warehouse at a time.
+    /// Draws the input of New-Order for a warehouse at a time.
     #[inline]
     pub fn new_order(&mut self, w_id: u16, entry_d: Moment) -> NewOrderInput {
         let (d_id, c_id) = (self.district(), self.c_id());
@@ -325,7 +326,7 @@ impl Parameters {
         input
     }
 
-    /// What Payment is given for a warehouse at a time.
+    /// Draws the input of Payment for a warehouse at a time.
     #[inline]
     pub fn payment(&mut self, w_id: u16, date: Moment) -> PaymentInput {
         let d_id = self.district();
@@ -335,18 +336,18 @@ impl Parameters {
             (w_id, d_id)
         };
         let customer = self.customer();
-        // 1.00 to 5,000.00.
+        // Amounts are from 1.00 to 5,000.00.
         let amount = 100 + Cents::from(self.random.small(499_900 + 1));
         PaymentInput { w_id, d_id, c_w_id, c_d_id, customer, amount, date }
     }
 
-    /// A carrier.
+    /// Draws a carrier.
     #[inline]
     pub fn carrier(&mut self) -> u8 {
         1 + self.random.small(CARRIERS.into()) as u8
     }
 
-    /// The stock below which Stock-Level counts.
+    /// Draws the threshold of Stock-Level, which counts stock below it.
     #[inline]
     pub fn threshold(&mut self) -> i16 {
         10 + self.random.small(11) as i16

@@ -1,10 +1,10 @@
-//! The nine tables of TPC-C, the two indexes, the references, and where partitions begin.
+//! The nine tables of TPC-C, the two indexes, the references, and the boundaries of partitions.
 //!
-//! Owns: the tables' types. Never: says what is in them, which is the generator's business.
+//! Owns: the tables' types. Never: determines their contents, which is the task of the generator.
 //!
-//! Every key begins with the number of a warehouse, and all tables and indexes are of one family: whatever belongs to a
-//! warehouse is on one worker, and moves as a whole. That holds for `item`, too, which the specification has once: here every
-//! warehouse has its own copy, which no transaction can change ([`Table::READ_ONLY`]).
+//! Every key begins with the number of a warehouse, and all tables and indexes are of one family: all rows of a
+//! warehouse are on one worker, and move together. That holds for `item`, too, which the specification has once: here
+//! every warehouse has its own copy, which no transaction can change ([`Table::READ_ONLY`]).
 //!
 //! Differences from the specification's layout (clause 1.3), as clause 1.4 allows them:
 //! - money is in cents, taxes and discounts in hundredths of a percent; dates are microseconds ([`Moment`]);
@@ -44,7 +44,7 @@ row! {
         pub zip: FixedStr<9>,
         /// Sales tax, in hundredths of a percent.
         pub tax: u16,
-        /// What was paid to it, in cents.
+        /// Sum of the payments to it, in cents.
         pub ytd: Cents,
     }
 }
@@ -67,7 +67,7 @@ row! {
         pub zip: FixedStr<9>,
         /// Sales tax, in hundredths of a percent.
         pub tax: u16,
-        /// What was paid to it, in cents.
+        /// Sum of the payments to it, in cents.
         pub ytd: Cents,
         /// Number of its next order.
         pub next_o_id: u32,
@@ -98,7 +98,7 @@ row! {
         pub zip: FixedStr<9>,
         /// Sixteen digits.
         pub phone: FixedStr<16>,
-        /// Since when.
+        /// Date since which the customer is registered.
         pub since: Moment,
         /// `GC` for good credit, `BC` for bad.
         pub credit: FixedStr<2>,
@@ -106,9 +106,9 @@ row! {
         pub credit_lim: Cents,
         /// Discount, in hundredths of a percent.
         pub discount: u16,
-        /// Balance, in cents: what was delivered less what was paid.
+        /// Balance, in cents: the amounts delivered less those paid.
         pub balance: Cents,
-        /// What was paid, in cents.
+        /// Sum of the payments, in cents.
         pub ytd_payment: Cents,
         /// Number of payments.
         pub payment_cnt: u32,
@@ -129,9 +129,9 @@ row! {
         pub c_d_id: u8,
         /// The customer's warehouse.
         pub c_w_id: u16,
-        /// When.
+        /// Date of the payment.
         pub date: Moment,
-        /// How much, in cents.
+        /// Amount in cents.
         pub amount: Cents,
         /// Names of the warehouse and the district that were paid.
         pub data: FixedStr<24>,
@@ -139,7 +139,7 @@ row! {
 }
 
 row! {
-    /// An order that is not delivered yet: everything about it is in its key.
+    /// An order that is not delivered yet; all information is in its key.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct NewOrder {}
 }
@@ -150,13 +150,13 @@ row! {
     pub struct Order {
         /// The customer's number.
         pub c_id: u32,
-        /// When it was placed.
+        /// Date of entry.
         pub entry_d: Moment,
-        /// Who delivered it, from 1 to 10; 0 while nobody did.
+        /// The carrier that delivered it, from 1 to 10; 0 before the delivery.
         pub carrier_id: u8,
         /// Number of its lines.
         pub ol_cnt: u8,
-        /// Whether everything comes from the warehouse it was placed at.
+        /// True if all lines are supplied by the warehouse at which it was placed.
         pub all_local: bool,
     }
 }
@@ -167,13 +167,13 @@ row! {
     pub struct OrderLine {
         /// The item.
         pub i_id: u32,
-        /// The warehouse it comes from.
+        /// The warehouse that supplies it.
         pub supply_w_id: u16,
-        /// When it was delivered; 0 while it was not.
+        /// Date of the delivery; 0 before it.
         pub delivery_d: Moment,
-        /// How many.
+        /// Quantity ordered.
         pub quantity: u8,
-        /// What they cost, in cents.
+        /// Price of the line, in cents.
         pub amount: u32,
         /// The supplying warehouse's description of the district.
         pub dist_info: [u8; DIST_BYTES],
@@ -181,14 +181,14 @@ row! {
 }
 
 row! {
-    /// Something that is sold.
+    /// An item for sale.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Item {
         /// Number of its image.
         pub im_id: u32,
         /// Its name.
         pub name: FixedStr<24>,
-        /// What one costs, in cents.
+        /// Price of one, in cents.
         pub price: u32,
         /// Miscellaneous: see [`is_original`].
         pub data: FixedStr<50>,
@@ -196,18 +196,18 @@ row! {
 }
 
 row! {
-    /// What a warehouse has of an item.
+    /// A warehouse's stock of an item.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Stock {
-        /// How many.
+        /// Quantity in stock.
         pub quantity: i16,
         /// Descriptions of its ten districts, 24 characters each: `S_DIST_01` to `S_DIST_10`.
         pub dist: [u8; DIST_BYTES * DISTRICTS as usize],
-        /// How many were ordered.
+        /// Total quantity ordered.
         pub ytd: u32,
-        /// How many order lines there were.
+        /// Number of order lines.
         pub order_cnt: u32,
-        /// How many of them were of orders placed at other warehouses.
+        /// Number of those order lines whose orders were placed at other warehouses.
         pub remote_cnt: u32,
         /// Miscellaneous: see [`is_original`].
         pub data: FixedStr<50>,
@@ -215,7 +215,7 @@ row! {
 }
 
 impl Stock {
-    /// The description of district `d_id`, from 1 to 10.
+    /// Returns the description of district `d_id`, from 1 to 10.
     #[inline]
     #[must_use]
     pub fn dist_info(&self, d_id: u8) -> [u8; DIST_BYTES] {
@@ -224,10 +224,10 @@ impl Stock {
     }
 }
 
-/// What marks the data of original items and stock.
+/// The mark in the data of original items and stock.
 pub const ORIGINAL: &[u8; 8] = b"ORIGINAL";
 
-/// Whether miscellaneous data says `ORIGINAL` somewhere.
+/// Returns whether miscellaneous data contains `ORIGINAL`.
 #[inline]
 #[must_use]
 pub fn is_original(data: &FixedStr<50>) -> bool {
@@ -284,7 +284,7 @@ impl Table for Items {
     const KEY_COLUMNS: &'static [&'static str] = &["w_id", "i_id"];
 }
 
-/// The index over customers' names: of one last name, in order of the first names.
+/// The index over customers' names: customers with one last name in order of their first names.
 #[derive(Debug)]
 pub struct CustomersByName;
 impl Index for CustomersByName {
@@ -300,7 +300,7 @@ impl Index for CustomersByName {
     }
 }
 
-/// The index over the customers of orders: of one customer, the latest order first.
+/// The index over the customers of orders: a customer's latest order first.
 #[derive(Debug)]
 pub struct OrdersByCustomer;
 impl Index for OrdersByCustomer {
@@ -356,7 +356,7 @@ impl Tables {
     }
 }
 
-/// The first warehouse of every worker but the first: the numbers from 1 to `warehouses` in equal parts.
+/// Returns the first warehouse of every worker but the first: the numbers from 1 to `warehouses` in equal parts.
 fn cuts(warehouses: u16, workers: usize) -> Vec<u16> {
     let cut = |part: usize| 1 + (usize::from(warehouses) * part / workers.max(1)) as u16;
     let mut cuts: Vec<u16> = (1..workers).map(cut).filter(|cut| *cut > 1).collect();
@@ -364,11 +364,11 @@ fn cuts(warehouses: u16, workers: usize) -> Vec<u16> {
     cuts
 }
 
-/// The schema of a database of `warehouses` warehouses.
+/// Returns the schema of a database of `warehouses` warehouses.
 #[must_use]
 pub fn schema(warehouses: u16) -> Schema {
-    // The references are known to partitioning, and there is nothing to enforce: the transactions insert whole orders, and the
-    // auditor checks them.
+    // The references are declared for partitioning, and there is nothing to enforce: the transactions insert whole
+    // orders, and the auditor checks them.
     Schema::new()
         .table::<Warehouses>()
         .table::<Districts>()

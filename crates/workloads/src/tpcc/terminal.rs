@@ -1,11 +1,11 @@
-//! A terminal: when it asks for its next transaction, and of which class; and deliveries that are deferred.
+//! Terminals: the times and classes of their transactions, and deferred deliveries.
 //!
-//! Owns: keying and think times (clause 5.2.5), the queue of deferred deliveries (clause 2.7.2), and who takes from it. Never:
-//! runs a transaction, sleeps, or reads a clock: it says how long its client is to wait.
+//! Owns: keying and think times (clause 5.2.5), the queue of deferred deliveries (clause 2.7.2), and the clients that
+//! take from it. Never: runs a transaction, sleeps, or reads a clock: it returns how long its client is to wait.
 //!
-//! A deferred delivery is no transaction of its terminal: that puts it into the queue and goes on. One more client per worker
-//! (see [`Workload::server`](crate::Workload::server)) takes from the queue and makes the transactions, which are counted
-//! when they are made.
+//! A deferred delivery is no transaction of its terminal, which only puts it into the queue and continues. One more
+//! client per worker (see [`Workload::server`](crate::Workload::server)) takes requests from the queue and runs the
+//! transactions, which are counted when they run.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +15,7 @@ use super::parameters::{Class, Parameters};
 use crate::random::Random;
 use crate::workload::Reach;
 
-/// Whether terminals wait for their deliveries.
+/// Modes of delivery: terminals wait for their deliveries or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
 pub enum Deliveries {
     /// They do; a delivery is ten orders.
@@ -26,7 +26,7 @@ pub enum Deliveries {
 }
 
 impl Deliveries {
-    /// The name on the command line.
+    /// Returns the name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -40,40 +40,40 @@ impl Deliveries {
 pub const KEYING_S: [u64; 5] = [18, 3, 2, 2, 2];
 /// Mean time from the end of a transaction until the choice of the next, in seconds, by class (clause 5.2.5.7).
 pub const THINK_MEAN_S: [f64; 5] = [12.0, 12.0, 10.0, 5.0, 5.0];
-/// Think times are cut off at so many times their mean (clause 5.2.5.4).
+/// Limit of a think time, as a multiple of its mean (clause 5.2.5.4).
 const THINK_MAX: f64 = 10.0;
 
-/// Terminals per warehouse that the specification wants (clause 4.2.2).
+/// Terminals per warehouse that the specification requires (clause 4.2.2).
 pub const TERMINALS_PER_WAREHOUSE: usize = 10;
 
-/// A think time: exponentially distributed.
+/// Draws a think time: exponentially distributed.
 fn think_time(random: &mut Random, after: Class) -> Duration {
     let mean = THINK_MEAN_S[after as usize];
-    // `unit` is below 1, so the logarithm is of more than 0.
+    // The unit is below 1, so the logarithm is of more than 0.
     Duration::from_secs_f64((-mean * (1.0 - random.unit()).ln()).min(THINK_MAX * mean))
 }
 
-/// A delivery that was asked for.
+/// A request for a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct DeliveryRequest {
     pub(super) w_id: u16,
     pub(super) carrier_id: u8,
 }
 
-/// Deliveries that wait.
+/// A queue of requests for deliveries.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     requests: Mutex<VecDeque<DeliveryRequest>>,
 }
 
-/// Deliveries that wait in one queue, at most: terminals that ask for nothing else are held up then.
+/// Greatest number of requests in one queue; terminals that request another delivery are held up then.
 const QUEUE_MAX: usize = 1024;
 
-/// How long somebody waits for the queue.
+/// Interval between two attempts to use a queue that is full or empty.
 const QUEUE_WAIT: Duration = Duration::from_millis(1);
 
 impl Queue {
-    /// Adds a request; false when there is no room.
+    /// Adds a request; returns false if the queue is full.
     fn push(&self, request: DeliveryRequest) -> bool {
         let mut requests = self.requests.lock().unwrap_or_else(PoisonError::into_inner);
         let has_room = requests.len() < QUEUE_MAX;
@@ -103,19 +103,19 @@ impl Queues {
     }
 }
 
-/// What a client does when: see the module's introduction.
+/// The behaviour of a client over time: see the documentation of the module.
 #[derive(Clone, Debug)]
 pub(super) enum Terminal {
-    /// Asks for one transaction after the other, of any warehouse.
+    /// A client that requests one transaction after the other, of any warehouse.
     Busy { next: Option<Class>, queue: Option<Arc<Queue>> },
-    /// Sits at a warehouse, and in a district as far as Stock-Level is concerned; enters inputs and thinks.
+    /// A terminal at a warehouse, and at a district for Stock-Level; it waits for keying and think times.
     Human { w_id: u16, d_id: u8, next: Option<Class>, last: Option<Class>, queue: Option<Arc<Queue>> },
-    /// Makes the deliveries of a queue.
+    /// A server that makes the deliveries of a queue.
     Server { queue: Arc<Queue>, request: Option<DeliveryRequest> },
 }
 
 impl Terminal {
-    /// How long to wait before the next transaction; to be asked again after that.
+    /// Returns the time to wait before the next transaction; called again after the wait.
     #[inline]
     pub(super) fn pause(&mut self, parameters: &mut Parameters) -> Option<Duration> {
         match self {
@@ -154,7 +154,7 @@ impl Terminal {
         }
     }
 
-    /// The class of the transaction that is to run now.
+    /// Returns the class of the transaction to run now.
     #[inline]
     pub(super) fn class(&mut self, parameters: &mut Parameters) -> Class {
         match self {
@@ -168,7 +168,7 @@ impl Terminal {
         }
     }
 
-    /// The warehouse of the transaction that is to run now.
+    /// Returns the warehouse of the transaction to run now.
     #[inline]
     pub(super) fn warehouse(&self, parameters: &mut Parameters) -> u16 {
         match self {
@@ -177,7 +177,7 @@ impl Terminal {
         }
     }
 
-    /// The district of a Stock-Level transaction.
+    /// Returns the district of a Stock-Level transaction.
     #[inline]
     pub(super) fn district(&self, parameters: &mut Parameters) -> u8 {
         match self {
@@ -186,7 +186,7 @@ impl Terminal {
         }
     }
 
-    /// The delivery that is to be made now.
+    /// Returns the delivery to make now.
     #[inline]
     pub(super) fn delivery(&mut self, parameters: &mut Parameters) -> DeliveryRequest {
         if let Terminal::Server { request, .. } = self
