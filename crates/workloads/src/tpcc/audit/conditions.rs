@@ -1,17 +1,17 @@
 //! The twelve consistency conditions of clause 3.3.2, each in words and numbers.
 //!
-//! Owns: the conditions. Never: reads the database: it is given what was read.
+//! Owns: the conditions. Never: reads the database: the rows are passed to it.
 //!
-//! Condition 11 is stated by the specification for a database that nobody has used: of every district's orders, 2,100 are
-//! delivered. Here it also takes into account the deliveries that customers know of. Conditions 2 and 3 say nothing of a
-//! district without new orders but that its orders are numbered on.
+//! Condition 11 is stated by the specification for a freshly loaded database: of every district's orders, 2,100 are
+//! delivered. Here it also takes into account the deliveries counted in the customers' rows. For a district without new
+//! orders, conditions 2 and 3 only require that its orders are numbered consecutively.
 
 use super::super::generator::Population;
 use super::super::schema::Cents;
 use super::{Findings, WarehouseRead, refuse};
 use crate::workload::AuditError;
 
-/// What was read of one district, summed up.
+/// Sums over the rows of one district.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DistrictSums {
     pub(super) ytd: Cents,
@@ -32,7 +32,7 @@ pub(super) struct DistrictSums {
     pub(super) delivery_cnt: u64,
 }
 
-/// A condition that has to hold: `found` is what the condition names first.
+/// Checks that a condition holds: `found` is the value that the condition names first.
 pub(super) fn hold(
     number: u8,
     place: impl FnOnce() -> String,
@@ -47,7 +47,7 @@ pub(super) fn hold(
     Err(AuditError::Condition { number, place: place(), what, expected, found })
 }
 
-/// Conditions 2, 3, 4, 9 and 11, each of one district.
+/// Checks conditions 2, 3, 4, 9 and 11, each for one district.
 pub(super) fn check_district(
     population: &Population,
     w_id: u16,
@@ -69,7 +69,7 @@ pub(super) fn check_district(
     hold(11, place, "orders that are delivered and those loaded so or known to customers", delivered, known)
 }
 
-/// Conditions 1 and 8 of one warehouse.
+/// Checks conditions 1 and 8 for one warehouse.
 pub(super) fn check_warehouse(
     w_id: u16,
     ytd: Cents,
@@ -81,7 +81,7 @@ pub(super) fn check_warehouse(
     hold(8, place, "W_YTD and sum(H_AMOUNT)", ytd, history)
 }
 
-/// An order as the conditions see it.
+/// The properties of an order that the conditions refer to.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OrderSeen {
     pub(super) o_id: u32,
@@ -89,11 +89,11 @@ pub(super) struct OrderSeen {
     pub(super) is_new: bool,
     pub(super) ol_cnt: u8,
     pub(super) lines: usize,
-    /// Lines that are delivered.
+    /// Number of lines that are delivered.
     pub(super) lines_delivered: usize,
 }
 
-/// Conditions 5, 6 and 7, of one order.
+/// Checks conditions 5, 6 and 7 for one order.
 pub(super) fn check_order(w_id: u16, d_id: u8, order: &OrderSeen) -> Result<(), AuditError> {
     let place = || format!("warehouse {w_id}, district {d_id}, order {}", order.o_id);
     let has_row = u8::from(order.is_new);
@@ -103,7 +103,7 @@ pub(super) fn check_order(w_id: u16, d_id: u8, order: &OrderSeen) -> Result<(), 
     hold(7, place, "lines with OL_DELIVERY_D and O_CARRIER_ID", order.lines_delivered as u64, expected)
 }
 
-/// Conditions 10 and 12, of all customers of a warehouse, and their numbers of payments and deliveries.
+/// Checks conditions 10 and 12 for all customers of a warehouse, and their numbers of payments and deliveries.
 pub(super) fn check_customers(population: &Population, warehouse: &WarehouseRead, findings: &mut Findings) {
     let per_district = population.scale().customers;
     for (at, customer) in (0_u32..).zip(&warehouse.customers) {

@@ -1,6 +1,6 @@
-//! The districts of a warehouse: customers, orders and their lines, payments.
+//! Audit of the districts of a warehouse: customers, orders and their lines, payments.
 //!
-//! Owns: how they are read and what is summed up. Never: holds more than some hundred orders or customers at once.
+//! Owns: the reading and summing of their rows. Never: holds more than some hundred orders or customers at once.
 
 use std::iter::Peekable;
 
@@ -12,7 +12,7 @@ use super::conditions::{self, DistrictSums, OrderSeen};
 use super::{PaymentElsewhere, SLICE, SuppliedElsewhere, WarehouseRead, read_rows, refuse, rows};
 use crate::workload::AuditError;
 
-/// Where the audit is, and what it needs there.
+/// The district under audit, and the handles that its audit needs.
 struct At<'a> {
     session: &'a Session,
     tables: Tables,
@@ -22,7 +22,7 @@ struct At<'a> {
 }
 
 impl At<'_> {
-    /// The keys of the district from `first` on, as many as are read at once.
+    /// Returns the keys of the district from `first` on that are read in one transaction.
     fn slice(&self, first: u32) -> (KeyRange, (u16, u8, u32)) {
         let from = (self.w_id, self.d_id, first);
         (KeyRange::through(&from, &(self.w_id, self.d_id, first.saturating_add(SLICE - 1))), from)
@@ -94,7 +94,7 @@ async fn check_customers(at: &At<'_>, warehouse: &mut WarehouseRead) -> Result<u
     Ok(delivery_cnt)
 }
 
-/// The numbers of the district's new orders, ascending.
+/// Returns the numbers of the district's new orders, ascending.
 async fn read_new_orders(at: &At<'_>) -> Result<Vec<u32>, AuditError> {
     let district = (at.w_id, at.d_id);
     let first = (at.w_id, at.d_id, 0);
@@ -102,7 +102,7 @@ async fn read_new_orders(at: &At<'_>) -> Result<Vec<u32>, AuditError> {
     Ok(rows.into_iter().map(|((_, _, o_id), _)| o_id).collect())
 }
 
-/// Checks the orders with their lines, whatever numbers they have, and sums them up.
+/// Checks the orders with their lines, whatever their numbers, and sums them up.
 async fn check_orders(
     at: &At<'_>,
     warehouse: &mut WarehouseRead,
@@ -148,7 +148,7 @@ async fn check_orders(
             return Err(refuse("order_line", key, "there is no such order"));
         }
         first += SLICE;
-        // What lies beyond the next number would be as wrong as a hole.
+        // Orders beyond the next number would be as wrong as a gap.
         if first >= sums.next_o_id {
             break;
         }
@@ -159,7 +159,7 @@ async fn check_orders(
     Ok(())
 }
 
-/// Takes the lines of an order, which have to be numbered from 1 on.
+/// Takes the lines of an order, which must be numbered from 1 on.
 fn lines_of(
     lines: &mut Peekable<impl Iterator<Item = ((u16, u8, u32, u8), OrderLine)>>,
     o_id: u32,
@@ -174,7 +174,7 @@ fn lines_of(
     Ok(own)
 }
 
-/// Whether an order is one that was loaded, or one that New-Order makes.
+/// Checks that an order is one that was loaded, or one that New-Order makes.
 fn check_order(
     at: &At<'_>,
     o_id: u32,
@@ -216,7 +216,7 @@ fn check_order(
     }
 }
 
-/// Whether an order is as it was loaded, but for its delivery.
+/// Checks that an order is as it was loaded, except for its delivery.
 fn check_loaded(
     key: (u16, u8, u32),
     order: &Order,
@@ -238,7 +238,7 @@ fn check_loaded(
     Ok(())
 }
 
-/// Adds an order to what is known of its customer and of the stock it was taken from.
+/// Adds an order to the sums of its customer and of the stock that supplied it.
 fn note_order(
     at: &At<'_>,
     warehouse: &mut WarehouseRead,

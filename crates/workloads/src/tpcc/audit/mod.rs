@@ -1,14 +1,14 @@
-//! Proves that a TPC-C database is what its population and the committed transactions have made of it.
+//! Proves that a TPC-C database is the result of its population and of the committed transactions.
 //!
-//! Owns: the order of the checks, and those that look beyond one warehouse. Never: changes anything.
+//! Owns: the order of the checks, and those across warehouses. Never: changes a row.
 //!
-//! Checked are: the engine's own proof ([`Database::verify`]); the twelve consistency conditions of clause 3.3.2
-//! (`conditions`); that no column differs from the population which no transaction changes, copies of the items included
-//! (`rows`); that stock has lost what orders have taken, and that every remote payment is noted at both ends; and,
-//! if somebody has counted them, the numbers of orders and payments.
+//! It checks the engine's own proof ([`Database::verify`]); the twelve consistency conditions of clause 3.3.2
+//! (`conditions`); that columns which no transaction changes equal the population, copies of the items included
+//! (`rows`); that stock has decreased by the quantities ordered, and that every remote payment is recorded at both
+//! warehouses; and, if transactions were counted, the numbers of orders and payments.
 //!
-//! Each worker audits the warehouses it owns, a few hundred orders or customers per transaction. What one warehouse says
-//! about another (payments of its customers, lines supplied by it) is compared when all are read.
+//! Each worker audits the warehouses it owns, a few hundred orders or customers per transaction. Rows of one warehouse
+//! that concern another (payments of its customers, lines supplied by it) are compared after all have been read.
 
 mod conditions;
 mod districts;
@@ -29,22 +29,22 @@ const SLICE: u32 = 256;
 /// Rows of stock that are read in one transaction.
 const STOCK_SLICE: u32 = 1024;
 
-/// What a customer's row says, and what the customer's orders and payments add up to.
+/// The sums in a customer's row, and the sums of the customer's orders and payments.
 #[derive(Clone, Copy, Debug, Default)]
 struct CustomerSums {
     balance: Cents,
     ytd_payment: Cents,
     payment_cnt: u32,
     delivery_cnt: u32,
-    /// Of all lines that were delivered.
+    /// Sum over all lines that were delivered.
     delivered: Cents,
-    /// Of all rows of history.
+    /// Sum over all rows of history.
     paid: Cents,
     payments: u32,
     deliveries: u32,
 }
 
-/// What a row of stock says, or what order lines say about it.
+/// The sums in a row of stock, or the same sums over order lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct StockSums {
     ytd: u64,
@@ -69,20 +69,20 @@ struct SuppliedElsewhere {
     quantity: u8,
 }
 
-/// What was read of one warehouse.
+/// The rows read of one warehouse, summed up.
 #[derive(Debug, Default)]
 struct WarehouseRead {
     w_id: u16,
-    /// By district and number.
+    /// Sums by district and number of the customer.
     customers: Vec<CustomerSums>,
-    /// By item: what the row says, and what this warehouse's own orders say.
+    /// Sums by item: those in the row, and those over this warehouse's own orders.
     stock: Vec<(StockSums, StockSums)>,
     paid_elsewhere: Vec<PaymentElsewhere>,
     supplied_elsewhere: Vec<SuppliedElsewhere>,
-    /// Orders and payments since the load.
+    /// Number of orders since the load.
     orders: u64,
     payments: u64,
-    /// What is wrong with it.
+    /// The mistakes found.
     findings: Findings,
 }
 
@@ -98,7 +98,7 @@ impl WarehouseRead {
         }
     }
 
-    /// A customer of this warehouse, if there is one of that name.
+    /// Returns the sums of a customer of this warehouse, if there is one of that number.
     fn customer(&mut self, population: &Population, d_id: u8, c_id: u32) -> Option<&mut CustomerSums> {
         let customers = population.scale().customers;
         if !(1..=DISTRICTS).contains(&d_id) || !(1..=customers).contains(&c_id) {
@@ -107,13 +107,13 @@ impl WarehouseRead {
         self.customers.get_mut((u32::from(d_id - 1) * customers + c_id - 1) as usize)
     }
 
-    /// What this warehouse's own orders say about a stock, if there is such an item.
+    /// Returns the sums over this warehouse's own orders of an item, if there is such an item.
     fn ordered(&mut self, i_id: u32) -> Option<&mut StockSums> {
         self.stock.get_mut(i_id.checked_sub(1)? as usize).map(|(_, ordered)| ordered)
     }
 }
 
-/// The worst of what was found: a condition goes before a row, and the first condition before the others.
+/// The most important finding: a condition takes precedence over a row, and the first condition over the others.
 #[derive(Debug, Default)]
 struct Findings(Option<(u8, AuditError)>);
 
@@ -142,7 +142,7 @@ pub(super) fn audit(
     let verified = db.verify()?;
     let tables = Tables::of(db)?;
     let population = *population;
-    // One scheme for all: partitions may move meanwhile.
+    // One scheme for all workers: partitions may move meanwhile.
     let (scheme, mut sessions) = (db.scheme(), Vec::new());
     for worker in (0..db.workers()).map(|worker| WorkerId(worker as u16)) {
         let own = owned_by(&scheme, tables, population.scale(), worker);
@@ -179,7 +179,7 @@ async fn read_own(
     Ok(read)
 }
 
-/// The rows of `table` whose keys are in `range`.
+/// Reads the rows of `table` whose keys are in `range`.
 async fn read_rows<T: Table>(
     session: &Session,
     table: TableRef<T>,
@@ -200,7 +200,7 @@ fn refuse(table: &'static str, key: impl std::fmt::Debug, what: &'static str) ->
     AuditError::Row { table, key: format!("{key:?}"), what }
 }
 
-/// What warehouses say about each other.
+/// Compares the rows of warehouses that refer to each other.
 fn compare(population: &Population, warehouses: &mut [WarehouseRead]) -> Result<(), AuditError> {
     for from in 0..warehouses.len() {
         let paid = std::mem::take(&mut warehouses[from].paid_elsewhere);
@@ -238,7 +238,7 @@ fn by_number(warehouses: &mut [WarehouseRead], w_id: u16) -> Option<&mut Warehou
     warehouses.get_mut(usize::from(w_id).checked_sub(1)?)
 }
 
-/// Numbers of rows that no transaction changes, and numbers of transactions if somebody has counted them.
+/// Checks the numbers of rows that no transaction changes, and the numbers of transactions if they were counted.
 fn check_counts(
     population: &Population,
     db: &Database,

@@ -1,6 +1,6 @@
-//! Rows and the columns of them that no transaction changes.
+//! Audit of single rows: the columns that no transaction changes.
 //!
-//! Owns: the comparison with the population, row by row. Never: sums anything up over several rows.
+//! Owns: the comparison with the population, row by row. Never: sums up several rows.
 
 use atrapos::{KeyRange, Session};
 
@@ -9,7 +9,7 @@ use super::super::schema::{Cents, Customer, District, Stock, Tables, Warehouse};
 use super::{STOCK_SLICE, StockSums, WarehouseRead, read_rows, refuse};
 use crate::workload::AuditError;
 
-/// The least and most that is in stock after an order.
+/// The least and the greatest quantity in stock after an order.
 const QUANTITIES: std::ops::RangeInclusive<i16> = 10..=100;
 
 /// Checks a warehouse's copy of the items, and its stock.
@@ -53,7 +53,8 @@ fn check_stock(population: &Population, w_id: u16, i_id: u32, row: Stock) -> Res
     if (row.dist, row.data) != (expected.dist, expected.data) {
         return refuse("a column that no transaction changes differs from the population");
     }
-    // Every order takes what it asks for, or adds 91 less that: what was loaded, less what was ordered, modulo 91.
+    // Every order takes its quantity, or adds 91 less its quantity: the quantity loaded, less the quantity ordered,
+    // modulo 91.
     let taken = (i64::from(expected.quantity) - sums.ytd as i64 - i64::from(row.quantity)).rem_euclid(91);
     if taken != 0 {
         return refuse("the quantity is not what is left of the population's");

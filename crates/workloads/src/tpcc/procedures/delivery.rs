@@ -1,9 +1,9 @@
-//! Delivery (clause 2.7): of one district's oldest order. The specification lets every order of the ten be delivered in a
-//! transaction of its own (clause 2.7.2), and so it is done here.
+//! Delivery (clause 2.7) of the oldest order of one district. The specification allows each of the ten orders to be
+//! delivered in a transaction of its own (clause 2.7.2), as is done here.
 //!
-//! A delivery must not block those who place orders, since these have taken the district by then. So it looks for the
-//! oldest order only among those that were placed when it began ([`next_orders`]): new ones are beyond the range it locks. And
-//! deliveries of one district take turns before they look at anything.
+//! A delivery must not block the transactions that place orders, which have locked the district by then. So it searches
+//! for the oldest order only among those that were placed before it began ([`next_orders`]): new ones are beyond the
+//! range it locks. Deliveries of one district take turns before they read anything.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -16,30 +16,30 @@ use super::there;
 /// An order that was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivered {
-    /// Its number.
+    /// The order's number.
     pub o_id: u32,
     /// The customer.
     pub c_id: u32,
-    /// What it costs, in cents.
+    /// Total amount of the order, in cents.
     pub amount: Cents,
 }
 
-/// What is to be delivered.
+/// The input of a delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeliverFrom {
     /// The warehouse.
     pub w_id: u16,
     /// The district.
     pub d_id: u8,
-    /// The order before which to look: the district's next one, now or a while ago.
+    /// The upper bound of the search: the number of the district's next order, now or at an earlier time.
     pub before: u32,
-    /// Who delivers it.
+    /// The carrier.
     pub carrier_id: u8,
-    /// When.
+    /// Date of the delivery.
     pub delivery_d: Moment,
 }
 
-/// The numbers of the next orders of a warehouse's districts.
+/// Reads the numbers of the next orders of a warehouse's districts.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -59,10 +59,10 @@ pub fn next_orders(
     }
 }
 
-/// No order has this number.
+/// The order number under which deliveries take turns; no order has it.
 const TURN: u32 = 0;
 
-/// Delivers the oldest order of a district that is not delivered yet; `None` when there is none.
+/// Delivers the oldest undelivered order of a district; returns `None` if there is none.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -73,8 +73,8 @@ pub fn deliver(
 ) -> impl Future<Output = Result<Option<Delivered>, Abort>> {
     async move {
         let DeliverFrom { w_id, d_id, before, carrier_id, delivery_d } = from;
-        // What is not there is locked for whoever asked for its deletion, too. Without it, several would find the same order, and
-        // none could take it.
+        // Deleting a row that does not exist locks its key, too. Without the lock, several deliveries would find the
+        // same order, and none could delete it.
         tx.delete(tables.new_order, (w_id, d_id, TURN)).await?;
         let placed = KeyRange::between(&(w_id, d_id, TURN + 1), &(w_id, d_id, before));
         let oldest = tx.fold(tables.new_order, placed, None, |oldest, (_, _, o_id), _| {
@@ -91,7 +91,7 @@ pub fn deliver(
             ControlFlow::Continue(())
         };
         let amount = tx.fold(tables.order_line, KeyRange::prefix(&key), 0, sum).await?;
-        // Whoever shows the order has its customer first, and goes on to the order: so the order is changed after the customer.
+        // Order-Status reads the customer before the order: so the order is changed after the customer.
         let customer = tx.update(tables.customer, (w_id, d_id, c_id), move |customer| {
             customer.balance += amount;
             customer.delivery_cnt += 1;

@@ -1,12 +1,12 @@
 //! The five transactions of TPC-C as stored procedures.
 //!
-//! Owns: what each transaction reads and writes, and what it returns: what its terminal would show. Never: draws a random
-//! number, or knows which client runs it.
+//! Owns: the reads and writes of each transaction, and its result: the values that its terminal would display. Never:
+//! draws a random number, or knows which client runs it.
 //!
-//! What is on other warehouses comes first: only then are the warehouse and the district touched, which many transactions
-//! want. Nothing that a transaction does after that makes it wait for another worker, so these rows are never locked while
-//! messages travel. And what several transactions want is asked for in one order, so that they are seldom victims of deadlocks: the
-//! customer goes before the customer's orders.
+//! Rows of other warehouses come first; the rows of the warehouse and the district, which many transactions need, are
+//! accessed after them. Nothing that a transaction does from then on makes it wait for another worker, so these rows
+//! are never locked while messages travel. Rows that several transactions need are accessed in one order, so that
+//! deadlocks are rare: the customer comes before the customer's orders.
 
 #![expect(
     clippy::manual_async_fn,
@@ -30,17 +30,17 @@ use atrapos::{Abort, KeyRange, Tx};
 use super::parameters::CustomerBy;
 use super::schema::Tables;
 
-/// Why a transaction aborts that misses a row which no transaction ever deletes.
+/// Detail of the abort of a transaction that misses a row which no transaction ever deletes.
 pub const MISSING: &str = "a row that the population has is missing";
 
-/// A row that has to be there.
+/// Returns a row that must exist.
 #[inline]
 fn there<R>(row: Option<R>) -> Result<R, Abort> {
     row.ok_or_else(|| Abort::user(MISSING))
 }
 
-/// The number of a customer: of those of a last name, sorted by first name, the one at half their number, rounded up
-/// (clause 2.5.2.2).
+/// Finds the number of a customer by last name: of the customers with that name, sorted by first name, the one at half
+/// their number, rounded up (clause 2.5.2.2).
 async fn find_customer(
     tx: &mut Tx<'_>,
     tables: Tables,

@@ -12,7 +12,7 @@ use super::super::schema::{
 };
 use super::there;
 
-/// Why New-Order rolls back: the last item of the order is none.
+/// Detail of the abort by which New-Order rolls back: the last item of the order does not exist.
 pub const UNUSED_ITEM: &str = "the order names an item that there is not";
 
 /// A line of an order that was placed.
@@ -20,20 +20,20 @@ pub const UNUSED_ITEM: &str = "the order names an item that there is not";
 pub struct LinePlaced {
     /// The item's name.
     pub name: FixedStr<24>,
-    /// What is left in stock.
+    /// Quantity left in stock.
     pub stock_quantity: i16,
     /// `B` when both item and stock are original, otherwise `G`.
     pub brand_generic: u8,
-    /// What one costs, in cents.
+    /// Price of one, in cents.
     pub price: u32,
-    /// What the line costs, in cents.
+    /// Price of the line, in cents.
     pub amount: u32,
 }
 
 /// An order that was placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OrderPlaced {
-    /// Its number.
+    /// The order's number.
     pub o_id: u32,
     /// The customer's last name.
     pub last: FixedStr<16>,
@@ -45,13 +45,13 @@ pub struct OrderPlaced {
     pub w_tax: u16,
     /// The district's tax, in hundredths of a percent.
     pub d_tax: u16,
-    /// What all of it costs, in cents, with discount and taxes, rounded.
+    /// Total of the order, in cents, with discount and taxes, rounded.
     pub total: Cents,
     /// Its lines.
     pub lines: ArrayVec<LinePlaced, { LINES_MAX as usize }>,
 }
 
-/// What an order needs to know of an item.
+/// The columns of an item that an order needs.
 #[derive(Clone, Copy, Debug)]
 struct ItemSeen {
     name: FixedStr<24>,
@@ -65,7 +65,7 @@ impl ItemSeen {
     }
 }
 
-/// What an order needs to know of a stock.
+/// The columns of a stock that an order needs.
 #[derive(Clone, Copy, Debug)]
 struct StockTaken {
     quantity: i16,
@@ -73,7 +73,7 @@ struct StockTaken {
     dist_info: [u8; DIST_BYTES],
 }
 
-/// Takes `quantity` from a stock; one that would fall below ten is filled up by 91.
+/// Takes `quantity` from a stock; 91 is added to one that would fall below ten.
 #[inline]
 fn take(stock: &mut Stock, quantity: u8, d_id: u8, is_remote: bool) -> StockTaken {
     let left = stock.quantity - i16::from(quantity);
@@ -88,7 +88,7 @@ fn take(stock: &mut Stock, quantity: u8, d_id: u8, is_remote: bool) -> StockTake
     }
 }
 
-/// What lines cost together with discount and taxes, rounded to cents.
+/// Returns the total of lines with discount and taxes, rounded to cents.
 fn total(sum: Cents, discount: u16, w_tax: u16, d_tax: u16) -> Cents {
     const ONE: i128 = 10_000;
     let taxed = ONE + i128::from(w_tax) + i128::from(d_tax);
@@ -98,11 +98,12 @@ fn total(sum: Cents, discount: u16, w_tax: u16, d_tax: u16) -> Cents {
 
 /// Places an order.
 ///
-/// The items are read first, so that an order that names none is given up before anything is changed; then all stock is
-/// taken in one phase, wherever it is; then what is the home's own.
+/// The items are read first, so that an order with an unused item is rolled back before any change; then all stock is
+/// taken in one phase, on all warehouses; then the rows of the home warehouse are changed.
 ///
 /// # Errors
-/// The errors of [`Tx::run`]; also an abort of reason [`AbortReason::User`](atrapos::AbortReason::User) and detail [`UNUSED_ITEM`] when an item is none.
+/// Fails like [`Tx::run`]; also with reason [`AbortReason::User`](atrapos::AbortReason::User) and detail
+/// [`UNUSED_ITEM`] if an item does not exist.
 pub fn new_order(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -126,7 +127,8 @@ pub fn new_order(
             district.next_o_id += 1;
             (district.tax, district.next_o_id - 1)
         };
-        // Before the rows that many want, since a payment from elsewhere may have it locked.
+        // The customer comes before the rows that many transactions need, since a payment from elsewhere may have it
+        // locked.
         let customer = tx.read(tables.customer, (w_id, d_id, c_id), see).await?;
         let (w_tax, numbered) = tx
             .join((

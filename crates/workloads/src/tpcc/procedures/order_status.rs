@@ -11,7 +11,7 @@ use super::super::parameters::CustomerBy;
 use super::super::schema::{Cents, Customer, Moment, Order, OrderLine, Tables};
 use super::{find_customer, there};
 
-/// Whose latest order is asked for.
+/// The input of Order-Status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StatusOf {
     /// The warehouse.
@@ -22,7 +22,7 @@ pub struct StatusOf {
     pub customer: CustomerBy,
 }
 
-/// The customer.
+/// The columns of the customer that are returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each field is named after its column")]
 pub struct CustomerStatus {
@@ -33,7 +33,7 @@ pub struct CustomerStatus {
     pub balance: Cents,
 }
 
-/// A line of the order.
+/// The columns of a line of the order that are returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each field is named after its column")]
 pub struct LineStatus {

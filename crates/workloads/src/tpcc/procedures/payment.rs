@@ -55,7 +55,7 @@ pub struct Paid {
     pub district: Payee,
 }
 
-/// Notes a payment with a customer.
+/// Records a payment in a customer's row.
 fn pay(customer: &mut Customer, c_id: u32, input: &PaymentInput) -> PayingCustomer {
     customer.balance -= input.amount;
     customer.ytd_payment += input.amount;
@@ -84,13 +84,13 @@ fn pay(customer: &mut Customer, c_id: u32, input: &PaymentInput) -> PayingCustom
     }
 }
 
-/// The beginning of a text, as far as there is room; all of it is letters, digits and the like.
+/// Returns the beginning of a text, as far as it fits; all characters are ASCII.
 fn cut<const N: usize>(text: &[u8]) -> FixedStr<N> {
     FixedStr::from_padded(std::array::from_fn(|at| text.get(at).copied().unwrap_or(0))).unwrap_or_default()
 }
 
-/// The miscellaneous data of a customer with bad credit after a payment: what was paid, before what was there, as far as
-/// there is room.
+/// Returns the miscellaneous data of a customer with bad credit after a payment: the payment, followed by the previous
+/// data, as far as it fits.
 fn with_payment(data: &FixedStr<500>, c_id: u32, input: &PaymentInput) -> FixedStr<500> {
     let PaymentInput { w_id, d_id, c_w_id, c_d_id, amount, .. } = *input;
     let mut text = Text { bytes: [0; 500], len: 0 };
@@ -105,7 +105,7 @@ fn with_payment(data: &FixedStr<500>, c_id: u32, input: &PaymentInput) -> FixedS
     cut(&text.bytes)
 }
 
-/// Text that is put together without an allocation; what does not fit is left out.
+/// A buffer for text that is assembled without an allocation; text that does not fit is omitted.
 struct Text {
     bytes: [u8; 500],
     len: usize,
@@ -132,7 +132,7 @@ impl Text {
     }
 }
 
-/// What the row of history says: both names with four spaces between them.
+/// Returns the data of the row of history: both names with four spaces between them.
 fn history_data(warehouse: &FixedStr<10>, district: &FixedStr<10>) -> FixedStr<24> {
     let mut bytes = [0; 24];
     let (first, second) = (warehouse.len(), district.len());
@@ -142,7 +142,7 @@ fn history_data(warehouse: &FixedStr<10>, district: &FixedStr<10>) -> FixedStr<2
     cut(&bytes)
 }
 
-/// Takes a payment of a customer, who may be of another warehouse.
+/// Runs a payment of a customer, possibly one of another warehouse.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].

@@ -1,8 +1,8 @@
 //! Stock-Level (clause 2.8).
 //!
-//! The specification wants no more of it than that what is read is committed (clause 2.8.2.3). So its clients run it as three
-//! transactions, one per statement: one that held on to the district while it waits for stock would block orders,
-//! which have taken the stock and want the district.
+//! The specification requires only that it reads committed data (clause 2.8.2.3). So its clients run it as three
+//! transactions, one per statement: a single one, which would keep the district locked while it waits for stock, would
+//! block orders, which have locked the stock and request the district.
 
 use std::future::Future;
 use std::ops::ControlFlow;
@@ -13,10 +13,10 @@ use super::super::generator::LINES_MAX;
 use super::super::schema::{OrderLine, Tables};
 use super::there;
 
-/// Orders that are looked at.
+/// Number of orders that are examined.
 const ORDERS: u32 = 20;
 
-/// The number of a district's next order.
+/// Reads the number of a district's next order.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -29,7 +29,7 @@ pub fn next_order(
     async move { there(tx.read(tables.district, (w_id, d_id), |district| district.next_o_id).await?) }
 }
 
-/// The items of the last twenty orders before order `next` of a district, each once.
+/// Returns the items of the last twenty orders before order `next` of a district, each once.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -54,7 +54,7 @@ pub fn recent_items(
     }
 }
 
-/// Of how many of some items a warehouse has fewer than `threshold`.
+/// Counts those of some items of which a warehouse has fewer than `threshold` in stock.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -76,8 +76,8 @@ pub fn count_low(
     }
 }
 
-/// How many different items of a district's last twenty orders the warehouse has fewer than `threshold` of: all of it in one
-/// transaction, as it is shown in a flow graph.
+/// Counts the different items of a district's last twenty orders of which the warehouse has fewer than `threshold` in
+/// stock, in one transaction, as a flow graph shows it.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
