@@ -1,8 +1,8 @@
-//! Proves that a TPC-B database is what the committed transactions have made of it.
+//! Proves that a TPC-B database is the result of the committed transactions.
 //!
-//! Owns: the rules. Never: changes anything.
+//! Owns: the rules. Never: changes a row.
 //!
-//! The consistency conditions of the specification (clause 2.3.2) and a little more:
+//! It checks the consistency conditions of the specification (clause 2.3.2) and a little more:
 //!
 //! - the balance of every branch is the sum of those of its tellers;
 //! - the balance of every teller is the sum of its entries in the history, which are numbered without a gap;
@@ -25,7 +25,7 @@ use crate::ledger::Ledger;
 use crate::random::mixed;
 use crate::workload::{AuditError, AuditReport};
 
-/// What the rows of some branches add up to.
+/// Sums over the rows of some branches.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     branches: i64,
@@ -33,9 +33,9 @@ struct Sums {
     accounts: i64,
     history: i64,
     entries: u64,
-    /// Balances of accounts, each multiplied by a number of the account.
+    /// Sum of the balances of accounts, each multiplied by a number of the account.
     accounts_weighted: u64,
-    /// Amounts in the history, each multiplied by the number of its account.
+    /// Sum of the amounts in the history, each multiplied by the number of its account.
     history_weighted: u64,
 }
 
@@ -141,11 +141,11 @@ async fn audit_branch(
     Ok(sums.plus(audit_accounts(session, tables, b_id, accounts).await?))
 }
 
-/// What a walk over numbered rows has found: the number that must come next, the sums so far, and what is wrong with
-/// the row of that number.
+/// State of a walk over numbered rows: the number that must come next, the sums so far, and the mistake in the row of
+/// that number.
 type Walked = (u64, Sums, Option<&'static str>);
 
-/// Takes in row number `number`; what is wrong with it stops the walk.
+/// Adds row number `number` to the sums; a mistake in it stops the walk.
 fn step(
     walked: &mut Walked,
     number: u64,
@@ -165,7 +165,7 @@ fn step(
     ControlFlow::Continue(())
 }
 
-/// Walks rows number 0 to `count - 1` by `read`, which reads those of a slice.
+/// Walks rows number 0 to `count - 1` by `read`, which reads the rows of a slice.
 async fn walk(
     table: &'static str,
     count: u64,

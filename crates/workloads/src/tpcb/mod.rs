@@ -1,11 +1,12 @@
 //! TPC Benchmark B (revision 2.0): a bank of branches, tellers and accounts, and one transaction that updates one of
 //! each and appends to a history.
 //!
-//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], what clients ask for
-//! ([`parameters`]), what the transaction does ([`procedures`]) and the proof that it did (`audit`).
+//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], the requests of clients
+//! ([`parameters`]), the transaction ([`procedures`]) and the proof of its effects (`audit`).
 //!
-//! The transaction runs at the branch of its teller. In 15 of a hundred (or any other share) the account is one of
-//! another branch, which may be another worker's; these *remote* transactions are a class of their own in results.
+//! The transaction runs at the branch of its teller. In 15 percent of the transactions (or any other share) the account
+//! belongs to another branch, which another worker may own; these *remote* transactions are a class of their own in
+//! results.
 //!
 //! The history grows with every transaction and is never cleared: a long run needs memory for it, 50 bytes of key and row per
 //! transaction.
@@ -31,11 +32,11 @@ use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupErr
 use parameters::Parameters;
 use schema::{Account, Branch, TELLERS, Tables, Teller};
 
-/// The branches of a database by default.
+/// Default number of branches.
 pub const BRANCHES_DEFAULT: u64 = 16;
-/// Accounts of a branch, as the specification has it.
+/// Accounts of a branch in the specification.
 pub const ACCOUNTS_DEFAULT: u32 = 100_000;
-/// Share of the transactions whose account is of another branch, as the specification has it.
+/// Share of the transactions whose account belongs to another branch, in the specification.
 pub const REMOTE_DEFAULT: f64 = 0.15;
 
 /// Configuration of TPC-B.
@@ -43,9 +44,9 @@ pub const REMOTE_DEFAULT: f64 = 0.15;
 pub struct TpcbConfig {
     /// Number of branches.
     pub branches: u64,
-    /// Accounts of each. Fewer than the specification's make a small database for tests.
+    /// Accounts of each branch. Fewer than the specification's make a small database for tests.
     pub accounts_per_branch: u32,
-    /// Probability that the account is of another branch than the teller, from 0 to 1.
+    /// Probability that the account belongs to another branch than the teller, from 0 to 1.
     pub remote: f64,
     /// Seed of the choices of all clients.
     pub seed: u64,
@@ -65,10 +66,10 @@ impl Default for TpcbConfig {
 /// Reasons for which a configuration is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BadTpcb {
-    /// No branches, or more than can be counted.
+    /// There are no branches, or more than can be counted.
     #[error("{0} branches are not possible; use 1 to {BRANCHES_MAX}")]
     Branches(u64),
-    /// No accounts.
+    /// There are no accounts.
     #[error("branches without accounts are not possible; use 1 to {} accounts per branch", u32::MAX)]
     Accounts,
     /// The value is not a probability.
@@ -76,7 +77,7 @@ pub enum BadTpcb {
     Remote(f64),
 }
 
-/// More branches than this have more accounts than can be counted.
+/// Greatest number of branches: the accounts of more could not be counted.
 pub const BRANCHES_MAX: u64 = 1 << 31;
 
 /// One configuration of TPC-B.
@@ -121,9 +122,9 @@ const RECORDED: (u64, u32) = (8, 50);
 
 /// The names of the transaction classes.
 pub const NAMES: [&str; 2] = ["account-update", "account-update-remote"];
-/// Transactions whose account is of the teller's branch.
+/// Transactions whose account belongs to the teller's branch.
 pub const LOCAL: ClassId = ClassId(0);
-/// Transactions whose account is of another branch.
+/// Transactions whose account belongs to another branch.
 pub const REMOTE: ClassId = ClassId(1);
 
 /// State of one TPC-B client.
@@ -207,7 +208,7 @@ impl Workload for Tpcb {
     #[inline]
     async fn transaction(client: Client<'_>, state: &mut TpcbState) -> (ClassId, Result<Outcome, Abort>) {
         let (tables, request) = (state.tables, state.parameters.request());
-        // Home is the teller's branch. The account is looked up on the way there if it is of that branch, too.
+        // The home is the teller's branch. The account is looked up on the way if it belongs to that branch, too.
         let (class, route) = if request.is_remote() {
             (REMOTE, tables.branch.at(&request.b_id))
         } else {

@@ -1,15 +1,15 @@
-//! What a TPC-B client does next: which teller, which account, how much.
+//! The next request of a TPC-B client: teller, account and amount.
 //!
-//! Owns: the distributions of clause 5.3 of the specification. Never: runs anything.
+//! Owns: the distributions of clause 5.3 of the specification. Never: runs a transaction.
 
 use super::schema::TELLERS;
 use crate::keys::KeySet;
 use crate::random::Random;
 
-/// The largest amount that a transaction moves, either way.
+/// The largest amount that a transaction adds or subtracts.
 pub const DELTA_MAX: i64 = 999_999;
 
-/// What one transaction is asked for.
+/// The input of one transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Request {
     /// The branch of the teller.
@@ -18,12 +18,12 @@ pub struct Request {
     pub t_id: u8,
     /// The branch of the account, and its number there.
     pub account: (u64, u32),
-    /// What is put on the account.
+    /// Amount added to the balances.
     pub delta: i64,
 }
 
 impl Request {
-    /// Whether the account is of another branch than the teller.
+    /// Returns whether the account belongs to another branch than the teller.
     #[inline]
     #[must_use]
     pub fn is_remote(&self) -> bool {
@@ -43,14 +43,14 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Draws from `random` tellers of the branches in `own`. With the probability `remote` the account is one of
-    /// another branch, of `branches` with `accounts` each; with a single branch there is no other.
+    /// Creates a generator that draws from `random` tellers of the branches in `own`. With the probability `remote` the
+    /// account belongs to another branch, of `branches` with `accounts` each; with a single branch there is no other.
     #[must_use]
     pub fn new(branches: u64, accounts: u32, remote: f64, own: KeySet, random: Random) -> Parameters {
         Parameters { branches, accounts, remote, own, random }
     }
 
-    /// The next request.
+    /// Draws the next request.
     #[inline]
     pub fn request(&mut self) -> Request {
         let b_id = self.own.nth(self.random.below(self.own.len()));

@@ -1,10 +1,10 @@
 //! The transaction of TPC-B as a stored procedure.
 //!
-//! Owns: what it reads and writes, in the order of the specification (clause 1.2). Never: draws a random number.
+//! Owns: its reads and writes, in the order of the specification (clause 1.2). Never: draws a random number.
 //!
-//! The account comes first, as in the specification. That is as it should be here, too: an account of another worker is
-//! the one thing the transaction may have to wait for, and while it does it holds nothing that others want as often as
-//! they want a branch.
+//! The account comes first, as in the specification. That order is the best one here, too: the transaction may have to
+//! wait for an account of another worker and for nothing else, and meanwhile it holds no row as much in demand as a
+//! branch.
 
 #![expect(
     clippy::manual_async_fn,
@@ -18,14 +18,14 @@ use atrapos::{Abort, Tx};
 use super::parameters::Request;
 use super::schema::{History, Tables};
 
-/// Why the transaction aborts that does not find a row.
+/// Detail of the abort of a transaction that does not find a row.
 pub const NO_ROW: &str = "the branch, teller or account is not there";
 
-/// `AccountUpdate`: puts money on an account, counts it as the teller's and the branch's, enters it in the history, and
-/// returns the new balance of the account.
+/// Runs `AccountUpdate`: adds an amount to the balances of an account, a teller and a branch, appends it to the
+/// history, and returns the new balance of the account.
 ///
 /// # Errors
-/// Fails like [`Tx::run`]; also if the account, teller or branch is not there.
+/// Fails like [`Tx::run`]; also if the account, teller or branch does not exist.
 pub fn account_update(
     tx: &mut Tx<'_>,
     tables: Tables,

@@ -1,21 +1,20 @@
-//! The four tables of TPC-B, and where partitions begin.
+//! The four tables of TPC-B, and the boundaries of partitions.
 //!
-//! Owns: the tables' types. Never: says what is in them after a transaction.
+//! Owns: the tables' types. Never: determines their contents after a transaction.
 //!
-//! All keys begin with the branch, and all tables are of one family: whatever belongs to a branch is on one worker.
-//! Branches are declared first, so that partitions are cut between branches and never within one.
+//! All keys begin with the branch, and all tables are of one family: all rows of a branch are on one worker. Branches
+//! are declared first, so that partitions are cut between branches and never within one.
 //!
 //! # History
 //!
-//! The specification wants a row appended to the history by every transaction. A common counter would be the one thing
-//! all transactions write, on whatever worker they are. Here each teller counts its own entries, in the row that the
-//! transaction updates anyway, and the key of an entry is the branch, the teller and that count. So appending costs no
-//! lock and no message of its own, goes to the right end of a teller's entries, and the auditor knows which entries
-//! there must be.
+//! The specification requires every transaction to append a row to the history. A common counter would be written by
+//! all transactions, on any worker. Here each teller counts its own entries, in the row that the transaction updates
+//! anyway, and the key of an entry is the branch, the teller and that count. So appending costs no lock and no message
+//! of its own, inserts at the right end of a teller's entries, and the auditor knows which entries must exist.
 //!
 //! # Sizes
 //!
-//! Rows are filled up so that key and row together have the bytes that the specification asks for at least: 100, and 50
+//! Rows are padded so that key and row together have the bytes that the specification requires at least: 100, and 50
 //! for the history.
 
 use atrapos::{Database, Schema, SchemaError, Table, TableRef, row};
@@ -32,7 +31,7 @@ row! {
     /// A branch of the bank.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Branch {
-        /// What its tellers have taken in, in the smallest unit of money.
+        /// Sum of the amounts of its tellers, in the smallest unit of money.
         pub balance: i64,
         /// Filler bytes; never changed.
         pub filler: [u8; BRANCH_FILLER],
@@ -43,9 +42,9 @@ row! {
     /// A teller of a branch.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Teller {
-        /// What the teller has taken in.
+        /// Sum of the amounts of the teller's transactions.
         pub balance: i64,
-        /// Entries of the history that are the teller's.
+        /// Number of the teller's entries in the history.
         pub entries: u64,
         /// Filler bytes; never changed.
         pub filler: [u8; TELLER_FILLER],
@@ -56,7 +55,7 @@ row! {
     /// An account.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Account {
-        /// What is on it.
+        /// Balance of the account.
         pub balance: i64,
         /// Filler bytes; never changed.
         pub filler: [u8; ACCOUNT_FILLER],
@@ -64,30 +63,30 @@ row! {
 }
 
 row! {
-    /// An entry of the history: what one transaction did.
+    /// An entry of the history, which records one transaction.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct History {
         /// The branch of the account.
         pub account_branch: u64,
         /// The number of the account in its branch.
         pub account: u32,
-        /// What was put on the account.
+        /// Amount added to the balance of the account.
         pub delta: i32,
-        /// When the client asked for it, in nanoseconds on the clock of its machine.
+        /// Time of the client's request, in nanoseconds on the clock of its machine.
         pub time_ns: u64,
         /// Filler bytes; never changed.
         pub filler: [u8; HISTORY_FILLER],
     }
 }
 
-/// The filler of a row says which row it is, over and over.
+/// Returns the filler of a row, which repeats the row's key.
 fn filler<const N: usize>(branch: u64, number: u64) -> [u8; N] {
     let pattern = (branch.rotate_left(32) ^ number).to_le_bytes();
     std::array::from_fn(|at| pattern[at % 8])
 }
 
 impl Branch {
-    /// The row of branch `b_id` as it is loaded.
+    /// Returns the row of branch `b_id` as it is loaded.
     #[must_use]
     pub fn loaded(b_id: u64) -> Branch {
         Branch { balance: 0, filler: filler(b_id, 0) }
@@ -95,7 +94,7 @@ impl Branch {
 }
 
 impl Teller {
-    /// The row of teller `t_id` of branch `b_id` as it is loaded.
+    /// Returns the row of teller `t_id` of branch `b_id` as it is loaded.
     #[must_use]
     pub fn loaded(b_id: u64, t_id: u8) -> Teller {
         Teller { balance: 0, entries: 0, filler: filler(b_id, u64::from(t_id)) }
@@ -103,7 +102,7 @@ impl Teller {
 }
 
 impl Account {
-    /// The row of account `a_id` of branch `b_id` as it is loaded.
+    /// Returns the row of account `a_id` of branch `b_id` as it is loaded.
     #[must_use]
     pub fn loaded(b_id: u64, a_id: u32) -> Account {
         Account { balance: 0, filler: filler(b_id, u64::from(a_id)) }
@@ -182,7 +181,7 @@ impl Tables {
     }
 }
 
-/// The schema of a database of `branches` branches.
+/// Returns the schema of a database of `branches` branches.
 #[must_use]
 pub fn schema(branches: u64) -> Schema {
     Schema::new()
@@ -190,14 +189,15 @@ pub fn schema(branches: u64) -> Schema {
         .table::<Tellers>()
         .table::<Accounts>()
         .table::<Histories>()
-        // Only entries of the history are ever inserted, after an update of their teller: there is nothing to enforce.
+        // Transactions insert only entries of the history, after an update of their teller: there is nothing to
+        // enforce.
         .foreign_key_by_prefix::<Tellers, Branches>(|(b_id, _)| *b_id, false)
         .foreign_key_by_prefix::<Accounts, Branches>(|(b_id, _)| *b_id, false)
         .foreign_key_by_prefix::<Histories, Tellers>(|(b_id, t_id, _)| (*b_id, *t_id), false)
         .split_by(BRANCH_FAMILY, move |workers| cuts(branches, workers))
 }
 
-/// The first branch of every worker but the first: the branches from 0 in equal parts.
+/// Returns the first branch of every worker but the first: the branches from 0 in equal parts.
 fn cuts(branches: u64, workers: usize) -> Vec<u64> {
     let workers = workers as u128;
     let cut = |part: u128| (u128::from(branches) * part / workers) as u64;

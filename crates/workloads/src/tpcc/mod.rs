@@ -16,7 +16,7 @@
 //! - Without think times (the default) a client is not tied to a warehouse: it draws one for every transaction, so that any
 //!   number of clients loads all warehouses alike.
 //! - A delivery is one transaction that reads the numbers of the next orders and one per district, and Stock-Level is
-//! three, one per statement; the specification leaves that open.
+//!   three, one per statement; the specification leaves that open.
 //! - The items of an order are all looked up before anything is changed, so that a rollback has nothing to undo.
 //! - Dates come from the machine's monotonic clock, beginning at the date of the load.
 

@@ -1,10 +1,10 @@
-//! Proves that a YCSB database is what the load and the committed transactions have made of it.
+//! Proves that a YCSB database is the result of the load and of the committed transactions.
 //!
-//! Owns: the rules. Never: changes anything.
+//! Owns: the rules. Never: changes a record.
 //!
-//! Every loaded record is there; every record, loaded or inserted, has a content that writes of its key make; and what
-//! all records say of how often they were written, with one for each that was inserted, is the number of writes that
-//! committed transactions have made. Insertions that were transactions of their own are counted by themselves, too.
+//! Every loaded record exists; every record, loaded or inserted, has a content that writes of its key produce; and the
+//! sum of the numbers of writes stored in the records, plus one for each record inserted, is the number of writes that
+//! committed transactions made. Insertions that were transactions of their own are also counted separately.
 
 use std::ops::ControlFlow;
 
@@ -18,14 +18,14 @@ use crate::keys::KeySet;
 use crate::ledger::Ledger;
 use crate::workload::{AuditError, AuditReport};
 
-/// What the records of some slots are.
+/// Sums over the records of some slots.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     writes: u64,
     inserted: u64,
-    /// Loaded records.
+    /// Number of loaded records.
     loaded: u64,
-    /// A record whose content is wrong.
+    /// Key of a record whose content is wrong.
     wrong: Option<u64>,
 }
 

@@ -1,12 +1,12 @@
-//! Which operations YCSB runs: the core workloads by their letters, and others.
+//! Mixes of operations of YCSB: the core workloads by their letters, and others.
 //!
-//! Owns: kinds of operations and their shares. Never: draws one.
+//! Owns: kinds of operations and their shares. Never: draws an operation.
 
 use std::str::FromStr;
 
 use crate::workload::ClassId;
 
-/// What an operation does.
+/// Kinds of operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Kind {
@@ -26,24 +26,24 @@ impl Kind {
     /// Every kind, in the order of their discriminants.
     pub const ALL: [Kind; 5] = [Kind::Read, Kind::Update, Kind::Insert, Kind::Scan, Kind::ReadModifyWrite];
 
-    /// Their names, in the same order.
+    /// The names of the kinds, in the same order.
     pub const NAMES: [&'static str; 5] = ["read", "update", "insert", "scan", "read-modify-write"];
 
-    /// Whether it changes a record.
+    /// Returns whether it changes a record.
     #[inline]
     #[must_use]
     pub fn writes(self) -> bool {
         !matches!(self, Kind::Read | Kind::Scan)
     }
 
-    /// The class of transactions that consist of one such operation.
+    /// Returns the class of transactions that consist of one such operation.
     #[must_use]
     pub fn id(self) -> ClassId {
         ClassId(self as u8)
     }
 }
 
-/// Which operations are run: shares of each kind, in the order of [`Kind::ALL`].
+/// A mix of operations: shares of each kind, in the order of [`Kind::ALL`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mix {
     name: String,
@@ -51,7 +51,7 @@ pub struct Mix {
     distribution: Distribution,
 }
 
-/// How keys are chosen.
+/// The distribution by which keys are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, clap::ValueEnum)]
 pub enum Distribution {
     /// By Zipf's distribution.
@@ -63,7 +63,7 @@ pub enum Distribution {
 }
 
 impl Distribution {
-    /// The distribution's name on the command line.
+    /// Returns the distribution's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -77,7 +77,7 @@ impl Distribution {
 /// Error: there is no such mix.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BadMix {
-    /// No such letter.
+    /// There is no such letter.
     #[error("there is no mix '{0}'; choose one of a, b, c, d, e, f")]
     Unknown(String),
     /// The value is not a share.
@@ -88,7 +88,7 @@ pub enum BadMix {
 impl FromStr for Mix {
     type Err = BadMix;
 
-    /// A core workload of YCSB by its letter.
+    /// Parses a core workload of YCSB, given by its letter.
     fn from_str(name: &str) -> Result<Mix, BadMix> {
         let (shares, distribution) = match name.to_ascii_lowercase().as_str() {
             "a" => ([0.5, 0.5, 0.0, 0.0, 0.0], Distribution::Zipf),
@@ -110,10 +110,10 @@ impl std::fmt::Display for Mix {
 }
 
 impl Mix {
-    /// Updates in this share, and reads.
+    /// Creates a mix of updates in this share, and reads.
     ///
     /// # Errors
-    /// When it is no share.
+    /// Fails if it is not a share.
     pub fn of_updates(updates: f64) -> Result<Mix, BadMix> {
         if !(0.0..=1.0).contains(&updates) {
             return Err(BadMix::Updates(updates));
@@ -122,7 +122,7 @@ impl Mix {
         Ok(Mix { name: format!("{}% updates", updates * 100.0), shares, distribution: Distribution::Zipf })
     }
 
-    /// Operations of one kind alone.
+    /// Creates a mix of operations of one kind alone.
     #[must_use]
     pub fn only(kind: Kind) -> Mix {
         let mut shares = [0.0; 5];
@@ -130,13 +130,13 @@ impl Mix {
         Mix { name: Kind::NAMES[kind as usize].to_owned(), shares, distribution: Distribution::Zipf }
     }
 
-    /// Shares of the kinds, in the order of [`Kind::ALL`].
+    /// Returns the shares of the kinds, in the order of [`Kind::ALL`].
     #[must_use]
     pub fn shares(&self) -> [f64; 5] {
         self.shares
     }
 
-    /// How YCSB chooses keys for it.
+    /// Returns the distribution by which YCSB chooses keys for it.
     #[must_use]
     pub fn distribution(&self) -> Distribution {
         self.distribution

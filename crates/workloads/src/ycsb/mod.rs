@@ -1,7 +1,7 @@
 //! YCSB, the Yahoo! Cloud Serving Benchmark: core workloads A to F, one operation per transaction or several.
 //!
-//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`] (records of two shapes, keys), what
-//! clients ask for ([`mix`], [`parameters`]), what operations do ([`procedures`]) and the proof that they did
+//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`] (records of two shapes, keys), the
+//! requests of clients ([`mix`], [`parameters`]), the operations ([`procedures`]) and the proof of their effects
 //! (`audit`).
 //!
 //! Records are ten columns of 100 bytes, as in YCSB, or one of 8, as in the paper on virtual domains. An update writes
@@ -38,25 +38,25 @@ use parameters::{Op, Parameters, Setting};
 use procedures::Order;
 use schema::{Keys, Record};
 
-/// The records of a database by default.
+/// Default number of records.
 pub const ROWS_DEFAULT: u64 = 100_000;
-/// The exponent of Zipf's distribution by default.
+/// Default exponent of Zipf's distribution.
 pub const THETA_DEFAULT: f64 = 0.99;
-/// More operations than this in one transaction are not what the benchmark is about.
+/// Greatest number of operations in one transaction; more are not the subject of the benchmark.
 pub const OPERATIONS_MAX: usize = 256;
 
 /// Configuration of YCSB.
 #[derive(Clone, Debug, PartialEq)]
 pub struct YcsbConfig {
-    /// Records that are loaded.
+    /// Number of records that are loaded.
     pub rows: u64,
     /// Operations that are run.
     pub mix: Mix,
-    /// How keys are chosen.
+    /// The distribution by which keys are chosen.
     pub distribution: Distribution,
-    /// Exponent of Zipf's distribution, from 0; 0 is uniform.
+    /// Exponent of Zipf's distribution, at least 0; 0 is uniform.
     pub theta: f64,
-    /// Whether popular records are spread over all, or neighbours.
+    /// True if popular records are spread over all; otherwise they are adjacent.
     pub scrambled: bool,
     /// Operations per transaction.
     pub operations: usize,
@@ -67,7 +67,7 @@ pub struct YcsbConfig {
 }
 
 impl Default for YcsbConfig {
-    /// Workload A.
+    /// Returns the configuration of workload A.
     fn default() -> YcsbConfig {
         let mix: Mix = "a".parse().expect("a letter that there is");
         YcsbConfig {
@@ -86,15 +86,15 @@ impl Default for YcsbConfig {
 /// Reasons for which a configuration is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BadYcsb {
-    /// No records, or more than keys can tell apart.
+    /// There are no records, or more than keys can tell apart.
     #[error("{0} rows are not possible; use 1 to {max}", max = Keys::ROWS_MAX)]
     Rows(u64),
-    /// No operations per transaction, or more different ones than there are records.
+    /// There are no operations per transaction, or more different ones than there are records.
     #[error("a transaction cannot have {operations} operations on different rows of {rows}; use 1 to {max}", max = (*.rows).min(OPERATIONS_MAX as u64))]
     Operations {
-        /// Operations asked for.
+        /// Number of operations requested.
         operations: usize,
-        /// Records.
+        /// Number of records.
         rows: u64,
     },
     /// The value is not an exponent.
@@ -108,7 +108,8 @@ pub struct Ycsb<R> {
     config: YcsbConfig,
     keys: Keys,
     zipfs: Zipfs,
-    /// Lanes of insertions that were given to clients; common to all clones, so that no two clients insert the same.
+    /// Number of lanes of insertions given to clients; common to all clones, so that no two clients insert the same
+    /// key.
     lanes: Arc<AtomicU64>,
     record: PhantomData<fn() -> R>,
 }
@@ -116,8 +117,8 @@ pub struct Ycsb<R> {
 impl<R: Record> Ycsb<R> {
     /// Creates the benchmark with this configuration.
     ///
-    /// A database takes insertions of the clones of one value only: another value's clients would insert the same keys
-    /// again.
+    /// All insertions into a database must come from the clones of one value: the clients of another value would insert
+    /// the same keys again.
     ///
     /// # Errors
     /// Names the value that is not possible and the range of possible ones.
@@ -139,7 +140,7 @@ impl<R: Record> Ycsb<R> {
         &self.config
     }
 
-    /// Another configuration for the same clients' lanes.
+    /// Returns another configuration that shares the lanes of this one's clients.
     fn with(&self, change: impl FnOnce(&mut YcsbConfig)) -> Ycsb<R> {
         let mut other = self.clone();
         change(&mut other.config);

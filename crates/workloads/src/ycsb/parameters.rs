@@ -1,13 +1,13 @@
-//! What a YCSB client does next: which operations, on which keys.
+//! The next operations of a YCSB client and their keys.
 //!
-//! Owns: the choice of kinds and of keys. Never: runs anything.
+//! Owns: the choice of kinds and of keys. Never: runs an operation.
 //!
 //! # Distributions
 //!
 //! *Uniform* and *Zipf* choose among the loaded records. *Latest* chooses by age: the newest record is the most
-//! popular, by Zipf's distribution. A client's newest records are those it has inserted itself; then come the loaded
-//! ones, from the last number down. (YCSB's clients share one counter of insertions. Here they would write it from all
-//! workers, and what a client does would depend on how fast others are; this way it follows from the seed.)
+//! popular, by Zipf's distribution. A client's newest records are those it has inserted itself, followed by the loaded
+//! ones in descending order. (YCSB's clients share one counter of insertions. Here they would write it from all
+//! workers, and the requests of a client would depend on the speed of others; this way they follow from the seed.)
 //!
 //! Invariant: the keys of one transaction are all different.
 
@@ -17,13 +17,13 @@ use crate::keys::KeySet;
 use crate::popularity::{Permutation, Popularity};
 use crate::random::Random;
 
-/// Records that a scan reads at most.
+/// Greatest number of records that a scan reads.
 pub const SCAN_MAX: u32 = 100;
 
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Op {
-    /// What it does.
+    /// Kind of the operation.
     pub kind: Kind,
     /// The key it begins with.
     pub key: u64,
@@ -31,30 +31,30 @@ pub struct Op {
     pub detail: u32,
 }
 
-/// How often a key that was drawn already is drawn again before the next free one is taken. Only where popular keys are
-/// in almost every transaction does it come to that.
+/// Number of times that a key drawn before is drawn again before the next free one is taken. That happens only where
+/// popular keys are in almost every transaction.
 const DRAWS_MAX: usize = 16;
 
 /// Draws the operations of one client.
 #[derive(Clone, Debug)]
 pub struct Parameters {
-    /// A kind is drawn when 32 random bits are below its limit and not below the one before.
+    /// Limits of the kinds: a kind is drawn if 32 random bits are below its limit and not below the one before.
     limits: [u64; 5],
     columns: u32,
     keys: Keys,
-    /// The slots of which the client chooses keys.
+    /// The slots from which the client chooses keys.
     own: KeySet,
     distribution: Distribution,
     popularity: Popularity,
     /// The order in which slots take insertions.
     order: Permutation,
     lane: u64,
-    /// Insertions that were committed.
+    /// Number of insertions that were committed.
     inserted: u64,
     random: Random,
 }
 
-/// What [`Parameters`] are made of.
+/// Arguments of [`Parameters::new`].
 pub(super) struct Setting<'a> {
     pub(super) mix: &'a Mix,
     pub(super) columns: u32,
@@ -74,7 +74,7 @@ impl Parameters {
             sum += share;
             (sum * (1_u64 << 32) as f64).round() as u64
         });
-        // Rounding takes nothing from the last kind that there is.
+        // Rounding takes nothing from the last kind with a share above 0.
         let last = mix.shares().iter().rposition(|share| *share > 0.0).unwrap_or(0);
         limits[last..].fill(1 << 32);
         let order = Permutation::new(own.len());
@@ -91,13 +91,13 @@ impl Parameters {
         Kind::ALL[at]
     }
 
-    /// The key of the loaded record that is number `at` of the client's own.
+    /// Returns the key of the loaded record that is number `at` of the client's own.
     #[inline]
     fn loaded(&self, at: u64) -> u64 {
         self.keys.loaded(self.own.nth(at))
     }
 
-    /// The key of the client's insertion `number`.
+    /// Returns the key of the client's insertion `number`.
     #[inline]
     fn insertion(&self, number: u64) -> u64 {
         let slots = self.own.len();
@@ -105,7 +105,7 @@ impl Parameters {
         self.keys.inserted(slot, self.lane, number, slots)
     }
 
-    /// The key of a record that is there.
+    /// Draws the key of an existing record.
     #[inline]
     fn existing(&mut self) -> u64 {
         if self.distribution != Distribution::Latest {
@@ -131,7 +131,7 @@ impl Parameters {
         }
     }
 
-    /// The next operation of a transaction that has no other.
+    /// Draws the operation of a transaction with a single one.
     #[inline]
     pub fn op(&mut self) -> Op {
         let kind = self.kind();
@@ -139,7 +139,8 @@ impl Parameters {
         Op { kind, key, detail: self.detail(kind) }
     }
 
-    /// The `count` operations of the next transaction, at most as many as there are loaded records to choose from.
+    /// Draws the `count` operations of the next transaction, at most as many as there are loaded records to choose
+    /// from.
     pub fn transaction(&mut self, count: usize) -> Vec<Op> {
         let mut ops: Vec<Op> = Vec::with_capacity(count);
         let mut insertions = 0;
@@ -156,7 +157,7 @@ impl Parameters {
         ops
     }
 
-    /// The key of a record that is there and that no operation of `ops` has.
+    /// Draws the key of an existing record that no operation of `ops` has.
     #[inline]
     fn another(&mut self, ops: &[Op]) -> u64 {
         let is_new = |key: u64| ops.iter().all(|op| op.key != key);
@@ -174,7 +175,7 @@ impl Parameters {
         self.loaded(at)
     }
 
-    /// Takes note of so many insertions that were committed.
+    /// Counts insertions that were committed.
     #[inline]
     pub fn committed(&mut self, insertions: u64) {
         self.inserted += insertions;
@@ -231,7 +232,7 @@ mod tests {
         }
     }
 
-    /// Zipf's shares of the ages, those beyond the first in groups of doubling size.
+    /// Returns Zipf's shares of the ages, those beyond the first in groups of doubling size.
     fn shares_by_age(n: u64) -> Vec<f64> {
         let weight = |rank: u64| (rank as f64).powf(-0.99);
         let total: f64 = (1..=n).map(weight).sum();

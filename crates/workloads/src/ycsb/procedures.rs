@@ -1,17 +1,18 @@
 //! The operations of YCSB as stored procedures.
 //!
-//! Owns: what each does with its record, and in which order those of one transaction run. Never: draws a random number.
+//! Owns: the effect of each on its record, and the order in which those of one transaction run. Never: draws a random
+//! number.
 //!
 //! # Several operations in one transaction
 //!
 //! In order of their keys ([`Order::Sorted`]), they run as one phase: in the order of owners and keys in which all
-//! transactions run theirs, so that no two ever wait for each other in a cycle, with one message to each owner. As they
-//! were drawn ([`Order::Drawn`]), they run one after the other, each waited for before the next begins, as those of
-//! somebody who decides step by step; then transactions that write do close cycles, which are broken by running one of
-//! them again.
+//! transactions run theirs, so that no two ever wait for each other in a cycle, with one message to each owner. In the
+//! order in which they were drawn ([`Order::Drawn`]), they run one after the other, each waited for before the next
+//! begins, like those of an interactive transaction; then transactions that write can close cycles, which are broken by
+//! running one of them again.
 //!
-//! Either way a record that is to be written is locked for that at once, also if it is read first: nobody waits for a
-//! lock to become a stronger one.
+//! In both orders a record that is to be written is locked exclusively at once, also if it is read first: no
+//! transaction waits to upgrade a lock.
 
 use std::hint::black_box;
 
@@ -33,7 +34,7 @@ pub enum Order {
 }
 
 impl Order {
-    /// The order's name on the command line.
+    /// Returns the order's name on the command line.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,14 +44,14 @@ impl Order {
     }
 }
 
-/// Why a transaction aborts that does not find a record.
+/// Detail of the abort of a transaction that does not find a record.
 pub const NO_RECORD: &str = "a record of YCSB is missing";
 
 fn missing() -> Abort {
     Abort::user(NO_RECORD)
 }
 
-/// Reads up to `count` records from `key` on and returns how many there are.
+/// Reads up to `count` records from `key` on and returns their number.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -61,14 +62,14 @@ pub async fn scan<R: Record>(
     key: u64,
     count: u32,
 ) -> Result<u64, Abort> {
-    // Every slot has its loaded record, so there are enough before this one.
+    // Every slot has its loaded record, so there are enough records before this one.
     let beyond = (key >> keys.shift()) + 1 + u64::from(count);
     let range = KeyRange::between(&key, &keys.loaded(beyond.min(keys.rows())));
     let found = tx.scan(table, range, count as usize).await?;
     Ok(black_box(found).len() as u64)
 }
 
-/// What an update does to a record: the record as it was, if it is wanted, and a new value in a column.
+/// Returns the effect of an update: it returns the old record, if it is requested, and writes a new value to a column.
 fn change<R: Record>(op: Op) -> impl FnOnce(&mut R) -> Option<R> + Send + 'static {
     move |record| {
         let before = (op.kind == Kind::ReadModifyWrite).then(|| record.clone());
@@ -117,7 +118,7 @@ pub async fn operations<R: Record>(
     Ok(())
 }
 
-/// Runs an operation on one record; a scan is none.
+/// Runs an operation on one record; scans excluded.
 async fn one<R: Record>(tx: &mut Tx<'_>, table: TableRef<R::Table>, op: Op) -> Result<(), Abort> {
     let is_there = match op.kind {
         Kind::Read => black_box(tx.get(table, op.key).await?).is_some(),

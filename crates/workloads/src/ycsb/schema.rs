@@ -1,18 +1,19 @@
-//! The table of YCSB with records of two shapes, and where keys are.
+//! The table of YCSB with records of two shapes, and the layout of its keys.
 //!
-//! Owns: the tables' types, the layout of the keys, and what is in a record after so many writes. Never: chooses a key.
+//! Owns: the tables' types, the layout of the keys, and the content of a record after any number of writes. Never:
+//! chooses a key.
 //!
 //! # Keys
 //!
 //! The high bits of a key are the number of a *slot*, from 0; there is one slot per loaded record. The low bits are 0
 //! for the loaded record and something else for records inserted later ([`Keys::inserted`]), which are spread evenly
 //! over all slots. So loaded records are in order of their numbers, equal numbers of slots are equal loads before and
-//! after any number of insertions, and clients make keys that nobody else makes without asking anybody.
+//! after any number of insertions, and clients generate distinct keys without coordination.
 //!
 //! # Records
 //!
-//! Everything in a record follows from its key and from how often each of its columns has been written. So whoever
-//! reads a record knows whether it is one, and the sum of all writes is known to be right or wrong.
+//! The content of a record follows from its key and from the number of writes to each of its columns. So a reader can
+//! check that a record is valid, and the auditor can check the sum of all writes.
 
 use std::fmt::Debug;
 
@@ -28,20 +29,20 @@ pub const COLUMN_BYTES: usize = 100;
 pub trait Record: Row + Debug + PartialEq + Sync {
     /// The table of such records, by key.
     type Table: Table<Key = u64, Row = Self>;
-    /// Columns that can be written one by one.
+    /// Number of columns that can be written one by one.
     const COLUMNS_WRITTEN: u32;
     /// Bytes of memory per record, all overhead included: measured and rounded up.
     const RESIDENT_BYTES: u64;
     /// The shape's name on the command line.
     const SHAPE: &'static str;
 
-    /// The record of `key` as it is loaded or inserted.
+    /// Creates the record of `key` as it is loaded or inserted.
     fn new(key: u64) -> Self;
 
     /// Writes a new value to column number `column`, below [`COLUMNS_WRITTEN`](Record::COLUMNS_WRITTEN).
     fn write_column(&mut self, key: u64, column: u32);
 
-    /// How often the record of `key` has been written; `None` when its content is none that writes make.
+    /// Returns the number of writes to the record of `key`; `None` if writes do not produce its content.
     fn writes(&self, key: u64) -> Option<u64>;
 }
 
@@ -92,7 +93,7 @@ impl Table for NarrowTable {
     const KEY_COLUMNS: &'static [&'static str] = &["key"];
 }
 
-/// The value of a column of `key` after `writes` writes: their number, and bytes that look random.
+/// Returns the value of a column of `key` after `writes` writes: their number, and pseudorandom bytes.
 fn column(key: u64, number: u32, writes: u64) -> [u8; COLUMN_BYTES] {
     let mut word = mixed(key ^ (u64::from(number) << 56) ^ writes.rotate_left(24));
     let mut value = [0; COLUMN_BYTES];
@@ -104,7 +105,7 @@ fn column(key: u64, number: u32, writes: u64) -> [u8; COLUMN_BYTES] {
     value
 }
 
-/// How often a column has been written, as it says itself.
+/// Returns the number of writes that is stored in a column.
 fn count(value: &[u8; COLUMN_BYTES]) -> u64 {
     value.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
@@ -141,7 +142,7 @@ impl Wide {
     }
 }
 
-/// More writes than any run makes: a larger count is damage.
+/// Greatest plausible number of writes: a larger count is damage.
 const WRITES_MAX: u64 = 1 << 48;
 
 impl Record for Wide {
@@ -201,73 +202,73 @@ impl Record for Narrow {
     }
 }
 
-/// Where the keys of a number of loaded records are.
+/// The layout of the keys for a number of loaded records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys {
     rows: u64,
     shift: u32,
 }
 
-/// Sequences of insertions that do not collide.
+/// Number of lanes: sequences of insertions that do not collide.
 const LANES: u64 = 1 << 24;
 
 impl Keys {
-    /// More records cannot be told apart.
+    /// Greatest number of records that keys can tell apart.
     pub const ROWS_MAX: u64 = 1 << 31;
 
-    /// Of `rows` loaded records, from 1 to [`ROWS_MAX`](Keys::ROWS_MAX).
+    /// Creates the layout for `rows` loaded records, from 1 to [`ROWS_MAX`](Keys::ROWS_MAX).
     #[must_use]
     pub fn of(rows: u64) -> Keys {
         Keys { rows, shift: rows.leading_zeros() }
     }
 
-    /// Number of loaded records.
+    /// Returns the number of loaded records.
     #[must_use]
     pub fn rows(self) -> u64 {
         self.rows
     }
 
-    /// Bits of a key that are not the number of its slot.
+    /// Returns the number of bits of a key below the number of its slot.
     #[must_use]
     pub fn shift(self) -> u32 {
         self.shift
     }
 
-    /// The key of the loaded record number `record`: the first key of its slot. That of `rows` is above all keys.
+    /// Returns the key of the loaded record number `record`: the first key of its slot. That of `rows` is above all
+    /// keys.
     #[inline]
     #[must_use]
     pub fn loaded(self, record: u64) -> u64 {
         record << self.shift
     }
 
-    /// The last key of all slots.
+    /// Returns the last key of all slots.
     #[must_use]
     pub fn last(self) -> u64 {
         self.loaded(self.rows) - 1
     }
 
-    /// The key of insertion `number` of lane `lane` (from 0) of clients that insert into `slot`, which they do once in
-    /// every
-    /// `slots` insertions.
+    /// Returns the key of insertion `number` of lane `lane` (from 0) of clients that insert into `slot`, which they do
+    /// once in every `slots` insertions.
     #[inline]
     #[must_use]
     pub fn inserted(self, slot: u64, lane: u64, number: u64, slots: u64) -> u64 {
         self.loaded(slot) | (1 + lane % (LANES - 1) + LANES * (number / slots))
     }
 
-    /// The slot of insertion `number` of lane `lane`, of `slots`: each as often as any other.
+    /// Returns the slot of insertion `number` of lane `lane`, of `slots`: each as often as any other.
     #[inline]
     pub(crate) fn slot(lane: u64, number: u64, slots: u64, order: Permutation) -> u64 {
         order.of((mixed(lane) % slots + number) % slots)
     }
 
-    /// Whether the record of `key` was loaded.
+    /// Returns whether the record of `key` was loaded.
     #[must_use]
     pub fn is_loaded(self, key: u64) -> bool {
         key.trailing_zeros() >= self.shift
     }
 
-    /// The first key of every worker but the first: slots in equal parts.
+    /// Returns the first key of every worker but the first: slots in equal parts.
     fn cuts(self, workers: usize) -> Vec<u64> {
         let cut = |part: u128| (u128::from(self.rows) * part / workers as u128) as u64;
         let cuts = (1..workers as u128).map(cut).filter(|slot| *slot > 0);
@@ -277,7 +278,7 @@ impl Keys {
     }
 }
 
-/// The schema of a database with these loaded records.
+/// Returns the schema of a database with these loaded records.
 #[must_use]
 pub fn schema<R: Record>(keys: Keys) -> Schema {
     Schema::new().table::<R::Table>().split_by(R::Table::NAME, move |workers| keys.cuts(workers))
