@@ -1,6 +1,6 @@
 //! The microbenchmark of `Islands §3.2`: each transaction reads or updates a few rows of one site, or of all.
 //!
-//! Owns: its table, population, transactions and auditor. The rows of [`parameters`] are chosen there.
+//! Owns: its table, population, transactions and auditor. The rows are chosen by [`parameters`].
 //!
 //! A *site* is an equal share of the rows, one per worker at first. A local transaction touches rows of one site; a
 //! multisite transaction touches one row of its site, and the others anywhere in the data.
@@ -36,15 +36,15 @@ row! {
     /// A row: a counter, and padding up to 250 bytes.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Counter {
-        /// How often committed transactions have updated the row.
+        /// Number of updates of the row by committed transactions.
         pub count: u64,
-        /// Says which row it is, over and over; never changed.
+        /// Padding that repeats the row's key; never changed.
         pub padding: [u8; PADDING_BYTES],
     }
 }
 
 impl Counter {
-    /// The row of `key` as it is loaded.
+    /// Returns the row of `key` as it is loaded.
     #[must_use]
     pub fn loaded(key: u64) -> Counter {
         let mut padding = [0; PADDING_BYTES];
@@ -65,7 +65,7 @@ impl Table for Counters {
     const KEY_COLUMNS: &'static [&'static str] = &["row"];
 }
 
-/// What transactions do with their rows.
+/// Kinds of transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
 pub enum Kind {
     /// Read them.
@@ -76,7 +76,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind's name.
+    /// Returns the name of the kind.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -85,7 +85,7 @@ impl Kind {
         }
     }
 
-    /// The names of the classes of its transactions: local ones, and multisite ones.
+    /// Returns the names of the classes of its transactions: local ones, and multisite ones.
     #[must_use]
     pub const fn classes(self) -> &'static [&'static str] {
         match self {
@@ -100,11 +100,11 @@ impl Kind {
 pub struct MicroConfig {
     /// Number of sites: as many as the database has workers.
     pub sites: usize,
-    /// Rows in each.
+    /// Number of rows in each site.
     pub rows_per_site: u64,
-    /// Rows each transaction touches, all different.
+    /// Number of rows that each transaction touches, all different.
     pub rows_per_transaction: usize,
-    /// What it does with them.
+    /// Kind of the transactions.
     pub kind: Kind,
     /// Probability that a transaction is multisite, from 0 to 1.
     pub multisite: f64,
@@ -131,23 +131,23 @@ impl Default for MicroConfig {
 /// Reasons for which a configuration is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BadMicro {
-    /// No site.
+    /// There are no sites.
     #[error("zero sites hold no rows; use at least 1")]
     NoSites,
-    /// No rows, or more than can be counted.
+    /// There are no rows, or more than can be counted.
     #[error("{sites} sites of {rows_per_site} rows are not possible; use 1 to {max} rows per site", max = u64::MAX / 1024 / *.sites as u64)]
     Rows {
-        /// Sites.
+        /// Number of sites.
         sites: usize,
-        /// Rows per site asked for.
+        /// Number of rows per site requested.
         rows_per_site: u64,
     },
-    /// No rows per transaction, or more different ones than there are.
+    /// There are no rows per transaction, or more different ones than exist.
     #[error("a transaction cannot touch {rows} different rows of a site of {rows_per_site}; use 1 to {max}", max = (*.rows_per_site).min(ROWS_PER_TRANSACTION_MAX as u64))]
     RowsPerTransaction {
-        /// Rows per transaction asked for.
+        /// Number of rows per transaction requested.
         rows: usize,
-        /// Rows per site.
+        /// Number of rows per site.
         rows_per_site: u64,
     },
     /// The value is not a probability.
@@ -158,7 +158,7 @@ pub enum BadMicro {
     Zipf(f64),
 }
 
-/// More rows than this in one transaction are not what the benchmark is about.
+/// Greatest number of rows in one transaction; more are not the subject of the benchmark.
 pub const ROWS_PER_TRANSACTION_MAX: usize = 1000;
 
 /// One configuration of the microbenchmark.
@@ -166,7 +166,7 @@ pub const ROWS_PER_TRANSACTION_MAX: usize = 1000;
 pub struct Micro {
     config: MicroConfig,
     sites: Sites,
-    /// Skew over all rows, and over the rows of a site.
+    /// Distributions over all rows, and over the rows of a site, if they are skewed.
     skew: Option<Arc<(Zipf, Zipf)>>,
 }
 
@@ -191,7 +191,7 @@ impl Micro {
             return Err(BadMicro::Multisite(multisite));
         }
         let layout = Sites { sites: sites as u64, rows_per_site };
-        // Checked before, whatever the exponent, so that a bad one is refused and a good one makes both.
+        // Both are made whatever the exponent, so that a bad one is refused.
         let both =
             Zipf::new(layout.rows(), zipf).zip(Zipf::new(rows_per_site, zipf)).ok_or(BadMicro::Zipf(zipf))?;
         let skew = (zipf > 0.0).then(|| Arc::new(both));
@@ -208,12 +208,12 @@ impl Micro {
 /// Bytes of memory per row, all overhead included: measured and rounded up.
 const RESIDENT_BYTES_PER_ROW: u64 = 350;
 
-/// Rows per site, or as many as a transaction touches, when transactions are recorded.
+/// Rows per site when transactions are recorded, unless a transaction touches more.
 const RECORDED_ROWS_PER_SITE: u64 = 100;
 
 /// Transactions that stay on their site.
 const LOCAL: ClassId = ClassId(0);
-/// Transactions that do not.
+/// Transactions that touch other sites, too.
 const MULTISITE: ClassId = ClassId(1);
 
 /// State of one client of the microbenchmark.
@@ -274,7 +274,7 @@ impl Workload for Micro {
             Reach::Everywhere => None,
             Reach::OwnedBy(worker) => {
                 let own = KeySet::owned_by(&db.scheme(), table.id(), 0, self.sites.rows() - 1, worker);
-                // The sites that begin on the worker; at first those are one whole site.
+                // The sites whose first row is on the worker; at first that is one whole site.
                 let sites = own.map(|own| self.sites.begun_in(&own)).filter(|sites| !sites.is_empty());
                 Some(sites.ok_or(SetupError::NothingOwned { worker })?)
             }
@@ -306,7 +306,7 @@ impl Workload for Micro {
     }
 }
 
-/// Why a transaction aborts that does not find a row.
+/// Detail of the abort of a transaction that does not find a row.
 const NO_ROW: &str = "a row of the microbenchmark is missing";
 
 /// Reads `rows` as one phase and returns the sum of their counters.
@@ -352,7 +352,7 @@ fn audit(
     if found != sites.rows() {
         return Err(AuditError::Count { table: Counters::NAME, expected: sites.rows(), found });
     }
-    // One scheme for all: partitions may move meanwhile.
+    // One scheme for all workers: partitions may move meanwhile.
     let (scheme, mut sessions) = (db.scheme(), Vec::new());
     for worker in (0..db.workers()).map(|worker| WorkerId(worker as u16)) {
         if let Some(own) = KeySet::owned_by(&scheme, table.id(), 0, sites.rows() - 1, worker) {
@@ -377,7 +377,7 @@ fn audit(
     Ok(AuditReport { rows: verified.rows, entries: verified.entries, references: verified.references })
 }
 
-/// The sum of the counters of a worker's rows; every row must be there, with its padding.
+/// Returns the sum of the counters of a worker's rows; every row must exist, with its padding.
 async fn audit_own(session: &Session, table: TableRef<Counters>, own: &KeySet) -> Result<u64, AuditError> {
     let mut sum = 0;
     let mut at = 0;
@@ -400,7 +400,7 @@ async fn audit_own(session: &Session, table: TableRef<Counters>, own: &KeySet) -
     Ok(sum)
 }
 
-/// The key that must come next, and the sum so far or what is wrong with the row of that key.
+/// State of an audit: the key that must come next, and the sum so far or the mistake in the row of that key.
 type Wanted = (u64, Result<u64, &'static str>);
 
 fn check_row(wanted: &mut Wanted, key: u64, row: Counter) -> ControlFlow<()> {
@@ -424,7 +424,7 @@ fn refuse(key: u64, what: &'static str) -> AuditError {
     AuditError::Row { table: Counters::NAME, key: key.to_string(), what }
 }
 
-/// The handle of the table in `db`: for tests and experiments that look at rows themselves.
+/// Returns the handle of the table in `db`, for tests and experiments that read rows themselves.
 ///
 /// # Errors
 /// Fails if the database was opened with another schema.

@@ -1,13 +1,13 @@
-//! Which rows a transaction of the microbenchmark touches.
+//! Choice of the rows that a transaction of the microbenchmark touches.
 //!
 //! Owns: the layout of the sites and the choice of rows. Never: touches a row.
 //!
 //! # The choice
 //!
-//! A client's site is one of those its worker owns, or any. Without skew all sites and all rows are alike. With skew, rows are
-//! drawn from Zipf's distribution over the whole data, row 0 being the most frequent: so hot rows are neighbours, and a
-//! client that may go anywhere mostly begins at the first site (`Islands §7.3`). Rows that must be of one site are drawn
-//! from the same distribution over the rows of the site.
+//! A client's site is one of those its worker owns, or any. Without skew all sites and all rows have equal probability.
+//! With skew, rows are drawn from Zipf's distribution over the whole data, row 0 being the most frequent: so hot rows
+//! are adjacent, and a client that chooses from all data mostly begins at the first site (`Islands §7.3`). Rows that
+//! must be of one site are drawn from the same distribution over the rows of the site.
 //!
 //! Invariant: the rows of a transaction are all different, and the first one is of the transaction's site.
 
@@ -18,7 +18,7 @@ use crate::keys::KeySet;
 use crate::random::Random;
 use crate::zipf::Zipf;
 
-/// Equal shares of the rows.
+/// The layout of the sites: equal shares of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sites {
     pub(super) sites: u64,
@@ -26,7 +26,7 @@ pub(super) struct Sites {
 }
 
 impl Sites {
-    /// Rows in all.
+    /// Returns the number of all rows.
     pub(super) fn rows(self) -> u64 {
         self.sites * self.rows_per_site
     }
@@ -39,7 +39,7 @@ impl Sites {
         row / self.rows_per_site
     }
 
-    /// The first row of every worker but the first: as many whole sites for each as evenly as can be.
+    /// Returns the first row of every worker but the first: whole sites, distributed as evenly as possible.
     pub(super) fn cuts(self, workers: usize) -> Vec<u64> {
         let cut = |part: u128| self.first_row((u128::from(self.sites) * part / workers as u128) as u64);
         let mut cuts: Vec<u64> = (1..workers as u128).map(cut).filter(|cut| *cut > 0).collect();
@@ -47,7 +47,7 @@ impl Sites {
         cuts
     }
 
-    /// The sites whose first row is one of these.
+    /// Returns the sites whose first row is in `rows`.
     pub(super) fn begun_in(self, rows: &KeySet) -> Box<[u64]> {
         let owned = |site: u64| {
             let row = self.first_row(site);
@@ -67,18 +67,18 @@ impl Sites {
 #[derive(Clone, Debug)]
 pub(super) struct Rows {
     sites: Sites,
-    /// The client keeps to these sites; `None` for any.
+    /// The sites from which the client chooses; `None` for all sites.
     own_sites: Option<Box<[u64]>>,
     count: usize,
     /// Probability that a transaction is multisite.
     multisite: f64,
-    /// Over all rows, and over those of a site.
+    /// Distributions over all rows, and over the rows of a site, if they are skewed.
     skew: Option<Arc<(Zipf, Zipf)>>,
     random: Random,
 }
 
-/// How often a row that was chosen already is drawn again before its next free neighbour is taken. Only under strong skew,
-/// where the hottest rows are chosen by almost every draw, does it come to that.
+/// Number of times that a row chosen before is drawn again before its next free neighbour is taken. That happens only
+/// under strong skew, where almost every draw yields one of the hottest rows.
 const DRAWS_MAX: usize = 16;
 
 impl Rows {
@@ -99,7 +99,7 @@ impl Rows {
         }
     }
 
-    /// Whether the next transaction is multisite, and its rows.
+    /// Chooses the rows of the next transaction; returns whether it is multisite, and the rows.
     pub(super) fn choose(&mut self) -> (bool, Vec<u64>) {
         let is_multisite = self.multisite > 0.0 && self.random.unit() < self.multisite;
         let mut rows = Vec::with_capacity(self.count);
@@ -118,7 +118,7 @@ impl Rows {
         (is_multisite, rows)
     }
 
-    /// The row that decides which site is the transaction's own.
+    /// Draws the row that determines the transaction's own site.
     #[inline]
     fn first_row(&mut self) -> u64 {
         match &self.own_sites {
@@ -148,7 +148,8 @@ impl Rows {
         self.sites.first_row(site) + at
     }
 
-    /// A row by `draw` that is not among `chosen`. Draws are of the `count` rows from `begin` on, more than are chosen.
+    /// Draws a row by `draw` that is not among `chosen`. Draws are of the `count` rows from `begin` on, more than are
+    /// chosen.
     #[inline]
     fn another(&mut self, chosen: &[u64], begin: u64, count: u64, draw: impl Fn(&mut Rows) -> u64) -> u64 {
         let mut row = draw(self);

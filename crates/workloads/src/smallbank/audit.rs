@@ -1,10 +1,10 @@
-//! Proves that a SmallBank database is what the load and the committed transactions have made of it.
+//! Proves that a SmallBank database is the result of the load and of the committed transactions.
 //!
-//! Owns: the rules. Never: changes anything.
+//! Owns: the rules. Never: changes a row.
 //!
-//! Every customer has an account of the right name, savings and checking; no savings account is below zero; and what
-//! all customers have together is what they had at first and what committed transactions have put in, less what they
-//! have taken out, penalties included.
+//! Every customer has an account of the right name, savings and checking; no savings account is below zero; and the sum
+//! of all balances is the sum at first plus the deposits of committed transactions, less their withdrawals, penalties
+//! included.
 
 use std::ops::ControlFlow;
 
@@ -45,7 +45,7 @@ pub(super) fn audit(
     Ok(AuditReport { rows: verified.rows, entries: verified.entries, references: verified.references })
 }
 
-/// What some customers have, and what they had at first.
+/// Sums the balances of some customers, now and at first.
 async fn audit_own(
     session: &Session,
     tables: Tables,
@@ -99,7 +99,7 @@ async fn names(
     tx.fold(tables.account, KeyRange::through(&name_of(first), &name_of(last)), Vec::new(), collect).await
 }
 
-/// The rows of the customers from `first` to `last`.
+/// Reads the rows of the customers from `first` to `last`.
 async fn rows<T: atrapos::Table<Key = u64>>(
     tx: &mut Tx<'_>,
     table: TableRef<T>,

@@ -1,15 +1,14 @@
-//! SmallBank: customers with savings and checking accounts, and short transactions that crowd on popular customers
-//! (Alomari, Cahill, Fekete and Röhm, ICDE 2008; `SendPayment` and the mix as in H-Store).
+//! SmallBank: customers with savings and checking accounts, and short transactions that concentrate on popular
+//! customers (Alomari, Cahill, Fekete and Röhm, ICDE 2008; `SendPayment` and the mix as in H-Store).
 //!
-//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], what clients ask for
-//! ([`parameters`]), what the transactions do ([`procedures`]) and the proof that they did (`audit`).
+//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], the requests of clients
+//! ([`parameters`]), the transactions ([`procedures`]) and the proof of their effects (`audit`).
 //!
-//! It was made to show what goes wrong below serializability: `WriteCheck` decides by a sum of which it writes one
-//! part, while
-//! `TransactSavings` writes the other.
+//! It was designed to show anomalies below serializability: `WriteCheck` decides by a sum of which it writes one part,
+//! while `TransactSavings` writes the other.
 //!
-//! Amounts are drawn from one cent to 100 dollars, and `TransactSavings` takes out as often as it puts in. What an
-//! account does not cover is an expected failure: a complete transaction that has changed nothing.
+//! Amounts are drawn from one cent to 100 dollars, and `TransactSavings` withdraws as often as it deposits. A
+//! withdrawal that an account does not cover is an expected failure: a complete transaction that has changed nothing.
 
 mod audit;
 pub mod options;
@@ -32,13 +31,13 @@ use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupErr
 use parameters::{Class, Mix, Parameters, Skew};
 use schema::{Account, Checking, Saving, Tables, loaded, name_of};
 
-/// The customers of a database by default.
+/// Default number of customers.
 pub const CUSTOMERS_DEFAULT: u64 = 100_000;
-/// The exponent of Zipf's distribution by default.
+/// Default exponent of Zipf's distribution.
 pub const THETA_DEFAULT: f64 = 0.99;
-/// The share of the requests that goes to a hotspot by default.
+/// Default share of the requests that goes to a hotspot.
 pub const HOTSPOT_SHARE_DEFAULT: f64 = 0.25;
-/// More customers than this have no names.
+/// Greatest number of customers: more have no names.
 pub const CUSTOMERS_MAX: u64 = 999_999_999_999_999;
 
 /// Configuration of SmallBank.
@@ -48,7 +47,7 @@ pub struct SmallBankConfig {
     pub customers: u64,
     /// Transaction classes that are run.
     pub mix: Mix,
-    /// Which customers are popular.
+    /// Skew of the choice of customers.
     pub skew: Skew,
     /// Seed of the population and the choices.
     pub seed: u64,
@@ -68,13 +67,13 @@ impl Default for SmallBankConfig {
 /// Reasons for which a configuration is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum BadSmallBank {
-    /// Not enough customers for a payment, or more than have names.
+    /// There are not enough customers for a payment, or more than have names.
     #[error("{0} customers are not possible; use 2 to {CUSTOMERS_MAX}")]
     Customers(u64),
     /// The value is not an exponent.
     #[error("the Zipf exponent {0} is not possible; use 0 (uniform) or more")]
     Theta(f64),
-    /// No hotspot.
+    /// The hotspot is empty.
     #[error("a hotspot of 0 customers is not possible; use at least 1, or none at all")]
     Hotspot,
     /// The value is not a share.
@@ -264,7 +263,7 @@ impl Workload for SmallBank {
     }
 }
 
-/// What a transaction has put in, unless there is no such customer.
+/// Returns the outcome of a transaction by the amount that it deposited, if the customer exists.
 #[inline]
 fn moved(amount: Option<i64>) -> Outcome {
     amount.map_or(Outcome::ExpectedFailure, Outcome::Moved)

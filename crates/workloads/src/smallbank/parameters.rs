@@ -1,6 +1,6 @@
-//! What a SmallBank client does next: which class, which customers, how much.
+//! The next transaction of a SmallBank client: its class, customers and amount.
 //!
-//! Owns: the mix, the amounts and the skew. Never: runs anything.
+//! Owns: the mix, the amounts and the skew. Never: runs a transaction.
 
 use std::str::FromStr;
 
@@ -34,12 +34,12 @@ impl Class {
         Class::SendPayment,
     ];
 
-    /// Their names, in the same order.
+    /// The names of the classes, in the same order.
     pub const NAMES: [&'static str; 6] =
         ["balance", "deposit-checking", "transact-savings", "amalgamate", "write-check", "send-payment"];
 
-    /// Share of each in the standard mix, in percent: that of H-Store, which added `SendPayment` to the five of the
-    /// original.
+    /// Share of each class in the standard mix, in percent: that of H-Store, which added `SendPayment` to the five of
+    /// the original.
     pub const STANDARD_PERCENT: [u8; 6] = [15, 15, 15, 15, 15, 25];
 
     /// Returns the name of the class.
@@ -97,16 +97,16 @@ impl std::fmt::Display for Mix {
     }
 }
 
-/// Which customers are popular.
+/// Skew of the choice of customers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Skew {
-    /// By Zipf's distribution with this exponent, spread over all customers; 0 is uniform.
+    /// Zipf's distribution with this exponent, spread over all customers; 0 is uniform.
     Zipf(f64),
-    /// A number of customers gets a share of the requests, all others the rest; alike within each.
+    /// Hotspot: a number of customers gets a share of the requests, all others the rest; uniform within each.
     Hotspot {
-        /// Customers in the hotspot. Where a client has fewer, all are.
+        /// Customers in the hotspot. All of a client's customers are, if it has fewer.
         customers: u64,
-        /// Their share of the requests, from 0 to 1.
+        /// Share of the requests that goes to them, from 0 to 1.
         share: f64,
     },
 }
@@ -119,17 +119,17 @@ pub const AMOUNT_MAX: i64 = 10_000;
 pub struct Parameters {
     mix: Mix,
     skew: Skew,
-    /// At least two customers.
+    /// The client's customers, at least two.
     own: KeySet,
     popularity: Popularity,
     random: Random,
 }
 
-/// How often a second customer is drawn who is the first one, before the neighbour is taken.
+/// Number of times that a second customer equal to the first is drawn again, before the neighbour is taken.
 const DRAWS_MAX: usize = 16;
 
 impl Parameters {
-    /// `popularity` is over the customers in `own`, of whom there are two at least.
+    /// Creates a generator; `popularity` is over the customers in `own`, at least two.
     pub(super) fn new(
         mix: Mix,
         skew: Skew,
@@ -157,7 +157,7 @@ impl Parameters {
         unreachable!("the shares are a hundred together")
     }
 
-    /// The number of a customer among the client's own.
+    /// Draws the number of a customer among the client's own.
     #[inline]
     fn draw(&mut self) -> u64 {
         let n = self.own.len();
@@ -172,14 +172,14 @@ impl Parameters {
         }
     }
 
-    /// A customer's name.
+    /// Draws a customer's name.
     #[inline]
     pub fn name(&mut self) -> Name {
         let at = self.draw();
         name_of(self.own.nth(at))
     }
 
-    /// The names of two different customers.
+    /// Draws the names of two different customers.
     #[inline]
     pub fn names(&mut self) -> (Name, Name) {
         let first = self.draw();
@@ -196,13 +196,13 @@ impl Parameters {
         (name_of(self.own.nth(first)), name_of(self.own.nth(second)))
     }
 
-    /// An amount: from 1 to [`AMOUNT_MAX`].
+    /// Draws an amount: from 1 to [`AMOUNT_MAX`].
     #[inline]
     pub fn amount(&mut self) -> i64 {
         1 + i64::from(self.random.small(AMOUNT_MAX as u32))
     }
 
-    /// An amount to put in, or below zero to take out.
+    /// Draws an amount to deposit, or below zero to withdraw.
     #[inline]
     pub fn signed_amount(&mut self) -> i64 {
         let amount = self.amount();

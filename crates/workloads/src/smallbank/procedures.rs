@@ -1,17 +1,17 @@
 //! The six transactions of SmallBank as stored procedures.
 //!
-//! Owns: what each reads and writes, and its rules. Never: draws a random number.
+//! Owns: the reads and writes of each, and its rules. Never: draws a random number.
 //!
-//! Each begins with the customers' names, as in the original. What is asked for of a customer who is not there changes
-//! nothing and is answered so. A transaction that would break a rule aborts, also as in the original.
+//! Each begins with the customers' names, as in the original. A request for a customer who does not exist changes
+//! nothing, and the result says so. A transaction that would break a rule aborts, also as in the original.
 //!
 //! # Order of access
 //!
-//! A row that may be written is locked for that at once. All transactions access savings before checking accounts, and
-//! rows of two customers in one phase, which the engine runs in the order of owners, tables and keys. So they wait for
-//! each other, but never in a cycle, however popular a customer is. `Amalgamate` learns what to put on the second
-//! customer's account from the first one's: it takes the lock of the second one's in the same phase, and puts the money
-//! there in the next.
+//! A row that may be written is locked exclusively at once. All transactions access savings before checking accounts,
+//! and rows of two customers in one phase, which the engine runs in the order of owners, tables and keys. So they wait
+//! for each other, but never in a cycle, however popular a customer is. `Amalgamate` computes the amount for the second
+//! customer's account from the first one's balances: it locks the second one's account in the same phase, and adds the
+//! amount in the next.
 
 #![expect(
     clippy::manual_async_fn,
@@ -24,26 +24,26 @@ use atrapos::{Abort, Tx};
 
 use super::schema::{Name, Tables};
 
-/// What a check that is not covered costs more, in cents.
+/// Additional charge for a check that is not covered, in cents.
 pub const PENALTY: i64 = 100;
 
-/// Why `TransactSavings` and `SendPayment` abort.
+/// Detail of the aborts of `TransactSavings` and `SendPayment`.
 pub const NOT_COVERED: &str = "there is not enough on the account";
 
-/// Why a transaction aborts whose customer has no savings or checking account.
+/// Detail of the abort of a transaction whose customer has no savings or checking account.
 pub const NO_ACCOUNT: &str = "a customer has no savings or checking account";
 
 fn no_account() -> Abort {
     Abort::user(NO_ACCOUNT)
 }
 
-/// The number of the customer with a name.
+/// Looks up the number of the customer with a name.
 #[inline]
 async fn customer(tx: &mut Tx<'_>, tables: Tables, name: Name) -> Result<Option<u64>, Abort> {
     Ok(tx.get(tables.account, name).await?.map(|account| account.customer))
 }
 
-/// The numbers of two customers, if both are there.
+/// Looks up the numbers of two customers, if both exist.
 async fn customers(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -53,7 +53,7 @@ async fn customers(
     Ok(first.zip(second).map(|(first, second)| (first.customer, second.customer)))
 }
 
-/// `Balance`: what a customer has on both accounts.
+/// Runs `Balance`: returns the sum of a customer's two balances.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -70,7 +70,7 @@ pub fn balance(
     }
 }
 
-/// `DepositChecking`: puts `amount` on a customer's checking account. Returns whether there is such a customer.
+/// Runs `DepositChecking`: adds `amount` to a customer's checking account. Returns whether the customer exists.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -87,11 +87,11 @@ pub fn deposit_checking(
     }
 }
 
-/// `TransactSavings`: puts `amount` on a customer's savings account, or takes it out when it is below zero. Returns
-/// whether there is such a customer.
+/// Runs `TransactSavings`: adds `amount` to a customer's savings account, or withdraws it if it is below zero. Returns
+/// whether the customer exists.
 ///
 /// # Errors
-/// Fails like [`Tx::run`]; also if less than nothing would be left.
+/// Fails like [`Tx::run`]; also if the balance would become negative.
 pub fn transact_savings(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -109,8 +109,8 @@ pub fn transact_savings(
     }
 }
 
-/// `Amalgamate`: moves all that the first customer has to the second one's checking account. Returns whether there are
-/// such customers.
+/// Runs `Amalgamate`: moves both balances of the first customer to the second one's checking account. Returns whether
+/// both customers exist.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -125,7 +125,7 @@ pub fn amalgamate(
             .join((
                 tables.savings.update(from, |row| std::mem::take(&mut row.balance)),
                 tables.checking.update(from, |row| std::mem::take(&mut row.balance)),
-                // Nothing is changed yet, but the lock is there.
+                // This changes nothing yet, but takes the lock.
                 tables.checking.update(to, |_| ()),
             ))
             .await?;
@@ -137,8 +137,8 @@ pub fn amalgamate(
     }
 }
 
-/// `WriteCheck`: takes `amount` from a customer's checking account, and [`PENALTY`] more if both accounts together do
-/// not cover it. Returns what was taken, if there is such a customer.
+/// Runs `WriteCheck`: withdraws `amount` from a customer's checking account, and [`PENALTY`] more if both accounts
+/// together do not cover it. Returns the amount withdrawn, if the customer exists.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -161,8 +161,8 @@ pub fn write_check(
     }
 }
 
-/// `SendPayment`: moves `amount` from the first customer's checking account to the second one's. Returns whether there
-/// are such customers.
+/// Runs `SendPayment`: moves `amount` from the first customer's checking account to the second one's. Returns whether
+/// both customers exist.
 ///
 /// # Errors
 /// Fails like [`Tx::run`]; also if the first one's checking account does not cover it.

@@ -1,9 +1,9 @@
-//! The three tables of SmallBank, what is in them at first, and where partitions begin.
+//! The three tables of SmallBank, their initial contents, and the boundaries of partitions.
 //!
 //! Owns: the tables' types and their population. Never: changes a balance.
 //!
-//! Accounts are found by the customer's name and lead to the customer's number; savings and checking accounts are found
-//! by that number. Both families of tables are cut at the same customers, so that at first whatever is a customer's is
+//! Accounts are found by the customer's name and contain the customer's number; savings and checking accounts are found
+//! by that number. Both families of tables are cut at the same customers, so that at first all rows of a customer are
 //! on one worker.
 //!
 //! Money is in cents.
@@ -13,10 +13,10 @@ use atrapos::{Database, Schema, SchemaError, Table, TableRef, row};
 use crate::digits;
 use crate::random::Random;
 
-/// A customer's name: 15 letters, all of them digits.
+/// A customer's name: 15 characters, all of them digits.
 pub type Name = [u8; 15];
 
-/// The name of customer number `customer`.
+/// Returns the name of customer number `customer`.
 #[inline]
 #[must_use]
 pub fn name_of(customer: u64) -> Name {
@@ -24,7 +24,7 @@ pub fn name_of(customer: u64) -> Name {
 }
 
 row! {
-    /// Who has a name.
+    /// An account, which maps a name to a customer.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Account {
         /// The customer's number.
@@ -36,7 +36,7 @@ row! {
     /// A savings account.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Saving {
-        /// What is on it; never below zero.
+        /// Balance; never below zero.
         pub balance: i64,
     }
 }
@@ -45,7 +45,7 @@ row! {
     /// A checking account.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Checking {
-        /// What is on it; below zero after checks that were not covered.
+        /// Balance; below zero after checks that were not covered.
         pub balance: i64,
     }
 }
@@ -53,7 +53,7 @@ row! {
 /// The smallest and the largest balance of an account at first.
 pub const BALANCES: (i64, i64) = (1_000_000, 5_000_000);
 
-/// The balances of a customer's savings and checking accounts at first, in the database of `seed`.
+/// Returns the balances of a customer's savings and checking accounts at first, in the database of `seed`.
 #[must_use]
 pub fn loaded(seed: u64, customer: u64) -> (i64, i64) {
     let mut random = Random::of_stream(seed, customer);
@@ -115,7 +115,7 @@ impl Tables {
     }
 }
 
-/// The first customer of every worker but the first: the numbers from 0 in equal parts.
+/// Returns the first customer of every worker but the first: the numbers from 0 in equal parts.
 fn cuts(customers: u64, workers: usize) -> Vec<u64> {
     let workers = workers as u128;
     let cut = |part: u128| (u128::from(customers) * part / workers) as u64;
@@ -124,7 +124,7 @@ fn cuts(customers: u64, workers: usize) -> Vec<u64> {
     cuts
 }
 
-/// The schema of a database of `customers` customers.
+/// Returns the schema of a database of `customers` customers.
 #[must_use]
 pub fn schema(customers: u64) -> Schema {
     Schema::new()

@@ -1,12 +1,12 @@
-//! Proves that a TATP database is what its population and the committed transactions have made of it.
+//! Proves that a TATP database is the result of its population and of the committed transactions.
 //!
-//! Owns: the rules. Never: changes anything.
+//! Owns: the rules. Never: changes a row.
 //!
-//! Three things are checked. The engine's own proof ([`Database::verify`]): trees, index both ways, references, no lock left.
-//! The numbers of rows: the population's, and for call forwarding those inserted and deleted by committed transactions (if
-//! somebody has counted them). And
-//! every row by itself: the population is made again from the seed, subscriber by subscriber, and no column that no
-//! transaction changes may differ from it, nor may a changed one have a value that no transaction writes.
+//! Three things are checked. The engine's own proof ([`Database::verify`]): trees, indexes in both directions,
+//! references, no lock left. The numbers of rows: the population's, and for call forwarding those inserted and deleted
+//! by committed transactions (if they were counted). And every row by itself: the population is generated again from
+//! the seed, subscriber by subscriber; a column that no transaction changes must equal it, and a changed one must have
+//! a value that a transaction writes.
 //!
 //! Each worker audits the subscribers it owns, some hundreds per transaction.
 
@@ -32,7 +32,7 @@ pub(super) fn audit(
 ) -> Result<AuditReport, AuditError> {
     let verified = db.verify()?;
     let tables = Tables::of(db)?;
-    // One scheme for all: partitions may move meanwhile.
+    // One scheme for all workers: partitions may move meanwhile.
     let (scheme, mut sessions) = (db.scheme(), Vec::new());
     for worker in (0..db.workers()).map(|worker| WorkerId(worker as u16)) {
         if let Some(own) = KeySet::owned_by(&scheme, tables.subscriber.id(), 1, subscribers, worker) {
@@ -53,7 +53,7 @@ pub(super) fn audit(
     let forwarding = ledger.map(|ledger| {
         let inserted = ledger.committed(Class::InsertCallForwarding.id());
         let deleted = ledger.committed(Class::DeleteCallForwarding.id());
-        // More deletions than rows there ever were are as wrong as any other difference.
+        // More deletions than rows that ever existed are as wrong as any other difference.
         (loaded.forwarding + inserted).saturating_sub(deleted)
     });
     for (table, name, expected) in [
@@ -71,7 +71,7 @@ pub(super) fn audit(
     Ok(AuditReport { rows: verified.rows, entries: verified.entries, references: verified.references })
 }
 
-/// Rows that the population has.
+/// Numbers of rows of the population.
 #[derive(Clone, Copy, Debug, Default)]
 struct Loaded {
     access: u64,
@@ -84,7 +84,7 @@ async fn audit_own(session: &Session, tables: Tables, seed: u64, own: &KeySet) -
     let mut at = 0;
     while at < own.len() {
         let first = own.nth(at);
-        // A slice ends with the run of numbers it begins in.
+        // A slice ends with the run of numbers in which it begins.
         let count =
             (1..SLICE.min(own.len() - at)).take_while(|next| own.nth(at + next) == first + next).count();
         let last = first + count as u64;
@@ -117,7 +117,7 @@ async fn read_slice(session: &Session, tables: Tables, first: u64, last: u64) ->
     session.run_boxed(&route, read).await
 }
 
-/// The rows of `table` whose keys begin with a number from `first` to `last`.
+/// Reads the rows of `table` whose keys begin with a number from `first` to `last`.
 async fn rows<T: atrapos::Table>(
     tx: &mut Tx<'_>,
     table: TableRef<T>,

@@ -1,32 +1,32 @@
-//! What is in a TATP database before the first transaction: the population of each subscriber.
+//! The initial population of a TATP database, subscriber by subscriber.
 //!
-//! Owns: the cardinalities and value rules of the specification. Never: decides what transactions do with it.
+//! Owns: the cardinalities and value rules of the specification. Never: decides what transactions do with the rows.
 //!
 //! Invariant: a subscriber's rows depend on the seed and its `s_id` alone. So any number of workers load the same
-//! database, and the auditor can make every row again.
+//! database, and the auditor can generate every row again.
 
 use arrayvec::ArrayVec;
 
 use super::schema::{AccessInfo, CallForwarding, SpecialFacility, Subscriber, sub_nbr};
 use crate::random::Random;
 
-/// Types of access information, and of facilities, that there are: from 1 to this number.
+/// Number of types of access information, and of facilities: from 1 to this number.
 pub const TYPES: u8 = 4;
 /// The hours at which call forwarding can begin.
 pub const START_TIMES: [u8; 3] = [0, 8, 16];
 /// The last hour at which call forwarding can end.
 pub const END_TIME_MAX: u8 = 24;
-/// Of a hundred facilities, how many are active.
+/// Share of the facilities that are active, in percent.
 const ACTIVE_PERCENT: u32 = 85;
 
 /// A facility with its call forwarding, by start time, ascending.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facility {
-    /// From 1 to 4.
+    /// Type of the facility, from 1 to 4.
     pub sf_type: u8,
     /// The facility's row.
     pub row: SpecialFacility,
-    /// Start times and rows.
+    /// Call forwarding: start times and rows.
     pub forwarding: ArrayVec<(u8, CallForwarding), 3>,
 }
 
@@ -35,17 +35,17 @@ pub struct Facility {
 pub struct Population {
     /// The subscriber's own row.
     pub subscriber: Subscriber,
-    /// Types and rows.
+    /// Access information: types and rows.
     pub access: ArrayVec<(u8, AccessInfo), 4>,
     /// The facilities.
     pub facilities: ArrayVec<Facility, 4>,
 }
 
-/// Rows per subscriber on average: itself, 2.5 of access information, 2.5 facilities, 1.5 times that of forwarding.
+/// Mean number of rows per subscriber: itself, 2.5 of access information, 2.5 facilities, 1.5 times that of forwarding.
 pub const ROWS_PER_SUBSCRIBER: f64 = 1.0 + 2.5 + 2.5 + 3.75;
 
 impl Population {
-    /// The rows of subscriber `s_id` in the database of `seed`.
+    /// Generates the rows of subscriber `s_id` in the database of `seed`.
     #[must_use]
     pub fn of(seed: u64, s_id: u64) -> Population {
         let mut random = Random::of_stream(seed, s_id);
@@ -72,7 +72,7 @@ fn subscriber(s_id: u64, random: &mut Random) -> Subscriber {
     }
 }
 
-/// A location: from 1 to 2^32 - 1.
+/// Draws a location: from 1 to 2^32 - 1.
 #[inline]
 pub fn location(random: &mut Random) -> u32 {
     1 + random.small(u32::MAX)
@@ -103,7 +103,7 @@ fn facility(sf_type: u8, random: &mut Random) -> Facility {
     Facility { sf_type, row, forwarding: starts.into_iter().map(forwarding).collect() }
 }
 
-/// `count` of the numbers from 0 to `N - 1`, every such subset alike, ascending.
+/// Draws `count` of the numbers from 0 to `N - 1`, every such subset with equal probability, ascending.
 fn subset<const N: usize>(count: u32, random: &mut Random) -> ArrayVec<u8, N> {
     let mut wanted = count;
     let mut chosen = ArrayVec::new();

@@ -1,15 +1,15 @@
 //! TATP, the Telecom Application Transaction Processing benchmark (specification 1.0): four tables about the subscribers of
 //! a phone network, seven short transactions.
 //!
-//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], the population ([`generator`]), what
-//! clients ask for ([`parameters`]), what the transactions do ([`procedures`]) and the proof that they did (`audit`).
+//! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], the population ([`generator`]), the
+//! requests of clients ([`parameters`]), the transactions ([`procedures`]) and the proof of their effects (`audit`).
 //!
-//! # What counts
+//! # Results
 //!
-//! The specification expects a known share of most transactions to find nothing, or to find their key taken: those are
-//! [`Outcome::ExpectedFailure`]. They are complete transactions that have changed nothing and their latency counts, but they
-//! are no successes. A run reports both: all completed transactions per second, as published results do, and those that
-//! succeeded, which is the specification's *qualified* throughput.
+//! The specification expects a known share of most transactions to find no row, or to find their key taken: those are
+//! [`Outcome::ExpectedFailure`]. They are complete transactions that have changed nothing and their latency counts, but
+//! they are not successes. A run reports both: all completed transactions per second, as published results do, and
+//! those that succeeded, which is the specification's *qualified* throughput.
 
 mod audit;
 pub mod generator;
@@ -33,29 +33,29 @@ use generator::{Population, ROWS_PER_SUBSCRIBER};
 use parameters::{Class, Mix, Parameters};
 use schema::{AccessInfo, CallForwarding, S_ID_MAX, SpecialFacility, Subscriber, Tables, sub_nbr};
 
-/// The subscribers of a database by default.
+/// Default number of subscribers.
 pub const SUBSCRIBERS_DEFAULT: u64 = 100_000;
 
 /// One configuration of TATP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tatp {
-    /// Number of subscribers; their `s_id`s are 1 to this.
+    /// Number of subscribers; their `s_id`s are from 1 to this number.
     subscribers: u64,
     mix: Mix,
     choice: KeyChoice,
     seed: u64,
 }
 
-/// A number of subscribers that there cannot be.
+/// The number of subscribers is not possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0} subscribers are not possible; choose from 1 to {S_ID_MAX}, the numbers that have 15 digits")]
 pub struct BadSubscribers(pub u64);
 
 impl Tatp {
-    /// The benchmark over `subscribers` subscribers. Population and parameters follow from `seed`.
+    /// Creates the benchmark over `subscribers` subscribers. Population and parameters follow from `seed`.
     ///
     /// # Errors
-    /// When there are no subscribers, or more than have numbers of 15 digits.
+    /// Fails if there are no subscribers, or more than have numbers of 15 digits.
     pub fn new(subscribers: u64, mix: Mix, choice: KeyChoice, seed: u64) -> Result<Tatp, BadSubscribers> {
         if !(1..=S_ID_MAX).contains(&subscribers) {
             return Err(BadSubscribers(subscribers));
@@ -63,14 +63,14 @@ impl Tatp {
         Ok(Tatp { subscribers, mix, choice, seed })
     }
 
-    /// Number of subscribers.
+    /// Returns the number of subscribers.
     #[must_use]
     pub fn subscribers(&self) -> u64 {
         self.subscribers
     }
 
-    /// Like [`audit`](Workload::audit) for a database whose past nobody has counted, as after a crash: everything but the
-    /// number of rows of call forwarding is checked.
+    /// Audits like [`audit`](Workload::audit) a database whose transactions were not counted, for instance after a
+    /// crash: everything but the number of rows of call forwarding is checked.
     ///
     /// # Errors
     /// The first discrepancy found.
@@ -79,15 +79,16 @@ impl Tatp {
     }
 }
 
-/// Bytes of the encoded rows and keys of a subscriber on average: itself, its index entry, 2.5 rows of access information, 2.5
-/// facilities and 3.75 rows of forwarding.
+/// Mean encoded bytes of the rows and keys of a subscriber: itself, its index entry, 2.5 rows of access information,
+/// 2.5 facilities and 3.75 rows of forwarding.
 const ENCODED_BYTES_PER_SUBSCRIBER: f64 = (8 + Subscriber::FIXED_BYTES) as f64
     + (15 + 8) as f64
     + 2.5 * (9 + AccessInfo::FIXED_BYTES) as f64
     + 2.5 * (9 + SpecialFacility::FIXED_BYTES) as f64
     + 3.75 * (10 + CallForwarding::FIXED_BYTES) as f64;
 
-/// What a subscriber takes in memory, all told, with room for call forwarding to come and go: measured, and rounded up.
+/// Bytes of memory per subscriber, all overhead and room for changes of call forwarding included: measured and rounded
+/// up.
 const RESIDENT_BYTES_PER_SUBSCRIBER: u64 = 512;
 
 /// Subscribers of the database on which transactions are recorded.
@@ -174,7 +175,7 @@ impl Workload for Tatp {
         Ok(TatpState { tables, parameters: Parameters::new(self.mix, self.choice, keys, random) })
     }
 
-    // One function for all classes: a future inside another costs a copy of it. The rows that nobody looks at pass through
+    // One function for all classes: a future inside another costs a copy of it. Rows that no code reads pass through
     // `black_box`, so that they are returned all the same.
     #[inline]
     async fn transaction(client: Client<'_>, state: &mut TatpState) -> (ClassId, Result<Outcome, Abort>) {
@@ -254,7 +255,7 @@ impl Workload for Tatp {
     }
 }
 
-/// Success, or the failure the specification expects.
+/// Returns success, or the failure that the specification expects.
 #[inline]
 fn outcome_of(succeeded: bool) -> Outcome {
     if succeeded { Outcome::Succeeded } else { Outcome::ExpectedFailure }

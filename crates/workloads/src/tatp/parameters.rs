@@ -1,6 +1,6 @@
-//! What a TATP client does next: which class, which subscriber, which other parameters.
+//! The next transaction of a TATP client: its class, subscriber and other parameters.
 //!
-//! Owns: the mix and the parameters' distributions. Never: runs anything.
+//! Owns: the mix and the parameters' distributions. Never: runs a transaction.
 
 use std::str::FromStr;
 
@@ -36,7 +36,7 @@ impl Class {
         Class::DeleteCallForwarding,
     ];
 
-    /// Their names, in the same order.
+    /// The names of the classes, in the same order.
     pub const NAMES: [&'static str; 7] = [
         "get-subscriber-data",
         "get-new-destination",
@@ -47,15 +47,15 @@ impl Class {
         "delete-call-forwarding",
     ];
 
-    /// Share of each in the standard mix, in percent.
+    /// Share of each class in the standard mix, in percent.
     pub const STANDARD_PERCENT: [u8; 7] = [35, 10, 35, 2, 14, 2, 2];
 
-    /// Share of each, in percent, that succeeds on the original population, as it follows from the specification's rules for
-    /// population and parameters.
+    /// Share of each class, in percent, that succeeds on the original population, as it follows from the
+    /// specification's rules for population and parameters.
     ///
-    /// The specification states the same numbers but for `GET_NEW_DESTINATION`, for which it says 23.9: its own rules make
-    /// that 14.8 on the original population, and 20.4 once all call forwarding has been replaced by that of
-    /// `INSERT_CALL_FORWARDING`, whose end times are uniform. The rules are what is implemented.
+    /// The specification states the same numbers except for `GET_NEW_DESTINATION`, with 23.9: its own rules yield 14.8
+    /// on the original population, and 20.4 once all call forwarding has been replaced by that of
+    /// `INSERT_CALL_FORWARDING`, whose end times are uniform. The implementation follows the rules.
     pub const SUCCESS_PERCENT: [f64; 7] = [100.0, 14.79, 62.5, 62.5, 100.0, 31.25, 31.25];
 
     /// Returns the name of the class.
@@ -139,7 +139,7 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// Draws from `random`: classes of `mix`, subscribers of `keys` by `choice`.
+    /// Creates a generator that draws from `random`: classes of `mix`, subscribers of `keys` by `choice`.
     #[must_use]
     pub fn new(mix: Mix, choice: KeyChoice, keys: KeySet, random: Random) -> Parameters {
         Parameters { mix, choice, keys, random }
@@ -154,49 +154,49 @@ impl Parameters {
         }
     }
 
-    /// A subscriber.
+    /// Draws a subscriber.
     #[inline]
     pub fn s_id(&mut self) -> u64 {
         self.choice.choose(&self.keys, &mut self.random)
     }
 
-    /// A type of facility or access information: from 1 to 4.
+    /// Draws a type of facility or access information: from 1 to 4.
     #[inline]
     pub fn type_number(&mut self) -> u8 {
         1 + self.random.small(u32::from(TYPES)) as u8
     }
 
-    /// 0, 8 or 16.
+    /// Draws a start time: 0, 8 or 16.
     #[inline]
     pub fn start_time(&mut self) -> u8 {
         START_TIMES[self.random.small(3) as usize]
     }
 
-    /// From 1 to 24.
+    /// Draws an end time: from 1 to 24.
     #[inline]
     pub fn end_time(&mut self) -> u8 {
         1 + self.random.small(u32::from(END_TIME_MAX)) as u8
     }
 
-    /// 0 or 1.
+    /// Draws a bit: 0 or 1.
     #[inline]
     pub fn bit(&mut self) -> u8 {
         self.random.small(2) as u8
     }
 
-    /// From 0 to 255.
+    /// Draws a byte: from 0 to 255.
     #[inline]
     pub fn data_a(&mut self) -> u8 {
         self.random.small(256) as u8
     }
 
-    /// From 1 to 2^32 - 1.
+    /// Draws a location: from 1 to 2^32 - 1.
     #[inline]
     pub fn location(&mut self) -> u32 {
         location(&mut self.random)
     }
 
-    /// New call forwarding: any end time, any number.
+    /// Draws new call forwarding: any end time, any number.
     #[inline]
     pub fn forwarding(&mut self) -> CallForwarding {
         CallForwarding { end_time: self.end_time(), numberx: self.random.digits() }
@@ -257,7 +257,7 @@ mod tests {
         assert_fits("bits", &bits, &[0.5; 2]);
     }
 
-    /// Which classes succeed for one subscriber, by the procedures' rules.
+    /// Returns the classes that succeed for one subscriber, by the procedures' rules.
     fn successes(population: &Population, number: u8, start: u8, end: u8) -> [bool; 7] {
         let facility = population.facilities.iter().find(|facility| facility.sf_type == number);
         let forwarding = facility.map(|facility| &facility.forwarding);
@@ -278,7 +278,7 @@ mod tests {
 
     const TRIALS: u32 = 100_000;
 
-    /// Shares of successes, in percent, over subscribers each of whom `change` may have changed.
+    /// Returns the shares of successes, in percent, over subscribers each of whom `change` may have changed.
     fn success_percent(change: impl Fn(&mut Population, &mut Parameters)) -> [f64; 7] {
         let mut parameters = parameters(Mix::Standard);
         let mut succeeded = [0; 7];

@@ -1,10 +1,10 @@
 //! The seven transactions of TATP as stored procedures.
 //!
-//! Owns: what each transaction reads and writes, statement by statement as in the specification. Never: draws a random
-//! number, or knows which client runs it.
+//! Owns: the reads and writes of each transaction, statement by statement as in the specification. Never: draws a
+//! random number, or knows which client runs it.
 //!
-//! Each returns what its SQL would return, by value. A parameter that leads to no row (or, for an insertion, to one that is
-//! there already) is no abort but an answer. One transaction cannot answer so: when `UPDATE_SUBSCRIBER_DATA` finds no
+//! Each returns the result of its SQL, by value. A parameter that leads to no row (or, for an insertion, to an existing
+//! one) yields a result, not an abort. One transaction is an exception: when `UPDATE_SUBSCRIBER_DATA` finds no
 //! facility, it has changed the subscriber already; it aborts, so that a failed transaction changes nothing.
 
 #![expect(
@@ -24,7 +24,7 @@ use super::schema::{AccessInfo, AccessInfos, CallForwarding, Digits15, Subscribe
 /// The numbers that `GET_NEW_DESTINATION` returns: at most one per start time.
 pub type Destinations = ArrayVec<Digits15, 3>;
 
-/// `GET_SUBSCRIBER_DATA`: the whole row of a subscriber.
+/// Runs `GET_SUBSCRIBER_DATA`: returns the whole row of a subscriber.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -37,8 +37,8 @@ pub fn get_subscriber_data(
     tx.get(subscriber, s_id)
 }
 
-/// `GET_NEW_DESTINATION`: where calls of an active facility go, by forwarding that began at `start_time` or earlier and ends
-/// after `end_time`.
+/// Runs `GET_NEW_DESTINATION`: returns the numbers to which calls of an active facility are forwarded, by forwarding
+/// that began at `start_time` or earlier and ends after `end_time`.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -68,7 +68,7 @@ pub fn get_new_destination(
     }
 }
 
-/// `GET_ACCESS_DATA`: a subscriber's access information of one type.
+/// Runs `GET_ACCESS_DATA`: returns a subscriber's access information of one type.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -82,13 +82,14 @@ pub fn get_access_data(
     tx.get(access_info, (s_id, ai_type))
 }
 
-/// Why `UPDATE_SUBSCRIBER_DATA` aborts.
+/// Detail of the abort of `UPDATE_SUBSCRIBER_DATA`.
 pub const NO_FACILITY: &str = "the subscriber has no facility of that type";
 
-/// `UPDATE_SUBSCRIBER_DATA`: sets a subscriber's `bit_1` and a facility's `data_a`.
+/// Runs `UPDATE_SUBSCRIBER_DATA`: sets a subscriber's `bit_1` and a facility's `data_a`.
 ///
 /// # Errors
-/// The errors of [`Tx::run`]; also an abort of reason [`AbortReason::User`](atrapos::AbortReason::User) when there is no such subscriber or facility.
+/// Fails like [`Tx::run`]; also with reason [`AbortReason::User`](atrapos::AbortReason::User) if there is no such
+/// subscriber or facility.
 pub fn update_subscriber_data(
     tx: &mut Tx<'_>,
     tables: Tables,
@@ -105,7 +106,8 @@ pub fn update_subscriber_data(
     }
 }
 
-/// `UPDATE_LOCATION`: sets the `vlr_location` of the subscriber with a number. Returns whether there is one.
+/// Runs `UPDATE_LOCATION`: sets the `vlr_location` of the subscriber with a number. Returns whether the subscriber
+/// exists.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -122,8 +124,8 @@ pub fn update_location(
     }
 }
 
-/// `INSERT_CALL_FORWARDING`: adds forwarding to a facility of the subscriber with a number. Returns whether it did: not when
-/// there is no such subscriber or facility, nor when the facility has forwarding from that time on.
+/// Runs `INSERT_CALL_FORWARDING`: adds forwarding to a facility of the subscriber with a number. Returns whether it
+/// did: false if there is no such subscriber or facility, or if the facility already has forwarding from that time on.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -157,7 +159,7 @@ pub fn insert_call_forwarding(
     }
 }
 
-/// `DELETE_CALL_FORWARDING`: removes forwarding of the subscriber with a number. Returns whether there was any.
+/// Runs `DELETE_CALL_FORWARDING`: removes forwarding of the subscriber with a number. Returns whether there was any.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].

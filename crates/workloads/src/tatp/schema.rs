@@ -1,9 +1,9 @@
-//! The four tables of TATP, the index over subscriber numbers, the references, and where partitions begin.
+//! The four tables of TATP, the index over subscriber numbers, the references, and the boundaries of partitions.
 //!
-//! Owns: the tables' types. Never: says what is in them, which is the generator's business.
+//! Owns: the tables' types. Never: determines their contents, which is the task of the generator.
 //!
-//! All tables begin their keys with the subscriber's number and are of one family: whatever belongs to a subscriber is on
-//! one worker. The index over the 15-digit numbers is a family of its own, cut at the numbers of the same subscribers, so
+//! All tables begin their keys with the subscriber's number and are of one family: all rows of a subscriber are on one
+//! worker. The index over the 15-digit numbers is a family of its own, cut at the numbers of the same subscribers, so
 //! that an index entry is on the worker of its subscriber too.
 //!
 //! The ten columns of each of the groups `bit_1..10`, `hex_1..10` and `byte2_1..10` are one column of ten bytes here.
@@ -15,7 +15,7 @@ use crate::digits;
 /// A phone number of 15 decimal digits, as text.
 pub type Digits15 = [u8; 15];
 
-/// The `sub_nbr` of a subscriber: its `s_id` in decimal with leading zeros.
+/// Returns the `sub_nbr` of a subscriber: its `s_id` in decimal with leading zeros.
 #[inline]
 #[must_use]
 pub fn sub_nbr(s_id: u64) -> Digits15 {
@@ -37,24 +37,24 @@ row! {
         pub hex: [u8; 10],
         /// `byte2_1` to `byte2_10`, each from 0 to 255.
         pub byte2: [u8; 10],
-        /// From 1 to 2^32 - 1.
+        /// Location: from 1 to 2^32 - 1.
         pub msc_location: u32,
-        /// From 1 to 2^32 - 1.
+        /// Location: from 1 to 2^32 - 1.
         pub vlr_location: u32,
     }
 }
 
 row! {
-    /// What a subscriber may access, of one of four types.
+    /// Access information of a subscriber, of one of four types.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct AccessInfo {
-        /// From 0 to 255.
+        /// Data: from 0 to 255.
         pub data1: u8,
-        /// From 0 to 255.
+        /// Data: from 0 to 255.
         pub data2: u8,
-        /// Capital letters.
+        /// Data: capital letters.
         pub data3: [u8; 3],
-        /// Capital letters.
+        /// Data: capital letters.
         pub data4: [u8; 5],
     }
 }
@@ -63,24 +63,24 @@ row! {
     /// A facility of a subscriber, of one of four types.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct SpecialFacility {
-        /// Whether the facility is switched on.
+        /// True if the facility is switched on.
         pub is_active: bool,
-        /// From 0 to 255.
+        /// Error control: from 0 to 255.
         pub error_cntrl: u8,
-        /// From 0 to 255.
+        /// Data: from 0 to 255.
         pub data_a: u8,
-        /// Capital letters.
+        /// Data: capital letters.
         pub data_b: [u8; 5],
     }
 }
 
 row! {
-    /// Where calls of a facility go from a time of the day on.
+    /// Call forwarding of a facility from a time of the day on.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct CallForwarding {
-        /// Hour up to which it holds: from 1 to 24.
+        /// Hour at which the forwarding ends: from 1 to 24.
         pub end_time: u8,
-        /// Where calls go.
+        /// Number to which calls are forwarded.
         pub numberx: Digits15,
     }
 }
@@ -174,7 +174,7 @@ impl Tables {
     }
 }
 
-/// The first subscriber of every worker but the first: the numbers from 1 to `subscribers` in equal parts.
+/// Returns the first subscriber of every worker but the first: the numbers from 1 to `subscribers` in equal parts.
 fn cuts(subscribers: u64, workers: usize) -> Vec<u64> {
     let workers = workers as u128;
     let cut = |part: u128| 1 + (u128::from(subscribers) * part / workers) as u64;
@@ -183,7 +183,7 @@ fn cuts(subscribers: u64, workers: usize) -> Vec<u64> {
     cuts
 }
 
-/// The schema of a database of `subscribers` subscribers.
+/// Returns the schema of a database of `subscribers` subscribers.
 #[must_use]
 pub fn schema(subscribers: u64) -> Schema {
     Schema::new()
@@ -192,7 +192,7 @@ pub fn schema(subscribers: u64) -> Schema {
         .table::<SpecialFacilities>()
         .table::<CallForwardings>()
         .index::<SubscribersByNumber>()
-        // Subscribers and facilities are never inserted or deleted by transactions: these two references are known to
+        // Transactions never insert or delete subscribers and facilities: these two references are declared for
         // partitioning, and there is nothing to enforce.
         .foreign_key_by_prefix::<AccessInfos, Subscribers>(|(s_id, _)| *s_id, false)
         .foreign_key_by_prefix::<SpecialFacilities, Subscribers>(|(s_id, _)| *s_id, false)
