@@ -48,8 +48,8 @@ pub trait Options: clap::Args + Debug + Send + Sync + 'static {
     /// Type of the configurations that are explained.
     type Explained: Workload;
 
-    /// The configurations whose flow graphs show what the transactions do: one for each of [`CLASSES`](Options::CLASSES), whose
-    /// classes are those. Always the same.
+    /// Returns the configurations whose flow graphs show the transactions: one for each of
+    /// [`CLASSES`](Options::CLASSES), with those classes. The result is always the same.
     ///
     /// # Errors
     /// Does not fail as long as these configurations are possible.
@@ -58,7 +58,7 @@ pub trait Options: clap::Args + Debug + Send + Sync + 'static {
     /// Calls `visitor` with the workload that these options describe.
     ///
     /// # Errors
-    /// Names the value that is not possible and the range of possible ones.
+    /// Fails with the reason for which the configuration is not possible, and the possible values.
     fn configure<V: Visitor>(&self, common: Common, visitor: V) -> Result<V::Output, BadOptions>;
 }
 

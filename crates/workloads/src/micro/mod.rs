@@ -174,7 +174,7 @@ impl Micro {
     /// Creates the microbenchmark with this configuration.
     ///
     /// # Errors
-    /// Names the value that is not possible and the range of possible ones.
+    /// Fails with the reason for which the configuration is not possible, and the possible values.
     pub fn new(config: MicroConfig) -> Result<Micro, BadMicro> {
         let MicroConfig { sites, rows_per_site, rows_per_transaction, multisite, zipf, .. } = config;
         if sites == 0 {

@@ -92,7 +92,7 @@ impl SmallBank {
     /// Creates the benchmark with this configuration.
     ///
     /// # Errors
-    /// Names the value that is not possible and the range of possible ones.
+    /// Fails with the reason for which the configuration is not possible, and the possible values.
     pub fn new(config: SmallBankConfig) -> Result<SmallBank, BadSmallBank> {
         if !(2..=CUSTOMERS_MAX).contains(&config.customers) {
             return Err(BadSmallBank::Customers(config.customers));

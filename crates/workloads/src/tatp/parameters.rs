@@ -87,7 +87,7 @@ pub enum Mix {
     Only(Class),
 }
 
-/// Error: there is no such mix.
+/// Error for a mix that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no mix '{0}'; choose 'standard' or one of {names}", names = Class::NAMES.join(", "))]
 pub struct UnknownMix(pub String);

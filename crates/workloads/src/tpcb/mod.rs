@@ -90,7 +90,7 @@ impl Tpcb {
     /// Creates the benchmark with this configuration.
     ///
     /// # Errors
-    /// Names the value that is not possible and the range of possible ones.
+    /// Fails with the reason for which the configuration is not possible, and the possible values.
     pub fn new(config: TpcbConfig) -> Result<Tpcb, BadTpcb> {
         if !(1..=BRANCHES_MAX).contains(&config.branches) {
             return Err(BadTpcb::Branches(config.branches));

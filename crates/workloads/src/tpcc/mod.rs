@@ -139,7 +139,7 @@ impl Tpcc {
     /// Creates the benchmark with this configuration.
     ///
     /// # Errors
-    /// Names the value that is not possible and the range of possible ones.
+    /// Fails with the reason for which the configuration is not possible, and the possible values.
     pub fn new(config: TpccConfig) -> Result<Tpcc, BadTpcc> {
         let TpccConfig { warehouses, items, customers, remote, seed, .. } = config;
         if !(1..=WAREHOUSES_MAX).contains(&warehouses) {

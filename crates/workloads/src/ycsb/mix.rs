@@ -74,7 +74,7 @@ impl Distribution {
     }
 }
 
-/// Error: there is no such mix.
+/// Reasons for which a mix is not possible.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BadMix {
     /// There is no such letter.

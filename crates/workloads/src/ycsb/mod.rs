@@ -121,7 +121,7 @@ impl<R: Record> Ycsb<R> {
     /// the same keys again.
     ///
     /// # Errors
-    /// Names the value that is not possible and the range of possible ones.
+    /// Fails with the reason for which the configuration is not possible, and the possible values.
     pub fn new(config: YcsbConfig) -> Result<Ycsb<R>, BadYcsb> {
         let YcsbConfig { rows, operations, theta, .. } = config;
         if !(1..=Keys::ROWS_MAX).contains(&rows) {
