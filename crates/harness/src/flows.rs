@@ -37,7 +37,7 @@ pub enum FlowError {
     /// A transaction could not be recorded.
     #[error("a transaction could not be recorded: {0}")]
     Record(#[from] Abort),
-    /// A run belongs to another flow.
+    /// A run was recorded on another database.
     #[error(transparent)]
     Run(#[from] SchemaError),
 }

@@ -6,8 +6,7 @@
 //! - the *static* side keeps the scheme it starts with (if a worker is lost, what it owned goes to the others once);
 //! - the *adaptive* side starts with the same scheme;
 //! - the *reference*, where a scenario has one, is the level that the adaptive side should reach: for every phase a
-//!   fresh database with
-//!   the best fixed scheme for it.
+//!   fresh database with the best fixed scheme for it.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;

@@ -105,7 +105,7 @@ impl Step {
         }
     }
 
-    /// Executes the step, and returns the events. There are none if it uses cells while there is no table of them.
+    /// Executes the step, and adds its events to `events`: none if it uses cells while there is no table of them.
     pub(super) async fn make(
         &self,
         tx: &mut Tx<'_>,

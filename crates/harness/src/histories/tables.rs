@@ -164,7 +164,7 @@ impl Tables {
         Found { group: Some(self.group(cell.group)), ..cell.found() }
     }
 
-    /// Returns the version of the definition of the cells that a transaction has read by using them.
+    /// Returns the read of the definition of the cells that a transaction has made by using them.
     pub(super) fn saw_definition(&self) -> Option<Event> {
         let Tables::Named(named) = self else { return None };
         let definition = named.cells.as_ref()?.definition();

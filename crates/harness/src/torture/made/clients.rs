@@ -18,7 +18,7 @@ use crate::torture::TortureError;
 use crate::torture::clients::{ABANDON_EVERY, CHANGED_ITS_MIND, Failed, Tally, Turn, expected};
 use crate::torture::witness::{Slot, Witness};
 
-/// Transactions of the writer for which a definer usually waits before its next statement.
+/// Bound (exclusive) on the transactions of the writer for which a definer waits before its next statement.
 const USED_BEFORE: u64 = 6;
 /// Number of times it looks for them at most, which limits the wait.
 const LOOKS: u32 = 100;
