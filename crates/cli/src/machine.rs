@@ -23,7 +23,8 @@ pub(crate) fn read(topology: &str) -> Result<Machine, CliError> {
     source.load(&LiveOptions::new(affinity())).map_err(CliError::bad_input)
 }
 
-/// Whether workers can be pinned as `machine` says, which may be another than this one: then it is said that they are not.
+/// Whether workers can be pinned as `machine` says, which may be another than this one: then it is said that they are
+/// not.
 pub(crate) fn may_pin(machine: &Machine) -> bool {
     let Some(here) = affinity().filter(|_| !machine.is_live()) else { return true };
     let elsewhere = machine.usable_cpus().difference(&here);

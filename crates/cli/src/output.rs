@@ -1,7 +1,7 @@
 //! Where words go: results to standard output, warnings and errors to standard error, JSON to its file.
 //!
-//! Owns: writing without panicking (a reader that goes away is no error), and [`JsonFile`], which never leaves half a file
-//! behind. Never: decides what is said.
+//! Owns: writing without panicking (a reader that goes away is no error), and [`JsonFile`], which never leaves half a
+//! file behind. Never: decides what is said.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -29,8 +29,8 @@ pub(crate) fn complain(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// A file that is going to hold a result, as JSON or as text. That it can be written is known before the work is begun; what was in it stays
-/// until the result is complete.
+/// A file that is going to hold a result, as JSON or as text. That it can be written is known before the work is begun;
+/// what was in it stays until the result is complete.
 #[derive(Debug)]
 pub(crate) struct JsonFile {
     path: PathBuf,

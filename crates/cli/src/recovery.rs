@@ -1,8 +1,8 @@
 //! `atrapos bench recovery`: how long a database takes to come back, compared with making it anew.
 //!
 //! Owns: the order of things. For each number of workers: load TATP and update rows in memory, without any logging (the
-//! reference); then load it in a directory, log as many updates, close, and open it again, which loads the checkpoint and
-//! replays the WAL.
+//! reference); then load it in a directory, log as many updates, close, and open it again, which loads the checkpoint
+//! and replays the WAL.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};

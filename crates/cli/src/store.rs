@@ -1,10 +1,10 @@
-//! Where the database of a benchmark lives: in memory, in a directory that was asked for, or in one of its own that goes
-//! when the command ends.
+//! Where the database of a benchmark lives: in memory, in a directory that was asked for, or in one of its own that
+//! goes when the command ends.
 //!
 //! Owns: the choice of the directory, its removal, and the measurement of the device under it. Never: opens a database.
 //!
-//! A temporary directory is made in the system's place for such things, unless that is in memory (as `/tmp` often is); then
-//! in the current directory. It is removed on Ctrl-C as well.
+//! A temporary directory is made in the system's place for such things, unless that is in memory (as `/tmp` often is);
+//! then in the current directory. It is removed on Ctrl-C as well.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -1,12 +1,12 @@
-//! `atrapos torture`: kills a working database again and again, and has each next process check what is left. With power
-//! cuts, the file system under the database forgets after each kill what was not synced ([`disk`]).
+//! `atrapos torture`: kills a working database again and again, and has each next process check what is left. With
+//! power cuts, the file system under the database forgets after each kill what was not synced ([`disk`]).
 //!
-//! Owns: the processes: when each starts, how long it lives, how it ends. Never: looks into the database; the children do
-//! ([`child`]).
+//! Owns: the processes: when each starts, how long it lives, how it ends. Never: looks into the database; the children
+//! do ([`child`]).
 //!
-//! A child speaks on its standard output, one JSON object per line: what it found when it opened the database, and that it is
-//! ready. When its standard input ends, it ends in order; so no child outlives this process. What it has to complain about
-//! goes to standard error, and ends it with an exit status other than 0.
+//! A child speaks on its standard output, one JSON object per line: what it found when it opened the database, and that
+//! it is ready. When its standard input ends, it ends in order; so no child outlives this process. What it has to
+//! complain about goes to standard error, and ends it with an exit status other than 0.
 
 pub(crate) mod child;
 mod disk;
@@ -32,7 +32,8 @@ use crate::{config, interrupt, output, store};
 
 use disk::Disk;
 
-/// More workers than this are not started: there are two cores at least, and some more workers than cores are worth trying.
+/// More workers than this are not started: there are two cores at least, and some more workers than cores are worth
+/// trying.
 const WORKERS_MAX: u64 = 4;
 /// Machines the workers are placed on by turns: each memory node of one has a stream of the WAL.
 const TOPOLOGIES: [&str; 3] = ["pack:1 core:4 pu:1", "pack:2 core:2 pu:1", "pack:4 core:1 pu:1"];
