@@ -35,8 +35,7 @@ pub(crate) fn json(event: &AdaptationEvent, time_s: f64) -> Value {
     value
 }
 
-/// Returns all decisions, each a sentence; decisions not to search for a better scheme are only counted. Empty if there
-/// are none.
+/// Returns all decisions, each a sentence; decisions to wait are only counted. Empty if there are none.
 pub(crate) fn text<'a>(decisions: impl Iterator<Item = (f64, &'a AdaptationEvent)>) -> String {
     let (mut out, mut waited) = (String::new(), 0);
     // Writing to a string cannot fail.

@@ -70,7 +70,7 @@ fn repeats(flow: &RecordedFlow, action: usize) -> String {
     }
 }
 
-/// Returns the ending of `noun` after a number.
+/// Returns a number with its `noun`, in the singular or plural.
 fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

@@ -136,7 +136,7 @@ struct Arrow<'a> {
     key: &'a str,
 }
 
-/// Places the boxes, and the rows of the arrows that span phases.
+/// Places the boxes, and assigns rows to the arrows between phases.
 fn place<'a>(flow: &'a RecordedFlow, names: &BTreeMap<usize, String>) -> (Vec<Placed>, Vec<Arrow<'a>>) {
     let column_of = |action: u32| flow.phases.iter().position(|phase| phase.contains(&action)).unwrap_or(0);
     let mut placed: Vec<Placed> = (0_u32..)
