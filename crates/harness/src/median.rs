@@ -1,4 +1,4 @@
-//! The median of repeated measurements, which is what every report of several rounds shows.
+//! The median of repeated measurements, shown by every report of several rounds.
 //!
 //! Owns: the definition of the middle of an even number of values.
 

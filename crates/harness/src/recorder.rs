@@ -100,7 +100,7 @@ impl Recorder {
     }
 }
 
-/// Counters at some moment, or what was added between two.
+/// Counters at some moment, or their increase between two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) tallies: Vec<ClassTally>,

@@ -19,7 +19,7 @@ use atrapos_durability::file::{FileSystem, cut_power};
 
 use crate::{output, store};
 
-/// Bytes of the file; it takes the room of what is written to it.
+/// Bytes of the file; it takes only the space of the data written to it.
 const IMAGE_BYTES: u64 = 512 << 20;
 /// Time for which a killed process may still hold its files: the kernel closes rings of io_uring asynchronously.
 const BUSY_PATIENCE: Duration = Duration::from_secs(60);

@@ -63,7 +63,7 @@ pub(super) fn measure(
         }
     };
     phase(false, options.warmup);
-    // Interrupted during the warm-up: what ran so far is the result.
+    // Interrupted during the warm-up: the result covers the run so far.
     let first = moment();
     phase(true, options.measured);
     let last = moment();

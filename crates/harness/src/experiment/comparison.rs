@@ -7,7 +7,7 @@
 
 use super::timeline::{Sample, Timeline};
 
-/// A side has adapted when its throughput is this share of what it is to reach.
+/// A side has adapted when its throughput is this share of its target.
 pub const REACHED: f64 = 0.95;
 
 /// Length of a window, in seconds.

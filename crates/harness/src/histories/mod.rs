@@ -87,8 +87,7 @@ enum WhichTables {
 
 impl Shared {
     /// Creates the state of a round in which clients begin `transactions` in all. Moments of a later round come after
-    /// those of an earlier one; every choice follows from the seed and
-    /// the round.
+    /// those of an earlier one; every choice follows from the seed and the round.
     #[must_use]
     pub fn new(seed: u64, round: u64, transactions: u64) -> Arc<Shared> {
         Shared::of_round(seed, round, transactions, WhichTables::Declared)

@@ -171,8 +171,7 @@ const RESIDENT_BYTES_PER_ROW: u64 = 5 * 220;
 ///
 /// # Errors
 /// Returns an error if the rows do not fit in `available_bytes` (if that is known), something cannot be started, or
-/// `interrupt` was set before the first round was
-/// over. Set later, it ends the measurement early.
+/// `interrupt` was set before the first round was over. Set later, it ends the measurement early.
 pub fn run(
     options: &RawOptions,
     available_bytes: Option<u64>,

@@ -3,7 +3,7 @@
 //!
 //! Owns: the schema, the clients and the checks. Never: kills a process, or keeps files; the caller does both.
 //!
-//! A database is opened ([`Torture::schema`]), checked against what the [`Witness`] remembers ([`Torture::check`]),
+//! A database is opened ([`Torture::schema`]), checked against the facts of the [`Witness`] ([`Torture::check`]),
 //! filled if it is empty ([`Torture::prepare`]), and put under load ([`Torture::run`]) until the process dies or is
 //! asked to stop. Then the next process does the same. The load:
 //!
