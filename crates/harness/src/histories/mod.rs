@@ -135,7 +135,7 @@ impl Shared {
     }
 }
 
-/// Runs transactions of one client until all of the round were begun, or an error ends it. `client` is a number below
+/// Runs transactions of one client until all of the round were begun, or it is stopped. `client` is a number below
 /// 1000 that no other client of the round has.
 ///
 /// # Errors

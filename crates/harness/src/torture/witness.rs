@@ -79,8 +79,8 @@ impl Slot {
 #[error("the witness failed: {0}")]
 pub struct WitnessError(pub String);
 
-/// Remembers facts. A number that [`write`](Witness::write) has returned from survives the death of the process by any
-/// signal.
+/// Remembers facts. A number survives the death of the process by any signal once [`write`](Witness::write) has
+/// returned.
 pub trait Witness: Sync {
     /// Returns the number written last; 0 at first.
     fn read(&self, slot: Slot) -> u64;
