@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::output;
 
-/// Set by the first signal; measurements read it.
+/// Flag set by the first signal; measurements read it.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// True while a measurement checks the flag.
 static MEASURING: AtomicBool = AtomicBool::new(false);

@@ -122,7 +122,7 @@ pub(crate) fn make_empty(path: &Path, files: &dyn FileSystem) -> Result<(), CliE
 
 /// Appends that are measured.
 const PROBES: u64 = 64;
-/// Bytes of each.
+/// Size of each append, in bytes.
 const PROBE_BYTES: usize = 4096;
 
 /// Measures the median time, in microseconds, of an append and a sync in a directory, made as the WAL makes them.

@@ -38,9 +38,9 @@ const WORKERS_MAX: u64 = 4;
 const TOPOLOGIES: [&str; 3] = ["pack:1 core:4 pu:1", "pack:2 core:2 pu:1", "pack:4 core:1 pu:1"];
 /// One in so many children is asked to end instead of being killed.
 const ORDERLY_EVERY: u32 = 8;
-/// One in so many is killed without waiting until it is ready.
+/// One in so many children is killed without waiting until it is ready.
 const EARLY_EVERY: u32 = 5;
-/// The longest life of one that is killed early.
+/// The longest life of a child that is killed early.
 const EARLY_MS_MAX: u64 = 40;
 /// Time after which a child that is not ready yet, or has not ended in order, is taken to hang.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -277,7 +277,7 @@ fn run_child(args: &TortureArgs, place: &Place, plan: &Plan, summary: &mut Summa
             }
         });
         let ended = live(&mut child, plan, began, &lines, summary);
-        // The thread reads until the child is gone.
+        // The thread reads until the child has ended.
         drop(child);
         ended
     })

@@ -181,7 +181,7 @@ fn live(mut command: Command, quota: Option<u64>) -> Result<(u64, bool), Broken>
             }
         });
         let ended = follow(&mut child, &lines, quota);
-        // The thread reads until the child is gone.
+        // The thread reads until the child has ended.
         drop(child);
         ended
     })

@@ -32,13 +32,13 @@ pub use shifting::{Shifting, ShiftingState};
 /// Reasons for which an experiment could not start or could not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// There cannot be so many subscribers.
+    /// The number of subscribers is impossible.
     #[error(transparent)]
     Subscribers(#[from] BadSubscribers),
     /// The data does not fit in memory.
     #[error(transparent)]
     Memory(#[from] NotEnoughMemory),
-    /// A setting that makes no sense here.
+    /// A setting that is invalid for the experiment.
     #[error("{0}")]
     Setting(String),
     /// A database could not be opened.
