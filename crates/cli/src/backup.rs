@@ -1,6 +1,6 @@
 //! `atrapos backup`: a copy of a database that may be running.
 //!
-//! Owns: what is said about it. Never: copies anything itself.
+//! Owns: the report about it. Never: copies anything itself.
 
 use atrapos_durability::backup::{BackupError, backup as copy};
 
@@ -10,7 +10,7 @@ use crate::inspect::refused;
 use crate::table::{count, mib};
 use crate::{output, store};
 
-/// `atrapos backup`.
+/// Runs `atrapos backup`.
 pub(crate) fn backup(args: &BackupArgs) -> Result<(), CliError> {
     let report = copy(store::files(), &args.directory, &args.to).map_err(|error| match error {
         BackupError::Original(error) | BackupError::Copy(error) => refused(error),

@@ -1,9 +1,9 @@
-//! `atrapos bench` of a workload, whichever it is: load, run, audit, report.
+//! `atrapos bench` of any workload: load, run, audit, report.
 //!
-//! Owns: the order of things: where the database is made, when it goes, and what is done with it in between. Never: measures
-//! anything itself (the driver does), formats it (the table and JSON do), or knows one workload from another.
+//! Owns: the order of the steps: the place where the database is made, its removal, and the steps in between. Never:
+//! measures anything itself (the driver does), formats it (the table and JSON do), or knows one workload from another.
 //!
-//! Everything that can be refused is refused before the database is loaded; what was measured is reported even when the
+//! Every invalid setting is refused before the database is loaded; the measurements are reported even if the
 //! audit fails.
 
 use std::sync::Arc;
@@ -28,16 +28,16 @@ use crate::resident::resident_bytes;
 use crate::store::{self, Store};
 use crate::{interrupt, json, machine, output, table};
 
-/// How loading went.
+/// Result of loading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) rows: u64,
     pub(crate) elapsed: Duration,
-    /// What the process grew by.
+    /// Growth of the memory of the process.
     pub(crate) resident_bytes: Option<u64>,
-    /// What the trees have taken.
+    /// Memory that the trees have taken.
     pub(crate) tree_bytes: u64,
-    /// Rows and keys, encoded.
+    /// Size of rows and keys, encoded.
     pub(crate) encoded_bytes: u64,
 }
 
@@ -51,44 +51,45 @@ impl Load {
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) result: RunResult,
-    /// Those made while it was measured, if any were to be.
+    /// Checkpoints made while it was measured, if any were requested.
     pub(crate) checkpoints: Option<Checkpoints>,
 }
 
-/// Everything a report is made from.
+/// Contents of a report.
 #[derive(Debug)]
 pub(crate) struct BenchReport {
     pub(crate) benchmark: &'static str,
-    /// The class whose transactions per minute are what people compare, if there is one.
+    /// The class whose transactions per minute are usually compared, if there is one.
     pub(crate) per_minute: Option<ClassId>,
-    /// What was asked for, in one line for people.
+    /// The settings in one line of text.
     pub(crate) title: String,
-    /// What was asked for, complete.
+    /// The complete settings.
     pub(crate) config: Value,
     pub(crate) machine: Value,
     pub(crate) load: Load,
-    /// The median time of an append and a sync in the database's directory, in microseconds; nothing for one in memory.
+    /// The median time of an append and a sync in the database's directory, in microseconds; `None` for a database in
+    /// memory.
     pub(crate) device_sync_us: Option<f64>,
-    /// In the order they were made; not empty.
+    /// Runs in the order in which they were made; not empty.
     pub(crate) runs: Vec<Run>,
-    /// What the database decided about its scheme.
+    /// Decisions of the database about its scheme.
     pub(crate) decisions: Vec<AdaptationEvent>,
-    /// Of the last audit; `Err` says what it found wrong.
+    /// Result of the last audit; `Err` describes its finding.
     pub(crate) audit: Result<AuditReport, String>,
 }
 
 impl BenchReport {
-    /// Throughput of every run.
+    /// Returns the throughput of every run.
     pub(crate) fn throughputs(&self) -> Vec<f64> {
         self.runs.iter().map(|run| run.result.throughput_tps()).collect()
     }
 
-    /// The median of the runs' throughputs.
+    /// Returns the median of the runs' throughputs.
     pub(crate) fn throughput_tps(&self) -> f64 {
         atrapos_harness::median(&mut self.throughputs())
     }
 
-    /// The median of the runs' rates of the class that people compare, per minute.
+    /// Returns the median of the runs' rates of the class that is usually compared, per minute.
     pub(crate) fn completed_per_minute(&self) -> Option<f64> {
         let class = self.per_minute?.index();
         let rate = |run: &Run| run.result.per_second(run.result.classes[class].tally.completed());
@@ -96,7 +97,7 @@ impl BenchReport {
         Some(atrapos_harness::median(&mut rates))
     }
 
-    /// The run in the middle (the lower one of two): what is shown in detail.
+    /// Returns the run in the middle (the lower one of two), which is shown in detail.
     pub(crate) fn middle(&self) -> &Run {
         let mut order: Vec<&Run> = self.runs.iter().collect();
         order.sort_by(|a, b| a.result.throughput_tps().total_cmp(&b.result.throughput_tps()));
@@ -104,7 +105,7 @@ impl BenchReport {
     }
 }
 
-/// The settings in a result: those of the workload and those all benchmarks have.
+/// Returns the settings in a result: those of the workload and those all benchmarks have.
 fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig) -> Value {
     let sessions = match config.clients {
         Clients::Sessions { per_worker } => Some(per_worker.get()),
@@ -139,7 +140,7 @@ fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig
     all
 }
 
-/// `atrapos bench` of a workload.
+/// Runs `atrapos bench` of a workload.
 pub(crate) fn workload(bench: &WorkloadBench) -> Result<(), CliError> {
     let mut config = RunConfig::of(&bench.run)?;
     let common = Common { workers: config.workers, seed: config.seed };
@@ -191,7 +192,7 @@ fn run(
         output::complain(&format!("warning: {warning}"));
     }
     if config.record.is_some() {
-        // What loading looked like is forgotten.
+        // The statistics of loading are discarded.
         db.workload_trace().map_err(CliError::failed)?;
     }
     let (runs, audit) = measure(workload, &db, &config)?;
@@ -228,7 +229,8 @@ fn run(
     }
 }
 
-/// What the database has observed, as `atrapos plan` reads it, with the flow graphs of the classes that ran.
+/// Returns the observations of the database, as `atrapos plan` reads them, with the flow graphs of the classes that
+/// ran.
 fn recorded(
     workload: &dyn AnyWorkload,
     db: &Database,
@@ -246,7 +248,7 @@ fn recorded(
     serde_json::to_value(&trace).map_err(CliError::failed)
 }
 
-/// How long the database may take to close: every client has ended by then.
+/// Time that closing the database may take: every client has ended by then.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(30);
 
 fn load(workload: &dyn AnyWorkload, db: &Database, resident_before: Option<u64>) -> Result<Load, CliError> {
@@ -262,7 +264,7 @@ fn load(workload: &dyn AnyWorkload, db: &Database, resident_before: Option<u64>)
     Ok(Load { rows, elapsed, resident_bytes, tree_bytes, encoded_bytes: workload.encoded_bytes() })
 }
 
-/// Makes all runs, each followed by an audit. Stops at the first audit that fails, and when somebody interrupts.
+/// Makes all runs, each followed by an audit. Stops at the first audit that fails, and at an interrupt.
 fn measure(
     workload: &dyn AnyWorkload,
     db: &Database,

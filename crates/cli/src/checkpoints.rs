@@ -1,4 +1,4 @@
-//! Checkpoints one after the other while a benchmark measures, so that what they cost can be seen.
+//! Checkpoints made one after the other while a benchmark measures, so that their cost can be seen.
 //!
 //! Owns: the thread that makes them. Never: judges them.
 
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use atrapos::{CheckpointFailure, CheckpointReport, Database};
 use serde_json::{Value, json};
 
-/// What was made in one measured interval.
+/// Checkpoints of one measured interval.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checkpoints {
-    /// How long each took, in seconds. The last one may have ended after the interval.
+    /// Time that each took, in seconds. The last one may have ended after the interval.
     seconds: Vec<f64>,
-    /// What the last one holds.
+    /// The report of the last one.
     last: CheckpointReport,
 }
 
@@ -50,7 +50,7 @@ impl Checkpoints {
     }
 }
 
-/// How often the thread looks whether the measured interval has begun.
+/// Interval at which the thread checks for the beginning of the measured interval.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 
 /// Runs `run` and makes checkpoints from the moment it sets the flag it gets until it returns.
@@ -64,7 +64,7 @@ pub(crate) fn while_measuring<R>(
             let mut made = Checkpoints::default();
             loop {
                 let is_last = over.load(Ordering::Acquire);
-                // However late this thread came to run: of an interval that was measured there is one at least.
+                // At least one checkpoint is made in a measured interval, however late this thread came to run.
                 let missed_all = is_last && made.seconds.is_empty();
                 if measuring.load(Ordering::Acquire) && (!is_last || missed_all) {
                     let began = Instant::now();

@@ -1,4 +1,4 @@
-//! From arguments to settings: everything that makes no sense is refused here, before anything is begun.
+//! Conversion of arguments to settings: invalid ones are refused here, before any work begins.
 //!
 //! Owns: the refusals that several commands share. Never: opens a database.
 
@@ -15,14 +15,14 @@ use crate::error::CliError;
 use crate::machine;
 use crate::output::JsonFile;
 
-/// Sessions per worker by default when nobody waits for a device. Enough that look-ups of independent transactions fill
+/// Default sessions per worker if no session waits for a device: enough that look-ups of independent transactions fill
 /// batches of sixteen while as many wait for other workers; more only make each wait longer.
 const SESSIONS_IN_MEMORY: usize = 64;
 
-/// Sessions per worker by default when transactions become durable, given the median time of a sync of the device in
-/// microseconds: enough that a worker has work while the transactions of the others wait, which is the more the longer a sync
-/// takes (a worker runs about one transaction in a microsecond, and one in three waits for a sync or two). More than that
-/// only crowd the cache, and wait for each other.
+/// Default sessions per worker if transactions become durable, given the median time of a sync of the device in
+/// microseconds: enough that a worker has work while the transactions of the others wait, which is the more the longer
+/// a sync takes (a worker runs about one transaction in a microsecond, and one in three waits for a sync or two). More
+/// than that only crowd the cache, and wait for each other.
 pub(crate) fn sessions_durable(device_sync_us: f64) -> NonZeroUsize {
     let wanted = (device_sync_us * 0.8) as usize;
     let sessions = wanted.next_power_of_two().clamp(SESSIONS_DURABLE_MIN, SESSIONS_DURABLE_MAX);
@@ -32,16 +32,16 @@ pub(crate) fn sessions_durable(device_sync_us: f64) -> NonZeroUsize {
 const SESSIONS_DURABLE_MIN: usize = 256;
 const SESSIONS_DURABLE_MAX: usize = 2048;
 
-/// More sessions than a worker can serve without all of them waiting long.
+/// Limit of sessions per worker: more could not be served without long waits of all of them.
 const SESSIONS_MAX: usize = 8192;
 
-/// Milliseconds that relaxed durability may lose by default.
+/// Default milliseconds of transactions that relaxed durability may lose.
 pub(crate) const MAX_LOSS_MS_DEFAULT: u64 = 100;
 
-/// Longer than anybody wants to wait, and short enough to be added up.
+/// Limit of a length of time, in seconds: longer than any useful run, and short enough to be added up.
 const SECONDS_MAX: f64 = 1e7;
 
-/// A length of time given as `option`.
+/// Returns the length of time given as `option`.
 pub(crate) fn duration(option: &str, seconds: f64, may_be_zero: bool) -> Result<Duration, CliError> {
     let least = if may_be_zero { "0" } else { "more than 0" };
     if !(0.0..=SECONDS_MAX).contains(&seconds) || (seconds == 0.0 && !may_be_zero) {
@@ -57,7 +57,7 @@ fn at_least_one(option: &str, number: usize, what: &str) -> Result<NonZeroUsize,
         .ok_or_else(|| CliError::bad_input(format!("{option} 0 leaves {what}; use at least 1")))
 }
 
-/// What the arguments of a benchmark mean.
+/// Settings derived from the arguments of a benchmark.
 #[derive(Debug)]
 pub(crate) struct RunConfig {
     pub(crate) machine: Machine,
@@ -65,10 +65,10 @@ pub(crate) struct RunConfig {
     pub(crate) pin: bool,
     pub(crate) place_memory: bool,
     pub(crate) clients: Clients,
-    /// Whether their number was given, and is not to follow from what the device does.
+    /// True if their number was given, and is not to be derived from the speed of the device.
     pub(crate) clients_given: bool,
     pub(crate) durability: Durability,
-    /// Where the database is to be kept, if that was said.
+    /// The directory of the database, if it was given.
     pub(crate) dir: Option<PathBuf>,
     pub(crate) checkpoint_during: bool,
     pub(crate) routing: Routing,
@@ -77,16 +77,16 @@ pub(crate) struct RunConfig {
     pub(crate) runs: u32,
     pub(crate) seed: u64,
     pub(crate) json: Option<JsonFile>,
-    /// How the database adapts itself; `None` when it keeps its scheme.
+    /// Settings by which the database adapts itself; `None` if it keeps its scheme.
     pub(crate) adaptation: Option<Adaptation>,
-    /// Where what was observed goes.
+    /// The file for the recorded observations.
     pub(crate) record: Option<JsonFile>,
 }
 
-/// More client threads than this are surely a mistake.
+/// Limit of client threads: more are surely a mistake.
 const CLIENTS_MAX: usize = 1 << 16;
 
-/// As many workers as the engine takes.
+/// Number of workers that the engine supports.
 const WORKERS_MAX: usize = 4096;
 
 impl RunConfig {
@@ -105,7 +105,8 @@ impl RunConfig {
         let workers = workers(args.workers, &machine)?;
         let json = json_file(&args.common)?;
         let record = args.record.as_deref().map(JsonFile::prepare).transpose()?;
-        // What is recorded is to be of one scheme; and clients that keep to what their worker owns have to be right about it.
+        // A recording is to be of one scheme; and clients that use only keys of their worker need its keys to stay the
+        // same.
         let act = record.is_none() && matches!(routing, Routing::Any);
         let adaptation = Adaptation { act, ..adaptation(&args.adaptation)? };
         let pin = !args.common.no_pin && machine::may_pin(&machine);
@@ -131,7 +132,7 @@ impl RunConfig {
     }
 }
 
-/// How many workers there are to be.
+/// Returns the number of workers.
 pub(crate) fn workers(wanted: Option<usize>, machine: &Machine) -> Result<usize, CliError> {
     let workers = wanted.unwrap_or_else(|| machine.default_workers());
     let workers = at_least_one("--workers", workers, "nobody to own the data")?.get();
@@ -143,7 +144,7 @@ pub(crate) fn workers(wanted: Option<usize>, machine: &Machine) -> Result<usize,
     Ok(workers)
 }
 
-/// How many sessions there are to be on each worker.
+/// Returns the number of sessions on each worker.
 pub(crate) fn sessions(wanted: usize) -> Result<usize, CliError> {
     let sessions = at_least_one("--sessions", wanted, "nobody to run transactions")?.get();
     if sessions > SESSIONS_MAX {
@@ -154,13 +155,13 @@ pub(crate) fn sessions(wanted: usize) -> Result<usize, CliError> {
     Ok(sessions)
 }
 
-/// So many sessions on each worker.
+/// Returns clients that are so many sessions on each worker.
 pub(crate) fn sessions_per_worker(wanted: usize) -> Result<Clients, CliError> {
     let per_worker = NonZeroUsize::new(sessions(wanted)?).unwrap_or(NonZeroUsize::MIN);
     Ok(Clients::Sessions { per_worker })
 }
 
-/// Who runs the transactions.
+/// Returns the clients that run the transactions.
 fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> {
     if let Some(threads) = args.clients {
         let threads = at_least_one("--clients", threads, "nobody to run transactions")?;
@@ -176,7 +177,7 @@ fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> 
     sessions_per_worker(args.sessions.unwrap_or(default))
 }
 
-/// When transactions are reported; options that contradict each other are refused.
+/// Returns the durability, which decides when transactions are reported; refuses options that contradict each other.
 fn durability(args: &DurabilityArgs) -> Result<Durability, CliError> {
     let durability = match (args.durability, args.max_loss_ms) {
         (DurabilityArg::Relaxed, Some(0)) => {
@@ -209,10 +210,10 @@ fn durability(args: &DurabilityArgs) -> Result<Durability, CliError> {
     Ok(durability)
 }
 
-/// How many times the interval grows when it is calm: the paper's 8 s over 1 s.
+/// Factor by which the interval grows in calm times: the paper's 8 s over 1 s.
 const INTERVAL_GROWTH: u32 = 8;
 
-/// How a database is to adapt itself.
+/// Returns the settings by which a database adapts itself.
 pub(crate) fn adaptation(args: &AdaptationArgs) -> Result<Adaptation, CliError> {
     let mut adaptation = Adaptation::default();
     let controller = &mut adaptation.controller;
@@ -226,7 +227,7 @@ pub(crate) fn adaptation(args: &AdaptationArgs) -> Result<Adaptation, CliError> 
     Ok(adaptation)
 }
 
-/// The file for the result, if one is wanted: known to be writable.
+/// Returns the file for the result, if one is wanted; it is known to be writable.
 pub(crate) fn json_file(args: &CommonArgs) -> Result<Option<JsonFile>, CliError> {
     args.json.as_deref().map(JsonFile::prepare).transpose()
 }

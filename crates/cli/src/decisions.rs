@@ -1,6 +1,6 @@
 //! The decisions of an adaptive database, as text and as JSON.
 //!
-//! Owns: the wording around them; each says for itself what was decided and why. Never: judges them.
+//! Owns: the wording around them; each decision describes itself and its reason. Never: judges them.
 
 use std::fmt::Write;
 
@@ -8,12 +8,12 @@ use atrapos::AdaptationEvent;
 use atrapos_adapt::ControlAction;
 use serde_json::{Value, json};
 
-/// When a decision was made, in seconds since the database was opened.
+/// Returns the time of a decision, in seconds since the database was opened.
 pub(crate) fn opened_s(event: &AdaptationEvent) -> f64 {
     event.decision.at_ns as f64 / 1e9
 }
 
-/// One decision, made at `time_s`.
+/// Returns one decision, made at `time_s`, as JSON.
 pub(crate) fn json(event: &AdaptationEvent, time_s: f64) -> Value {
     let mut value = serde_json::to_value(event.decision).unwrap_or_default();
     let more = json!({
@@ -35,7 +35,7 @@ pub(crate) fn json(event: &AdaptationEvent, time_s: f64) -> Value {
     value
 }
 
-/// All decisions, each a sentence; those not even to think about it are only counted. Nothing when there are none.
+/// Returns all decisions, each a sentence; decisions to wait are only counted. Empty if there are none.
 pub(crate) fn text<'a>(decisions: impl Iterator<Item = (f64, &'a AdaptationEvent)>) -> String {
     let (mut out, mut waited) = (String::new(), 0);
     // Writing to a string cannot fail.

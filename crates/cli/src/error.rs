@@ -1,16 +1,16 @@
-//! What can go wrong for somebody at the command line.
+//! Errors of the command, as its user sees them.
 //!
-//! Owns: which failure gives which exit status. Never: prints.
+//! Owns: the exit status of each failure. Never: prints.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// An end of the program that is not a success; its text is one sentence.
+/// A failure that ends the program; its text is one sentence.
 #[derive(Debug)]
 pub(crate) enum CliError {
-    /// What was asked for makes no sense, or cannot be had here. Nothing was begun.
+    /// The arguments are invalid, or cannot be satisfied here. No work was begun.
     BadInput(String),
-    /// Something failed that should have worked.
+    /// An operation failed that should have worked.
     Failed(String),
 }
 
@@ -23,7 +23,7 @@ impl CliError {
         CliError::Failed(why.to_string())
     }
 
-    /// 2 for bad input, as for arguments that cannot be parsed; 1 for failures.
+    /// Returns 2 for bad input, as for arguments that cannot be parsed; 1 for failures.
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             CliError::BadInput(_) => ExitCode::from(2),

@@ -1,7 +1,7 @@
-//! `atrapos experiment`: a database that adapts itself beside one that does not, and what adapting costs.
+//! `atrapos experiment`: a database that adapts itself beside one that does not, and the cost of adapting.
 //!
-//! Owns: the order of things: what is refused, run, shown and written. Never: measures anything itself (the workloads crate
-//! does), or formats it (the modules below do).
+//! Owns: the order of the steps: checking, running, showing and writing. Never: measures anything itself (the workloads
+//! crate does), or formats it (the modules below do).
 
 pub(crate) mod args;
 mod costs;
@@ -22,18 +22,18 @@ use crate::output::JsonFile;
 use crate::progress::RunBar;
 use crate::{config, interrupt, machine, output};
 
-/// What comes out of an experiment: the same result in four forms.
+/// Output of an experiment: the same result in four forms.
 #[derive(Debug)]
 struct Report {
-    /// For people.
+    /// The result as text.
     text: String,
-    /// The keys of the result; those that all experiments have are added.
+    /// The keys of the result as JSON; those that all experiments have are added.
     json: Value,
     csv: String,
     svg: String,
 }
 
-/// The files that were asked for: known to be writable.
+/// The requested files; they are known to be writable.
 #[derive(Debug)]
 struct Files {
     json: Option<JsonFile>,
@@ -69,7 +69,7 @@ fn refused(error: ExperimentError) -> CliError {
     if error.is_bad_input() { CliError::bad_input(error) } else { CliError::failed(error) }
 }
 
-/// More rounds or pairs than anybody waits for.
+/// Limit of rounds or pairs: more would take too long.
 const REPEATED_MAX: u32 = 1000;
 
 fn repeated(option: &str, number: u32) -> Result<u32, CliError> {
@@ -79,7 +79,7 @@ fn repeated(option: &str, number: u32) -> Result<u32, CliError> {
     Err(CliError::bad_input(format!("{option} {number} cannot be measured; use 1 to {REPEATED_MAX}")))
 }
 
-/// `atrapos experiment`.
+/// Runs `atrapos experiment`.
 pub(crate) fn experiment(args: &ExperimentArgs) -> Result<(), CliError> {
     let experiment = args.experiment;
     let seconds = args.seconds_per_phase.unwrap_or_else(|| experiment.phase_seconds());
@@ -109,7 +109,8 @@ pub(crate) fn experiment(args: &ExperimentArgs) -> Result<(), CliError> {
         (None, available) => repartitioning::check(&setup, available),
     }
     .map_err(refused)?;
-    // One that is opened for nothing refuses settings of the adaptive side before the other has run for a minute.
+    // A database opened only as a probe refuses invalid settings of the adaptive side before the other has run for a
+    // minute.
     let probe = open(Schema::new()).workers(workers).adaptation(adaptation).in_memory();
     for warning in probe.map_err(CliError::bad_input)?.warnings() {
         output::complain(&format!("warning: {warning}"));

@@ -1,4 +1,5 @@
-//! `atrapos explain`: the flow graphs of transaction classes, recorded from their procedures (`ATraPos §V-A`, Figure 7).
+//! `atrapos explain`: the flow graphs of transaction classes, recorded from their procedures (`ATraPos §V-A`, Figure
+//! 7).
 //!
 //! Owns: the choice of a workload and a class. Never: records anything (the engine does), or draws
 //! (`text` and `dot` do).
@@ -17,7 +18,7 @@ use crate::output;
 /// Stands for every class of a workload.
 const ALL: &str = "all";
 
-/// `atrapos explain`.
+/// Runs `atrapos explain`.
 pub(crate) fn explain(args: &ExplainArgs) -> Result<(), CliError> {
     let Some(workload) = entry(&args.workload) else {
         let names: Vec<&str> = entries().iter().map(|entry| entry.name()).collect();
@@ -42,7 +43,7 @@ pub(crate) fn explain(args: &ExplainArgs) -> Result<(), CliError> {
     output::print(&drawn.join("\n"))
 }
 
-/// The class that was asked for; `None` for all.
+/// Returns the class that was asked for; `None` for all.
 fn choose<'a>(args: &'a ExplainArgs, workload: &dyn Entry) -> Result<Option<&'a str>, CliError> {
     let known: Vec<&str> = workload.classes().iter().flat_map(|classes| classes.names).copied().collect();
     let class = args.class.as_str();
@@ -59,7 +60,7 @@ fn choose<'a>(args: &'a ExplainArgs, workload: &dyn Entry) -> Result<Option<&'a 
     )))
 }
 
-/// How often an action happens, unless it is exactly once: `x 5..15`.
+/// Returns the number of times that an action happens, unless it is exactly once: `x 5..15`.
 fn repeats(flow: &RecordedFlow, action: usize) -> String {
     let action = &flow.class.actions[action];
     match (action.repeat_min, action.repeat_max) {
@@ -69,7 +70,7 @@ fn repeats(flow: &RecordedFlow, action: usize) -> String {
     }
 }
 
-/// What follows a number of `noun`s.
+/// Returns a number with its `noun`, in the singular or plural.
 fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

@@ -1,6 +1,6 @@
-//! `atrapos inspect`: what a database directory holds, every checksum verified.
+//! `atrapos inspect`: the contents of a database directory, every checksum verified.
 //!
-//! Owns: how it is shown. Never: reads a file itself, or writes one.
+//! Owns: the presentation. Never: reads a file itself, or writes one.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ use crate::error::CliError;
 use crate::table::{columns, count, mib};
 use crate::{output, store};
 
-/// `atrapos inspect`.
+/// Runs `atrapos inspect`.
 pub(crate) fn inspect(args: &InspectArgs) -> Result<(), CliError> {
     let report = verify(store::files(), &args.directory).map_err(refused)?;
     let text = if args.json { format!("{:#}\n", to_json(&report)) } else { to_text(&report) };
@@ -27,7 +27,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> Result<(), CliError> {
     }
 }
 
-/// Damage is a failure; a directory that is no database, or cannot be looked into, was badly chosen.
+/// Reports damage as a failure, and a directory that is no database, or cannot be read, as bad input.
 pub(crate) fn refused(error: DirectoryError) -> CliError {
     match &error {
         DirectoryError::Damaged { .. } | DirectoryError::Invalid { .. } | DirectoryError::Stopped { .. } => {
@@ -40,10 +40,10 @@ pub(crate) fn refused(error: DirectoryError) -> CliError {
     }
 }
 
-/// What the system says when a device fails.
+/// Error of the system when a device fails.
 const IO_ERROR: i32 = rustix::io::Errno::IO.raw_os_error();
 
-/// The name of a table or index; the number of one that was dropped.
+/// Returns the name of a table or index; the number of one that was dropped.
 fn name_of(table: &TableReport) -> String {
     if table.name.is_empty() { format!("number {}", table.number) } else { table.name.clone() }
 }

@@ -1,8 +1,8 @@
-//! What happens when somebody presses Ctrl-C: the measurement ends with what there is so far; pressed again, or while there is
-//! nothing to report yet, the process ends.
+//! Handling of Ctrl-C: the measurement ends with the results so far; at a second signal, or while there is
+//! no result to report yet, the process ends.
 //!
-//! Owns: the signal handler and its flags, and the removal of the temporary directory when the process ends here. Never:
-//! unwinds anything; the data is temporary and goes with the process.
+//! Owns: the signal handler and its flags, and the removal of the temporary directory when the process ends here.
+//! Never: unwinds anything; the data is temporary and goes with the process.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -10,21 +10,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::output;
 
-/// Set by the first signal; measurements look at it.
+/// Flag set by the first signal; measurements read it.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-/// Whether there is a measurement that looks.
+/// True while a measurement checks the flag.
 static MEASURING: AtomicBool = AtomicBool::new(false);
 
 /// The exit status of a process that ended by an interrupt, as shells report it.
 const INTERRUPTED_STATUS: i32 = 130;
 
-/// A directory that goes with the process.
+/// A directory that is removed when the process ends.
 static TEMPORARY: OnceLock<PathBuf> = OnceLock::new();
 
-/// How often the removal of the directory is tried: files may come into it meanwhile.
+/// Number of attempts to remove the directory: files may be created in it meanwhile.
 const REMOVALS: u32 = 5;
 
-/// Has a directory removed when a signal ends the process. A process has one at most.
+/// Registers a directory for removal when a signal ends the process. A process has one at most.
 pub(crate) fn remove_at_exit(directory: &Path) {
     let _ = TEMPORARY.set(directory.to_owned());
 }
@@ -36,7 +36,7 @@ fn end_now() -> ! {
     std::process::exit(INTERRUPTED_STATUS)
 }
 
-/// Installs the handler. Best effort: without it, Ctrl-C ends the process as always.
+/// Installs the handler. Best effort: without it, Ctrl-C ends the process by the system's default.
 pub(crate) fn install() {
     let installed = ctrlc::set_handler(|| {
         let again = INTERRUPTED.swap(true, Ordering::Relaxed);
@@ -50,13 +50,13 @@ pub(crate) fn install() {
     }
 }
 
-/// The flag for measurements to look at. From now on the first signal only sets it.
+/// Returns the flag that measurements check. From now on the first signal only sets it.
 pub(crate) fn flag() -> &'static AtomicBool {
     MEASURING.store(true, Ordering::Relaxed);
     &INTERRUPTED
 }
 
-/// Whether a signal has come.
+/// Returns true if a signal has arrived.
 pub(crate) fn is_set() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

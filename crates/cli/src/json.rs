@@ -1,6 +1,6 @@
 //! Results as JSON, for programs.
 //!
-//! Owns: the keys. Never: rounds, or leaves a key out: absent knowledge is `null`.
+//! Owns: the keys. Never: rounds, or leaves a key out: an unknown value is `null`.
 
 use atrapos::AbortReason;
 use atrapos_harness::driver::{ClassResult, Routing, RunResult, WorkerResult};
@@ -15,7 +15,7 @@ use crate::decisions;
 /// The commit the program was built from, or `unknown`.
 pub(crate) const COMMIT: &str = env!("ATRAPOS_COMMIT");
 
-/// The routing's name, as on the command line.
+/// Returns the routing's name, as on the command line.
 pub(crate) fn routing_name(routing: Routing) -> &'static str {
     match routing {
         Routing::Any => "any",
@@ -23,10 +23,10 @@ pub(crate) fn routing_name(routing: Routing) -> &'static str {
     }
 }
 
-/// The result of a benchmark. Details (`classes`, `actions`, `workers`) are those of the run in the middle.
+/// Returns the result of a benchmark. Details (`classes`, `actions`, `workers`) are those of the run in the middle.
 ///
 /// `throughput_tps`, and `tps` of a class, count all completed transactions: committed ones and expected failures.
-/// `committed` counts those that did what they were asked for, and `aborted` those ended against their will.
+/// `committed` counts those that committed, and `aborted` those that were aborted unexpectedly.
 pub(crate) fn bench(report: &BenchReport) -> Value {
     let middle = report.middle();
     let run = &middle.result;
@@ -79,19 +79,19 @@ pub(crate) fn bench(report: &BenchReport) -> Value {
     })
 }
 
-/// The share of each class in all completed transactions: the mix that was reached.
+/// Returns the share of each class in all completed transactions: the mix that was reached.
 fn mix(run: &RunResult) -> Map<String, Value> {
     let all = run.classes.iter().map(|class| class.tally.completed()).sum();
     let share = |class: &ClassResult| (class.name.to_owned(), json!(per(class.tally.completed(), all)));
     run.classes.iter().map(share).collect()
 }
 
-/// A share of a whole; nothing of nothing.
+/// Returns a share of a whole; `None` if the whole is zero.
 fn per(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// What the WAL did; `null` for a database in memory.
+/// Returns the work of the WAL; `null` for a database in memory.
 fn wal(run: &RunResult, device_sync_us: Option<f64>) -> Value {
     let Some(wal) = run.wal else { return Value::Null };
     let completed = run.classes.iter().map(|class| class.tally.completed()).sum();
@@ -123,7 +123,7 @@ fn class(run: &RunResult, result: &ClassResult) -> Value {
     })
 }
 
-/// Percentiles in microseconds; `null` when nothing was measured.
+/// Returns percentiles in microseconds; `null` if nothing was measured.
 fn latency_us(latency_ns: &Histogram<u64>) -> Value {
     let at = |quantile: f64| {
         let us = latency_ns.value_at_quantile(quantile) as f64 / 1000.0;
@@ -142,7 +142,7 @@ fn worker(result: &WorkerResult) -> Value {
     })
 }
 
-/// The result of `bench raw`.
+/// Returns the result of `bench raw`.
 pub(crate) fn raw(report: &RawReport, machine: &Value, config: &Value) -> Value {
     json!({
         "commit": COMMIT,

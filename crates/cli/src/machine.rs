@@ -1,6 +1,6 @@
-//! Which machine a command is about, and what a result says about it.
+//! The machine of a command, and its summary in results.
 //!
-//! Owns: reading `--topology`, and the summary of the machine in results. Never: decides what runs where.
+//! Owns: reading `--topology`, and the summary of the machine in results. Never: decides where a worker runs.
 
 use std::path::Path;
 
@@ -11,19 +11,20 @@ use serde_json::{Value, json};
 use crate::error::CliError;
 use crate::output;
 
-/// The processing units this thread may run on; `None` when the kernel does not say.
+/// Returns the processing units this thread may run on; `None` if the kernel does not say.
 fn affinity() -> Option<CpuSet> {
     let cpus = affinity::current_thread_cpus().ok()?;
     Some(cpus.into_iter().filter_map(|cpu| u32::try_from(cpu).ok()).map(CpuId).collect())
 }
 
-/// The machine that `--topology` names.
+/// Returns the machine that `--topology` names.
 pub(crate) fn read(topology: &str) -> Result<Machine, CliError> {
     let source = parse_spec(topology).map_err(CliError::bad_input)?;
     source.load(&LiveOptions::new(affinity())).map_err(CliError::bad_input)
 }
 
-/// Whether workers can be pinned as `machine` says, which may be another than this one: then it is said that they are not.
+/// Returns true if workers can be pinned according to `machine`. That may be another machine than this one: then a
+/// warning says that they are not pinned.
 pub(crate) fn may_pin(machine: &Machine) -> bool {
     let Some(here) = affinity().filter(|_| !machine.is_live()) else { return true };
     let elsewhere = machine.usable_cpus().difference(&here);
@@ -37,7 +38,7 @@ pub(crate) fn may_pin(machine: &Machine) -> bool {
     false
 }
 
-/// What a result says about where it was made.
+/// Returns the part of a result that describes the machine it was made on.
 pub(crate) fn summary(machine: &Machine) -> Value {
     json!({
         "origin": machine.origin().to_string(),
@@ -61,7 +62,7 @@ fn cpu_model() -> Option<String> {
     line.split_once(':').map(|(_, model)| model.trim().to_owned())
 }
 
-/// The memory this process may still take, if anything says.
+/// Returns the memory this process may still take, if the system reports it.
 pub(crate) fn available_memory_bytes() -> Option<u64> {
     atrapos_topology::available_memory_bytes(Path::new("/"))
 }

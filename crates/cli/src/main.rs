@@ -1,9 +1,9 @@
 //! The `atrapos` command.
 //!
-//! Owns: the allocator of the process, and the way from an outcome to an exit status: 0 for success, 1 when something failed
-//! that should have worked (an audit, say), 2 when what was asked for makes no sense.
+//! Owns: the allocator of the process, and the conversion of an outcome to an exit status: 0 for success, 1 when an
+//! operation failed that should have worked (an audit, say), 2 when the arguments are invalid.
 //!
-//! Never: does any of the work; that is in the modules, and mostly in the libraries below them.
+//! Never: does any of the work; the modules do, and mostly the libraries below them.
 
 #![forbid(unsafe_code)]
 

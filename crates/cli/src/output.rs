@@ -1,7 +1,7 @@
-//! Where words go: results to standard output, warnings and errors to standard error, JSON to its file.
+//! Output channels: results to standard output, warnings and errors to standard error, JSON to its file.
 //!
-//! Owns: writing without panicking (a reader that goes away is no error), and [`JsonFile`], which never leaves half a file
-//! behind. Never: decides what is said.
+//! Owns: writing without panicking (a reader that goes away is no error), and [`JsonFile`], which never leaves half a
+//! file behind. Never: decides on the content.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -16,7 +16,7 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(()),
-        // Whoever was reading has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         Err(error) => {
             Err(CliError::failed(format!("the result cannot be written to standard output: {error}")))
@@ -24,17 +24,17 @@ pub(crate) fn print(text: &str) -> Result<(), CliError> {
     }
 }
 
-/// Writes a line to standard error, if anybody listens.
+/// Writes a line to standard error, if it is open.
 pub(crate) fn complain(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// A file that is going to hold a result, as JSON or as text. That it can be written is known before the work is begun; what was in it stays
-/// until the result is complete.
+/// A file that is going to hold a result, as JSON or as text. It is known to be writable before the work begins;
+/// its old content stays until the result is complete.
 #[derive(Debug)]
 pub(crate) struct JsonFile {
     path: PathBuf,
-    /// What kind of file it is, for complaints.
+    /// The kind of the file, for error messages.
     what: &'static str,
     target: Target,
 }
@@ -53,7 +53,7 @@ impl JsonFile {
         JsonFile::prepare_as("JSON", path)
     }
 
-    /// The same for a file of another kind.
+    /// Makes sure that a file of another kind can be written.
     pub(crate) fn prepare_as(what: &'static str, path: &Path) -> Result<JsonFile, CliError> {
         let refuse = |why: &dyn std::fmt::Display| {
             CliError::bad_input(format!(
@@ -68,13 +68,13 @@ impl JsonFile {
             Err(error) => return Err(refuse(&error)),
         };
         if existing.is_some() {
-            // A file that one may not write is not to be replaced either.
+            // A file that may not be written is not to be replaced either.
             let opened = OpenOptions::new().append(true).open(path).map_err(|error| refuse(&error))?;
             if existing.is_some_and(|metadata| !metadata.is_file()) {
                 return Ok(JsonFile { path: path.to_owned(), what, target: Target::Itself(opened) });
             }
         }
-        // What a link leads to is replaced, not the link.
+        // The target of a link is replaced, not the link.
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
         let directory = match path.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent,
@@ -88,7 +88,7 @@ impl JsonFile {
         Ok(JsonFile { path, what, target: Target::Beside(beside) })
     }
 
-    /// Writes the file in one step: from now on it is there, and whole.
+    /// Writes the file in one step: from now on it exists, and is complete.
     pub(crate) fn write(self, value: &serde_json::Value) -> Result<(), CliError> {
         self.write_text(&format!("{value:#}\n"))
     }

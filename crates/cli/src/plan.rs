@@ -1,6 +1,7 @@
-//! `atrapos plan`: what the adaptive engine would do about recorded statistics, on any machine.
+//! `atrapos plan`: the decisions of the adaptive engine for recorded statistics, on any machine.
 //!
-//! Owns: joining a trace to a machine, and the comparison with the optimum. Never: searches; that is `atrapos-adapt`.
+//! Owns: the combination of a trace with a machine, and the comparison with the optimum. Never: searches;
+//! `atrapos-adapt` does.
 
 use std::path::Path;
 
@@ -14,23 +15,23 @@ use crate::args::PlanArgs;
 use crate::error::CliError;
 use crate::{machine, output};
 
-/// How far the usual search is from the optimum.
+/// Distance of the usual search from the optimum.
 struct Optimum {
-    /// The objective of the best scheme there is.
+    /// The objective of the best scheme.
     best: f64,
-    /// What the search finds.
+    /// The objective of the scheme that the search finds.
     searched: f64,
 }
 
 impl Optimum {
-    /// By which share of the optimum the search is worse.
+    /// Returns the share of the optimum by which the search is worse.
     fn excess(&self) -> f64 {
         // Rounding may put the search below the optimum.
         if self.best > 0.0 { (self.searched / self.best - 1.0).max(0.0) } else { self.searched.max(0.0) }
     }
 }
 
-/// `atrapos plan`.
+/// Runs `atrapos plan`.
 pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     let machine = machine::read(&args.topology)?;
     let trace = read_trace(&args.trace)?;
@@ -102,7 +103,7 @@ fn read_trace(path: &Path) -> Result<WorkloadTrace, CliError> {
     WorkloadTrace::from_json(&text).map_err(|error| refuse(path, &error))
 }
 
-/// The plan, and with `--exact` how far the usual search is from the best one.
+/// Returns the plan, and with `--exact` the distance of the usual search from the best one.
 fn propose(
     args: &PlanArgs,
     workload: &Workload,

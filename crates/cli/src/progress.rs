@@ -1,6 +1,6 @@
-//! What somebody at a terminal sees while they wait: a bar while the database loads, and the throughput while it runs.
+//! Progress bars for a user at a terminal: one while the database loads, and one with the throughput while it runs.
 //!
-//! Owns: the bars. Never: says a word when standard error is no terminal.
+//! Owns: the bars. Never: writes anything if standard error is no terminal.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 fn bar(length: u64, template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(length), ProgressDrawTarget::stderr());
-    // A template that does not parse costs its looks only.
+    // A template that cannot be parsed affects only the appearance.
     bar.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar
 }
 
-/// Runs `load` while showing how far it is, and how fast.
+/// Runs `load` while showing its progress and its rate.
 pub(crate) fn while_loading<R: Send>(
     rows_expected: u64,
     progress: &LoadProgress,
@@ -44,7 +44,7 @@ pub(crate) fn while_loading<R: Send>(
     })
 }
 
-/// Opens a database while showing how far its recovery is.
+/// Opens a database while showing the progress of its recovery.
 pub(crate) fn while_recovering<R: Send>(progress: &RecoveryProgress, open: impl FnOnce() -> R + Send) -> R {
     let bar = bar(100, "recovering {bar:32} {percent:>3}%  {msg}");
     if bar.is_hidden() {
@@ -55,7 +55,7 @@ pub(crate) fn while_recovering<R: Send>(progress: &RecoveryProgress, open: impl 
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
                 let ((rows, rows_total), (bytes, bytes_total)) = (progress.rows(), progress.wal_bytes());
-                // Rows of the checkpoint and bytes of the WAL count alike as shares of what there is of them.
+                // Rows of the checkpoint and bytes of the WAL each count for half of the bar.
                 let share = |done: u64, total: u64| (done * 50).checked_div(total).unwrap_or(50);
                 bar.set_position(share(rows, rows_total) + share(bytes, bytes_total));
                 bar.set_message(format!(
@@ -81,7 +81,7 @@ pub(crate) struct RunBar {
 }
 
 impl RunBar {
-    /// `label` says which run it is.
+    /// Creates the bar; `label` names the run.
     pub(crate) fn new(label: String, warmup: Duration, measured: Duration) -> RunBar {
         let length = (warmup + measured).as_millis() as u64;
         RunBar { bar: bar(length, "{msg:40} {bar:32}"), label }
@@ -96,7 +96,7 @@ impl RunBar {
         self.bar.set_message(format!("{}{phase} {} tps", self.label, HumanCount(rate as u64)));
     }
 
-    /// Shows how many of how many steps are done.
+    /// Shows the number of steps done.
     pub(crate) fn step(&self, what: &str) {
         if !self.bar.is_hidden() {
             self.bar.set_message(format!("{}{what}", self.label));
@@ -104,7 +104,7 @@ impl RunBar {
         }
     }
 
-    /// Takes the bar off the screen.
+    /// Removes the bar from the screen.
     pub(crate) fn finish(&self) {
         self.bar.finish_and_clear();
     }

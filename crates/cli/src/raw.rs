@@ -1,6 +1,6 @@
 //! `atrapos bench raw`: the limits of the machine.
 //!
-//! Owns: its arguments' way to the measurement. Never: measures.
+//! Owns: the conversion of its arguments to the settings of the measurement. Never: measures.
 
 use atrapos_harness::raw::{self, RawOptions, RawResult};
 use atrapos_topology::Machine;
@@ -11,7 +11,7 @@ use crate::error::CliError;
 use crate::progress::RunBar;
 use crate::{config, interrupt, json, machine, output, table};
 
-/// The first two processing units that workers would take.
+/// Returns the first two processing units that workers would take.
 fn two_cpus(machine: &Machine) -> Option<[usize; 2]> {
     match machine.placement(2).as_slice() {
         [first, second] => Some([first.0 as usize, second.0 as usize]),
@@ -19,7 +19,7 @@ fn two_cpus(machine: &Machine) -> Option<[usize; 2]> {
     }
 }
 
-/// `atrapos bench raw`.
+/// Runs `atrapos bench raw`.
 pub(crate) fn raw(args: &RawArgs) -> Result<(), CliError> {
     let seconds = config::duration("--seconds", args.common.seconds, true)?;
     if args.runs == 0 || args.lookups == 0 {

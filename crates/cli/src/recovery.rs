@@ -1,8 +1,8 @@
-//! `atrapos bench recovery`: how long a database takes to come back, compared with making it anew.
+//! `atrapos bench recovery`: the time in which a database is recovered, compared with making it anew.
 //!
-//! Owns: the order of things. For each number of workers: load TATP and update rows in memory, without any logging (the
-//! reference); then load it in a directory, log as many updates, close, and open it again, which loads the checkpoint and
-//! replays the WAL.
+//! Owns: the order of the steps. For each number of workers: load TATP and update rows in memory, without any logging
+//! (the reference); then load it in a directory, log as many updates, close, and open it again, which loads the
+//! checkpoint and replays the WAL.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ use crate::error::CliError;
 use crate::progress::{RunBar, while_loading, while_recovering};
 use crate::{config, interrupt, machine, output, store, table};
 
-/// What was measured with one number of workers.
+/// Result with one number of workers.
 #[derive(Debug)]
 struct Measured {
     workers: usize,
@@ -34,7 +34,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// Recovery as a multiple of making the same database without logging.
+    /// Returns the time of recovery as a multiple of making the same database without logging.
     fn ratio(&self) -> f64 {
         self.recovery.as_secs_f64() / (self.load + self.write).as_secs_f64()
     }
@@ -64,7 +64,7 @@ impl Measured {
     }
 }
 
-/// `atrapos bench recovery`.
+/// Runs `atrapos bench recovery`.
 pub(crate) fn recovery(args: &RecoveryArgs) -> Result<(), CliError> {
     let mix = "update-location".parse().map_err(CliError::bad_input)?;
     let workload =
@@ -147,7 +147,7 @@ fn measure(
     })
 }
 
-/// How long the database may take to close: every client has ended by then.
+/// Time that closing the database may take: every client has ended by then.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Sessions per worker that write.
@@ -164,7 +164,7 @@ fn load(workload: &Tatp, db: &Database) -> Result<(), CliError> {
     loaded.map(drop).map_err(|error| CliError::failed(format!("the database could not be loaded: {error}")))
 }
 
-/// Updates rows until about `updates` have been.
+/// Updates rows until about `updates` updates have been made.
 fn write(workload: &Tatp, db: &Database, updates: u64) -> Result<(), CliError> {
     let before = db.statistics().committed;
     let enough = AtomicBool::new(false);
@@ -176,7 +176,7 @@ fn write(workload: &Tatp, db: &Database, updates: u64) -> Result<(), CliError> {
         measured: Duration::from_secs(24 * 3600),
         run: 0,
     };
-    // The driver stops when it is told to; what is looked at often enough is not overshot by much.
+    // The driver stops when it is told to; frequent checks keep the excess small.
     let done = AtomicBool::new(false);
     let ended = std::thread::scope(|scope| {
         let watcher = scope.spawn({
@@ -195,7 +195,7 @@ fn write(workload: &Tatp, db: &Database, updates: u64) -> Result<(), CliError> {
             |progress: driver::Progress| bar.show("updating", Duration::ZERO, progress.elapsed, progress.tps);
         let ended = tatp(workload.clone()).run(db, &options, &enough, &mut watch);
         done.store(true, Ordering::Relaxed);
-        // It cannot panic; if it did, the run has ended all the same.
+        // The watcher cannot panic; if it did, the run has ended all the same.
         let _ = watcher.join();
         ended
     });
@@ -204,7 +204,7 @@ fn write(workload: &Tatp, db: &Database, updates: u64) -> Result<(), CliError> {
     if interrupt::is_set() { Err(CliError::failed("interrupted")) } else { Ok(()) }
 }
 
-/// Bytes of the files of the checkpoint in a database directory.
+/// Returns the bytes of the files of the checkpoint in a database directory.
 fn checkpoint_bytes(path: &Path) -> u64 {
     let parts = |dir: std::path::PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten();
     parts(path.join("checkpoint"))

@@ -1,8 +1,8 @@
-//! How much memory this process has.
+//! The resident memory of this process.
 //!
-//! Owns: reading the kernel's answer. Never: fails; where the kernel does not say, there is no number.
+//! Owns: reading the kernel's answer. Never: fails; if the kernel does not say, there is no number.
 
-/// Bytes of memory that are really there for this process now.
+/// Returns the bytes of memory that are resident for this process now.
 pub(crate) fn resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;

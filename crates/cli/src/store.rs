@@ -1,10 +1,10 @@
-//! Where the database of a benchmark lives: in memory, in a directory that was asked for, or in one of its own that goes
-//! when the command ends.
+//! The place of a benchmark's database: in memory, in a directory that was asked for, or in a temporary one that
+//! is removed when the command ends.
 //!
 //! Owns: the choice of the directory, its removal, and the measurement of the device under it. Never: opens a database.
 //!
-//! A temporary directory is made in the system's place for such things, unless that is in memory (as `/tmp` often is); then
-//! in the current directory. It is removed on Ctrl-C as well.
+//! A temporary directory is made in the system's place for temporary files, unless that is in memory (as `/tmp` often
+//! is); then in the current directory. It is removed on Ctrl-C as well.
 
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 use crate::error::CliError;
 use crate::{interrupt, output};
 
-/// What a benchmark's database is kept in.
+/// The directory of a benchmark's database.
 #[derive(Debug)]
 pub(crate) struct Store {
     path: PathBuf,
@@ -26,7 +26,7 @@ pub(crate) struct Store {
     pub(crate) device_sync_us: f64,
 }
 
-/// The magic numbers of file systems that live in memory: tmpfs and ramfs.
+/// The magic numbers of file systems in memory: tmpfs and ramfs.
 const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 fn is_in_memory(directory: &Path) -> bool {
@@ -40,11 +40,11 @@ fn refuse(path: &Path, why: impl std::fmt::Display) -> CliError {
     ))
 }
 
-/// A fresh directory that goes when the command ends.
+/// Creates a fresh directory that is removed when the command ends.
 pub(crate) fn temporary(prefix: &str) -> Result<TempDir, CliError> {
     let system = std::env::temp_dir();
     let mut parents = [system.clone(), PathBuf::from(".")];
-    // Stable: among equals, the system's place comes first.
+    // The sort is stable: among equals, the system's place comes first.
     parents.sort_by_key(|parent| is_in_memory(parent));
     let make = |parent: &PathBuf| tempfile::Builder::new().prefix(prefix).tempdir_in(parent);
     let directory = parents.iter().find_map(|parent| make(parent).ok()).ok_or_else(|| {
@@ -64,7 +64,8 @@ pub(crate) fn temporary(prefix: &str) -> Result<TempDir, CliError> {
 }
 
 impl Store {
-    /// The place for a database of this durability; nothing for one in memory. `wanted` is what `--dir` says.
+    /// Prepares the place for a database of this durability; returns `None` for one in memory. `wanted` is the value of
+    /// `--dir`.
     pub(crate) fn prepare(
         durability: Durability,
         wanted: Option<&Path>,
@@ -91,7 +92,7 @@ impl Store {
         &self.path
     }
 
-    /// Removes the directory if it is temporary, and says so if that does not work.
+    /// Removes the directory if it is temporary, and reports a failure to do so.
     pub(crate) fn remove(self) {
         if let Some(directory) = self.temporary
             && let Err(error) = directory.close()
@@ -102,7 +103,7 @@ impl Store {
     }
 }
 
-/// Makes a directory if there is none, and refuses one with anything in it.
+/// Makes a directory if there is none, and refuses one that is not empty.
 pub(crate) fn make_empty(path: &Path, files: &dyn FileSystem) -> Result<(), CliError> {
     if Directory::exists(files, path).unwrap_or(false) {
         return Err(refuse(path, "it holds a database already"));
@@ -121,10 +122,10 @@ pub(crate) fn make_empty(path: &Path, files: &dyn FileSystem) -> Result<(), CliE
 
 /// Appends that are measured.
 const PROBES: u64 = 64;
-/// Bytes of each.
+/// Size of each append, in bytes.
 const PROBE_BYTES: usize = 4096;
 
-/// The median time, in microseconds, of an append and a sync in a directory, made as the WAL makes them.
+/// Measures the median time, in microseconds, of an append and a sync in a directory, made as the WAL makes them.
 fn device_sync_us(directory: &Path, files: &dyn FileSystem) -> std::io::Result<f64> {
     let path = directory.join("device-probe");
     let mut file = files.create(&path)?;
@@ -141,7 +142,7 @@ fn device_sync_us(directory: &Path, files: &dyn FileSystem) -> std::io::Result<f
     result.map(|()| atrapos_harness::median(&mut measured))
 }
 
-/// The files of this machine.
+/// Returns the file system of this machine.
 pub(crate) fn files() -> std::sync::Arc<dyn FileSystem> {
     std::sync::Arc::new(RealFiles::new())
 }

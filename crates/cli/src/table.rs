@@ -1,4 +1,4 @@
-//! Results as text, for people.
+//! Results as text.
 //!
 //! Owns: the wording and the columns. Never: shows a number that the JSON does not have.
 
@@ -15,12 +15,12 @@ use crate::bench::{BenchReport, Load, Run};
 use crate::decisions;
 use crate::json::COMMIT;
 
-/// A rate, without digits behind the point.
+/// Returns a rate, without digits behind the point.
 pub(crate) fn rate(per_second: f64) -> String {
     count(per_second.round() as u64)
 }
 
-/// Nanoseconds as microseconds with three significant digits or so.
+/// Returns nanoseconds as microseconds with about three significant digits.
 fn us(ns: u64) -> String {
     let us = ns as f64 / 1000.0;
     match us {
@@ -30,7 +30,7 @@ fn us(ns: u64) -> String {
     }
 }
 
-/// Bytes in MiB.
+/// Returns bytes in MiB.
 pub(crate) fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20))
 }
@@ -39,7 +39,7 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// The report of a benchmark.
+/// Returns the report of a benchmark.
 pub(crate) fn bench(report: &BenchReport) -> String {
     let mut out = String::new();
     let middle = report.middle();
@@ -145,7 +145,7 @@ fn throughput(out: &mut String, report: &BenchReport, run: &RunResult) -> std::f
     writeln!(out, "mix reached {}", if mix.is_empty() { "none".to_owned() } else { mix.join(", ") })
 }
 
-/// One line per class that ran.
+/// Returns one line per class that ran.
 fn classes(run: &RunResult) -> String {
     let header = [
         "class",
@@ -188,7 +188,7 @@ fn classes(run: &RunResult) -> String {
     format!("\n{}\n", columns(&lines))
 }
 
-/// Lines in columns: the first to the left, the others to the right.
+/// Returns lines in columns: the first to the left, the others to the right.
 pub(crate) fn columns(lines: &[Vec<String>]) -> String {
     let widths: Vec<usize> = (0..lines[0].len())
         .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
@@ -232,7 +232,7 @@ fn foot(out: &mut String, run: &RunResult) -> std::fmt::Result {
     writeln!(out, "workers     {}", workers(run))
 }
 
-/// The lines about the WAL and checkpoints, if there are any.
+/// Writes the lines about the WAL and checkpoints, if there are any.
 fn durability(out: &mut String, report: &BenchReport, middle: &Run) -> std::fmt::Result {
     let run = &middle.result;
     if let Some(wal) = run.wal {
@@ -274,7 +274,7 @@ fn audit(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     }
 }
 
-/// More workers than this are summed up.
+/// Limit of workers shown one by one: more are summed up.
 const WORKERS_SHOWN: usize = 16;
 
 fn workers(run: &RunResult) -> String {
@@ -298,7 +298,7 @@ fn workers(run: &RunResult) -> String {
     each.collect::<Vec<_>>().join(", ")
 }
 
-/// The report of `bench raw`.
+/// Returns the report of `bench raw`.
 pub(crate) fn raw(report: &RawReport, machine: &Value) -> String {
     let mut out = format!(
         "raw limits of {}, commit {COMMIT}\n  medians of {} rounds\n\n",

@@ -1,6 +1,6 @@
-//! `atrapos topology`: what the machine looks like.
+//! `atrapos topology`: the structure of the machine.
 //!
-//! Owns: joining the measurement of round trips to the machine they are of. Never: derives islands itself.
+//! Owns: assigning the measurement of round trips to the machine it was made on. Never: derives islands itself.
 
 use atrapos_runtime::measure::{MeasureOptions, measure_round_trips};
 use atrapos_topology::report::{render_tree, to_json, to_toml};
@@ -10,7 +10,7 @@ use crate::args::TopologyArgs;
 use crate::error::CliError;
 use crate::{machine, output};
 
-/// `atrapos topology`.
+/// Runs `atrapos topology`.
 pub(crate) fn topology(args: &TopologyArgs) -> Result<(), CliError> {
     let mut machine = machine::read(&args.topology)?;
     if args.measure {
@@ -32,7 +32,7 @@ pub(crate) fn topology(args: &TopologyArgs) -> Result<(), CliError> {
     output::print(&text)
 }
 
-/// The machine with the islands that round trips between its cores show.
+/// Returns the machine with the islands that round trips between its cores show.
 fn measured(machine: &Machine) -> Result<Machine, CliError> {
     let cpus: Vec<usize> = machine.usable_cpus().iter().map(|cpu| cpu.0 as usize).collect();
     let measured = measure_round_trips(&cpus, &MeasureOptions::default()).map_err(CliError::failed)?;

@@ -1,12 +1,12 @@
-//! `atrapos torture`: kills a working database again and again, and has each next process check what is left. With power
-//! cuts, the file system under the database forgets after each kill what was not synced ([`disk`]).
+//! `atrapos torture`: kills a working database again and again, and has each next process check the recovered state.
+//! With power cuts, the file system under the database loses after each kill all data that was not synced ([`disk`]).
 //!
-//! Owns: the processes: when each starts, how long it lives, how it ends. Never: looks into the database; the children do
-//! ([`child`]).
+//! Owns: the processes: their starts, lengths of life and ends. Never: looks into the database; the children
+//! do ([`child`]).
 //!
-//! A child speaks on its standard output, one JSON object per line: what it found when it opened the database, and that it is
-//! ready. When its standard input ends, it ends in order; so no child outlives this process. What it has to complain about
-//! goes to standard error, and ends it with an exit status other than 0.
+//! A child writes to its standard output, one JSON object per line: the state found when it opened the database, and
+//! that it is ready. When its standard input ends, it ends in order; so no child outlives this process. An error
+//! is written to standard error, and ends it with an exit status other than 0.
 
 pub(crate) mod child;
 mod disk;
@@ -32,31 +32,31 @@ use crate::{config, interrupt, output, store};
 
 use disk::Disk;
 
-/// More workers than this are not started: there are two cores at least, and some more workers than cores are worth trying.
+/// Limit of workers: there are two cores at least, and slightly more workers than cores are worth testing.
 const WORKERS_MAX: u64 = 4;
 /// Machines the workers are placed on by turns: each memory node of one has a stream of the WAL.
 const TOPOLOGIES: [&str; 3] = ["pack:1 core:4 pu:1", "pack:2 core:2 pu:1", "pack:4 core:1 pu:1"];
 /// One in so many children is asked to end instead of being killed.
 const ORDERLY_EVERY: u32 = 8;
-/// One in so many is killed without waiting until it is ready.
+/// One in so many children is killed without waiting until it is ready.
 const EARLY_EVERY: u32 = 5;
-/// The longest life of one that is killed early.
+/// The longest life of a child that is killed early.
 const EARLY_MS_MAX: u64 = 40;
-/// A child that takes longer than this to get ready, or to end in order, hangs.
+/// Time after which a child that is not ready yet, or has not ended in order, is taken to hang.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// How a child ends.
+/// End of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// Killed so long after it was started, ready or not.
+    /// Kills it so long after it was started, ready or not.
     KilledEarly(Duration),
-    /// Killed so long after it was ready.
+    /// Kills it so long after it was ready.
     Killed(Duration),
-    /// Asked to end so long after it was ready.
+    /// Asks it to end so long after it was ready.
     Orderly(Duration),
 }
 
-/// What was planned for one child.
+/// Plan for one child.
 #[derive(Clone, Debug)]
 struct Plan {
     round: u64,
@@ -69,7 +69,7 @@ impl Plan {
     fn draw(round: u64, random: &mut Random, longest: Duration) -> Plan {
         let workers = random.between(1, WORKERS_MAX);
         let topology = TOPOLOGIES[random.below(TOPOLOGIES.len() as u64) as usize];
-        // Mostly short lives: much of what can go wrong happens soon after the start.
+        // Most lives are short: many errors happen soon after the start.
         let life = longest.mul_f64(random.unit() * random.unit());
         let end = if random.small(ORDERLY_EVERY) == 0 {
             End::Orderly(life)
@@ -82,25 +82,25 @@ impl Plan {
     }
 }
 
-/// What all children together went through.
+/// Sums over all children.
 #[derive(Clone, Copy, Debug, Default)]
 struct Summary {
     killed: u64,
     killed_early: u64,
     orderly: u64,
-    /// Rows that came from checkpoints.
+    /// Rows recovered from checkpoints.
     restored: u64,
-    /// Changes that came from the WAL.
+    /// Changes recovered from the WAL.
     replayed: u64,
-    /// Ends of streams that were cut off because they were half written.
+    /// Ends of streams that were cut off because they were written in part.
     torn: u64,
-    /// Transactions of the witness clients that are there at the end.
+    /// Transactions of the witness clients whose effects are present at the end.
     transactions: u64,
-    /// Statements that were acknowledged and are there at the end.
+    /// Statements that were acknowledged and whose effects are present at the end.
     statements: u64,
 }
 
-/// `atrapos torture`.
+/// Runs `atrapos torture`.
 pub(crate) fn torture(args: &TortureArgs) -> Result<(), CliError> {
     #[cfg(debug_assertions)]
     if let Some(bug) = &args.planted {
@@ -143,7 +143,7 @@ pub(crate) fn torture(args: &TortureArgs) -> Result<(), CliError> {
             )));
         }
     }
-    // What the last kill left has to be looked at, too.
+    // The state after the last kill has to be checked, too.
     let round = u64::from(rounds);
     let last = Plan { round, workers: 2, topology: TOPOLOGIES[0], end: End::Orderly(Duration::ZERO) };
     let checked = run_child(args, &place, &last, &mut summary);
@@ -169,11 +169,11 @@ fn text(rounds: &str, seed: u64, summary: &Summary) -> String {
     )
 }
 
-/// Where the database and the witness are.
+/// The places of the database and the witness.
 #[derive(Debug)]
 struct Place {
     base: PathBuf,
-    /// What the database is on, when power is cut. Before `temporary`, as it is unmounted before that is removed.
+    /// The file system of the database, if power is cut. Before `temporary`, as it is unmounted before that is removed.
     disk: Option<Disk>,
     temporary: Option<tempfile::TempDir>,
 }
@@ -196,13 +196,13 @@ impl Place {
         self.base.join("witness")
     }
 
-    /// Has the database lose what was not synced, when that is wanted.
+    /// Makes the database lose all data that was not synced, if power cuts are wanted.
     fn cut_power(&self) -> Result<(), Broken> {
         let cut = self.disk.as_ref().map_or(Ok(()), Disk::cut_power);
         cut.map_err(|why| Broken(format!("the power could not be cut: {why}")))
     }
 
-    /// Keeps everything for whoever wants to look at it, and says where.
+    /// Keeps all files for inspection, and reports their place.
     fn keep(self, seed: u64, round: u64, broken: &Broken) -> CliError {
         if let Some(directory) = self.temporary {
             let _ = directory.keep();
@@ -217,7 +217,7 @@ impl Place {
     }
 }
 
-/// Why a round failed.
+/// The reason for which a round failed.
 #[derive(Debug)]
 struct Broken(String);
 
@@ -227,12 +227,12 @@ impl std::fmt::Display for Broken {
     }
 }
 
-/// A child that does not outlive this.
+/// A child process that is killed when this is dropped.
 struct Running(Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Both do nothing when it has ended.
+        // Both have no effect on a process that has ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -255,7 +255,7 @@ fn spawn(args: &TortureArgs, place: &Place, plan: &Plan) -> std::io::Result<Runn
     if let Some(bug) = &args.planted {
         command.arg("--planted").arg(bug);
     }
-    // In a group of its own, so that Ctrl-C is this process's business alone.
+    // In a group of its own, so that only this process handles Ctrl-C.
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
     command.spawn().map(Running)
 }
@@ -277,7 +277,7 @@ fn run_child(args: &TortureArgs, place: &Place, plan: &Plan, summary: &mut Summa
             }
         });
         let ended = live(&mut child, plan, began, &lines, summary);
-        // The thread reads until the child is gone.
+        // The thread reads until the child has ended.
         drop(child);
         ended
     })
@@ -328,13 +328,13 @@ fn live(
     }
 }
 
-/// The signal that cannot be caught.
+/// The number of the signal that cannot be caught.
 const KILLED: i32 = 9;
 
-/// The child's output has ended.
+/// Error: the child's output has ended.
 struct Gone;
 
-/// Reads what a child says until it is ready or the time is up.
+/// Reads the output of a child until it is ready or the time is up.
 fn wait_until_ready(lines: &Receiver<String>, until: Instant, summary: &mut Summary) -> Result<bool, Gone> {
     loop {
         let line = match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
@@ -373,7 +373,7 @@ fn wait(child: &mut Running) -> Result<ExitStatus, Broken> {
     }
 }
 
-/// A child has ended although nobody wanted it to.
+/// Describes the end of a child that was not told to end.
 fn ended_itself(child: &mut Running) -> Broken {
     match wait(child) {
         Ok(status) => complaint(child, status),
@@ -381,7 +381,7 @@ fn ended_itself(child: &mut Running) -> Broken {
     }
 }
 
-/// What a child had to say at its end: the last line, which is the error, without its prefix.
+/// Returns the error message of a child that has ended: the last line, without its prefix.
 fn complaint(child: &mut Running, status: ExitStatus) -> Broken {
     let mut said = String::new();
     if let Some(stderr) = &mut child.0.stderr {

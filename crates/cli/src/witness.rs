@@ -1,6 +1,6 @@
-//! The witness of `atrapos torture`: a file outside the database that remembers what clients were told.
+//! The witness of `atrapos torture`: a file outside the database that stores the promises clients were given.
 //!
-//! Owns: the file. Never: syncs it; what was written to a file survives the death of the process that wrote it, and the
+//! Owns: the file. Never: syncs it; data written to a file survives the death of the process that wrote it, and the
 //! machine is not killed.
 //!
 //! Every slot is an 8-byte number at a multiple of eight, and has one writer. A number is in the file before
@@ -15,7 +15,7 @@ use atrapos_harness::torture::{Slot, Witness, WitnessError};
 
 const SLOT_BYTES: usize = size_of::<u64>();
 
-/// See the module's introduction.
+/// The file; see the module's introduction.
 #[derive(Debug)]
 pub(crate) struct WitnessFile {
     file: File,
@@ -23,7 +23,7 @@ pub(crate) struct WitnessFile {
 }
 
 impl WitnessFile {
-    /// Opens the file, or makes one in which every number is 0.
+    /// Opens the file, or creates one in which every number is 0.
     pub(crate) fn open(path: &Path) -> Result<WitnessFile, WitnessError> {
         let failed = |error: std::io::Error| WitnessError(format!("{}: {error}", path.display()));
         let file = OpenOptions::new()

@@ -7,6 +7,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::backtrace::Backtrace;
 use std::cell::Cell;
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use atrapos::{
     Abort, Database, FixedStr, Index, KeyRange, LoadProgress, Route, Schema, Session, Table, WorkerId, row,
@@ -152,9 +154,10 @@ fn allocations(
     transaction: impl AsyncFn(&Session, u64) -> Result<(), Abort> + Clone + Send + 'static,
 ) -> u64 {
     const TRANSACTIONS: u64 = 2000;
+    let counting = Arc::new(AtomicUsize::new(sessions));
     let started: Vec<_> = (0..sessions)
         .map(|at| {
-            let transaction = transaction.clone();
+            let (transaction, counting) = (transaction.clone(), Arc::clone(&counting));
             let body = async move |session: Session| {
                 for warm in [true, false] {
                     let before = ALLOCATIONS.get();
@@ -165,7 +168,16 @@ fn allocations(
                     }
                     SHOW.set(false);
                     if !warm {
-                        return Ok::<u64, Abort>(ALLOCATIONS.get() - before);
+                        let counted = ALLOCATIONS.get() - before;
+                        // The end of a session may allocate: none ends before all have counted (or one has failed).
+                        counting.fetch_sub(1, Ordering::Relaxed);
+                        for _ in 0..1_000_000 {
+                            if counting.load(Ordering::Relaxed) == 0 {
+                                break;
+                            }
+                            session.yield_now().await;
+                        }
+                        return Ok::<u64, Abort>(counted);
                     }
                     // Everybody is warm before anybody counts.
                     for _ in 0..10 {

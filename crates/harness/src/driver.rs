@@ -1,13 +1,13 @@
-//! Runs a workload against a database: closed-loop clients, a warm-up, a measured interval, and what came out of it.
+//! Runs a workload against a database: closed-loop clients, a warm-up, a measured interval, and the results.
 //!
-//! Owns: clients of both kinds (sessions on the workers, threads outside) and the phases of a run. Never: chooses keys or
-//! writes transactions, which is the workload's business, and never loads or audits.
+//! Owns: clients of both kinds (sessions on the workers, threads outside) and the phases of a run. Never: chooses keys
+//! or writes transactions, which is the workload's business, and never loads or audits.
 //!
-//! A closed-loop client runs one transaction after the other, with no pause but what its workload asks for. The end of one is
-//! the start of the next, so a transaction costs one reading of the clock.
+//! A closed-loop client runs one transaction after the other, pausing only if its workload asks for it. The end of one
+//! is the start of the next, so a transaction costs one reading of the clock.
 //!
-//! Invariant: when [`run`] returns, every client has ended and every transaction it began has an outcome in the result's
-//! `tallies_all`, whether it fell into the measured interval or not.
+//! Invariant: when [`run`] returns, every client has ended and every transaction it began has an outcome in the
+//! result's `tallies_all`, whether it fell into the measured interval or not.
 
 mod client;
 mod measure;
@@ -28,51 +28,52 @@ use self::client::run_thread;
 use self::measure::{measure, result_of};
 use crate::recorder::Recorder;
 
-/// Who runs the transactions.
+/// The clients that run the transactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clients {
-    /// This many sessions on every worker.
+    /// Runs this many sessions on every worker.
     Sessions {
         /// Sessions per worker.
         per_worker: NonZeroUsize,
     },
-    /// This many threads outside, each handing one transaction after the other over through the workers' inboxes.
+    /// Runs this many threads outside, each handing one transaction after the other over through the workers' inboxes.
     Threads {
         /// Threads in all.
         threads: NonZeroUsize,
     },
 }
 
-/// Which keys clients choose.
+/// Keys that clients choose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Routing {
-    /// Keys of all data: most requests of a many-worker database go to another worker than the client's.
+    /// Chooses keys of all data: most requests of a many-worker database go to another worker than the client's.
     #[default]
     Any,
-    /// Only keys of the worker a session lives on. Thread `i` outside keeps to the keys of worker `i` modulo their number.
+    /// Chooses only keys of the worker a session lives on. Thread `i` outside keeps to those of worker `i` modulo their
+    /// number.
     Owner,
 }
 
-/// How to run.
+/// Options of a run.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// Who runs the transactions.
+    /// The clients that run the transactions.
     pub clients: Clients,
-    /// Which keys they choose.
+    /// The keys they choose.
     pub routing: Routing,
-    /// How long transactions run before they are measured.
+    /// Time for which transactions run before they are measured.
     pub warmup: Duration,
-    /// How long they are measured.
+    /// Length of the measured interval.
     pub measured: Duration,
     /// Tells this run from others with the same seed of the workload: its clients draw other numbers.
     pub run: u64,
 }
 
-/// What is going on, for whoever watches a run. The first report of a phase comes as it begins: with no time elapsed, and
+/// Progress of a run. The first report of a phase is made as the phase begins: with no time elapsed, and
 /// without a rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
-    /// Whether the measured interval has begun.
+    /// True once the measured interval has begun.
     pub measuring: bool,
     /// Time since the phase began.
     pub elapsed: Duration,
@@ -80,16 +81,16 @@ pub struct Progress {
     pub tps: f64,
 }
 
-/// How often the run looks whether it was interrupted, and reports how it goes; how often a client that waits looks whether it
-/// is to stop.
+/// Interval at which the run checks for an interrupt and reports its progress, and at which a waiting client checks
+/// for the request to stop.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Runs a workload on a loaded database. `interrupt` ends the run early when somebody sets it; `watch` is told several times
-/// a second how it goes.
+/// Runs a workload on a loaded database. Setting `interrupt` ends the run early; `watch` is called with the progress
+/// several times a second.
 ///
 /// # Errors
-/// When no client can be set up, a client was cut off, or a transaction was aborted for a reason that points at a bug (a
-/// panic, misuse, corruption) or after which nothing can commit any more (the WAL cannot be written).
+/// Returns an error if no client can be set up, a client was cut off, or a transaction was aborted for a reason that
+/// indicates a bug (a panic, misuse, corruption) or after which no transaction can commit (the WAL cannot be written).
 pub fn run<W: Workload>(
     db: &Database,
     workload: &W,
@@ -105,7 +106,7 @@ pub fn run<W: Workload>(
     }
 }
 
-/// Clients of different runs and of different number draw from different streams.
+/// Returns the number of a client's stream of random numbers: it differs between runs and between clients.
 fn stream(options: &RunOptions, client: usize) -> u64 {
     (options.run << 32) + client as u64 + 1
 }
@@ -132,7 +133,7 @@ fn run_sessions<W: Workload>(
                 states.extend(workload.server(db, reach, stream(options, worker.index()))?);
                 hosts.push((worker, states));
             }
-            // With more workers than data some have nothing to do; that is no reason to refuse the others' run.
+            // With more workers than data some own no data; the clients of the others run nevertheless.
             Err(error @ SetupError::NothingOwned { .. }) => nothing_owned = Some(error),
             Err(error) => return Err(error.into()),
         }

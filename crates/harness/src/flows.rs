@@ -1,8 +1,9 @@
-//! The flow graphs of a workload's transaction classes, by running its own procedures in recording mode (`ATraPos §V-A`).
+//! The flow graphs of a workload's transaction classes, by running its own procedures in recording mode (`ATraPos
+//! §V-A`).
 //!
-//! Owns: the small database on which they run, and how often. Never: knows what any of them does.
+//! Owns: the small database on which they run, and the number of runs. Never: knows the steps of any procedure.
 //!
-//! Invariants: the same workload gives the same graphs; its database is its own, and gone afterwards.
+//! Invariants: the same workload gives the same graphs; its database is its own, and is discarded afterwards.
 
 use std::cell::RefCell;
 
@@ -14,20 +15,20 @@ use atrapos_workloads::{Blocking, Client, Reach, SetupError, Workload};
 
 use crate::outside::block_on;
 
-/// Transactions recorded with each configuration of a workload: enough that an agreement of parameters that comes about in
-/// half of them is not taken for a key.
+/// Transactions recorded with each configuration of a workload: enough that parameters which agree by chance in
+/// half of them are not taken for a key.
 const TRANSACTIONS: u32 = 256;
 
-/// Why transactions could not be recorded.
+/// Reasons for which transactions could not be recorded.
 #[derive(Debug, thiserror::Error)]
 pub enum FlowError {
-    /// The configuration to record is none.
+    /// The configuration to record is invalid.
     #[error("what is to be recorded is not possible: {0}")]
     Configuration(atrapos_workloads::registry::BadOptions),
     /// The small database could not be opened.
     #[error("the database to record on could not be opened: {0}")]
     Open(#[from] OpenError),
-    /// It could not be filled.
+    /// The small database could not be loaded.
     #[error("the database to record on could not be loaded: {0}")]
     Load(#[from] LoadError),
     /// A client could not be set up.
@@ -36,7 +37,7 @@ pub enum FlowError {
     /// A transaction could not be recorded.
     #[error("a transaction could not be recorded: {0}")]
     Record(#[from] Abort),
-    /// A run belongs elsewhere.
+    /// A run was recorded on another database.
     #[error(transparent)]
     Run(#[from] SchemaError),
 }
@@ -44,7 +45,7 @@ pub enum FlowError {
 /// A client that records what it runs.
 struct Recording<'a> {
     db: &'a Database,
-    /// What was recorded last, until somebody takes it.
+    /// The last recorded run, until it is taken.
     last: RefCell<Option<Result<RecordedRun, Abort>>>,
 }
 
@@ -59,13 +60,13 @@ impl Blocking for Recording<'_> {
     }
 }
 
-/// The flow graph of every transaction class of `workload`, in the order of [`Workload::classes`].
+/// Returns the flow graph of every transaction class of `workload`, in the order of [`Workload::classes`].
 ///
-/// The transactions run on a small database of one worker in memory, which is made for this. A class of which none ran has no
-/// actions.
+/// Runs the transactions on a small database of one worker in memory, created for this. A class of which no transaction
+/// ran has no actions.
 ///
 /// # Errors
-/// When that database cannot be made or used.
+/// Returns an error if that database cannot be created or used.
 pub fn flows<W: Workload>(workload: &W) -> Result<Vec<RecordedFlow>, FlowError> {
     let configurations = workload.to_record();
     let Some(first) = configurations.first() else { return Ok(Vec::new()) };

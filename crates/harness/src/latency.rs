@@ -1,10 +1,10 @@
 //! Latencies: counted in a plain array while transactions run, shown as a histogram afterwards.
 //!
-//! Owns: how a time is mapped to a bucket, and back. Never: reads a clock.
+//! Owns: the mapping of times to buckets, and back. Never: reads a clock.
 //!
-//! Recording one transaction must cost a handful of instructions and no allocation, so a session adds one to a counter of a
-//! fixed array. Buckets are as wide as 1/64 of what they count (as those of an HDR histogram of about two significant
-//! digits); the array becomes an [`hdrhistogram::Histogram`] when a run is over.
+//! Recording one transaction must cost a handful of instructions and no allocation, so a session adds one to a counter
+//! of a fixed array. Buckets are as wide as 1/64 of what they count (as those of an HDR histogram of about two
+//! significant digits); the array becomes an [`hdrhistogram::Histogram`] when a run is over.
 //!
 //! Invariant: every time has exactly one bucket, and buckets ascend with times.
 
@@ -19,17 +19,17 @@ const TICKS_LOG2_MAX: u32 = 40;
 /// Number of buckets.
 pub const BUCKETS: usize = ((TICKS_LOG2_MAX - SUB_BUCKETS_LOG2 + 1) << SUB_BUCKETS_LOG2) as usize;
 
-/// The bucket of a time in ticks.
+/// Returns the bucket of a time in ticks.
 #[inline]
 #[must_use]
 pub fn bucket_of(ticks: u64) -> usize {
     let ticks = ticks.min((1 << TICKS_LOG2_MAX) - 1);
-    // Below two doublings of the sub-buckets every tick has a bucket of its own and this shift is zero.
+    // A time below two doublings of the sub-buckets has a bucket of its own: this shift is zero.
     let shift = (u64::BITS - (ticks | SUB_BUCKETS).leading_zeros()) - (SUB_BUCKETS_LOG2 + 1);
     ((u64::from(shift) << SUB_BUCKETS_LOG2) + (ticks >> shift)) as usize
 }
 
-/// The longest time of a bucket, in ticks.
+/// Returns the longest time of a bucket, in ticks.
 #[must_use]
 pub fn longest_of(bucket: usize) -> u64 {
     let bucket = bucket as u64;
@@ -41,7 +41,7 @@ pub fn longest_of(bucket: usize) -> u64 {
     first + (1 << shift) - 1
 }
 
-/// The histogram, in nanoseconds, of counts per bucket.
+/// Converts counts per bucket to a histogram in nanoseconds.
 ///
 /// # Panics
 /// Never: the histogram resizes itself.

@@ -1,8 +1,8 @@
-//! The median of repeated measurements, which is what every report of several rounds shows.
+//! The median of repeated measurements, shown by every report of several rounds.
 //!
-//! Owns: what the middle of an even number of values is.
+//! Owns: the definition of the middle of an even number of values.
 
-/// The median: of an even number of values, the mean of the two in the middle. 0 of none.
+/// Returns the median: of an even number of values, the mean of the two in the middle. 0 of none.
 #[must_use]
 pub fn median(values: &mut [f64]) -> f64 {
     values.sort_by(f64::total_cmp);

@@ -1,21 +1,22 @@
 //! Clients on threads outside the workers.
 //!
-//! Owns: how such a thread runs a transaction: it hands it over and blocks. Never: chooses what to run.
+//! Owns: the execution of a transaction by such a thread: it hands the transaction over and blocks. Never: chooses what
+//! to run.
 
 use std::future::Future;
 
 use atrapos::{Abort, AnyProcedure, AnyResult, Database, Route};
 use atrapos_workloads::Blocking;
 
-/// A client on a thread outside the workers: it hands each transaction over through the inbox of its home and blocks until
-/// the outcome is there.
+/// A client on a thread outside the workers: it hands each transaction over through the inbox of its home and blocks
+/// until the outcome is there.
 #[derive(Debug)]
 pub struct Outside<'a> {
     db: &'a Database,
 }
 
 impl<'a> Outside<'a> {
-    /// A client of `db`. Use it on a thread of its own, never on a worker's.
+    /// Creates a client of `db`. Use it on a thread of its own, never on a worker's.
     #[must_use]
     pub fn new(db: &'a Database) -> Outside<'a> {
         Outside { db }

@@ -1,10 +1,11 @@
-//! What clients count while they run, and what is made of it afterwards.
+//! Counters of the clients while they run, and the results derived from them afterwards.
 //!
-//! Owns: one [`Recorder`] per worker (shared by the sessions that live there) or per outside client. Never: is written by
-//! two threads, or allocates after it was made.
+//! Owns: one [`Recorder`] per worker (shared by the sessions that live there) or per outside client. Never: is written
+//! by two threads, or allocates after it was made.
 //!
-//! Nothing is ever reset: whoever wants to know about an interval takes a [`Snapshot`] at either end and subtracts. So a
-//! client counts every transaction in the same few instructions, warm-up or not, and the auditor's [`Ledger`](atrapos_workloads::Ledger) is complete.
+//! Counters are never reset: the counts of an interval are the difference of two [`Snapshot`]s, one taken at either
+//! end. So a client counts every transaction in the same few instructions, warm-up or not, and the auditor's
+//! [`Ledger`](atrapos_workloads::Ledger) is complete.
 //!
 //! Invariant: every counter of a recorder is written by one thread.
 
@@ -28,8 +29,8 @@ struct ClassCounters {
 
 /// The counters of the clients of one thread, and the flag that tells them to stop.
 pub(crate) struct Recorder {
-    /// Read by the clients before every transaction; written once. On a line of its own so that reading it is a hit in the
-    /// reader's own cache.
+    /// Flag read by the clients before every transaction; written once. It has a cache line of its own so that reading
+    /// it is a hit in the reader's own cache.
     stop: CachePadded<AtomicBool>,
     classes: Box<[ClassCounters]>,
 }
@@ -49,7 +50,8 @@ impl Recorder {
         }
     }
 
-    /// Counts one transaction that took `span` from its client's point of view. Latencies are those of completed ones.
+    /// Counts one transaction that took `span` as seen by its client. Latencies are recorded for completed transactions
+    /// only.
     #[inline]
     pub(crate) fn record(&self, class: ClassId, outcome: &Result<Outcome, Abort>, span: Ticks) {
         let counters = &self.classes[class.index()];
@@ -77,12 +79,12 @@ impl Recorder {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Transactions completed so far.
+    /// Returns the number of transactions completed so far.
     pub(crate) fn completed(&self) -> u64 {
         self.classes.iter().map(|class| class.committed.get() + class.expected_failures.get()).sum()
     }
 
-    /// All counters as of about now.
+    /// Returns the current values of all counters, approximately at one moment.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let class = |counters: &ClassCounters| {
             let tally = ClassTally {
@@ -98,7 +100,7 @@ impl Recorder {
     }
 }
 
-/// Counters at some moment, or what was added between two.
+/// Counters at some moment, or their increase between two.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Snapshot {
     pub(crate) tallies: Vec<ClassTally>,
@@ -113,7 +115,7 @@ impl Snapshot {
         Snapshot { tallies, latencies: self.latencies.iter().zip(&other.latencies).map(latency).collect() }
     }
 
-    /// Counters of several recorders together; `classes` is their common number of classes.
+    /// Sums the counters of several recorders; `classes` is their common number of classes.
     pub(crate) fn sum<'a>(recorders: impl IntoIterator<Item = &'a Recorder>, classes: usize) -> Snapshot {
         let none = Snapshot {
             tallies: vec![ClassTally::default(); classes],
@@ -122,7 +124,7 @@ impl Snapshot {
         recorders.into_iter().fold(none, |sum, recorder| sum.zip(&recorder.snapshot(), u64::wrapping_add))
     }
 
-    /// What was added since `earlier`.
+    /// Returns the increase of the counters since `earlier`.
     pub(crate) fn since(&self, earlier: &Snapshot) -> Snapshot {
         self.zip(earlier, u64::wrapping_sub)
     }

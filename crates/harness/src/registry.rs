@@ -1,10 +1,10 @@
-//! Every workload by its name, with its type forgotten: what a program needs that treats them all alike.
+//! Every workload by its name, with its type erased: the interface of programs that treat all workloads alike.
 //!
-//! Owns: the one place where a choice made at run time becomes a workload's type, and back. Never: knows what workloads there are
-//! (their own crate does), or decides anything about them.
+//! Owns: the one place where a choice made at run time becomes a workload's type, and back. Never: knows the list of
+//! workloads (their own crate does), or decides anything about them.
 //!
-//! Everything here is called a few times per run. What runs for every transaction is below, in the driver's loops, one instance for
-//! each type of workload, where nothing is dispatched at run time any more.
+//! Everything here is called a few times per run. The code that runs for every transaction is below, in the driver's
+//! loops, one instance for each type of workload, without any dispatch at run time.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -19,36 +19,36 @@ use clap::{ArgMatches, Command};
 use crate::driver::{self, Progress, RunError, RunOptions, RunResult};
 use crate::flows::{FlowError, flows};
 
-/// A workload by name: what there is to know before its options are given.
+/// A workload by name: the facts known before its options are given.
 pub trait Entry: Send + Sync {
-    /// Its name.
+    /// Returns its name.
     fn name(&self) -> &'static str;
 
-    /// The classes of its transactions.
+    /// Returns the classes of its transactions.
     fn classes(&self) -> &'static [Classes];
 
-    /// A command of its name that has its help and its options.
+    /// Returns a command of its name that has its help and its options.
     fn command(&self) -> Command;
 
-    /// The options that were given to such a command, or to one that has further options.
+    /// Returns the options that were given to such a command, or to one that has further options.
     ///
     /// # Errors
-    /// When the command does not have them.
+    /// Returns an error if the command does not have them.
     fn given(&self, matches: &ArgMatches) -> Result<Box<dyn Given>, clap::Error>;
 
-    /// The flow graphs of the class of this name, or of all.
+    /// Returns the flow graphs of the class of this name, or of all.
     ///
     /// # Errors
-    /// When the transactions could not be recorded.
+    /// Returns an error if the transactions could not be recorded.
     fn flows(&self, class: Option<&str>) -> Result<Vec<RecordedFlow>, FlowError>;
 }
 
 /// The options that were given for a workload.
 pub trait Given: Debug + Send + Sync {
-    /// The workload they describe.
+    /// Returns the workload they describe.
     ///
     /// # Errors
-    /// What cannot be, and what could.
+    /// Returns an error that names the impossible option and the possible ones.
     fn configure(&self, common: Common) -> Result<Configured, BadOptions>;
 }
 
@@ -56,7 +56,7 @@ pub trait Given: Debug + Send + Sync {
 pub struct Configured {
     /// Its name.
     pub name: &'static str,
-    /// What was chosen, for reports.
+    /// The chosen options, for reports.
     pub choice: Choice,
     /// The workload.
     pub workload: Box<dyn AnyWorkload>,
@@ -71,7 +71,7 @@ impl Debug for Configured {
     }
 }
 
-/// A [`Workload`] whose type is not known: see there for what each of these does.
+/// A [`Workload`] whose type is erased: its methods are documented there.
 #[expect(missing_docs, reason = "each is documented at the item of its name")]
 #[expect(clippy::missing_errors_doc, reason = "each is documented at the item of its name")]
 pub trait AnyWorkload: Send + Sync {
@@ -82,7 +82,7 @@ pub trait AnyWorkload: Send + Sync {
     fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError>;
     fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError>;
 
-    /// See [`driver::run`].
+    /// Runs it like [`driver::run`].
     fn run(
         &self,
         db: &Database,
@@ -91,7 +91,7 @@ pub trait AnyWorkload: Send + Sync {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<RunResult, RunError>;
 
-    /// See [`flows`](flows()).
+    /// Records its flow graphs like [`flows`](flows()).
     fn flows(&self) -> Result<Vec<RecordedFlow>, FlowError>;
 }
 
@@ -135,7 +135,7 @@ impl<W: Workload> AnyWorkload for W {
     }
 }
 
-/// Every workload, in the order in which they are listed.
+/// Returns every workload, in the order in which they are listed.
 #[must_use]
 pub fn entries() -> Vec<Box<dyn Entry>> {
     let mut entries = Entries(Vec::new());
@@ -143,14 +143,14 @@ pub fn entries() -> Vec<Box<dyn Entry>> {
     entries.0
 }
 
-/// The workload of this name, if there is one.
+/// Returns the workload of this name, if there is one.
 #[must_use]
 pub fn entry(name: &str) -> Option<Box<dyn Entry>> {
     entries().into_iter().find(|entry| entry.name() == name)
 }
 
-/// A configuration of TATP, for who runs TATP alone. What runs a workload is compiled where its type is forgotten: here, and not again
-/// in a program.
+/// Returns a configuration of TATP, for programs that run TATP alone. The code that runs a workload is compiled where
+/// its type is erased: here, and not again in a program.
 #[must_use]
 pub fn tatp(workload: Tatp) -> Box<dyn AnyWorkload> {
     Box::new(workload)
@@ -206,7 +206,7 @@ impl<O: Options> Given for GivenOptions<O> {
     }
 }
 
-/// Forgets the type of a workload.
+/// Erases the type of a workload.
 struct Forget {
     name: &'static str,
 }

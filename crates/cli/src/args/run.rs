@@ -1,4 +1,4 @@
-//! What measurements take, whatever it is that they measure.
+//! Arguments that commands which measure have in common.
 //!
 //! Owns: names, defaults and help texts. Never: judges values beyond their syntax.
 

@@ -14,7 +14,7 @@ use super::{Report, plot};
 use crate::error::CliError;
 use crate::table::{columns, count, rate};
 
-/// A phase as all experiments have them; those about costs have nothing that adapts.
+/// Returns a phase in the form that all experiments share; in those about costs no side adapts.
 fn phase(name: &str, static_tps: f64, adaptive_tps: Option<f64>, ratio: Option<f64>) -> Value {
     json!({
         "name": name,
@@ -33,7 +33,7 @@ fn median_of(numbers: &[f64]) -> Option<f64> {
     (!numbers.is_empty()).then(|| median(&mut numbers.to_vec()))
 }
 
-/// The report of `monitoring-cost`.
+/// Returns the report of `monitoring-cost`.
 pub(super) fn monitoring(setup: &Setup<'_>, costs: &[MonitoringCost]) -> Result<Report, CliError> {
     let pairs = costs.first().map_or(0, |cost| cost.off_tps.len());
     let mut text = format!(
@@ -77,7 +77,7 @@ pub(super) fn monitoring(setup: &Setup<'_>, costs: &[MonitoringCost]) -> Result<
     Ok(Report { text, json, csv, svg: plot::monitoring(costs)? })
 }
 
-/// The report of `repartition-cost`.
+/// Returns the report of `repartition-cost`.
 pub(super) fn repartitioning(setup: &Setup<'_>, result: &RepartitionCosts) -> Result<Report, CliError> {
     let most = COUNTS[COUNTS.len() - 1];
     let mut text = format!(

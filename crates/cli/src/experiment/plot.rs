@@ -1,8 +1,8 @@
-//! Drawings of results, as SVG that can go into a paper as it is.
+//! Drawings of results, as SVG that can be used in a paper without changes.
 //!
 //! Owns: axes, lines and colours. Never: computes what it draws.
 //!
-//! Lines differ in their pattern and not in colour alone, for print and for eyes that tell few colours apart.
+//! Lines differ in their pattern as well as in colour, for print and for readers who distinguish few colours.
 
 use std::ops::Range;
 
@@ -48,7 +48,7 @@ fn svg(height: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, Cli
     Ok(text)
 }
 
-/// What rates are shown in, so that numbers are short.
+/// Returns the factor and the name of the unit of rates, chosen so that numbers are short.
 fn unit(most: f64) -> (f64, &'static str) {
     match most {
         most if most >= 2e6 => (1e6, "million transactions/s"),
@@ -57,7 +57,7 @@ fn unit(most: f64) -> (f64, &'static str) {
     }
 }
 
-/// Throughput over time of both sides, with the reference, the phases and the changes of the scheme.
+/// Draws the throughput over time of both sides, with the reference, the phases and the changes of the scheme.
 pub(super) fn sides(scenario: Scenario, round: &Round) -> Result<String, CliError> {
     let second = round.adaptive.as_ref().filter(|_| scenario == Scenario::Frequency);
     svg(HEIGHT + second.map_or(0, |_| PANEL), |area| {
@@ -67,12 +67,12 @@ pub(super) fn sides(scenario: Scenario, round: &Round) -> Result<String, CliErro
     })
 }
 
-/// The time that is drawn.
+/// Returns the range of time that is drawn.
 fn seconds(round: &Round) -> Range<f64> {
     0.0..round.fixed.spans.last().map_or(1.0, |span| span.end_s)
 }
 
-/// When the scheme changed, from the first phase on.
+/// Returns the times at which the scheme changed, from the first phase on.
 fn changes(adaptive: &Timeline) -> impl Iterator<Item = f64> {
     let changed = adaptive.decisions.iter().filter(|timed| timed.event.decision.is_repartition());
     changed.map(|timed| timed.time_s).filter(|time_s| *time_s > 0.0)
@@ -134,7 +134,7 @@ fn throughput(area: &Area<'_>, scenario: Scenario, round: &Round) -> Drawn {
     legend(&mut chart)
 }
 
-/// One level line per phase.
+/// Draws one level line per phase.
 fn references(chart: &mut Chart<'_, '_>, scenario: Scenario, round: &Round, unit: f64) -> Drawn {
     let Some(name) = scenario.reference().filter(|_| !round.reference_tps.is_empty()) else { return Ok(()) };
     let levels = round.fixed.spans.iter().zip(&round.reference_tps).map(|(span, tps)| {
@@ -161,7 +161,7 @@ fn legend<'a, 'b: 'a>(chart: &mut Chart<'a, 'b>) -> Drawn {
     Ok(())
 }
 
-/// The time between two looks of the controller.
+/// Draws the time between two decisions of the controller.
 fn relaxing(area: &Area<'_>, adaptive: &Timeline, seconds: Range<f64>) -> Drawn {
     let looks = intervals(adaptive);
     let longest = looks.iter().map(|(_, interval_s)| *interval_s).fold(1.0, f64::max);
@@ -183,7 +183,7 @@ fn relaxing(area: &Area<'_>, adaptive: &Timeline, seconds: Range<f64>) -> Drawn 
         .label_style((FONT, 14))
         .axis_desc_style((FONT, 15))
         .draw()?;
-    // A step for the time before each look.
+    // Each step spans the time before a decision.
     let steps = looks.iter().flat_map(|(at, interval_s)| {
         [((at - interval_s).max(seconds.start), *interval_s), (*at, *interval_s)]
     });
@@ -192,7 +192,7 @@ fn relaxing(area: &Area<'_>, adaptive: &Timeline, seconds: Range<f64>) -> Drawn 
     Ok(())
 }
 
-/// Time by number of changes, one line per kind, for the table of `rows` rows.
+/// Draws time by number of changes, one line per kind, for the table of `rows` rows.
 pub(super) fn repartitioning(costs: &[Cost], rows: u64) -> Result<String, CliError> {
     let of = |kind: Kind| costs.iter().filter(move |cost| cost.rows == rows && cost.kind == kind);
     let points =
@@ -242,7 +242,7 @@ pub(super) fn repartitioning(costs: &[Cost], rows: u64) -> Result<String, CliErr
     })
 }
 
-/// The ratio of every pair, and the median, by mix.
+/// Draws the ratio of every pair, and the median, by mix.
 pub(super) fn monitoring(costs: &[MonitoringCost]) -> Result<String, CliError> {
     let ratios: Vec<Vec<f64>> = costs.iter().map(MonitoringCost::ratios).collect();
     let all = || ratios.iter().flatten().copied();
@@ -285,7 +285,7 @@ pub(super) fn monitoring(costs: &[MonitoringCost]) -> Result<String, CliError> {
     })
 }
 
-/// A number on an axis: with as many digits behind the point as it needs, three at most.
+/// Returns the label of a number on an axis: with as many digits behind the point as it needs, three at most.
 fn axis(number: &f64) -> String {
     let text = format!("{number:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,6 +1,6 @@
-//! The result of an experiment in which something changes: static and adaptive side by side.
+//! The result of an experiment in which a condition changes: static and adaptive side by side.
 //!
-//! Owns: the words, columns and keys. Never: computes what the comparison does not have.
+//! Owns: the words, columns and keys. Never: computes numbers that the comparison does not have.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ use crate::decisions;
 use crate::error::CliError;
 use crate::table::{columns, count, rate};
 
-/// The report of a scenario: the median of all rounds in numbers, the first round in the drawing.
+/// Returns the report of a scenario: the median of all rounds in numbers, the first round in the drawing.
 pub(super) fn report(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round]) -> Result<Report, CliError> {
     let phases = medians(rounds);
     Ok(Report {
@@ -27,14 +27,14 @@ pub(super) fn report(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round]) ->
     })
 }
 
-/// The median of every number of every phase over the rounds.
+/// Returns the median of every number of every phase over the rounds.
 fn medians(rounds: &[Round]) -> Vec<Compared> {
     let phases = rounds.first().map_or(0, |round| round.compared.len());
     let of_phase = |phase: usize| -> Option<Compared> {
         let all: Vec<&Compared> = rounds.iter().filter_map(|round| round.compared.get(phase)).collect();
         let over = |number: &dyn Fn(&Compared) -> Option<f64>| {
             let mut numbers: Vec<f64> = all.iter().filter_map(|compared| number(compared)).collect();
-            // A round that has no such number counts as much as one that has.
+            // A round without the number counts as much as a round with it.
             (numbers.len() * 2 > all.len()).then(|| median(&mut numbers))
         };
         let first = (*all.first()?).clone();
@@ -117,7 +117,7 @@ fn decisions_of(round: Option<&Round>) -> &[TimedDecision] {
     round.and_then(|round| round.adaptive.as_ref()).map_or(&[], |adaptive| &adaptive.decisions)
 }
 
-/// When the controller looked, and how long it had not: from the first phase on.
+/// Returns the times of the controller's decisions, and the time since the one before each: from the first phase on.
 pub(super) fn intervals(adaptive: &Timeline) -> Vec<(f64, f64)> {
     let pairs = adaptive.decisions.windows(2);
     let intervals = pairs.map(|pair| (pair[1].time_s, pair[1].time_s - pair[0].time_s));
@@ -164,7 +164,7 @@ fn phase(phase: &Compared) -> Value {
     })
 }
 
-/// The throughput over time, of all rounds.
+/// Returns the throughput over time, of all rounds.
 fn csv(rounds: &[Round]) -> String {
     let mut out = "time_s,side,tps\n".to_owned();
     for round in rounds {

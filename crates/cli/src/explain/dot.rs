@@ -1,4 +1,4 @@
-//! A flow graph as Graphviz reads it.
+//! A flow graph in the language of Graphviz.
 //!
 //! Owns: the text of one `digraph`. Invariant: every edge names declared nodes, and every name is quoted.
 
@@ -8,12 +8,12 @@ use atrapos::RecordedFlow;
 
 use super::repeats;
 
-/// A quoted string of the language.
+/// Returns a quoted string of the language.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
-/// One graph: actions are boxes in columns by phase, synchronization points are diamonds.
+/// Returns one graph: actions are boxes in columns by phase, synchronization points are diamonds.
 pub(super) fn draw(flow: &RecordedFlow) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.

@@ -1,10 +1,11 @@
-//! A flow graph as text, drawn as in Figure 7 of ATraPos: boxes from left to right by phase, arrows with the keys they stand
-//! for, synchronization points marked.
+//! A flow graph as text, drawn as in Figure 7 of ATraPos: boxes from left to right by phase, arrows with the keys they
+//! stand for, synchronization points marked.
 //!
-//! Owns: where boxes and arrows go. Never: leaves anything of the graph out; what an arrow cannot show is said below.
+//! Owns: the positions of boxes and arrows. Never: omits a part of the graph; facts that an arrow cannot show are
+//! listed below.
 //!
-//! Arrows between neighbouring phases have a track of their own in the gap between them, unless they are straight; those over
-//! more than one phase pass below all boxes.
+//! Arrows between neighbouring phases have a track of their own in the gap between them, unless they are straight;
+//! those over more than one phase pass below all boxes.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ const EAST: u8 = 2;
 const SOUTH: u8 = 4;
 const WEST: u8 = 8;
 
-/// A drawing that grows: letters over lines.
+/// A drawing that grows: letters replace lines.
 #[derive(Default)]
 struct Canvas {
     lines: BTreeMap<(usize, usize), u8>,
@@ -84,7 +85,8 @@ fn glyph(line: u8) -> char {
     }
 }
 
-/// Short names of the tables that a graph accesses, as in the paper: initials of several words, the first four letters of one.
+/// Returns short names of the tables that a graph accesses, as in the paper: initials of several words, the first four
+/// letters of one.
 fn short_names(flow: &RecordedFlow) -> BTreeMap<usize, String> {
     let mut names: BTreeMap<usize, String> = BTreeMap::new();
     let mut used: Vec<usize> = flow.class.actions.iter().map(|action| action.table.index()).collect();
@@ -128,12 +130,13 @@ impl Placed {
 struct Arrow<'a> {
     from: usize,
     to: usize,
-    /// The row in which it arrives: that of the source's text if it is straight, and never that of another text beside it.
+    /// The row in which it arrives: that of the source's text if it is straight, and never that of another text beside
+    /// it.
     row: usize,
     key: &'a str,
 }
 
-/// Where boxes go, and the rows of the arrows that are not within a phase.
+/// Places the boxes, and assigns rows to the arrows between phases.
 fn place<'a>(flow: &'a RecordedFlow, names: &BTreeMap<usize, String>) -> (Vec<Placed>, Vec<Arrow<'a>>) {
     let column_of = |action: u32| flow.phases.iter().position(|phase| phase.contains(&action)).unwrap_or(0);
     let mut placed: Vec<Placed> = (0_u32..)
@@ -181,7 +184,7 @@ const ARROW: usize = 6;
 /// Rows above the boxes.
 const TOP: usize = 1;
 
-/// Draws the arrows, and returns where the columns begin.
+/// Draws the arrows, and returns the left edges of the columns.
 fn draw_arrows(columns: usize, placed: &[Placed], arrows: &[Arrow<'_>], canvas: &mut Canvas) -> Vec<usize> {
     // Each gap has tracks, then room for the labels.
     let mut tracks = vec![0_usize; columns];
@@ -235,7 +238,7 @@ fn draw_arrows(columns: usize, placed: &[Placed], arrows: &[Arrow<'_>], canvas: 
     starts
 }
 
-/// The graph of one class.
+/// Draws the graph of one class.
 pub(super) fn draw(flow: &RecordedFlow) -> String {
     let class = &flow.class;
     let names = short_names(flow);
@@ -294,7 +297,7 @@ mod tests {
     use atrapos::RecordedAction;
     use atrapos_adapt::{ClassFlow, FlowAction, FlowDependency, FlowOperation, FlowSyncPoint, TableIndex};
 
-    /// The graph of Figure 7: an order of five to fifteen items.
+    /// Returns the graph of Figure 7: an order of five to fifteen items.
     fn new_order() -> RecordedFlow {
         use FlowOperation::{Insert, Read, Update};
         let tables =

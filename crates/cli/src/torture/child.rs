@@ -1,7 +1,8 @@
-//! What `atrapos torture` starts and kills: opens the database, checks it, and works on it until it is ended.
+//! The process that `atrapos torture` starts and kills: it opens the database, checks it, and works on it until it is
+//! ended.
 //!
-//! Owns: the settings of the database under torture: small segments and frequent checkpoints, so that a kill meets each of
-//! their steps. Never: decides how long it lives.
+//! Owns: the settings of the database under torture: small segments and frequent checkpoints, so that a kill meets each
+//! of their steps. Never: decides on its own end.
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,17 +18,17 @@ use crate::error::CliError;
 use crate::witness::WitnessFile;
 use crate::{machine, output, store};
 
-/// The state in which a child says that it is at work.
+/// The state in which a child reports that it is at work.
 pub(crate) const READY: &str = "ready";
 
-/// Bytes of a segment. Few, so that segments end and go in the middle of everything, however slow the build.
+/// Bytes of a segment. They are few, so that segments end and are removed during all other steps, even in a slow build.
 pub(super) const SEGMENT_BYTES: u64 = 16 << 10;
-/// Bytes of WAL after which a checkpoint is made, besides those that the torture itself asks for.
+/// Bytes of WAL after which a checkpoint is made, besides those that the torture itself requests.
 pub(super) const CHECKPOINT_WAL_BYTES: u64 = 64 << 10;
-/// How long the end may take: every client has ended by then.
+/// Time that the end may take: every client has ended by then.
 pub(super) const CLOSE_DEADLINE: Duration = Duration::from_secs(60);
 
-/// `atrapos torture-child`.
+/// Runs `atrapos torture-child`.
 pub(crate) fn run(args: &TortureChildArgs) -> Result<(), CliError> {
     #[cfg(debug_assertions)]
     if let Some(bug) = &args.planted {
@@ -59,7 +60,8 @@ pub(crate) fn run(args: &TortureChildArgs) -> Result<(), CliError> {
             stop.store(true, Ordering::Relaxed);
         });
         if let Err(error) = torture.run(&db, &witness, args.round, &stop) {
-            // Now: the thread above may wait for ever, and the sooner this ends, the closer it is to what was wrong.
+            // The error is reported now: the thread above may wait for ever, and an early end leaves the state close to
+            // the error.
             output::complain(&format!("error: {error}"));
             std::process::exit(1);
         }
@@ -72,7 +74,7 @@ pub(crate) fn run(args: &TortureChildArgs) -> Result<(), CliError> {
     }
 }
 
-/// What came back, and what it was checked to be.
+/// Returns the report of the recovery and of the check.
 fn found(checked: &CheckReport, recovered: Option<&RecoveryReport>) -> Value {
     json!({
         "state": "checked",

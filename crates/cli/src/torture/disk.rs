@@ -1,7 +1,7 @@
-//! A file system in a file, for power cuts: after each, only what was synced is there.
+//! A file system in a file, for power cuts: after each, only synced data is left.
 //!
-//! Owns: the file, its mount, and that nothing of either is left when the process ends, however it ends. Never: looks at what
-//! is on it, but for a rehearsal that shows that a power cut loses what it should and nothing else.
+//! Owns: the file, its mount, and their removal when the process ends, however it ends. Never: looks at the files
+//! on it, except in a rehearsal that shows that a power cut loses exactly the data it should.
 //!
 //! A shell waits beside this process ([`Guard`]). When this process goes without having cleaned up (killed, or a second
 //! Ctrl-C), the shell unmounts the file system. The loop device goes with the mount.
@@ -19,18 +19,19 @@ use atrapos_durability::file::{FileSystem, cut_power};
 
 use crate::{output, store};
 
-/// Bytes of the file; it takes the room of what is written to it.
+/// Bytes of the file; it takes only the space of the data written to it.
 const IMAGE_BYTES: u64 = 512 << 20;
-/// A killed process may hold its files for a moment longer: the kernel closes rings of io_uring in its own time.
+/// Time for which a killed process may still hold its files: the kernel closes rings of io_uring asynchronously.
 const BUSY_PATIENCE: Duration = Duration::from_secs(60);
 /// The pause between two attempts to unmount.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
-/// Rehearsals of a power cut: the kernel may happen to write out what was to be lost.
+/// Rehearsals of a power cut: the kernel may happen to write out the data that was to be lost.
 const REHEARSALS: u32 = 3;
-/// What is written in a rehearsal.
+/// Data written in a rehearsal.
 const REHEARSED: [u8; 4096] = [0x5a; 4096];
 
-/// What the shell beside this process does: it reads a line, which comes when everything is in order, or the end of the pipe.
+/// Script of the shell beside this process: it reads a line, which arrives if this process ends in order, or the end of
+/// the pipe.
 const GUARD: &str = r#"
 trap '' HUP INT TERM
 read -r line && exit 0
@@ -42,26 +43,26 @@ for attempt in 1 2 3 4 5; do
 done
 "#;
 
-/// A mounted file system. Unmounted when it is dropped.
+/// A mounted file system. It is unmounted when this is dropped.
 #[derive(Debug)]
 pub(super) struct Disk {
     image: PathBuf,
     mount_point: PathBuf,
-    /// Ends last, after the unmounting.
+    /// The shell that cleans up; it ends last, after the unmounting.
     guard: Guard,
 }
 
 impl Disk {
-    /// Makes a file system in a directory, mounts it, and rehearses a power cut. The directory is removed when the process
-    /// is killed, if `base_is_temporary`.
+    /// Makes a file system in a directory, mounts it, and rehearses a power cut. The directory is removed when the
+    /// process is killed, if `base_is_temporary`.
     ///
     /// # Errors
-    /// Why that cannot be had here, as one line. Nothing is left then.
+    /// Returns the reason for which it cannot be had here, as one line. Nothing is left then.
     pub(super) fn prepare(base: &Path, base_is_temporary: bool) -> Result<Disk, String> {
         let (image, mount_point) = (base.join("image"), base.join("mounted"));
         let named = |path: &Path, error: std::io::Error| format!("{}: {error}", path.display());
         std::fs::create_dir(&mount_point).map_err(|error| named(&mount_point, error))?;
-        // From here on everything made is removed with this.
+        // Everything made from here on is removed with this.
         let guard = Guard::start(&mount_point, base_is_temporary.then_some(base))
             .inspect_err(|_| remove_directory(&mount_point))?;
         let disk = Disk { image, mount_point, guard };
@@ -71,27 +72,27 @@ impl Disk {
             Err(why) => {
                 let image = disk.image.clone();
                 drop(disk);
-                // It may never have been made.
+                // The image may never have been created.
                 let _ = std::fs::remove_file(image);
                 Err(format!("{why} (it takes root, a loop device, and mkfs.ext4 of e2fsprogs)"))
             }
         }
     }
 
-    /// Where it is mounted.
+    /// Returns its mount point.
     pub(super) fn path(&self) -> &Path {
         &self.mount_point
     }
 
-    /// The file it is in.
+    /// Returns the file that contains it.
     pub(super) fn image(&self) -> &Path {
         &self.image
     }
 
-    /// Has it lose everything that was not synced. Whoever wrote to it must have been killed.
+    /// Makes it lose all data that was not synced. All processes that wrote to it must have been killed.
     ///
     /// # Errors
-    /// What failed. It may not be mounted then.
+    /// Returns a description of the failure. It may not be mounted then.
     pub(super) fn cut_power(&self) -> Result<(), String> {
         cut_power(&self.mount_point)
             .map_err(|error| format!("{} could not be shut down: {error}", self.mount_point.display()))?;
@@ -110,13 +111,13 @@ impl Disk {
         self.run("mount", options.into_iter().chain([self.image.as_os_str(), self.mount_point.as_os_str()]))
     }
 
-    /// Runs a command that the shell beside this process waits for, too: should this process be killed meanwhile, what the
-    /// command does is done before it is cleaned up.
+    /// Runs a command that the shell beside this process waits for, too: if this process is killed meanwhile, the
+    /// command ends before its effects are cleaned up.
     fn run<'a>(&self, name: &str, arguments: impl IntoIterator<Item = &'a OsStr>) -> Result<(), String> {
         run(name, arguments, self.guard.pipe())
     }
 
-    /// Unmounts it as soon as nobody has a file of it open.
+    /// Unmounts it as soon as no process has a file of it open.
     fn unmount(&self) -> Result<(), String> {
         let began = Instant::now();
         loop {
@@ -129,8 +130,8 @@ impl Disk {
         }
     }
 
-    /// Shows that what was synced survives a power cut here, and what was not does not: otherwise nothing would be shown by
-    /// the survival of a database.
+    /// Shows that synced data survives a power cut here, and other data does not: otherwise the survival of a database
+    /// would prove nothing.
     fn rehearse(&self) -> Result<(), String> {
         let (synced, unsynced) = (self.mount_point.join("synced"), self.mount_point.join("unsynced"));
         let files = store::files();
@@ -168,12 +169,12 @@ impl Drop for Disk {
     }
 }
 
-/// Removes what can be there only empty, if it is there.
+/// Removes a directory that can only be empty, if it exists.
 fn remove_directory(path: &Path) {
     let _ = std::fs::remove_dir(path);
 }
 
-/// A directory on another device than its parent is a mount.
+/// Returns true for a mount: a directory on another device than its parent.
 fn is_mounted(mount_point: &Path) -> bool {
     let device = |path: &Path| rustix::fs::stat(path).map(|about| about.st_dev).ok();
     device(mount_point).is_some() && device(mount_point) != mount_point.parent().and_then(device)
@@ -195,17 +196,17 @@ fn holds_all(files: &dyn FileSystem, path: &Path) -> bool {
     read.is_ok_and(|bytes| bytes == REHEARSED.len()) && found == REHEARSED
 }
 
-/// A command of the system, found also where only administrators look.
+/// Returns a command of the system, found also in the directories for administrators.
 fn system_command(name: &str) -> Command {
     let mut command = Command::new(name);
     let mut path = std::env::var_os("PATH").unwrap_or_default();
     path.push(":/usr/sbin:/sbin:/usr/bin:/bin");
-    // What it says is looked at, so it says it in English.
+    // Its output is parsed, so it must be in English.
     command.env("PATH", path).env("LC_ALL", "C").process_group(0);
     command
 }
 
-/// Runs a command that does not read its input to its end. What it had to say, if it failed, is one line.
+/// Runs a command that does not read its input to its end. If it fails, its error output is returned as one line.
 fn run<'a>(name: &str, arguments: impl IntoIterator<Item = &'a OsStr>, stdin: Stdio) -> Result<(), String> {
     let ended = system_command(name).args(arguments).stdin(stdin).output();
     let ended = ended.map_err(|error| format!("`{name}` could not be started: {error}"))?;
@@ -229,16 +230,16 @@ impl Guard {
         command.spawn().map(Guard).map_err(|error| format!("`sh` could not be started: {error}"))
     }
 
-    /// The writing end of the pipe it reads from, for a process that it is to wait for.
+    /// Returns the writing end of the pipe it reads from, for a process that it is to wait for.
     fn pipe(&self) -> Stdio {
         let pipe = self.0.stdin.as_ref().and_then(|pipe| pipe.as_fd().try_clone_to_owned().ok());
         pipe.map_or_else(Stdio::null, Stdio::from)
     }
 
-    /// Everything is in order: there is nothing left to do for it.
+    /// Ends the shell without any clean-up, which this process has done.
     fn dismiss(&mut self) {
         if let Some(mut line) = self.0.stdin.take() {
-            // When it has gone, it does nothing either.
+            // A shell that has ended does no clean-up either.
             let _ = line.write_all(b"done\n");
         }
         let _ = self.0.wait();
@@ -261,7 +262,7 @@ mod tests {
         assert!(missing.starts_with("`no-such-command-anywhere` could not be started: "), "{missing}");
     }
 
-    /// Whether the guard removes a directory when it is left alone, or dismissed.
+    /// Returns true if a directory is still there after the guard was left alone, or dismissed.
     fn is_there_after(end: impl FnOnce(&mut Guard)) -> bool {
         let parent = tempfile::tempdir().expect("a directory");
         let base = parent.path().join("base");

@@ -1,10 +1,10 @@
-//! `atrapos torture --history`: random transactions that write down what they saw, while partitions move and the process is
-//! killed; and the proof that there is an order in which they could have run.
+//! `atrapos torture --history`: random transactions that record what they read and wrote, while partitions move and the
+//! process is killed; and the proof that there is an order in which they could have run.
 //!
-//! Owns: the processes, and where their clients write. Never: judges; `atrapos-history` does.
+//! Owns: the processes, and the files to which their clients write. Never: judges; `atrapos-history` does.
 //!
-//! Clients write each entry to a file of their own with one call before they go on, so what was written survives a kill. An
-//! entry that was not written whole is the last of its file, and stands for nothing: nobody had been told yet.
+//! Clients write each entry to a file of their own with one call before they go on, so every entry survives a kill. An
+//! entry written in part is the last of its file, and is ignored: its client had not continued yet.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -30,14 +30,14 @@ use crate::{machine, output};
 
 /// Clients of a round.
 const CLIENTS: usize = 16;
-/// Transactions that are checked at once at most: all of them are in memory then.
+/// Transactions that are checked at once at most, as all of them are in memory then.
 const TRANSACTIONS_MAX: u64 = 2_000_000;
 /// Transactions on one database in memory.
 const PER_DATABASE: u64 = 2_500;
-/// How often a child says how far it is.
+/// Interval at which a child reports its progress.
 const TELL_EVERY: Duration = Duration::from_millis(2);
 
-/// `atrapos torture --history`.
+/// Runs `atrapos torture --history`.
 pub(super) fn history(args: &TortureArgs, transactions: u64) -> Result<(), CliError> {
     if transactions == 0 {
         return Err(CliError::bad_input("--history 0 leaves nothing to check; use at least 1"));
@@ -67,7 +67,7 @@ pub(super) fn history(args: &TortureArgs, transactions: u64) -> Result<(), CliEr
     }
 }
 
-/// What both checks say.
+/// Results of both checks.
 type Verdict = (Report, ListReport);
 
 fn judge(entries: Vec<Entry>) -> Result<Verdict, Broken> {
@@ -92,7 +92,8 @@ fn text(what: &str, (rows, lists): &Verdict) -> String {
 
 // --- In memory -------------------------------------------------------------------------------------------------------
 
-/// Without kills: one database in memory after the other. In every second one, statements make and change the tables meanwhile.
+/// Runs without kills: on one database in memory after the other. In every second one, statements make and change the
+/// tables meanwhile.
 fn in_memory(args: &TortureArgs, transactions: u64) -> Result<(), CliError> {
     #[cfg(debug_assertions)]
     if let Some(bug) = &args.planted {
@@ -139,7 +140,7 @@ fn under_kills(args: &TortureArgs, place: &Place, transactions: u64, at: &mut u6
     for round in 0..=u64::from(args.kills) {
         *at = round;
         let kills_left = u64::from(args.kills) - round;
-        // Mostly all of them are killed, at any moment; the last one goes on to the end.
+        // Most children are killed, at any moment; the last one runs to the end.
         let quota = (kills_left > 0).then(|| random.below(2 * left / (kills_left + 1) + 1));
         let workers = random.between(1, WORKERS_MAX);
         let topology = TOPOLOGIES[random.below(TOPOLOGIES.len() as u64) as usize];
@@ -165,8 +166,8 @@ fn child(args: &TortureArgs, place: &Place, log: &Path, round: u64) -> std::io::
     Ok(command)
 }
 
-/// Runs a child until it has begun `quota` transactions, and kills it; or until its end. Returns how many it had begun when it
-/// was last heard of, and whether it was killed.
+/// Runs a child until it has begun `quota` transactions, and kills it; or until its end. Returns the number it had
+/// begun by its last report, and true if it was killed.
 fn live(mut command: Command, quota: Option<u64>) -> Result<(u64, bool), Broken> {
     let started = command.spawn().map_err(|error| Broken(format!("a child could not be started: {error}")));
     let mut child = Running(started?);
@@ -180,7 +181,7 @@ fn live(mut command: Command, quota: Option<u64>) -> Result<(u64, bool), Broken>
             }
         });
         let ended = follow(&mut child, &lines, quota);
-        // The thread reads until the child is gone.
+        // The thread reads until the child has ended.
         drop(child);
         ended
     })
@@ -218,7 +219,7 @@ fn follow(child: &mut Running, lines: &Receiver<String>, quota: Option<u64>) -> 
     }
 }
 
-/// All entries of all journals. Each journal is of one client in one round.
+/// Reads all entries of all journals. Each journal is of one client in one round.
 fn read_all(log: &Path) -> std::io::Result<Vec<Entry>> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(log)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
@@ -226,7 +227,7 @@ fn read_all(log: &Path) -> std::io::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     for path in paths {
         let bytes = std::fs::read(&path)?;
-        // What comes after the last end of a line was not written whole.
+        // The bytes after the last end of a line were written in part.
         for line in bytes.split_inclusive(|byte| *byte == b'\n').filter(|line| line.ends_with(b"\n")) {
             entries.push(serde_json::from_slice(line).map_err(std::io::Error::other)?);
         }
@@ -245,7 +246,7 @@ impl Journal for JournalFile {
     }
 }
 
-/// `atrapos torture-history-child`.
+/// Runs `atrapos torture-history-child`.
 #[expect(
     clippy::disallowed_methods,
     reason = "whoever waits for the end of the standard input may wait for ever"
@@ -273,7 +274,7 @@ pub(crate) fn run_child(args: &TortureHistoryChildArgs) -> Result<(), CliError> 
         .map_err(CliError::failed)?;
     let shared = Shared::new(args.seed, args.round, args.transactions);
     let own = Arc::clone(&shared);
-    // Nobody waits for it: it reads until whoever started this is gone.
+    // The thread is never joined: it reads until the parent process has ended.
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         own.stop();

@@ -1,4 +1,4 @@
-//! The mistakes that `torture --planted` has the children make, by name.
+//! The bugs that `torture --planted` plants in the children, by name.
 //!
 //! Owns: the names. Never: is in a build that serves data.
 
@@ -6,7 +6,7 @@ use atrapos::planted::Bug;
 
 use crate::error::CliError;
 
-/// Mistakes that can lose, invent or tear something when a process is killed, or show in a history.
+/// Bugs that can lose, invent or tear data when a process is killed, or show in a history.
 const BUGS: [(&str, Bug); 13] = [
     ("last-record-skipped", Bug::LastRecordSkipped),
     ("versions-ignored", Bug::VersionsIgnored),
@@ -23,7 +23,7 @@ const BUGS: [(&str, Bug); 13] = [
     ("statement-not-saved", Bug::StatementNotSaved),
 ];
 
-/// The mistake of a name.
+/// Returns the bug with this name.
 pub(crate) fn named(name: &str) -> Result<Bug, CliError> {
     let found = BUGS.iter().find(|(known, _)| *known == name);
     found.map(|(_, bug)| *bug).ok_or_else(|| {

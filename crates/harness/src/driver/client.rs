@@ -1,6 +1,7 @@
-//! What one client does: transaction after transaction until it is told to stop.
+//! The loop of one client: it runs one transaction after the other until it is told to stop.
 //!
-//! Owns: the loops of sessions and of threads, and which aborts end a run. Never: decides when to stop, or measures an interval.
+//! Owns: the loops of sessions and of threads, and which aborts end a run. Never: decides when to stop, or measures an
+//! interval.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -14,15 +15,15 @@ use super::{LOOK_EVERY, RunError};
 use crate::outside::{Outside, block_on};
 use crate::recorder::Recorder;
 
-/// How a client ended: well, or with the class and abort that no workload allows for.
+/// Result of a client: success, or the class and the abort that no workload expects.
 pub(crate) type ClientEnd = Result<(), (usize, Abort)>;
 
 pub(crate) fn check_end<W: Workload>(workload: &W, end: ClientEnd) -> Result<(), RunError> {
     end.map_err(|(class, abort)| RunError::Broken { class: workload.classes()[class], abort })
 }
 
-/// Whether a client goes on after an abort. What points at a bug, or stops the database for good, ends the run; what is part
-/// of life is only counted.
+/// Returns true if a client continues after an abort. Aborts that indicate a bug, or stop the database for good, end
+/// the run; the expected ones are only counted.
 fn goes_on(abort: &Abort) -> bool {
     !matches!(
         abort.reason(),
@@ -34,7 +35,7 @@ fn goes_on(abort: &Abort) -> bool {
     )
 }
 
-/// A session that never suspends lets the worker look at its rings and inbox after this long.
+/// Time after which a session that never suspends lets the worker poll its rings and inbox.
 const TURN: Duration = Duration::from_micros(10);
 
 pub(crate) async fn run_session<W: Workload>(

@@ -1,6 +1,7 @@
-//! The phases of a run, and what was counted in the measured one.
+//! The phases of a run, and the counts of the measured one.
 //!
-//! Owns: when an interval begins and ends, and the difference of the counters at its ends. Never: starts or stops a client.
+//! Owns: the beginning and the end of an interval, and the difference of the counters at its ends. Never: starts or
+//! stops a client.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use super::{ClassResult, LOOK_EVERY, Progress, RunOptions, RunResult, WalResult,
 use crate::latency::histogram_ns;
 use crate::recorder::{Recorder, Snapshot};
 
-/// The state of everything that counts, at one end of the measured interval.
+/// The state of all counters at one end of the measured interval.
 struct Moment {
     at: Instant,
     counters: Snapshot,
@@ -21,7 +22,7 @@ struct Moment {
     wal: Option<WalStatistics>,
 }
 
-/// What was counted at either end of the measured interval.
+/// Counts at both ends of the measured interval.
 pub(super) struct Measured {
     first: Moment,
     last: Moment,
@@ -62,14 +63,14 @@ pub(super) fn measure(
         }
     };
     phase(false, options.warmup);
-    // Interrupted during the warm-up: what ran so far is the result.
+    // Interrupted during the warm-up: the result covers the run so far.
     let first = moment();
     phase(true, options.measured);
     let last = moment();
     Measured { first, last, interrupted: interrupt.load(Ordering::Relaxed) }
 }
 
-/// What came out of a run of classes of these names, of which those that change rows are told by `updates`.
+/// Builds the result of a run of classes of these names; `updates` marks the classes that change rows.
 pub(super) fn result_of(
     names: &[&'static str],
     updates: &dyn Fn(ClassId) -> bool,

@@ -1,4 +1,4 @@
-//! What comes out of a run, or why nothing does.
+//! The results of a run, and the errors that keep it from having one.
 //!
 //! Owns: results and errors as data, and their arithmetic. Never: measures.
 
@@ -8,18 +8,18 @@ use atrapos::{Abort, Statistics};
 use atrapos_workloads::{ClassTally, SetupError};
 use hdrhistogram::Histogram;
 
-/// What the transactions of one class did in the measured interval.
+/// Result of the transactions of one class in the measured interval.
 #[derive(Clone, Debug)]
 pub struct ClassResult {
     /// The class's name.
     pub name: &'static str,
-    /// What became of them.
+    /// Counts of their outcomes.
     pub tally: ClassTally,
     /// Latencies of completed transactions in nanoseconds, as their clients saw them.
     pub latency_ns: Histogram<u64>,
 }
 
-/// What one worker did in the measured interval.
+/// Result of one worker in the measured interval.
 #[derive(Clone, Debug)]
 pub struct WorkerResult {
     /// The core it was placed on, if it was.
@@ -30,7 +30,7 @@ pub struct WorkerResult {
     pub transactions: Statistics,
 }
 
-/// What the WAL did in the measured interval.
+/// Writes and syncs of the WAL in the measured interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalResult {
     /// Bytes written, headers included.
@@ -39,41 +39,42 @@ pub struct WalResult {
     pub syncs: u64,
 }
 
-/// What came out of a run.
+/// Result of a run.
 #[derive(Clone, Debug)]
 pub struct RunResult {
     /// Length of the measured interval.
     pub elapsed: Duration,
-    /// By class, in the workload's order.
+    /// Results by class, in the workload's order.
     pub classes: Vec<ClassResult>,
-    /// By worker.
+    /// Results by worker.
     pub workers: Vec<WorkerResult>,
     /// Sum over the workers.
     pub statistics: Statistics,
-    /// The WAL's part; nothing for a database in memory.
+    /// Result of the WAL; `None` for a database in memory.
     pub wal: Option<WalResult>,
     /// Transactions of the measured interval that committed changes.
     pub updates: u64,
-    /// Everything the clients did, warm-up and end included: for the [`Ledger`](atrapos_workloads::Ledger) of the auditor.
+    /// Outcomes of all transactions of the clients, warm-up and end included: for the
+    /// [`Ledger`](atrapos_workloads::Ledger) of the auditor.
     pub tallies_all: Vec<ClassTally>,
-    /// Whether somebody asked for an early end.
+    /// True if the run was interrupted early.
     pub interrupted: bool,
 }
 
 impl RunResult {
-    /// Completed transactions (committed ones and expected failures) per second.
+    /// Returns the rate of completed transactions (committed ones and expected failures) per second.
     #[must_use]
     pub fn throughput_tps(&self) -> f64 {
         self.per_second(self.classes.iter().map(|class| class.tally.completed()).sum())
     }
 
-    /// Transactions per second that did what they were asked for.
+    /// Returns the rate of committed transactions per second.
     #[must_use]
     pub fn committed_tps(&self) -> f64 {
         self.per_second(self.classes.iter().map(|class| class.tally.committed).sum())
     }
 
-    /// `count` in the measured interval as a rate.
+    /// Returns `count` in the measured interval as a rate.
     #[must_use]
     pub fn per_second(&self, count: u64) -> f64 {
         let seconds = self.elapsed.as_secs_f64();
@@ -81,7 +82,7 @@ impl RunResult {
     }
 }
 
-/// Why a run could not be made, or not to its end.
+/// Reasons for which a run could not start or could not finish.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
     /// No client could be set up.

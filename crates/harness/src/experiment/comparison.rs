@@ -1,12 +1,13 @@
-//! What the throughputs of the sides over time say about each phase.
+//! Comparison of the sides' throughputs over time, for each phase.
 //!
 //! Owns: the arithmetic. Never: runs or measures anything.
 //!
-//! Throughputs are compared over windows of about a second, because shorter ones say more about the machine's neighbours.
+//! Throughputs are compared over windows of about a second, because shorter ones say more about the machine's
+//! neighbours.
 
 use super::timeline::{Sample, Timeline};
 
-/// A side has adapted when its throughput is this share of what it is to reach.
+/// A side has adapted when its throughput is this share of its target.
 pub const REACHED: f64 = 0.95;
 
 /// Length of a window, in seconds.
@@ -17,9 +18,9 @@ const WINDOW_S: f64 = 1.0;
 pub struct Compared {
     /// The phase's name.
     pub name: &'static str,
-    /// When it begins, in seconds.
+    /// Beginning of the phase, in seconds.
     pub begin_s: f64,
-    /// When it ends.
+    /// End of the phase, in seconds.
     pub end_s: f64,
     /// Throughput of the static side over the whole phase.
     pub static_tps: f64,
@@ -27,8 +28,8 @@ pub struct Compared {
     pub adaptive_tps: Option<f64>,
     /// The second over the first.
     pub ratio: Option<f64>,
-    /// After how many seconds the adaptive side has reached 95% of what it settles at, or of the reference if there is one;
-    /// `None` when it never has.
+    /// Seconds after which the adaptive side has reached 95% of the level it settles at, or of the reference if there
+    /// is one; `None` if it never has.
     pub adapted_after_s: Option<f64>,
     /// Throughput of the adaptive side from then on.
     pub adapted_tps: Option<f64>,
@@ -40,7 +41,7 @@ pub struct Compared {
     pub reference_tps: Option<f64>,
     /// Throughput of the adaptive side, once it has adapted, over that of the reference.
     pub reference_ratio: Option<f64>,
-    /// How often the adaptive side changed its scheme in the phase.
+    /// Number of changes of the scheme that the adaptive side made in the phase.
     pub repartitionings: usize,
 }
 
@@ -51,12 +52,12 @@ pub struct Sides<'a> {
     pub fixed: &'a Timeline,
     /// The side that adapts.
     pub adaptive: Option<&'a Timeline>,
-    /// What the adaptive side is to reach.
+    /// The throughput that the adaptive side is to reach.
     pub reference_tps: Option<f64>,
 }
 
 impl Sides<'_> {
-    /// Compares phase number `phase`; `None` when the static side has none of that number.
+    /// Compares phase number `phase`; returns `None` if the static side has none of that number.
     #[must_use]
     pub fn compare(&self, name: &'static str, phase: usize) -> Option<Compared> {
         let span = self.fixed.spans.get(phase)?;
@@ -110,14 +111,14 @@ fn ratio(tps: f64, other: f64) -> Option<f64> {
     (other > 0.0).then(|| tps / other)
 }
 
-/// Some samples that follow each other.
+/// Consecutive samples.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     first: usize,
     tps: f64,
 }
 
-/// All windows of a second, or one of everything there is if it is less.
+/// Returns all windows of a second, or one of all samples if they are shorter.
 fn windows(samples: &[Sample]) -> impl Iterator<Item = Window> {
     let length = samples.len().min(samples_per_window());
     let means = samples.windows(length.max(1)).map(|window| mean(window.iter()));
@@ -133,14 +134,14 @@ fn mean<'a>(samples: impl Iterator<Item = &'a Sample>) -> f64 {
     if count == 0 { 0.0 } else { sum / f64::from(count) }
 }
 
-/// Mean of the samples that end after `from`; of all that there are when none does.
+/// Returns the mean of the samples that end after `from`; of all samples if none does.
 fn mean_from(samples: &[Sample], begin: f64, from: f64) -> f64 {
     let later = |from: f64| mean(samples.iter().filter(|sample| sample.time_s > from + 1e-9));
     let tps = later(from);
     if tps > 0.0 { tps } else { later(begin) }
 }
 
-/// The median throughput of the last third of a phase.
+/// Returns the median throughput of the last third of a phase.
 fn settled(samples: &[Sample], end: f64) -> f64 {
     let begin = samples.first().map_or(end, |sample| sample.time_s);
     let last = samples.iter().filter(|sample| sample.time_s >= end - (end - begin) / 3.0);
@@ -153,7 +154,7 @@ mod tests {
     use super::super::timeline::Span;
     use super::*;
 
-    /// A side of one phase of 0.2 s per sample that begins at second 10.
+    /// Returns a side of one phase of 0.2 s per sample that begins at second 10.
     fn timeline(tps: &[f64]) -> Timeline {
         let samples = tps
             .iter()

@@ -1,9 +1,9 @@
 //! The clients of an experiment: sessions that live on the workers that may own data, and move when these change.
 //!
-//! Owns: the sessions, and what they have counted. Never: decides which worker goes.
+//! Owns: the sessions and their counters. Never: decides which worker is lost.
 //!
-//! Invariants: the number of sessions stays the same; none lives on a worker that may own nothing, once
-//! [`Crowd::gather`] was told; what a session counted is kept when it moves.
+//! Invariants: the number of sessions stays the same; none lives on a worker that may own no data, once
+//! [`Crowd::gather`] was called; the counts of a session are kept when it moves.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ struct Group {
 pub(crate) struct Crowd<'a, W: Workload> {
     db: &'a Database,
     workload: &'a W,
-    /// Those of each worker as long as it is available; elsewhere otherwise.
+    /// Groups of each worker: on the worker itself while it is available, on others otherwise.
     homes: Vec<Vec<Group>>,
     per_worker: usize,
     /// Recorders of groups that have ended.
@@ -46,7 +46,7 @@ impl<'a, W: Workload> Crowd<'a, W> {
         Ok(crowd)
     }
 
-    /// Has sessions move off workers that may own nothing now, and back to those that may again.
+    /// Moves sessions off workers that may own no data now, and back to those that may again.
     pub(crate) fn gather(&mut self) -> Result<(), RunError> {
         let available = self.db.available_workers();
         let hosts: Vec<WorkerId> =
@@ -62,7 +62,7 @@ impl<'a, W: Workload> Crowd<'a, W> {
                 self.end(group)?;
             }
             for (at, host) in wanted.iter().enumerate() {
-                // As evenly as can be.
+                // Spread as evenly as possible.
                 let (from, to) =
                     (self.per_worker * at / wanted.len(), self.per_worker * (at + 1) / wanted.len());
                 let group = self.group(*host, to - from)?;
@@ -84,7 +84,7 @@ impl<'a, W: Workload> Crowd<'a, W> {
                 let body = async move |session| run_session::<W>(&session, &mut state, &recorder).await;
                 self.db.spawn_session(host, body).map_err(RunError::from)
             });
-            // Those that have started are not to go on without anybody knowing of them.
+            // Sessions that have already started must not continue untracked.
             group.sessions.push(started.inspect_err(|_| recorder.stop())?);
         }
         Ok(group)
@@ -107,17 +107,17 @@ impl<'a, W: Workload> Crowd<'a, W> {
         self.past.iter().chain(present).map(Arc::as_ref)
     }
 
-    /// Transactions completed so far.
+    /// Returns the number of transactions completed so far.
     pub(crate) fn completed(&self) -> u64 {
         self.recorders().map(Recorder::completed).sum()
     }
 
-    /// All counters as of about now.
+    /// Returns the current values of all counters, approximately at one moment.
     pub(crate) fn snapshot(&self) -> Snapshot {
         Snapshot::sum(self.recorders(), self.workload.classes().len())
     }
 
-    /// Ends all sessions and returns what they have done, for the auditor.
+    /// Ends all sessions and returns their outcomes, for the auditor.
     pub(crate) fn leave(mut self) -> Result<Ledger, RunError> {
         let mut ended = Ok(());
         for group in self.homes.iter_mut().flat_map(std::mem::take).collect::<Vec<_>>() {
@@ -131,7 +131,7 @@ impl<'a, W: Workload> Crowd<'a, W> {
 }
 
 impl<W: Workload> Drop for Crowd<'_, W> {
-    /// Sessions that are left when something failed end by themselves soon.
+    /// Stops the sessions that are left after an error; they end by themselves soon.
     fn drop(&mut self) {
         self.recorders().for_each(Recorder::stop);
     }

@@ -1,15 +1,15 @@
-//! The experiments of `ATraPos §VI-C` and `§VI-D` (thesis §4.5): workloads and workers change under a database that adapts
-//! itself and under one that keeps its scheme, and the two are compared.
+//! The experiments of `ATraPos §VI-C` and `§VI-D` (thesis §4.5): workloads and workers change under a database that
+//! adapts itself and under one that keeps its scheme, and the two are compared.
 //!
-//! - [`scenario`]: what changes when (Figures 10 to 13), and running all sides of it;
-//! - [`comparison`]: what the sides' throughputs over time say;
-//! - [`monitoring`]: what observing costs (Table II);
-//! - [`repartitioning`]: what changing the scheme costs (Figure 9).
+//! - [`scenario`]: scenarios of changes (Figures 10 to 13), and running all sides of one;
+//! - [`comparison`]: the sides' throughputs over time, compared;
+//! - [`monitoring`]: the cost of observing (Table II);
+//! - [`repartitioning`]: the cost of changing the scheme (Figure 9).
 //!
-//! Owns: the experiments and their arithmetic. Never: decides what a database does about a change; judges whether the result is
-//! good enough; prints or draws.
+//! Owns: the experiments and their arithmetic. Never: decides how a database reacts to a change; judges whether the
+//! result is good enough; prints or draws.
 //!
-//! Invariant: what is returned was measured on databases that passed their audit afterwards.
+//! Invariant: every returned measurement was made on databases that passed their audit afterwards.
 
 pub mod comparison;
 mod crowd;
@@ -29,16 +29,16 @@ use crate::driver::RunError;
 
 pub use shifting::{Shifting, ShiftingState};
 
-/// Why an experiment could not be made, or not to its end.
+/// Reasons for which an experiment could not start or could not finish.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// There cannot be so many subscribers.
+    /// The number of subscribers is impossible.
     #[error(transparent)]
     Subscribers(#[from] BadSubscribers),
     /// The data does not fit in memory.
     #[error(transparent)]
     Memory(#[from] NotEnoughMemory),
-    /// A setting that makes no sense here.
+    /// A setting that is invalid for the experiment.
     #[error("{0}")]
     Setting(String),
     /// A database could not be opened.
@@ -47,16 +47,16 @@ pub enum ExperimentError {
     /// A database could not be loaded.
     #[error("the database could not be loaded: {0}")]
     Load(#[from] LoadError),
-    /// The clients did not come through.
+    /// The clients failed.
     #[error(transparent)]
     Run(#[from] RunError),
     /// The scheme or the workers could not be changed.
     #[error("the database could not be changed: {0}")]
     Change(#[from] Abort),
-    /// What was measured is worth nothing: the database is not what the transactions have made of it.
+    /// The measurement is invalid: the database is not in the state that its transactions must have produced.
     #[error("the audit failed: {0}")]
     Audit(#[from] AuditError),
-    /// Somebody asked for an early end.
+    /// The experiment was interrupted early.
     #[error(
         "the experiment was interrupted, and a part of it says nothing; run it to its end, or with fewer --seconds-per-phase"
     )]
@@ -70,7 +70,7 @@ impl From<SetupError> for ExperimentError {
 }
 
 impl ExperimentError {
-    /// Whether nothing was begun because what was asked for makes no sense.
+    /// Returns true if the experiment was refused because of a setting, before anything was started.
     #[must_use]
     pub fn is_bad_input(&self) -> bool {
         matches!(
@@ -83,34 +83,35 @@ impl ExperimentError {
     }
 }
 
-/// What is going on, for whoever watches.
+/// Progress of an experiment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Watched<'a> {
-    /// What it is.
+    /// Name of the current step.
     pub what: &'a str,
     /// Time since the last report, of the time an experiment takes besides loading.
     pub elapsed: Duration,
-    /// Completed transactions per second since then; 0 when none run.
+    /// Completed transactions per second since then; 0 if none run.
     pub tps: f64,
 }
 
-/// What all experiments need to know.
+/// Settings that all experiments share.
 pub struct Setup<'a> {
-    /// Begins to open a database of a schema: with the machine and its pinning; the rest is the experiment's.
+    /// Begins to open a database of a schema, with the machine and its pinning; the experiment makes the other
+    /// settings.
     pub open: &'a dyn Fn(Schema) -> Builder,
     /// Workers of every database.
     pub workers: usize,
-    /// Sessions on each.
+    /// Sessions on each worker.
     pub sessions: usize,
-    /// Rows of the table, or subscribers.
+    /// Rows of the table, or number of subscribers.
     pub rows: u64,
-    /// What all choices of clients follow from.
+    /// Seed of all choices of clients.
     pub seed: u64,
-    /// How long a phase takes.
+    /// Length of a phase.
     pub phase: Duration,
-    /// Whether only the static side is run.
+    /// True if only the static side is run.
     pub static_only: bool,
-    /// How the adaptive side adapts.
+    /// Settings by which the adaptive side adapts.
     pub adaptation: atrapos::Adaptation,
 }
 
@@ -126,7 +127,7 @@ impl std::fmt::Debug for Setup<'_> {
 }
 
 impl Setup<'_> {
-    /// Opens a database and loads it. Returns also when it was opened.
+    /// Opens a database and loads it. Returns also the moment at which it was opened.
     fn loaded<W: Workload>(
         &self,
         workload: &W,
@@ -139,12 +140,12 @@ impl Setup<'_> {
     }
 }
 
-/// Audits a database nobody uses any more, and closes it.
+/// Audits a database that has no users any more, and closes it.
 fn audit_and_close<W: Workload>(db: Database, workload: &W, ledger: &Ledger) -> Result<(), ExperimentError> {
     workload.audit(&db, ledger)?;
     db.close(CLOSE_DEADLINE);
     Ok(())
 }
 
-/// How long a database may take to close: its clients have ended by then.
+/// Time that closing a database may take: its clients have ended by then.
 const CLOSE_DEADLINE: Duration = Duration::from_secs(30);

@@ -1,11 +1,11 @@
-//! What observing costs: throughput with and without it, for the transactions of `ATraPos §VI-C`, Table II.
+//! The cost of observing: throughput with and without it, for the transactions of `ATraPos §VI-C`, Table II.
 //!
-//! Owns: the measurement. Never: lets anybody act on what is observed, so that both databases keep one scheme.
+//! Owns: the measurement. Never: lets a controller act on the observations, so that both databases keep one scheme.
 //!
-//! The databases of a pair are loaded anew for every pair, since where memory happens to lie makes a difference as large as
-//! that in question. In each pair the two take turns: one, the other, the other, the one, on the same cores; so drift of the
-//! machine hits both alike, and the median of the pairs' ratios counts. The database that observes is asked for its statistics
-//! as often as a controller that is not calm would ask, so that folding them is part of the cost.
+//! The databases of a pair are loaded anew for every pair, since the placement of memory makes a difference as large as
+//! that in question. In each pair the two take turns: one, the other, the other, the one, on the same cores; so drift
+//! of the machine hits both alike, and the median of the pairs' ratios counts. The database that observes is asked for
+//! its statistics as often as a controller that is not calm would ask, so that folding them is part of the cost.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,19 +28,19 @@ pub const MIXES: [Mix; 4] = [
     Mix::Standard,
 ];
 
-/// What observing costs the transactions of one mix.
+/// Cost of observing for the transactions of one mix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MonitoringCost {
     /// The mix.
     pub mix: Mix,
     /// Transactions per second without observing, by pair.
     pub off_tps: Vec<f64>,
-    /// The same while observing; nothing if only the static side was wanted.
+    /// The same while observing; empty if only the static side was wanted.
     pub on_tps: Vec<f64>,
 }
 
 impl MonitoringCost {
-    /// Throughput while observing over throughput without, by pair.
+    /// Returns throughput while observing over throughput without, by pair.
     #[must_use]
     pub fn ratios(&self) -> Vec<f64> {
         self.on_tps
@@ -51,7 +51,7 @@ impl MonitoringCost {
             .collect()
     }
 
-    /// The median of the ratios.
+    /// Returns the median of the ratios.
     #[must_use]
     pub fn ratio(&self) -> Option<f64> {
         let mut ratios = self.ratios();
@@ -59,14 +59,14 @@ impl MonitoringCost {
     }
 }
 
-/// How long transactions run before each part that is measured.
+/// Time for which transactions run before each part that is measured.
 const WARM_UP: Duration = Duration::from_millis(100);
 
 fn warm_up(setup: &Setup<'_>) -> Duration {
     WARM_UP.min(setup.phase / 2)
 }
 
-/// How long everything takes besides loading.
+/// Returns the time of the whole experiment besides loading.
 #[must_use]
 pub fn length(setup: &Setup<'_>, pairs: u32) -> Duration {
     let sides = if setup.static_only { 1 } else { 2 };
@@ -77,7 +77,7 @@ pub fn length(setup: &Setup<'_>, pairs: u32) -> Duration {
 struct Side<'a> {
     db: Database,
     ledger: Ledger,
-    /// How often statistics are asked for, where there are any.
+    /// Interval at which statistics are requested, if there are any.
     asked_every: Option<Duration>,
     setup: &'a Setup<'a>,
     /// Runs made so far: each draws other random numbers.
@@ -85,7 +85,7 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// The throughput of half a phase.
+    /// Measures the throughput of half a phase.
     fn measure(
         &mut self,
         workload: &Tatp,
@@ -124,7 +124,7 @@ impl Side<'_> {
     }
 }
 
-/// Measures `pairs` pairs of every mix. What is watched adds up to [`length`].
+/// Measures `pairs` pairs of every mix. The reported times add up to [`length`].
 ///
 /// # Errors
 /// See [`ExperimentError`].
@@ -156,7 +156,7 @@ pub fn run(
         for (workload, cost) in workloads.iter().zip(&mut costs) {
             let what = cost.mix.to_string();
             let (mut off_tps, mut on_tps) = (0.0, 0.0);
-            // Whoever begins ends as well, and another one begins in every pair.
+            // The side that begins ends as well, and the other one begins in the next pair.
             let begins = pair % 2 == 1;
             for observes in [begins, !begins, !begins, begins] {
                 match (observes, &mut on) {
@@ -177,10 +177,10 @@ pub fn run(
     Ok(costs)
 }
 
-/// Refuses what does not fit in memory.
+/// Refuses data that does not fit in memory.
 ///
 /// # Errors
-/// Naming how much fits.
+/// Returns an error that names how much fits.
 pub fn check(setup: &Setup<'_>, available_bytes: Option<u64>) -> Result<(), ExperimentError> {
     let sides = if setup.static_only { 1 } else { 2 };
     let tatp = Tatp::new(setup.rows, MIXES[0], KeyChoice::Uniform, setup.seed)?;

@@ -1,10 +1,10 @@
-//! What changing the scheme costs (`ATraPos §VI-C`, Figure 9): splits, merges and rearrangements of a table of ten integers, by
-//! their number and by the number of rows, at rest and under transactions.
+//! The cost of changing the scheme (`ATraPos §VI-C`, Figure 9): splits, merges and rearrangements of a table of ten
+//! integers, by their number and by the number of rows, at rest and under transactions.
 //!
 //! Owns: the measurement. Never: lets the database change its scheme by itself.
 //!
-//! A *rearrangement* moves a boundary: one split, and one merge. Under transactions, windows in which the partitions are
-//! rearranged alternate with windows in which they are not, so that drift of the machine hits both alike.
+//! A *rearrangement* moves a boundary: one split, and one merge. Under transactions, windows in which the partitions
+//! are rearranged alternate with windows in which they are not, so that drift of the machine hits both alike.
 
 mod integers;
 
@@ -24,14 +24,14 @@ use crate::median;
 use crate::recorder::Snapshot;
 use integers::Integers;
 
-/// What is done to partitions.
+/// Kinds of changes of partitions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// One becomes two.
+    /// Splits one partition into two.
     Split,
-    /// Two become one.
+    /// Merges two partitions into one.
     Merge,
-    /// A split and a merge: a boundary moves.
+    /// Splits and merges: a boundary moves.
     Rearrange,
 }
 
@@ -39,7 +39,7 @@ impl Kind {
     /// All of them, in the order of Figure 9.
     pub const ALL: [Kind; 3] = [Kind::Split, Kind::Merge, Kind::Rearrange];
 
-    /// Its name.
+    /// Returns its name.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -53,32 +53,32 @@ impl Kind {
 /// The numbers of changes that are measured; the last is the paper's worst case.
 pub const COUNTS: [usize; 4] = [10, 20, 40, 80];
 
-/// How often each is measured, as in the paper.
+/// Number of repetitions of each, as in the paper.
 pub const REPETITIONS: usize = 10;
 
-/// What some changes took at rest.
+/// Cost of some changes at rest.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
     /// Rows of the table.
     pub rows: u64,
-    /// What was done.
+    /// The kind of the changes.
     pub kind: Kind,
-    /// How often in a row.
+    /// Number of changes in a row.
     pub count: usize,
     /// Time for which owners did nothing else, in all: mean of the repetitions, in milliseconds.
     pub owner_ms: f64,
     /// Its standard deviation.
     pub owner_ms_sd: f64,
-    /// Time until all was done: mean, in milliseconds.
+    /// Time until all changes were done: mean, in milliseconds.
     pub wall_ms: f64,
     /// The longest time for which an owner did nothing else in any repetition, in microseconds.
     pub longest_us: f64,
 }
 
-/// What the most rearrangements did to running transactions.
+/// Effect of the most rearrangements on running transactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Running {
-    /// How often all of them were made.
+    /// Number of times that all of them were made.
     pub windows: usize,
     /// Throughput while the scheme stays as it is.
     pub quiet_tps: f64,
@@ -103,13 +103,13 @@ pub struct Running {
 /// The result of the experiment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RepartitionCosts {
-    /// At rest; nothing if only the static side was wanted.
+    /// Costs at rest; empty if only the static side was wanted.
     pub costs: Vec<Cost>,
-    /// Under transactions.
+    /// Effects under transactions.
     pub running: Running,
 }
 
-/// Boundaries of equal slices of what every worker owns, and others half a slice further.
+/// Boundaries of equal slices of the keys that every worker owns, and others half a slice further.
 struct Boundaries {
     table: TableRef<IntegerRows>,
     here: Vec<u64>,
@@ -153,18 +153,18 @@ impl Boundaries {
     }
 }
 
-/// Numbers of rows: an eighth, all, and 12.5 times as many (10^5, 8 * 10^5 and 10^7 by default).
+/// Returns numbers of rows: an eighth, all, and 12.5 times as many (10^5, 8 * 10^5 and 10^7 by default).
 fn sizes(rows: u64) -> [u64; 3] {
     [rows / 8, rows, rows * 25 / 2]
 }
 
-/// How long everything takes besides loading and what is measured at rest.
+/// Returns the time of the whole experiment besides loading and the measurements at rest.
 #[must_use]
 pub fn length(setup: &Setup<'_>) -> Duration {
     setup.phase
 }
 
-/// Measures everything. What is watched adds up to [`length`].
+/// Measures everything. The reported times add up to [`length`].
 ///
 /// # Errors
 /// See [`ExperimentError`].
@@ -211,7 +211,7 @@ fn too_few(workers: usize) -> ExperimentError {
     ))
 }
 
-/// Rows from which the smallest table has two half slices per boundary, and each worker some.
+/// Returns the number of rows from which the smallest table has two half slices per boundary, and each worker some.
 fn least_rows(workers: usize) -> u64 {
     8 * 4 * (COUNTS[COUNTS.len() - 1] as u64 + 2 * workers as u64)
 }
@@ -219,7 +219,7 @@ fn least_rows(workers: usize) -> u64 {
 /// Refuses tables that are too small, or do not fit in memory.
 ///
 /// # Errors
-/// Naming how much there has to be, or how much fits.
+/// Returns an error that names how many rows are needed, or how many fit.
 pub fn check(setup: &Setup<'_>, available_bytes: Option<u64>) -> Result<(), ExperimentError> {
     if setup.rows < least_rows(setup.workers) {
         return Err(too_few(setup.workers));
@@ -235,7 +235,7 @@ pub fn check(setup: &Setup<'_>, available_bytes: Option<u64>) -> Result<(), Expe
     Ok(available_bytes.map_or(Ok(()), |available| largest.check_memory(available))?)
 }
 
-/// The costs of `count` changes of each kind while nothing else runs.
+/// Measures the costs of `count` changes of each kind while nothing else runs.
 fn at_rest(db: &Database, rows: u64, count: usize) -> Result<[Cost; 3], ExperimentError> {
     let mut boundaries = boundaries(db, rows, count)?;
     let mut taken: [Vec<(RepartitionReport, Duration)>; 3] = Default::default();
@@ -265,7 +265,7 @@ fn ms(time: Duration) -> f64 {
     1000.0 * time.as_secs_f64()
 }
 
-/// Mean and standard deviation of a sample.
+/// Returns the mean and standard deviation of a sample.
 fn mean_and_deviation(numbers: &[f64]) -> (f64, f64) {
     let count = numbers.len() as f64;
     let mean = numbers.iter().sum::<f64>() / count.max(1.0);
@@ -273,10 +273,10 @@ fn mean_and_deviation(numbers: &[f64]) -> (f64, f64) {
     (mean, (squares / (count - 1.0).max(1.0)).sqrt())
 }
 
-/// How long each quiet window is. One in which partitions are rearranged is as long as that takes.
+/// Length of each quiet window. A window in which partitions are rearranged is as long as the rearrangement takes.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// What is waited after a rearrangement, for the transactions that it held up to end and be counted with it.
+/// Pause after a rearrangement, so that the transactions it held up end and are counted with it.
 const AFTERMATH: Duration = Duration::from_millis(5);
 
 /// Transactions in some windows.
@@ -286,7 +286,7 @@ struct Windows {
     time: Duration,
     /// Latencies by bucket, of all windows.
     latencies: Vec<u64>,
-    /// The longest latency of each, in microseconds.
+    /// The longest latency of each window, in microseconds.
     longest_us: Vec<f64>,
 }
 

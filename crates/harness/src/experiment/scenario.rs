@@ -1,12 +1,12 @@
-//! What changes when: the scenarios of `ATraPos §VI-D`, and running every side of one.
+//! Scenarios of `ATraPos §VI-D`: the changes in each and their times, and running every side of one.
 //!
 //! Owns: phases, workloads and schemes of the scenarios. Never: compares the sides ([`super::comparison`] does).
 //!
-//! All run on TATP. Sides differ in one thing alone:
+//! All run on TATP. Sides differ in one point only:
 //! - the *static* side keeps the scheme it starts with (if a worker is lost, what it owned goes to the others once);
 //! - the *adaptive* side starts with the same scheme;
-//! - the *reference*, where a scenario has one, is what the adaptive side should come to: for every phase a fresh database with
-//!   the best fixed scheme for it.
+//! - the *reference*, where a scenario has one, is the level that the adaptive side should reach: for every phase a
+//!   fresh database with the best fixed scheme for it.
 
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::shifting::Shifting;
 use super::timeline::{self, Phase, Timeline, WorkerEvent};
 use super::{ExperimentError, Setup, Watched, audit_and_close};
 
-/// An experiment in which something changes, and one side adapts.
+/// An experiment in which a condition changes, and one side adapts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scenario {
     /// The class of the transactions changes (`ATraPos §VI-D`, Figure 10).
@@ -38,13 +38,13 @@ pub enum Scenario {
 /// The 50% of requests to 20% of the data of Figure 11.
 const HOT_FIFTH: KeyChoice = KeyChoice::Hot { requests_percent: 50, first_permille: 0, size_permille: 200 };
 
-/// As many requests to 1% of the data, which begins here.
+/// Returns the key choice with as many requests to 1% of the data, which begins here.
 const fn hot_hundredth(first_permille: u16) -> KeyChoice {
     KeyChoice::Hot { requests_percent: 50, first_permille, size_permille: 10 }
 }
 
 impl Scenario {
-    /// What it shows, and which figure of the paper it follows.
+    /// Returns a description of it, with the figure of the paper it follows.
     #[must_use]
     pub fn title(self) -> &'static str {
         match self {
@@ -55,7 +55,7 @@ impl Scenario {
         }
     }
 
-    /// What the reference is.
+    /// Returns a description of the reference.
     #[must_use]
     pub fn reference(self) -> Option<&'static str> {
         match self {
@@ -65,7 +65,7 @@ impl Scenario {
         }
     }
 
-    /// Seconds of a phase by default, so that the whole takes about a minute.
+    /// Returns the default seconds of a phase, so that the whole takes about a minute.
     #[must_use]
     pub fn phase_seconds(self) -> f64 {
         match self {
@@ -76,7 +76,7 @@ impl Scenario {
         }
     }
 
-    /// The workload by setting: what is run, and on which data.
+    /// Returns the workload by setting: the mix, and the choice of keys.
     fn settings(self) -> Vec<(Mix, KeyChoice)> {
         let uniform = |class| (Mix::Only(class), KeyChoice::Uniform);
         let reads = |choice| (Mix::Only(Class::GetSubscriberData), choice);
@@ -86,7 +86,7 @@ impl Scenario {
                 uniform(Class::GetNewDestination),
                 (Mix::Standard, KeyChoice::Uniform),
             ],
-            // The hot hundredth jumps from one half of the data to the other, where another worker is at first.
+            // The hot hundredth jumps from one half of the data to the other, which is initially on another worker.
             Scenario::Skew => {
                 [KeyChoice::Uniform, HOT_FIFTH, hot_hundredth(300), hot_hundredth(720)].map(reads).to_vec()
             }
@@ -97,7 +97,7 @@ impl Scenario {
         }
     }
 
-    /// The phases on `workers` workers; `core` is that of the last one.
+    /// Returns the phases on `workers` workers; `core` is that of the last one.
     fn phases(self, phase: Duration, workers: usize, core: usize) -> Vec<Phase> {
         let calm = |name, setting| Phase { name, length: phase, setting, event: None };
         match self {
@@ -127,7 +127,7 @@ impl Scenario {
         }
     }
 
-    /// How long all sides run.
+    /// Returns the time that all sides run.
     #[must_use]
     pub fn length(self, setup: &Setup<'_>, rounds: u32) -> Duration {
         let phases: Duration =
@@ -140,9 +140,9 @@ impl Scenario {
         phases * sides * rounds
     }
 
-    /// The changes that make the scheme that the static and the adaptive side start with: that of somebody who does not
-    /// know which tables are used together. Only where that is the point, the index of the numbers is on other workers than
-    /// the subscribers it leads to.
+    /// Returns the changes that make the scheme that the static and the adaptive side start with: a scheme chosen
+    /// without knowledge of the tables that are used together. Only in the scenarios that depend on it, the index of
+    /// the numbers is on other workers than the subscribers it leads to.
     fn first_scheme(self, db: &Database) -> Result<Vec<SchemeChange>, ExperimentError> {
         if !matches!(self, Scenario::Workload | Scenario::Frequency) {
             return Ok(Vec::new());
@@ -166,20 +166,20 @@ enum Side {
     Adaptive,
 }
 
-/// What all sides did in one round.
+/// Results of all sides in one round.
 #[derive(Clone, Debug, Default)]
 pub struct Round {
     /// The static side.
     pub fixed: Timeline,
-    /// The adaptive side, unless only the other was wanted.
+    /// The adaptive side, unless only the static one was wanted.
     pub adaptive: Option<Timeline>,
-    /// By phase, throughput of the reference, if there is one.
+    /// Throughput of the reference by phase, if there is one.
     pub reference_tps: Vec<f64>,
     /// The phases compared.
     pub compared: Vec<Compared>,
 }
 
-/// Runs all sides of a scenario, `rounds` times; the sides take turns to be first. What is watched adds up to
+/// Runs all sides of a scenario, `rounds` times; the sides take turns to be first. The reported times add up to
 /// [`Scenario::length`].
 ///
 /// # Errors
@@ -253,8 +253,8 @@ fn run_side(
     Ok(timeline)
 }
 
-/// The throughput of a phase on a fresh database that has only the workers that are there then, and TATP's own scheme: by
-/// symmetry there is no better one for requests to all subscribers alike.
+/// Measures the throughput of a phase on a fresh database that has only the workers available in it, and TATP's own
+/// scheme: by symmetry there is no better one for requests to all subscribers alike.
 fn reference(
     setup: &Setup<'_>,
     workload: &Shifting<Tatp>,
@@ -267,17 +267,17 @@ fn reference(
     let workers = (setup.workers - lost).max(1);
     let (db, opened) = setup.loaded(workload, |builder| builder.workers(workers).fixed_scheme())?;
     let alone = Phase { event: None, ..phase.clone() };
-    // As many clients as the other sides have.
+    // The number of clients is that of the other sides.
     let sessions = (setup.sessions * setup.workers).div_ceil(workers);
     let (timeline, ledger) = timeline::run(&db, opened, workload, &[alone], sessions, interrupt, watch)?;
     audit_and_close(db, workload, &ledger)?;
     timeline.spans.first().map(|span| span.tps).ok_or_else(|| Abort::user("a phase of no length").into())
 }
 
-/// Refuses what cannot be: the loss of the only worker, or more data than fits in memory.
+/// Refuses settings that are impossible: the loss of the only worker, or more data than fits in memory.
 ///
 /// # Errors
-/// Naming the cure.
+/// Returns an error that names the remedy.
 pub fn check(
     scenario: Scenario,
     setup: &Setup<'_>,

@@ -1,8 +1,8 @@
-//! A workload that changes while it runs: one of several configurations of the same workload, whichever the dial points at.
+//! A workload that changes while it runs: one of several configurations of the same workload, selected by a dial.
 //!
 //! Owns: the dial. Never: chooses when it is turned.
 //!
-//! Clients look at the dial before every transaction. It is written a few times in a run, so looking at it is a hit in the
+//! Clients read the dial before every transaction. It is written a few times in a run, so reading it is a hit in the
 //! reader's own cache.
 
 use std::future::Future;
@@ -23,13 +23,13 @@ pub struct Shifting<W> {
 }
 
 impl<W: Workload> Shifting<W> {
-    /// Begins with the first of `settings`; `None` when there are none.
+    /// Begins with the first of `settings`; returns `None` if there are none.
     #[must_use]
     pub fn new(settings: Vec<W>) -> Option<Shifting<W>> {
         (!settings.is_empty()).then(|| Shifting { settings, dial: Arc::default() })
     }
 
-    /// Has all clients go on with setting number `setting`; the last one when there are fewer.
+    /// Switches all clients to setting number `setting`; to the last one if there are fewer.
     pub fn turn_to(&self, setting: usize) {
         self.dial.store(setting.min(self.settings.len() - 1), Ordering::Relaxed);
     }
@@ -39,10 +39,10 @@ impl<W: Workload> Shifting<W> {
     }
 }
 
-/// What one client of a [`Shifting`] workload carries.
+/// State of one client of a [`Shifting`] workload.
 #[derive(Debug)]
 pub struct ShiftingState<S> {
-    /// By setting.
+    /// States by setting.
     states: Vec<S>,
     dial: Arc<CachePadded<AtomicUsize>>,
 }
@@ -83,7 +83,7 @@ impl<W: Workload> Workload for Shifting<W> {
         Ok(ShiftingState { states: states.collect::<Result<_, _>>()?, dial: Arc::clone(&self.dial) })
     }
 
-    /// The setting's own future: one of ours around it would only be another copy of it.
+    /// Returns the setting's own future: a future of this type around it would only be another copy of it.
     #[inline]
     fn transaction(
         client: Client<'_>,

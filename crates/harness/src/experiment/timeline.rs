@@ -1,9 +1,10 @@
 //! One side of an experiment from its beginning to its end: phases one after the other under clients that never pause.
 //!
-//! Owns: when phases change, and the throughput over time. Never: opens or loads a database, or compares sides.
+//! Owns: the times at which phases change, and the throughput over time. Never: opens or loads a database, or compares
+//! sides.
 //!
-//! The controller of an adaptive database has a clock of its own. So a side runs all its phases in one go, before or after
-//! the others: a pause would look like a change of the throughput.
+//! The controller of an adaptive database has a clock of its own. So a side runs all its phases in one go, before or
+//! after the others: a pause would look like a change of the throughput.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,12 +16,12 @@ use super::crowd::Crowd;
 use super::shifting::Shifting;
 use super::{ExperimentError, Watched};
 
-/// What happens to the workers when a phase begins.
+/// Change of the workers at the beginning of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerEvent {
-    /// This worker is lost.
+    /// Removes this worker.
     Lost(WorkerId),
-    /// The lost worker is back, on this core.
+    /// Brings the lost worker back, on this core.
     Back {
         /// The core.
         core: usize,
@@ -30,31 +31,31 @@ pub enum WorkerEvent {
 /// A part of an experiment during which the workload stays the same.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Phase {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// How long it takes.
+    /// Its length.
     pub length: Duration,
     /// The setting of the workload.
     pub setting: usize,
-    /// What happens to the workers as it begins.
+    /// Change of the workers at its beginning.
     pub event: Option<WorkerEvent>,
 }
 
 /// The throughput during a short time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {
-    /// When the time ended, in seconds since the first phase began.
+    /// End of the time, in seconds since the first phase began.
     pub time_s: f64,
     /// Completed transactions per second.
     pub tps: f64,
 }
 
-/// How a phase went.
+/// Result of a phase.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// When it began, in seconds since the first one did.
+    /// Its beginning, in seconds since the first phase began.
     pub begin_s: f64,
-    /// When it ended.
+    /// Its end.
     pub end_s: f64,
     /// Completed transactions per second, over all of it.
     pub tps: f64,
@@ -63,27 +64,27 @@ pub struct Span {
 /// A decision of the controller, on the clock of the experiment.
 #[derive(Clone, Debug)]
 pub struct TimedDecision {
-    /// Seconds since the first phase began; negative when it was made before.
+    /// Seconds since the first phase began; negative for a decision made before.
     pub time_s: f64,
-    /// The decision and what came of it.
+    /// The decision and its outcome.
     pub event: AdaptationEvent,
 }
 
-/// What one side did.
+/// Results of one side.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
-    /// In order of time.
+    /// Samples in order of time.
     pub samples: Vec<Sample>,
-    /// By phase.
+    /// Results by phase.
     pub spans: Vec<Span>,
-    /// In order of time; those made while the database was loaded included.
+    /// Decisions in order of time; those made while the database was loaded included.
     pub decisions: Vec<TimedDecision>,
 }
 
 impl Timeline {
-    /// The samples of a phase.
+    /// Returns the samples of a phase.
     pub fn samples_of(&self, phase: usize) -> impl Iterator<Item = &Sample> {
-        // Times are sums of what the clock said; a nanosecond is no time.
+        // Times are sums of clock readings; a nanosecond is within their rounding.
         let within = self.spans.get(phase).map(|span| (span.begin_s + 1e-9, span.end_s + 1e-9));
         self.samples
             .iter()
@@ -91,14 +92,14 @@ impl Timeline {
     }
 }
 
-/// How long one sample is.
+/// Length of one sample.
 pub const SAMPLE: Duration = Duration::from_millis(200);
 
-/// How long clients run before the first phase begins.
+/// Time for which clients run before the first phase begins.
 const WARM_UP: Duration = Duration::from_secs(1);
 
-/// Runs the phases. `opened` is when the database was opened, on whose clock decisions are made. Returns what was measured, and
-/// all that clients did.
+/// Runs the phases. `opened` is the moment at which the database was opened, on whose clock decisions are made. Returns
+/// the measurements, and the outcomes of all transactions.
 pub(crate) fn run<W: Workload>(
     db: &Database,
     opened: Instant,
@@ -136,7 +137,7 @@ pub(crate) fn run<W: Workload>(
             if interrupt.load(Ordering::Relaxed) {
                 return Err(ExperimentError::Interrupted);
             }
-            // A very short last sample would be all noise.
+            // A very short last sample would be mostly noise.
             let left = end - now;
             std::thread::sleep(if left < SAMPLE * 3 / 2 { left } else { SAMPLE });
             let at = (Instant::now(), crowd.completed());

@@ -1,15 +1,15 @@
-//! Histories: random transactions over rows that carry versions and over lists, written down for
+//! Histories: random transactions over rows that carry versions and over lists, recorded for
 //! [`History`](atrapos_history::History) to judge.
 //!
-//! Owns: the transactions, the clients that run them and write down what they saw, and the changes of the scheme that go on
-//! meanwhile. Never: judges, kills anybody, or keeps what is written down; that is up to the [`Journal`].
+//! Owns: the transactions, the clients that run them and record what they read and wrote, and the changes of the scheme
+//! made meanwhile. Never: judges, kills a process, or stores the records; the [`Journal`] does.
 //!
-//! Recording is the clients' business alone: the engine is the same as ever.
+//! Recording is done by the clients alone: the engine runs unchanged.
 //!
-//! Transactions read single rows, ranges in both directions, and groups through an index; they write, delete and append in one or
-//! several phases on any worker; some change their mind. So few rows are there that nearly all transactions get into each
-//! other's way. The tables are declared by the program, or made, changed and dropped by statements that are part of the history
-//! (`statements.rs`).
+//! Transactions read single rows, ranges in both directions, and groups through an index; they write, delete and append
+//! in one or several phases on any worker; some abort on purpose. There are so few rows that nearly all transactions
+//! conflict. The tables are declared by the program, or made, changed and dropped by statements that are part of the
+//! history (`statements.rs`).
 
 pub mod schema;
 mod statements;
@@ -35,16 +35,16 @@ use tables::Tables;
 pub use schema::schema;
 pub use statements::{Definable, Definer, Progress};
 
-/// Where a client writes down what it is about to do and what came of it.
+/// The log in which a client records each step before it and its outcome after it.
 pub trait Journal {
-    /// Writes down one entry. When it returns, the entry must survive whatever the database is to survive.
+    /// Records one entry. When it returns, the entry must survive every failure that the database is to survive.
     ///
     /// # Errors
-    /// When it cannot be kept, in words.
+    /// Returns a description of the failure if the entry cannot be stored.
     fn write(&mut self, entry: Entry) -> Result<(), String>;
 }
 
-/// Keeps everything in memory.
+/// Keeps all entries in memory.
 impl Journal for Vec<Entry> {
     fn write(&mut self, entry: Entry) -> Result<(), String> {
         self.push(entry);
@@ -52,21 +52,21 @@ impl Journal for Vec<Entry> {
     }
 }
 
-/// Clients have numbers below this in each round; the last one looks at everything.
+/// Bound on the numbers of clients in each round; the last one reads everything.
 const SESSIONS_MAX: u64 = 1 << 10;
-/// Numbers of transactions, and of moments, in one round at most.
+/// Bits of the numbers of transactions, and of moments, in one round.
 const ROUND_BITS: u32 = 40;
-/// One in so many transactions changes its mind at its end.
+/// One in so many transactions aborts itself at its end.
 const ABANDON_EVERY: u32 = 8;
 /// Steps of a transaction, at most.
 const STEPS_MAX: u64 = 5;
 
-/// What all clients of a round share.
+/// State shared by all clients of a round.
 #[derive(Debug)]
 pub struct Shared {
     seed: u64,
     round: u64,
-    /// Transactions to be begun.
+    /// Number of transactions to be begun.
     transactions: u64,
     begun: AtomicU64,
     moments: AtomicU64,
@@ -74,32 +74,32 @@ pub struct Shared {
     tables: WhichTables,
 }
 
-/// Which tables a round is about.
+/// Tables used by a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WhichTables {
-    /// Those that the program declares.
+    /// Tables declared by the program.
     Declared,
-    /// Those that statements have left.
+    /// Tables left by statements of an earlier round.
     Left,
-    /// Those that statements of the round make and change.
+    /// Tables that statements of the round create and change.
     Defined,
 }
 
 impl Shared {
-    /// Clients begin `transactions` in all. Moments of a later round come after those of an earlier one; every choice follows
-    /// from the seed and the round.
+    /// Creates the state of a round in which clients begin `transactions` in all. Moments of a later round come after
+    /// those of an earlier one; every choice follows from the seed and the round.
     #[must_use]
     pub fn new(seed: u64, round: u64, transactions: u64) -> Arc<Shared> {
         Shared::of_round(seed, round, transactions, WhichTables::Declared)
     }
 
-    /// The same for a round of which statements are part.
+    /// Creates the state of a round of which statements are part.
     #[must_use]
     pub fn with_statements(seed: u64, round: u64, transactions: u64) -> Arc<Shared> {
         Shared::of_round(seed, round, transactions, WhichTables::Defined)
     }
 
-    /// The same for a round on the tables that an earlier one with statements has left.
+    /// Creates the state of a round on the tables that an earlier one with statements has left.
     #[must_use]
     pub fn after_statements(seed: u64, round: u64, transactions: u64) -> Arc<Shared> {
         Shared::of_round(seed, round, transactions, WhichTables::Left)
@@ -114,19 +114,19 @@ impl Shared {
         self.tables != WhichTables::Declared
     }
 
-    /// How many transactions were begun.
+    /// Returns the number of transactions that were begun.
     #[must_use]
     pub fn begun(&self) -> u64 {
         self.begun.load(Ordering::Relaxed).min(self.transactions)
     }
 
-    /// Has all clients end when they have ended what they are about.
+    /// Makes all clients end after their current transaction.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
     }
 
     fn now(&self) -> u64 {
-        // Whoever is told of an end before it asks for the time gets a later one.
+        // A client that learns of an end before it takes its own moment gets a later one.
         self.round << ROUND_BITS | self.moments.fetch_add(1, Ordering::SeqCst)
     }
 
@@ -135,11 +135,12 @@ impl Shared {
     }
 }
 
-/// Runs transactions of one client until all of the round were begun, or something ends it. `client` is a number below 1000 that
-/// no other client of the round has.
+/// Runs transactions of one client until all of the round were begun, or it is stopped. `client` is a number below
+/// 1000 that no other client of the round has.
 ///
 /// # Errors
-/// When a transaction was aborted for a reason that should not occur, or the journal fails, in words.
+/// Returns a description of the failure if a transaction was aborted for a reason that should not occur, or the journal
+/// fails.
 pub fn run_client<'a>(
     session: &'a Session,
     shared: &'a Shared,
@@ -149,8 +150,8 @@ pub fn run_client<'a>(
     Box::pin(run_transactions(session, shared, client, journal))
 }
 
-/// What a client does, or one that looks at everything. It is a box, and knows its journal by its trait alone, so that the
-/// transactions are compiled once.
+/// The run of a client, or of one that reads everything. It is boxed, and knows its journal by its trait alone, so that
+/// the transactions are compiled once.
 pub type ClientRun<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + 'a>>;
 
 async fn run_transactions(
@@ -171,7 +172,7 @@ async fn run_transactions(
             numbers += 1;
             (own + 1) << 24 | numbers
         };
-        // The lists of another round are others.
+        // The lists of another round are different ones.
         let age = (shared.round << 20) + done;
         let steps: Vec<Step> = (0..1 + random.below(STEPS_MAX))
             .map(|_| Step::draw(&mut random, age, &mut next_number))
@@ -214,11 +215,11 @@ async fn run_transactions(
     Ok(())
 }
 
-/// Reads everything there is in one transaction, as a client of its own: what a round begins and ends with. There may be
+/// Reads all rows in one transaction, as a client of its own, at the beginning and the end of a round. There may be
 /// one such client per round and name.
 ///
 /// # Errors
-/// As for [`run_client`].
+/// Fails like [`run_client`].
 pub fn look_at_everything<'a>(
     session: &'a Session,
     shared: &'a Shared,
@@ -237,7 +238,7 @@ async fn read_once(session: &Session, shared: &Shared, journal: &mut dyn Journal
     journal.write(Entry::Ends { session: own, at: shared.now(), outcome: Outcome::Committed, events })
 }
 
-/// What an abort tells of what the transaction did.
+/// Returns the outcome that an abort implies for its transaction.
 fn outcome_of(abort: &Abort, has_statements: bool) -> Result<Outcome, String> {
     match abort.reason() {
         AbortReason::TableChanged if has_statements => Ok(Outcome::Aborted),
@@ -248,7 +249,7 @@ fn outcome_of(abort: &Abort, has_statements: bool) -> Result<Outcome, String> {
     }
 }
 
-/// Some changes of the scheme that make sense one after the other: a split and a move, a merge, or a move.
+/// Returns some changes of the scheme that are valid one after the other: a split and a move, a merge, or a move.
 #[must_use]
 pub fn scheme_changes(random: &mut Random, scheme: &Scheme, workers: u64) -> Vec<SchemeChange> {
     let families: Vec<_> = scheme.families().collect();
@@ -281,13 +282,13 @@ const PARTITIONS_MAX: usize = 12;
 /// The longest pause between two changes of the scheme, and between two checkpoints, in microseconds.
 const PAUSE_US: u64 = 3_000;
 
-/// Runs one round on a database: one client per journal, while partitions are split, merged and moved and, if the database is
-/// durable, checkpoints are made. It begins and ends with a look at everything and, when everybody has ended, verifies
-/// the database. Returns the journals, that of the looks last. Where statements are part of the round, the database is new and empty,
-/// and the last journal but one is theirs.
+/// Runs one round on a database: one client per journal, while partitions are split, merged and moved and, if the
+/// database is durable, checkpoints are made. It begins and ends with a read of everything and, after all clients have
+/// ended, verifies the database. Returns the journals, those of these reads last. If statements are part of the round,
+/// the database is new and empty, and the last journal but one is theirs.
 ///
 /// # Errors
-/// What should not have happened, in words.
+/// Returns a description of the failure.
 pub fn run<J: Journal + Send + 'static>(
     db: &Database,
     shared: &Arc<Shared>,
@@ -332,7 +333,7 @@ fn shuffle(db: &Database, shared: &Shared, mut random: Random, running: &AtomicB
         match db.repartition(changes) {
             Ok(_) => {}
             Err(abort) if abort.reason() == AbortReason::ShuttingDown => break,
-            // The table was dropped meanwhile.
+            // The table was dropped in the meantime.
             Err(_) if shared.are_named() => {}
             Err(abort) => return Err(format!("partitions could not be changed: {abort}")),
         }

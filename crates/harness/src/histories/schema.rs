@@ -1,16 +1,16 @@
 //! The tables of the histories.
 //!
-//! Owns: [`Cells`], [`Tombs`] and [`Lists`] and what is in their rows. Never: reads or writes one.
+//! Owns: [`Cells`], [`Tombs`] and [`Lists`] and the contents of their rows. Never: reads or writes a row.
 //!
-//! The engine tells nobody the versions of its rows. So each cell carries a version of its own: a number that no other write has,
-//! and the number of the version it replaced. A deleted cell leaves its number in a tomb, which is read when the cell
-//! is written again; so the versions of a cell form one chain, deletions included. Readers do not touch tombs: only the locks on
-//! the cells themselves keep a cell from coming or going under them.
+//! The engine does not expose the versions of its rows. So each cell carries a version of its own: a number unique to
+//! its write, and the number of the version it replaced. A deleted cell leaves its number in a tomb, which is read when
+//! the cell is written again; so the versions of a cell form one chain, deletions included. Readers do not touch tombs:
+//! only the locks on the cells themselves keep a cell from being inserted or deleted meanwhile.
 
 use atrapos::{Index, IndexRef, Schema, Table, TableRef, row};
 use atrapos_history::Found;
 
-/// Cells there may be.
+/// Number of cells at most.
 pub const CELLS: u64 = 48;
 /// Groups of cells.
 pub const GROUPS: u32 = 6;
@@ -25,28 +25,28 @@ row! {
         pub version: u64,
         /// The number of the version that it replaced.
         pub over: u64,
-        /// What the index is by.
+        /// The group, which is the key of the index.
         pub group: u32,
-        /// Follows from the version, and has many lengths.
+        /// A text derived from the version, of many lengths.
         pub text: String,
     }
 }
 
 impl Cell {
-    /// A version of a cell.
+    /// Creates a version of a cell.
     #[must_use]
     pub fn new(version: u64, over: u64, group: u32) -> Cell {
         Cell { version, over, group, text: "v".repeat((version % 23) as usize) }
     }
 
-    /// What is found where this is.
+    /// Returns the record of a read that found this cell.
     pub(super) fn found(&self) -> Found {
         Found { version: self.version, over: self.over, group: Some(self.group) }
     }
 }
 
 row! {
-    /// What is left of a deleted cell.
+    /// The remains of a deleted cell.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Tomb {
         /// The number of the deletion.
@@ -57,7 +57,7 @@ row! {
 }
 
 impl Tomb {
-    /// What is found where there is no cell.
+    /// Returns the record of a read that found no cell.
     pub(super) fn found(tomb: Option<&Tomb>) -> Found {
         tomb.map_or(Found::NEVER, |tomb| Found { version: tomb.version, over: tomb.over, group: None })
     }
@@ -67,13 +67,13 @@ row! {
     /// A list of numbers.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Numbers {
-        /// Eight bytes each.
+        /// The numbers, eight bytes each.
         pub bytes: Vec<u8>,
     }
 }
 
 impl Numbers {
-    /// A list of one number.
+    /// Creates a list of one number.
     #[must_use]
     pub fn of(number: u64) -> Numbers {
         Numbers { bytes: number.to_be_bytes().to_vec() }
@@ -84,7 +84,7 @@ impl Numbers {
         self.bytes.extend_from_slice(&number.to_be_bytes());
     }
 
-    /// The numbers, in order.
+    /// Returns the numbers, in order.
     #[must_use]
     pub fn list(&self) -> Vec<u64> {
         let (numbers, _) = self.bytes.as_chunks::<8>();
@@ -132,12 +132,12 @@ impl Table for Lists {
     const NAME: &'static str = "lists";
 }
 
-/// The key of the list with this number in a slot.
+/// Returns the key of the list with this number in a slot.
 pub(super) fn list_key(slot: u64, number: u64) -> u64 {
     slot << 32 | number
 }
 
-/// All tables. Each is cut between others of its keys.
+/// Returns the schema with all tables. Each is cut between others of its keys.
 #[must_use]
 pub fn schema() -> Schema {
     let groups: Vec<u32> = (1..GROUPS).collect();

@@ -1,10 +1,12 @@
-//! Statements in the middle of a history: the tables are made at run time, get columns and indexes, are dropped and made again.
+//! Statements in the middle of a history: the tables are made at run time, get columns and indexes, are dropped and
+//! made again.
 //!
-//! Owns: the definitions, and the client that makes the statements and writes down what they did. Never: reads a row.
+//! Owns: the definitions, and the client that makes the statements and records their effects. Never: reads a row.
 //!
-//! For the history the definition of the cells is one more row ([`DEFINITION`]): statements that create the table, change it and
-//! drop it write its versions, and a transaction that uses the cells has read the one that its handle is of. So a transaction
-//! that saw a table as of two sides of a statement, or as it was before a statement that had ended, has no place in an order.
+//! For the history the definition of the cells is one more row ([`DEFINITION`]): statements that create the table,
+//! change it and drop it write its versions, and a transaction that uses the cells has read the one that its handle is
+//! of. So a transaction that saw a table partly before and partly after a statement, or as it was before a statement
+//! that had ended, has no place in an order.
 
 use std::sync::Arc;
 
@@ -20,18 +22,19 @@ use super::{Journal, SESSIONS_MAX, Shared};
 
 /// The session of the statements among those of a round.
 const SESSION: u64 = SESSIONS_MAX - 2;
-/// What the history calls the definition of the cells.
+/// Name of the definition of the cells in the history.
 pub(super) const DEFINITION: u64 = u64::MAX - 1;
-/// The group that it is in, which nobody reads.
+/// The group of the definition, which no transaction reads.
 const OF_DEFINITION: u32 = u32::MAX;
 /// The column whose default is the number of the statement that created the table.
 pub(super) const BORN: &str = "born";
 /// Columns of the cells when they are created.
 pub(super) const CELL_COLUMNS: usize = 6;
-/// Columns that they get at most.
+/// Number of columns added to them at most.
 const ADDED_MAX: u64 = 4;
 
-/// What is found of a definition that is there. Each statement has replaced what the one before it left.
+/// Returns the record of a read that found a definition. Each statement has replaced the definition left by the one
+/// before it.
 pub(super) fn definition_found(statement: u64) -> Found {
     Found { version: statement, over: statement - 1, group: Some(OF_DEFINITION) }
 }
@@ -73,32 +76,32 @@ fn added(name: &str) -> ColumnDef {
     ColumnDef { default: Some(Value::Text("added".to_owned())), ..ColumnDef::new(name, ColumnType::String) }
 }
 
-/// What takes statements: a database, or a simulation of one.
+/// Target of statements: a database, or a simulation of one.
 pub trait Definable {
     /// Creates a table.
     ///
     /// # Errors
-    /// As for [`Database::create_table`].
+    /// Fails like [`Database::create_table`].
     fn create_table(&self, table: NewTable) -> Result<(), DefineError>;
     /// Drops a table.
     ///
     /// # Errors
-    /// As for [`Database::drop_table`].
+    /// Fails like [`Database::drop_table`].
     fn drop_table(&self, name: &str) -> Result<(), DefineError>;
     /// Creates an index.
     ///
     /// # Errors
-    /// As for [`Database::create_index`].
+    /// Fails like [`Database::create_index`].
     fn create_index(&self, table: &str, index: IndexDef) -> Result<(), DefineError>;
     /// Drops an index.
     ///
     /// # Errors
-    /// As for [`Database::drop_index`].
+    /// Fails like [`Database::drop_index`].
     fn drop_index(&self, name: &str) -> Result<(), DefineError>;
     /// Adds a column.
     ///
     /// # Errors
-    /// As for [`Database::add_column`].
+    /// Fails like [`Database::add_column`].
     fn add_column(&self, table: &str, column: ColumnDef) -> Result<(), DefineError>;
 }
 
@@ -130,7 +133,7 @@ macro_rules! definable {
 
 definable!(Database, Simulation);
 
-/// Who makes statements. There is one in a round.
+/// The client that makes statements. There is one in a round.
 #[derive(Debug)]
 pub struct Definer<J> {
     shared: Arc<Shared>,
@@ -139,18 +142,18 @@ pub struct Definer<J> {
     random: Random,
     /// The number of the last statement that wrote the definition of the cells.
     last: u64,
-    /// How many columns were added to the cells, while there is a table of them.
+    /// Number of columns added to the cells, while there is a table of them.
     cells: Option<u64>,
     has_index: bool,
-    /// How many columns were added to the lists.
+    /// Number of columns added to the lists.
     lists: u64,
 }
 
 impl<J: Journal> Definer<J> {
-    /// Makes the tables in a new database.
+    /// Creates the tables in a new database.
     ///
     /// # Errors
-    /// A statement that failed, or what is wrong with the journal, in words.
+    /// Returns a description of the statement that failed, or of the failure of the journal.
     pub fn new(db: &impl Definable, shared: &Arc<Shared>, journal: J) -> Result<Definer<J>, String> {
         let session = shared.session(SESSION);
         let random = Random::of_stream(shared.seed ^ 0x6465_6669_6e65, session);
@@ -169,12 +172,12 @@ impl<J: Journal> Definer<J> {
         }
     }
 
-    /// The journal, at the end.
+    /// Returns the journal, at the end.
     pub fn into_journal(self) -> J {
         self.journal
     }
 
-    /// How many statements have written the definition of the cells.
+    /// Returns the number of statements that have written the definition of the cells.
     #[must_use]
     pub fn definitions(&self) -> u64 {
         self.last
@@ -183,7 +186,7 @@ impl<J: Journal> Definer<J> {
     /// Makes one statement. The last of a round leaves a table of cells.
     ///
     /// # Errors
-    /// A statement that failed, or what is wrong with the journal, in words.
+    /// Returns a description of the statement that failed, or of the failure of the journal.
     pub fn step(&mut self, db: &impl Definable, is_last: bool) -> Result<Progress, String> {
         let Some(added_before) = self.cells else {
             let with_index = self.random.below(2) == 0;
@@ -256,12 +259,12 @@ impl<J: Journal> Definer<J> {
     }
 }
 
-/// What came of a statement.
+/// Outcome of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It was made.
+    /// The statement was executed.
     Made,
-    /// The database ended before anybody was told.
+    /// The database ended before the outcome was reported.
     Ended,
 }
 

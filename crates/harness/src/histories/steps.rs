@@ -1,6 +1,7 @@
-//! What the transactions of a history do.
+//! Steps of the transactions of a history.
 //!
-//! Owns: the steps, how they are drawn, and their execution. Never: writes anything down; the events go back to the client.
+//! Owns: the steps, the way they are drawn, and their execution. Never: records anything; the events are returned to
+//! the client.
 
 use atrapos::{Abort, Tx};
 use atrapos_history::{Event, Found, Predicate};
@@ -10,10 +11,10 @@ use super::schema::{CELLS, Cell, GROUPS, SLOTS, Tomb, list_key};
 use super::statements::DEFINITION;
 use super::tables::Tables;
 
-/// One step of a transaction, drawn before it runs: one that is run again does the same.
+/// One step of a transaction, drawn before it runs: a transaction that is run again repeats the same steps.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Gives cells new versions, all in one phase where they are there already.
+    /// Gives cells new versions, all in one phase if all of them exist.
     Write(Vec<NewVersion>),
     Delete {
         key: u64,
@@ -35,7 +36,7 @@ pub(super) enum Step {
     ReadLists(Vec<u64>),
 }
 
-/// What a cell is to become.
+/// The new version of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NewVersion {
     pub(super) key: u64,
@@ -43,7 +44,7 @@ pub(super) struct NewVersion {
     pub(super) group: u32,
 }
 
-/// Numbers in a list, at most: a row holds no more. What is appended to a full list is not appended.
+/// Numbers in a list at most, as a row holds no more. Appends to a full list are skipped.
 const LIST_MAX: usize = 110;
 /// Transactions of all clients after which a slot goes on to its next list.
 const LIST_TRANSACTIONS: u64 = 64;
@@ -51,13 +52,13 @@ const LIST_TRANSACTIONS: u64 = 64;
 const SCAN_MAX: u64 = 20;
 
 impl Step {
-    /// Draws a step. `done` transactions have run before; `next_number` gives numbers that nobody else has.
+    /// Draws a step. `done` transactions have run before; `next_number` returns numbers that are unique.
     pub(super) fn draw(random: &mut Random, done: u64, mut next_number: impl FnMut() -> u64) -> Step {
         let list = |random: &mut Random| list_key(random.below(SLOTS), done / LIST_TRANSACTIONS);
         match random.below(12) {
             0..=2 => {
                 let count = 1 + random.below(3);
-                // Every key once: a phase has no order of its own.
+                // Every key is written once: a phase has no order of its own.
                 let first = random.below(CELLS);
                 let keys = (0..count).map(|at| (first + at * 17) % CELLS);
                 let group = random.below(u64::from(GROUPS)) as u32;
@@ -77,7 +78,7 @@ impl Step {
         }
     }
 
-    /// The versions it may write: keys and numbers.
+    /// Returns the versions it may write: keys and numbers.
     pub(super) fn writes(&self) -> Vec<(u64, u64)> {
         match self {
             Step::Write(cells) => cells.iter().map(|cell| (cell.key, cell.version)).collect(),
@@ -86,7 +87,7 @@ impl Step {
         }
     }
 
-    /// The number it may append, and to which list.
+    /// Returns the number it may append, and the list.
     pub(super) fn append(&self) -> Option<(u64, u64)> {
         match self {
             Step::Append { list, number } => Some((*list, *number)),
@@ -94,7 +95,7 @@ impl Step {
         }
     }
 
-    /// The key of a cell or list with which it begins, to run where that is.
+    /// Returns the key of the cell or list with which it begins, as the place where it runs.
     pub(super) fn cell(&self) -> Option<u64> {
         match self {
             Step::Write(cells) => cells.first().map(|cell| cell.key),
@@ -104,7 +105,7 @@ impl Step {
         }
     }
 
-    /// Does it, and says what was done and seen. Nothing, where it is about cells and there is no table of them.
+    /// Executes the step, and adds its events to `events`: none if it uses cells while there is no table of them.
     pub(super) async fn make(
         &self,
         tx: &mut Tx<'_>,
@@ -120,7 +121,7 @@ impl Step {
             Step::Read(keys) => read(tx, tables, keys, events).await?,
             Step::Scan { from, to, backward, limit } => {
                 let rows = tables.scan(tx, (*from, *to), *backward, *limit).await?;
-                // As far as it went.
+                // The range ends with the last row read.
                 let (from, to) = match (rows.last(), rows.len() == *limit) {
                     (Some((last, _)), true) if *backward => (*last, *to),
                     (Some((last, _)), true) => (*from, last + 1),
@@ -212,14 +213,14 @@ async fn read_group(
     events: &mut Vec<Event>,
 ) -> Result<(), Abort> {
     let cells = tables.of_group(tx, group).await?;
-    // An entry without its row is told as well: what never was is of no group.
+    // An entry of the index without its row is recorded as well: a cell that never existed is of no group.
     let found = |cell: Option<Cell>| cell.map_or(Found::NEVER, |cell| tables.found(&cell));
     let rows = cells.into_iter().map(|(key, cell)| (tables.key(key), found(cell))).collect();
     events.push(Event::Read { what: Predicate::Group(tables.group(group)), rows });
     Ok(())
 }
 
-/// Reads everything there is, by all ways that lead to it.
+/// Reads all rows, through all access paths.
 pub(super) async fn read_everything(tx: &mut Tx<'_>, tables: &Tables) -> Result<Vec<Event>, Abort> {
     let mut events = Vec::new();
     if tables.has_cells() {

@@ -1,10 +1,10 @@
-//! The tables of the histories as transactions use them: as types, or by their definitions, made and changed by statements
-//! meanwhile.
+//! The tables of the histories as transactions use them: as types, or by their definitions, which statements make and
+//! change meanwhile.
 //!
-//! Owns: what an access is with either, and what keys and groups are called in a history. Never: writes anything down.
+//! Owns: an access with either, and the names of keys and groups in a history. Never: records anything.
 //!
-//! Cells that statements create and drop have the same keys in each *life* of their table, and are not the same: the history knows
-//! them by the number of the statement that created the table as well.
+//! Cells that statements create and drop have the same keys in each *life* of their table, but are different cells: the
+//! history identifies them by the number of the statement that created the table as well.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use super::steps::NewVersion;
 /// The tables as a transaction uses them.
 #[derive(Clone, Debug)]
 pub(super) enum Tables {
-    /// Declared by the program.
+    /// Tables declared by the program.
     Typed(Handles),
-    /// Found by name.
+    /// Tables found by name.
     Named(Arc<Named>),
 }
 
@@ -36,7 +36,7 @@ pub(super) struct Named {
     lists: TableHandle,
 }
 
-/// The cells, when there is a table of them.
+/// The table of cells, while there is one.
 #[derive(Debug)]
 struct NamedCells {
     table: TableHandle,
@@ -45,7 +45,7 @@ struct NamedCells {
     born: u64,
 }
 
-/// An unsigned number as a value.
+/// Returns an unsigned number as a value.
 pub(super) fn number(number: impl Into<u128>) -> Value {
     Value::Unsigned(number.into())
 }
@@ -86,7 +86,7 @@ fn cell_columns(cell: &Cell) -> [(&'static str, Value); 4] {
     ]
 }
 
-/// The range of keys from one (included) to another (excluded).
+/// Returns the range of keys from one (included) to another (excluded).
 fn between(table: &TableHandle, from: u64, to: u64) -> Result<KeyRange, Abort> {
     table.range(Bound::Included(&[number(from)]), Bound::Excluded(&[number(to)]))
 }
@@ -99,7 +99,8 @@ impl NamedCells {
         Some(NamedCells { table, by_group, born })
     }
 
-    /// The number of the statement that changed the table last: it was created, and got one column by each later one.
+    /// Returns the number of the statement that changed the table last: it was created, and got one column by each
+    /// later one.
     fn definition(&self) -> u64 {
         self.born + (self.table.columns().len() - CELL_COLUMNS) as u64
     }
@@ -120,7 +121,7 @@ impl Tables {
         Ok(Tables::Named(Arc::new(Named { cells: NamedCells::find(session), tombs, lists })))
     }
 
-    /// The route to a cell, if there is a table of them.
+    /// Returns the route to a cell, if there is a table of them.
     pub(super) fn at(&self, key: u64) -> Option<Route> {
         match self {
             Tables::Typed(handles) => Some(handles.cells.at(&key)),
@@ -128,7 +129,7 @@ impl Tables {
         }
     }
 
-    /// Whether there is a table of cells.
+    /// Returns true if there is a table of cells.
     pub(super) fn has_cells(&self) -> bool {
         match self {
             Tables::Typed(_) => true,
@@ -143,27 +144,27 @@ impl Tables {
         }
     }
 
-    /// What the history calls a cell.
+    /// Returns the name of a cell in the history.
     pub(super) fn key(&self, key: u64) -> u64 {
         self.life() << 32 | key
     }
 
-    /// What it calls a group.
+    /// Returns the name of a group in the history.
     pub(super) fn group(&self, group: u32) -> u32 {
         (self.life() as u32) << 4 | group
     }
 
-    /// All keys that it knows of the cells.
+    /// Returns the bounds of all names of cells in the history.
     pub(super) fn all_keys(&self) -> (u64, u64) {
         (self.life() << 32, (self.life() + 1) << 32)
     }
 
-    /// What it calls what was found in a cell.
+    /// Returns the record of a read that found this cell.
     pub(super) fn found(&self, cell: &Cell) -> Found {
         Found { group: Some(self.group(cell.group)), ..cell.found() }
     }
 
-    /// What a transaction has seen of the definition of the cells by having used them.
+    /// Returns the read of the definition of the cells that a transaction has made by using them.
     pub(super) fn saw_definition(&self) -> Option<Event> {
         let Tables::Named(named) = self else { return None };
         let definition = named.cells.as_ref()?.definition();
@@ -171,7 +172,7 @@ impl Tables {
         Some(Event::Read { what: Predicate::key(DEFINITION), rows })
     }
 
-    /// Gives cells that are there new versions, and returns what was there.
+    /// Gives existing cells new versions, and returns the old ones.
     pub(super) async fn replace(
         &self,
         tx: &mut Tx<'_>,
@@ -218,7 +219,7 @@ impl Tables {
         }
     }
 
-    /// Deletes a cell, and returns what was there.
+    /// Deletes a cell, and returns it.
     pub(super) async fn delete(&self, tx: &mut Tx<'_>, key: u64) -> Result<Option<Cell>, Abort> {
         match self {
             Tables::Typed(handles) => tx.delete(handles.cells, key).await,
@@ -230,7 +231,7 @@ impl Tables {
         }
     }
 
-    /// The cells with these keys.
+    /// Reads the cells with these keys.
     pub(super) async fn cells(&self, tx: &mut Tx<'_>, keys: &[u64]) -> Result<Vec<Option<Cell>>, Abort> {
         match self {
             Tables::Typed(handles) => tx.join_all(keys.iter().map(|key| handles.cells.get(*key))).await,
@@ -244,7 +245,7 @@ impl Tables {
         }
     }
 
-    /// At most `limit` cells with keys from one (included) to another (excluded).
+    /// Reads at most `limit` cells with keys from one (included) to another (excluded).
     pub(super) async fn scan(
         &self,
         tx: &mut Tx<'_>,
@@ -274,7 +275,8 @@ impl Tables {
         }
     }
 
-    /// The cells of a group: through the index or, while there is none, among all. An entry without its row is told as well.
+    /// Reads the cells of a group: through the index or, while there is none, by a scan. An entry of the index without
+    /// its row is returned as well.
     pub(super) async fn of_group(
         &self,
         tx: &mut Tx<'_>,
@@ -302,7 +304,7 @@ impl Tables {
         }
     }
 
-    /// The tomb of a cell.
+    /// Reads the tomb of a cell.
     pub(super) async fn tomb(&self, tx: &mut Tx<'_>, key: u64) -> Result<Option<Tomb>, Abort> {
         match self {
             Tables::Typed(handles) => tx.get(handles.tombs, key).await,
@@ -313,7 +315,7 @@ impl Tables {
         }
     }
 
-    /// Puts a tomb in the place of the one that a cell had, if it had one.
+    /// Replaces the tomb of a cell, or inserts one if it had none.
     pub(super) async fn bury(&self, tx: &mut Tx<'_>, key: u64, tomb: Tomb) -> Result<(), Abort> {
         match self {
             Tables::Typed(handles) => {
@@ -334,7 +336,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Adds a number to a list that is not full. Returns whether it did.
+    /// Adds a number to a list that is not full. Returns true if it did.
     pub(super) async fn append(
         &self,
         tx: &mut Tx<'_>,
@@ -371,7 +373,7 @@ impl Tables {
         }
     }
 
-    /// The lists with these keys.
+    /// Reads the lists with these keys.
     pub(super) async fn lists(&self, tx: &mut Tx<'_>, lists: &[u64]) -> Result<Vec<Option<Numbers>>, Abort> {
         match self {
             Tables::Typed(handles) => tx.join_all(lists.iter().map(|list| handles.lists.get(*list))).await,
@@ -384,7 +386,7 @@ impl Tables {
         }
     }
 
-    /// All tombs of today's cells, by what the history calls them.
+    /// Reads all tombs of the current cells, by their names in the history.
     pub(super) async fn all_tombs(&self, tx: &mut Tx<'_>) -> Result<Vec<(u64, Tomb)>, Abort> {
         match self {
             Tables::Typed(handles) => tx.scan(handles.tombs, KeyRange::all(), usize::MAX).await,
@@ -397,7 +399,7 @@ impl Tables {
         }
     }
 
-    /// All lists.
+    /// Reads all lists.
     pub(super) async fn all_lists(&self, tx: &mut Tx<'_>) -> Result<Vec<(u64, Numbers)>, Abort> {
         match self {
             Tables::Typed(handles) => tx.scan(handles.lists, KeyRange::all(), usize::MAX).await,

@@ -1,4 +1,4 @@
-//! What it costs that two threads write one cache line, against a line each: the reason for everything in this engine.
+//! The cost of two threads writing one cache line, against a line each: the reason for the partitioning of this engine.
 //!
 //! Owns: the two loops. Never: measures the start of its threads.
 
@@ -10,7 +10,7 @@ use crossbeam_utils::CachePadded;
 
 use super::{RawOptions, pin};
 
-/// Nanoseconds per increment of a counter that two threads share.
+/// Measures nanoseconds per increment of a counter that two threads share.
 pub(super) fn shared(options: &RawOptions, count: u64) -> f64 {
     let counter = CachePadded::new(AtomicU64::new(0));
     let ns = two_threads(options, count, [&counter, &counter]);
@@ -18,7 +18,7 @@ pub(super) fn shared(options: &RawOptions, count: u64) -> f64 {
     ns
 }
 
-/// Nanoseconds per increment when each of two threads has its own counter.
+/// Measures nanoseconds per increment when each of two threads has its own counter.
 pub(super) fn private(options: &RawOptions, count: u64) -> f64 {
     let counters = [const { CachePadded::new(AtomicU64::new(0)) }; 2];
     let ns = two_threads(options, count, [&counters[0], &counters[1]]);

@@ -1,8 +1,9 @@
-//! Random point lookups in our tree, in `BTreeMap` and in `hashbrown`: the same keys, the same rows, the same loop.
+//! Random point lookups in the engine's tree, in `BTreeMap` and in `hashbrown`: the same keys, the same rows, the same
+//! loop.
 //!
 //! Owns: the structures and the loops. Never: changes a structure after it was built.
 //!
-//! Every lookup draws a key, finds its row and reads from it. All keys are there.
+//! Every lookup draws a key, finds its row and reads from it. All keys are present.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -16,7 +17,7 @@ use atrapos_workloads::Random;
 
 use super::{RawError, RawOptions, pin};
 
-/// A row: its key over and over.
+/// A row: its key repeated.
 type Row = [u8; 100];
 
 fn row(key: u64) -> Row {
@@ -27,7 +28,7 @@ fn row(key: u64) -> Row {
     row
 }
 
-/// What is read of a row that was found.
+/// Returns the part of a found row that is read.
 #[inline]
 fn read(row: &[u8]) -> u64 {
     u64::from(row[0])
@@ -40,7 +41,7 @@ pub(super) struct Structures<'a> {
     options: &'a RawOptions,
     tree: Tree,
     btreemap: BTreeMap<u64, Row>,
-    /// One for each of two threads.
+    /// One map for each of two threads.
     private: [BTreeMap<u64, Row>; 2],
     hashbrown: hashbrown::HashMap<u64, Row>,
 }
@@ -49,7 +50,7 @@ impl<'a> Structures<'a> {
     pub(super) fn build(options: &'a RawOptions) -> Result<Structures<'a>, RawError> {
         let rows = options.rows;
         let refuse = |error: atrapos_storage::BulkError| RawError::Tree(error.to_string());
-        // The memory a tree has in a database.
+        // The memory that a tree has in a database.
         let memory = Arc::new(TreeMemory::new(Arc::new(HugeChunks::default()), None));
         let mut tree = BulkLoader::new(TreeConfig::for_rows_of(size_of::<Row>()), memory, 0.97);
         for key in 0..rows {
@@ -79,7 +80,7 @@ impl<'a> Structures<'a> {
         Random::of_stream(self.options.seed, stream)
     }
 
-    /// Lookups per second of a loop that looks up `lookups` keys and returns what it read.
+    /// Returns the lookups per second of a loop that looks up `lookups` keys and returns what it read.
     fn rate(&self, run: impl FnOnce(u64) -> u64) -> f64 {
         let began = Instant::now();
         black_box(run(self.options.lookups));

@@ -1,6 +1,6 @@
 //! Requests from one worker to another with their replies, and the same through bare rings.
 //!
-//! Owns: the loops. Never: measures what is in a message; it carries three words.
+//! Owns: the loops. Never: varies the content of a message; it carries three words.
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -12,13 +12,13 @@ use super::{RawError, RawOptions, pin, wait};
 /// Requests under way at once in the batched measurements.
 pub(super) const BATCH: u64 = 16;
 
-/// What a request, and a reply, carries.
+/// The content of a request, and of a reply.
 type Payload = [u64; 3];
 
 struct Nothing;
 impl Shard for Nothing {}
 
-/// Nanoseconds per request with its reply, `batch` of them at once.
+/// Measures nanoseconds per request with its reply, `batch` of them at once.
 pub(super) fn workers(options: &RawOptions, count: u64, batch: u64) -> Result<f64, RawError> {
     let refuse = |error: &dyn std::fmt::Display| RawError::Workers(error.to_string());
     let mut builder = RuntimeBuilder::new(2);
@@ -31,7 +31,7 @@ pub(super) fn workers(options: &RawOptions, count: u64, batch: u64) -> Result<f6
     let asked = runtime.handle().request(WorkerId(0), move |here, sender| {
         let worker = Rc::clone(here);
         here.spawn(async move {
-            // Once in vain, so that both workers are awake.
+            // A first batch that is not measured wakes both workers.
             let _ = ask(&worker, batch, batch).await;
             let began = Instant::now();
             let sum = ask(&worker, count, batch).await;
@@ -48,7 +48,7 @@ pub(super) fn workers(options: &RawOptions, count: u64, batch: u64) -> Result<f6
     }
 }
 
-/// Asks worker 1 `count` times, `batch` at once, and adds up the answers; `None` when one was lost.
+/// Asks worker 1 `count` times, `batch` at once, and adds up the answers; returns `None` if one was lost.
 async fn ask(worker: &Rc<Worker<Nothing>>, count: u64, batch: u64) -> Option<u64> {
     let mut sum = 0;
     let mut calls = Vec::with_capacity(batch as usize);
@@ -67,7 +67,7 @@ async fn ask(worker: &Rc<Worker<Nothing>>, count: u64, batch: u64) -> Option<u64
     Some(sum)
 }
 
-/// Nanoseconds per request with its reply through a pair of bare rings, in batches.
+/// Measures nanoseconds per request with its reply through a pair of bare rings, in batches.
 pub(super) fn rings(options: &RawOptions, count: u64) -> f64 {
     let count = count.next_multiple_of(BATCH);
     let (mut requests, mut to_serve) = rtrb::RingBuffer::<Payload>::new(1024);

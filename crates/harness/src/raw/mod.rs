@@ -1,10 +1,10 @@
-//! The physical limits of this machine, to measure transactions against: lookups, messages and increments without any engine
-//! around them.
+//! The physical limits of this machine, to compare transactions with: lookups, messages and increments without any
+//! engine around them.
 //!
-//! Owns: which measurements there are and how they take turns. Never: judges the numbers.
+//! Owns: the list of measurements and the order of their turns. Never: judges the numbers.
 //!
-//! All are made in one process, in rounds in which every measurement has its turn: a disturbance meets all of them, and the
-//! median of the rounds is what counts. Parts with two threads pin them, best effort.
+//! All are made in one process, in rounds in which every measurement has its turn: a disturbance meets all of them, and
+//! the result is the median of the rounds. Parts with two threads pin them, best effort.
 
 mod increments;
 mod lookups;
@@ -17,12 +17,12 @@ use atrapos_runtime::affinity::pin_current_thread;
 
 use crate::median;
 
-/// How to measure.
+/// Options of the measurement.
 #[derive(Clone, Debug)]
 pub struct RawOptions {
     /// Rows of 100 bytes in every structure.
     pub rows: u64,
-    /// Lookups per structure and round. Messages and increments are as many as take about as long.
+    /// Lookups per structure and round. The numbers of messages and increments are chosen to take about as long.
     pub lookups: u64,
     /// Fewest rounds.
     pub rounds_min: usize,
@@ -30,7 +30,7 @@ pub struct RawOptions {
     pub seconds: Duration,
     /// The processing units of the two threads; `None` leaves them to the kernel.
     pub cpus: Option<[usize; 2]>,
-    /// What the keys follow from.
+    /// Seed of the keys.
     pub seed: u64,
 }
 
@@ -47,12 +47,12 @@ impl Default for RawOptions {
     }
 }
 
-/// What was measured: medians of the rounds. `tps` are lookups per second, `ns` nanoseconds per operation.
+/// Results: medians of the rounds. `tps` are lookups per second, `ns` nanoseconds per operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RawResult {
-    /// Lookups in our tree on one thread, one at a time.
+    /// Lookups in the engine's tree on one thread, one at a time.
     pub tree_tps: f64,
-    /// Lookups in our tree on one thread, sixteen at once.
+    /// Lookups in the engine's tree on one thread, sixteen at once.
     pub tree_interleaved_tps: f64,
     /// Lookups in `std::collections::BTreeMap` on one thread.
     pub btreemap_tps: f64,
@@ -73,7 +73,7 @@ pub struct RawResult {
 }
 
 impl RawResult {
-    /// The names of the numbers, as in JSON.
+    /// Names of the numbers, as in JSON.
     pub const NAMES: [&'static str; 10] = [
         "tree_tps",
         "tree_interleaved_tps",
@@ -87,7 +87,7 @@ impl RawResult {
         "increment_private_ns",
     ];
 
-    /// The numbers, in the order of [`NAMES`](RawResult::NAMES).
+    /// Returns the numbers, in the order of [`NAMES`](RawResult::NAMES).
     #[must_use]
     pub fn values(&self) -> [f64; 10] {
         [
@@ -132,7 +132,7 @@ impl RawResult {
     }
 }
 
-/// What came out of all rounds.
+/// Results of all rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RawReport {
     /// The medians.
@@ -143,7 +143,7 @@ pub struct RawReport {
     pub elapsed: Duration,
 }
 
-/// Why nothing was measured.
+/// Reasons for which nothing was measured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RawError {
     /// No rows, or more than a tree holds.
@@ -158,19 +158,20 @@ pub enum RawError {
     /// Workers could not be started, or did not answer.
     #[error("two workers to send messages could not be run: {0}")]
     Workers(String),
-    /// Somebody asked for an end before the first round was over.
+    /// The measurement was interrupted before the first round was over.
     #[error("interrupted before anything was measured")]
     Interrupted,
 }
 
-/// What a row takes in memory in all structures together: five copies of 108 bytes, at their worst filling.
+/// Memory that a row takes in all structures together: five copies of 108 bytes, at their worst filling.
 const RESIDENT_BYTES_PER_ROW: u64 = 5 * 220;
 
-/// Measures. `watch` is told after each measurement how many of how many of a round are done, and the number of the round.
+/// Measures. `watch` is called after each measurement with the number of measurements done, their number in a round,
+/// and the number of the round.
 ///
 /// # Errors
-/// When the rows do not fit in `available_bytes` (if that is known), something cannot be started, or `interrupt` was set
-/// before the first round was over. Set later, it ends the measurement early.
+/// Returns an error if the rows do not fit in `available_bytes` (if that is known), something cannot be started, or
+/// `interrupt` was set before the first round was over. Set later, it ends the measurement early.
 pub fn run(
     options: &RawOptions,
     available_bytes: Option<u64>,
@@ -201,9 +202,10 @@ pub fn run(
     report(rounds, began)
 }
 
-/// Measurement `at` of [`RawResult::NAMES`].
+/// Makes measurement `at` of [`RawResult::NAMES`].
 fn measure(at: usize, options: &RawOptions, data: &lookups::Structures, round: u64) -> Result<f64, RawError> {
-    // A message costs about as much as two lookups, batched; alone as much as ten. An increment is faster than any.
+    // A message costs about as much as two lookups in a batch; alone as much as ten. An increment is the fastest of
+    // all.
     let count = options.lookups;
     pin(options, 0);
     Ok(match at {
@@ -239,7 +241,7 @@ fn pin(options: &RawOptions, thread: usize) {
     }
 }
 
-/// Spins for a while, then lets others run: with one processing unit the other side needs it.
+/// Spins for a while, then yields: with one processing unit the other thread needs it.
 fn wait(spins: &mut u32) {
     *spins += 1;
     if *spins < 10_000 {

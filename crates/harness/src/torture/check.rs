@@ -1,4 +1,4 @@
-//! Proves that a database came back as it must.
+//! Proves that a recovered database satisfies every promise that its clients were given.
 //!
 //! Owns: the comparison with the witness. Never: changes anything.
 //!
@@ -18,18 +18,18 @@ use super::schema::{
 use super::witness::{Part, READERS, Slot, Witness};
 use super::{TortureError, Violation};
 
-/// What was checked.
+/// Counts of a check.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CheckReport {
     /// Rows of all tables.
     pub rows: u64,
-    /// Transactions of the clients whose effect is there: the sum of their newest numbers.
+    /// Transactions of the clients whose effects are present: the sum of their newest numbers.
     pub transactions: u64,
-    /// Statements that were acknowledged and are there.
+    /// Statements that were acknowledged and whose effects are present.
     pub statements: u64,
 }
 
-/// Whether nothing of a part is there. A part is loaded as a whole, so one of its tables tells.
+/// Returns true if nothing of a part is loaded. A part is loaded as a whole, so one of its tables is proof enough.
 pub(super) fn is_empty_of(db: &Database, part: Part) -> Result<bool, TortureError> {
     let table = match part {
         Part::Tatp => Tables::of(db)?.subscriber.id(),
@@ -82,14 +82,14 @@ pub(super) fn check(tatp: &Tatp, db: &Database, witness: &dyn Witness) -> Result
     Ok(report)
 }
 
-/// Everything that is there of a client.
+/// All rows of a client that are present.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
     pub(super) marks: Vec<Option<Mark>>,
     pub(super) tokens: Vec<(u64, Token)>,
 }
 
-/// Reads everything that is there of a client.
+/// Reads all rows of a client.
 pub(super) async fn read_client(tx: &mut Tx<'_>, handles: Handles, client: usize) -> Result<Seen, Abort> {
     let marks = tx.join_all((0..ROWS).map(|row| handles.marks.get(mark_key(client, row)))).await?;
     let tokens = rows(tx, handles.tokens, KeyRange::prefix(&(client as u64))).await?;
@@ -108,7 +108,7 @@ async fn rows<T: Table>(
     tx.fold(table, range, Vec::new(), collect).await
 }
 
-/// What clients were told of a client's transactions, before it is looked at what is there.
+/// Promises about a client's transactions, read before its rows are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Promises {
     acknowledged: u64,
@@ -125,8 +125,8 @@ impl Promises {
     }
 }
 
-/// Checks what is there of a client against what was promised before, and against what had been handed over since, which is
-/// asked for only now. Returns the newest transaction that is there.
+/// Checks the rows of a client against the promises read before, and against the transactions handed over until now
+/// (the witness is asked for those last). Returns the newest transaction found.
 pub(super) fn check_client(
     client: usize,
     seen: Seen,
@@ -171,7 +171,7 @@ pub(super) fn check_marks(client: usize, marks: &[Option<Mark>]) -> Result<Mark,
     Ok(first.clone())
 }
 
-/// What is in all purses.
+/// Returns the sum of all purses.
 pub(super) async fn total(tx: &mut Tx<'_>, handles: Handles) -> Result<i64, Abort> {
     let add = |sum: &mut i64, _, purse: super::Purse| {
         *sum += purse.balance;
@@ -188,7 +188,7 @@ pub(super) fn check_total(found: i64) -> Result<(), Violation> {
 mod tests {
     use super::*;
 
-    /// A client whose last transactions have these numbers, by row, and whose token is `token`.
+    /// Returns the rows of a client whose last transactions have these numbers, by row, and whose token is `token`.
     fn seen(values: [u64; ROWS], token: u64) -> Seen {
         let mark = |value| Some(Mark { value, token, text: text(1, value) });
         let tokens = if token == 0 { vec![] } else { vec![(token, Token { text: text(1, token) })] };

@@ -1,6 +1,7 @@
-//! Everything that runs while the process waits to be killed.
+//! The load that runs until the process is killed.
 //!
-//! Owns: the threads of the clients and their transactions. Never: decides what must hold; that is in [`check`](super::check).
+//! Owns: the threads of the clients and their transactions. Never: decides which conditions must hold;
+//! [`check`](super::check) does.
 //!
 //! Each client has one transaction under way at a time. A violation in one of them stops all.
 
@@ -19,7 +20,7 @@ use super::schema::{CLIENTS, Handles, Mark, PURSES, ROWS, TOKEN_EVERY, Token, ma
 use super::witness::{READERS, Slot, Witness};
 use crate::driver::{self, Clients, Routing, RunOptions};
 
-/// What was done in a round.
+/// Work done in a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Transactions of the witness clients that were acknowledged.
@@ -58,19 +59,19 @@ impl Tally {
     }
 }
 
-/// Threads that move money.
+/// Threads that transfer money between purses.
 const TRANSFERS: usize = 2;
 /// TATP sessions on each worker.
 const SESSIONS: NonZeroUsize = NonZeroUsize::new(8).expect("eight is not zero");
-/// Longer than any round.
+/// A time longer than any round.
 const FOR_EVER: Duration = Duration::from_secs(1 << 20);
 /// The longest pause between two checkpoints.
 const CHECKPOINT_PAUSE_US: u64 = 30_000;
-/// What is written by transactions that abort: no transaction has this number.
+/// Number written by transactions that abort: no committed transaction has it.
 const ABANDONED: u64 = u64::MAX;
-/// One in so many transactions of a client is written and abandoned first.
+/// One in so many transactions of a client is preceded by one that writes and aborts.
 pub(super) const ABANDON_EVERY: u32 = 4;
-/// One in so many turns of a transfer thread looks at all purses.
+/// One in so many turns of a transfer thread audits all purses.
 const AUDIT_EVERY: u32 = 32;
 
 pub(super) fn run(
@@ -116,7 +117,7 @@ pub(super) fn run(
     })
 }
 
-/// What all clients of a round share.
+/// State shared by all clients of a round.
 #[derive(Clone, Copy)]
 pub(super) struct Turn<'a> {
     pub(super) db: &'a Database,
@@ -124,12 +125,12 @@ pub(super) struct Turn<'a> {
     stop: &'a AtomicBool,
 }
 
-/// What became of a transaction that did not commit, for clients that go on with the next one.
+/// Outcome of a transaction that did not commit and after which its client continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failed {
-    /// It changed its mind.
+    /// The transaction aborted itself on purpose.
     Abandoned,
-    /// It was the victim of deadlocks too often, or its table was changed.
+    /// The transaction was the victim of deadlocks too often, or its table was changed.
     GaveWay,
     /// The database is closing.
     Closing,
@@ -149,7 +150,7 @@ impl Turn<'_> {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// Stops all when one has failed.
+    /// Stops all clients when one has failed.
     fn ended(&self, end: Result<Tally, TortureError>) -> Result<Tally, TortureError> {
         if end.is_err() {
             self.stop.store(true, Ordering::Relaxed);
@@ -157,7 +158,7 @@ impl Turn<'_> {
         end
     }
 
-    /// A witness client.
+    /// Runs a witness client.
     fn write(&self, witness: &dyn Witness, client: usize, mut random: Random) -> Result<Tally, TortureError> {
         let handles = self.handles;
         let mut tally = Tally::default();
@@ -190,7 +191,7 @@ impl Turn<'_> {
         Ok(tally)
     }
 
-    /// A reader.
+    /// Runs a reader.
     fn read(&self, witness: &dyn Witness, reader: usize, mut random: Random) -> Result<Tally, TortureError> {
         let handles = self.handles;
         let mut tally = Tally::default();
@@ -214,7 +215,7 @@ impl Turn<'_> {
         Ok(tally)
     }
 
-    /// A thread that moves money.
+    /// Runs a thread that transfers money between purses.
     fn transfer(&self, mut random: Random) -> Result<Tally, TortureError> {
         let handles = self.handles;
         let mut tally = Tally::default();
@@ -246,7 +247,7 @@ impl Turn<'_> {
         Ok(tally)
     }
 
-    /// Makes checkpoints with short pauses.
+    /// Makes checkpoints with short pauses between them.
     fn checkpoint(&self, mut random: Random) -> Result<Tally, TortureError> {
         let mut tally = Tally::default();
         while self.goes_on() {
@@ -274,15 +275,15 @@ impl Turn<'_> {
     }
 }
 
-/// What a client's transaction found before it wrote.
+/// Rows that a client's transaction found before it wrote.
 struct Before {
     marks: Vec<Option<Mark>>,
-    /// The token that it replaced, if it was to.
+    /// The token that it replaced, if it was due to replace one.
     token: Option<Option<Token>>,
 }
 
 impl Before {
-    /// As a reader would have seen it. A token that was not looked at is taken for sound.
+    /// Returns the rows as a reader would have seen them. A token that was not read is taken for valid.
     fn as_seen(&self, client: usize) -> super::check::Seen {
         let number = self.marks.iter().flatten().map(|mark| mark.token).next().unwrap_or_default();
         let unseen = || Token { text: text(client, number) };
@@ -292,7 +293,7 @@ impl Before {
     }
 }
 
-/// Writes transaction `number` over all marks of a client, and replaces its token when it is time to.
+/// Writes transaction `number` over all marks of a client, and replaces its token when that is due.
 async fn write_marks(tx: &mut Tx<'_>, handles: Handles, client: usize, number: u64) -> Result<Before, Abort> {
     let keys = (0..ROWS).map(|row| mark_key(client, row));
     let write = move |mark: &mut Mark| mark.write(client, number);
@@ -310,7 +311,7 @@ async fn write_marks(tx: &mut Tx<'_>, handles: Handles, client: usize, number: u
     Ok(Before { marks, token })
 }
 
-/// Why a transaction aborts that changes its mind.
+/// Reason given by a transaction that aborts itself on purpose.
 pub(super) const CHANGED_ITS_MIND: &str = "it was to be abandoned";
 
 /// Writes over all marks of a client, and aborts some phases later.
@@ -339,7 +340,7 @@ async fn transfer(
     Ok(())
 }
 
-/// Reads rows here and there, which takes a transaction some time.
+/// Reads rows scattered over the table, so that the transaction takes some time.
 async fn look_around(tx: &mut Tx<'_>, handles: Handles, from: u64) -> Result<(), Abort> {
     for step in 1..=4 {
         tx.get(handles.purses, (from + step * PURSES / 5) % PURSES).await?;

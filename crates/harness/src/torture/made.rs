@@ -1,15 +1,16 @@
-//! Tables that come and go under torture: what statements make of them, in which order, and what transactions leave in them.
+//! Tables that are created and dropped under torture: the order of the statements on them, and the rows that
+//! transactions leave in them.
 //!
-//! Owns: the plan of the statements, the definitions, and which rows there are after so many transactions. Never: makes a
+//! Owns: the plan of the statements, the definitions, and the rows present after so many transactions. Never: makes a
 //! statement or reads a row; [`clients`] and [`check`] do.
 //!
-//! Each *definer* has a table of its own, and makes one statement after the other: a table is created, gets an index and a column,
-//! loses the index, and is dropped; then all of this begins again, in another order. So the number of the last statement
-//! says what there is ([`Shape::after`]). The rounds of one definer are its *cycles*: a table says by the default of a column of
-//! which cycle it is, and so does every row in it.
+//! Each *definer* has a table of its own, and makes one statement after the other: a table is created, gets an index
+//! and a column, loses the index, and is dropped; then all of this begins again, in another order. So the number of the
+//! last statement determines the definitions present ([`Shape::after`]). The rounds of one definer are its *cycles*:
+//! the default of a column of the table is the number of its cycle, and every row of the table has it, too.
 //!
-//! A writer for each definer inserts, changes and deletes rows of its table in transactions that have numbers from 1 in each
-//! cycle, so the number of the last transaction says which rows there are ([`row_after`]).
+//! A writer for each definer inserts, changes and deletes rows of its table in transactions that have numbers from 1 in
+//! each cycle, so the number of the last transaction determines the rows present ([`row_after`]).
 
 pub(super) mod check;
 pub(super) mod clients;
@@ -35,16 +36,16 @@ const LANES: u64 = 3;
 const GRADED_AFTER: u64 = 3;
 /// Grades, by which an index that is not unique finds rows.
 const GRADES: u64 = 5;
-/// The grade of the head, and what its number has besides that of the last transaction.
+/// The grade of the head, and the offset of its number from that of the last transaction.
 const HEAD_GRADE: u64 = 99;
 const HEAD_NUMBER: u64 = 1 << 32;
 
-/// The name of a definer's table.
+/// Returns the name of a definer's table.
 pub(super) fn table_name(definer: usize) -> String {
     format!("made_{definer}")
 }
 
-/// The name of its index.
+/// Returns the name of its index.
 pub(super) fn index_name(definer: usize) -> String {
     format!("made_{definer}_index")
 }
@@ -73,13 +74,13 @@ const PLANS: [[Statement; CYCLE as usize]; 3] = [
 ];
 
 impl Statement {
-    /// The statement with this number, from 1.
+    /// Returns the statement with this number, from 1.
     pub(super) fn number(number: u64) -> Statement {
         let done = number - 1;
         PLANS[(done / CYCLE % PLANS.len() as u64) as usize][(done % CYCLE) as usize]
     }
 
-    /// Makes it.
+    /// Executes the statement.
     pub(super) fn make(self, db: &Database, definer: usize, cycle: u64) -> Result<(), DefineError> {
         let (table, index) = (table_name(definer), index_name(definer));
         match self {
@@ -96,7 +97,7 @@ impl Statement {
     }
 }
 
-/// What there is of a definer's table, when there is one.
+/// Definitions of a definer's table, while it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     pub(super) cycle: u64,
@@ -104,13 +105,13 @@ pub(super) struct Shape {
     pub(super) has_index: bool,
 }
 
-/// The cycle of the statement with this number, from 1.
+/// Returns the cycle of the statement with this number, from 1.
 pub(super) fn cycle_of(statement: u64) -> u64 {
     1 + (statement - 1) / CYCLE
 }
 
 impl Shape {
-    /// What there is after the statement with this number; 0: before all of them.
+    /// Returns the definitions after the statement with this number; 0 stands for the state before all of them.
     pub(super) fn after(statement: u64) -> Option<Shape> {
         let done_before = statement.checked_sub(1)? / CYCLE * CYCLE;
         let made = (done_before + 1..=statement).map(Statement::number);
@@ -124,10 +125,10 @@ impl Shape {
         })
     }
 
-    /// What the definitions of a database say that there is.
+    /// Returns the definitions of this definer's table in a database.
     ///
     /// # Errors
-    /// A definition that is none of this definer's, in words.
+    /// Returns a description of a definition that is none of this definer's.
     pub(super) fn of(definitions: &Definitions, definer: usize) -> Result<Option<Shape>, String> {
         let number = definitions.find(&table_name(definer));
         let table = number.and_then(|number| definitions.table(number));
@@ -173,10 +174,10 @@ impl Shape {
 const CYCLE_COLUMN: &str = "cycle";
 /// Columns of a table that is created.
 const COLUMNS: usize = 6;
-/// The column that is added.
+/// The name of the column that is added.
 pub(super) const ADDED_COLUMN: &str = "added";
 
-/// The cycle of a table, by its columns.
+/// Returns the cycle of a table, by its columns.
 pub(super) fn cycle_in(columns: &[ColumnDef]) -> Option<u64> {
     match &columns.iter().find(|column| column.name == CYCLE_COLUMN)?.default {
         Some(Value::Unsigned(cycle)) => u64::try_from(*cycle).ok(),
@@ -184,7 +185,7 @@ pub(super) fn cycle_in(columns: &[ColumnDef]) -> Option<u64> {
     }
 }
 
-/// The column that is added: NULL in rows that were there in some cycles, and negative in others.
+/// Returns the column that is added: in some cycles existing rows have NULL in it, in others a negative number.
 fn added_column(cycle: u64) -> ColumnDef {
     let column = ColumnDef::new(ADDED_COLUMN, ColumnType::Signed(8));
     let nullable = cycle.is_multiple_of(2);
@@ -192,17 +193,17 @@ fn added_column(cycle: u64) -> ColumnDef {
     ColumnDef { nullable, default, ..column }
 }
 
-/// What rows that were there get in the column.
+/// Returns the value of the column in rows that existed before it.
 pub(super) fn added_before(cycle: u64) -> Value {
     added_column(cycle).default.unwrap_or(Value::Null)
 }
 
-/// What is inserted into it with the row of this number.
+/// Returns the value of the column that is inserted with the row of this number.
 pub(super) fn added_to(id: u64) -> Value {
     Value::Signed(i128::from(id))
 }
 
-/// By grade, or unique by number.
+/// Returns the definition of the index: by grade, or unique by number.
 fn index_def(definer: usize, cycle: u64) -> IndexDef {
     let unique = cycle.is_multiple_of(2);
     let column = if unique { 2 } else { 3 };
@@ -216,43 +217,43 @@ fn index_def(definer: usize, cycle: u64) -> IndexDef {
     }
 }
 
-/// An unsigned number as a value.
+/// Returns an unsigned number as a value.
 pub(super) fn unsigned(number: u64) -> Value {
     Value::Unsigned(number.into())
 }
 
-/// The key of a row.
+/// Returns the key of a row.
 pub(super) fn key_of(id: u64) -> [Value; 2] {
     [unsigned(id % LANES), unsigned(id)]
 }
 
-/// The grade of a row after some transactions.
+/// Returns the grade of a row after some transactions.
 pub(super) fn grade_after(id: u64, transactions: u64) -> u64 {
     let last = if id + GRADED_AFTER <= transactions { id + GRADED_AFTER } else { id };
     if id == 0 { HEAD_GRADE } else { last % GRADES }
 }
 
-/// The number in the head after some transactions.
+/// Returns the number in the head after some transactions.
 pub(super) fn head_number(transactions: u64) -> u64 {
     HEAD_NUMBER + transactions
 }
 
-/// The row whose grade the transaction with this number changes, if there is one.
+/// Returns the row whose grade the transaction with this number changes, if there is one.
 pub(super) fn graded_by(transaction: u64) -> Option<u64> {
     transaction.checked_sub(GRADED_AFTER).filter(|id| *id > 0)
 }
 
-/// The row that the transaction with this number deletes, if there is one.
+/// Returns the row that the transaction with this number deletes, if there is one.
 pub(super) fn deleted_by(transaction: u64) -> Option<u64> {
     transaction.checked_sub(WINDOW).filter(|id| *id > 0)
 }
 
-/// The rows that there are after some transactions, besides the head.
+/// Returns the rows present after some transactions, besides the head.
 pub(super) fn rows_after(transactions: u64) -> RangeInclusive<u64> {
     1.max((transactions + 1).saturating_sub(WINDOW))..=transactions
 }
 
-/// The columns of a row after some transactions, but for the one that is added. The head has the number 0.
+/// Returns the columns of a row after some transactions, except the one that is added. The head has the number 0.
 pub(super) fn row_after(definer: usize, cycle: u64, id: u64, transactions: u64) -> Vec<Value> {
     let [lane, key] = key_of(id);
     let number = if id == 0 { head_number(transactions) } else { id };

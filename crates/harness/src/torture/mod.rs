@@ -1,23 +1,24 @@
-//! Torture: transactions for a process that is killed at any moment, and the proof, when it has been started again, that
-//! nothing it promised was lost and nothing was left by halves.
+//! Torture: transactions for a process that is killed at any moment, and the proof, when it has been started again,
+//! that no promise it gave was broken and no transaction was applied in part.
 //!
-//! Owns: the schema, the clients and the checks. Never: kills anybody, or keeps files; the caller does both.
+//! Owns: the schema, the clients and the checks. Never: kills a process, or keeps files; the caller does both.
 //!
-//! A database is opened ([`Torture::schema`]), checked against what the [`Witness`] remembers ([`Torture::check`]), filled if
-//! it is empty ([`Torture::prepare`]), and put under load ([`Torture::run`]) until the process dies or is asked to stop. Then
-//! the next process does the same. The load:
+//! A database is opened ([`Torture::schema`]), checked against the facts of the [`Witness`] ([`Torture::check`]),
+//! filled if it is empty ([`Torture::prepare`]), and put under load ([`Torture::run`]) until the process dies or is
+//! asked to stop. Then the next process does the same. The load:
 //!
-//! - *Witness clients* write the number of the transaction into rows on several workers, and replace a row of theirs now and
-//!   then. The witness is told before each transaction is handed over, and after it was reported as committed.
+//! - *Witness clients* write the number of the transaction into rows on several workers, and replace a row of theirs
+//!   now and then. The witness is told before each transaction is handed over, and after it was reported as committed.
 //! - *Readers* read those rows and tell the witness what they were shown: it must not be lost either.
-//! - *Transfers* move money between purses, whose total never changes; some change their mind and abort.
-//! - *Definers* create, change and drop tables, which are written and read meanwhile (`made.rs`). The witness is told of
-//!   statements as of transactions.
+//! - *Transfers* move money between purses, whose total never changes; some abort on purpose.
+//! - *Definers* create, change and drop tables, which are written and read meanwhile (`made.rs`). The witness is told
+//!   of statements as of transactions.
 //! - TATP sessions on the workers, and checkpoints one after the other.
 //!
-//! What must hold after every start: all rows of a client are of the same transaction; it is at least as new as the newest
-//! one that was acknowledged or shown to anybody, and was handed over at some time; the total is right; of each definer there is
-//! what was before its last statement or what is after it, as a whole, and after it if it was acknowledged; and TATP's tables are those of its population as far as transactions never change them.
+//! Conditions checked after every start: all rows of a client are of the same transaction; it is at least as new as the
+//! newest one that was acknowledged or shown to a reader, and was handed over at some time; the total is right; the
+//! definitions of each definer are those before its last statement or those after it, as a whole, and those after it if
+//! it was acknowledged; and TATP's tables are those of its population as far as transactions never change them.
 
 mod check;
 mod clients;
@@ -55,46 +56,46 @@ pub enum Violation {
     Partial {
         /// The client.
         client: usize,
-        /// The transactions, by row; nothing for a row that is missing.
+        /// The transactions, by row; `None` for a row that is missing.
         found: Vec<Option<u64>>,
     },
-    /// What was promised is gone.
+    /// A promised transaction is lost.
     #[error(
         "a transaction was lost: client {client} has transaction {found} where {promised} had been {how}"
     )]
     Lost {
         /// The client.
         client: usize,
-        /// What is there.
+        /// The newest transaction found.
         found: u64,
-        /// What should be there at least.
+        /// The oldest transaction that satisfies the promise.
         promised: u64,
-        /// How it was promised.
+        /// The kind of the promise.
         how: &'static str,
     },
-    /// There is what nobody committed.
+    /// A transaction is present that was never committed.
     #[error(
         "a transaction was invented: client {client} has transaction {found} where {submitted} was the last one handed over"
     )]
     Invented {
         /// The client.
         client: usize,
-        /// What is there.
+        /// The newest transaction found.
         found: u64,
-        /// The last that could be there.
+        /// The last transaction handed over.
         submitted: u64,
     },
-    /// The token does not go with the marks.
+    /// The tokens do not match the marks.
     #[error("the tokens of client {client} are {found:?} where its marks say {expected:?}")]
     Token {
         /// The client.
         client: usize,
-        /// What the marks say.
+        /// The tokens that the marks name.
         expected: Vec<u64>,
-        /// What is there.
+        /// The tokens found.
         found: Vec<u64>,
     },
-    /// A row's text is not that of its transaction.
+    /// The text of a row is not that of its transaction.
     #[error("a row of client {client} has number {value} and another text")]
     Garbled {
         /// The client.
@@ -102,33 +103,33 @@ pub enum Violation {
         /// The number in the row.
         value: u64,
     },
-    /// Money was made or lost.
+    /// The total of the purses changed.
     #[error("the purses hold {found} in all where they always hold {expected}")]
     Total {
-        /// What is there.
+        /// The total found.
         found: i64,
-        /// What should be.
+        /// The total expected.
         expected: i64,
     },
-    /// What was loaded is gone.
+    /// Loaded rows are lost.
     #[error("table '{table}' has {found} rows where {expected} were loaded and reported so")]
     Unloaded {
         /// The table.
         table: &'static str,
-        /// Rows there are.
+        /// Rows found.
         found: u64,
-        /// Rows there should be.
+        /// Rows loaded.
         expected: u64,
     },
-    /// What was promised of tables that come and go.
+    /// A promise about tables made by statements was broken.
     #[error(transparent)]
     Made(#[from] MadeViolation),
-    /// The database contradicts itself, or TATP's rules.
+    /// The database violates its own invariants, or TATP's rules.
     #[error(transparent)]
     Audit(#[from] AuditError),
 }
 
-/// Why a round of torture could not go on.
+/// Reasons for which a round of torture could not continue.
 #[derive(Debug, thiserror::Error)]
 pub enum TortureError {
     /// A promise was broken.
@@ -163,7 +164,7 @@ impl From<MadeViolation> for TortureError {
     }
 }
 
-/// What is done to a database, the same in every round.
+/// The load on a database, the same in every round.
 #[derive(Clone, Debug)]
 pub struct Torture {
     seed: u64,
@@ -171,38 +172,40 @@ pub struct Torture {
 }
 
 impl Torture {
-    /// Torture with `subscribers` TATP subscribers; all choices follow from `seed` and the round.
+    /// Creates a torture with `subscribers` TATP subscribers; all choices follow from `seed` and the round.
     ///
     /// # Errors
-    /// When there cannot be so many subscribers.
+    /// Returns an error if there cannot be so many subscribers.
     pub fn new(subscribers: u64, seed: u64) -> Result<Torture, BadSubscribers> {
         Ok(Torture { seed, tatp: Tatp::new(subscribers, Mix::Standard, KeyChoice::Uniform, seed)? })
     }
 
-    /// The tables that are there from the beginning.
+    /// Returns the tables that exist from the beginning.
     #[must_use]
     pub fn schema(&self) -> Schema {
         schema::extend(self.tatp.schema())
     }
 
-    /// The settings of a database that is new, or of one that exists: with whatever tables statements have left in it.
+    /// Returns the settings of a database that is new, or of one that exists: with all tables that statements have left
+    /// in it.
     #[must_use]
     pub fn builder(&self, exists: bool) -> Builder {
         if exists { Database::existing() } else { Database::builder(self.schema()) }
     }
 
-    /// Proves that a database that has just been opened is what it must be. An empty one is, unless it was loaded before.
+    /// Proves that a database that has just been opened keeps every promise. An empty one does, unless it was loaded
+    /// before.
     ///
     /// # Errors
-    /// The first promise that was broken, or what kept the check from being made.
+    /// Returns the first promise that was broken, or the reason for which the check could not be made.
     pub fn check(&self, db: &Database, witness: &dyn Witness) -> Result<CheckReport, TortureError> {
         check::check(&self.tatp, db, witness)
     }
 
-    /// Loads what has never been loaded.
+    /// Loads the parts that have never been loaded.
     ///
     /// # Errors
-    /// When it cannot be loaded, or the witness fails.
+    /// Returns an error if a part cannot be loaded, or the witness fails.
     pub fn prepare(&self, db: &Database, witness: &dyn Witness) -> Result<(), TortureError> {
         let handles = Handles::of(db)?;
         if check::is_empty_of(db, Part::Tatp)? {
@@ -225,10 +228,10 @@ impl Torture {
         Ok(witness.write(Slot::Loaded(Part::Marks), 1)?)
     }
 
-    /// Runs everything at once until `stop` is set, by the caller or by what went wrong. Returns what was done.
+    /// Runs the whole load at once until `stop` is set, by the caller or after an error. Returns the work done.
     ///
     /// # Errors
-    /// A broken promise that showed while it ran, or what kept it from going on.
+    /// Returns a broken promise that showed while the load ran, or the reason for which it could not continue.
     pub fn run(
         &self,
         db: &Database,

@@ -1,9 +1,9 @@
-//! The tables of the torture besides TATP's, and what one transaction of a client leaves in them.
+//! The tables of the torture besides TATP's, and the values that one transaction of a client leaves in them.
 //!
 //! Owns: [`Marks`], [`Tokens`] and [`Purses`], their keys and their contents. Never: reads or writes a row.
 //!
-//! A client has [`ROWS`] marks whose keys are far apart, so that with several workers its transactions are multisite, and at
-//! most one token. All of them say which transaction wrote them last.
+//! A client has [`ROWS`] marks whose keys are far apart, so that with several workers its transactions are multisite,
+//! and at most one token. All of them hold the number of the transaction that wrote them last.
 
 use atrapos::{Database, Schema, SchemaError, Table, TableRef, row};
 
@@ -13,31 +13,31 @@ pub const CLIENTS: usize = 4;
 pub const ROWS: usize = 3;
 /// Purses among which money is moved.
 pub const PURSES: u64 = 256;
-/// What is in a purse at first.
+/// The initial balance of a purse.
 pub const PURSE_START: i64 = 1_000;
-/// What is in all purses together, always.
+/// The constant total of all purses.
 pub const PURSES_TOTAL: i64 = PURSES as i64 * PURSE_START;
 /// Every so many transactions a client replaces its token: deletes the row and inserts another.
 pub const TOKEN_EVERY: u64 = 3;
 
 row! {
-    /// What a client's last transaction left in one of its rows.
+    /// A row that each transaction of its client overwrites.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Mark {
         /// The number of the transaction; 0 as loaded.
         pub value: u64,
         /// The number of the transaction that inserted the client's token; 0 when there is none.
         pub token: u64,
-        /// Follows from client and number, and has another length each time.
+        /// A text derived from client and number, with another length each time.
         pub text: String,
     }
 }
 
 row! {
-    /// A row that comes and goes.
+    /// A row that is deleted and inserted again.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Token {
-        /// Follows from client and number.
+        /// A text derived from client and number.
         pub text: String,
     }
 }
@@ -46,26 +46,26 @@ row! {
     /// An account.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Purse {
-        /// May be negative.
+        /// The balance; it may be negative.
         pub balance: i64,
     }
 }
 
 impl Mark {
-    /// The mark of client `client` as it is loaded.
+    /// Returns the mark of client `client` as it is loaded.
     #[must_use]
     pub fn loaded(client: usize) -> Mark {
         Mark { value: 0, token: 0, text: text(client, 0) }
     }
 
-    /// Writes transaction `number` of a client over the mark, and returns what was there.
+    /// Writes transaction `number` of a client over the mark, and returns the mark before it.
     pub fn write(&mut self, client: usize, number: u64) -> Mark {
         let token = if number.is_multiple_of(TOKEN_EVERY) { number } else { self.token };
         std::mem::replace(self, Mark { value: number, token, text: text(client, number) })
     }
 }
 
-/// The text of transaction `number` of a client.
+/// Returns the text of transaction `number` of a client.
 #[must_use]
 pub fn text(client: usize, number: u64) -> String {
     format!("{client}/{number};").repeat((number % 7) as usize)
@@ -80,7 +80,7 @@ impl Table for Marks {
     const NAME: &'static str = "marks";
 }
 
-/// The key of a client's mark number `row`.
+/// Returns the key of a client's mark number `row`.
 #[must_use]
 pub fn mark_key(client: usize, row: usize) -> u64 {
     (row * CLIENTS + client) as u64

@@ -1,6 +1,7 @@
-//! What remembers, outside the database, what clients were told: the only memory that a killed process may be judged by.
+//! The memory, outside the database, of the promises that clients were given: the only one by which a killed process
+//! may be judged.
 //!
-//! Owns: which facts there are and where each is kept. Never: keeps them; that is up to whoever implements [`Witness`].
+//! Owns: the facts and the slot of each. Never: stores them; the implementation of [`Witness`] does.
 
 use super::made::DEFINERS;
 use super::schema::CLIENTS;
@@ -30,7 +31,7 @@ pub enum Slot {
     Observed {
         /// The reader, below [`READERS`].
         reader: usize,
-        /// Whose transaction it was.
+        /// The client whose transaction it was.
         client: usize,
     },
     /// The last statement of a definer that it began.
@@ -51,10 +52,10 @@ const OF_CLIENTS: usize = PARTS + CLIENTS * PER_CLIENT;
 const PER_DEFINER: usize = 5;
 
 impl Slot {
-    /// How many slots there are.
+    /// The number of slots.
     pub const COUNT: usize = OF_CLIENTS + DEFINERS * PER_DEFINER;
 
-    /// The slot's number, from 0 and below [`COUNT`](Slot::COUNT).
+    /// Returns the slot's number, from 0 and below [`COUNT`](Slot::COUNT).
     #[must_use]
     pub fn index(self) -> usize {
         let of_client = |client: usize, at: usize| PARTS + client * PER_CLIENT + at;
@@ -73,20 +74,21 @@ impl Slot {
     }
 }
 
-/// A witness failed: what it remembers cannot be relied on.
+/// An error of a witness: its facts cannot be relied on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the witness failed: {0}")]
 pub struct WitnessError(pub String);
 
-/// Remembers facts. What [`write`](Witness::write) has returned from survives the death of the process by any signal.
+/// Remembers facts. A number survives the death of the process by any signal once [`write`](Witness::write) has
+/// returned.
 pub trait Witness: Sync {
-    /// What was written last; 0 at first.
+    /// Returns the number written last; 0 at first.
     fn read(&self, slot: Slot) -> u64;
 
     /// Writes a number. Each slot has one writer.
     ///
     /// # Errors
-    /// When it cannot be kept.
+    /// Returns an error if the number cannot be stored.
     fn write(&self, slot: Slot, value: u64) -> Result<(), WitnessError>;
 }
 

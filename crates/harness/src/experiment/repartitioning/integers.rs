@@ -37,14 +37,14 @@ impl Table for IntegerRows {
     const NAME: &'static str = "integers";
 }
 
-/// The workload over so many rows.
+/// The workload over a number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Integers {
     pub(super) rows: u64,
     pub(super) seed: u64,
 }
 
-/// What one client carries.
+/// State of one client.
 #[derive(Debug)]
 pub(super) struct IntegersState {
     table: TableRef<IntegerRows>,
@@ -52,10 +52,10 @@ pub(super) struct IntegersState {
     random: Random,
 }
 
-/// What a row takes in memory, all told, generously.
+/// Memory that a row takes in all, estimated generously.
 const RESIDENT_BYTES_PER_ROW: u64 = 160;
 
-/// Why a transaction aborts that does not find its row.
+/// Reason of the abort of a transaction that does not find its row.
 const NO_ROW: &str = "a row of the table of integers is missing";
 
 /// Rows audited in one transaction.

@@ -1,6 +1,6 @@
-//! What must hold of tables that come and go.
+//! Checks of tables that are created and dropped by statements.
 //!
-//! Owns: the comparison of definitions and rows with what was promised. Never: changes anything.
+//! Owns: the comparison of definitions and rows with the promises. Never: changes anything.
 
 use atrapos::catalog::Value;
 use atrapos::{Abort, Database, DynRow, IndexHandle, TableHandle, Tx};
@@ -11,10 +11,10 @@ use super::{
 use crate::torture::TortureError;
 use crate::torture::witness::{Slot, Witness};
 
-/// A promise about a table that comes and goes that was broken.
+/// A broken promise about a table made by statements.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MadeViolation {
-    /// The definitions are those after no statement that may have been the last.
+    /// The definitions are those after none of the statements that may have been the last.
     #[error(
         "a statement is there by halves, lost or invented: of table 'made_{definer}' there is {found}; {acknowledged} statements \
          were acknowledged, which leave {expected}, and {begun} begun"
@@ -22,26 +22,26 @@ pub enum MadeViolation {
     Definitions {
         /// The definer.
         definer: usize,
-        /// What is there.
+        /// The definitions found.
         found: String,
         /// Statements that were acknowledged.
         acknowledged: u64,
-        /// What they leave.
+        /// The definitions that they leave.
         expected: String,
         /// Statements that were begun.
         begun: u64,
     },
-    /// The rows are those after no number of transactions.
+    /// The rows are not those after any number of transactions.
     #[error("in table 'made_{definer}' of cycle {cycle}: {wrong}")]
     Rows {
         /// The definer.
         definer: usize,
         /// The cycle of its table.
         cycle: u64,
-        /// What is wrong.
+        /// Description of the difference.
         wrong: String,
     },
-    /// What was promised is gone.
+    /// A promised transaction is lost.
     #[error(
         "a transaction was lost: table 'made_{definer}' is of cycle {} with transaction {} where transaction {} of cycle {} had been \
          promised", found >> CYCLE_SHIFT, found & TRANSACTION, promised & TRANSACTION, promised >> CYCLE_SHIFT
@@ -49,12 +49,12 @@ pub enum MadeViolation {
     Lost {
         /// The definer.
         definer: usize,
-        /// Cycle and transaction that are there.
+        /// The cycle and transaction found.
         found: u64,
-        /// Those that should be there at least.
+        /// The oldest cycle and transaction that satisfy the promise.
         promised: u64,
     },
-    /// There is what nobody committed.
+    /// A transaction is present that was never committed.
     #[error(
         "a transaction was invented: table 'made_{definer}' is of cycle {} with transaction {} where transaction {} of cycle {} was \
          the last one handed over", found >> CYCLE_SHIFT, found & TRANSACTION, submitted & TRANSACTION, submitted >> CYCLE_SHIFT
@@ -62,9 +62,9 @@ pub enum MadeViolation {
     Invented {
         /// The definer.
         definer: usize,
-        /// Cycle and transaction that are there.
+        /// The cycle and transaction found.
         found: u64,
-        /// The last that could be there.
+        /// The last cycle and transaction handed over.
         submitted: u64,
     },
 }
@@ -72,7 +72,7 @@ pub enum MadeViolation {
 const CYCLE_SHIFT: u32 = 32;
 const TRANSACTION: u64 = (1 << CYCLE_SHIFT) - 1;
 
-/// Cycle and transaction as one number, which grows.
+/// Combines cycle and transaction into one number, which only grows.
 pub(super) fn moment(cycle: u64, transaction: u64) -> u64 {
     cycle << CYCLE_SHIFT | transaction
 }
@@ -87,7 +87,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// What there is now; nothing while there is no table.
+    /// Returns the handles of the table as it is now; `None` while there is no table.
     pub(super) fn find(db: &Database, definer: usize) -> Option<Made> {
         let table = db.table_named(&table_name(definer)).ok()?;
         let cycle = cycle_in(table.columns())?;
@@ -103,7 +103,7 @@ impl Made {
         MadeViolation::Rows { definer: self.definer, cycle: self.cycle, wrong }
     }
 
-    /// All rows in order of their keys, read through the table and, if there is one, through the index.
+    /// Reads all rows in order of their keys, through the table and, if there is one, through the index.
     async fn read(&self, tx: &mut Tx<'_>) -> Result<(Vec<DynRow>, Option<Vec<DynRow>>), Abort> {
         let rows = tx.scan(&self.table, self.table.prefix(&[])?, usize::MAX).await?;
         let Some(index) = &self.index else { return Ok((rows, None)) };
@@ -111,7 +111,7 @@ impl Made {
         Ok((rows, Some(found)))
     }
 
-    /// The same, in a transaction of its own.
+    /// Reads all rows in a transaction of its own.
     pub(super) fn read_all(&self, db: &Database) -> Result<(Vec<DynRow>, Option<Vec<DynRow>>), Abort> {
         let own = self.clone();
         db.run(self.table.at(&[])?, async move |tx: &mut Tx<'_>| own.read(tx).await)
@@ -175,12 +175,12 @@ fn id_of(row: &[Value]) -> u64 {
     }
 }
 
-/// What was promised of the rows of a definer's table, before it is looked at what is there.
+/// Returns the promise about the rows of a definer's table, to be read before the rows are.
 pub(super) fn promised(witness: &dyn Witness, definer: usize) -> u64 {
     witness.read(Slot::RowsAcknowledged(definer)).max(witness.read(Slot::RowsObserved(definer)))
 }
 
-/// Checks what is there against what was promised before, and against what had been handed over since.
+/// Checks the transaction found against the promise read before, and against the transactions handed over since.
 pub(super) fn check_moment(
     witness: &dyn Witness,
     definer: usize,
@@ -197,8 +197,9 @@ pub(super) fn check_moment(
     Ok(())
 }
 
-/// Checks a definer's table as it was recovered: the definitions are those before or after the statement that was begun, and the
-/// rows those of the transactions that were acknowledged, at least. Returns how many statements were acknowledged.
+/// Checks a definer's table as it was recovered: the definitions are those before or after the statement that was
+/// begun, and the rows those of the transactions that were acknowledged, at least. Returns how many statements were
+/// acknowledged.
 pub(in crate::torture) fn check(
     db: &Database,
     witness: &dyn Witness,

@@ -1,6 +1,7 @@
-//! Who makes statements, and who uses the tables that they make.
+//! Clients that make statements, and clients that use the tables they make.
 //!
-//! Owns: the threads of definers, writers and readers, and their transactions. Never: decides what must hold.
+//! Owns: the threads of definers, writers and readers, and their transactions. Never: decides which conditions must
+//! hold.
 
 use std::time::Duration;
 
@@ -17,15 +18,15 @@ use crate::torture::TortureError;
 use crate::torture::clients::{ABANDON_EVERY, CHANGED_ITS_MIND, Failed, Tally, Turn, expected};
 use crate::torture::witness::{Slot, Witness};
 
-/// Transactions of the writer for which a definer waits before its next statement, most times.
+/// Bound (exclusive) on the transactions of the writer for which a definer waits before its next statement.
 const USED_BEFORE: u64 = 6;
-/// How long it waits for them at most, and how often it looks.
+/// Number of times it looks for them at most, which limits the wait.
 const LOOKS: u32 = 100;
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 impl Turn<'_> {
-    /// A thread that makes one statement after the other. What became of the one that was under way when the process was killed is
-    /// for it to find out, as the check has done.
+    /// Runs a thread that makes one statement after the other. It determines the outcome of the statement that was
+    /// under way when the process was killed, as the check has done.
     pub(in crate::torture) fn define(
         &self,
         witness: &dyn Witness,
@@ -59,7 +60,7 @@ impl Turn<'_> {
         Ok(tally)
     }
 
-    /// Waits until the table has been written so many times, for some time.
+    /// Waits for a limited time until the table has been written so many times.
     fn wait_for_use(&self, witness: &dyn Witness, definer: usize, times: u64) {
         let written = || witness.read(Slot::RowsAcknowledged(definer));
         let before = written();
@@ -71,7 +72,7 @@ impl Turn<'_> {
         }
     }
 
-    /// A thread that writes the rows of a definer's table, whatever becomes of it meanwhile.
+    /// Runs a thread that writes the rows of a definer's table while statements change, drop and create it.
     pub(in crate::torture) fn write_made(
         &self,
         witness: &dyn Witness,
@@ -79,7 +80,7 @@ impl Turn<'_> {
         mut random: Random,
     ) -> Result<Tally, TortureError> {
         let mut tally = Tally::default();
-        // The cycle and the last transaction of the table that was written last.
+        // Cycle and last transaction of the table that was written last.
         let mut last: Option<(u64, u64)> = None;
         while self.goes_on() {
             let Some(made) = Made::find(self.db, definer) else {
@@ -116,7 +117,7 @@ impl Turn<'_> {
         Ok(tally)
     }
 
-    /// A thread that reads the tables, each as a whole and through its index.
+    /// Runs a thread that reads the tables, each as a whole and through its index.
     pub(in crate::torture) fn read_made(
         &self,
         witness: &dyn Witness,
@@ -145,7 +146,7 @@ impl Turn<'_> {
     }
 }
 
-/// The result of a transaction, or why it was aborted as it may be: its table may be another by now.
+/// Returns the result of a transaction, or the reason of an abort that is allowed: its table may have been replaced.
 fn still_there<T>(done: Result<T, Abort>) -> Result<Result<T, Failed>, TortureError> {
     match done {
         Ok(done) => Ok(Ok(done)),
@@ -168,7 +169,7 @@ fn write_row(db: &Database, made: &Made, number: u64, abandons: bool) -> Result<
 }
 
 impl Made {
-    /// The number of the last transaction.
+    /// Returns the number of the last transaction.
     async fn transactions(&self, tx: &mut Tx<'_>) -> Result<u64, Abort> {
         let Some(head) = tx.get(&self.table, &key_of(0)).await? else { return Ok(0) };
         match head.get(&self.table, "number")? {
@@ -200,7 +201,8 @@ impl Made {
         Ok(found)
     }
 
-    /// Inserts a row as it is after the transaction that inserts it. The cycle is the default of its column.
+    /// Inserts a row with the values it has after the transaction that inserts it. The cycle is the default of its
+    /// column.
     async fn insert(&self, tx: &mut Tx<'_>, id: u64) -> Result<(), Abort> {
         let row = row_after(self.definer, self.cycle, id, id.max(1));
         let names = ["lane", "id", "number", "grade", "text"];
