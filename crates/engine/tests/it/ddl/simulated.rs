@@ -121,10 +121,11 @@ fn run(seed: u64, crash: bool) -> Observed {
 
 #[test]
 fn statements_run_among_simulated_transactions() {
-    let mut committed = 0;
-    let seeds = 60;
-    for_seeds(seeds, |seed| committed += run(seed, false).statistics.committed);
-    let statements = seeds * STATEMENTS;
+    let (mut committed, mut statements) = (0, 0);
+    for_seeds(60, |seed| {
+        committed += run(seed, false).statistics.committed;
+        statements += STATEMENTS;
+    });
     assert!(committed > 4 * statements, "{committed} transactions are too few for {statements} statements");
 }
 
