@@ -37,7 +37,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// Whether the value is the NULL that the column may be.
+    /// Returns true if the value is NULL and the column may be NULL.
     fn takes_null(&self, value: &Value) -> bool {
         self.null_bit.is_some() && value.is_null()
     }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use atrapos::{AdaptationEvent, Database, Durability, LoadProgress};
 use atrapos_adapt::ClassFlow;
+use atrapos_durability::file::FileSystem;
 use atrapos_harness::driver::{Clients, Progress, RunOptions, RunResult};
 use atrapos_harness::registry::{AnyWorkload, Configured};
 use atrapos_topology::Machine;
@@ -152,6 +153,31 @@ pub(crate) fn workload(bench: &WorkloadBench) -> Result<(), CliError> {
     run(name, choice, &*workload, &bench.run, config)
 }
 
+/// Opens an empty database for a workload.
+fn open(
+    workload: &dyn AnyWorkload,
+    config: &RunConfig,
+    store: Option<&Store>,
+    files: &Arc<dyn FileSystem>,
+) -> Result<Database, CliError> {
+    let builder = Database::builder(workload.schema())
+        .workers(config.workers)
+        .machine(config.machine.clone())
+        .pin(config.pin)
+        .place_memory(config.place_memory)
+        .durability(config.durability)
+        .files(Arc::clone(files));
+    let builder = match config.adaptation {
+        Some(adaptation) => builder.adaptation(adaptation),
+        None => builder.fixed_scheme(),
+    };
+    let opened = match store {
+        Some(store) => builder.open(store.path()),
+        None => builder.in_memory(),
+    };
+    opened.map_err(CliError::bad_input)
+}
+
 /// Loads, runs, audits and reports a workload.
 fn run(
     benchmark: &'static str,
@@ -171,22 +197,7 @@ fn run(
     if let (Some(store), Durability::Synchronous, false) = (&store, config.durability, config.clients_given) {
         config.clients = Clients::Sessions { per_worker: config::sessions_durable(store.device_sync_us) };
     }
-    let builder = Database::builder(workload.schema())
-        .workers(config.workers)
-        .machine(config.machine.clone())
-        .pin(config.pin)
-        .place_memory(config.place_memory)
-        .durability(config.durability)
-        .files(Arc::clone(&files));
-    let builder = match config.adaptation {
-        Some(adaptation) => builder.adaptation(adaptation),
-        None => builder.fixed_scheme(),
-    };
-    let db = match &store {
-        Some(store) => builder.open(store.path()),
-        None => builder.in_memory(),
-    }
-    .map_err(CliError::bad_input)?;
+    let db = open(workload, &config, store.as_ref(), &files)?;
     let load = load(workload, &db, resident_before)?;
     for warning in db.warnings() {
         output::complain(&format!("warning: {warning}"));

@@ -160,8 +160,8 @@ async fn yield_once(worker: &EngineWorker) {
     .await;
 }
 
-/// Polls a procedure until it ends, and ends its transaction accordingly. The procedure becomes a part of the caller's code: the
-/// path that every transaction of a session takes on its own worker.
+/// Polls a procedure until it ends, and ends its transaction accordingly. The procedure becomes a part of the caller's code:
+/// the path that every transaction of a session takes on its own worker.
 #[inline]
 async fn poll_to_end<R>(
     guard: TxnGuard<'_>,
@@ -183,7 +183,8 @@ async fn poll_to_end<R>(
     outcome
 }
 
-/// [`poll_to_end`] for all other paths: what is compiled for a procedure is its own future alone, which is polled by its address.
+/// Polls a procedure like [`poll_to_end`], on all other paths: only its own future is compiled for the procedure, and polled by
+/// its address.
 async fn poll_apart_to_end<R>(
     guard: TxnGuard<'_>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
@@ -456,8 +457,8 @@ impl Session {
         }
     }
 
-    /// Runs a procedure like [`run`](Session::run), in boxes: slower by some allocations, but compiled once for all procedures that run
-    /// like this. For what is not run a million times in a second.
+    /// Runs a procedure like [`run`](Session::run), in boxes: slower by some allocations, but compiled once for all procedures
+    /// that run like this. For transactions that are rare, or long.
     ///
     /// # Errors
     /// As [`run`](Session::run).
@@ -469,13 +470,13 @@ impl Session {
         self.run_any_as(route, AnyProcedure::new(procedure))
     }
 
-    /// [`run_boxed`](Session::run_boxed) for a procedure whose type was forgotten, and whose results are of type `R`.
+    /// Runs a procedure whose type is erased, and whose results are of type `R`, like [`run_boxed`](Session::run_boxed).
     ///
     /// # Errors
     /// As [`run`](Session::run).
     ///
     /// # Panics
-    /// When the results are of another type.
+    /// Panics if the results are of another type.
     pub async fn run_any_as<R: 'static>(&self, route: &Route, procedure: AnyProcedure) -> Result<R, Abort> {
         self.run_any(route, procedure).await.map(result_of)
     }

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-/// What every measurement takes.
+/// Arguments of every measurement.
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
     /// Length of the measured interval, in seconds.
     #[arg(long, value_name = "S", default_value_t = 5.0, help_heading = "Measurement")]
     pub(crate) seconds: f64,
-    /// Where all random choices follow from; the same seed loads the same rows.
+    /// Seed of all random choices; the same seed loads the same rows.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
     pub(crate) seed: u64,
     /// Also write the result as one JSON object to this file, which appears when the measurement is complete.
@@ -26,15 +26,15 @@ pub(crate) struct CommonArgs {
     pub(crate) no_pin: bool,
 }
 
-/// What every benchmark that runs transactions takes.
+/// Arguments of every benchmark that runs transactions.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// How long transactions run before they are measured, in seconds.
+    /// Length of the run before the measured interval, in seconds.
     #[arg(long, value_name = "S", default_value_t = 1.0, help_heading = "Measurement")]
     pub(crate) warmup: f64,
-    /// How often to measure. The median counts; the database is loaded once.
+    /// Number of measurements. The median counts; the database is loaded once.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
     pub(crate) runs: u32,
     /// Workers, each a thread that owns a part of the data [default: one per usable core].

@@ -7,10 +7,12 @@
 
 mod adaptation;
 mod bad_input;
+mod closing;
 mod crud;
 mod ddl;
 mod durable;
 mod dynamic;
+mod given_up;
 mod indexes;
 mod isolation;
 mod load;
@@ -20,6 +22,7 @@ mod memory;
 mod misuse;
 mod nulls;
 #[cfg(debug_assertions)]
+mod panics;
 mod planted;
 mod read_only;
 mod recording;

@@ -1,9 +1,12 @@
 //! What the tests share: tables, seeds, and one way to run sessions on the simulation and on real threads.
 
 use std::fmt::Write as _;
+use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 
 use atrapos::sim::Simulation;
 use atrapos::{
@@ -407,4 +410,28 @@ pub(crate) async fn until_done<R: Send + 'static>(
             outcome => return outcome,
         }
     }
+}
+
+/// Asserts that the database still works, and that nothing is left of what failed.
+pub(crate) fn is_well(db: &Database) {
+    let items = db.table::<Items>().unwrap();
+    for key in [1, 98] {
+        db.run(items.at(&key), async move |tx| {
+            let before = tx.update(items, key, |row| std::mem::replace(&mut row.value, 7)).await?;
+            assert_eq!(before, Some(1));
+            tx.update(items, key, |row| row.value = 1).await.map(drop)
+        })
+        .unwrap();
+    }
+    db.verify().unwrap();
+}
+
+/// Polls a future once and drops it.
+pub(crate) async fn poll_once<R>(future: impl Future<Output = R>) -> Option<R> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(result) => Poll::Ready(Some(result)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use atrapos::sim::{Outcome, Simulation};
-use atrapos::{Database, Session, Statistics, WorkerId};
+use atrapos::{Builder, Database, Session, Statistics, WorkerId};
 use atrapos_durability::file::{FileSystem, ModelFiles};
 use atrapos_harness::histories::{
     Definer, Journal, Progress, Shared, look_at_everything, run, run_client, schema, scheme_changes,
@@ -143,22 +143,20 @@ fn step(
     Ok(())
 }
 
-/// A history on simulated workers, in memory.
-fn simulated(seed: u64) -> Result<Observed, String> {
-    let mut random = Random::of_stream(seed, 0);
-    let workers = 2 + random.below(3) as usize;
-    let mut simulation = Simulation::new(schema(), workers, seed).map_err(|error| error.to_string())?;
-    let (shared, kept) = (Shared::new(seed, 0, TRANSACTIONS), Kept::default());
-    let clients = start(&simulation, &shared, workers, &kept);
-    let moves = random.below(2) == 0;
-    step(&mut simulation, &mut random, workers as u64, moves, 200_000)?;
+/// Runs a simulation to its end, reads everything once more, and judges its history.
+fn observed(
+    mut simulation: Simulation,
+    shared: &Arc<Shared>,
+    kept: &Kept,
+    clients: Vec<Outcome<Result<(), String>>>,
+) -> Result<Observed, String> {
     if !simulation.run(STEPS_MAX) || simulation.locks() != (0, 0) {
         return Err(format!("it does not come to rest: {:?} locks", simulation.locks()));
     }
     for client in clients {
         client.take().ok_or("a client has not ended")??;
     }
-    let (own, mut journal) = (Arc::clone(&shared), kept.clone());
+    let (own, mut journal) = (Arc::clone(shared), kept.clone());
     let looked = simulation.spawn_session(WorkerId(0), async move |session| {
         look_at_everything(&session, &own, &mut journal).await
     });
@@ -169,17 +167,57 @@ fn simulated(seed: u64) -> Result<Observed, String> {
     Ok(Observed { trace, statistics, entries, checked })
 }
 
+/// A history on simulated workers, in memory.
+fn simulated(seed: u64) -> Result<Observed, String> {
+    let mut random = Random::of_stream(seed, 0);
+    let workers = 2 + random.below(3) as usize;
+    let mut simulation = Simulation::new(schema(), workers, seed).map_err(|error| error.to_string())?;
+    let (shared, kept) = (Shared::new(seed, 0, TRANSACTIONS), Kept::default());
+    let clients = start(&simulation, &shared, workers, &kept);
+    let moves = random.below(2) == 0;
+    step(&mut simulation, &mut random, workers as u64, moves, 200_000)?;
+    observed(simulation, &shared, &kept, clients)
+}
+
+/// Directory of a durable history in a model of files.
+const DIRECTORY: &str = "/data/histories";
+
+/// Creates a model of files with a place for the directory.
+fn model_files() -> Result<ModelFiles, String> {
+    let files = ModelFiles::new();
+    let made = files.create_dir(Path::new("/data")).and_then(|()| files.sync_dir(Path::new("/")));
+    made.map(|()| files).map_err(|error| error.to_string())
+}
+
+/// Crashes a simulation, opens its directory with `builder`, reads everything, and judges its history with that.
+fn observed_after_crash(
+    simulation: Simulation,
+    files: &ModelFiles,
+    random: &mut Random,
+    kept: &Kept,
+    builder: Builder,
+    shared: &Arc<Shared>,
+) -> Result<Observed, String> {
+    let left = if random.below(2) == 0 { files.power_cut(random.bits()) } else { files.kill() };
+    let (trace, statistics, mut entries) = (simulation.trace_hash(), simulation.statistics(), kept.entries());
+    drop(simulation);
+    let builder = builder.workers(1 + random.below(3) as usize);
+    let builder = builder.pin(false).huge_pages(false).files(Arc::new(left));
+    let db = builder.open(Path::new(DIRECTORY)).map_err(|error| format!("it does not open: {error}"))?;
+    let journals = run(&db, shared, vec![Vec::new()], false)?;
+    entries.extend(journals.into_iter().flatten());
+    let checked = judge(entries.clone())?;
+    Ok(Observed { trace, statistics, entries, checked })
+}
+
 /// A history on simulated workers with a WAL, which is cut off somewhere; and what is there afterwards belongs to it.
 fn crashed(seed: u64) -> Result<Observed, String> {
     let mut random = Random::of_stream(seed, 1);
     let workers = 1 + random.below(3) as usize;
     let streams = 1 + random.below(workers as u64) as usize;
-    let files = ModelFiles::new();
-    let made = files.create_dir(Path::new("/data")).and_then(|()| files.sync_dir(Path::new("/")));
-    made.map_err(|error| error.to_string())?;
-    let path = Path::new("/data/histories");
+    let files = model_files()?;
     let own = Arc::new(files.clone());
-    let mut simulation = Simulation::durable(schema(), workers, streams, seed, own, path)
+    let mut simulation = Simulation::durable(schema(), workers, streams, seed, own, Path::new(DIRECTORY))
         .map_err(|error| error.to_string())?;
     let (shared, kept) = (Shared::new(seed, 0, TRANSACTIONS), Kept::default());
     let clients = start(&simulation, &shared, workers, &kept);
@@ -189,16 +227,8 @@ fn crashed(seed: u64) -> Result<Observed, String> {
     for wrong in clients.into_iter().filter_map(|client| client.take()) {
         wrong?;
     }
-    let left = if random.below(2) == 0 { files.power_cut(random.bits()) } else { files.kill() };
-    let (trace, statistics, mut entries) = (simulation.trace_hash(), simulation.statistics(), kept.entries());
-    drop(simulation);
-    let builder = Database::builder(schema()).workers(1 + random.below(3) as usize);
-    let builder = builder.pin(false).huge_pages(false).files(Arc::new(left));
-    let db = builder.open(path).map_err(|error| format!("it does not open: {error}"))?;
-    let journals = run(&db, &Shared::new(seed, 1, 0), vec![Vec::new()], false)?;
-    entries.extend(journals.into_iter().flatten());
-    let checked = judge(entries.clone())?;
-    Ok(Observed { trace, statistics, entries, checked })
+    let after = Shared::new(seed, 1, 0);
+    observed_after_crash(simulation, &files, &mut random, &kept, Database::builder(schema()), &after)
 }
 
 #[test]
@@ -287,21 +317,7 @@ fn defined(seed: u64) -> Result<Observed, String> {
     let mut definer = Definer::new(&simulation, &shared, kept.clone())?;
     let clients = start(&simulation, &shared, workers, &kept);
     step_with_statements(&mut simulation, &mut definer, &mut random, workers as u64, None)?;
-    if !simulation.run(STEPS_MAX) || simulation.locks() != (0, 0) {
-        return Err(format!("it does not come to rest: {:?} locks", simulation.locks()));
-    }
-    for client in clients {
-        client.take().ok_or("a client has not ended")??;
-    }
-    let (own, mut journal) = (Arc::clone(&shared), kept.clone());
-    let looked = simulation.spawn_session(WorkerId(0), async move |session| {
-        look_at_everything(&session, &own, &mut journal).await
-    });
-    simulation.run(STEPS_MAX);
-    looked.take().ok_or("nobody could look at everything")??;
-    let (trace, statistics, entries) = (simulation.trace_hash(), simulation.statistics(), kept.entries());
-    let checked = judge(entries.clone())?;
-    Ok(Observed { trace, statistics, entries, checked })
+    observed(simulation, &shared, &kept, clients)
 }
 
 /// The same with a WAL, which is cut off in the middle of a statement or between two; and what is there afterwards belongs to it.
@@ -309,13 +325,10 @@ fn defined_and_crashed(seed: u64) -> Result<Observed, String> {
     let mut random = Random::of_stream(seed, 3);
     let workers = 1 + random.below(3) as usize;
     let streams = 1 + random.below(workers as u64) as usize;
-    let files = ModelFiles::new();
-    let made = files.create_dir(Path::new("/data")).and_then(|()| files.sync_dir(Path::new("/")));
-    made.map_err(|error| error.to_string())?;
-    let path = Path::new("/data/histories");
+    let files = model_files()?;
     let (own, empty) = (Arc::new(files.clone()), atrapos::Schema::new());
-    let mut simulation =
-        Simulation::durable(empty, workers, streams, seed, own, path).map_err(|error| error.to_string())?;
+    let mut simulation = Simulation::durable(empty, workers, streams, seed, own, Path::new(DIRECTORY))
+        .map_err(|error| error.to_string())?;
     let (shared, kept) = (Shared::with_statements(seed, 0, TRANSACTIONS), Kept::default());
     let mut definer = Definer::new(&simulation, &shared, kept.clone())?;
     let clients = start(&simulation, &shared, workers, &kept);
@@ -324,16 +337,8 @@ fn defined_and_crashed(seed: u64) -> Result<Observed, String> {
     for wrong in clients.into_iter().filter_map(|client| client.take()) {
         wrong?;
     }
-    let left = if random.below(2) == 0 { files.power_cut(random.bits()) } else { files.kill() };
-    let (trace, statistics, mut entries) = (simulation.trace_hash(), simulation.statistics(), kept.entries());
-    drop(simulation);
-    let builder = Database::existing().workers(1 + random.below(3) as usize);
-    let builder = builder.pin(false).huge_pages(false).files(Arc::new(left));
-    let db = builder.open(path).map_err(|error| format!("it does not open: {error}"))?;
-    let journals = run(&db, &Shared::after_statements(seed, 1, 0), vec![Vec::new()], false)?;
-    entries.extend(journals.into_iter().flatten());
-    let checked = judge(entries.clone())?;
-    Ok(Observed { trace, statistics, entries, checked })
+    let after = Shared::after_statements(seed, 1, 0);
+    observed_after_crash(simulation, &files, &mut random, &kept, Database::existing(), &after)
 }
 
 #[test]

@@ -66,9 +66,7 @@ pub(super) fn execute<O: Operation>(
 ) -> Result<O::Output, Abort> {
     let panic_guard = PanicGuard::enter();
     let mut tables = shard.tables.borrow_mut();
-    let Action { mode, target, operation, from_end, .. } = action;
-    let (unlocked, maintains) = (operation.is_unlocked(), operation.maintains());
-    let asked = Asked { mode, target, from_end, unlocked, maintains };
+    let (asked, operation) = Asked::of(action);
     let noted = note(shard, &mut tables, txn, branch, partition, asked, position);
     let done = apply(shard, &mut tables, branch, noted, operation, dependents);
     panic_guard.leave();
@@ -85,9 +83,7 @@ pub(super) fn execute_outlined<O: Operation>(
     position: Option<Position>,
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
-    let Action { mode, target, operation, from_end, .. } = action;
-    let (unlocked, maintains) = (operation.is_unlocked(), operation.maintains());
-    let asked = Asked { mode, target, from_end, unlocked, maintains };
+    let (asked, operation) = Asked::of(action);
     let noted = note_outlined(shard, txn, branch, partition, asked, position);
     apply_outlined(shard, branch, noted, operation, dependents)
 }
@@ -112,6 +108,16 @@ struct Asked {
     from_end: bool,
     unlocked: bool,
     maintains: bool,
+}
+
+impl Asked {
+    /// Takes an action apart: the access it asks for, and its operation.
+    #[inline(always)]
+    fn of<O: Operation>(action: Action<O>) -> (Asked, O) {
+        let Action { mode, target, operation, from_end, .. } = action;
+        let (unlocked, maintains) = (operation.is_unlocked(), operation.maintains());
+        (Asked { mode, target, from_end, unlocked, maintains }, operation)
+    }
 }
 
 /// An access that is noted in its branch and about to be made.
