@@ -101,10 +101,10 @@ pub(crate) enum Command {
     /// directory with another number of workers and must find everything that was acknowledged to anybody, nothing by
     /// halves, and nothing that was never committed. A file outside the database remembers what was acknowledged.
     Torture(TortureArgs),
-    /// What `torture` starts and kills.
+    /// Child process of `torture`, which kills it.
     #[command(hide = true)]
     TortureChild(TortureChildArgs),
-    /// What `torture --history` starts and kills.
+    /// Child process of `torture --history`, which kills it.
     #[command(hide = true)]
     TortureHistoryChild(TortureHistoryChildArgs),
 }
@@ -137,7 +137,7 @@ pub(crate) struct PlanArgs {
     /// Find the best scheme there is by an integer program, and say how far the usual search is from it. For small cases.
     #[arg(long)]
     pub(crate) exact: bool,
-    /// How long the integer program may take, in seconds.
+    /// Time limit of the integer program, in seconds.
     #[arg(long, value_name = "S", default_value_t = 60.0, requires = "exact")]
     pub(crate) exact_seconds: f64,
     /// Print one JSON object.
@@ -160,7 +160,7 @@ pub(crate) struct BackupArgs {
     /// The database directory.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Where the copy goes: a directory that is empty, or not there yet.
+    /// Directory of the copy: empty, or not there yet.
     #[arg(value_name = "TO")]
     pub(crate) to: PathBuf,
 }

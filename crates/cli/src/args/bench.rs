@@ -12,7 +12,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
 use super::run::{CommonArgs, RunArgs};
 
-/// What is to be measured.
+/// Benchmark to run.
 #[derive(Debug)]
 pub(crate) enum BenchCommand {
     Workload(WorkloadBench),
@@ -32,7 +32,7 @@ pub(crate) struct WorkloadBench {
 pub(crate) enum OtherBench {
     /// The limits of the machine: bare lookups, messages and increments, without any engine around them.
     Raw(RawArgs),
-    /// How long a database takes to come back after its process has ended, compared with making it anew without logging.
+    /// Time that a database takes to come back after its process has ended, compared with making it anew without logging.
     Recovery(RecoveryArgs),
 }
 
@@ -105,7 +105,7 @@ pub(crate) struct RecoveryArgs {
     /// Numbers of workers to measure with, one after the other.
     #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2")]
     pub(crate) workers: Vec<usize>,
-    /// Where all random choices follow from.
+    /// Seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Keep the database here; the directory must be empty or not exist, and only one number of workers makes sense then

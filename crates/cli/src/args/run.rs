@@ -65,7 +65,7 @@ pub(crate) struct RunArgs {
     pub(crate) adaptation: AdaptationArgs,
 }
 
-/// How a database adapts itself. What is not given is the engine's default.
+/// Settings by which a database adapts itself; the engine's default where none is given.
 #[derive(Debug, Args)]
 pub(crate) struct AdaptationArgs {
     /// The shortest time between two looks at what was observed, in seconds [default: 1]. The longest is eight times that.

@@ -8,7 +8,7 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct TortureArgs {
-    /// How often the database is ended, by a kill or now and then in order.
+    /// Number of ends of the database, by a kill or now and then in order.
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) kills: u32,
     /// Cut the power so many times, instead of only killing the process: the database is on a file system of its own in a file,
@@ -22,8 +22,8 @@ pub(crate) struct TortureArgs {
     /// ends with exit status 1 then.
     #[arg(long, value_name = "N", conflicts_with_all = ["power_cuts", "subscribers", "seconds_per_round"])]
     pub(crate) history: Option<u64>,
-    /// Where the lengths of the rounds, numbers of workers and transactions follow from. What the machine does between two
-    /// kills is not repeated by it.
+    /// Seed of the lengths of the rounds, numbers of workers and transactions. The machine's own order between two kills is
+    /// not repeated by it.
     #[arg(long, value_name = "S", default_value_t = 1)]
     pub(crate) seed: u64,
     /// The directory to work in, kept afterwards: empty, or not there yet [default: a temporary one, kept only if a promise

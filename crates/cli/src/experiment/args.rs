@@ -11,7 +11,7 @@ use crate::args::AdaptationArgs;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExperimentArgs {
-    /// What to show.
+    /// Experiment to run.
     #[arg(value_enum, value_name = "EXPERIMENT")]
     pub(crate) experiment: Experiment,
     /// Run only the side that keeps its scheme.
@@ -20,13 +20,13 @@ pub(crate) struct ExperimentArgs {
     /// Length of a phase, in seconds [default: such that everything takes about a minute].
     #[arg(long, value_name = "S", help_heading = "Measurement")]
     pub(crate) seconds_per_phase: Option<f64>,
-    /// How often the sides of an adapt- experiment run; they take turns to be first. The median of the rounds counts.
+    /// Number of runs of each side of an adapt- experiment; they take turns to be first. The median of the rounds counts.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
     pub(crate) rounds: u32,
     /// Pairs of runs that monitoring-cost compares.
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Measurement")]
     pub(crate) pairs: u32,
-    /// Where all random choices follow from.
+    /// Seed of all random choices.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
     pub(crate) seed: u64,
     /// Also write the result as one JSON object to this file.
@@ -67,9 +67,9 @@ pub(crate) enum Experiment {
     AdaptFailure,
     /// A long calm, then frequent changes: how often the database looks.
     AdaptFrequency,
-    /// What observing costs.
+    /// Cost of observing.
     MonitoringCost,
-    /// What splitting, merging and rearranging partitions costs.
+    /// Cost of splitting, merging and rearranging partitions.
     RepartitionCost,
 }
 

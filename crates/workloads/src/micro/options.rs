@@ -12,7 +12,7 @@ use crate::text::count;
 /// Read or update a few rows of 250 bytes, on one worker or on several.
 #[derive(Debug, Args)]
 pub struct MicroOptions {
-    /// What transactions do with their rows.
+    /// Operation of transactions on their rows.
     #[arg(long, value_enum, default_value_t = Kind::Read, help_heading = "Workload")]
     kind: Kind,
     /// Rows per transaction, all different.

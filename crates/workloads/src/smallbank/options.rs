@@ -12,7 +12,7 @@ use crate::text::count;
 
 /// SmallBank: six short transactions on the accounts of customers of whom some are very popular.
 ///
-/// What an account does not cover is an expected failure, as in TATP: a complete transaction that has changed nothing.
+/// A withdrawal that the account does not cover is an expected failure, as in TATP: a complete transaction that has changed nothing.
 #[derive(Debug, Args)]
 #[command(after_help = mixes("six", &Class::STANDARD_PERCENT, &Class::NAMES))]
 pub struct SmallBankOptions {

@@ -24,7 +24,7 @@ pub struct TatpOptions {
     /// Transactions to run: `standard`, or one class alone (see below).
     #[arg(long, value_name = "M", default_value = "standard", help_heading = "Workload")]
     mix: String,
-    /// How subscribers are chosen.
+    /// Distribution of the subscribers.
     #[arg(long, value_enum, default_value_t = Keys::Uniform, help_heading = "Workload")]
     keys: Keys,
 }

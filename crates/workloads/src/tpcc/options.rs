@@ -35,7 +35,7 @@ pub struct TpccOptions {
     /// Share of order lines supplied by other warehouses [default: 0.01].
     #[arg(long, value_name = "P", help_heading = "Workload")]
     remote_lines: Option<f64>,
-    /// Whether clients wait for their deliveries.
+    /// Mode of deliveries: clients wait for them, or not.
     #[arg(long, value_enum, default_value_t = Deliveries::Interactive, help_heading = "Workload")]
     delivery: Deliveries,
     /// Clients are terminals that people sit at: each belongs to a warehouse, keys in its inputs and thinks, as the specification

@@ -27,10 +27,10 @@ pub struct YcsbOptions {
     /// Number of records loaded.
     #[arg(long, value_name = "N", default_value_t = ROWS_DEFAULT, help_heading = "Workload")]
     rows: u64,
-    /// What a record is.
+    /// Shape of a record.
     #[arg(long = "record-shape", value_enum, default_value_t = Shape::Wide, help_heading = "Workload")]
     shape: Shape,
-    /// How keys are chosen [default: zipf; with mix d latest].
+    /// Distribution of the keys [default: zipf; with mix d latest].
     #[arg(long, value_enum, help_heading = "Workload")]
     distribution: Option<Distribution>,
     /// Exponent of Zipf's distribution; 0 chooses all alike.
