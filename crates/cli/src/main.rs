@@ -1,69 +1,14 @@
-//! The `atrapos` command.
+//! The `atrapos` program.
 //!
-//! Owns: the allocator of the process, and the conversion of an outcome to an exit status: 0 for success, 1 when an
-//! operation failed that should have worked (an audit, say), 2 when the arguments are invalid.
-//!
-//! Never: does any of the work; the modules do, and mostly the libraries below them.
+//! Owns: the allocator of the process.
 
 #![forbid(unsafe_code)]
 
-mod args;
-mod backup;
-mod bench;
-mod checkpoints;
-mod config;
-mod decisions;
-mod error;
-mod experiment;
-mod explain;
-mod inspect;
-mod interrupt;
-mod json;
-mod machine;
-mod output;
-mod plan;
-mod progress;
-mod raw;
-mod recovery;
-mod resident;
-mod store;
-mod table;
-mod topology;
-mod torture;
-mod witness;
-
 use std::process::ExitCode;
-
-use clap::Parser;
-
-use crate::args::{BenchCommand, Cli, Command, OtherBench};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    let done = match &cli.command {
-        Command::Bench { benchmark: BenchCommand::Workload(bench) } => bench::workload(bench),
-        Command::Bench { benchmark: BenchCommand::Other(OtherBench::Raw(args)) } => raw::raw(args),
-        Command::Bench { benchmark: BenchCommand::Other(OtherBench::Recovery(args)) } => {
-            recovery::recovery(args)
-        }
-        Command::Experiment(args) => experiment::experiment(args),
-        Command::Topology(args) => topology::topology(args),
-        Command::Plan(args) => plan::plan(args),
-        Command::Explain(args) => explain::explain(args),
-        Command::Inspect(args) => inspect::inspect(args),
-        Command::Backup(args) => backup::backup(args),
-        Command::Torture(args) => torture::torture(args),
-        Command::TortureChild(args) => torture::child::run(args),
-        Command::TortureHistoryChild(args) => torture::history::run_child(args),
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::complain(&format!("error: {error}"));
-            error.exit_code()
-        }
-    }
+    atrapos_cli::run()
 }

@@ -114,7 +114,7 @@ pub(crate) fn torture(args: &TortureArgs) -> Result<(), CliError> {
         return Err(CliError::bad_input(format!("{option} 0 leaves nothing to survive; use at least 1")));
     }
     let longest = config::duration("--seconds-per-round", args.seconds_per_round, true)?;
-    atrapos_harness::torture::Torture::new(args.subscribers, args.seed).map_err(CliError::bad_input)?;
+    atrapos_proof::torture::Torture::new(args.subscribers, args.seed).map_err(CliError::bad_input)?;
     let mut place = Place::prepare(args)?;
     if args.power_cuts.is_some() {
         match Disk::prepare(&place.base, place.temporary.is_some()) {

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use atrapos_harness::torture::{Slot, Witness, WitnessError};
+use atrapos_proof::torture::{Slot, Witness, WitnessError};
 
 const SLOT_BYTES: usize = size_of::<u64>();
 

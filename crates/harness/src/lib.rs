@@ -1,11 +1,9 @@
-//! Drivers of the workloads of `atrapos`, their measurements, and the experiments and proofs made with them.
+//! Drivers of the workloads of `atrapos`, their measurements, and the experiments made with them.
 //!
 //! - [`driver`]: runs any workload by sessions that live on the workers or by threads outside, with the same
 //!   procedures.
 //! - [`registry`]: every workload by its name, for programs that treat them all alike.
 //! - [`experiment`]: workloads that change while they run, on a database that adapts and on one that does not.
-//! - [`torture`]: the load of a process that is killed again and again, and the checks after each restart.
-//! - [`histories`]: random transactions that record what they read and wrote, for a proof of their isolation.
 //! - [`flows`](flows()): the flow graphs of a workload's transaction classes, recorded from its procedures.
 //! - [`raw`]: measurements without transactions: the physical limits of the machine, to compare the others with.
 //!
@@ -18,14 +16,12 @@
 pub mod driver;
 pub mod experiment;
 mod flows;
-pub mod histories;
 pub mod latency;
 mod median;
 mod outside;
 pub mod raw;
 mod recorder;
 pub mod registry;
-pub mod torture;
 
 pub use flows::{FlowError, flows};
 pub use median::median;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use atrapos::RecoveryReport;
 use atrapos_durability::directory::Directory;
-use atrapos_harness::torture::{CheckReport, Torture};
+use atrapos_proof::torture::{CheckReport, Torture};
 use serde_json::{Value, json};
 
 use crate::args::TortureChildArgs;

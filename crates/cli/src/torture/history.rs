@@ -17,8 +17,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::Duration;
 
 use atrapos::{Database, Schema};
-use atrapos_harness::histories::{Journal, Shared, run, schema};
 use atrapos_history::{Entry, History, ListReport, Report};
+use atrapos_proof::histories::{Journal, Shared, run, schema};
 use atrapos_workloads::Random;
 use serde_json::{Value, json};
 

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use atrapos_harness::torture::Slot;
+use atrapos_proof::torture::Slot;
 
 use crate::support::{atrapos, run, stderr, stdout};
 

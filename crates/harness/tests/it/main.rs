@@ -2,12 +2,10 @@
 //! that find planted bugs.
 
 mod flows;
-mod histories;
 mod micro;
 mod smallbank;
 mod support;
 mod tatp;
-mod torture;
 mod tpcb;
 mod tpcc;
 mod ycsb;

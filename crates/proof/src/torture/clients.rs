@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use atrapos::{Abort, AbortReason, CheckpointFailure, Database, Tx};
-use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::{ClassTally, Random};
 
 use super::TortureError;
@@ -18,7 +17,8 @@ use super::check::{Promises, check_client, check_marks, check_total, read_client
 use super::made::DEFINERS;
 use super::schema::{CLIENTS, Handles, Mark, PURSES, ROWS, TOKEN_EVERY, Token, mark_key, text};
 use super::witness::{READERS, Slot, Witness};
-use crate::driver::{self, Clients, Routing, RunOptions};
+use atrapos_harness::driver::{Clients, Routing, RunOptions};
+use atrapos_harness::registry::AnyWorkload;
 
 /// Work done in a round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +75,7 @@ pub(super) const ABANDON_EVERY: u32 = 4;
 const AUDIT_EVERY: u32 = 32;
 
 pub(super) fn run(
-    tatp: &Tatp,
+    tatp: &dyn AnyWorkload,
     seed: u64,
     db: &Database,
     witness: &dyn Witness,
@@ -261,7 +261,7 @@ impl Turn<'_> {
         Ok(tally)
     }
 
-    fn tatp(&self, tatp: &Tatp, round: u64) -> Result<Tally, TortureError> {
+    fn tatp(&self, tatp: &dyn AnyWorkload, round: u64) -> Result<Tally, TortureError> {
         let options = RunOptions {
             clients: Clients::Sessions { per_worker: SESSIONS },
             routing: Routing::Any,
@@ -269,7 +269,7 @@ impl Turn<'_> {
             measured: FOR_EVER,
             run: round,
         };
-        let result = driver::run(self.db, tatp, &options, self.stop, &mut |_| {})?;
+        let result = tatp.run(self.db, &options, self.stop, &mut |_| {})?;
         let tatp = result.tallies_all.iter().map(ClassTally::completed).sum();
         Ok(Tally { tatp, ..Tally::default() })
     }

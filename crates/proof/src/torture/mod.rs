@@ -42,7 +42,8 @@ use atrapos_workloads::tatp::parameters::Mix;
 use atrapos_workloads::tatp::{BadSubscribers, Tatp};
 use atrapos_workloads::{AuditError, KeyChoice, Workload};
 
-use crate::driver::RunError;
+use atrapos_harness::driver::RunError;
+use atrapos_harness::registry;
 use schema::{CLIENTS, Handles, Mark, PURSE_START, PURSES, Purse, ROWS, mark_key};
 
 /// A promise that was broken.
@@ -239,6 +240,6 @@ impl Torture {
         round: u64,
         stop: &AtomicBool,
     ) -> Result<Tally, TortureError> {
-        clients::run(&self.tatp, self.seed, db, witness, round, stop)
+        clients::run(&*registry::tatp(self.tatp.clone()), self.seed, db, witness, round, stop)
     }
 }

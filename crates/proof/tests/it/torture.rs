@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use atrapos::catalog::Value;
 use atrapos::{Database, Tx};
-use atrapos_harness::torture::schema::{Marks, PURSES, Purses, TOKEN_EVERY, Tokens, mark_key};
-use atrapos_harness::torture::{
+use atrapos_proof::torture::schema::{Marks, PURSES, Purses, TOKEN_EVERY, Tokens, mark_key};
+use atrapos_proof::torture::{
     DEFINERS, MadeViolation, Part, Slot, Torture, TortureError, Violation, Witness, WitnessError,
 };
 
@@ -109,7 +109,7 @@ fn every_broken_promise_is_found() {
 
     let resurrected = found_after(|db, _| {
         let tokens = db.table::<Tokens>().expect("the table");
-        let row = atrapos_harness::torture::schema::Token { text: String::new() };
+        let row = atrapos_proof::torture::schema::Token { text: String::new() };
         let inserted = db.run(tokens.at(&(2, u64::MAX)), async move |tx: &mut Tx<'_>| {
             tx.insert(tokens, (2, u64::MAX), row.clone()).await
         });
@@ -143,7 +143,7 @@ fn every_broken_promise_is_found() {
         for slot in [Slot::Submitted(0), Slot::Acknowledged(0)] {
             witness.write(slot, 0).expect("memory does not fail");
         }
-        for reader in 0..atrapos_harness::torture::READERS {
+        for reader in 0..atrapos_proof::torture::READERS {
             witness.write(Slot::Observed { reader, client: 0 }, 0).expect("memory does not fail");
         }
     });

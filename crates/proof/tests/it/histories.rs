@@ -12,10 +12,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use atrapos::sim::{Outcome, Simulation};
 use atrapos::{Builder, Database, Session, Statistics, WorkerId};
 use atrapos_durability::file::{FileSystem, ModelFiles};
-use atrapos_harness::histories::{
+use atrapos_history::{Entry, History, ListReport, Report};
+use atrapos_proof::histories::{
     Definer, Journal, Progress, Shared, look_at_everything, run, run_client, schema, scheme_changes,
 };
-use atrapos_history::{Entry, History, ListReport, Report};
 use atrapos_workloads::Random;
 
 /// The seeds of a test: new ones every time, or those that `ATRAPOS_SEED` names.

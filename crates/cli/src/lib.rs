@@ -1,0 +1,69 @@
+//! The `atrapos` command, as a library: the program is one call of [`run`]. The compiler makes this library while it still
+//! generates code for those below, which it would finish before a program.
+//!
+//! Owns: the conversion of an outcome to an exit status: 0 for success, 1 when an operation failed that should have
+//! worked (an audit, say), 2 when the arguments are invalid.
+//!
+//! Never: does any of the work; the modules do, and mostly the libraries below them.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod backup;
+mod bench;
+mod checkpoints;
+mod config;
+mod decisions;
+mod error;
+mod experiment;
+mod explain;
+mod inspect;
+mod interrupt;
+mod json;
+mod machine;
+mod output;
+mod plan;
+mod progress;
+mod raw;
+mod recovery;
+mod resident;
+mod store;
+mod table;
+mod topology;
+mod torture;
+mod witness;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::args::{BenchCommand, Cli, Command, OtherBench};
+
+/// Runs the command that the arguments of the process name, and returns its exit status.
+#[must_use]
+pub fn run() -> ExitCode {
+    let cli = Cli::parse();
+    let done = match &cli.command {
+        Command::Bench { benchmark: BenchCommand::Workload(bench) } => bench::workload(bench),
+        Command::Bench { benchmark: BenchCommand::Other(OtherBench::Raw(args)) } => raw::raw(args),
+        Command::Bench { benchmark: BenchCommand::Other(OtherBench::Recovery(args)) } => {
+            recovery::recovery(args)
+        }
+        Command::Experiment(args) => experiment::experiment(args),
+        Command::Topology(args) => topology::topology(args),
+        Command::Plan(args) => plan::plan(args),
+        Command::Explain(args) => explain::explain(args),
+        Command::Inspect(args) => inspect::inspect(args),
+        Command::Backup(args) => backup::backup(args),
+        Command::Torture(args) => torture::torture(args),
+        Command::TortureChild(args) => torture::child::run(args),
+        Command::TortureHistoryChild(args) => torture::history::run_child(args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::complain(&format!("error: {error}"));
+            error.exit_code()
+        }
+    }
+}
