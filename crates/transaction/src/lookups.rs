@@ -143,29 +143,29 @@ impl Lookups {
         if waiting.is_empty() {
             return false;
         }
-        let together: ArrayVec<Entry, BATCH> = {
-            let count = waiting.len().min(BATCH);
-            waiting.drain(..count).collect()
-        };
+        let count = waiting.len().min(BATCH);
         let tables = worker.shard().tables.borrow();
         // Keys in partitions that have moved to another worker meanwhile are not looked up; their tasks locate them
         // again.
-        let here = |entry: &&Entry| tables.owned_at(entry.partition).is_some();
-        let mut probes: ArrayVec<Probe<'_>, BATCH> = together
-            .iter()
-            .filter(here)
-            .map(|entry| Probe::new(tables.partition(entry.partition).tree(), &entry.key))
-            .collect();
+        let mut probes: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
+        let mut asked: ArrayVec<(usize, LookupTicket), BATCH> = ArrayVec::new();
+        for entry in waiting.range(..count) {
+            if let Some(partition) = tables.owned_at(entry.partition) {
+                probes.push(Probe::new(partition.tree(), &entry.key));
+                asked.push((entry.task.index(), entry.ticket));
+            }
+        }
         locate_batch(&mut probes);
         let mut hints = self.hints.borrow_mut();
-        for (entry, probe) in together.iter().filter(here).zip(&probes) {
-            let at = entry.task.index();
-            if at >= hints.len() {
-                hints.resize(at + 1, Hint { ticket: LookupTicket::NONE, position: Position::unknown() });
+        for (&(task, ticket), probe) in asked.iter().zip(&probes) {
+            if task >= hints.len() {
+                hints.resize(task + 1, Hint { ticket: LookupTicket::NONE, position: Position::unknown() });
             }
-            hints[at] = Hint { ticket: entry.ticket, position: probe.position };
+            hints[task] = Hint { ticket, position: probe.position };
         }
         worker.shard().stats.interleaved.add(probes.len() as u64);
+        drop(probes);
+        waiting.drain(..count);
         true
     }
 }

@@ -33,7 +33,7 @@ pub struct RowContext<'a> {
     /// The key or range that is locked.
     pub target: &'a mut LockTarget,
     /// The part of the target range beyond this partition, which the transaction has to access next.
-    pub left_out: Option<KeyRange>,
+    pub left_out: &'a mut Option<KeyRange>,
     /// The position at which an interleaved look-up found the key, if one was made.
     pub position: Option<Position>,
     /// The log that receives before-images.

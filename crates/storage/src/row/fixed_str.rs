@@ -54,26 +54,7 @@ impl<const N: usize> FixedStr<N> {
     #[inline]
     #[must_use]
     pub fn from_padded(bytes: [u8; N]) -> Option<FixedStr<N>> {
-        // Eight bytes at a time and without branches, as every decoding of a row comes here.
-        const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
-        let (mut not_ascii, mut behind_the_end, mut ended) = (0, 0, 0);
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            let word = u64::from_le_bytes(word);
-            not_ascii |= word & HIGH_BITS;
-            // The high bit of each byte that is not zero, and from it all bits of these bytes.
-            let used = (((word & !HIGH_BITS) + !HIGH_BITS) | word) & HIGH_BITS;
-            let used_bytes = (used >> 7) * 0xff;
-            // The first bytes of the word are used and then no more: adding one to that carries through all of it.
-            behind_the_end |= word & ended | used_bytes & used_bytes.wrapping_add(1);
-            ended |= (used >> 63).wrapping_sub(1);
-        }
-        if behind_the_end != 0 {
-            return None;
-        }
-        let string = FixedStr(bytes);
-        (not_ascii == 0 || begins_with_utf8(&bytes)).then_some(string)
+        if is_full_ascii(&bytes) || is_padded_utf8(&bytes) { Some(FixedStr(bytes)) } else { None }
     }
 
     /// The string with the zeros behind its end: always `N` bytes.
@@ -104,6 +85,39 @@ impl<const N: usize> FixedStr<N> {
     pub fn is_empty(&self) -> bool {
         N == 0 || self.0[0] == 0
     }
+}
+
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// Returns whether all bytes are ASCII characters but zero: what most strings of a fixed length are. Eight bytes at a
+/// time, as every decoding of a row comes here.
+#[inline(always)]
+fn is_full_ascii<const N: usize>(bytes: &[u8; N]) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    // Subtracting one sets the high bit of a byte that is zero, and borrows only behind such a byte.
+    let unusual = |word: u64| word | word.wrapping_sub(ONES);
+    let (words, rest) = bytes.as_chunks::<8>();
+    let in_words = words.iter().fold(0, |seen, word| seen | unusual(u64::from_le_bytes(*word)));
+    let in_rest = rest.iter().fold(0, |seen, &byte| seen | byte | byte.wrapping_sub(1));
+    in_words & HIGH_BITS | u64::from(in_rest & 0x80) == 0
+}
+
+/// Returns whether the bytes are UTF-8 without a zero, and zeros behind it.
+fn is_padded_utf8(bytes: &[u8]) -> bool {
+    let (mut not_ascii, mut behind_the_end, mut ended) = (0, 0, 0);
+    for chunk in bytes.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        let word = u64::from_le_bytes(word);
+        not_ascii |= word & HIGH_BITS;
+        // The high bit of each byte that is not zero, and from it all bits of these bytes.
+        let used = (((word & !HIGH_BITS) + !HIGH_BITS) | word) & HIGH_BITS;
+        let used_bytes = (used >> 7) * 0xff;
+        // The first bytes of the word are used and then no more: adding one to that carries through all of it.
+        behind_the_end |= word & ended | used_bytes & used_bytes.wrapping_add(1);
+        ended |= (used >> 63).wrapping_sub(1);
+    }
+    behind_the_end == 0 && (not_ascii == 0 || begins_with_utf8(bytes))
 }
 
 /// Returns whether the bytes before the first zero are UTF-8.
@@ -184,6 +198,7 @@ mod tests {
         assert!(FixedStr::from_padded(*b"ab\0").is_some());
         assert!(FixedStr::from_padded(*b"a\0b").is_none());
         assert!(FixedStr::from_padded([0xff, 0, 0]).is_none());
+        assert!(FixedStr::from_padded([0xff; 8]).is_none() && FixedStr::from_padded([0x80; 11]).is_none());
         // Every pattern of used and unused bytes of a string of two words and a bit.
         for pattern in 0..1u32 << 18 {
             let bytes: [u8; 18] =

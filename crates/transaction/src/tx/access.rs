@@ -67,8 +67,9 @@ pub(super) fn execute<O: Operation>(
     let panic_guard = PanicGuard::enter();
     let mut tables = shard.tables.borrow_mut();
     let (asked, operation) = Asked::of(action);
-    let noted = note(shard, &mut tables, txn, branch, partition, asked, position);
-    let done = apply(shard, &mut tables, branch, noted, operation, dependents);
+    let mut left_out = None;
+    let noted = note(shard, &mut tables, txn, branch, partition, asked, position, &mut left_out);
+    let done = apply(shard, &mut tables, branch, noted, &mut left_out, operation, dependents);
     panic_guard.leave();
     done
 }
@@ -84,8 +85,9 @@ pub(super) fn execute_outlined<O: Operation>(
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
     let (asked, operation) = Asked::of(action);
-    let noted = note_outlined(shard, txn, branch, partition, asked, position);
-    apply_outlined(shard, branch, noted, operation, dependents)
+    let mut left_out = None;
+    let noted = note_outlined(shard, txn, branch, partition, asked, position, &mut left_out);
+    apply_outlined(shard, branch, noted, &mut left_out, operation, dependents)
 }
 
 /// Runs an operation whose lock was queued and has been granted. `access` is the index of the access in the branch.
@@ -93,12 +95,12 @@ pub(super) fn execute_granted(
     shard: &Shard,
     branch: &mut Branch,
     access: usize,
-    left_out: Option<KeyRange>,
+    mut left_out: Option<KeyRange>,
     operation: ErasedOperation,
     dependents: &mut Vec<DependentAction>,
 ) -> Result<ErasedOperation, Abort> {
-    let noted = Noted { access, is_new: false, position: None, left_out, may_narrow: false };
-    apply_outlined(shard, branch, noted, operation, dependents)
+    let noted = Noted { access, is_new: false, position: None, may_narrow: false };
+    apply_outlined(shard, branch, noted, &mut left_out, operation, dependents)
 }
 
 /// The request of an action.
@@ -127,11 +129,11 @@ struct Noted {
     /// True if it is the last access of the branch, which is removed again if the table is missing.
     is_new: bool,
     position: Option<Position>,
-    left_out: Option<KeyRange>,
     may_narrow: bool,
 }
 
-/// Notes an access in its branch, and enters its lock if the branch's are.
+/// Notes an access in its branch, and enters its lock if the branch's are. The part of a range beyond the partition is
+/// put in `left_out`.
 #[inline(always)]
 fn note(
     shard: &Shard,
@@ -141,13 +143,16 @@ fn note(
     partition: PartitionId,
     asked: Asked,
     position: Option<Position>,
+    left_out: &mut Option<KeyRange>,
 ) -> Noted {
-    let Asked { mode, target, from_end, unlocked, maintains } = asked;
-    let (part, left_out) = match &target {
-        LockTarget::Key(_) => (None, None),
-        LockTarget::Range { .. } => tables.cut_to_partition(partition, &target, from_end),
-    };
-    let target = part.unwrap_or(target);
+    let Asked { mode, mut target, from_end, unlocked, maintains } = asked;
+    if let LockTarget::Range { .. } = target {
+        let (part, rest) = tables.cut_to_partition(partition, &target, from_end);
+        *left_out = rest;
+        if let Some(part) = part {
+            target = part;
+        }
+    }
     if branch.entered
         && !unlocked
         && !planted::leaves_unlocked(&target)
@@ -157,7 +162,7 @@ fn note(
     }
     branch.accesses.push(Access { partition, mode, target, unlocked });
     let access = branch.accesses.len() - 1;
-    Noted { access, is_new: true, position, left_out, may_narrow: !branch.entered }
+    Noted { access, is_new: true, position, may_narrow: !branch.entered }
 }
 
 #[inline(never)]
@@ -168,9 +173,11 @@ fn note_outlined(
     partition: PartitionId,
     asked: Asked,
     position: Option<Position>,
+    left_out: &mut Option<KeyRange>,
 ) -> Noted {
     let panic_guard = PanicGuard::enter();
-    let noted = note(shard, &mut shard.tables.borrow_mut(), txn, branch, partition, asked, position);
+    let noted =
+        note(shard, &mut shard.tables.borrow_mut(), txn, branch, partition, asked, position, left_out);
     panic_guard.leave();
     noted
 }
@@ -182,6 +189,7 @@ fn apply<O: Operation>(
     tables: &mut Tables,
     branch: &mut Branch,
     noted: Noted,
+    left_out: &mut Option<KeyRange>,
     operation: O,
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
@@ -198,7 +206,7 @@ fn apply<O: Operation>(
         id,
         partition,
         target: &mut access.target,
-        left_out: noted.left_out,
+        left_out,
         position: noted.position,
         undo: &mut branch.undo,
         scratch: &mut branch.scratch,
@@ -214,11 +222,13 @@ fn apply_outlined<O: Operation>(
     shard: &Shard,
     branch: &mut Branch,
     noted: Noted,
+    left_out: &mut Option<KeyRange>,
     operation: O,
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
     let panic_guard = PanicGuard::enter();
-    let done = apply(shard, &mut shard.tables.borrow_mut(), branch, noted, operation, dependents);
+    let mut tables = shard.tables.borrow_mut();
+    let done = apply(shard, &mut tables, branch, noted, left_out, operation, dependents);
     panic_guard.leave();
     done
 }
