@@ -34,7 +34,7 @@ pub use atrapos_catalog as catalog;
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_partition::abort::{Abort, AbortReason, Advice};
 pub use atrapos_partition::action::{
-    Action, CollectKeys, Delete, Fold, Get, Insert, Lookup, Operation, Read, Update,
+    Action, CollectKeys, Delete, Edit, Fold, Get, Insert, Lookup, Operation, Read, Update, View,
 };
 pub use atrapos_partition::dynamic::{
     DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, TableHandle, UpdateRow,
@@ -49,8 +49,8 @@ pub use atrapos_placement::adaptation::{Adaptation, AdaptationEvent};
 pub use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 pub use atrapos_runtime::{Ticks, WorkerId};
 pub use atrapos_storage::{
-    Column, ColumnType, Date, Decimal, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row, Timestamp,
-    Uuid, row,
+    Column, ColumnRef, ColumnType, Date, Decimal, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row,
+    RowEdit, RowView, Timestamp, Uuid, row,
 };
 pub use atrapos_transaction::dynamic::AnyTable;
 pub use atrapos_transaction::procedure::{AnyProcedure, AnyResult, Procedure, Session};

@@ -22,19 +22,19 @@ mod range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use atrapos_runtime::WorkerId;
-use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget};
+use atrapos_storage::{KeyBuf, RowError};
 
 use crate::abort::{Abort, AbortReason};
 use crate::partition::{Closing, PartitionId, Tables};
 use crate::range::KeyRange;
-use crate::schema::{CatalogTag, TableId, TreeKind};
+use crate::schema::{CatalogTag, TableId, TreeKind, corrupt};
 
 pub use context::{RowChange, RowContext};
 pub use dependent::DependentAction;
 pub use erased::ErasedOperation;
 pub use kind::{AccessKind, OperationKind, ResultShape};
-pub use point::{Delete, Get, Insert, Lookup, Read, Update};
+pub use point::{Delete, Edit, Get, Insert, Lookup, Read, Update, View};
 pub use range::{CollectKeys, Collected, DeleteRange, Fold, Folded, RangeChanged, UpdateRange};
 
 /// An operation on the data. Implemented by the operations of this crate only.
@@ -188,10 +188,27 @@ pub fn panicked(panic: &(dyn std::any::Any + Send)) -> Abort {
 /// Creates the abort of a panicked closure of the user; `what` names the closure.
 #[cold]
 pub fn panicked_in(what: &str, panic: &(dyn std::any::Any + Send)) -> Abort {
+    // A view of a damaged row has ended the closure that looked at it.
+    if let Some(damage) = panic.downcast_ref::<RowError>() {
+        return corrupt("row", damage);
+    }
     let message = panic
         .downcast_ref::<&str>()
         .map(|message| (*message).to_owned())
         .or_else(|| panic.downcast_ref::<String>().cloned())
         .unwrap_or_else(|| "with a value that is not text".to_owned());
     Abort::explained(AbortReason::Panic, format!("the {what} panicked: {message}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_view_of_a_damaged_row_is_not_a_panic_of_the_user() {
+        let damage = RowError::Malformed { row: "Account", column: "balance" };
+        let abort = guarded(|| std::panic::resume_unwind(Box::new(damage))).map(|(): ()| ()).unwrap_err();
+        assert_eq!(abort.reason(), AbortReason::Corruption);
+        assert!(abort.to_string().contains("balance"));
+    }
 }

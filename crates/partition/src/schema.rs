@@ -211,7 +211,7 @@ impl<I: Index> IndexRef<I> {
 }
 
 #[cold]
-fn corrupt(what: &str, error: &dyn std::fmt::Display) -> Abort {
+pub(crate) fn corrupt(what: &str, error: &dyn std::fmt::Display) -> Abort {
     Abort::explained(
         AbortReason::Corruption,
         format!(

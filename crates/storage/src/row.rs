@@ -20,11 +20,13 @@ mod column_type;
 mod field;
 mod fixed_str;
 mod variable;
+mod view;
 
 pub use column_type::ColumnType;
 pub use field::Field;
 pub use fixed_str::{FixedStr, FixedStrError};
 pub use variable::{push_variable, take_variable, variable_bytes};
+pub use view::{ColumnAt, ColumnRef, RowEdit, RowView};
 
 use std::ops::Range;
 use thiserror::Error;
@@ -118,6 +120,10 @@ pub trait Row: Sized + Clone + Send + 'static {
     const FIXED_BYTES: usize;
     /// Set if there are variable fields; without them every row has exactly `FIXED_BYTES` bytes.
     const VARIABLE: bool;
+    /// A struct with a [`ColumnRef`] for each field, of the name of the field.
+    type Columns: Copy + 'static;
+    /// The columns, by which [`RowView`] and [`RowEdit`] are told of one.
+    const FIELDS: Self::Columns;
 
     /// Bytes that [`write`](Row::write) writes for this row.
     fn encoded_len(&self) -> usize;
@@ -190,92 +196,111 @@ macro_rules! row {
             $( $(#[$field_attribute])* $field_visibility $field: $ty, )*
         }
 
-        impl $crate::Row for $name {
-            const NAME: &'static str = ::core::stringify!($name);
-            const COLUMNS: &'static [$crate::Column] = &[
-                $( $crate::Column {
-                    name: ::core::stringify!($field),
-                    ty: <$ty as $crate::Field>::TYPE,
-                    nullable: <$ty as $crate::Field>::NULLABLE,
-                }, )*
-            ];
-            const NULLABLE: usize = 0 $( + <$ty as $crate::Field>::NULLABLE as usize )*;
-            const FIXED_BYTES: usize = Self::NULLABLE.div_ceil(8) $( + <$ty as $crate::Field>::WIDTH )*;
-            const VARIABLE: bool = false $( || <$ty as $crate::Field>::VARIABLE )*;
-
-            #[inline]
-            fn encoded_len(&self) -> usize {
-                Self::FIXED_BYTES $( + <$ty as $crate::Field>::variable_bytes(&self.$field) )*
+        const _: () = {
+            /// The columns of the row type.
+            #[allow(dead_code, missing_docs, reason = "a column that no transaction reads by itself; its field has the documentation")]
+            #[derive(Clone, Copy)]
+            $visibility struct RowColumns {
+                $( $field_visibility $field: $crate::ColumnRef<$name, $ty>, )*
             }
 
-            #[inline]
-            #[allow(unused_assignments, unused_mut, unused_variables, reason = "depends on which fields there are")]
-            fn write(&self, out: &mut [u8]) {
-                ::core::assert_eq!(
-                    out.len(), self.encoded_len(), "the buffer for a row must have the length of the row"
-                );
-                let (fixed, mut variable) = out.split_at_mut(Self::FIXED_BYTES);
-                let nulls_at = Self::FIXED_BYTES - Self::NULLABLE.div_ceil(8);
-                if Self::NULLABLE > 0 {
-                    fixed[nulls_at..].fill(0);
+            impl $crate::Row for $name {
+                const NAME: &'static str = ::core::stringify!($name);
+                const COLUMNS: &'static [$crate::Column] = &[
+                    $( $crate::Column {
+                        name: ::core::stringify!($field),
+                        ty: <$ty as $crate::Field>::TYPE,
+                        nullable: <$ty as $crate::Field>::NULLABLE,
+                    }, )*
+                ];
+                const NULLABLE: usize = 0 $( + <$ty as $crate::Field>::NULLABLE as usize )*;
+                const FIXED_BYTES: usize = Self::NULLABLE.div_ceil(8) $( + <$ty as $crate::Field>::WIDTH )*;
+                const VARIABLE: bool = false $( || <$ty as $crate::Field>::VARIABLE )*;
+                type Columns = RowColumns;
+                const FIELDS: Self::Columns = {
+                    let at = $crate::ColumnAt::first(Self::FIXED_BYTES, Self::NULLABLE);
+                    $(
+                        let $field = $crate::ColumnRef::new(at);
+                        let at = at.after::<$ty>();
+                    )*
+                    let _ = at;
+                    RowColumns { $( $field ),* }
+                };
+
+                #[inline]
+                fn encoded_len(&self) -> usize {
+                    Self::FIXED_BYTES $( + <$ty as $crate::Field>::variable_bytes(&self.$field) )*
                 }
-                let (mut offset, mut null) = (0, 8 * nulls_at);
-                $(
-                    <$ty as $crate::Field>::write(&self.$field, fixed, offset, &mut variable);
-                    offset += <$ty as $crate::Field>::WIDTH;
-                    if <$ty as $crate::Field>::NULLABLE {
-                        if <$ty as $crate::Field>::is_null(&self.$field) {
-                            $crate::set_bit(fixed, null);
+
+                #[inline]
+                #[allow(unused_assignments, unused_mut, unused_variables, reason = "depends on which fields there are")]
+                fn write(&self, out: &mut [u8]) {
+                    ::core::assert_eq!(
+                        out.len(), self.encoded_len(), "the buffer for a row must have the length of the row"
+                    );
+                    let (fixed, mut variable) = out.split_at_mut(Self::FIXED_BYTES);
+                    let nulls_at = Self::FIXED_BYTES - Self::NULLABLE.div_ceil(8);
+                    if Self::NULLABLE > 0 {
+                        fixed[nulls_at..].fill(0);
+                    }
+                    let (mut offset, mut null) = (0, 8 * nulls_at);
+                    $(
+                        <$ty as $crate::Field>::write(&self.$field, fixed, offset, &mut variable);
+                        offset += <$ty as $crate::Field>::WIDTH;
+                        if <$ty as $crate::Field>::NULLABLE {
+                            if <$ty as $crate::Field>::is_null(&self.$field) {
+                                $crate::set_bit(fixed, null);
+                            }
+                            null += 1;
                         }
-                        null += 1;
-                    }
-                )*
-            }
+                    )*
+                }
 
-            #[inline]
-            #[allow(unused_assignments, unused_mut, unused_variables, reason = "depends on which fields there are")]
-            fn decode(bytes: &[u8]) -> ::core::result::Result<Self, $crate::RowError> {
-                let wrong_length = || $crate::RowError::WrongLength {
-                    row: Self::NAME,
-                    expected: Self::FIXED_BYTES,
-                    got: bytes.len(),
-                };
-                // The one length check: all loads of fixed-size fields below are in bounds by constants.
-                let ::core::option::Option::Some((fixed, mut variable)) =
-                    bytes.split_first_chunk::<{ <$name as $crate::Row>::FIXED_BYTES }>()
-                else {
-                    return ::core::result::Result::Err(wrong_length());
-                };
-                if !Self::VARIABLE && !variable.is_empty() {
-                    return ::core::result::Result::Err(wrong_length());
-                }
-                let (mut offset, mut null) = (0, 8 * (Self::FIXED_BYTES - Self::NULLABLE.div_ceil(8)));
-                if (null + Self::NULLABLE..8 * Self::FIXED_BYTES).any(|bit| $crate::bit_of(fixed, bit)) {
-                    return ::core::result::Result::Err($crate::RowError::UnknownNull { row: Self::NAME });
-                }
-                $(
-                    let value = if <$ty as $crate::Field>::NULLABLE && $crate::bit_of(fixed, null) {
-                        <$ty as $crate::Field>::read_null(fixed, offset, &mut variable)
-                    } else {
-                        <$ty as $crate::Field>::read(fixed, offset, &mut variable)
+                #[inline]
+                #[allow(unused_assignments, unused_mut, unused_variables, reason = "depends on which fields there are")]
+                fn decode(bytes: &[u8]) -> ::core::result::Result<Self, $crate::RowError> {
+                    let wrong_length = || $crate::RowError::WrongLength {
+                        row: Self::NAME,
+                        expected: Self::FIXED_BYTES,
+                        got: bytes.len(),
                     };
-                    let ::core::option::Option::Some($field) = value else {
-                        return ::core::result::Result::Err($crate::RowError::Malformed {
-                            row: Self::NAME,
-                            column: ::core::stringify!($field),
-                        });
+                    // The one length check: all loads of fixed-size fields below are in bounds by constants.
+                    let ::core::option::Option::Some((fixed, mut variable)) =
+                        bytes.split_first_chunk::<{ <$name as $crate::Row>::FIXED_BYTES }>()
+                    else {
+                        return ::core::result::Result::Err(wrong_length());
                     };
-                    offset += <$ty as $crate::Field>::WIDTH;
-                    if <$ty as $crate::Field>::NULLABLE {
-                        null += 1;
+                    if !Self::VARIABLE && !variable.is_empty() {
+                        return ::core::result::Result::Err(wrong_length());
                     }
-                )*
-                if !variable.is_empty() {
-                    return ::core::result::Result::Err(wrong_length());
+                    let (mut offset, mut null) = (0, 8 * (Self::FIXED_BYTES - Self::NULLABLE.div_ceil(8)));
+                    if (null + Self::NULLABLE..8 * Self::FIXED_BYTES).any(|bit| $crate::bit_of(fixed, bit)) {
+                        return ::core::result::Result::Err($crate::RowError::UnknownNull { row: Self::NAME });
+                    }
+                    $(
+                        let value = if <$ty as $crate::Field>::NULLABLE && $crate::bit_of(fixed, null) {
+                            <$ty as $crate::Field>::read_null(fixed, offset, &mut variable)
+                        } else {
+                            <$ty as $crate::Field>::read(fixed, offset, &mut variable)
+                        };
+                        let ::core::option::Option::Some($field) = value else {
+                            return ::core::result::Result::Err($crate::RowError::Malformed {
+                                row: Self::NAME,
+                                column: ::core::stringify!($field),
+                            });
+                        };
+                        offset += <$ty as $crate::Field>::WIDTH;
+                        if <$ty as $crate::Field>::NULLABLE {
+                            null += 1;
+                        }
+                    )*
+                    if !variable.is_empty() {
+                        return ::core::result::Result::Err(wrong_length());
+                    }
+                    ::core::result::Result::Ok(Self { $( $field ),* })
                 }
-                ::core::result::Result::Ok(Self { $( $field ),* })
             }
-        }
+        };
     };
 }
 

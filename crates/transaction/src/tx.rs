@@ -39,12 +39,14 @@ use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{Action, CollectKeys, Collected, Fold, Folded, Operation, Read, Update};
+use atrapos_partition::action::{
+    Action, CollectKeys, Collected, Edit, Fold, Folded, Operation, Read, Update, View,
+};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::schema::{CatalogTag, Index, IndexRef, Table, TableId, TableRef, decode_key};
 use atrapos_runtime::WorkerId;
-use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockMode;
+use atrapos_storage::{KeyBuf, RowEdit, RowView};
 
 use crate::dynamic::AnyTable;
 use crate::lookups::RouteHint;
@@ -154,6 +156,21 @@ impl<'w> Tx<'w> {
         self.run(table.read(key, look))
     }
 
+    /// Looks at columns of a row in place and returns the result of the closure; `None` if there is no row. See
+    /// [`TableRef::view`].
+    ///
+    /// # Errors
+    /// Those of [`run`](Tx::run).
+    #[inline]
+    pub fn view<T, F, R>(&mut self, table: TableRef<T>, key: T::Key, look: F) -> Run<'_, 'w, View<T, F>>
+    where
+        T: Table,
+        F: FnOnce(RowView<'_, T::Row>) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.run(table.view(key, look))
+    }
+
     /// Inserts a row; a key that is taken aborts the transaction.
     ///
     /// # Errors
@@ -179,6 +196,21 @@ impl<'w> Tx<'w> {
         R: Send + 'static,
     {
         self.run(table.update(key, change))
+    }
+
+    /// Changes columns of a row in place and returns the result of the closure; `None` if there is no row. See
+    /// [`TableRef::edit`].
+    ///
+    /// # Errors
+    /// Those of [`run`](Tx::run).
+    #[inline]
+    pub fn edit<T, F, R>(&mut self, table: TableRef<T>, key: T::Key, change: F) -> Run<'_, 'w, Edit<T, F>>
+    where
+        T: Table,
+        F: FnOnce(&mut RowEdit<'_, T::Row>) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        self.run(table.edit(key, change))
     }
 
     /// Deletes a row of a table of either kind and returns it, if there was one.

@@ -8,6 +8,7 @@
 mod adaptation;
 mod bad_input;
 mod closing;
+mod columns;
 mod crud;
 mod ddl;
 mod durable;

@@ -162,8 +162,8 @@ fn does_what_it_says<R: Record>(order: Order) {
     ];
     assert_eq!(run(all), Ok(()));
     let mut expected = [R::new(last), R::new(first)];
-    expected[0].write_column(last, 0);
-    expected[1].write_column(first, column);
+    expected[0] = expected[0].written(last, 0);
+    expected[1] = expected[1].written(first, column);
     let [of_last, of_first] = expected;
     assert_eq!(get(last), Ok(Some(of_last.clone())));
     assert_eq!(get(first), Ok(Some(of_first)));
@@ -216,7 +216,7 @@ fn finds_planted_bugs<R: Record>() {
     let (some, new) = (keys.loaded(123), keys.loaded(9) | 0xffff_ffff);
     for operations in [1, 3] {
         let unasked = audit_after::<R>(operations, async move |tx, table| {
-            tx.update(table, some, move |row| row.write_column(some, 0)).await.map(drop)
+            tx.edit(table, some, move |row| Record::write_column(row, some, 0)).await.map(drop)
         });
         assert!(matches!(unasked, AuditError::Sum { .. }), "{unasked}");
 

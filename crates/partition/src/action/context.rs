@@ -202,6 +202,34 @@ impl RowContext<'_> {
         Ok(())
     }
 
+    /// Changes bytes of the row of the target key, but not its length, and adds the dependents; returns false if there is no
+    /// row. The before-image is in the undo log before `change` runs, so a change that fails is undone like any other.
+    pub(crate) fn edit(
+        &mut self,
+        change: &mut dyn FnMut(&mut [u8]) -> Result<(), Abort>,
+    ) -> Result<bool, Abort> {
+        let version = self.partition.next_version();
+        let LockTarget::Key(key) = &*self.target else { unreachable!("edits lock a key") };
+        let tree = &mut self.partition.tree;
+        let found = match self.position {
+            Some(position) => tree.row_at_mut(position, key),
+            None => tree.get_mut(key),
+        };
+        let Some(mut row) = found else { return Ok(false) };
+        self.undo.remember_row(self.id, key, row.version(), row.bytes());
+        change(row.bytes_mut())?;
+        row.set_version(version);
+        if let Some(redo) = &mut self.redo {
+            let (old, new) = (self.undo.last_row(), row.bytes());
+            redo.push(|redo| wal::push_update(redo, self.id.table.0, key, version, old, new))?;
+        }
+        let meta = &self.catalog.tables[self.id.table.at()];
+        if meta.has_dependents {
+            follow_change(meta, key, Some(self.undo.last_row()), Some(row.bytes()), self.dependents)?;
+        }
+        Ok(true)
+    }
+
     /// Removes the row of the target key, or, in a range, that of `within`; returns false if there is none. Adds no
     /// dependents, unlike [`delete`](Self::delete). The before-image of the row is the last one in the undo log.
     pub(crate) fn remove(&mut self, within: Option<&KeyBuf>) -> Result<bool, Abort> {

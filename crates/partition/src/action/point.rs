@@ -3,12 +3,12 @@
 use std::marker::PhantomData;
 
 use atrapos_storage::lock::LockMode;
-use atrapos_storage::{Key, Row};
+use atrapos_storage::{Key, Row, RowEdit, RowView};
 
 use super::{Action, Operation, RowContext, guarded};
 use crate::abort::Abort;
 use crate::action::{AccessKind as Kind, OperationKind, ResultShape};
-use crate::schema::{Index, IndexRef, Table, TableRef, decode_key, decode_row};
+use crate::schema::{Index, IndexRef, Table, TableRef, corrupt, decode_key, decode_row};
 
 /// Reads one row. See [`TableRef::get`].
 #[derive(Debug)]
@@ -67,6 +67,38 @@ where
     }
 }
 
+/// Reads columns of one row in place. See [`TableRef::view`].
+#[derive(Debug)]
+pub struct View<T: Table, F> {
+    look: F,
+    table: PhantomData<fn() -> T>,
+}
+
+impl<T, F, R> Operation for View<T, F>
+where
+    T: Table,
+    F: FnOnce(RowView<'_, T::Row>) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    type Output = Option<R>;
+
+    #[inline]
+    fn is_unlocked(&self) -> bool {
+        T::READ_ONLY
+    }
+
+    #[inline]
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
+        let Some((_, row)) = at.row() else { return Ok(None) };
+        let row = RowView::new(row).map_err(|error| corrupt("row", &error))?;
+        guarded(|| (self.look)(row)).map(Some)
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Read, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
+    }
+}
+
 /// Inserts one row. See [`TableRef::insert`].
 #[derive(Debug)]
 pub struct Insert<T: Table> {
@@ -114,6 +146,37 @@ where
             at.patch(None, old_version, encoded)
         })?;
         Ok(Some(result))
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Update, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
+    }
+}
+
+/// Changes columns of one row in place. See [`TableRef::edit`].
+#[derive(Debug)]
+pub struct Edit<T: Table, F> {
+    change: F,
+    table: PhantomData<fn() -> T>,
+}
+
+impl<T, F, R> Operation for Edit<T, F>
+where
+    T: Table,
+    F: FnOnce(&mut RowEdit<'_, T::Row>) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    type Output = Option<R>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
+        let (mut change, mut result) = (Some(self.change), None);
+        at.edit(&mut |row| {
+            let Some(change) = change.take() else { return Ok(()) };
+            let mut row = RowEdit::new(row).map_err(|error| corrupt("row", &error))?;
+            result = Some(guarded(|| change(&mut row))?);
+            Ok(())
+        })?;
+        Ok(result)
     }
 
     fn kind(&self) -> OperationKind {
@@ -184,6 +247,18 @@ impl<T: Table> TableRef<T> {
         Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), read)
     }
 
+    /// Runs the closure on the row of `key` where it is, at the owner of the row, and returns its result, or `None` if there
+    /// is no row. Only columns that the closure asks for are decoded: the way to read a few columns of a wide row.
+    #[inline]
+    pub fn view<F, R>(self, key: T::Key, look: F) -> Action<View<T, F>>
+    where
+        F: FnOnce(RowView<'_, T::Row>) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let view = View { look, table: PhantomData };
+        Action::on_key(self.id, self.tag, LockMode::Shared, key.encode(), view)
+    }
+
     /// Inserts a row; a key that is taken aborts the transaction ([`DuplicateKey`](crate::abort::AbortReason::DuplicateKey)).
     pub fn insert(self, key: T::Key, row: T::Row) -> Action<Insert<T>> {
         const { Self::WRITABLE };
@@ -208,6 +283,20 @@ impl<T: Table> TableRef<T> {
         const { Self::WRITABLE };
         let update = Update { change, table: PhantomData };
         Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), update)
+    }
+
+    /// Runs the closure on the row of `key` where it is, which it may change except for columns of variable size, and
+    /// returns its result, or `None` if there is no row. Only columns that the closure asks for are decoded or written: the
+    /// way to change a few columns of a wide row.
+    #[inline]
+    pub fn edit<F, R>(self, key: T::Key, change: F) -> Action<Edit<T, F>>
+    where
+        F: FnOnce(&mut RowEdit<'_, T::Row>) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        const { Self::WRITABLE };
+        let edit = Edit { change, table: PhantomData };
+        Action::on_key(self.id, self.tag, LockMode::Exclusive, key.encode(), edit)
     }
 
     /// Deletes the row of `key` and returns it, if there was one.

@@ -87,13 +87,12 @@ impl<const N: usize> FixedStr<N> {
     }
 }
 
-const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
-
 /// Returns whether all bytes are ASCII characters but zero: what most strings of a fixed length are. Eight bytes at a
 /// time, as every decoding of a row comes here.
 #[inline(always)]
 fn is_full_ascii<const N: usize>(bytes: &[u8; N]) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
     // Subtracting one sets the high bit of a byte that is zero, and borrows only behind such a byte.
     let unusual = |word: u64| word | word.wrapping_sub(ONES);
     let (words, rest) = bytes.as_chunks::<8>();
@@ -102,22 +101,15 @@ fn is_full_ascii<const N: usize>(bytes: &[u8; N]) -> bool {
     in_words & HIGH_BITS | u64::from(in_rest & 0x80) == 0
 }
 
-/// Returns whether the bytes are UTF-8 without a zero, and zeros behind it.
-fn is_padded_utf8(bytes: &[u8]) -> bool {
-    let (mut not_ascii, mut behind_the_end, mut ended) = (0, 0, 0);
-    for chunk in bytes.chunks(8) {
-        let mut word = [0; 8];
-        word[..chunk.len()].copy_from_slice(chunk);
-        let word = u64::from_le_bytes(word);
-        not_ascii |= word & HIGH_BITS;
-        // The high bit of each byte that is not zero, and from it all bits of these bytes.
-        let used = (((word & !HIGH_BITS) + !HIGH_BITS) | word) & HIGH_BITS;
-        let used_bytes = (used >> 7) * 0xff;
-        // The first bytes of the word are used and then no more: adding one to that carries through all of it.
-        behind_the_end |= word & ended | used_bytes & used_bytes.wrapping_add(1);
-        ended |= (used >> 63).wrapping_sub(1);
-    }
-    behind_the_end == 0 && (not_ascii == 0 || begins_with_utf8(bytes))
+/// Returns whether the bytes are UTF-8 without a zero, and zeros behind it. Without branches, so that the compiler takes
+/// many bytes at a time.
+#[inline]
+fn is_padded_utf8<const N: usize>(bytes: &[u8; N]) -> bool {
+    let behind = bytes.get(1..).unwrap_or_default();
+    let ends_and_goes_on = |(&byte, &next): (&u8, &u8)| u8::from(byte == 0) & u8::from(next != 0);
+    let used_again = bytes.iter().zip(behind).map(ends_and_goes_on).fold(0, |any, one| any | one);
+    let not_ascii = bytes.iter().fold(0, |any, byte| any | byte) & 0x80;
+    used_again == 0 && (not_ascii == 0 || begins_with_utf8(bytes))
 }
 
 /// Returns whether the bytes before the first zero are UTF-8.

@@ -16,10 +16,12 @@ use std::future::Future;
 use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
-use atrapos::{Abort, KeyRange, TableRef, Tx};
+use atrapos::{Abort, KeyRange, RowEdit, TableRef, Tx};
 
 use super::generator::TYPES;
-use super::schema::{AccessInfo, AccessInfos, CallForwarding, Digits15, Subscriber, Subscribers, Tables};
+use super::schema::{
+    AccessInfo, AccessInfos, CallForwarding, Digits15, SpecialFacility, Subscriber, Subscribers, Tables,
+};
 
 /// The numbers that `GET_NEW_DESTINATION` returns: at most one per start time.
 pub type Destinations = ArrayVec<Digits15, 3>;
@@ -82,6 +84,12 @@ pub fn get_access_data(
     tx.get(access_info, (s_id, ai_type))
 }
 
+/// Returns the bits with another first one.
+fn with_first<const N: usize>(mut bits: [u8; N], first: u8) -> [u8; N] {
+    bits[0] = first;
+    bits
+}
+
 /// Detail of the abort of `UPDATE_SUBSCRIBER_DATA`.
 pub const NO_FACILITY: &str = "the subscriber has no facility of that type";
 
@@ -99,9 +107,13 @@ pub fn update_subscriber_data(
     data_a: u8,
 ) -> impl Future<Output = Result<(), Abort>> {
     async move {
-        let subscriber = tx.update(tables.subscriber, s_id, move |row| row.bit[0] = bit).await?;
-        let facility =
-            tx.update(tables.special_facility, (s_id, sf_type), move |row| row.data_a = data_a).await?;
+        let set_bit_1 = move |row: &mut RowEdit<'_, Subscriber>| {
+            row.change(|column| column.bit, |bits| with_first(bits, bit));
+        };
+        let set_data_a =
+            move |row: &mut RowEdit<'_, SpecialFacility>| row.set(|column| column.data_a, data_a);
+        let subscriber = tx.edit(tables.subscriber, s_id, set_bit_1).await?;
+        let facility = tx.edit(tables.special_facility, (s_id, sf_type), set_data_a).await?;
         subscriber.and(facility).ok_or_else(|| Abort::user(NO_FACILITY))
     }
 }
@@ -119,7 +131,9 @@ pub fn update_location(
 ) -> impl Future<Output = Result<bool, Abort>> {
     async move {
         let Some(s_id) = tx.run(tables.by_number.lookup(sub_nbr)).await? else { return Ok(false) };
-        let updated = tx.update(tables.subscriber, s_id, move |row| row.vlr_location = vlr_location).await?;
+        let set_location =
+            move |row: &mut RowEdit<'_, Subscriber>| row.set(|column| column.vlr_location, vlr_location);
+        let updated = tx.edit(tables.subscriber, s_id, set_location).await?;
         Ok(updated.is_some())
     }
 }

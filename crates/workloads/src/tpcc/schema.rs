@@ -214,14 +214,12 @@ row! {
     }
 }
 
-impl Stock {
-    /// Returns the description of district `d_id`, from 1 to 10.
-    #[inline]
-    #[must_use]
-    pub fn dist_info(&self, d_id: u8) -> [u8; DIST_BYTES] {
-        let at = (usize::from(d_id).saturating_sub(1) * DIST_BYTES).min(self.dist.len() - DIST_BYTES);
-        std::array::from_fn(|byte| self.dist[at + byte])
-    }
+/// Returns the description of district `d_id`, from 1 to 10, among those of a stock's ten districts.
+#[inline]
+#[must_use]
+pub fn dist_info(dist: &[u8; DIST_BYTES * DISTRICTS as usize], d_id: u8) -> [u8; DIST_BYTES] {
+    let at = usize::from(d_id.clamp(1, DISTRICTS) - 1) * DIST_BYTES;
+    std::array::from_fn(|byte| dist[at + byte])
 }
 
 /// The mark in the data of original items and stock.
@@ -231,7 +229,9 @@ pub const ORIGINAL: &[u8; 8] = b"ORIGINAL";
 #[inline]
 #[must_use]
 pub fn is_original(data: &FixedStr<50>) -> bool {
-    data.padded().windows(ORIGINAL.len()).any(|part| part == ORIGINAL)
+    let data = data.padded();
+    memchr::memchr_iter(ORIGINAL[0], &data[..=data.len() - ORIGINAL.len()])
+        .any(|at| data[at..].first_chunk() == Some(ORIGINAL))
 }
 
 /// The family of all tables and indexes.
@@ -423,6 +423,6 @@ mod tests {
         dist.chunks_mut(DIST_BYTES).zip(1..).for_each(|(part, d_id)| part.fill(d_id));
         let data = FixedStr::default();
         let stock = Stock { quantity: 1, dist, ytd: 0, order_cnt: 0, remote_cnt: 0, data };
-        assert!((1..=DISTRICTS).all(|d_id| stock.dist_info(d_id) == [d_id; DIST_BYTES]));
+        assert!((1..=DISTRICTS).all(|d_id| dist_info(&stock.dist, d_id) == [d_id; DIST_BYTES]));
     }
 }

@@ -23,7 +23,7 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, TableRef, Tx};
+use atrapos::{Abort, Database, LoadError, LoadProgress, RowEdit, Schema, TableRef, Tx};
 use atrapos_runtime::rng::Seed;
 
 use crate::client::Client;
@@ -271,7 +271,7 @@ impl<R: Record> Workload for Ycsb<R> {
             }
             Kind::Update => {
                 let update = async move |tx: &mut Tx<'_>| {
-                    tx.update(table, key, move |record: &mut R| record.write_column(key, detail)).await
+                    tx.edit(table, key, move |record| R::write_column(record, key, detail)).await
                 };
                 let found = client.run(&route, update).await;
                 found.and_then(|written| written.map(|()| Outcome::Moved(1)).ok_or_else(missing))
@@ -293,12 +293,12 @@ impl<R: Record> Workload for Ycsb<R> {
             }
             Kind::ReadModifyWrite => {
                 let modify = async move |tx: &mut Tx<'_>| {
-                    let change = move |record: &mut R| {
-                        let before = record.clone();
-                        record.write_column(key, detail);
+                    let change = move |record: &mut RowEdit<'_, R>| {
+                        let before = record.row();
+                        R::write_column(record, key, detail);
                         before
                     };
-                    tx.update(table, key, change).await
+                    tx.edit(table, key, change).await
                 };
                 let found = client.run(&route, modify).await;
                 found.and_then(|before| black_box(before).map(|_| Outcome::Moved(1)).ok_or_else(missing))

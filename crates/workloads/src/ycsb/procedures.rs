@@ -16,7 +16,7 @@
 
 use std::hint::black_box;
 
-use atrapos::{Abort, Either, KeyRange, TableRef, Tx};
+use atrapos::{Abort, Either, KeyRange, RowEdit, TableRef, Tx};
 
 use super::mix::Kind;
 use super::parameters::Op;
@@ -70,10 +70,10 @@ pub async fn scan<R: Record>(
 }
 
 /// Returns the effect of an update: it returns the old record, if it is requested, and writes a new value to a column.
-fn change<R: Record>(op: Op) -> impl FnOnce(&mut R) -> Option<R> + Send + 'static {
+fn change<R: Record>(op: Op) -> impl FnOnce(&mut RowEdit<'_, R>) -> Option<R> + Send + 'static {
     move |record| {
-        let before = (op.kind == Kind::ReadModifyWrite).then(|| record.clone());
-        record.write_column(op.key, op.detail);
+        let before = (op.kind == Kind::ReadModifyWrite).then(|| record.row());
+        R::write_column(record, op.key, op.detail);
         before
     }
 }
@@ -93,7 +93,7 @@ pub async fn operations<R: Record>(
         Order::Sorted => {
             let points = ops.iter().filter(|op| op.kind != Kind::Scan).map(|op| match op.kind {
                 Kind::Insert => table.insert(op.key, R::new(op.key)).right().right(),
-                Kind::Update | Kind::ReadModifyWrite => table.update(op.key, change::<R>(*op)).left().right(),
+                Kind::Update | Kind::ReadModifyWrite => table.edit(op.key, change::<R>(*op)).left().right(),
                 Kind::Read | Kind::Scan => table.get(op.key).left(),
             });
             let found = black_box(tx.join_all(points).await?);
@@ -123,7 +123,7 @@ async fn one<R: Record>(tx: &mut Tx<'_>, table: TableRef<R::Table>, op: Op) -> R
     let is_there = match op.kind {
         Kind::Read => black_box(tx.get(table, op.key).await?).is_some(),
         Kind::Update | Kind::ReadModifyWrite => {
-            black_box(tx.update(table, op.key, change::<R>(op)).await?).is_some()
+            black_box(tx.edit(table, op.key, change::<R>(op)).await?).is_some()
         }
         Kind::Insert => tx.run(table.insert(op.key, R::new(op.key))).await?,
         Kind::Scan => true,

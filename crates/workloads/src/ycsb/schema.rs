@@ -17,7 +17,7 @@
 
 use std::fmt::Debug;
 
-use atrapos::{Row, Schema, Table, row};
+use atrapos::{Row, RowEdit, Schema, Table, row};
 
 use crate::popularity::Permutation;
 use crate::random::mixed;
@@ -39,8 +39,19 @@ pub trait Record: Row + Debug + PartialEq + Sync {
     /// Creates the record of `key` as it is loaded or inserted.
     fn new(key: u64) -> Self;
 
-    /// Writes a new value to column number `column`, below [`COLUMNS_WRITTEN`](Record::COLUMNS_WRITTEN).
-    fn write_column(&mut self, key: u64, column: u32);
+    /// Writes a new value to column number `column`, below [`COLUMNS_WRITTEN`](Record::COLUMNS_WRITTEN), of the record of
+    /// `key`.
+    fn write_column(record: &mut RowEdit<'_, Self>, key: u64, column: u32);
+
+    /// Returns the record after a write to column number `column`.
+    #[must_use]
+    fn written(&self, key: u64, column: u32) -> Self {
+        let mut bytes = Vec::new();
+        self.encode(&mut bytes);
+        let mut record = RowEdit::new(&mut bytes).expect("it was just encoded");
+        Self::write_column(&mut record, key, column);
+        record.row()
+    }
 
     /// Returns the number of writes to the record of `key`; `None` if writes do not produce its content.
     fn writes(&self, key: u64) -> Option<u64>;
@@ -125,21 +136,6 @@ impl Wide {
             &self.field9,
         ]
     }
-
-    fn column_mut(&mut self, number: u32) -> &mut [u8; COLUMN_BYTES] {
-        match number {
-            0 => &mut self.field0,
-            1 => &mut self.field1,
-            2 => &mut self.field2,
-            3 => &mut self.field3,
-            4 => &mut self.field4,
-            5 => &mut self.field5,
-            6 => &mut self.field6,
-            7 => &mut self.field7,
-            8 => &mut self.field8,
-            _ => &mut self.field9,
-        }
-    }
 }
 
 /// Greatest plausible number of writes: a larger count is damage.
@@ -168,9 +164,20 @@ impl Record for Wide {
     }
 
     #[inline]
-    fn write_column(&mut self, key: u64, number: u32) {
-        let value = self.column_mut(number);
-        *value = column(key, number, count(value) + 1);
+    fn write_column(record: &mut RowEdit<'_, Wide>, key: u64, number: u32) {
+        let choose = |columns: &<Wide as Row>::Columns| match number {
+            0 => columns.field0,
+            1 => columns.field1,
+            2 => columns.field2,
+            3 => columns.field3,
+            4 => columns.field4,
+            5 => columns.field5,
+            6 => columns.field6,
+            7 => columns.field7,
+            8 => columns.field8,
+            _ => columns.field9,
+        };
+        record.change(choose, |value| column(key, number, count(&value) + 1));
     }
 
     fn writes(&self, key: u64) -> Option<u64> {
@@ -193,8 +200,8 @@ impl Record for Narrow {
     }
 
     #[inline]
-    fn write_column(&mut self, _: u64, _: u32) {
-        self.value = self.value.wrapping_add(1);
+    fn write_column(record: &mut RowEdit<'_, Narrow>, _: u64, _: u32) {
+        record.change(|column| column.value, |value| value.wrapping_add(1));
     }
 
     fn writes(&self, key: u64) -> Option<u64> {
@@ -293,7 +300,7 @@ mod tests {
         assert_eq!(record.writes(77), Some(0));
         assert_eq!(record.writes(78), None, "it is another record's");
         for at in 0..25 {
-            record.write_column(77, at % R::COLUMNS_WRITTEN);
+            record = record.written(77, at % R::COLUMNS_WRITTEN);
         }
         assert_eq!(record.writes(77), Some(25));
     }
@@ -304,7 +311,7 @@ mod tests {
         counts_writes::<Narrow>();
         assert_eq!((Wide::FIXED_BYTES, Narrow::FIXED_BYTES), (1000, 8));
         let mut torn = Wide::new(5);
-        torn.write_column(5, 3);
+        torn = torn.written(5, 3);
         torn.field3[99] ^= 1;
         assert_eq!(torn.writes(5), None);
         torn = Wide::new(5);

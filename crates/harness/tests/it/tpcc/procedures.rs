@@ -7,6 +7,7 @@ use atrapos_workloads::tpcc::parameters::{CustomerBy, LineInput, NewOrderInput, 
 use atrapos_workloads::tpcc::procedures::{self, DeliverFrom, StatusOf, UNUSED_ITEM};
 use atrapos_workloads::tpcc::schema::{
     Customers, Districts, Histories, Items, NewOrders, OrderLines, Orders, Stocks, Tables, Warehouses,
+    dist_info,
 };
 use atrapos_workloads::{Ledger, Workload};
 
@@ -50,7 +51,7 @@ fn an_order_is_placed_with_all_its_rows() {
         assert_eq!((row.amount, row.delivery_d), (u32::from(line.quantity) * item.price, 0));
         let key = (line.supply_w_id, line.i_id);
         let (before, after) = (find(&stock, key), find(&now, key));
-        assert_eq!(row.dist_info, before.dist_info(4));
+        assert_eq!(row.dist_info, dist_info(&before.dist, 4));
         let of_item = input().lines.into_iter().filter(|other| other.i_id == line.i_id);
         let ordered: Vec<u32> = of_item.map(|line| line.quantity.into()).collect();
         assert_eq!(after.ytd, ordered.iter().sum::<u32>());

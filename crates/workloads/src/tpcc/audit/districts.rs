@@ -7,7 +7,7 @@ use std::iter::Peekable;
 use atrapos::{KeyRange, Session};
 
 use super::super::generator::{CARRIERS, LINES_MAX, LINES_MIN, OrderWithLines, Population};
-use super::super::schema::{Cents, DISTRICTS, Order, OrderLine, Tables};
+use super::super::schema::{Cents, DISTRICTS, Order, OrderLine, Tables, dist_info};
 use super::conditions::{self, DistrictSums, OrderSeen};
 use super::{PaymentElsewhere, SLICE, SuppliedElsewhere, WarehouseRead, read_rows, refuse, rows};
 use crate::workload::AuditError;
@@ -205,7 +205,7 @@ fn check_order(
         stock
             && (1..=10).contains(&line.quantity)
             && line.amount == u32::from(line.quantity) * at.population.item(line.i_id).price
-            && line.dist_info == at.population.stock(line.supply_w_id, line.i_id).dist_info(at.d_id)
+            && line.dist_info == dist_info(&at.population.stock(line.supply_w_id, line.i_id).dist, at.d_id)
     };
     match lines.iter().position(|line| !is_sound(line)) {
         None => Ok(()),

@@ -8,7 +8,7 @@
 use std::future::Future;
 use std::ops::ControlFlow;
 
-use atrapos::{Abort, KeyRange, Tx};
+use atrapos::{Abort, KeyRange, RowEdit, RowView, Tx};
 
 use super::super::schema::{Cents, DISTRICTS, District, Moment, Order, OrderLine, Tables};
 use super::there;
@@ -84,23 +84,25 @@ pub fn deliver(
         let Some(o_id) = oldest.await? else { return Ok(None) };
         let key = (w_id, d_id, o_id);
         there(tx.delete(tables.new_order, key).await?)?;
-        let see = |order: Order| (order.c_id, order.ol_cnt);
-        let (c_id, ol_cnt) = there(tx.read(tables.order, key, see).await?)?;
+        let see =
+            |order: RowView<'_, Order>| (order.get(|column| column.c_id), order.get(|column| column.ol_cnt));
+        let (c_id, ol_cnt) = there(tx.view(tables.order, key, see).await?)?;
         let sum = |sum: &mut Cents, _, line: OrderLine| {
             *sum += Cents::from(line.amount);
             ControlFlow::Continue(())
         };
         let amount = tx.fold(tables.order_line, KeyRange::prefix(&key), 0, sum).await?;
         // Order-Status reads the customer before the order: so the order is changed after the customer.
-        let customer = tx.update(tables.customer, (w_id, d_id, c_id), move |customer| {
-            customer.balance += amount;
-            customer.delivery_cnt += 1;
+        let customer = tx.edit(tables.customer, (w_id, d_id, c_id), move |customer| {
+            customer.change(|column| column.balance, |balance| balance + amount);
+            customer.change(|column| column.delivery_cnt, |count| count + 1);
         });
         there(customer.await?)?;
-        there(tx.update(tables.order, key, move |order| order.carrier_id = carrier_id).await?)?;
+        let carry = move |order: &mut RowEdit<'_, Order>| order.set(|column| column.carrier_id, carrier_id);
+        there(tx.edit(tables.order, key, carry).await?)?;
         for number in 1..=ol_cnt {
-            let line = tx.update(tables.order_line, (w_id, d_id, o_id, number), move |line| {
-                line.delivery_d = delivery_d;
+            let line = tx.edit(tables.order_line, (w_id, d_id, o_id, number), move |line| {
+                line.set(|column| column.delivery_d, delivery_d);
             });
             there(line.await?)?;
         }

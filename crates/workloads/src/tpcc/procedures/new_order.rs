@@ -3,12 +3,13 @@
 use std::future::Future;
 
 use arrayvec::ArrayVec;
-use atrapos::{Abort, FixedStr, Tx};
+use atrapos::{Abort, FixedStr, RowEdit, RowView, Tx};
 
 use super::super::generator::LINES_MAX;
 use super::super::parameters::{LineInput, NewOrderInput};
 use super::super::schema::{
-    Cents, Customer, DIST_BYTES, District, Item, NewOrder, Order, OrderLine, Stock, Tables, is_original,
+    Cents, Customer, DIST_BYTES, District, Item, NewOrder, Order, OrderLine, Stock, Tables, dist_info,
+    is_original,
 };
 use super::there;
 
@@ -60,8 +61,12 @@ struct ItemSeen {
 }
 
 impl ItemSeen {
-    fn of(item: Item) -> ItemSeen {
-        ItemSeen { name: item.name, price: item.price, is_original: is_original(&item.data) }
+    fn of(item: RowView<'_, Item>) -> ItemSeen {
+        ItemSeen {
+            name: item.get(|column| column.name),
+            price: item.get(|column| column.price),
+            is_original: is_original(&item.get(|column| column.data)),
+        }
     }
 }
 
@@ -75,16 +80,19 @@ struct StockTaken {
 
 /// Takes `quantity` from a stock; 91 is added to one that would fall below ten.
 #[inline]
-fn take(stock: &mut Stock, quantity: u8, d_id: u8, is_remote: bool) -> StockTaken {
-    let left = stock.quantity - i16::from(quantity);
-    stock.quantity = if left >= 10 { left } else { left + 91 };
-    stock.ytd += u32::from(quantity);
-    stock.order_cnt += 1;
-    stock.remote_cnt += u32::from(is_remote);
+fn take(stock: &mut RowEdit<'_, Stock>, quantity: u8, d_id: u8, is_remote: bool) -> StockTaken {
+    let take = |before| {
+        let left = before - i16::from(quantity);
+        if left >= 10 { left } else { left + 91 }
+    };
+    let left = stock.change(|column| column.quantity, take);
+    stock.change(|column| column.ytd, |ytd| ytd + u32::from(quantity));
+    stock.change(|column| column.order_cnt, |count| count + 1);
+    stock.change(|column| column.remote_cnt, |count| count + u32::from(is_remote));
     StockTaken {
-        quantity: stock.quantity,
-        is_original: is_original(&stock.data),
-        dist_info: stock.dist_info(d_id),
+        quantity: left,
+        is_original: is_original(&stock.get(|column| column.data)),
+        dist_info: dist_info(&stock.get(|column| column.dist), d_id),
     }
 }
 
@@ -112,28 +120,31 @@ pub fn new_order(
     async move {
         let NewOrderInput { w_id, d_id, c_id, ref lines, entry_d } = *input;
         let items =
-            tx.join_all(lines.iter().map(|line| tables.item.read((w_id, line.i_id), ItemSeen::of))).await?;
+            tx.join_all(lines.iter().map(|line| tables.item.view((w_id, line.i_id), ItemSeen::of))).await?;
         if items.iter().any(Option::is_none) {
             return Err(Abort::user(UNUSED_ITEM));
         }
         let take_stock = |line: &LineInput| {
             let LineInput { i_id, supply_w_id, quantity } = *line;
             let is_remote = supply_w_id != w_id;
-            tables.stock.update((supply_w_id, i_id), move |stock| take(stock, quantity, d_id, is_remote))
+            tables.stock.edit((supply_w_id, i_id), move |stock| take(stock, quantity, d_id, is_remote))
         };
         let stocks = tx.join_all(lines.iter().map(take_stock)).await?;
-        let see = |customer: Customer| (customer.discount, customer.last, customer.credit);
-        let number = |district: &mut District| {
-            district.next_o_id += 1;
-            (district.tax, district.next_o_id - 1)
+        let see = |customer: RowView<'_, Customer>| {
+            let credit = customer.get(|column| column.credit);
+            (customer.get(|column| column.discount), customer.get(|column| column.last), credit)
+        };
+        let number = |district: &mut RowEdit<'_, District>| {
+            let next = district.change(|column| column.next_o_id, |next| next + 1);
+            (district.get(|column| column.tax), next - 1)
         };
         // The customer comes before the rows that many transactions need, since a payment from elsewhere may have it
         // locked.
-        let customer = tx.read(tables.customer, (w_id, d_id, c_id), see).await?;
+        let customer = tx.view(tables.customer, (w_id, d_id, c_id), see).await?;
         let (w_tax, numbered) = tx
             .join((
-                tables.warehouse.read(w_id, |warehouse| warehouse.tax),
-                tables.district.update((w_id, d_id), number),
+                tables.warehouse.view(w_id, |warehouse| warehouse.get(|column| column.tax)),
+                tables.district.edit((w_id, d_id), number),
             ))
             .await?;
         let (w_tax, (d_tax, o_id), (discount, last, credit)) =
@@ -173,6 +184,8 @@ pub fn new_order(
 
 #[cfg(test)]
 mod tests {
+    use atrapos::Row;
+
     use super::*;
 
     #[test]
@@ -188,8 +201,11 @@ mod tests {
         for (before, quantity, after) in
             [(20, 10, 10), (19, 10, 100), (100, 1, 99), (10, 1, 100), (10, 10, 91)]
         {
-            let mut row = stock(before);
-            let taken = take(&mut row, quantity, 3, true);
+            let mut bytes = Vec::new();
+            stock(before).encode(&mut bytes);
+            let mut edit = RowEdit::new(&mut bytes).expect("it was just encoded");
+            let taken = take(&mut edit, quantity, 3, true);
+            let row = edit.row();
             assert_eq!((row.quantity, taken.quantity), (after, after));
             assert_eq!((row.ytd, row.order_cnt, row.remote_cnt), (5 + u32::from(quantity), 2, 1));
             assert!(taken.is_original && taken.dist_info == [b'x'; DIST_BYTES]);

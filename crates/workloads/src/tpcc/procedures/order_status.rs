@@ -4,7 +4,7 @@ use std::future::Future;
 use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
-use atrapos::{Abort, FixedStr, KeyRange, Tx};
+use atrapos::{Abort, FixedStr, KeyRange, RowView, Tx};
 
 use super::super::generator::LINES_MAX;
 use super::super::parameters::CustomerBy;
@@ -69,14 +69,14 @@ pub fn order_status(
     async move {
         let StatusOf { w_id, d_id, customer } = of;
         let c_id = find_customer(tx, tables, w_id, d_id, customer).await?;
-        let see = move |Customer { first, middle, last, balance, .. }: Customer| CustomerStatus {
+        let see = move |customer: RowView<'_, Customer>| CustomerStatus {
             c_id,
-            first,
-            middle,
-            last,
-            balance,
+            first: customer.get(|column| column.first),
+            middle: customer.get(|column| column.middle),
+            last: customer.get(|column| column.last),
+            balance: customer.get(|column| column.balance),
         };
-        let customer = there(tx.read(tables.customer, (w_id, d_id, c_id), see).await?)?;
+        let customer = there(tx.view(tables.customer, (w_id, d_id, c_id), see).await?)?;
         let latest =
             tx.lookup_all(tables.order_by_customer, KeyRange::prefix(&(w_id, d_id, c_id)), 1).await?;
         let (_, _, o_id) = *there(latest.first())?;

@@ -2,7 +2,7 @@
 
 use std::future::Future;
 
-use atrapos::{Abort, FixedStr, Tx};
+use atrapos::{Abort, FixedStr, RowEdit, Tx};
 
 use super::super::parameters::PaymentInput;
 use super::super::schema::{Cents, Customer, District, History, Moment, Tables, Warehouse};
@@ -56,32 +56,48 @@ pub struct Paid {
 }
 
 /// Records a payment in a customer's row.
-fn pay(customer: &mut Customer, c_id: u32, input: &PaymentInput) -> PayingCustomer {
-    customer.balance -= input.amount;
-    customer.ytd_payment += input.amount;
-    customer.payment_cnt += 1;
+fn pay(customer: &mut RowEdit<'_, Customer>, c_id: u32, input: &PaymentInput) -> PayingCustomer {
+    let balance = customer.change(|column| column.balance, |balance| balance - input.amount);
+    customer.change(|column| column.ytd_payment, |paid| paid + input.amount);
+    customer.change(|column| column.payment_cnt, |count| count + 1);
+    let credit = customer.get(|column| column.credit);
     let mut data = FixedStr::default();
-    if customer.credit == *"BC" {
-        customer.data = with_payment(&customer.data, c_id, input);
-        data = cut(customer.data.padded());
+    if credit == *"BC" {
+        let noted = customer.change(|column| column.data, |data| with_payment(&data, c_id, input));
+        data = cut(noted.padded());
     }
     PayingCustomer {
-        first: customer.first,
-        middle: customer.middle,
-        last: customer.last,
-        street_1: customer.street_1,
-        street_2: customer.street_2,
-        city: customer.city,
-        state: customer.state,
-        zip: customer.zip,
-        phone: customer.phone,
-        since: customer.since,
-        credit: customer.credit,
-        credit_lim: customer.credit_lim,
-        discount: customer.discount,
-        balance: customer.balance,
+        first: customer.get(|column| column.first),
+        middle: customer.get(|column| column.middle),
+        last: customer.get(|column| column.last),
+        street_1: customer.get(|column| column.street_1),
+        street_2: customer.get(|column| column.street_2),
+        city: customer.get(|column| column.city),
+        state: customer.get(|column| column.state),
+        zip: customer.get(|column| column.zip),
+        phone: customer.get(|column| column.phone),
+        since: customer.get(|column| column.since),
+        credit,
+        credit_lim: customer.get(|column| column.credit_lim),
+        discount: customer.get(|column| column.discount),
+        balance,
         data,
     }
+}
+
+/// Adds an amount to what a warehouse or a district has been paid, and returns whom the customer has paid.
+macro_rules! pay_to {
+    ($row:ident, $amount:expr) => {{
+        $row.change(|column| column.ytd, |ytd| ytd + $amount);
+        Payee {
+            name: $row.get(|column| column.name),
+            street_1: $row.get(|column| column.street_1),
+            street_2: $row.get(|column| column.street_2),
+            city: $row.get(|column| column.city),
+            state: $row.get(|column| column.state),
+            zip: $row.get(|column| column.zip),
+        }
+    }};
 }
 
 /// Returns the beginning of a text, as far as it fits; all characters are ASCII.
@@ -154,23 +170,17 @@ pub fn payment(
     async move {
         let PaymentInput { w_id, d_id, c_w_id, c_d_id, amount, date, .. } = input;
         let c_id = find_customer(tx, tables, c_w_id, c_d_id, input.customer).await?;
-        let note = move |customer: &mut Customer| pay(customer, c_id, &input);
-        let customer = there(tx.update(tables.customer, (c_w_id, c_d_id, c_id), note).await?)?;
-        let pay_warehouse = move |warehouse: &mut Warehouse| {
-            warehouse.ytd += amount;
-            let Warehouse { name, street_1, street_2, city, state, zip, .. } = *warehouse;
-            Payee { name, street_1, street_2, city, state, zip }
-        };
-        let pay_district = move |district: &mut District| {
-            district.ytd += amount;
-            district.next_h_id += 1;
-            let District { name, street_1, street_2, city, state, zip, next_h_id, .. } = *district;
-            (Payee { name, street_1, street_2, city, state, zip }, next_h_id - 1)
+        let note = move |customer: &mut RowEdit<'_, Customer>| pay(customer, c_id, &input);
+        let customer = there(tx.edit(tables.customer, (c_w_id, c_d_id, c_id), note).await?)?;
+        let pay_warehouse = move |warehouse: &mut RowEdit<'_, Warehouse>| pay_to!(warehouse, amount);
+        let pay_district = move |district: &mut RowEdit<'_, District>| {
+            let next = district.change(|column| column.next_h_id, |next| next + 1);
+            (pay_to!(district, amount), next - 1)
         };
         let (warehouse, district) = tx
             .join((
-                tables.warehouse.update(w_id, pay_warehouse),
-                tables.district.update((w_id, d_id), pay_district),
+                tables.warehouse.edit(w_id, pay_warehouse),
+                tables.district.edit((w_id, d_id), pay_district),
             ))
             .await?;
         let (warehouse, (district, h_id)) = (there(warehouse)?, there(district)?);

@@ -7,10 +7,10 @@
 use std::future::Future;
 use std::ops::ControlFlow;
 
-use atrapos::{Abort, KeyRange, Tx};
+use atrapos::{Abort, KeyRange, RowView, Tx};
 
 use super::super::generator::LINES_MAX;
-use super::super::schema::{OrderLine, Tables};
+use super::super::schema::{District, OrderLine, Tables};
 use super::there;
 
 /// Number of orders that are examined.
@@ -26,7 +26,10 @@ pub fn next_order(
     w_id: u16,
     d_id: u8,
 ) -> impl Future<Output = Result<u32, Abort>> {
-    async move { there(tx.read(tables.district, (w_id, d_id), |district| district.next_o_id).await?) }
+    async move {
+        let next = |district: RowView<'_, District>| district.get(|column| column.next_o_id);
+        there(tx.view(tables.district, (w_id, d_id), next).await?)
+    }
 }
 
 /// Returns the items of the last twenty orders before order `next` of a district, each once.
@@ -66,7 +69,8 @@ pub fn count_low(
     threshold: i16,
 ) -> impl Future<Output = Result<u32, Abort>> {
     async move {
-        let quantity = |i_id: &u32| tables.stock.read((w_id, *i_id), |stock| stock.quantity);
+        let quantity =
+            |i_id: &u32| tables.stock.view((w_id, *i_id), |stock| stock.get(|column| column.quantity));
         let quantities = tx.join_all(items.iter().map(quantity)).await?;
         let mut low = 0;
         for quantity in quantities {
