@@ -68,7 +68,8 @@ pub(super) fn execute<O: Operation>(
     let mut tables = shard.tables.borrow_mut();
     let (asked, operation) = Asked::of(action);
     let mut left_out = None;
-    let noted = note(shard, &mut tables, txn, branch, partition, asked, position, &mut left_out);
+    let access = note(shard, &mut tables, txn, branch, partition, asked, &mut left_out);
+    let noted = Noted { access, is_new: true, position, may_narrow: !branch.entered };
     let done = apply(shard, &mut tables, branch, noted, &mut left_out, operation, dependents);
     panic_guard.leave();
     done
@@ -86,7 +87,8 @@ pub(super) fn execute_outlined<O: Operation>(
 ) -> Result<O::Output, Abort> {
     let (asked, operation) = Asked::of(action);
     let mut left_out = None;
-    let noted = note_outlined(shard, txn, branch, partition, asked, position, &mut left_out);
+    let access = note_outlined(shard, txn, branch, partition, asked, &mut left_out);
+    let noted = Noted { access, is_new: true, position, may_narrow: !branch.entered };
     apply_outlined(shard, branch, noted, &mut left_out, operation, dependents)
 }
 
@@ -132,8 +134,8 @@ struct Noted {
     may_narrow: bool,
 }
 
-/// Notes an access in its branch, and enters its lock if the branch's are. The part of a range beyond the partition is
-/// put in `left_out`.
+/// Notes an access in its branch, enters its lock if the branch's are, and returns the index of the access. The part of
+/// a range beyond the partition is put in `left_out`.
 #[inline(always)]
 fn note(
     shard: &Shard,
@@ -142,9 +144,8 @@ fn note(
     branch: &mut Branch,
     partition: PartitionId,
     asked: Asked,
-    position: Option<Position>,
     left_out: &mut Option<KeyRange>,
-) -> Noted {
+) -> usize {
     let Asked { mode, mut target, from_end, unlocked, maintains } = asked;
     if let LockTarget::Range { .. } = target {
         let (part, rest) = tables.cut_to_partition(partition, &target, from_end);
@@ -161,8 +162,7 @@ fn note(
         shard.stats.locks_entered.add(u64::from(found.locks.enter(txn, &target, mode)));
     }
     branch.accesses.push(Access { partition, mode, target, unlocked });
-    let access = branch.accesses.len() - 1;
-    Noted { access, is_new: true, position, may_narrow: !branch.entered }
+    branch.accesses.len() - 1
 }
 
 #[inline(never)]
@@ -172,14 +172,12 @@ fn note_outlined(
     branch: &mut Branch,
     partition: PartitionId,
     asked: Asked,
-    position: Option<Position>,
     left_out: &mut Option<KeyRange>,
-) -> Noted {
+) -> usize {
     let panic_guard = PanicGuard::enter();
-    let noted =
-        note(shard, &mut shard.tables.borrow_mut(), txn, branch, partition, asked, position, left_out);
+    let access = note(shard, &mut shard.tables.borrow_mut(), txn, branch, partition, asked, left_out);
     panic_guard.leave();
-    noted
+    access
 }
 
 /// Creates the context of an operation, and runs it.
