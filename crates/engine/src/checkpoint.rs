@@ -24,13 +24,14 @@ mod scan;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use atrapos_catalog::Definitions;
+use atrapos_catalog::{Definitions, TreeDef};
 use atrapos_durability::checkpoint::{CheckpointError, PartEncoder, PartFile, PartId};
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::manifest::{CheckpointRecord, PartRecord};
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::schema::TableId;
 use atrapos_runtime::oneshot::Receiver;
 use atrapos_runtime::{Clock, WorkerId};
 use atrapos_transaction::jobs::{settle, start_on_worker};
@@ -108,7 +109,8 @@ impl Durable {
         let number = state.next_checkpoint;
         state.next_checkpoint += 1;
         self.directory.begin_checkpoint(number)?;
-        let written = self.write_checkpoint(number, state.manifest.database, pace);
+        let replaced = definitions.as_ref().map(dropped_in).unwrap_or_default();
+        let written = self.write_checkpoint(number, state.manifest.database, pace, replaced);
         let (begin, parts) = match written {
             Ok(written) => written,
             Err(error) => {
@@ -149,12 +151,14 @@ impl Durable {
         Ok(report)
     }
 
-    /// Writes the parts of a checkpoint. Returns the epoch at its begin, and the parts.
+    /// Writes the parts of a checkpoint, of all tables but those that it `replaced`. Returns the epoch at its begin, and the
+    /// parts.
     fn write_checkpoint(
         &self,
         number: u32,
         database: u128,
         pace: Pace,
+        replaced: Vec<TableId>,
     ) -> Result<(Epoch, Vec<PartRecord>), CheckpointFailure> {
         let holds = !self.wal.logs() && !planted(Bug::SnapshotNotHeld);
         let _held = holds.then(|| HeldSnapshot::begin(&self.handle, &self.wal)).transpose()?;
@@ -162,7 +166,10 @@ impl Durable {
         settle(&self.handle)?;
         let dir = self.directory.checkpoint_dir(number);
         // One worker's scheme covers every key once, however old it is; a part follows its key ranges to their owners.
-        let sections = start_on_worker(&self.handle, WorkerId(0), sections_by_owner)?;
+        let careless = planted(Bug::ClosedTableLeftOut);
+        let sections = start_on_worker(&self.handle, WorkerId(0), move |worker| {
+            sections_by_owner(worker, |table, is_closed| replaced.contains(&table) || careless && is_closed)
+        })?;
         let sections = waiting::wait(sections)?;
         let mut files = Vec::new();
         let mut under_way: Vec<Option<Receiver<PartScan>>> = Vec::new();
@@ -232,6 +239,12 @@ impl Durable {
         };
         if reached { Ok(()) } else { Err(self.wal.refusal()) }
     }
+}
+
+/// Returns the trees that definitions have as dropped: a checkpoint that is published with them needs none of their rows.
+fn dropped_in(definitions: &Definitions) -> Vec<TableId> {
+    let numbered = (0..).map(TableId).zip(&definitions.trees);
+    numbered.filter(|(_, tree)| **tree == TreeDef::Dropped).map(|(number, _)| number).collect()
 }
 
 /// Writes the ends of parts that have been scanned, and makes them durable.

@@ -57,6 +57,8 @@ pub enum Bug {
     CheckpointOfUnfinished,
     /// A checkpoint without a WAL is written without holding a snapshot, although no WAL repairs it.
     SnapshotNotHeld,
+    /// A checkpoint leaves out a table that a statement has closed, although it does not replace the table.
+    ClosedTableLeftOut,
     /// A worker that has sent data of a transaction on to another worker does not forward the end of the transaction.
     EndNotPassedOn,
     /// A partition moves to another worker without the locks that are held on it.

@@ -7,11 +7,12 @@ use atrapos::planted::Bug;
 use crate::error::CliError;
 
 /// Bugs that can lose, invent or tear data when a process is killed, or show in a history.
-const BUGS: [(&str, Bug); 13] = [
+const BUGS: [(&str, Bug); 14] = [
     ("last-record-skipped", Bug::LastRecordSkipped),
     ("versions-ignored", Bug::VersionsIgnored),
     ("segment-removed-early", Bug::SegmentRemovedEarly),
     ("checkpoint-of-unfinished", Bug::CheckpointOfUnfinished),
+    ("closed-table-left-out", Bug::ClosedTableLeftOut),
     ("epoch-read-before-lock", Bug::EpochReadBeforeLock),
     ("told-before-sync", Bug::ToldBeforeSync),
     ("reader-told-early", Bug::ReaderToldEarly),

@@ -190,14 +190,17 @@ impl Befores<'_> {
     }
 }
 
-/// Returns the key ranges of all tables by their owners, in the scheme of one worker.
-pub(super) fn sections_by_owner(worker: &Rc<EngineWorker>) -> Vec<Vec<Section>> {
+/// Returns the key ranges of all tables by their owners, in the scheme of one worker, except those that `leaves_out` says,
+/// which is told whether a table is closed.
+pub(super) fn sections_by_owner(
+    worker: &Rc<EngineWorker>,
+    leaves_out: impl Fn(TableId, bool) -> bool,
+) -> Vec<Vec<Section>> {
     let tables = worker.shard().tables.borrow();
     let mut sections: Vec<Vec<Section>> = (0..worker.workers()).map(|_| Vec::new()).collect();
     for (table, _) in tables.catalog.live() {
         let shard = &tables.shards[table.at()];
-        if shard.is_closed_to(Closing::Refused) {
-            // It is being replaced.
+        if leaves_out(table, shard.is_closed_to(Closing::Refused)) {
             continue;
         }
         for index in 0..shard.scheme.partitions() {

@@ -6,7 +6,7 @@ use atrapos::{
 };
 
 use super::fixture::{
-    Animals, Held, People, create, empty, files, impatient, index, insert, people, person, reopen,
+    Animals, Held, People, ages, create, empty, files, impatient, index, insert, people, person, reopen,
 };
 
 row! {
@@ -132,6 +132,36 @@ fn what_cannot_be_added_is_refused_in_a_sentence() {
     assert!(matches!(db.add_column("nobody", height()), Err(DefineError::Unknown(_))));
     assert_eq!(db.definitions(), before);
     assert_eq!(db.verify().unwrap().rows, ROWS);
+}
+
+/// Makes a checkpoint while a column is being added, which waits for a transaction, and cuts the power. Returns the rows left.
+pub(super) fn saved_meanwhile(save: impl FnOnce(&Database)) -> Vec<(u64, u32)> {
+    let files = files();
+    let db = create(&files);
+    let held = Held::begin(&db);
+    let table = db.table::<People>().unwrap();
+    let left = std::thread::scope(|scope| {
+        let adding = scope.spawn(|| db.add_column("people", height()));
+        while db.run(table.at(&5), async move |tx| tx.get(table, 5).await).is_ok() {
+            std::thread::yield_now();
+        }
+        // The table is closed. Its row is in the checkpoint, or nowhere.
+        save(&db);
+        let left = files.power_cut(1);
+        held.end();
+        adding.join().unwrap().unwrap();
+        left
+    });
+    let db = reopen(&left);
+    ages(&db, db.table().unwrap()).unwrap()
+}
+
+#[test]
+fn a_checkpoint_has_the_rows_of_a_table_that_is_closed() {
+    let left = saved_meanwhile(|db| {
+        db.checkpoint().unwrap();
+    });
+    assert_eq!(left, [(1, 1)]);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use atrapos::Durability;
 use atrapos::planted::{Bug, with};
 
+use super::columns::saved_meanwhile;
 use super::fixture::{Held, create_with, empty, files, index, insert, people, reopen};
 use super::indexes::under_load;
 
@@ -12,6 +13,14 @@ fn a_drop_that_waits_for_nobody_is_noticed() {
     let held = Held::begin(&db);
     with(Bug::TableNotDrained, || db.drop_table("people")).unwrap();
     assert!(!held.has_ended(), "a planted bug was not noticed");
+}
+
+#[test]
+fn a_checkpoint_without_a_closed_table_is_noticed() {
+    let left = saved_meanwhile(|db| {
+        with(Bug::ClosedTableLeftOut, || db.checkpoint()).unwrap();
+    });
+    assert!(left.is_empty(), "a planted bug was not noticed");
 }
 
 #[test]
