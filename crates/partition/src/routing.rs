@@ -14,7 +14,7 @@
 use std::sync::{Arc, LazyLock};
 
 use atrapos_runtime::WorkerId;
-use atrapos_storage::{Key, KeyBuf};
+use atrapos_storage::{Key, KeyBuf, first_eight};
 
 use crate::schema::{Catalog, NO_FAMILY, SchemaError, Splits, TableId};
 
@@ -70,19 +70,6 @@ struct Slot {
     number: u32,
 }
 
-/// Returns the first eight bytes of a key, padded with zeros, as an integer with the same order as the bytes.
-#[inline(always)]
-pub fn head_of(key: &[u8]) -> u64 {
-    match key.first_chunk::<8>() {
-        Some(head) => u64::from_be_bytes(*head),
-        None => {
-            let mut head = [0; 8];
-            head[..key.len()].copy_from_slice(key);
-            u64::from_be_bytes(head)
-        }
-    }
-}
-
 impl FamilyScheme {
     /// Creates a scheme of partitions that begin at `cuts` (ascending), with their owners; one more owner than cuts.
     pub(crate) fn new(cuts: Vec<KeyBuf>, owners: Vec<WorkerId>) -> FamilyScheme {
@@ -93,7 +80,7 @@ impl FamilyScheme {
     fn of_slots(version: u64, cuts: Vec<KeyBuf>, partitions: Vec<Slot>) -> FamilyScheme {
         assert_eq!(cuts.len() + 1, partitions.len(), "every partition has one owner");
         assert!(cuts.is_sorted_by(|a, b| a < b), "cuts ascend strictly");
-        FamilyScheme { version, heads: cuts.iter().map(|cut| head_of(cut)).collect(), cuts, partitions }
+        FamilyScheme { version, heads: cuts.iter().map(|cut| first_eight(cut)).collect(), cuts, partitions }
     }
 
     /// The version, which grows by one with every split, merge and move.
@@ -106,7 +93,7 @@ impl FamilyScheme {
     #[inline(always)]
     #[must_use]
     pub fn partition_of(&self, key: &[u8]) -> usize {
-        let head = head_of(key);
+        let head = first_eight(key);
         let mut at = match self.heads.as_slice() {
             [] => return 0,
             heads => heads.partition_point(|cut| *cut < head),

@@ -21,7 +21,7 @@ mod tree;
 
 pub use key::{
     DisplayKey, INLINE_KEY_BYTES, Key, KeyBuf, KeyError, KeyPart, MAX_KEY_BYTES, decode_delimited,
-    encode_delimited, from_ordered_bits, ordered_bits, prefix_successor,
+    encode_delimited, first_eight, from_ordered_bits, ordered_bits, prefix_successor,
 };
 pub use memory::{HeapMemory, Memory, OutOfMemory, RationedMemory};
 pub use row::{

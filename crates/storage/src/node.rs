@@ -45,7 +45,7 @@ mod record;
 mod search;
 
 pub(crate) use record::StoredRow;
-pub(crate) use search::{Candidate, Prefix, SearchKey};
+pub(crate) use search::{Candidate, Prefix, SearchKey, Slot};
 
 use std::ptr::NonNull;
 

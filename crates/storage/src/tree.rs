@@ -18,6 +18,7 @@ mod order;
 mod pack;
 mod position;
 mod remove;
+mod run;
 mod scan;
 mod split_append;
 mod undo;
@@ -160,6 +161,8 @@ pub struct Tree {
     undoing: bool,
     /// Set once there was a row, here or in a tree that was joined to this one, that is not in a leaf.
     has_had_long_rows: bool,
+    /// The latest insert, behind which the next one is looked for first.
+    latest: run::LatestInsert,
     scratch: Option<Box<Scratch>>,
 }
 
@@ -175,6 +178,10 @@ struct Path {
 }
 
 impl Path {
+    const fn new() -> Path {
+        Path { steps: [const { MaybeUninit::uninit() }; MAX_HEIGHT], len: 0 }
+    }
+
     fn steps(&self) -> &[(NodePtr, usize)] {
         // SAFETY: the descent has set one step per inner level, and there are `len` of them.
         unsafe { self.steps[..self.len].assume_init_ref() }
@@ -199,6 +206,7 @@ impl Tree {
             pending: 0,
             undoing: false,
             has_had_long_rows: false,
+            latest: run::LatestInsert::none(),
             scratch: None,
         }
     }
@@ -260,7 +268,7 @@ impl Tree {
     /// The leaf where `key` belongs, and the way there.
     #[inline]
     fn path_of(&self, key: &SearchKey<'_>) -> (NodePtr, Path) {
-        let mut path = Path { steps: [const { MaybeUninit::uninit() }; MAX_HEIGHT], len: self.inner_levels };
+        let mut path = Path { len: self.inner_levels, ..Path::new() };
         let mut node = self.root;
         for level in (0..self.inner_levels).rev() {
             let index = node.child_index(key);

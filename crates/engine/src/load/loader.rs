@@ -82,7 +82,7 @@ impl<'a> Loader<'a> {
     ) -> Vec<std::ops::RangeInclusive<u64>> {
         let tables = self.worker.shard().tables.borrow();
         let scheme = &tables.shards[table.id().at()].scheme;
-        let cut = |key: &[u8]| atrapos_partition::routing::head_of(key);
+        let cut = |key: &[u8]| atrapos_storage::first_eight(key);
         let mut shares = Vec::new();
         for index in 0..scheme.partitions() {
             if scheme.owner(index) != self.worker.id() {

@@ -7,6 +7,7 @@
 //! far ahead begin the next look-up while this one waits for memory.
 
 use super::{HEAD_BYTES, HEADER_PREFIX_BYTES, NO_HEAD, NodePtr, VECTOR, head_of};
+use crate::key::first_eight;
 use std::cmp::Ordering;
 
 /// A key being looked for, with its first sixteen bytes as two integers (zeros behind a shorter one), so that nodes are
@@ -32,7 +33,7 @@ impl<'a> SearchKey<'a> {
                 let second = bytes[8..].first_chunk().map_or(0, |second| u64::from_be_bytes(*second));
                 (u64::from_be_bytes(*first), second)
             }
-            _ => (short_prefix(bytes), 0),
+            _ => (first_eight(bytes), 0),
         };
         SearchKey { bytes, first, second }
     }
@@ -51,16 +52,6 @@ impl<'a> SearchKey<'a> {
         }
         (wide >> 32) as i32 ^ i32::MIN
     }
-}
-
-/// The bytes of a key of less than eight, with zeros behind, as an integer.
-#[inline(always)]
-fn short_prefix(bytes: &[u8]) -> u64 {
-    let mut padded = [0; 8];
-    for (to, from) in padded.iter_mut().zip(bytes) {
-        *to = *from;
-    }
-    u64::from_be_bytes(padded)
 }
 
 /// The result of looking for a key in a leaf.
@@ -214,6 +205,15 @@ impl NodePtr {
         }
     }
 
+    /// The order of entry (or separator) `index` relative to `key`, which has the prefix of the node.
+    #[inline(always)]
+    pub(crate) fn order_of<const LEAF: bool>(self, index: usize, key: &SearchKey<'_>) -> Ordering {
+        match self.head(index).cmp(&key.head_after(self.prefix_len())) {
+            Ordering::Equal => self.compare_suffix::<LEAF>(index, key),
+            different => different,
+        }
+    }
+
     /// Compares the suffix of entry `index`, whose head equals that of `key`, with the suffix of `key`.
     #[inline(always)]
     fn compare_suffix<const LEAF: bool>(self, index: usize, key: &SearchKey<'_>) -> Ordering {
@@ -225,6 +225,10 @@ impl NodePtr {
         }
         let rest = self.bytes(rest_at, len.saturating_sub(HEAD_BYTES));
         let key_rest = key.bytes.get(self.prefix_len() + HEAD_BYTES..).unwrap_or_default();
+        if rest.len() <= 8 && key_rest.len() <= 8 {
+            // Where both have the same bytes, the shorter one ends where the other has zeros.
+            return (first_eight(rest), len).cmp(&(first_eight(key_rest), key_len));
+        }
         rest.cmp(key_rest).then(len.cmp(&key_len))
     }
 

@@ -4,15 +4,12 @@
 //! reserved before anything is touched.
 
 use super::pack::{Scratch, shortest_separator};
+use super::run::LatestInsert;
 use super::{MAX_HEIGHT, MAX_ROW_BYTES, Path, Tree};
 use crate::key::{DisplayKey, KeyBuf, MAX_KEY_BYTES, prefix_successor};
 use crate::memory::{Extent, OutOfMemory};
 use crate::node::{NodePtr, Prefix, SearchKey, StoredRow};
 use thiserror::Error;
-
-/// Inserts in a row, each directly behind the one before, after which a full leaf is cut at the insert rather than in
-/// the middle: rows arrive in key order there, and the left part gets no more of them.
-const ASCENDING_RUN: u8 = 8;
 
 /// Reasons for which a row was not stored. The tree is as it was before.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
@@ -74,22 +71,33 @@ impl Tree {
     #[inline]
     fn insert_stored(&mut self, key: &[u8], row: StoredRow<'_>, version: u64) -> Result<(), InsertError> {
         let search = SearchKey::new(key);
-        let (leaf, path) = self.path_of(&search);
-        let slot = leaf.find(&search);
-        if slot.found {
-            return Err(InsertError::Duplicate(KeyBuf::from_slice(key)));
-        }
+        let index = match self.slot_behind_latest(&search) {
+            Some(index) => index,
+            None => {
+                let (leaf, path) = self.path_of(&search);
+                let slot = leaf.find(&search);
+                if slot.found {
+                    return Err(InsertError::Duplicate(KeyBuf::from_slice(key)));
+                }
+                self.latest = LatestInsert { stamp: 0, leaf, index: 0, path };
+                slot.index
+            }
+        };
+        let leaf = self.latest.leaf;
         let in_place = leaf.compare_prefix(&search) == Prefix::Same
-            && leaf.insert_entry(slot.index, &key[leaf.prefix_len()..], row, version);
+            && leaf.insert_entry(index, &key[leaf.prefix_len()..], row, version);
         if in_place {
-            for &(node, index) in path.steps() {
+            for &(node, index) in self.latest.path.steps() {
                 node.set_rows(index, node.rows(index) + 1);
             }
+            self.stamp.advance();
+            (self.latest.stamp, self.latest.index) = (self.stamp.get(), index);
         } else {
-            self.insert_slowly(leaf, &path, slot.index, key, row, version)?;
+            self.latest.stamp = 0;
+            self.insert_slowly(leaf, index, key, row, version)?;
+            self.stamp.advance();
         }
         self.rows += 1;
-        self.stamp.advance();
         Ok(())
     }
 
@@ -174,12 +182,12 @@ impl Tree {
     fn insert_slowly(
         &mut self,
         leaf: NodePtr,
-        path: &Path,
         index: usize,
         key: &[u8],
         row: StoredRow<'_>,
         version: u64,
     ) -> Result<(), InsertError> {
+        let path = &std::mem::replace(&mut self.latest.path, Path::new());
         let leaf = if leaf.is_empty_leaf() {
             self.reserve(1)?;
             self.root = self.take_node(0);
@@ -188,12 +196,36 @@ impl Tree {
             leaf
         };
         let wish = self.cut_wish(leaf, index);
+        let search = SearchKey::new(key);
+        if wish.is_some() && index > 0 && leaf.dead() == 0 && leaf.compare_prefix(&search) == Prefix::Same {
+            if index == leaf.count() {
+                return self.insert_behind(leaf, path, key, row, version);
+            }
+            // What follows goes into a leaf of its own, once, so that the next rows come behind the last one of theirs.
+            self.cut_behind_run(leaf, path, index, key)?;
+            let (leaf, path) = self.path_of(&search);
+            return self.insert_behind(leaf, &path, key, row, version);
+        }
         let mut scratch = self.take_scratch();
         scratch.leaf.unpack(leaf);
         scratch.leaf.insert(index, key, row, version);
         let stored = self.store_leaf(leaf, path, &mut scratch, wish);
         self.put_scratch(scratch);
         stored
+    }
+
+    /// Links `right` into the tree behind `leaf`, of which it was cut.
+    pub(super) fn link_behind(
+        &mut self,
+        leaf: NodePtr,
+        separator: &[u8],
+        right: NodePtr,
+        path: &Path,
+        scratch: &mut Scratch,
+    ) {
+        right.link(leaf.next());
+        leaf.link(Some(right));
+        self.insert_into_parents(path.steps(), separator, leaf, right, scratch);
     }
 
     #[cold]
@@ -216,14 +248,6 @@ impl Tree {
             self.stamp.advance();
         }
         stored
-    }
-
-    /// The preferred place to cut `leaf` if an insert at `index` makes it too full, if there is reason to prefer one.
-    fn cut_wish(&self, leaf: NodePtr, index: usize) -> Option<usize> {
-        let (ascending, last) = leaf.insert_pattern();
-        let at_the_end_of_the_tree = index == leaf.count() && leaf.next().is_none();
-        let in_order = ascending >= ASCENDING_RUN && index == last + 1;
-        (at_the_end_of_the_tree || in_order).then_some(index)
     }
 
     /// Writes the list of the scratch over `leaf`, into a second leaf as well if one does not hold it.
@@ -249,10 +273,7 @@ impl Tree {
         let right = self.take_node(0);
         list.pack(0..cut, leaf, page_bytes);
         list.pack(cut..entries, right, page_bytes);
-        right.link(leaf.next());
-        leaf.link(Some(right));
-        let separator = separator_of_cut(leaf, right);
-        self.insert_into_parents(path.steps(), &separator, leaf, right, scratch);
+        self.link_behind(leaf, &separator_of_cut(leaf, right), right, path, scratch);
         Ok(())
     }
 
@@ -326,7 +347,7 @@ pub(super) fn recount(steps: &[(NodePtr, usize)]) {
 }
 
 /// The separator between two leaves that were one.
-fn separator_of_cut(left: NodePtr, right: NodePtr) -> KeyBuf {
+pub(super) fn separator_of_cut(left: NodePtr, right: NodePtr) -> KeyBuf {
     let (last, first) = (left.key(left.count() - 1), right.key(0));
     if right.count() == 1 {
         // A key that had to go alone because it shares no prefix with the rest. The smallest key outside that prefix

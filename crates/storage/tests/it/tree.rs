@@ -168,3 +168,47 @@ fn a_tree_may_move_to_another_thread() {
     movable::<atrapos_storage::Probe<'static>>();
     movable::<atrapos_storage::Range<'static>>();
 }
+
+/// Ten runs of rows, each in key order, that come in turns, as the orders of ten districts do.
+#[test]
+fn runs_that_come_in_turns_fill_leaves_and_lose_nothing() {
+    let mut tree = tree();
+    let mut model = std::collections::BTreeMap::new();
+    let mut version = 0;
+    let key = |run: u8, at: u32, line: u8| [&[0, 1, run][..], &at.to_be_bytes(), &[line]].concat();
+    for run in 0..10 {
+        // Each run begins with a row that comes long before its others.
+        model.insert(key(run, 0, 0), vec![run; 40]);
+        tree.insert(&key(run, 0, 0), &[run; 40], 0).unwrap();
+    }
+    let rounds = if cfg!(miri) { 30 } else { 700 };
+    for at in 1..=rounds {
+        for run in (0..10u8).map(|run| (run * 7) % 10) {
+            for line in 0..1 + ((at + u32::from(run)) % 6) as u8 {
+                let row = vec![line; 30 + usize::from(line)];
+                version += 1;
+                tree.insert(&key(run, at, line), &row, version).unwrap();
+                assert!(tree.insert(&key(run, at, line), &row, version).is_err());
+                model.insert(key(run, at, line), row);
+            }
+            // Now and then a row goes, comes again, or gets longer.
+            if at % 16 == 3 {
+                assert!(tree.remove(&key(run, at, 0)));
+                model.remove(&key(run, at, 0));
+            } else if at % 16 == 7 {
+                assert_eq!(tree.update(&key(run, at, 0), &[9; 90], version), Ok(true));
+                model.insert(key(run, at, 0), vec![9; 90]);
+            }
+        }
+        if at % 100 == 0 {
+            tree.check().unwrap();
+        }
+    }
+    assert_eq!(tree.check().unwrap().rows, model.len() as u64);
+    let found: Vec<_> = tree.iter().map(|entry| (entry.key().to_vec(), entry.bytes().to_vec())).collect();
+    assert_eq!(found, Vec::from_iter(model.clone()));
+    assert!(model.keys().all(|key| tree.contains(key)));
+    let bytes = tree.bytes();
+    // Rows that go or get longer interrupt the runs.
+    assert!(cfg!(miri) || bytes.used * 2 >= bytes.page_bytes, "leaves are more than half full: {bytes:?}");
+}

@@ -10,10 +10,9 @@ use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, ErasedOperation, Operation};
 use atrapos_partition::partition::PartitionId;
 use atrapos_partition::planted::{Bug, planted};
-use atrapos_partition::routing::head_of;
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Call, Lost, WorkerId};
-use atrapos_storage::{KeyBuf, Position};
+use atrapos_storage::{KeyBuf, Position, first_eight};
 
 use super::access::{conflicts, execute, execute_outlined};
 use super::lock_wait::{RunOutcome, queue_and_run};
@@ -277,5 +276,5 @@ impl<'w> Tx<'w> {
 /// Returns true if two keys are equal. Most are short, so that the common case needs no call.
 #[inline(always)]
 fn same_bytes(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && head_of(a) == head_of(b) && (a.len() <= 8 || a[8..] == b[8..])
+    a.len() == b.len() && first_eight(a) == first_eight(b) && (a.len() <= 8 || a[8..] == b[8..])
 }

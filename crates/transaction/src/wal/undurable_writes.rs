@@ -11,7 +11,7 @@
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::partition::PartitionId;
-use atrapos_partition::routing::head_of;
+use atrapos_storage::first_eight;
 use atrapos_storage::lock::LockTarget;
 
 /// The number of slots; a power of two. At two million changes a second and a sync of 2 ms, some thousand are in use.
@@ -45,10 +45,10 @@ impl UndurableWrites {
     #[inline]
     fn slot(place: PartitionId, key: &[u8]) -> usize {
         const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut hash = (head_of(key) ^ table_bits(place)).wrapping_mul(MULTIPLIER);
+        let mut hash = (first_eight(key) ^ table_bits(place)).wrapping_mul(MULTIPLIER);
         if key.len() > 8 {
             for chunk in key[8..].chunks(8) {
-                hash = (hash.rotate_left(23) ^ head_of(chunk)).wrapping_mul(MULTIPLIER);
+                hash = (hash.rotate_left(23) ^ first_eight(chunk)).wrapping_mul(MULTIPLIER);
             }
         }
         (hash >> 32) as usize & (SLOTS - 1)
@@ -66,7 +66,7 @@ impl UndurableWrites {
     pub(crate) fn note(&mut self, place: PartitionId, key: &[u8], epoch: Epoch) {
         // The end of a transaction may arrive after younger transactions have committed, so epochs do not come in
         // order.
-        for at in [Self::slot(place, key), Self::slot_of_head(place, head_of(key))] {
+        for at in [Self::slot(place, key), Self::slot_of_head(place, first_eight(key))] {
             let slot = &mut self.slots[at];
             *slot = epoch.max(*slot);
         }
@@ -80,7 +80,7 @@ impl UndurableWrites {
         let noted = match target {
             LockTarget::Key(key) => self.slots[Self::slot(place, key)],
             LockTarget::Range { lower, upper: Some(upper) } if within_one_head(lower, upper) => {
-                self.slots[Self::slot_of_head(place, head_of(lower))]
+                self.slots[Self::slot_of_head(place, first_eight(lower))]
             }
             LockTarget::Range { .. } => self.tables[place.table.at()],
         };
