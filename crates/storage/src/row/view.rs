@@ -105,6 +105,20 @@ fn column<R: Row, F: Field>(bytes: &[u8], at: ColumnAt) -> F {
     }
 }
 
+/// The bytes of one column. The length was checked.
+#[inline(always)]
+fn column_bytes<R: Row, F: Field>(bytes: &[u8], at: ColumnAt) -> &[u8] {
+    let (fixed, mut variable) = bytes.split_at(R::FIXED_BYTES);
+    if !F::VARIABLE {
+        return &fixed[at.offset..at.offset + F::WIDTH];
+    }
+    let before = (0..at.variable).all(|_| take_variable(&mut variable).is_some());
+    match take_variable(&mut variable).filter(|_| before) {
+        Some(found) => found,
+        None => malformed::<R>(at),
+    }
+}
+
 #[cold]
 fn malformed<R: Row>(at: ColumnAt) -> ! {
     let column: &Column = &R::COLUMNS[at.index];
@@ -153,6 +167,16 @@ impl<'a, R: Row> RowView<'a, R> {
         column::<R, F>(self.bytes, choose(&R::FIELDS).at)
     }
 
+    /// The bytes of a column as the row has them, not looked at: numbers little endian, strings of fixed length with zeros
+    /// behind, values of variable size without their length, zeros or nothing where there is NULL.
+    ///
+    /// # Panics
+    /// Unwinds with a [`RowError`] if a column of variable size is damaged.
+    #[inline(always)]
+    pub fn bytes<F: Field>(&self, choose: impl FnOnce(&R::Columns) -> ColumnRef<R, F>) -> &'a [u8] {
+        column_bytes::<R, F>(self.bytes, choose(&R::FIELDS).at)
+    }
+
     /// The whole row.
     ///
     /// # Panics
@@ -188,6 +212,15 @@ impl<'a, R: Row> RowEdit<'a, R> {
     #[inline(always)]
     pub fn get<F: Field>(&self, choose: impl FnOnce(&R::Columns) -> ColumnRef<R, F>) -> F {
         column::<R, F>(self.bytes, choose(&R::FIELDS).at)
+    }
+
+    /// The bytes of a column as the row has them: see [`RowView::bytes`].
+    ///
+    /// # Panics
+    /// Unwinds with a [`RowError`] if a column of variable size is damaged.
+    #[inline(always)]
+    pub fn bytes<F: Field>(&self, choose: impl FnOnce(&R::Columns) -> ColumnRef<R, F>) -> &[u8] {
+        column_bytes::<R, F>(self.bytes, choose(&R::FIELDS).at)
     }
 
     /// The whole row.
@@ -290,6 +323,10 @@ mod tests {
                 d: view.get(|column| column.d),
             };
             prop_assert_eq!(&seen, &row);
+            prop_assert_eq!(view.bytes(|column| column.a), &row.a.to_le_bytes());
+            prop_assert_eq!(view.bytes(|column| column.name), row.name.padded());
+            prop_assert_eq!(view.bytes(|column| column.text), row.text.as_deref().unwrap_or_default().as_bytes());
+            prop_assert_eq!(view.bytes(|column| column.more), &row.more[..]);
             prop_assert_eq!(view.row(), row);
         }
 

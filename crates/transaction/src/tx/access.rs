@@ -85,11 +85,15 @@ pub(super) fn execute_outlined<O: Operation>(
     position: Option<Position>,
     dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
+    let panic_guard = PanicGuard::enter();
+    let mut tables = shard.tables.borrow_mut();
     let (asked, operation) = Asked::of(action);
     let mut left_out = None;
-    let access = note_outlined(shard, txn, branch, partition, asked, &mut left_out);
+    let access = note_outlined(shard, &mut tables, txn, branch, partition, asked, &mut left_out);
     let noted = Noted { access, is_new: true, position, may_narrow: !branch.entered };
-    apply_outlined(shard, branch, noted, &mut left_out, operation, dependents)
+    let done = apply(shard, &mut tables, branch, noted, &mut left_out, operation, dependents);
+    panic_guard.leave();
+    done
 }
 
 /// Runs an operation whose lock was queued and has been granted. `access` is the index of the access in the branch.
@@ -102,7 +106,11 @@ pub(super) fn execute_granted(
     dependents: &mut Vec<DependentAction>,
 ) -> Result<ErasedOperation, Abort> {
     let noted = Noted { access, is_new: false, position: None, may_narrow: false };
-    apply_outlined(shard, branch, noted, &mut left_out, operation, dependents)
+    let panic_guard = PanicGuard::enter();
+    let mut tables = shard.tables.borrow_mut();
+    let done = apply(shard, &mut tables, branch, noted, &mut left_out, operation, dependents);
+    panic_guard.leave();
+    done
 }
 
 /// The request of an action.
@@ -168,16 +176,14 @@ fn note(
 #[inline(never)]
 fn note_outlined(
     shard: &Shard,
+    tables: &mut Tables,
     txn: TxnId,
     branch: &mut Branch,
     partition: PartitionId,
     asked: Asked,
     left_out: &mut Option<KeyRange>,
 ) -> usize {
-    let panic_guard = PanicGuard::enter();
-    let access = note(shard, &mut shard.tables.borrow_mut(), txn, branch, partition, asked, left_out);
-    panic_guard.leave();
-    access
+    note(shard, tables, txn, branch, partition, asked, left_out)
 }
 
 /// Creates the context of an operation, and runs it.
@@ -213,20 +219,4 @@ fn apply<O: Operation>(
         may_narrow: noted.may_narrow,
     };
     operation.apply(&mut at)
-}
-
-#[inline(never)]
-fn apply_outlined<O: Operation>(
-    shard: &Shard,
-    branch: &mut Branch,
-    noted: Noted,
-    left_out: &mut Option<KeyRange>,
-    operation: O,
-    dependents: &mut Vec<DependentAction>,
-) -> Result<O::Output, Abort> {
-    let panic_guard = PanicGuard::enter();
-    let mut tables = shard.tables.borrow_mut();
-    let done = apply(shard, &mut tables, branch, noted, left_out, operation, dependents);
-    panic_guard.leave();
-    done
 }

@@ -454,8 +454,8 @@ mod tests {
         }
         for i_id in 1..=20_000 {
             let (item, stock) = (population.item(i_id), population.stock(1, i_id));
-            original[usize::from(is_original(&item.data))] += 1;
-            original[usize::from(is_original(&stock.data))] += 1;
+            original[usize::from(is_original(item.data.padded()))] += 1;
+            original[usize::from(is_original(stock.data.padded()))] += 1;
             quantity[stock.quantity as usize - 10] += 1;
             assert!((100..=10_000).contains(&item.price) && (1..=10_000).contains(&item.im_id));
             assert!((14..=24).contains(&item.name.len()) && (26..=50).contains(&item.data.len()));

@@ -217,9 +217,9 @@ row! {
 /// Returns the description of district `d_id`, from 1 to 10, among those of a stock's ten districts.
 #[inline]
 #[must_use]
-pub fn dist_info(dist: &[u8; DIST_BYTES * DISTRICTS as usize], d_id: u8) -> [u8; DIST_BYTES] {
+pub fn dist_info(dist: &[u8], d_id: u8) -> [u8; DIST_BYTES] {
     let at = usize::from(d_id.clamp(1, DISTRICTS) - 1) * DIST_BYTES;
-    std::array::from_fn(|byte| dist[at + byte])
+    dist.get(at..).and_then(|from| from.first_chunk()).copied().unwrap_or_default()
 }
 
 /// The mark in the data of original items and stock.
@@ -228,10 +228,9 @@ pub const ORIGINAL: &[u8; 8] = b"ORIGINAL";
 /// Returns whether miscellaneous data contains `ORIGINAL`.
 #[inline]
 #[must_use]
-pub fn is_original(data: &FixedStr<50>) -> bool {
-    let data = data.padded();
-    memchr::memchr_iter(ORIGINAL[0], &data[..=data.len() - ORIGINAL.len()])
-        .any(|at| data[at..].first_chunk() == Some(ORIGINAL))
+pub fn is_original(data: &[u8]) -> bool {
+    let beginnings = (data.len() + 1).saturating_sub(ORIGINAL.len());
+    memchr::memchr_iter(ORIGINAL[0], &data[..beginnings]).any(|at| data[at..].first_chunk() == Some(ORIGINAL))
 }
 
 /// The family of all tables and indexes.
@@ -410,11 +409,11 @@ mod tests {
 
     #[test]
     fn originals_are_recognized_wherever_it_says_so() {
-        let data = |text: &str| FixedStr::new(text).expect("short");
-        assert!(is_original(&data("ORIGINAL")) && is_original(&data("xxORIGINALyy")));
+        let data = |text: &str| FixedStr::<50>::new(text).expect("short");
+        assert!(is_original(data("ORIGINAL").padded()) && is_original(data("xxORIGINALyy").padded()));
         let at_the_end = format!("{}ORIGINAL", "x".repeat(42));
-        assert!(is_original(&data(&at_the_end)));
-        assert!(!is_original(&data("original")) && !is_original(&data("ORIGINA")) && !is_original(&data("")));
+        assert!(is_original(data(&at_the_end).padded()));
+        assert!(["original", "ORIGINA", ""].iter().all(|text| !is_original(data(text).padded())));
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl ItemSeen {
         ItemSeen {
             name: item.get(|column| column.name),
             price: item.get(|column| column.price),
-            is_original: is_original(&item.get(|column| column.data)),
+            is_original: is_original(item.bytes(|column| column.data)),
         }
     }
 }
@@ -91,8 +91,8 @@ fn take(stock: &mut RowEdit<'_, Stock>, quantity: u8, d_id: u8, is_remote: bool)
     stock.change(|column| column.remote_cnt, |count| count + u32::from(is_remote));
     StockTaken {
         quantity: left,
-        is_original: is_original(&stock.get(|column| column.data)),
-        dist_info: dist_info(&stock.get(|column| column.dist), d_id),
+        is_original: is_original(stock.bytes(|column| column.data)),
+        dist_info: dist_info(stock.bytes(|column| column.dist), d_id),
     }
 }
 
