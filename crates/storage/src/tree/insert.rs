@@ -197,7 +197,9 @@ impl Tree {
         };
         let wish = self.cut_wish(leaf, index);
         let search = SearchKey::new(key);
-        if wish.is_some() && index > 0 && leaf.dead() == 0 && leaf.compare_prefix(&search) == Prefix::Same {
+        // For a change that is undone, the pages of one cut are set aside, and no rows follow.
+        let is_run = wish.is_some() && index > 0 && !self.undoing;
+        if is_run && leaf.dead() == 0 && leaf.compare_prefix(&search) == Prefix::Same {
             if index == leaf.count() {
                 return self.insert_behind(leaf, path, key, row, version);
             }

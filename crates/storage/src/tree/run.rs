@@ -98,6 +98,7 @@ impl Tree {
         index: usize,
         key: &[u8],
     ) -> Result<(), InsertError> {
+        debug_assert!(!self.undoing, "for a change that is undone, the pages of one cut are set aside");
         if self.height() == MAX_HEIGHT {
             return Err(InsertError::TreeFull(self.rows));
         }
