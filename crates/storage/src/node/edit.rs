@@ -99,11 +99,13 @@ impl NodePtr {
         let offset = self.write_record(suffix, row, version);
         // SAFETY: there is room for one entry more in both arrays, and `index` is at most the count.
         unsafe {
-            let head = self.heads().add(index);
-            std::ptr::copy(head, head.add(1), count - index);
+            let (head, slot) = (self.heads().add(index), self.leaf_offsets().add(index));
+            // At the end, where most rows of a run come, there is nothing to move.
+            if index < count {
+                std::ptr::copy(head, head.add(1), count - index);
+                std::ptr::copy(slot, slot.add(1), count - index);
+            }
             *head = head_of(suffix);
-            let slot = self.leaf_offsets().add(index);
-            std::ptr::copy(slot, slot.add(1), count - index);
             *slot = offset;
         }
         let header = self.header_mut();

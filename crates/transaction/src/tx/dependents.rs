@@ -74,7 +74,7 @@ impl Tx<'_> {
                 self.state().dependents.replace(checks);
                 dependents = changes;
             }
-            let actions = dependents.into_iter().map(|dependent| dependent.into_action(tag)).collect();
+            let actions = dependents.into_iter().map(|dependent| dependent.into_action(tag).erase()).collect();
             self.run_phase(actions).await?;
         }
     }

@@ -14,7 +14,7 @@ use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Call, Lost, WorkerId};
 use atrapos_storage::{KeyBuf, Position, first_eight};
 
-use super::access::{conflicts, execute, execute_outlined};
+use super::access::{conflicts, execute};
 use super::lock_wait::{RunOutcome, queue_and_run};
 use super::{ActionReply, OperationGuard, Origin, Tx, TxnState};
 use crate::messages::call_action;
@@ -226,7 +226,7 @@ impl<'w> Tx<'w> {
             let mut home = self.state.home.borrow_mut();
             let mut dependents = self.state.dependents.borrow_mut();
             let txn = self.state.txn();
-            execute_outlined(shard, txn, &mut home, partition, action, position, &mut dependents)
+            execute(shard, txn, &mut home, partition, action, position, &mut dependents)
         };
         if let Some(access) = recorded {
             self.note_end(access, partition);

@@ -15,7 +15,7 @@ use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, DependentAction, ErasedOperation};
 use atrapos_runtime::{Lost, Reply, WorkerId};
 
-use super::access::{conflicts, execute_outlined};
+use super::access::{conflicts, execute};
 use super::lock_wait::{RunOutcome, ended, queue_and_run};
 use crate::branch::Branch;
 use crate::messages::call_action;
@@ -107,7 +107,7 @@ pub fn on_action(
     let mut dependents = Vec::new();
     if holder == worker.id() && !conflicts(&shard.tables.borrow(), txn, place, &action) {
         let done =
-            execute_outlined(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
+            execute(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
         note_event(worker, &branch);
         return reply.send(worker, ActionReply::new(shard, &branch, done, dependents));
     }
@@ -151,7 +151,7 @@ pub fn on_actions(
             return run_rest(worker, origin, branch, results, rest, dependents, reply);
         }
         let done =
-            execute_outlined(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
+            execute(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
         match done {
             Ok(result) => {
                 note_event(worker, &branch);

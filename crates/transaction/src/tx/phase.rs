@@ -1,17 +1,27 @@
 //! Phases: actions that a transaction runs together, and awaits together (a synchronization point).
 //!
-//! Invariant: the actions of a phase run in the order of their owners and keys, independent of the order in which they
-//! are given, so that transactions that access the same rows queue for them in the same order.
+//! A phase whose rows are all here, with no lock of another transaction on them, runs at once, in the order in which its
+//! actions are given: nothing of it waits, so no order is needed to prevent a deadlock. Any other phase runs with the types
+//! of its operations erased, in the order of owners and keys; that code is compiled once.
+//!
+//! Invariants
+//! - If an action of a phase may wait, the actions run in the order of their owners and keys, independent of the order in
+//!   which they are given, so that transactions that access the same rows queue for them in the same order.
+//! - The result of a phase is the same either way: actions on different keys do not depend on each other, those on one key
+//!   run in the order in which they are given, and a phase with ranges never runs at once.
 
 use arrayvec::ArrayVec;
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{Action, ErasedOperation, Operation};
-use atrapos_partition::partition::PartitionId;
+use atrapos_partition::action::{AccessKind, Action, ErasedOperation, Operation};
+use atrapos_partition::panic_guard::PanicGuard;
+use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::LockTarget;
-use atrapos_storage::{KeyBuf, Position, Probe, first_eight, locate_batch};
+use atrapos_storage::{Position, Probe, first_eight, locate_batch};
+use smallvec::SmallVec;
 
+use super::access::{Accessor, conflicts};
 use super::{ActionReply, Tx};
 use crate::lookups::BATCH;
 use crate::messages::call_actions;
@@ -40,21 +50,86 @@ impl Planned {
     }
 }
 
-/// The rank by which the actions of a phase are ordered.
-type Rank<'a> = (WorkerId, TableId, &'a KeyBuf);
-
 /// The positions of keys that were looked up together, as far as they were.
 type Positions = ArrayVec<Option<Position>, BATCH>;
 
 impl Tx<'_> {
-    /// Runs actions of one kind as one phase, without their dependents.
-    pub(super) async fn run_phase<O: Operation>(
+    /// Runs actions of one kind as one phase, with their dependents, and hands their results to `take` in the order of the
+    /// actions.
+    pub(super) async fn run_together<O: Operation>(
         &self,
-        actions: Vec<Action<O>>,
-    ) -> Result<Vec<O::Output>, Abort> {
+        actions: impl Iterator<Item = Action<O>>,
+        mut take: impl FnMut(O::Output),
+    ) -> Result<(), Abort> {
+        if let Some(actions) = self.run_at_once(actions, &mut take)? {
+            for done in self.run_phase(actions).await? {
+                take(done.into_output::<O>());
+            }
+        }
+        self.finish_phase().await
+    }
+
+    /// Runs the actions of a phase at once if all may run now; otherwise returns them, and none has run.
+    fn run_at_once<O: Operation>(
+        &self,
+        actions: impl Iterator<Item = Action<O>>,
+        take: &mut impl FnMut(O::Output),
+    ) -> Result<Option<Vec<Action<ErasedOperation>>>, Abort> {
+        // Filled and emptied where they are: a list that is handed on would be copied.
+        let mut together: SmallVec<[Action<O>; BATCH]> = SmallVec::new();
+        together.extend(actions);
+        let shard = self.worker.shard();
+        let tables = &mut *shard.tables.borrow_mut();
+        let mut places: SmallVec<[PartitionId; BATCH]> = SmallVec::new();
+        for action in &together {
+            match self.free_here(tables, action) {
+                Some(place) => places.push(place),
+                None => return Ok(Some(together.drain(..).map(Action::erase).collect())),
+            }
+        }
+        shard.stats.local_actions.add(places.len() as u64);
+        let mut accessor = Accessor {
+            shard,
+            tables,
+            txn: self.state.txn(),
+            branch: &mut self.state.home.borrow_mut(),
+            dependents: &mut self.state.dependents.borrow_mut(),
+        };
+        let mut positions: SmallVec<[Option<Position>; BATCH]> = SmallVec::new();
+        for (places, actions) in places.chunks(BATCH).zip(together.chunks(BATCH)) {
+            locate_here(accessor.tables, places, actions, &mut positions);
+        }
+        for ((place, position), action) in places.iter().zip(&positions).zip(together.drain(..)) {
+            let panic_guard = PanicGuard::enter();
+            let done = accessor.execute(*place, action, *position);
+            panic_guard.leave();
+            take(done.inspect_err(|abort| self.state.doom(abort))?);
+        }
+        Ok(None)
+    }
+
+    /// Returns the partition of the key of an action if the action may run now, without an order among those of its phase.
+    #[inline(always)]
+    fn free_here<O: Operation>(&self, tables: &Tables, action: &Action<O>) -> Option<PartitionId> {
+        let LockTarget::Key(key) = &action.target else { return None };
+        if !self.admits(action) || self.state.trace.is_on() {
+            return None;
+        }
+        let (place, owner) = tables.locate(action.table, key);
+        let is_free = owner == self.worker.id()
+            && tables.owned_at(place).is_some()
+            && !conflicts(tables, self.state.txn(), place, action);
+        is_free.then_some(place)
+    }
+
+    /// Runs actions as one phase, without their dependents.
+    pub(super) async fn run_phase(
+        &self,
+        actions: Vec<Action<ErasedOperation>>,
+    ) -> Result<Vec<ErasedOperation>, Abort> {
         let ordered = self.plan(&actions)?;
-        let mut actions: Vec<Option<Action<O>>> = actions.into_iter().map(Some).collect();
-        let mut results: Vec<Option<O::Output>> = Vec::new();
+        let mut actions: Vec<Option<Action<ErasedOperation>>> = actions.into_iter().map(Some).collect();
+        let mut results: Vec<Option<ErasedOperation>> = Vec::new();
         results.resize_with(ordered.len(), || None);
         for group in ordered.chunk_by(|a, b| a.owner == b.owner) {
             let owner = group[0].owner;
@@ -71,17 +146,17 @@ impl Tx<'_> {
                 }
                 continue;
             }
-            let sent = group.iter().map(|planned| taken(&mut actions, planned.at).erase()).collect();
+            let sent = group.iter().map(|planned| taken(&mut actions, planned.at)).collect();
             let returned = self.receive(self.send_all(owner, sent)).await?;
             for (planned, result) in group.iter().zip(returned) {
-                results[planned.at] = Some(result.into_output::<O>());
+                results[planned.at] = Some(result);
             }
         }
         Ok(results.into_iter().map(|result| result.expect("every action returned")).collect())
     }
 
     /// Locates the data of the actions of a phase, and returns the actions in the order in which they run.
-    fn plan<O: Operation>(&self, actions: &[Action<O>]) -> Result<Vec<Planned>, Abort> {
+    fn plan(&self, actions: &[Action<ErasedOperation>]) -> Result<Vec<Planned>, Abort> {
         let mut ordered = Vec::with_capacity(actions.len());
         let tables = self.worker.shard().tables.borrow();
         for (at, action) in actions.iter().enumerate() {
@@ -114,58 +189,37 @@ impl Tx<'_> {
     }
 
     /// Runs an action of a phase as a direct call, without its dependents; returns the action if that is not possible.
-    #[inline]
-    fn perform_directly<O: Operation>(
+    fn perform_directly(
         &self,
-        action: Action<O>,
+        action: Action<ErasedOperation>,
         position: Option<Position>,
-    ) -> Result<Result<O::Output, Abort>, Action<O>> {
+    ) -> Result<Result<ErasedOperation, Abort>, Action<ErasedOperation>> {
         let (partition, owner) = action.locate(&self.worker.shard().tables.borrow());
         if owner != self.worker.id() || self.state.trace.is_on() || self.conflicts_here(partition, &action) {
             return Err(action);
         }
-        let position = position.or_else(|| self.routed_position(&action));
         Ok(self.execute_outlined(partition, action, position))
     }
 
     /// Runs an action of a phase on the owner of its data, without its dependents.
-    async fn perform<O: Operation>(&self, action: Action<O>) -> Result<O::Output, Abort> {
+    async fn perform(&self, action: Action<ErasedOperation>) -> Result<ErasedOperation, Abort> {
         let (partition, owner) = action.locate(&self.worker.shard().tables.borrow());
         if owner != self.worker.id() {
-            return Ok(self.receive(self.send(owner, action.erase())).await?.into_output::<O>());
+            return self.receive(self.send(owner, action)).await;
         }
         self.state.trace.in_phase();
         if self.conflicts_here(partition, &action) {
-            return Ok(self.wait_and_run(action.erase()).await?.into_output::<O>());
+            return self.wait_and_run(action).await;
         }
-        let position = self.routed_position(&action);
-        self.execute_outlined(partition, action, position)
-    }
-
-    /// Returns the position of the key of an action, if it is the one that was looked up by the route.
-    #[inline]
-    fn routed_position<O: Operation>(&self, action: &Action<O>) -> Option<Position> {
-        match &action.target {
-            LockTarget::Key(key) => self.routed_to(action.table, key).map(|(_, position)| position),
-            LockTarget::Range { .. } => None,
-        }
-    }
-
-    /// Returns the rank of an action in its phase.
-    fn rank<'a, O: Operation>(&self, action: &'a Action<O>) -> Result<Rank<'a>, Abort> {
-        if !self.admits(action) {
-            return Err(self.refusal(action));
-        }
-        let (_, owner) = action.locate(&self.worker.shard().tables.borrow());
-        Ok((owner, action.table, action.key()))
+        self.execute_outlined(partition, action, None)
     }
 
     /// Looks up the keys of some of the home's own actions of a phase with their cache misses overlapping. The positions
     /// are hints: the trees search again after changes.
-    fn locate_together<O: Operation>(
+    fn locate_together(
         &self,
         together: &[Planned],
-        actions: &[Option<Action<O>>],
+        actions: &[Option<Action<ErasedOperation>>],
     ) -> Positions {
         if together.len() < 2 {
             return together.iter().map(|_| None).collect();
@@ -190,8 +244,30 @@ impl Tx<'_> {
 }
 
 /// Takes an action out of those of its phase.
-fn taken<O: Operation>(actions: &mut [Option<Action<O>>], at: usize) -> Action<O> {
+fn taken(actions: &mut [Option<Action<ErasedOperation>>], at: usize) -> Action<ErasedOperation> {
     actions[at].take().expect("an action is run once")
+}
+
+/// Looks up the keys of actions on partitions of this worker with their cache misses overlapping, if the actions need
+/// what is found: an insertion looks for the place of its row itself, which is often right behind the latest one.
+#[inline]
+fn locate_here<O: Operation>(
+    tables: &Tables,
+    places: &[PartitionId],
+    actions: &[Action<O>],
+    positions: &mut SmallVec<[Option<Position>; BATCH]>,
+) {
+    let mut probes: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
+    let inserts = || actions.first().is_none_or(|action| action.operation.kind().kind == AccessKind::Insert);
+    if places.len() > 1 && !inserts() {
+        for (place, action) in places.iter().zip(actions) {
+            let Some(partition) = tables.owned_at(*place) else { continue };
+            probes.push(Probe::new(partition.tree(), action.key()));
+        }
+        locate_batch(&mut probes);
+    }
+    let found = probes.iter().map(|probe| Some(probe.position));
+    positions.extend(found.chain(std::iter::repeat(None)).take(places.len()));
 }
 
 /// A tuple of actions to be run as one phase by [`Tx::join`].
@@ -203,44 +279,38 @@ pub trait Phase {
 }
 
 macro_rules! phases {
-    ($(($($operation:ident $action:ident $result:ident $at:literal),+))+) => {$(
+    ($(($($operation:ident $action:ident $place:ident),+))+) => {$(
         impl<$($operation: Operation),+> Phase for ($(Action<$operation>,)+) {
             type Output = ($($operation::Output,)+);
 
             async fn run(self, tx: &mut Tx<'_>) -> Result<Self::Output, Abort> {
                 let ($($action,)+) = self;
-                let mut ranked = [$((tx.rank(&$action)?, $at)),+];
-                ranked.sort_unstable();
-                let order = ranked.map(|(_, at)| at);
-                $(let mut $action = Some($action);)+
-                $(let mut $result = None;)+
-                for at in order {
-                    match at {
-                        $($at => {
-                            if let Some(action) = $action.take() {
-                                $result = Some(match tx.perform_directly(action, None) {
-                                    Ok(done) => done?,
-                                    Err(action) => tx.perform(action).await?,
-                                });
-                            }
-                        })+
-                        _ => unreachable!("a phase has no other actions"),
-                    }
+                let places = {
+                    let tables = tx.worker.shard().tables.borrow();
+                    let places = || Some(($(tx.free_here(&tables, &$action)?,)+));
+                    places()
+                };
+                if let Some(($($place,)+)) = places {
+                    $(let $action = tx.execute_outlined($place, $action, None)?;)+
+                    tx.finish_phase().await?;
+                    return Ok(($($action,)+));
                 }
+                let mut done = tx.run_phase(vec![$($action.erase()),+]).await?.into_iter();
                 tx.finish_phase().await?;
-                Ok(($($result.expect("every action returned"),)+))
+                let mut next = || done.next().expect("every action returned");
+                Ok(($(next().into_output::<$operation>(),)+))
             }
         }
     )+};
 }
 
 phases! {
-    (A a ra 0)
-    (A a ra 0, B b rb 1)
-    (A a ra 0, B b rb 1, C c rc 2)
-    (A a ra 0, B b rb 1, C c rc 2, D d rd 3)
-    (A a ra 0, B b rb 1, C c rc 2, D d rd 3, E e re 4)
-    (A a ra 0, B b rb 1, C c rc 2, D d rd 3, E e re 4, F f rf 5)
-    (A a ra 0, B b rb 1, C c rc 2, D d rd 3, E e re 4, F f rf 5, G g rg 6)
-    (A a ra 0, B b rb 1, C c rc 2, D d rd 3, E e re 4, F f rf 5, G g rg 6, H h rh 7)
+    (A a pa)
+    (A a pa, B b pb)
+    (A a pa, B b pb, C c pc)
+    (A a pa, B b pb, C c pc, D d pd)
+    (A a pa, B b pb, C c pc, D d pd, E e pe)
+    (A a pa, B b pb, C c pc, D d pd, E e pe, F f pf)
+    (A a pa, B b pb, C c pc, D d pd, E e pe, F f pf, G g pg)
+    (A a pa, B b pb, C c pc, D d pd, E e pe, F f pf, G g pg, H h ph)
 }

@@ -49,8 +49,11 @@ pub struct OrderPlaced {
     /// Total of the order, in cents, with discount and taxes, rounded.
     pub total: Cents,
     /// Its lines.
-    pub lines: ArrayVec<LinePlaced, { LINES_MAX as usize }>,
+    pub lines: Lines<LinePlaced>,
 }
+
+/// Something for each line of an order.
+type Lines<T> = ArrayVec<T, { LINES_MAX as usize }>;
 
 /// The columns of an item that an order needs.
 #[derive(Clone, Copy, Debug)]
@@ -119,9 +122,10 @@ pub fn new_order(
 ) -> impl Future<Output = Result<OrderPlaced, Abort>> {
     async move {
         let NewOrderInput { w_id, d_id, c_id, ref lines, entry_d } = *input;
-        let items =
-            tx.join_all(lines.iter().map(|line| tables.item.view((w_id, line.i_id), ItemSeen::of))).await?;
-        if items.iter().any(Option::is_none) {
+        let mut items: Lines<ItemSeen> = ArrayVec::new();
+        let see_items = lines.iter().map(|line| tables.item.view((w_id, line.i_id), ItemSeen::of));
+        tx.join_each(see_items, |item| items.extend(item)).await?;
+        if items.len() < lines.len() {
             return Err(Abort::user(UNUSED_ITEM));
         }
         let take_stock = |line: &LineInput| {
@@ -129,7 +133,11 @@ pub fn new_order(
             let is_remote = supply_w_id != w_id;
             tables.stock.edit((supply_w_id, i_id), move |stock| take(stock, quantity, d_id, is_remote))
         };
-        let stocks = tx.join_all(lines.iter().map(take_stock)).await?;
+        let mut stocks: Lines<StockTaken> = ArrayVec::new();
+        tx.join_each(lines.iter().map(take_stock), |stock| stocks.extend(stock)).await?;
+        if stocks.len() < lines.len() {
+            return there(None);
+        }
         let see = |customer: RowView<'_, Customer>| {
             let credit = customer.get(|column| column.credit);
             (customer.get(|column| column.discount), customer.get(|column| column.last), credit)
@@ -156,8 +164,7 @@ pub fn new_order(
         let mut placed =
             OrderPlaced { o_id, last, credit, discount, w_tax, d_tax, total: 0, lines: ArrayVec::new() };
         let mut sum = 0;
-        for (number, ((line, item), stock)) in (1..).zip(lines.iter().zip(items).zip(stocks)) {
-            let (item, stock) = (there(item)?, there(stock)?);
+        let placed_lines = (1..).zip(lines.iter().zip(&items).zip(&stocks)).map(|(number, ((line, item), stock))| {
             let amount = u32::from(line.quantity) * item.price;
             sum += Cents::from(amount);
             placed.lines.push(LinePlaced {
@@ -175,8 +182,9 @@ pub fn new_order(
                 amount,
                 dist_info: stock.dist_info,
             };
-            tx.insert(tables.order_line, (w_id, d_id, o_id, number), row).await?;
-        }
+            tables.order_line.insert((w_id, d_id, o_id, number), row)
+        });
+        tx.join_each(placed_lines, drop).await?;
         placed.total = total(sum, discount, w_tax, d_tax);
         Ok(placed)
     }
