@@ -203,6 +203,18 @@ impl Micro {
     pub fn config(&self) -> &MicroConfig {
         &self.config
     }
+
+    /// Creates the generator of one client that chooses rows of all sites; clients with different `stream`s are
+    /// independent.
+    #[must_use]
+    pub fn rows(&self, stream: u64) -> Rows {
+        self.rows_of(None, stream)
+    }
+
+    fn rows_of(&self, own_sites: Option<Box<[u64]>>, stream: u64) -> Rows {
+        let random = Random::of_stream(self.config.seed, stream);
+        Rows::new(&self.config, self.sites, own_sites, self.skew.clone(), random)
+    }
 }
 
 /// Bytes of memory per row, all overhead included: measured and rounded up.
@@ -279,9 +291,7 @@ impl Workload for Micro {
                 Some(sites.ok_or(SetupError::NothingOwned { worker })?)
             }
         };
-        let random = Random::of_stream(self.config.seed, stream);
-        let rows = Rows::new(&self.config, self.sites, own_sites, self.skew.clone(), random);
-        Ok(MicroState { table, kind: self.config.kind, rows })
+        Ok(MicroState { table, kind: self.config.kind, rows: self.rows_of(own_sites, stream) })
     }
 
     #[inline]

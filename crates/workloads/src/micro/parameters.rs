@@ -65,7 +65,7 @@ impl Sites {
 
 /// Chooses the rows of one client's transactions.
 #[derive(Clone, Debug)]
-pub(super) struct Rows {
+pub struct Rows {
     sites: Sites,
     /// The sites from which the client chooses; `None` for all sites.
     own_sites: Option<Box<[u64]>>,
@@ -100,7 +100,7 @@ impl Rows {
     }
 
     /// Chooses the rows of the next transaction; returns whether it is multisite, and the rows.
-    pub(super) fn choose(&mut self) -> (bool, Vec<u64>) {
+    pub fn choose(&mut self) -> (bool, Vec<u64>) {
         let is_multisite = self.multisite > 0.0 && self.random.unit() < self.multisite;
         let mut rows = Vec::with_capacity(self.count);
         let first = self.first_row();

@@ -69,6 +69,14 @@ impl Tatp {
         self.subscribers
     }
 
+    /// Creates the generator of one client that chooses subscribers of `keys`; clients with different `stream`s are
+    /// independent.
+    #[must_use]
+    pub fn parameters(&self, keys: KeySet, stream: u64) -> Parameters {
+        let random = Random::of_stream(Seed(self.seed).derive(CLIENT_STREAM).0, stream);
+        Parameters::new(self.mix, self.choice, keys, random)
+    }
+
     /// Audits like [`audit`](Workload::audit) a database whose transactions were not counted, for instance after a
     /// crash: everything but the number of rows of call forwarding is checked.
     ///
@@ -171,8 +179,7 @@ impl Workload for Tatp {
                     .ok_or(SetupError::NothingOwned { worker })?
             }
         };
-        let random = Random::of_stream(Seed(self.seed).derive(CLIENT_STREAM).0, stream);
-        Ok(TatpState { tables, parameters: Parameters::new(self.mix, self.choice, keys, random) })
+        Ok(TatpState { tables, parameters: self.parameters(keys, stream) })
     }
 
     // One function for all classes: a future inside another costs a copy of it. Rows that no code reads pass through

@@ -109,6 +109,15 @@ impl Tpcb {
     pub fn config(&self) -> &TpcbConfig {
         &self.config
     }
+
+    /// Creates the generator of one client that uses the tellers of the branches in `own`; clients with different
+    /// `stream`s are independent.
+    #[must_use]
+    pub fn parameters(&self, own: KeySet, stream: u64) -> Parameters {
+        let TpcbConfig { branches, accounts_per_branch, remote, seed } = self.config;
+        let random = Random::of_stream(Seed(seed).derive(CLIENT_STREAM).0, stream);
+        Parameters::new(branches, accounts_per_branch, remote, own, random)
+    }
 }
 
 /// Bytes of a branch, teller or account, key included.
@@ -192,7 +201,7 @@ impl Workload for Tpcb {
 
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<TpcbState, SetupError> {
         let tables = Tables::of(db)?;
-        let TpcbConfig { branches, accounts_per_branch, remote, seed } = self.config;
+        let branches = self.config.branches;
         let own = match reach {
             Reach::Everywhere => KeySet::range(0, branches - 1).expect("there is at least one branch"),
             Reach::OwnedBy(worker) => {
@@ -200,9 +209,7 @@ impl Workload for Tpcb {
                     .ok_or(SetupError::NothingOwned { worker })?
             }
         };
-        let random = Random::of_stream(Seed(seed).derive(CLIENT_STREAM).0, stream);
-        let parameters = Parameters::new(branches, accounts_per_branch, remote, own, random);
-        Ok(TpcbState { tables, parameters, clock: Clock::real() })
+        Ok(TpcbState { tables, parameters: self.parameters(own, stream), clock: Clock::real() })
     }
 
     #[inline]

@@ -140,6 +140,24 @@ impl<R: Record> Ycsb<R> {
         &self.config
     }
 
+    /// Creates the generator of one more client, which chooses records of the slots in `own`; clients with different
+    /// `stream`s are independent.
+    #[must_use]
+    pub fn parameters(&self, own: KeySet, stream: u64) -> Parameters {
+        let YcsbConfig { ref mix, distribution, scrambled, seed, .. } = self.config;
+        let zipfs = (distribution != Distribution::Uniform).then_some(&self.zipfs);
+        Parameters::new(Setting {
+            mix,
+            columns: R::COLUMNS_WRITTEN,
+            keys: self.keys,
+            distribution,
+            popularity: Popularity::new(own.len(), zipfs, scrambled),
+            own,
+            lane: self.lanes.fetch_add(1, Ordering::Relaxed),
+            random: Random::of_stream(Seed(seed).derive(CLIENT_STREAM).0, stream),
+        })
+    }
+
     /// Returns another configuration that shares the lanes of this one's clients.
     fn with(&self, change: impl FnOnce(&mut YcsbConfig)) -> Ycsb<R> {
         let mut other = self.clone();
@@ -230,7 +248,7 @@ impl<R: Record> Workload for Ycsb<R> {
 
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<YcsbState<R>, SetupError> {
         let table = db.table::<R::Table>()?;
-        let YcsbConfig { ref mix, distribution, scrambled, operations, order, seed, .. } = self.config;
+        let YcsbConfig { operations, order, .. } = self.config;
         let keys = self.keys;
         let own = match reach {
             Reach::Everywhere => KeySet::range(0, keys.rows() - 1).expect("there is at least one record"),
@@ -239,17 +257,7 @@ impl<R: Record> Workload for Ycsb<R> {
                 .filter(|own| own.len() >= operations as u64)
                 .ok_or(SetupError::NothingOwned { worker })?,
         };
-        let zipfs = (distribution != Distribution::Uniform).then_some(&self.zipfs);
-        let parameters = Parameters::new(Setting {
-            mix,
-            columns: R::COLUMNS_WRITTEN,
-            keys,
-            distribution,
-            popularity: Popularity::new(own.len(), zipfs, scrambled),
-            own,
-            lane: self.lanes.fetch_add(1, Ordering::Relaxed),
-            random: Random::of_stream(Seed(seed).derive(CLIENT_STREAM).0, stream),
-        });
+        let parameters = self.parameters(own, stream);
         Ok(YcsbState { table, keys, operations, order, parameters })
     }
 
