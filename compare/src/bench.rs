@@ -167,6 +167,12 @@ impl Plan {
         })
     }
 
+    /// Returns the directory that holds the stores.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// Returns the groups of sides that are compared with each other, in their order.
     #[must_use]
     pub fn groups(&self) -> Vec<(WorkName, Durability)> {

@@ -46,16 +46,26 @@ pub fn run_from_args() -> ExitCode {
 /// Measures what was asked for, prints the table and writes the file.
 fn compare(args: &Args) -> Result<(), BenchError> {
     let plan = Plan::of(args)?;
+    remove_when_interrupted(&plan)?;
     let results = bench::run(&plan, &mut |line| {
         let _ = writeln!(std::io::stderr(), "{line}");
     })?;
-    let text = report::table(&plan, &results);
-    writeln!(std::io::stdout(), "{text}")
-        .and_then(|()| std::fs::write(&args.json, report::json(&plan, &results)))
-        .map_err(|error| {
-            BenchError::Failed(format!(
-                "the results could not be written to {}: {error}",
-                args.json.display()
-            ))
-        })
+    let printed = writeln!(std::io::stdout(), "{}", report::table(&plan, &results));
+    let written = std::fs::write(&args.json, report::json(&plan, &results));
+    written.map_err(|error| BenchError::Failed(format!("{}: {error}", args.json.display())))?;
+    printed.map_err(|error| BenchError::Failed(format!("the table could not be printed: {error}")))
+}
+
+/// Exit status of a program that Ctrl-C ends.
+const INTERRUPTED: i32 = 130;
+
+/// Has Ctrl-C remove the stores, which may be of gigabytes.
+fn remove_when_interrupted(plan: &Plan) -> Result<(), BenchError> {
+    let directory = plan.directory().to_owned();
+    let handler = move || {
+        let _ = std::fs::remove_dir_all(&directory);
+        std::process::exit(INTERRUPTED);
+    };
+    ctrlc::set_handler(handler)
+        .map_err(|error| BenchError::Failed(format!("Ctrl-C cannot be handled: {error}")))
 }

@@ -54,7 +54,7 @@ fn ratio(value: f64) -> String {
 
 /// Returns the rows of a group that the table shows: of a store that was measured with several numbers of threads the better one,
 /// but all where the number of threads is the question.
-fn shown<'r>(rows: &'r [Row], group: (WorkName, Durability)) -> Vec<&'r Row> {
+fn shown(rows: &[Row], group: (WorkName, Durability)) -> Vec<&Row> {
     let mut shown: Vec<&Row> = Vec::new();
     for row in rows.iter().filter(|row| row.group == group) {
         let is_threads = |row: &Row| matches!(row.clients, SideClients::Threads(_));

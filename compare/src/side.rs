@@ -25,7 +25,7 @@ pub struct Side<'w> {
 
 enum Store {
     Peer(Box<dyn Peer>),
-    Atrapos(Database),
+    Atrapos(Box<Database>),
 }
 
 /// Clients of one side.
@@ -72,7 +72,7 @@ impl<'w> Side<'w> {
         };
         let db = db.map_err(PeerError::failed)?;
         work.workload().load(&db, &LoadProgress::default()).map_err(PeerError::failed)?;
-        Ok(Side::of(work, Store::Atrapos(db)))
+        Ok(Side::of(work, Store::Atrapos(Box::new(db))))
     }
 
     /// Takes a peer that is loaded already.

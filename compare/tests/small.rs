@@ -12,7 +12,7 @@ use atrapos_compare::peers;
 use atrapos_compare::record::{Record, Table};
 use atrapos_compare::requests::{Scale, TatpRequest, Work};
 use atrapos_compare::side::{Side, SideClients};
-use atrapos_workloads::{tpcb, ycsb};
+use atrapos_workloads::{ClassTally, tpcb, ycsb};
 
 const WORKERS: usize = 2;
 
@@ -31,7 +31,7 @@ fn run_and_audit(side: &mut Side<'_>, clients: &[SideClients], what: &str) -> u6
     for clients in clients {
         let measured = side.measure(*clients, &round());
         let measured = measured.unwrap_or_else(|error| panic!("{what}, {clients:?}: {error}"));
-        completed += measured.tallies.iter().map(|tally| tally.completed()).sum::<u64>();
+        completed += measured.tallies.iter().map(ClassTally::completed).sum::<u64>();
         if let Err(error) = side.audit() {
             panic!("{what}, {clients:?}: {error}");
         }
