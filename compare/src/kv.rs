@@ -64,6 +64,19 @@ pub trait Writer: Reader {
     /// Writes a value, over the one that is there.
     fn put(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<(), PeerError>;
 
+    /// Changes a value in a copy of its bytes, which then replaces it. Returns what `change` returns; `None` without a value.
+    fn update<R>(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<Option<R>, PeerError> {
+        let Some(mut bytes) = self.get_for_update(table, key, <[u8]>::to_vec)? else { return Ok(None) };
+        let result = change(&mut bytes);
+        self.put(table, key, &bytes)?;
+        Ok(Some(result))
+    }
+
     /// Writes a value unless there is one. Returns whether it did.
     fn insert(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<bool, PeerError> {
         if self.get_for_update(table, key, |_| ())?.is_some() {

@@ -31,12 +31,9 @@ fn edit<R: Row, T>(
     key: &impl Key,
     change: impl FnOnce(&mut RowEdit<'_, R>) -> T,
 ) -> Result<Option<T>, PeerError> {
-    let key = key.encode();
-    let Some(mut bytes) = tx.get_for_update(table, &key, <[u8]>::to_vec)? else { return Ok(None) };
-    let mut row = RowEdit::new(&mut bytes).map_err(PeerError::failed)?;
-    let result = change(&mut row);
-    tx.put(table, &key, &bytes)?;
-    Ok(Some(result))
+    let edited =
+        tx.update(table, &key.encode(), |bytes| RowEdit::new(bytes).map(|mut row| change(&mut row)))?;
+    edited.transpose().map_err(PeerError::failed)
 }
 
 /// Inserts a row. Returns false if its key is taken.

@@ -118,6 +118,30 @@ impl Writer for Write {
         table.insert(key, value).map(drop).map_err(PeerError::failed)
     }
 
+    // To open a table is not free: these open it once.
+
+    fn update<R>(
+        &mut self,
+        table: Table,
+        key: &[u8],
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<Option<R>, PeerError> {
+        let mut table = self.0.open_table(definition(table)).map_err(PeerError::failed)?;
+        let found = table.get(key).map_err(PeerError::failed)?.map(|value| value.value().to_vec());
+        let Some(mut bytes) = found else { return Ok(None) };
+        let result = change(&mut bytes);
+        table.insert(key, &*bytes).map_err(PeerError::failed)?;
+        Ok(Some(result))
+    }
+
+    fn insert(&mut self, table: Table, key: &[u8], value: &[u8]) -> Result<bool, PeerError> {
+        let mut table = self.0.open_table(definition(table)).map_err(PeerError::failed)?;
+        if table.get(key).map_err(PeerError::failed)?.is_some() {
+            return Ok(false);
+        }
+        table.insert(key, value).map(|_| true).map_err(PeerError::failed)
+    }
+
     fn delete(&mut self, table: Table, key: &[u8]) -> Result<bool, PeerError> {
         let mut table = self.0.open_table(definition(table)).map_err(PeerError::failed)?;
         table.remove(key).map(|removed| removed.is_some()).map_err(PeerError::failed)
