@@ -10,7 +10,7 @@ use crate::peer::{Durability, WorkName};
 
 /// Compare `atrapos` with what else a Rust programmer could choose: the same workloads, data, threads and durability, the same audits.
 ///
-/// Without options everything is measured, which takes about ten minutes.
+/// Without options everything is measured, which takes six minutes.
 #[derive(Debug, Parser)]
 #[command(name = "atrapos-compare", version)]
 pub struct Args {

@@ -1,6 +1,6 @@
 //! Stores of bytes by key: the interface they have in common, and the workloads on top of it.
 //!
-//! Owns: the traits that a store implements, and that a collision is tried again. The procedures are in [`procedures`].
+//! Owns: the traits that a store implements, and that a collision is tried again. The procedures are in a module of that name.
 //! Never: knows one store from another.
 //!
 //! Keys and rows have the bytes that they have in `atrapos`: keys sort as their values do, columns are in fixed places.

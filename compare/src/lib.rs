@@ -4,7 +4,7 @@
 //! - [`peer`]: the interface of every store; [`peers`] has them all, [`kv`] what stores of bytes by key have in common.
 //! - [`requests`]: population and requests, by the generators of the workloads; [`record`]: their rows as one type.
 //! - [`driver`]: client threads; [`side`]: a store that is loaded, or `atrapos` itself; [`audit`](mod@audit).
-//! - [`bench`]: the table; [`report`]: how it is shown; [`args`]: the command line.
+//! - [`bench`](mod@bench): the table; [`report`]: how it is shown; [`args`]: the command line.
 //!
 //! Owns: everything about peers. Never: judges a result, or prints (but for [`run_from_args`]).
 

@@ -1,6 +1,6 @@
 //! SQLite, compiled in, with a write-ahead log.
 //!
-//! Owns: how it is opened. The tables and their rows are in [`tables`], the transactions in [`client`].
+//! Owns: how it is opened. The tables and their rows are in `tables`, the transactions in `client`.
 //!
 //! Every client has a connection and prepares its statements once. Tables have typed columns and, where their key has several
 //! parts, no row number (`WITHOUT ROWID`). Transactions that write take turns by a lock in the process: left to its own

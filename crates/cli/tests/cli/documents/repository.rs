@@ -19,8 +19,8 @@ impl Repository {
     pub(super) fn read() -> Repository {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let root = root.canonicalize().expect("the crate is in the repository");
-        let sources =
-            ["crates", "examples"].iter().flat_map(|directory| read_all(&root, Path::new(directory), "rs"));
+        let directories = ["crates", "examples", "compare/src"];
+        let sources = directories.iter().flat_map(|directory| read_all(&root, Path::new(directory), "rs"));
         Repository { sources: sources.collect(), root }
     }
 
