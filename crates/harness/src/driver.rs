@@ -21,10 +21,10 @@ use std::time::Duration;
 use atrapos::{Database, SessionHandle, WorkerId};
 use atrapos_workloads::{Reach, SetupError, Workload};
 
-pub(crate) use self::client::{ClientEnd, check_end, run_session};
+pub(crate) use self::client::{ClientEnd, ClientSource, check_end};
 pub use self::result::{ClassResult, RunError, RunResult, WalResult, WorkerResult};
 
-use self::client::run_thread;
+use self::client::AnyClient;
 use self::measure::{measure, result_of};
 use crate::recorder::Recorder;
 
@@ -111,16 +111,16 @@ fn stream(options: &RunOptions, client: usize) -> u64 {
     (options.run << 32) + client as u64 + 1
 }
 
-fn run_sessions<W: Workload>(
+fn run_sessions(
     db: &Database,
-    workload: &W,
+    workload: &dyn ClientSource,
     options: &RunOptions,
     per_worker: usize,
     interrupt: &AtomicBool,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<RunResult, RunError> {
     let classes = workload.classes().len();
-    let mut hosts: Vec<(WorkerId, Vec<W::State>)> = Vec::new();
+    let mut hosts: Vec<(WorkerId, Vec<Box<dyn AnyClient>>)> = Vec::new();
     let mut nothing_owned = None;
     for worker in (0..db.workers()).map(|worker| WorkerId(worker as u16)) {
         let reach = match options.routing {
@@ -128,10 +128,10 @@ fn run_sessions<W: Workload>(
             Routing::Owner => Reach::OwnedBy(worker),
         };
         let streams = (0..per_worker).map(|session| stream(options, worker.index() * per_worker + session));
-        match streams.map(|stream| workload.state(db, reach, stream)).collect::<Result<Vec<_>, _>>() {
-            Ok(mut states) => {
-                states.extend(workload.server(db, reach, stream(options, worker.index()))?);
-                hosts.push((worker, states));
+        match streams.map(|stream| workload.client(db, reach, stream)).collect::<Result<Vec<_>, _>>() {
+            Ok(mut clients) => {
+                clients.extend(workload.server(db, reach, stream(options, worker.index()))?);
+                hosts.push((worker, clients));
             }
             // With more workers than data some own no data; the clients of the others run nevertheless.
             Err(error @ SetupError::NothingOwned { .. }) => nothing_owned = Some(error),
@@ -144,12 +144,11 @@ fn run_sessions<W: Workload>(
     let recorders: Vec<Arc<Recorder>> = hosts.iter().map(|_| Arc::new(Recorder::new(classes))).collect();
     let stop_all = || recorders.iter().for_each(|recorder| recorder.stop());
     let mut sessions: Vec<SessionHandle<ClientEnd>> = Vec::new();
-    for ((worker, states), recorder) in hosts.into_iter().zip(&recorders) {
-        for mut state in states {
+    for ((worker, clients), recorder) in hosts.into_iter().zip(&recorders) {
+        for mut client in clients {
             let recorder = Arc::clone(recorder);
-            let session = db.spawn_session(worker, async move |session| {
-                run_session::<W>(&session, &mut state, &recorder).await
-            });
+            let session =
+                db.spawn_session(worker, async move |session| client.run_session(&session, &recorder).await);
             sessions.push(session.inspect_err(|_| stop_all())?);
         }
     }
@@ -162,9 +161,9 @@ fn run_sessions<W: Workload>(
     Ok(result_of(workload.classes(), &|class| workload.updates(class), &recorders, measured))
 }
 
-fn run_threads<W: Workload>(
+fn run_threads(
     db: &Database,
-    workload: &W,
+    workload: &dyn ClientSource,
     options: &RunOptions,
     threads: usize,
     interrupt: &AtomicBool,
@@ -175,23 +174,25 @@ fn run_threads<W: Workload>(
         Routing::Any => Reach::Everywhere,
         Routing::Owner => Reach::OwnedBy(WorkerId((client % db.workers()) as u16)),
     };
-    let state = |client: usize| workload.state(db, reach(client), stream(options, client));
-    let mut states: Vec<W::State> = (0..threads).map(state).collect::<Result<_, _>>()?;
+    let client = |client: usize| workload.client(db, reach(client), stream(options, client));
+    let mut clients: Vec<Box<dyn AnyClient>> = (0..threads).map(client).collect::<Result<_, _>>()?;
     let reaches = match options.routing {
         Routing::Any => 1,
         Routing::Owner => threads.min(db.workers()),
     };
     for client in 0..reaches {
-        states.extend(workload.server(db, reach(client), stream(options, client))?);
+        clients.extend(workload.server(db, reach(client), stream(options, client))?);
     }
-    let recorders: Vec<Recorder> = states.iter().map(|_| Recorder::new(classes)).collect();
+    let recorders: Vec<Recorder> = clients.iter().map(|_| Recorder::new(classes)).collect();
     let recorder_refs: Vec<&Recorder> = recorders.iter().collect();
     let (measured, ends) = std::thread::scope(|scope| {
-        let client = |(state, recorder)| scope.spawn(move || run_thread::<W>(db, state, recorder));
-        let clients: Vec<_> = states.into_iter().zip(&recorders).map(client).collect();
+        let mut running = Vec::new();
+        for (client, recorder) in clients.iter_mut().zip(&recorders) {
+            running.push(scope.spawn(move || client.run_thread(db, recorder)));
+        }
         let measured = measure(db, &recorder_refs, classes, options, interrupt, watch);
         recorders.iter().for_each(Recorder::stop);
-        let ends: Vec<_> = clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+        let ends: Vec<_> = running.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         (measured, ends)
     });
     for end in ends {

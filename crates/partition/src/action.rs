@@ -106,24 +106,58 @@ impl MissingTable {
 #[derive(Debug)]
 #[must_use = "an action does nothing until the transaction runs it"]
 pub struct Action<O: Operation> {
-    /// The table or index it acts on.
+    /// What it asks for.
     #[doc(hidden)]
-    pub table: TableId,
-    /// The database whose handle the action was made with.
-    #[doc(hidden)]
-    pub tag: CatalogTag,
-    /// The lock that it takes.
-    #[doc(hidden)]
-    pub mode: LockMode,
-    /// True if a range is walked from its end, so that its last part comes first.
-    #[doc(hidden)]
-    pub from_end: bool,
-    /// The key or range that it acts on.
-    #[doc(hidden)]
-    pub target: LockTarget,
+    pub request: Request,
     /// The operation it runs there.
     #[doc(hidden)]
     pub operation: O,
+}
+
+/// The access that an action asks for, whatever it does there: code on it is compiled once.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct Request {
+    /// The table or index it acts on.
+    pub table: TableId,
+    /// The database whose handle the action was made with.
+    pub tag: CatalogTag,
+    /// The lock that it takes.
+    pub mode: LockMode,
+    /// True if a range is walked from its end, so that its last part comes first.
+    pub from_end: bool,
+    /// The key or range that it acts on.
+    pub target: LockTarget,
+}
+
+impl Request {
+    /// The partition in which it begins, and the owner.
+    #[inline]
+    pub fn locate(&self, tables: &Tables) -> (PartitionId, WorkerId) {
+        match &self.target {
+            LockTarget::Key(key) => tables.locate(self.table, key),
+            LockTarget::Range { .. } => self.locate_range(tables),
+        }
+    }
+
+    #[inline(never)]
+    fn locate_range(&self, tables: &Tables) -> (PartitionId, WorkerId) {
+        match &self.target {
+            LockTarget::Range { upper, .. } if self.from_end => {
+                tables.locate_below(self.table, upper.as_deref())
+            }
+            _ => tables.locate(self.table, self.key()),
+        }
+    }
+
+    /// The first key it touches.
+    #[inline]
+    pub fn key(&self) -> &KeyBuf {
+        match &self.target {
+            LockTarget::Key(key) => key,
+            LockTarget::Range { lower, .. } => lower,
+        }
+    }
 }
 
 impl<O: Operation> Action<O> {
@@ -131,7 +165,8 @@ impl<O: Operation> Action<O> {
     #[inline]
     #[doc(hidden)]
     pub fn on_key(table: TableId, tag: CatalogTag, mode: LockMode, key: KeyBuf, operation: O) -> Action<O> {
-        Action { table, tag, mode, from_end: false, target: LockTarget::Key(key), operation }
+        let request = Request { table, tag, mode, from_end: false, target: LockTarget::Key(key) };
+        Action { request, operation }
     }
 
     /// Creates an action that reads a range or changes rows of it. The part of the range beyond the partition in which
@@ -146,30 +181,7 @@ impl<O: Operation> Action<O> {
         operation: O,
     ) -> Action<O> {
         let target = LockTarget::Range { lower: range.lower, upper: range.upper };
-        Action { table, tag, mode, from_end, target, operation }
-    }
-
-    /// The partition in which it begins, and the owner.
-    #[inline(always)]
-    #[doc(hidden)]
-    pub fn locate(&self, tables: &Tables) -> (PartitionId, WorkerId) {
-        match &self.target {
-            LockTarget::Key(key) => tables.locate(self.table, key),
-            LockTarget::Range { upper, .. } if self.from_end => {
-                tables.locate_below(self.table, upper.as_deref())
-            }
-            LockTarget::Range { lower, .. } => tables.locate(self.table, lower),
-        }
-    }
-
-    /// The first key it touches.
-    #[inline]
-    #[doc(hidden)]
-    pub fn key(&self) -> &KeyBuf {
-        match &self.target {
-            LockTarget::Key(key) => key,
-            LockTarget::Range { lower, .. } => lower,
-        }
+        Action { request: Request { table, tag, mode, from_end, target }, operation }
     }
 }
 

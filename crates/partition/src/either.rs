@@ -60,8 +60,7 @@ impl<O: Operation> Action<O> {
     /// Returns the same action with its operation inside another one.
     #[inline]
     pub(crate) fn wrap<W: Operation>(self, wrap: impl FnOnce(O) -> W) -> Action<W> {
-        let Action { table, tag, mode, from_end, target, operation } = self;
-        Action { table, tag, mode, from_end, target, operation: wrap(operation) }
+        Action { request: self.request, operation: wrap(self.operation) }
     }
 
     /// Returns the action as the first of two kinds, for example of reads and updates that `Tx::join_all` runs as one

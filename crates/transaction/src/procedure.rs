@@ -19,7 +19,7 @@ use atrapos_partition::schema::{Index, IndexRef, SchemaError, Table, TableRef};
 use atrapos_runtime::{Reply, WorkerId};
 use atrapos_storage::{Key, Position};
 
-use crate::lookups::RouteHint;
+use crate::lookups::{LookupTicket, RouteHint};
 use crate::messages::call_procedure;
 use crate::recording::{RecordedRun, Recorder};
 use crate::shard::EngineWorker;
@@ -197,7 +197,7 @@ async fn poll_apart_to_end<R>(
         let running = pin!(procedure(&mut tx));
         poll_apart(worker, state, running, &mut outcome).await;
     }
-    let wait_epoch = finish_apart(guard, &mut outcome);
+    let wait_epoch = guard.finish(&mut outcome);
     if wait_epoch > Epoch(0) {
         wait_until_durable(worker, wait_epoch, &mut outcome).await;
     }
@@ -211,11 +211,6 @@ async fn poll_apart<R>(
     outcome: &mut Result<R, Abort>,
 ) {
     poll_fn(|context| poll_once(worker, state, running.as_mut(), outcome, context)).await;
-}
-
-#[inline(never)]
-fn finish_apart<R>(guard: TxnGuard<'_>, outcome: &mut Result<R, Abort>) -> Epoch {
-    guard.finish(outcome)
 }
 
 /// Polls a procedure. Ready when it has ended, of itself or because it panicked or awaited what it may not.
@@ -322,6 +317,15 @@ pub struct Session {
     worker: Rc<EngineWorker>,
 }
 
+/// The home that a route leads to.
+struct RouteStart<'a> {
+    home: WorkerId,
+    /// The key that the route names, if the home is this worker.
+    routed: Option<RouteHint<'a>>,
+    /// The look-up of that key, if it is deferred.
+    ticket: Option<LookupTicket>,
+}
+
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("worker", &self.worker.id()).finish_non_exhaustive()
@@ -412,34 +416,12 @@ impl Session {
         procedure: impl Procedure<R>,
     ) -> Result<R, Abort> {
         let worker = &self.worker;
-        let shard = worker.shard();
-        let mut routed = None;
-        let home = match &route.to {
-            Destination::Owner(table, key) => {
-                let located = shard.tables.borrow().locate_checked(*table, key);
-                match located {
-                    Some((mut partition, mut home)) => {
-                        if home == worker.id() {
-                            let mut position = Position::unknown();
-                            if shard.lookups.pays(worker) {
-                                let ticket = shard.lookups.defer(worker, partition, key);
-                                position = shard.lookups.result(worker, ticket).await;
-                                if shard.lookups.is_stale(ticket) {
-                                    // The position is a hint, which the tree checks.
-                                    (partition, home) = shard.tables.borrow().locate(*table, key);
-                                }
-                            }
-                            let scheme_changes = shard.scheme_changes.get();
-                            routed = Some(RouteHint { partition, key, position, scheme_changes });
-                        }
-                        home
-                    }
-                    // The handle belongs to another database, which the procedure's actions report.
-                    None => worker.id(),
-                }
-            }
-            Destination::Worker(home) => WorkerId(home.0 % worker.workers() as u16),
-        };
+        let mut start = self.start(route);
+        if let Some(ticket) = start.ticket {
+            let position = worker.shard().lookups.result(worker, ticket).await;
+            self.resume(&mut start, ticket, position);
+        }
+        let RouteStart { home, routed, .. } = start;
         if home == worker.id() {
             return match poll_to_end(TxnGuard::begin(worker), &procedure, routed.as_ref()).await {
                 Err(abort) if abort.reason().advice() == Advice::Retry => {
@@ -448,11 +430,52 @@ impl Session {
                 outcome => outcome,
             };
         }
-        shard.stats.forwarded.add(1);
+        worker.shard().stats.forwarded.add(1);
         match call_procedure(worker, home, procedure).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone"))
+            }
+        }
+    }
+
+    /// Finds the home that a route leads to. If that is this worker, the key that the route names is looked up, now or, with
+    /// those of others, in a moment.
+    #[inline(never)]
+    fn start<'a>(&self, route: &'a Route) -> RouteStart<'a> {
+        let (worker, shard) = (&self.worker, self.worker.shard());
+        let mut start = RouteStart { home: worker.id(), routed: None, ticket: None };
+        match &route.to {
+            Destination::Owner(table, key) => {
+                let located = shard.tables.borrow().locate_checked(*table, key);
+                // The handle may belong to another database, which the procedure's actions report.
+                let Some((partition, home)) = located else { return start };
+                start.home = home;
+                if home == worker.id() {
+                    let (position, scheme_changes) = (Position::unknown(), shard.scheme_changes.get());
+                    start.routed = Some(RouteHint { partition, key, position, scheme_changes });
+                    if shard.lookups.pays(worker) {
+                        start.ticket = Some(shard.lookups.defer(worker, partition, key));
+                    }
+                }
+            }
+            Destination::Worker(home) => start.home = WorkerId(home.0 % worker.workers() as u16),
+        }
+        start
+    }
+
+    /// Goes on with a route whose key has been looked up.
+    #[inline(never)]
+    fn resume(&self, start: &mut RouteStart<'_>, ticket: LookupTicket, position: Position) {
+        let shard = self.worker.shard();
+        let Some(routed) = &mut start.routed else { return };
+        // The position is a hint, which the tree checks.
+        (routed.position, routed.scheme_changes) = (position, shard.scheme_changes.get());
+        if shard.lookups.is_stale(ticket) {
+            let tables = shard.tables.borrow();
+            (routed.partition, start.home) = tables.locate(routed.partition.table, routed.key);
+            if start.home != self.worker.id() {
+                start.routed = None;
             }
         }
     }

@@ -10,22 +10,26 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{Action, ErasedOperation, Operation};
+use atrapos_partition::action::{Action, ErasedOperation, Operation, Request};
 use atrapos_partition::partition::PartitionId;
-use atrapos_runtime::{Call, WorkerId};
-use atrapos_storage::Position;
+use atrapos_partition::schema::TableId;
+use atrapos_runtime::Call;
+use atrapos_storage::lock::{LockMode, LockTarget};
+use atrapos_storage::{KeyBuf, Position};
 
 use crate::lookups::LookupTicket;
 use crate::trace::Stage;
-use crate::tx::{ActionReply, OperationGuard, Tx};
+use crate::tx::{AccessStart, ActionReply, OperationGuard, Tx};
 
 /// An action that a transaction runs: await it. See [`Tx::run`].
 #[must_use = "an action does nothing until it is awaited"]
 pub struct Run<'t, 'w, O: Operation> {
     tx: &'t Tx<'w>,
-    /// The action, until it is executed or sent. It is kept outside the state, since moving it from state to state
-    /// would cost more than the look-up.
-    action: Option<Action<O>>,
+    /// The request of the action. Its target is taken when the action is executed or sent.
+    request: Request,
+    /// The operation of the action, until it is executed or sent. It is kept outside the state, since moving it from state
+    /// to state would cost more than the look-up.
+    operation: Option<O>,
     step: Step<'t, O>,
 }
 
@@ -38,9 +42,6 @@ enum Step<'t, O: Operation> {
     Dependents(Option<O::Output>, Pin<Box<dyn Future<Output = Result<(), Abort>> + 't>>),
 }
 
-/// The partition on the home that holds the data, and the position in its tree, if it was looked up.
-type Located = (PartitionId, Option<Position>);
-
 /// Moving it is sound: parts that need a fixed address are boxed.
 impl<O: Operation> Unpin for Run<'_, '_, O> {}
 
@@ -48,91 +49,56 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     /// Creates the execution of an action.
     #[inline(always)]
     pub(crate) fn new(tx: &'t Tx<'w>, action: Action<O>) -> Run<'t, 'w, O> {
-        Run { tx, action: Some(action), step: Step::Start }
+        Run { tx, request: action.request, operation: Some(action.operation), step: Step::Start }
     }
 
     /// Creates the execution of an action that could not be made, which ends with `abort`.
     #[cold]
     pub(crate) fn refused(tx: &'t Tx<'w>, abort: Abort) -> Run<'t, 'w, O> {
-        Run { tx, action: None, step: Step::Refused(abort) }
-    }
-
-    /// Locates the data, in the first poll. The action is not executed yet if another worker owns the data, or the
-    /// look-up is deferred.
-    #[inline(always)]
-    fn locate(&mut self) -> Result<Located, Poll<Result<O::Output, Abort>>> {
-        let (worker, state) = (self.tx.worker(), self.tx.state());
-        let shard = worker.shard();
-        let action = self.action.as_ref().expect("an action is started once");
-        if !self.tx.admits(action) {
-            return Err(Poll::Ready(Err(self.tx.refusal(action))));
-        }
-        if !action.from_end
-            && let Some((place, position)) = self.tx.routed_to(action.table, action.key())
-        {
-            return Ok((place, Some(position)));
-        }
-        let (place, owner) = action.locate(&shard.tables.borrow());
-        if owner != worker.id() {
-            return Err(self.send(owner));
-        }
-        if state.home.borrow().is_untouched() && shard.lookups.pays(worker) {
-            let ticket = shard.lookups.defer(worker, place, action.key());
-            self.step = Step::LookingUp(place, ticket);
-            state.suspending();
-            return Err(Poll::Pending);
-        }
-        Ok((place, None))
-    }
-
-    /// Sends the action to the worker that owns the data.
-    #[inline(never)]
-    fn send(&mut self, owner: WorkerId) -> Poll<Result<O::Output, Abort>> {
-        let action = self.action.take().expect("an action is sent once");
-        self.step = Step::Sent(self.tx.send(owner, action.erase()), OperationGuard::begin(self.tx.state()));
-        self.poll_step()
-    }
-
-    /// Continues an action whose look-up was deferred, in the second poll.
-    #[inline(always)]
-    fn looked_up(
-        &mut self,
-        place: PartitionId,
-        ticket: LookupTicket,
-    ) -> Result<Located, Poll<Result<O::Output, Abort>>> {
-        let worker = self.tx.worker();
-        let lookups = &worker.shard().lookups;
-        let position = lookups.take(worker, ticket);
-        // The position is a hint, which the tree checks.
-        if !lookups.is_stale(ticket) {
-            return Ok((place, Some(position)));
-        }
-        // The scheme has changed since the look-up was deferred, so the data is located again.
-        let action = self.action.as_ref().expect("an action whose look-up was deferred is still there");
-        let (place, owner) = action.locate(&worker.shard().tables.borrow());
-        if owner == worker.id() { Ok((place, Some(position))) } else { Err(self.send(owner)) }
+        let (tag, target) = (tx.worker().shard().tag, LockTarget::Key(KeyBuf::new()));
+        let request = Request { table: TableId(0), tag, mode: LockMode::Shared, from_end: false, target };
+        Run { tx, request, operation: None, step: Step::Refused(abort) }
     }
 
     /// Executes the action on data of the home.
     #[inline(always)]
-    fn execute(&mut self, (place, position): Located) -> Poll<Result<O::Output, Abort>> {
-        let action = self.action.as_ref().expect("an action is executed once");
-        if self.tx.conflicts_here(place, action) {
-            return self.wait();
-        }
-        let action = self.action.take().expect("it was just looked at");
-        match self.tx.execute_here(place, action, position) {
+    fn execute(&mut self, place: PartitionId, position: Option<Position>) -> Poll<Result<O::Output, Abort>> {
+        let Some(operation) = self.operation.take() else { unreachable!("an action is executed once") };
+        match self.tx.execute_here(place, &mut self.request, operation, position) {
             Ok(result) => self.run_dependents(result),
             Err(abort) => Poll::Ready(Err(abort)),
         }
     }
 
-    #[cold]
-    fn wait(&mut self) -> Poll<Result<O::Output, Abort>> {
+    /// Continues an action that cannot be executed now.
+    #[inline(never)]
+    fn go_on(&mut self, start: AccessStart) -> Poll<Result<O::Output, Abort>> {
         let tx = self.tx;
-        let action = self.action.take().expect("an action that waits is still there").erase();
-        self.step = Step::Waiting(Box::pin(tx.wait_and_run(action)));
+        match start {
+            AccessStart::LookingUp(place, ticket) => {
+                self.step = Step::LookingUp(place, ticket);
+                return Poll::Pending;
+            }
+            AccessStart::Refused => return Poll::Ready(Err(tx.refusal(&self.request))),
+            AccessStart::Elsewhere(owner) => {
+                let action = self.take_action().erase();
+                self.step = Step::Sent(tx.send(owner, action), OperationGuard::begin(tx.state()));
+            }
+            AccessStart::Conflict => {
+                let action = self.take_action().erase();
+                self.step = Step::Waiting(Box::pin(tx.wait_and_run(action)));
+            }
+            AccessStart::Here(..) => unreachable!("it is executed at once"),
+        }
         self.poll_step()
+    }
+
+    /// Takes the action, to be sent or to wait.
+    fn take_action(&mut self) -> Action<O> {
+        let Request { table, tag, mode, from_end, .. } = self.request;
+        let target = std::mem::replace(&mut self.request.target, LockTarget::Key(KeyBuf::new()));
+        let Some(operation) = self.operation.take() else { unreachable!("an action is run once") };
+        Action { request: Request { table, tag, mode, from_end, target }, operation }
     }
 
     /// Runs the dependents of the action, which has been executed.
@@ -190,17 +156,15 @@ impl<O: Operation> Future for Run<'_, '_, O> {
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<O::Output, Abort>> {
-        let located = match &self.step {
-            Step::Start => self.locate(),
-            Step::LookingUp(place, ticket) => {
-                let (place, ticket) = (*place, *ticket);
-                self.looked_up(place, ticket)
-            }
+        let maintains = self.operation.as_ref().is_some_and(Operation::maintains);
+        let start = match &self.step {
+            Step::Start => self.tx.begin(&self.request, maintains),
+            Step::LookingUp(place, ticket) => self.tx.resume(&self.request, maintains, *place, *ticket),
             _ => return self.poll_step(),
         };
-        match located {
-            Ok(located) => self.execute(located),
-            Err(not_here) => not_here,
+        match start {
+            AccessStart::Here(place, position) => self.execute(place, position),
+            start => self.go_on(start),
         }
     }
 }

@@ -54,6 +54,7 @@ use crate::run::Run;
 use crate::shard::EngineWorker;
 
 pub use commit::{Ending, TxnGuard};
+pub(crate) use home::AccessStart;
 pub use participant::{ActionReply, BranchRef, on_action, on_actions};
 pub use phase::Phase;
 pub use savepoint::{Origin, Savepoint, on_rollback};

@@ -261,14 +261,8 @@ impl Filling {
 
     /// Adds the entries that are missing.
     async fn add(self, tx: &mut Tx<'_>, entries: Vec<Entry>) -> Result<(), Abort> {
-        let add = |(entry, key)| Action {
-            table: self.index,
-            tag: self.tag,
-            mode: LockMode::Exclusive,
-            from_end: false,
-            target: LockTarget::Key(entry),
-            operation: AddMissing(key),
-        };
+        let add =
+            |(entry, key)| Action::on_key(self.index, self.tag, LockMode::Exclusive, entry, AddMissing(key));
         tx.join_all(entries.into_iter().map(add)).await.map(drop)
     }
 }

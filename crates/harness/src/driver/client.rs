@@ -2,14 +2,17 @@
 //!
 //! Owns: the loops of sessions and of threads, and which aborts end a run. Never: decides when to stop, or measures an
 //! interval.
+//!
+//! The loops are compiled for each workload. Code that starts and ends clients is compiled once, for clients and workloads
+//! whose types are erased ([`AnyClient`], [`ClientSource`]): a virtual call each time a session is polled, and none per transaction.
 
 use std::future::{Future, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
 use atrapos::{Abort, AbortReason, Database, Session};
 use atrapos_runtime::Clock;
-use atrapos_workloads::{Client, Workload};
+use atrapos_workloads::{ClassId, Client, Reach, SetupError, Workload};
 
 use super::{LOOK_EVERY, RunError};
 use crate::outside::{Outside, block_on};
@@ -18,7 +21,75 @@ use crate::recorder::Recorder;
 /// Result of a client: success, or the class and the abort that no workload expects.
 pub(crate) type ClientEnd = Result<(), (usize, Abort)>;
 
-pub(crate) fn check_end<W: Workload>(workload: &W, end: ClientEnd) -> Result<(), RunError> {
+/// One client of a workload whose type is erased.
+pub(crate) trait AnyClient: Send {
+    /// Runs it as a session, until the recorder says stop.
+    fn run_session<'a>(
+        &'a mut self,
+        session: &'a Session,
+        recorder: &'a Recorder,
+    ) -> Pin<Box<dyn Future<Output = ClientEnd> + 'a>>;
+
+    /// Runs it on this thread, outside the workers, until the recorder says stop.
+    fn run_thread(&mut self, db: &Database, recorder: &Recorder) -> ClientEnd;
+}
+
+/// The state of a client of a workload.
+struct ClientOf<W: Workload>(W::State);
+
+impl<W: Workload> AnyClient for ClientOf<W> {
+    fn run_session<'a>(
+        &'a mut self,
+        session: &'a Session,
+        recorder: &'a Recorder,
+    ) -> Pin<Box<dyn Future<Output = ClientEnd> + 'a>> {
+        Box::pin(run_session::<W>(session, &mut self.0, recorder))
+    }
+
+    fn run_thread(&mut self, db: &Database, recorder: &Recorder) -> ClientEnd {
+        run_thread::<W>(db, &mut self.0, recorder)
+    }
+}
+
+/// A workload whose type is erased, as far as its clients are concerned. The methods are those of [`Workload`].
+pub(crate) trait ClientSource {
+    fn classes(&self) -> &'static [&'static str];
+    fn updates(&self, class: ClassId) -> bool;
+    fn client(&self, db: &Database, reach: Reach, stream: u64) -> Result<Box<dyn AnyClient>, SetupError>;
+    fn server(
+        &self,
+        db: &Database,
+        reach: Reach,
+        stream: u64,
+    ) -> Result<Option<Box<dyn AnyClient>>, SetupError>;
+}
+
+impl<W: Workload> ClientSource for W {
+    fn classes(&self) -> &'static [&'static str] {
+        Workload::classes(self)
+    }
+
+    fn updates(&self, class: ClassId) -> bool {
+        Workload::updates(self, class)
+    }
+
+    fn client(&self, db: &Database, reach: Reach, stream: u64) -> Result<Box<dyn AnyClient>, SetupError> {
+        Ok(Box::new(ClientOf::<W>(self.state(db, reach, stream)?)))
+    }
+
+    fn server(
+        &self,
+        db: &Database,
+        reach: Reach,
+        stream: u64,
+    ) -> Result<Option<Box<dyn AnyClient>>, SetupError> {
+        let server = Workload::server(self, db, reach, stream)?;
+        Ok(server.map(|state| Box::new(ClientOf::<W>(state)) as Box<dyn AnyClient>))
+    }
+}
+
+/// Returns the error of a client that was ended by an abort.
+pub(crate) fn check_end(workload: &dyn ClientSource, end: ClientEnd) -> Result<(), RunError> {
     end.map_err(|(class, abort)| RunError::Broken { class: workload.classes()[class], abort })
 }
 
@@ -38,11 +109,7 @@ fn goes_on(abort: &Abort) -> bool {
 /// Time after which a session that never suspends lets the worker poll its rings and inbox.
 const TURN: Duration = Duration::from_micros(10);
 
-pub(crate) async fn run_session<W: Workload>(
-    session: &Session,
-    state: &mut W::State,
-    recorder: &Recorder,
-) -> ClientEnd {
+async fn run_session<W: Workload>(session: &Session, state: &mut W::State, recorder: &Recorder) -> ClientEnd {
     let turn = Clock::real().ticks(TURN);
     let mut began = session.now();
     let mut turn_began = began;
@@ -91,12 +158,12 @@ pub(crate) async fn run_session<W: Workload>(
     Ok(())
 }
 
-pub(super) fn run_thread<W: Workload>(db: &Database, mut state: W::State, recorder: &Recorder) -> ClientEnd {
+fn run_thread<W: Workload>(db: &Database, state: &mut W::State, recorder: &Recorder) -> ClientEnd {
     let clock = Clock::real();
     let client = Outside::new(db);
     let mut began = clock.now();
     while !recorder.is_stopped() {
-        if let Some(pause) = W::pause(&mut state) {
+        if let Some(pause) = W::pause(state) {
             let end = Instant::now() + pause;
             while let Some(rest) = end.checked_duration_since(Instant::now())
                 && !rest.is_zero()
@@ -107,7 +174,7 @@ pub(super) fn run_thread<W: Workload>(db: &Database, mut state: W::State, record
             began = clock.now();
             continue;
         }
-        let (class, outcome) = block_on(W::transaction(Client::Blocking(&client), &mut state));
+        let (class, outcome) = block_on(W::transaction(Client::Blocking(&client), state));
         let now = clock.now();
         recorder.record(class, &outcome, now.since(began));
         if let Err(abort) = outcome {

@@ -8,9 +8,9 @@
 use std::sync::Arc;
 
 use atrapos::{Database, SessionHandle, WorkerId};
-use atrapos_workloads::{Ledger, Reach, Workload};
+use atrapos_workloads::{Ledger, Reach};
 
-use crate::driver::{ClientEnd, RunError, check_end, run_session};
+use crate::driver::{ClientEnd, ClientSource, RunError, check_end};
 use crate::recorder::{Recorder, Snapshot};
 
 /// Sessions with a common host.
@@ -21,9 +21,9 @@ struct Group {
 }
 
 /// All sessions of an experiment, in a closed loop.
-pub(crate) struct Crowd<'a, W: Workload> {
+pub(crate) struct Crowd<'a> {
     db: &'a Database,
-    workload: &'a W,
+    workload: &'a dyn ClientSource,
     /// Groups of each worker: on the worker itself while it is available, on others otherwise.
     homes: Vec<Vec<Group>>,
     per_worker: usize,
@@ -33,13 +33,13 @@ pub(crate) struct Crowd<'a, W: Workload> {
     streams: u64,
 }
 
-impl<'a, W: Workload> Crowd<'a, W> {
+impl<'a> Crowd<'a> {
     /// Starts `per_worker` sessions for every worker of `db`.
     pub(crate) fn start(
         db: &'a Database,
-        workload: &'a W,
+        workload: &'a dyn ClientSource,
         per_worker: usize,
-    ) -> Result<Crowd<'a, W>, RunError> {
+    ) -> Result<Crowd<'a>, RunError> {
         let homes = (0..db.workers()).map(|_| Vec::new()).collect();
         let mut crowd = Crowd { db, workload, homes, per_worker, past: Vec::new(), streams: 0 };
         crowd.gather()?;
@@ -78,10 +78,10 @@ impl<'a, W: Workload> Crowd<'a, W> {
         for _ in 0..sessions {
             self.streams += 1;
             let started =
-                self.workload.state(self.db, Reach::Everywhere, self.streams).map_err(RunError::from);
-            let started = started.and_then(|mut state| {
+                self.workload.client(self.db, Reach::Everywhere, self.streams).map_err(RunError::from);
+            let started = started.and_then(|mut client| {
                 let recorder = Arc::clone(&recorder);
-                let body = async move |session| run_session::<W>(&session, &mut state, &recorder).await;
+                let body = async move |session| client.run_session(&session, &recorder).await;
                 self.db.spawn_session(host, body).map_err(RunError::from)
             });
             // Sessions that have already started must not continue untracked.
@@ -130,7 +130,7 @@ impl<'a, W: Workload> Crowd<'a, W> {
     }
 }
 
-impl<W: Workload> Drop for Crowd<'_, W> {
+impl Drop for Crowd<'_> {
     /// Stops the sessions that are left after an error; they end by themselves soon.
     fn drop(&mut self) {
         self.recorders().for_each(Recorder::stop);

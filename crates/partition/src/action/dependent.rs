@@ -10,7 +10,7 @@ use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget};
 
 use super::context::RowChange;
-use super::{Action, MissingTable, Operation, RowContext};
+use super::{Action, MissingTable, Operation, Request, RowContext};
 use crate::abort::{Abort, AbortReason};
 use crate::action::{AccessKind as Kind, OperationKind};
 use crate::planted::{Bug, planted};
@@ -258,8 +258,8 @@ impl DependentAction {
 
     /// Returns the dependent that an action was made of, to be run later.
     pub fn from_action(action: Action<Dependent>) -> DependentAction {
-        let Action { table, target, operation, .. } = action;
-        match (operation, target) {
+        let Request { table, target, .. } = action.request;
+        match (action.operation, target) {
             (Dependent::AddEntry(key), LockTarget::Key(entry)) => {
                 DependentAction::AddEntry { index: table, entry, key }
             }

@@ -11,42 +11,38 @@
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{
-    Action, DependentAction, ErasedOperation, MissingTable, Operation, RowContext,
+    DependentAction, ErasedOperation, MissingTable, Operation, Request, RowContext,
 };
 use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted;
 use atrapos_partition::range::KeyRange;
-use atrapos_storage::Position;
 use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
+use atrapos_storage::{KeyBuf, Position};
 
 use crate::branch::{Access, Branch};
 use crate::shard::Shard;
 
-/// Returns true if a lock of another transaction conflicts with an action on a partition of this worker.
+/// Returns true if a lock of another transaction conflicts with an access to a partition of this worker. `maintains` is that
+/// of its operation.
 #[inline(always)]
-pub(super) fn conflicts<O: Operation>(
+pub(super) fn conflicts(
     tables: &Tables,
     txn: TxnId,
     partition: PartitionId,
-    action: &Action<O>,
+    request: &Request,
+    maintains: bool,
 ) -> bool {
     let is_locked = match tables.owned_at(partition) {
         Some(found) => !found.locks.is_empty(),
-        None => tables.is_open(partition, action.operation.maintains()),
+        None => tables.is_open(partition, maintains),
     };
-    is_locked && conflicts_with_some(tables, txn, partition, &action.target, action.from_end, action.mode)
+    is_locked && conflicts_with_some(tables, txn, partition, request)
 }
 
 #[inline(never)]
-fn conflicts_with_some(
-    tables: &Tables,
-    txn: TxnId,
-    partition: PartitionId,
-    target: &LockTarget,
-    from_end: bool,
-    mode: LockMode,
-) -> bool {
+fn conflicts_with_some(tables: &Tables, txn: TxnId, partition: PartitionId, request: &Request) -> bool {
+    let Request { mode, from_end, ref target, .. } = *request;
     let locks = &tables.partition(partition).locks;
     let (part, _) = tables.cut_to_partition(partition, target, from_end);
     let target = part.as_ref().unwrap_or(target);
@@ -65,53 +61,71 @@ pub(super) struct Accessor<'a> {
 }
 
 impl Accessor<'_> {
-    /// Runs an action on a partition of this worker. No lock may conflict with it ([`conflicts`]). The caller holds a
-    /// [`PanicGuard`].
+    /// Runs an operation on a partition of this worker. No lock may conflict with its request ([`conflicts`]), whose target
+    /// is taken. The caller holds a [`PanicGuard`].
     #[inline(always)]
     pub(super) fn execute<O: Operation>(
         &mut self,
         partition: PartitionId,
-        action: Action<O>,
+        request: &mut Request,
+        operation: O,
         position: Option<Position>,
     ) -> Result<O::Output, Abort> {
-        let (asked, operation) = Asked::of(action);
         let mut left_out = None;
-        let access = self.note(partition, asked, &mut left_out);
+        let access = match &mut request.target {
+            LockTarget::Key(key) => {
+                let target = LockTarget::Key(std::mem::take(key));
+                self.note(partition, request.mode, target, operation.is_unlocked(), operation.maintains())
+            }
+            LockTarget::Range { .. } => {
+                let unlocked = operation.is_unlocked();
+                self.note_range(partition, request, unlocked, operation.maintains(), &mut left_out)
+            }
+        };
         let noted = Noted { access, is_new: true, position, may_narrow: !self.branch.entered };
         self.apply(noted, &mut left_out, operation)
     }
 
-    /// Notes an access in its branch, enters its lock if the branch's are, and returns the index of the access. The part
-    /// of a range beyond the partition is put in `left_out`.
-    #[inline(always)]
-    fn note(&mut self, partition: PartitionId, asked: Asked, left_out: &mut Option<KeyRange>) -> usize {
-        let Asked { mode, mut target, from_end, unlocked, maintains } = asked;
-        if let LockTarget::Range { .. } = target {
-            let (part, rest) = self.tables.cut_to_partition(partition, &target, from_end);
-            *left_out = rest;
-            if let Some(part) = part {
-                target = part;
-            }
-        }
-        if self.branch.entered {
-            self.enter(partition, &target, mode, unlocked, maintains);
-        }
+    /// Notes an access to a range as [`note`](Self::note) does. The part of the range beyond the partition is put in
+    /// `left_out`.
+    #[inline(never)]
+    fn note_range(
+        &mut self,
+        partition: PartitionId,
+        request: &mut Request,
+        unlocked: bool,
+        maintains: bool,
+        left_out: &mut Option<KeyRange>,
+    ) -> usize {
+        let target = std::mem::replace(&mut request.target, LockTarget::Key(KeyBuf::new()));
+        let (part, rest) = self.tables.cut_to_partition(partition, &target, request.from_end);
+        *left_out = rest;
+        self.note(partition, request.mode, part.unwrap_or(target), unlocked, maintains)
+    }
+
+    /// Notes an access in its branch, enters its lock if the branch's are, and returns the index of the access.
+    #[inline]
+    fn note(
+        &mut self,
+        partition: PartitionId,
+        mode: LockMode,
+        target: LockTarget,
+        unlocked: bool,
+        maintains: bool,
+    ) -> usize {
+        let at = self.branch.accesses.len();
         self.branch.accesses.push(Access { partition, mode, target, unlocked });
-        self.branch.accesses.len() - 1
+        if self.branch.entered && !unlocked {
+            self.enter(at, maintains);
+        }
+        at
     }
 
     /// Enters the lock of an access.
     #[inline(never)]
-    fn enter(
-        &mut self,
-        partition: PartitionId,
-        target: &LockTarget,
-        mode: LockMode,
-        unlocked: bool,
-        maintains: bool,
-    ) {
-        if !unlocked
-            && !planted::leaves_unlocked(target)
+    fn enter(&mut self, access: usize, maintains: bool) {
+        let Access { partition, mode, ref target, .. } = self.branch.accesses[access];
+        if !planted::leaves_unlocked(target)
             && let Some((_, found)) = self.tables.open_mut(partition, maintains)
         {
             self.shard.stats.locks_entered.add(u64::from(found.locks.enter(self.txn, target, mode)));
@@ -152,20 +166,21 @@ impl Accessor<'_> {
     }
 }
 
-/// Runs an action as [`Accessor::execute`] does.
+/// Runs an operation as [`Accessor::execute`] does.
 #[inline(always)]
 pub(super) fn execute<O: Operation>(
     shard: &Shard,
     txn: TxnId,
-    branch: &mut Branch,
+    state: (&mut Branch, &mut Vec<DependentAction>),
     partition: PartitionId,
-    action: Action<O>,
+    request: &mut Request,
+    operation: O,
     position: Option<Position>,
-    dependents: &mut Vec<DependentAction>,
 ) -> Result<O::Output, Abort> {
     let panic_guard = PanicGuard::enter();
-    let tables = &mut shard.tables.borrow_mut();
-    let done = Accessor { shard, tables, txn, branch, dependents }.execute(partition, action, position);
+    let (tables, (branch, dependents)) = (&mut shard.tables.borrow_mut(), state);
+    let mut accessor = Accessor { shard, tables, txn, branch, dependents };
+    let done = accessor.execute(partition, request, operation, position);
     panic_guard.leave();
     done
 }
@@ -187,25 +202,6 @@ pub(super) fn execute_granted(
     let done = accessor.apply(noted, &mut left_out, operation);
     panic_guard.leave();
     done
-}
-
-/// The request of an action.
-struct Asked {
-    mode: LockMode,
-    target: LockTarget,
-    from_end: bool,
-    unlocked: bool,
-    maintains: bool,
-}
-
-impl Asked {
-    /// Takes an action apart: the access it asks for, and its operation.
-    #[inline(always)]
-    fn of<O: Operation>(action: Action<O>) -> (Asked, O) {
-        let Action { mode, target, operation, from_end, .. } = action;
-        let (unlocked, maintains) = (operation.is_unlocked(), operation.maintains());
-        (Asked { mode, target, from_end, unlocked, maintains }, operation)
-    }
 }
 
 /// An access that is noted in its branch and about to be made.

@@ -29,7 +29,7 @@ pub struct TxnGuard<'w> {
 
 impl<'w> TxnGuard<'w> {
     /// Begins a transaction.
-    #[inline(always)]
+    #[inline(never)]
     pub(crate) fn begin(worker: &'w Rc<EngineWorker>) -> TxnGuard<'w> {
         TxnGuard { worker, state: Some(worker.shard().take_state()) }
     }
@@ -48,32 +48,43 @@ impl<'w> TxnGuard<'w> {
 
     /// Commits or aborts by the procedure's outcome, which becomes an abort if the transaction cannot commit. Returns
     /// the epoch that has to be durable before the outcome is returned to the caller; epoch 0 if there is none.
-    #[inline(always)]
+    #[inline]
     #[must_use]
-    pub(crate) fn finish<R>(mut self, outcome: &mut Result<R, Abort>) -> Epoch {
-        let state = self.state.take().expect("a guard is finished once");
-        if outcome.is_ok()
-            && (state.is_doomed.get() || state.outstanding.get() > 0)
-            && let Some(abort) = state.cannot_commit()
-        {
+    pub(crate) fn finish<R>(self, outcome: &mut Result<R, Abort>) -> Epoch {
+        let mut refusal = None;
+        let failed = outcome.as_ref().err().map(Abort::reason);
+        let wait_epoch = self.finish_unless(failed, &mut refusal);
+        if let Some(abort) = refusal {
             *outcome = Err(abort);
+        }
+        wait_epoch
+    }
+
+    /// Commits, unless the procedure has `failed`; if the transaction cannot commit, `refusal` says why. Compiled once.
+    #[inline(never)]
+    fn finish_unless(mut self, failed: Option<AbortReason>, refusal: &mut Option<Abort>) -> Epoch {
+        let state = self.state.take().expect("a guard is finished once");
+        if failed.is_none() && (state.is_doomed.get() || state.outstanding.get() > 0) {
+            *refusal = state.cannot_commit();
         }
         let (mut epoch, mut wait_epoch) = (Epoch(0), Epoch(0));
         if let Some(commit_waiters) = &self.worker.shard().commit_waiters {
-            match commit_waiters.harden(self.worker, &state, outcome.is_ok()) {
+            let commit = failed.is_none() && refusal.is_none();
+            match commit_waiters.harden(self.worker, &state, commit) {
                 Ok(decided) => (epoch, wait_epoch) = decided,
-                Err(abort) => *outcome = Err(abort),
+                Err(abort) => *refusal = Some(abort),
             }
         }
         let stats = &self.worker.shard().stats;
-        match &outcome {
-            Ok(_) => stats.committed.add(1),
-            Err(abort) => {
-                stats.aborted[abort.reason() as usize].add(1);
+        let failed = refusal.as_ref().map(Abort::reason).or(failed);
+        match failed {
+            None => stats.committed.add(1),
+            Some(reason) => {
+                stats.aborted[reason as usize].add(1);
                 self.worker.shard().aborted_age.set(state.age.get());
             }
         }
-        end(self.worker, state, Ending { commit: outcome.is_ok(), epoch });
+        end(self.worker, state, Ending { commit: failed.is_none(), epoch });
         // The transaction has ended: the destructor must not abort it.
         std::mem::forget(self);
         wait_epoch

@@ -4,7 +4,7 @@
 //! check does not depend on the placement of the entries.
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::DependentAction;
+use atrapos_partition::action::{DependentAction, Operation};
 use atrapos_partition::planted::{Bug, planted};
 
 use super::Tx;
@@ -48,8 +48,9 @@ impl Tx<'_> {
                 dependents.remove(left)
             };
             let action = dependent.into_action(shard.tag);
-            let (place, owner) = action.locate(&shard.tables.borrow());
-            if owner == self.worker().id() && !self.conflicts_here(place, &action) {
+            let (place, owner) = action.request.locate(&shard.tables.borrow());
+            let maintains = action.operation.maintains();
+            if owner == self.worker().id() && !self.conflicts_here(place, &action.request, maintains) {
                 self.execute_outlined(place, action, None)?;
             } else {
                 let kept = DependentAction::from_action(action);
@@ -74,7 +75,8 @@ impl Tx<'_> {
                 self.state().dependents.replace(checks);
                 dependents = changes;
             }
-            let actions = dependents.into_iter().map(|dependent| dependent.into_action(tag).erase()).collect();
+            let actions =
+                dependents.into_iter().map(|dependent| dependent.into_action(tag).erase()).collect();
             self.run_phase(actions).await?;
         }
     }

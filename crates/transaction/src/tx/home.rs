@@ -7,7 +7,7 @@ use std::pin::pin;
 use std::rc::Rc;
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{Action, ErasedOperation, Operation};
+use atrapos_partition::action::{Action, ErasedOperation, Operation, Request};
 use atrapos_partition::partition::PartitionId;
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::schema::TableId;
@@ -17,10 +17,25 @@ use atrapos_storage::{KeyBuf, Position, first_eight};
 use super::access::{conflicts, execute};
 use super::lock_wait::{RunOutcome, queue_and_run};
 use super::{ActionReply, OperationGuard, Origin, Tx, TxnState};
+use crate::lookups::LookupTicket;
 use crate::messages::call_action;
 use crate::recording::RecordedAccess;
 use crate::shard::EngineWorker;
 use crate::trace::Stage;
+
+/// The beginning of an access.
+pub(crate) enum AccessStart {
+    /// The home owns the data and no lock conflicts: the partition, and the position of the key if it was looked up.
+    Here(PartitionId, Option<Position>),
+    /// The look-up of the key is deferred: the access goes on in the next poll.
+    LookingUp(PartitionId, LookupTicket),
+    /// A lock of another transaction conflicts.
+    Conflict,
+    /// This worker owns the data.
+    Elsewhere(WorkerId),
+    /// The transaction is doomed, or the table is not one of this database.
+    Refused,
+}
 
 impl<'w> Tx<'w> {
     /// Returns the location of `key`, if it is the one that was looked up by the route.
@@ -52,14 +67,14 @@ impl<'w> Tx<'w> {
 
     /// Returns true if an action may be run: the transaction is not doomed and the table is one of this database.
     #[inline(always)]
-    pub(crate) fn admits<O: Operation>(&self, action: &Action<O>) -> bool {
-        !self.state.is_doomed.get() && self.worker.shard().tag == action.tag
+    pub(super) fn admits(&self, request: &Request) -> bool {
+        !self.state.is_doomed.get() && self.worker.shard().tag == request.tag
     }
 
     /// Creates the abort for an action that is not admitted.
     #[cold]
-    pub(crate) fn refusal<O: Operation>(&self, action: &Action<O>) -> Abort {
-        if let Err(unknown) = self.worker.shard().check(action.table, action.tag) {
+    pub(crate) fn refusal(&self, request: &Request) -> Abort {
+        if let Err(unknown) = self.worker.shard().check(request.table, request.tag) {
             self.state.doom(&unknown);
         }
         self.state.doomed_for()
@@ -84,7 +99,7 @@ impl<'w> Tx<'w> {
         let origin = self.prepare_remote(to, 1);
         self.note_sent(&action);
         self.state.trace.event(self.worker, Stage::Execute, || {
-            format!("{} to worker {}", self.name_of("sends an action on", action.table), to.0)
+            format!("{} to worker {}", self.name_of("sends an action on", action.request.table), to.0)
         });
         call_action(self.worker, to, origin, action)
     }
@@ -92,7 +107,7 @@ impl<'w> Tx<'w> {
     /// Notes an access on another worker for the monitor.
     pub(super) fn note_sent(&self, action: &Action<ErasedOperation>) {
         if self.worker.shard().monitor.is_on() {
-            self.state.note_sent(action.table, action.key());
+            self.state.note_sent(action.request.table, action.request.key());
         }
     }
 
@@ -156,9 +171,9 @@ impl<'w> Tx<'w> {
         self.state.home.borrow_mut().entered = true;
         self.state
             .trace
-            .event(self.worker, Stage::Lock, || self.name_of("waits for a lock on", action.table));
+            .event(self.worker, Stage::Lock, || self.name_of("waits for a lock on", action.request.table));
         loop {
-            let (place, holder) = action.locate(&self.worker.shard().tables.borrow());
+            let (place, holder) = action.request.locate(&self.worker.shard().tables.borrow());
             if holder != self.worker.id() {
                 return self.receive(self.send(holder, action)).await;
             }
@@ -171,43 +186,102 @@ impl<'w> Tx<'w> {
         }
     }
 
-    /// Returns true if a lock of another transaction conflicts with an action on data of the home.
+    /// Locates the data of an access, in the first poll of its action, and looks for a lock that conflicts with it. Compiled
+    /// once. `maintains` is that of its operation.
+    #[inline(never)]
+    pub(crate) fn begin(&self, request: &Request, maintains: bool) -> AccessStart {
+        if !self.admits(request) {
+            return AccessStart::Refused;
+        }
+        if !request.from_end
+            && let Some((place, position)) = self.routed_to(request.table, request.key())
+        {
+            return self.start_at(place, Some(position), request, maintains);
+        }
+        let shard = self.worker.shard();
+        let (place, owner) = request.locate(&shard.tables.borrow());
+        if owner != self.worker.id() {
+            return AccessStart::Elsewhere(owner);
+        }
+        if self.state.home.borrow().is_untouched() && shard.lookups.pays(self.worker) {
+            let ticket = shard.lookups.defer(self.worker, place, request.key());
+            self.state.suspending();
+            return AccessStart::LookingUp(place, ticket);
+        }
+        self.start_at(place, None, request, maintains)
+    }
+
+    /// Continues an access whose look-up was deferred, in the second poll of its action.
+    #[inline(never)]
+    pub(crate) fn resume(
+        &self,
+        request: &Request,
+        maintains: bool,
+        place: PartitionId,
+        ticket: LookupTicket,
+    ) -> AccessStart {
+        let lookups = &self.worker.shard().lookups;
+        // The position is a hint, which the tree checks.
+        let position = lookups.take(self.worker, ticket);
+        if !lookups.is_stale(ticket) {
+            return self.start_at(place, Some(position), request, maintains);
+        }
+        // The scheme has changed since the look-up was deferred, so the data is located again.
+        let (place, owner) = request.locate(&self.worker.shard().tables.borrow());
+        if owner != self.worker.id() {
+            return AccessStart::Elsewhere(owner);
+        }
+        self.start_at(place, Some(position), request, maintains)
+    }
+
     #[inline(always)]
-    pub(crate) fn conflicts_here<O: Operation>(&self, partition: PartitionId, action: &Action<O>) -> bool {
-        let conflicts = conflicts(&self.worker.shard().tables.borrow(), self.state.txn(), partition, action);
+    fn start_at(
+        &self,
+        place: PartitionId,
+        position: Option<Position>,
+        request: &Request,
+        maintains: bool,
+    ) -> AccessStart {
+        if self.conflicts_here(place, request, maintains) {
+            return AccessStart::Conflict;
+        }
+        AccessStart::Here(place, position)
+    }
+
+    /// Returns true if a lock of another transaction conflicts with an access to data of the home.
+    #[inline(always)]
+    pub(super) fn conflicts_here(&self, partition: PartitionId, request: &Request, maintains: bool) -> bool {
+        let tables = self.worker.shard().tables.borrow();
+        let conflicts = conflicts(&tables, self.state.txn(), partition, request, maintains);
         if conflicts && self.state.trace.is_on() {
-            self.note_conflict(action.table);
+            drop(tables);
+            self.note_conflict(request.table);
         }
         conflicts
     }
 
-    /// Runs an action on data of the home as a direct call. No lock may conflict with it.
+    /// Runs an operation on data of the home as a direct call. No lock may conflict with its request, whose target is taken.
     #[inline(always)]
     pub(crate) fn execute_here<O: Operation>(
         &self,
         partition: PartitionId,
-        action: Action<O>,
-        position: Option<Position>,
-    ) -> Result<O::Output, Abort> {
-        if self.state.trace.is_on() {
-            return self.execute_outlined(partition, action, position);
-        }
-        self.execute_bare(partition, action, position)
-    }
-
-    #[inline(always)]
-    fn execute_bare<O: Operation>(
-        &self,
-        partition: PartitionId,
-        action: Action<O>,
+        request: &mut Request,
+        operation: O,
         position: Option<Position>,
     ) -> Result<O::Output, Abort> {
         let shard = self.worker.shard();
         shard.stats.local_actions.add(1);
-        let mut home = self.state.home.borrow_mut();
-        let mut dependents = self.state.dependents.borrow_mut();
-        let txn = self.state.txn();
-        let done = execute(shard, txn, &mut home, partition, action, position, &mut dependents);
+        let recorded =
+            if self.state.trace.is_on() { self.note_begin(partition, request, &operation) } else { None };
+        let done = {
+            let (mut home, mut dependents) =
+                (self.state.home.borrow_mut(), self.state.dependents.borrow_mut());
+            let state = (&mut *home, &mut *dependents);
+            execute(shard, self.state.txn(), state, partition, request, operation, position)
+        };
+        if let Some(access) = recorded {
+            self.note_end(access, partition);
+        }
         done.inspect_err(|abort| self.state.doom(abort))
     }
 
@@ -216,31 +290,24 @@ impl<'w> Tx<'w> {
     pub(super) fn execute_outlined<O: Operation>(
         &self,
         partition: PartitionId,
-        action: Action<O>,
+        mut action: Action<O>,
         position: Option<Position>,
     ) -> Result<O::Output, Abort> {
-        let shard = self.worker.shard();
-        shard.stats.local_actions.add(1);
-        let recorded = self.state.trace.is_on().then(|| self.note_begin(partition, &action)).flatten();
-        let done = {
-            let mut home = self.state.home.borrow_mut();
-            let mut dependents = self.state.dependents.borrow_mut();
-            let txn = self.state.txn();
-            execute(shard, txn, &mut home, partition, action, position, &mut dependents)
-        };
-        if let Some(access) = recorded {
-            self.note_end(access, partition);
-        }
-        done.inspect_err(|abort| self.state.doom(abort))
+        self.execute_here(partition, &mut action.request, action.operation, position)
     }
 
     /// Notes, for a trace or recording, that an access is about to be made.
     #[cold]
-    fn note_begin<O: Operation>(&self, partition: PartitionId, action: &Action<O>) -> Option<RecordedAccess> {
-        self.note_call(action.table);
+    fn note_begin<O: Operation>(
+        &self,
+        partition: PartitionId,
+        request: &Request,
+        operation: &O,
+    ) -> Option<RecordedAccess> {
+        self.note_call(request.table);
         self.state.trace.recorder()?;
         let tables = self.worker.shard().tables.borrow();
-        Some(RecordedAccess::begin(&tables, partition, &action.target, action.operation.kind()))
+        Some(RecordedAccess::begin(&tables, partition, &request.target, operation.kind()))
     }
 
     /// Notes, for a trace or recording, that the access was made.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::Poll;
 
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_partition::action::{Action, DependentAction, ErasedOperation, MissingTable, Operation};
+use atrapos_partition::action::{Action, DependentAction, ErasedOperation, MissingTable, Operation, Request};
 use atrapos_partition::partition::PartitionId;
 use atrapos_partition::range::KeyRange;
 use atrapos_storage::lock::{LockMode, LockOutcome, LockTarget, LockTicket, TxnId};
@@ -41,8 +41,7 @@ pub(super) async fn queue_and_run(
         let missing = MissingTable::new(&worker.shard().tables.borrow(), partition.table);
         return RunOutcome::Done(action.operation.without_table(missing));
     }
-    let Action { mode, from_end, .. } = action;
-    match queue(worker, txn, branch, partition, mode, &action.target, from_end).await {
+    match queue(worker, txn, branch, partition, &action.request).await {
         Ok(Some((access, left_out))) => {
             let (mut branch, mut dependents) = (branch.borrow_mut(), dependents.borrow_mut());
             debug_assert!(!branch.closed, "the end of a transaction takes back what was granted to it");
@@ -63,10 +62,9 @@ async fn queue(
     txn: TxnId,
     branch: &RefCell<Branch>,
     partition: PartitionId,
-    mode: LockMode,
-    target: &LockTarget,
-    from_end: bool,
+    request: &Request,
 ) -> Result<Option<(usize, Option<KeyRange>)>, Abort> {
+    let Request { mode, from_end, ref target, .. } = *request;
     let (part, left_out) = worker.shard().tables.borrow().cut_to_partition(partition, target, from_end);
     let target = part.unwrap_or_else(|| target.clone());
     let access = {

@@ -12,8 +12,10 @@ use std::rc::Rc;
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{Action, DependentAction, ErasedOperation};
+use atrapos_partition::action::{Action, DependentAction, ErasedOperation, Operation};
+use atrapos_partition::partition::PartitionId;
 use atrapos_runtime::{Lost, Reply, WorkerId};
+use atrapos_storage::lock::TxnId;
 
 use super::access::{conflicts, execute};
 use super::lock_wait::{RunOutcome, ended, queue_and_run};
@@ -101,13 +103,12 @@ pub fn on_action(
 ) {
     let (shard, txn) = (worker.shard(), origin.txn);
     shard.monitor.begins(worker);
-    let (place, holder) = action.locate(&shard.tables.borrow());
+    let (place, holder) = action.request.locate(&shard.tables.borrow());
     let branch = shard.branch_of(worker, txn);
     branch.borrow_mut().undo.reach(origin.mark);
     let mut dependents = Vec::new();
-    if holder == worker.id() && !conflicts(&shard.tables.borrow(), txn, place, &action) {
-        let done =
-            execute(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
+    if holder == worker.id() && !conflicts_on_owner(shard, txn, place, &action) {
+        let done = execute_on_owner(shard, txn, &branch, place, action, &mut dependents);
         note_event(worker, &branch);
         return reply.send(worker, ActionReply::new(shard, &branch, done, dependents));
     }
@@ -119,6 +120,29 @@ pub fn on_action(
         drop(branch);
         reply.send(&own, reply_with);
     });
+}
+
+/// Returns true if a lock of another transaction conflicts with an action on its owner.
+fn conflicts_on_owner(
+    shard: &Shard,
+    txn: TxnId,
+    partition: PartitionId,
+    action: &Action<ErasedOperation>,
+) -> bool {
+    conflicts(&shard.tables.borrow(), txn, partition, &action.request, action.operation.maintains())
+}
+
+/// Runs an action, with which no lock conflicts, on its owner.
+fn execute_on_owner(
+    shard: &Shard,
+    txn: TxnId,
+    branch: &BranchRef,
+    partition: PartitionId,
+    mut action: Action<ErasedOperation>,
+    dependents: &mut Vec<DependentAction>,
+) -> Result<ErasedOperation, Abort> {
+    let state = (&mut *branch.borrow_mut(), dependents);
+    execute(shard, txn, state, partition, &mut action.request, action.operation, None)
 }
 
 /// Counts, for the monitor, an action run for a transaction of another worker.
@@ -145,14 +169,12 @@ pub fn on_actions(
     let mut actions = actions.into_iter();
     while let Some(action) = actions.next() {
         shard.monitor.begins(worker);
-        let (place, holder) = action.locate(&shard.tables.borrow());
-        if holder != worker.id() || conflicts(&shard.tables.borrow(), txn, place, &action) {
+        let (place, holder) = action.request.locate(&shard.tables.borrow());
+        if holder != worker.id() || conflicts_on_owner(shard, txn, place, &action) {
             let rest = std::iter::once(action).chain(actions);
             return run_rest(worker, origin, branch, results, rest, dependents, reply);
         }
-        let done =
-            execute(shard, txn, &mut branch.borrow_mut(), place, action, None, &mut dependents);
-        match done {
+        match execute_on_owner(shard, txn, &branch, place, action, &mut dependents) {
             Ok(result) => {
                 note_event(worker, &branch);
                 results.push(result);
@@ -209,7 +231,7 @@ async fn run_as_participant(
         if branch.borrow().closed {
             return Err(ended());
         }
-        let (place, holder) = action.locate(&shard.tables.borrow());
+        let (place, holder) = action.request.locate(&shard.tables.borrow());
         if holder != worker.id() {
             shard.stats.passed_on.add(1);
             branch.pass_to(holder);

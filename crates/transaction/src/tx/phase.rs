@@ -12,7 +12,7 @@
 
 use arrayvec::ArrayVec;
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{AccessKind, Action, ErasedOperation, Operation};
+use atrapos_partition::action::{AccessKind, Action, ErasedOperation, Operation, Request};
 use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::schema::TableId;
@@ -82,7 +82,7 @@ impl Tx<'_> {
         let tables = &mut *shard.tables.borrow_mut();
         let mut places: SmallVec<[PartitionId; BATCH]> = SmallVec::new();
         for action in &together {
-            match self.free_here(tables, action) {
+            match self.free_here(tables, &action.request, action.operation.maintains()) {
                 Some(place) => places.push(place),
                 None => return Ok(Some(together.drain(..).map(Action::erase).collect())),
             }
@@ -101,7 +101,8 @@ impl Tx<'_> {
         }
         for ((place, position), action) in places.iter().zip(&positions).zip(together.drain(..)) {
             let panic_guard = PanicGuard::enter();
-            let done = accessor.execute(*place, action, *position);
+            let Action { mut request, operation } = action;
+            let done = accessor.execute(*place, &mut request, operation, *position);
             panic_guard.leave();
             take(done.inspect_err(|abort| self.state.doom(abort))?);
         }
@@ -109,16 +110,16 @@ impl Tx<'_> {
     }
 
     /// Returns the partition of the key of an action if the action may run now, without an order among those of its phase.
-    #[inline(always)]
-    fn free_here<O: Operation>(&self, tables: &Tables, action: &Action<O>) -> Option<PartitionId> {
-        let LockTarget::Key(key) = &action.target else { return None };
-        if !self.admits(action) || self.state.trace.is_on() {
+    #[inline(never)]
+    fn free_here(&self, tables: &Tables, request: &Request, maintains: bool) -> Option<PartitionId> {
+        let LockTarget::Key(key) = &request.target else { return None };
+        if !self.admits(request) || self.state.trace.is_on() {
             return None;
         }
-        let (place, owner) = tables.locate(action.table, key);
+        let (place, owner) = tables.locate(request.table, key);
         let is_free = owner == self.worker.id()
             && tables.owned_at(place).is_some()
-            && !conflicts(tables, self.state.txn(), place, action);
+            && !conflicts(tables, self.state.txn(), place, request, maintains);
         is_free.then_some(place)
     }
 
@@ -160,15 +161,16 @@ impl Tx<'_> {
         let mut ordered = Vec::with_capacity(actions.len());
         let tables = self.worker.shard().tables.borrow();
         for (at, action) in actions.iter().enumerate() {
-            if !self.admits(action) {
+            let request = &action.request;
+            if !self.admits(request) {
                 drop(tables);
-                return Err(self.refusal(action));
+                return Err(self.refusal(request));
             }
-            let (PartitionId { table, partition }, owner) = action.locate(&tables);
-            ordered.push(Planned { owner, table, partition, head: first_eight(action.key()), at });
+            let (PartitionId { table, partition }, owner) = request.locate(&tables);
+            ordered.push(Planned { owner, table, partition, head: first_eight(request.key()), at });
         }
         ordered.sort_unstable_by(|a, b| {
-            let by_key = || actions[a.at].key().cmp(actions[b.at].key());
+            let by_key = || actions[a.at].request.key().cmp(actions[b.at].request.key());
             a.rank().cmp(&b.rank()).then_with(by_key).then(a.at.cmp(&b.at))
         });
         Ok(ordered)
@@ -194,8 +196,11 @@ impl Tx<'_> {
         action: Action<ErasedOperation>,
         position: Option<Position>,
     ) -> Result<Result<ErasedOperation, Abort>, Action<ErasedOperation>> {
-        let (partition, owner) = action.locate(&self.worker.shard().tables.borrow());
-        if owner != self.worker.id() || self.state.trace.is_on() || self.conflicts_here(partition, &action) {
+        let (partition, owner) = action.request.locate(&self.worker.shard().tables.borrow());
+        if owner != self.worker.id()
+            || self.state.trace.is_on()
+            || self.conflicts_here(partition, &action.request, action.operation.maintains())
+        {
             return Err(action);
         }
         Ok(self.execute_outlined(partition, action, position))
@@ -203,12 +208,12 @@ impl Tx<'_> {
 
     /// Runs an action of a phase on the owner of its data, without its dependents.
     async fn perform(&self, action: Action<ErasedOperation>) -> Result<ErasedOperation, Abort> {
-        let (partition, owner) = action.locate(&self.worker.shard().tables.borrow());
+        let (partition, owner) = action.request.locate(&self.worker.shard().tables.borrow());
         if owner != self.worker.id() {
             return self.receive(self.send(owner, action)).await;
         }
         self.state.trace.in_phase();
-        if self.conflicts_here(partition, &action) {
+        if self.conflicts_here(partition, &action.request, action.operation.maintains()) {
             return self.wait_and_run(action).await;
         }
         self.execute_outlined(partition, action, None)
@@ -232,7 +237,7 @@ impl Tx<'_> {
             let partition = tables.owned_at(planned.partition());
             positions.push(partition.map(|_| Position::unknown()));
             if let (Some(partition), Some(action)) = (partition, &actions[planned.at]) {
-                probes.push(Probe::new(partition.tree(), action.key()));
+                probes.push(Probe::new(partition.tree(), action.request.key()));
             }
         }
         locate_batch(&mut probes);
@@ -262,7 +267,7 @@ fn locate_here<O: Operation>(
     if places.len() > 1 && !inserts() {
         for (place, action) in places.iter().zip(actions) {
             let Some(partition) = tables.owned_at(*place) else { continue };
-            probes.push(Probe::new(partition.tree(), action.key()));
+            probes.push(Probe::new(partition.tree(), action.request.key()));
         }
         locate_batch(&mut probes);
     }
@@ -287,7 +292,7 @@ macro_rules! phases {
                 let ($($action,)+) = self;
                 let places = {
                     let tables = tx.worker.shard().tables.borrow();
-                    let places = || Some(($(tx.free_here(&tables, &$action)?,)+));
+                    let places = || Some(($(tx.free_here(&tables, &$action.request, $action.operation.maintains())?,)+));
                     places()
                 };
                 if let Some(($($place,)+)) = places {

@@ -164,26 +164,27 @@ pub fn new_order(
         let mut placed =
             OrderPlaced { o_id, last, credit, discount, w_tax, d_tax, total: 0, lines: ArrayVec::new() };
         let mut sum = 0;
-        let placed_lines = (1..).zip(lines.iter().zip(&items).zip(&stocks)).map(|(number, ((line, item), stock))| {
-            let amount = u32::from(line.quantity) * item.price;
-            sum += Cents::from(amount);
-            placed.lines.push(LinePlaced {
-                name: item.name,
-                stock_quantity: stock.quantity,
-                brand_generic: if item.is_original && stock.is_original { b'B' } else { b'G' },
-                price: item.price,
-                amount,
+        let placed_lines =
+            (1..).zip(lines.iter().zip(&items).zip(&stocks)).map(|(number, ((line, item), stock))| {
+                let amount = u32::from(line.quantity) * item.price;
+                sum += Cents::from(amount);
+                placed.lines.push(LinePlaced {
+                    name: item.name,
+                    stock_quantity: stock.quantity,
+                    brand_generic: if item.is_original && stock.is_original { b'B' } else { b'G' },
+                    price: item.price,
+                    amount,
+                });
+                let row = OrderLine {
+                    i_id: line.i_id,
+                    supply_w_id: line.supply_w_id,
+                    delivery_d: 0,
+                    quantity: line.quantity,
+                    amount,
+                    dist_info: stock.dist_info,
+                };
+                tables.order_line.insert((w_id, d_id, o_id, number), row)
             });
-            let row = OrderLine {
-                i_id: line.i_id,
-                supply_w_id: line.supply_w_id,
-                delivery_d: 0,
-                quantity: line.quantity,
-                amount,
-                dist_info: stock.dist_info,
-            };
-            tables.order_line.insert((w_id, d_id, o_id, number), row)
-        });
         tx.join_each(placed_lines, drop).await?;
         placed.total = total(sum, discount, w_tax, d_tax);
         Ok(placed)
