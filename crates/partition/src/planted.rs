@@ -16,6 +16,8 @@ use atrapos_storage::lock::{LockMode, LockOutcome, LockTable, LockTarget, LockTi
 pub enum Bug {
     /// A transaction that suspends does not enter its footprint at home in the lock tables.
     FootprintNotEntered,
+    /// A transaction that suspends again does not enter what it has accessed since its first suspension.
+    LaterFootprintNotEntered,
     /// Scans take no locks on their ranges.
     ScanNotLocked,
     /// An abort does not put back the rows of the second table.

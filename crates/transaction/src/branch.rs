@@ -1,9 +1,12 @@
 //! The branch of a transaction: its state on one worker, which consists of the locks that it holds there (or would
 //! hold, had it suspended) and the before-images of its changes there.
 //!
-//! The home branch of a transaction that never suspends enters no locks: its footprint is only a list, which is entered
-//! in the lock tables when the transaction suspends for the first time ([`Branch::enter_locks`]). A branch on another
-//! worker belongs to a transaction that is suspended already: it holds the locks in its list.
+//! The home branch of a transaction that never suspends enters no locks: its footprint is only a list. What the list got
+//! since the last suspension is entered in the lock tables when the transaction suspends ([`Branch::enter_locks`]): while
+//! it runs, no other transaction does. A branch on another worker belongs to a transaction that is suspended already:
+//! its accesses are entered at once, as are those that another worker sends to the home of their own transaction.
+//!
+//! Invariant: all accesses of the branches of suspended transactions are entered.
 //!
 //! A branch keeps its memory from one transaction to the next: a worker reuses its branches, so that a transaction
 //! allocates nothing in the steady state.
@@ -51,8 +54,10 @@ impl Access {
 pub struct Branch {
     /// The accesses so far, in order.
     pub accesses: Vec<Access>,
-    /// True if `accesses` are entered in the lock tables.
-    pub(crate) entered: bool,
+    /// The number of `accesses`, from the first, that are entered in the lock tables.
+    pub(crate) entered: usize,
+    /// True while the transaction is suspended: accesses are entered at once. Always true on other workers than the home.
+    pub(crate) suspended: bool,
     /// The before-images of its changes.
     pub undo: UndoLog,
     /// True if the transaction has ended: an action that arrives later must do nothing. Set if tasks still refer to the
@@ -119,6 +124,7 @@ impl Branch {
             }
         }
         self.accesses.append(&mut beyond);
+        self.entered = self.accesses.len();
         self.undo.renumber(is_in, cut, to);
     }
 
@@ -136,6 +142,7 @@ impl Branch {
         if !has_access && !self.undo.keys().any(|(place, _)| is_in(place)) {
             return None;
         }
+        debug_assert_eq!(self.entered, self.accesses.len(), "data moves while a transaction is suspended");
         let (mut places, mut accesses, mut kept, mut told) = (Vec::new(), Vec::new(), Vec::new(), 0);
         for (at, access) in std::mem::take(&mut self.accesses).into_iter().enumerate() {
             if is_in(access.partition) {
@@ -150,6 +157,7 @@ impl Branch {
             }
         }
         (self.accesses, self.told) = (kept, told);
+        self.entered = self.accesses.len();
         let mut undo = self.undo.carry_off(is_in);
         if planted(Bug::UndoLeftBehind) {
             undo = UndoLog::default();
@@ -163,14 +171,21 @@ impl Branch {
     /// Adds the part of a branch that has moved here with a partition.
     pub fn take_in(&mut self, carried: MovedBranch) {
         self.accesses.extend(carried.accesses);
+        self.entered = self.accesses.len();
         self.undo.take_in(carried.undo);
     }
 
     /// Enters the accesses in some partitions again, whose lock tables are new.
     pub fn lock_again(&self, owner: TxnId, is_in: impl Fn(PartitionId) -> bool, tables: &mut Tables) {
-        for access in self.accesses.iter().filter(|access| self.entered && is_in(access.partition)) {
+        for access in self.accesses[..self.entered].iter().filter(|access| is_in(access.partition)) {
             access.enter(owner, tables);
         }
+    }
+
+    /// Removes an access whose lock was not granted, or whose table is missing.
+    pub(crate) fn forget(&mut self, access: usize) {
+        self.accesses.remove(access);
+        self.entered -= usize::from(access < self.entered);
     }
 
     /// Returns true if the transaction has accessed no data yet, so that it can suspend without locks.
@@ -179,16 +194,21 @@ impl Branch {
         self.accesses.is_empty()
     }
 
-    /// Enters the footprint in the lock tables when the transaction suspends for the first time. No lock can conflict,
-    /// because no other transaction has run on this worker since the accesses. Returns the number of locks entered.
+    /// Returns true if the branch has accesses that are not entered in the lock tables.
+    #[inline]
+    pub(crate) fn has_unentered(&self) -> bool {
+        self.entered < self.accesses.len()
+    }
+
+    /// Enters what the transaction, which suspends, has accessed since its last suspension. No lock can conflict, because no
+    /// other transaction has run on this worker since these accesses. Returns the number of locks entered.
     pub(crate) fn enter_locks(&mut self, owner: TxnId, tables: &mut Tables) -> u64 {
-        debug_assert!(!self.entered, "the footprint is entered once");
-        self.entered = true;
-        if planted(Bug::FootprintNotEntered) {
+        let from = std::mem::replace(&mut self.entered, self.accesses.len());
+        if planted(Bug::FootprintNotEntered) || (from > 0 && planted(Bug::LaterFootprintNotEntered)) {
             return 0;
         }
         let mut entered = 0;
-        for access in &self.accesses {
+        for access in &self.accesses[from..] {
             if planted(Bug::ScanNotLocked) && matches!(access.target, LockTarget::Range { .. }) {
                 continue;
             }
@@ -200,7 +220,7 @@ impl Branch {
     /// Ends the branch of a transaction that entered no locks.
     #[inline(always)]
     pub(crate) fn finish_unseen(&mut self, commit: bool, shard: &Shard) {
-        debug_assert!(!self.entered, "locks are released by `finish`");
+        debug_assert!(self.entered == 0, "locks are released by `finish`");
         if !self.undo.is_empty() {
             if !commit {
                 self.undo.apply(&mut shard.tables.borrow_mut());
@@ -244,7 +264,8 @@ impl Branch {
         } else if self.undo.has_set_aside() {
             self.undo.settle(tables);
         }
-        if self.entered {
+        if self.entered > 0 {
+            self.accesses.truncate(self.entered);
             // Locks of one partition are released together, so that no request is granted while another of these locks
             // is still held.
             self.accesses.sort_by_key(|access| access.partition);
@@ -255,7 +276,7 @@ impl Branch {
             }
         }
         self.accesses.clear();
-        self.entered = false;
+        self.entered = 0;
         self.undo.clear();
         self.redo.clear();
         self.told = 0;

@@ -223,6 +223,7 @@ fn poll_once<R>(
     context: &mut Context<'_>,
 ) -> Poll<()> {
     worker.shard().monitor.begins(worker);
+    state.home.borrow_mut().suspended = false;
     // The outcome leaves through a variable of the caller: as the result of each closure it would be copied again.
     let poll = || match running.poll(context) {
         Poll::Ready(ended) => {

@@ -182,7 +182,7 @@ impl Shard {
             // Its transaction is suspended by definition, so its accesses are locked at once.
             {
                 let mut branch = branch.borrow_mut();
-                branch.entered = true;
+                branch.suspended = true;
                 branch.closed = false;
             }
             branch
@@ -196,7 +196,7 @@ impl Shard {
             && let Some(state) = self.active.borrow().get(&owner)
         {
             // It is suspended, so its accesses are locked at once.
-            state.home.borrow_mut().entered = true;
+            state.home.borrow_mut().suspended = true;
             return BranchRef::Home(Rc::clone(state));
         }
         BranchRef::Participant(self.participant_branch(owner))
@@ -338,7 +338,7 @@ impl Shard {
         // While the database is dropped, a transaction may end before its actions that wait on workers to which its
         // data has moved.
         let Some(branch) = self.find_branch(owner) else { return };
-        branch.borrow_mut().accesses.remove(place);
+        branch.borrow_mut().forget(place);
         self.waits.borrow_mut().move_up(owner, &[place]);
     }
 

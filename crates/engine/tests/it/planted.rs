@@ -41,6 +41,7 @@ fn caught(bug: Bug, schema: fn() -> Schema, scenario: Scenario) {
 fn a_footprint_that_is_not_entered_is_caught() {
     caught(Bug::FootprintNotEntered, lists::lists, lists::serializable);
     caught(Bug::FootprintNotEntered, bank::few_accounts, bank::few);
+    caught(Bug::LaterFootprintNotEntered, lists::lists, lists::serializable);
 }
 
 #[test]

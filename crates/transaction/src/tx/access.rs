@@ -82,7 +82,7 @@ impl Accessor<'_> {
                 self.note_range(partition, request, unlocked, operation.maintains(), &mut left_out)
             }
         };
-        let noted = Noted { access, is_new: true, position, may_narrow: !self.branch.entered };
+        let noted = Noted { access, is_new: true, position, may_narrow: !self.branch.suspended };
         self.apply(noted, &mut left_out, operation)
     }
 
@@ -115,17 +115,19 @@ impl Accessor<'_> {
     ) -> usize {
         let at = self.branch.accesses.len();
         self.branch.accesses.push(Access { partition, mode, target, unlocked });
-        if self.branch.entered && !unlocked {
+        if self.branch.suspended {
             self.enter(at, maintains);
         }
         at
     }
 
-    /// Enters the lock of an access.
+    /// Enters the lock of the last access, if it takes one.
     #[inline(never)]
     fn enter(&mut self, access: usize, maintains: bool) {
-        let Access { partition, mode, ref target, .. } = self.branch.accesses[access];
-        if !planted::leaves_unlocked(target)
+        self.branch.entered = access + 1;
+        let Access { partition, mode, ref target, unlocked } = self.branch.accesses[access];
+        if !unlocked
+            && !planted::leaves_unlocked(target)
             && let Some((_, found)) = self.tables.open_mut(partition, maintains)
         {
             self.shard.stats.locks_entered.add(u64::from(found.locks.enter(self.txn, target, mode)));
@@ -145,7 +147,7 @@ impl Accessor<'_> {
         let id = access.partition;
         let Some((catalog, partition)) = self.tables.open_mut(id, operation.maintains()) else {
             if noted.is_new {
-                branch.accesses.pop();
+                branch.forget(noted.access);
             }
             return operation.without_table(MissingTable::new(self.tables, id.table));
         };

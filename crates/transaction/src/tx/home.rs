@@ -168,7 +168,6 @@ impl<'w> Tx<'w> {
     ) -> Result<ErasedOperation, Abort> {
         let txn = self.state.ensure_known(self.worker);
         self.state.enter_locks(self.worker);
-        self.state.home.borrow_mut().entered = true;
         self.state
             .trace
             .event(self.worker, Stage::Lock, || self.name_of("waits for a lock on", action.request.table));

@@ -73,8 +73,10 @@ async fn queue(
             return Err(ended());
         }
         // An unlocked read waits only for the lock of a load, and takes a lock like any other access.
+        debug_assert!(!branch.has_unentered(), "a transaction that waits has entered its footprint");
         branch.accesses.push(Access { partition, mode, target: target.clone(), unlocked: false });
-        branch.accesses.len() - 1
+        branch.entered = branch.accesses.len();
+        branch.entered - 1
     };
     match LockWait::wait(worker, txn, partition, mode, &target, access).await? {
         WaitOutcome::Granted(access) => Ok(Some((access, left_out))),

@@ -97,9 +97,9 @@ impl TxnState {
         }
     }
 
-    /// Enters the footprint of the transaction, which suspends, in the lock tables, unless that was done before.
+    /// Enters what the transaction, which suspends, has accessed since its last suspension in the lock tables.
     pub(crate) fn enter_locks(self: &Rc<Self>, worker: &EngineWorker) {
-        if self.home.borrow().entered || self.home.borrow().is_untouched() {
+        if !self.home.borrow().has_unentered() {
             return;
         }
         let txn = self.ensure_known(worker);
@@ -122,9 +122,8 @@ impl TxnState {
                 "the procedure awaits something other than its own actions; do that before or after the transaction",
             ));
         }
-        if !self.home.borrow().is_untouched() {
-            self.enter_locks(worker);
-        }
+        self.home.borrow_mut().suspended = true;
+        self.enter_locks(worker);
         Ok(())
     }
 
