@@ -106,6 +106,8 @@ pub struct Worker<S: Shard> {
     id: WorkerId,
     runtime: RuntimeId,
     limits: Cell<Limits>,
+    /// The time for which one step polls tasks.
+    polling: Ticks,
     /// Set if steps publish what they sent. The pump delays it to try other orders of events.
     publishing: Cell<bool>,
     received: Cell<u64>,
@@ -155,6 +157,7 @@ impl<S: Shard> Worker<S> {
             id,
             runtime: shared.runtime,
             limits: Cell::new(limits),
+            polling: shared.clock.ticks(step::POLLING),
             publishing: Cell::new(true),
             received: Cell::new(0),
             incoming: incoming.into_boxed_slice(),

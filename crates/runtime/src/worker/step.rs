@@ -1,15 +1,26 @@
 //! The step of a worker: a bounded amount of everything there is to do.
 //!
-//! Owns: the order of the work in a step, and that of the counters that it shows. Never: blocks, or reads the time.
+//! Owns: the order of the work in a step, its length, and the order of the counters that it shows. Never: blocks.
+//!
+//! A step is short in time as well as in number: polls end after [`POLLING`], because meanwhile no message comes in or goes
+//! out, and whoever waits for one waits for the end of the polls on both workers.
 
 use std::rc::Rc;
 use std::sync::atomic::{Ordering, fence};
+
+use std::time::Duration;
 
 use super::{Limits, Shard, Worker};
 use crate::clock::Ticks;
 use crate::current;
 use crate::ring::Consumer;
 use crate::shared::Phase;
+
+/// The time after which a step begins no further poll.
+pub(super) const POLLING: Duration = Duration::from_micros(20);
+
+/// The greatest number of polls between two looks at the clock.
+const POLLS_UNTIMED: usize = 8;
 
 /// The state of one step's end, as its caller needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -101,7 +112,23 @@ impl<S: Shard> Worker<S> {
 
     #[inline]
     fn poll_tasks(self: &Rc<Self>, tasks_per_step: usize) -> usize {
-        let polled = self.core.tasks.poll_ready(tasks_per_step);
+        let (mut polled, mut untimed, mut now) = (0, 1, self.now());
+        let end = now.after(self.polling);
+        loop {
+            let wanted = untimed.min(tasks_per_step - polled);
+            let some = self.core.tasks.poll_ready(wanted);
+            polled += some;
+            if some < wanted || polled == tasks_per_step {
+                break;
+            }
+            let before = std::mem::replace(&mut now, self.now());
+            if now >= end {
+                break;
+            }
+            // Short polls are timed together: looking at the clock costs a part of one.
+            let is_short = now.since(before).0 * POLLS_UNTIMED as u64 <= self.polling.0;
+            untimed = if is_short { (2 * untimed).min(POLLS_UNTIMED) } else { 1 };
+        }
         // What the polls ask of others is not kept back for the background work.
         self.publish_if_publishing();
         polled
