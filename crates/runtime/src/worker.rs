@@ -108,6 +108,8 @@ pub struct Worker<S: Shard> {
     limits: Cell<Limits>,
     /// The time for which one step polls tasks.
     polling: Ticks,
+    /// The number of polls between two looks at the clock, by the length of the latest ones.
+    untimed: Cell<usize>,
     /// Set if steps publish what they sent. The pump delays it to try other orders of events.
     publishing: Cell<bool>,
     received: Cell<u64>,
@@ -158,6 +160,7 @@ impl<S: Shard> Worker<S> {
             runtime: shared.runtime,
             limits: Cell::new(limits),
             polling: shared.clock.ticks(step::POLLING),
+            untimed: Cell::new(1),
             publishing: Cell::new(true),
             received: Cell::new(0),
             incoming: incoming.into_boxed_slice(),

@@ -20,7 +20,7 @@ use crate::shared::Phase;
 pub(super) const POLLING: Duration = Duration::from_micros(20);
 
 /// The greatest number of polls between two looks at the clock.
-const POLLS_UNTIMED: usize = 8;
+const POLLS_UNTIMED: usize = 16;
 
 /// The state of one step's end, as its caller needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,7 +112,8 @@ impl<S: Shard> Worker<S> {
 
     #[inline]
     fn poll_tasks(self: &Rc<Self>, tasks_per_step: usize) -> usize {
-        let (mut polled, mut untimed, mut now) = (0, 1, self.now());
+        let (mut polled, mut untimed) = (0, self.untimed.get());
+        let mut now = self.core.step_time.get();
         let end = now.after(self.polling);
         loop {
             let wanted = untimed.min(tasks_per_step - polled);
@@ -126,9 +127,14 @@ impl<S: Shard> Worker<S> {
                 break;
             }
             // Short polls are timed together: looking at the clock costs a part of one.
-            let is_short = now.since(before).0 * POLLS_UNTIMED as u64 <= self.polling.0;
-            untimed = if is_short { (2 * untimed).min(POLLS_UNTIMED) } else { 1 };
+            let took = now.since(before).0;
+            if 2 * took > self.polling.0 {
+                untimed = 1;
+            } else if 4 * took <= self.polling.0 {
+                untimed = (2 * untimed).min(POLLS_UNTIMED);
+            }
         }
+        self.untimed.set(untimed);
         // What the polls ask of others is not kept back for the background work.
         self.publish_if_publishing();
         polled
