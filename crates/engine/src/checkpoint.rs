@@ -215,15 +215,18 @@ impl Durable {
             }
             let now = self.wal.bytes() + kept.iter().sum::<u64>();
             if pace == Pace::Gentle && now > std::mem::replace(&mut committed, now) {
-                // Transactions are running: most of the time is left to them.
-                let worked = clock.ns(clock.now().since(began));
-                self.pause(Duration::from_nanos(worked * GENTLE).min(PAUSE_MAX));
+                self.leave_time(clock.ns(clock.now().since(began)));
             }
         }
         let end = self.wal.epoch();
         let parts = finish_parts(files.into_iter().zip(done.into_iter().flatten()))?;
         self.wait_until_durable(end)?;
         Ok((begin, parts))
+    }
+
+    /// Leaves most of the time to the transactions that are running, after a slice of this many nanoseconds.
+    fn leave_time(&self, worked_ns: u64) {
+        self.pause(Duration::from_nanos(worked_ns * GENTLE).min(PAUSE_MAX));
     }
 
     /// Waits until all commits up to `epoch` are durable.

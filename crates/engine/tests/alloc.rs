@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use atrapos::{
-    Abort, Database, FixedStr, Index, KeyRange, LoadProgress, Route, Schema, Session, Table, WorkerId, row,
+    Abort, Database, FixedStr, Index, KeyRange, LoadProgress, Route, RowEdit, Schema, Session, Table, Tx,
+    WorkerId, row,
 };
 
 struct Counting;
@@ -248,6 +249,26 @@ fn changing_a_row_of_a_table_with_an_index() {
                 tx.update(subscribers, id, |row| row.location = row.location.wrapping_add(1)).await.map(drop)
             })
             .await
+    });
+}
+
+#[test]
+fn phases_of_actions_of_one_kind_and_of_several() {
+    allocates_nothing(async |session, id| {
+        let (subscribers, forwardings) =
+            (session.table::<Subscribers>().unwrap(), session.table::<Forwardings>().unwrap());
+        let route = subscribers.at(&id);
+        let phases = async move |tx: &mut Tx<'_>| {
+            let mut seen = 0;
+            let reads =
+                (0..15).map(|at| subscribers.view((id + at) % SUBSCRIBERS, |row| row.get(|c| c.bits)));
+            tx.join_each(reads, |bits| seen += u64::from(bits.is_some())).await?;
+            let change = |row: &mut RowEdit<'_, Subscriber>| row.change(|c| c.bits, |bits| bits ^ 1);
+            let changes = tx.join((subscribers.edit(id, change), forwardings.get((id, 1, 0)))).await?;
+            assert!(seen == 15 && changes.0.is_some() && changes.1.is_some());
+            Ok(())
+        };
+        session.run(&route, phases).await
     });
 }
 

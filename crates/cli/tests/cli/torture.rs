@@ -193,7 +193,7 @@ mod planted {
         }
     }
 
-    /// What was told before its sync is lost with the power, even if it had been written by then.
+    /// An acknowledgement before the sync is found: the commit is lost with the power, even if it had been written by then.
     #[test]
     fn power_cuts_find_what_was_told_before_the_sync() {
         let temporary = tempfile::tempdir().expect("a directory");

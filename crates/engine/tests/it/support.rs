@@ -1,4 +1,4 @@
-//! What the tests share: tables, seeds, and one way to run sessions on the simulation and on real threads.
+//! Parts that the tests share: tables, seeds, and one way to run sessions on the simulation and on real threads.
 
 use std::fmt::Write as _;
 use std::future::{Future, poll_fn};

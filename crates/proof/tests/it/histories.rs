@@ -58,7 +58,7 @@ fn for_seeds(count: u64, test: impl Fn(u64) -> Result<(), String> + Sync) {
     });
 }
 
-/// What several sessions write down together.
+/// The entries that several sessions write down together.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<Entry>>>);
 

@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 /// the middle: rows arrive in key order there, and the left part gets no more of them.
 const ASCENDING_RUN: u8 = 8;
 
-/// Where the latest row was inserted.
+/// The position of the row that was inserted last.
 pub(super) struct LatestInsert {
     /// The stamp of the tree right after the insert; 0, which no tree has, if it does not tell where the row is.
     pub(super) stamp: u64,

@@ -44,7 +44,7 @@ impl Planned {
         PartitionId { table: self.table, partition: self.partition }
     }
 
-    /// What ranks it in its phase as far as the first bytes of the key tell.
+    /// Returns its rank in its phase, as far as the first bytes of the key tell.
     fn rank(&self) -> (WorkerId, TableId, u64) {
         (self.owner, self.table, self.head)
     }
