@@ -10,16 +10,20 @@ use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
 
+use arrayvec::ArrayVec;
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, DependentAction, ErasedOperation, Operation};
 use atrapos_partition::partition::PartitionId;
 use atrapos_runtime::{Lost, Reply, WorkerId};
 use atrapos_storage::lock::TxnId;
+use atrapos_storage::{Position, Probe, locate_batch};
+use smallvec::SmallVec;
 
 use super::access::{conflicts, execute};
 use super::lock_wait::{RunOutcome, ended, queue_and_run};
 use crate::branch::Branch;
+use crate::lookups::BATCH;
 use crate::messages::call_action;
 use crate::shard::{EngineWorker, Shard};
 use crate::tx::{Origin, TxnState};
@@ -108,7 +112,7 @@ pub fn on_action(
     branch.borrow_mut().undo.reach(origin.mark);
     let mut dependents = Vec::new();
     if holder == worker.id() && !conflicts_on_owner(shard, txn, place, &action) {
-        let done = execute_on_owner(shard, txn, &branch, place, action, &mut dependents);
+        let done = execute_on_owner(shard, txn, &branch, (place, None), action, &mut dependents);
         note_event(worker, &branch);
         return reply.send(worker, ActionReply::new(shard, &branch, done, dependents));
     }
@@ -137,12 +141,36 @@ fn execute_on_owner(
     shard: &Shard,
     txn: TxnId,
     branch: &BranchRef,
-    partition: PartitionId,
+    (partition, position): (PartitionId, Option<Position>),
     mut action: Action<ErasedOperation>,
     dependents: &mut Vec<DependentAction>,
 ) -> Result<ErasedOperation, Abort> {
     let state = (&mut *branch.borrow_mut(), dependents);
-    execute(shard, txn, state, partition, &mut action.request, action.operation, None)
+    execute(shard, txn, state, partition, &mut action.request, action.operation, position)
+}
+
+/// Looks up the first keys of actions with their cache misses overlapping, as far as their data is here. The positions are
+/// hints: the trees search again after changes.
+fn locate_on_owner(
+    shard: &Shard,
+    actions: &[Action<ErasedOperation>],
+) -> SmallVec<[Option<Position>; BATCH]> {
+    let tables = shard.tables.borrow();
+    let mut positions: SmallVec<[Option<Position>; BATCH]> = SmallVec::new();
+    for together in actions.chunks(BATCH) {
+        let mut probes: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
+        let first = positions.len();
+        for Action { request, .. } in together {
+            let partition = tables.owned_at(request.locate(&tables).0);
+            positions.push(partition.map(|_| Position::unknown()));
+            probes.extend(partition.map(|partition| Probe::new(partition.tree(), request.key())));
+        }
+        locate_batch(&mut probes);
+        for (position, probe) in positions[first..].iter_mut().flatten().zip(&probes) {
+            *position = probe.position;
+        }
+    }
+    positions
 }
 
 /// Counts, for the monitor, an action run for a transaction of another worker.
@@ -166,15 +194,17 @@ pub fn on_actions(
     branch.borrow_mut().undo.reach(origin.mark);
     let mut dependents = Vec::new();
     let mut results = Vec::with_capacity(actions.len());
+    let positions = locate_on_owner(shard, &actions);
     let mut actions = actions.into_iter();
-    while let Some(action) = actions.next() {
+    for position in positions {
+        let Some(action) = actions.next() else { break };
         shard.monitor.begins(worker);
         let (place, holder) = action.request.locate(&shard.tables.borrow());
         if holder != worker.id() || conflicts_on_owner(shard, txn, place, &action) {
             let rest = std::iter::once(action).chain(actions);
             return run_rest(worker, origin, branch, results, rest, dependents, reply);
         }
-        match execute_on_owner(shard, txn, &branch, place, action, &mut dependents) {
+        match execute_on_owner(shard, txn, &branch, (place, position), action, &mut dependents) {
             Ok(result) => {
                 note_event(worker, &branch);
                 results.push(result);
