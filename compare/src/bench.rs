@@ -1,4 +1,4 @@
-//! What is measured, and in which order.
+//! The measurements, and their order.
 //!
 //! Owns: the plan that follows from the arguments, the groups of sides that are open together, and the rounds in which they take
 //! turns. Never: formats a result.
@@ -40,7 +40,7 @@ impl BenchError {
     }
 }
 
-/// What is going to be measured.
+/// The measurements that are going to be made.
 #[derive(Debug)]
 pub struct Plan {
     /// Workloads, in their order.

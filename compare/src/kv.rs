@@ -15,7 +15,7 @@ use crate::peer::{Client, Peer, PeerError};
 use crate::record::{Record, Table};
 use crate::requests::TatpRequest;
 
-/// How a transaction ends, with its result.
+/// The end of a transaction, with its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending<R> {
     /// Its changes are to be kept.

@@ -28,7 +28,7 @@ impl PeerError {
     }
 }
 
-/// What a store promises about an acknowledged transaction.
+/// The promise of a store about an acknowledged transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Durability {
     /// Nothing: no sync of the device is waited for.
@@ -144,11 +144,11 @@ pub struct PeerKind {
     pub name: &'static str,
     /// Its version, and that of what is inside.
     pub version: String,
-    /// What transactions are to each other.
+    /// The isolation of its transactions from each other.
     pub isolation: &'static str,
-    /// How it is used without durability.
+    /// Its settings without durability.
     pub none: &'static str,
-    /// How it makes a transaction durable before it is acknowledged; `None` if it cannot.
+    /// Its way to make a transaction durable before it is acknowledged; `None` if it cannot.
     pub synchronous: Option<&'static str>,
     /// Workloads that it cannot run, with the reason.
     pub lacks: &'static [(WorkName, &'static str)],

@@ -16,15 +16,49 @@ use std::future::poll_fn;
 use std::task::Poll;
 
 use arrayvec::ArrayVec;
-use atrapos_partition::partition::PartitionId;
+use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_runtime::TaskId;
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
+use smallvec::SmallVec;
 
 use crate::shard::EngineWorker;
 
 /// The number of look-ups made together: enough to cover the latency of memory with the misses a core can have in
 /// flight.
 pub(crate) const BATCH: usize = 16;
+
+/// The positions of keys that were looked up together; `None` where a partition is not here.
+pub(crate) type Positions = SmallVec<[Option<Position>; BATCH]>;
+
+/// Looks keys up in their partitions with cache misses overlapping, [`BATCH`] at a time, and adds their positions. The
+/// positions are hints: the trees search again after changes.
+#[inline]
+pub(crate) fn locate_keys<'a>(
+    tables: &'a Tables,
+    keys: impl Iterator<Item = (PartitionId, &'a KeyBuf)>,
+    positions: &mut Positions,
+) {
+    let mut probes: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
+    let mut first = positions.len();
+    for (place, key) in keys {
+        let partition = tables.owned_at(place);
+        positions.push(partition.map(|_| Position::unknown()));
+        probes.extend(partition.map(|partition| Probe::new(partition.tree(), key)));
+        if probes.is_full() {
+            locate_probes(&mut probes, &mut positions[first..]);
+            first = positions.len();
+        }
+    }
+    locate_probes(&mut probes, &mut positions[first..]);
+}
+
+fn locate_probes(probes: &mut ArrayVec<Probe<'_>, BATCH>, positions: &mut [Option<Position>]) {
+    locate_batch(probes);
+    for (position, probe) in positions.iter_mut().flatten().zip(&*probes) {
+        *position = probe.position;
+    }
+    probes.clear();
+}
 
 #[derive(Debug)]
 struct Entry {

@@ -266,6 +266,31 @@ fn a_session_may_close_its_own_database() {
     assert_eq!(other.join(), Ok(()), "the database is closed");
 }
 
+// --- Results of a phase -----------------------------------------------------------------------------------------------
+
+#[test]
+fn a_panic_of_what_takes_the_results_of_a_phase_aborts_the_transaction() {
+    let mut simulation = simulate(two_tables(), 1, 7);
+    let items = simulation.table::<Items>().unwrap();
+    let inserted = simulation.submit(&items.at(&0), async move |tx| {
+        let mut taken = 0;
+        let take = |_| {
+            taken += 1;
+            assert!(taken < 10, "as planned");
+        };
+        tx.join_each((0..20).map(|key| items.insert(key, item(0))), take).await
+    });
+    assert!(simulation.run(STEPS_MAX));
+    let abort = inserted.take().expect("it has ended").unwrap_err();
+    assert_eq!(abort.reason(), AbortReason::Panic);
+    let seen = simulation.submit(&items.at(&0), async move |tx| {
+        let seen = tx.join_all((0..20).map(|key| items.get(key))).await?;
+        Ok(seen.into_iter().flatten().count())
+    });
+    assert!(simulation.run(STEPS_MAX));
+    assert_eq!(seen.take(), Some(Ok(0)), "nothing is left of it");
+}
+
 // --- Operations that are forgotten ----------------------------------------------------------------------------------------
 
 #[test]

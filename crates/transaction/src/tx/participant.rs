@@ -10,20 +10,18 @@ use std::cell::RefCell;
 use std::ops::Deref;
 use std::rc::Rc;
 
-use arrayvec::ArrayVec;
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, DependentAction, ErasedOperation, Operation};
 use atrapos_partition::partition::PartitionId;
 use atrapos_runtime::{Lost, Reply, WorkerId};
+use atrapos_storage::Position;
 use atrapos_storage::lock::TxnId;
-use atrapos_storage::{Position, Probe, locate_batch};
-use smallvec::SmallVec;
 
 use super::access::{conflicts, execute};
 use super::lock_wait::{RunOutcome, ended, queue_and_run};
 use crate::branch::Branch;
-use crate::lookups::BATCH;
+use crate::lookups::{Positions, locate_keys};
 use crate::messages::call_action;
 use crate::shard::{EngineWorker, Shard};
 use crate::tx::{Origin, TxnState};
@@ -149,30 +147,6 @@ fn execute_on_owner(
     execute(shard, txn, state, partition, &mut action.request, action.operation, position)
 }
 
-/// Looks up the first keys of actions with their cache misses overlapping, as far as their data is here. The positions are
-/// hints: the trees search again after changes.
-fn locate_on_owner(
-    shard: &Shard,
-    actions: &[Action<ErasedOperation>],
-) -> SmallVec<[Option<Position>; BATCH]> {
-    let tables = shard.tables.borrow();
-    let mut positions: SmallVec<[Option<Position>; BATCH]> = SmallVec::new();
-    for together in actions.chunks(BATCH) {
-        let mut probes: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
-        let first = positions.len();
-        for Action { request, .. } in together {
-            let partition = tables.owned_at(request.locate(&tables).0);
-            positions.push(partition.map(|_| Position::unknown()));
-            probes.extend(partition.map(|partition| Probe::new(partition.tree(), request.key())));
-        }
-        locate_batch(&mut probes);
-        for (position, probe) in positions[first..].iter_mut().flatten().zip(&probes) {
-            *position = probe.position;
-        }
-    }
-    positions
-}
-
 /// Counts, for the monitor, an action run for a transaction of another worker.
 fn note_event(worker: &EngineWorker, branch: &BranchRef) {
     let monitor = &worker.shard().monitor;
@@ -194,7 +168,12 @@ pub fn on_actions(
     branch.borrow_mut().undo.reach(origin.mark);
     let mut dependents = Vec::new();
     let mut results = Vec::with_capacity(actions.len());
-    let positions = locate_on_owner(shard, &actions);
+    let mut positions = Positions::new();
+    {
+        let tables = shard.tables.borrow();
+        let keys = actions.iter().map(|action| (action.request.locate(&tables).0, action.request.key()));
+        locate_keys(&tables, keys, &mut positions);
+    }
     let mut actions = actions.into_iter();
     for position in positions {
         let Some(action) = actions.next() else { break };

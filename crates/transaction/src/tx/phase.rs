@@ -10,7 +10,6 @@
 //! - The result of a phase is the same either way: actions on different keys do not depend on each other, those on one key
 //!   run in the order in which they are given, and a phase with ranges never runs at once.
 
-use arrayvec::ArrayVec;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{AccessKind, Action, ErasedOperation, Operation, Request};
 use atrapos_partition::panic_guard::PanicGuard;
@@ -18,12 +17,12 @@ use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::LockTarget;
-use atrapos_storage::{Position, Probe, first_eight, locate_batch};
+use atrapos_storage::{Position, first_eight};
 use smallvec::SmallVec;
 
 use super::access::{Accessor, conflicts};
 use super::{ActionReply, Tx};
-use crate::lookups::BATCH;
+use crate::lookups::{BATCH, Positions, locate_keys};
 use crate::messages::call_actions;
 use crate::trace::Stage;
 
@@ -49,9 +48,6 @@ impl Planned {
         (self.owner, self.table, self.head)
     }
 }
-
-/// The positions of keys that were looked up together, as far as they were.
-type Positions = ArrayVec<Option<Position>, BATCH>;
 
 impl Tx<'_> {
     /// Runs actions of one kind as one phase, with their dependents, and hands their results to `take` in the order of the
@@ -95,9 +91,14 @@ impl Tx<'_> {
             branch: &mut self.state.home.borrow_mut(),
             dependents: &mut self.state.dependents.borrow_mut(),
         };
-        let mut positions: SmallVec<[Option<Position>; BATCH]> = SmallVec::new();
-        for (places, actions) in places.chunks(BATCH).zip(together.chunks(BATCH)) {
-            locate_here(accessor.tables, places, actions, &mut positions);
+        let mut positions = Positions::new();
+        // An insertion looks for the place of its row itself, which is often right behind the latest one.
+        let inserts = |action: &Action<O>| action.operation.kind().kind == AccessKind::Insert;
+        if together.len() > 1 && !together.first().is_some_and(inserts) {
+            let keys = places.iter().copied().zip(together.iter().map(|action| action.request.key()));
+            locate_keys(accessor.tables, keys, &mut positions);
+        } else {
+            positions.resize(places.len(), None);
         }
         for ((place, position), action) in places.iter().zip(&positions).zip(together.drain(..)) {
             let panic_guard = PanicGuard::enter();
@@ -136,7 +137,13 @@ impl Tx<'_> {
             let owner = group[0].owner;
             if owner == self.worker.id() {
                 for together in group.chunks(BATCH) {
-                    let positions = self.locate_together(together, &actions);
+                    let mut positions = Positions::new();
+                    {
+                        let key = |planned: &Planned| actions[planned.at].as_ref().map(|a| a.request.key());
+                        let keys =
+                            together.iter().filter_map(|planned| Some((planned.partition(), key(planned)?)));
+                        locate_keys(&self.worker.shard().tables.borrow(), keys, &mut positions);
+                    }
                     for (planned, position) in together.iter().zip(positions) {
                         let action = taken(&mut actions, planned.at);
                         results[planned.at] = Some(match self.perform_directly(action, position) {
@@ -218,61 +225,11 @@ impl Tx<'_> {
         }
         self.execute_outlined(partition, action, None)
     }
-
-    /// Looks up the keys of some of the home's own actions of a phase with their cache misses overlapping. The positions
-    /// are hints: the trees search again after changes.
-    fn locate_together(
-        &self,
-        together: &[Planned],
-        actions: &[Option<Action<ErasedOperation>>],
-    ) -> Positions {
-        if together.len() < 2 {
-            return together.iter().map(|_| None).collect();
-        }
-        let tables = self.worker.shard().tables.borrow();
-        let mut probes: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
-        let mut positions = Positions::new();
-        for planned in together {
-            // Keys in partitions that have moved since the phase began are skipped.
-            let partition = tables.owned_at(planned.partition());
-            positions.push(partition.map(|_| Position::unknown()));
-            if let (Some(partition), Some(action)) = (partition, &actions[planned.at]) {
-                probes.push(Probe::new(partition.tree(), action.request.key()));
-            }
-        }
-        locate_batch(&mut probes);
-        for (position, probe) in positions.iter_mut().flatten().zip(&probes) {
-            *position = probe.position;
-        }
-        positions
-    }
 }
 
 /// Takes an action out of those of its phase.
 fn taken(actions: &mut [Option<Action<ErasedOperation>>], at: usize) -> Action<ErasedOperation> {
     actions[at].take().expect("an action is run once")
-}
-
-/// Looks up the keys of actions on partitions of this worker with their cache misses overlapping, if the actions need
-/// what is found: an insertion looks for the place of its row itself, which is often right behind the latest one.
-#[inline]
-fn locate_here<O: Operation>(
-    tables: &Tables,
-    places: &[PartitionId],
-    actions: &[Action<O>],
-    positions: &mut SmallVec<[Option<Position>; BATCH]>,
-) {
-    let mut probes: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
-    let inserts = || actions.first().is_none_or(|action| action.operation.kind().kind == AccessKind::Insert);
-    if places.len() > 1 && !inserts() {
-        for (place, action) in places.iter().zip(actions) {
-            let Some(partition) = tables.owned_at(*place) else { continue };
-            probes.push(Probe::new(partition.tree(), action.request.key()));
-        }
-        locate_batch(&mut probes);
-    }
-    let found = probes.iter().map(|probe| Some(probe.position));
-    positions.extend(found.chain(std::iter::repeat(None)).take(places.len()));
 }
 
 /// A tuple of actions to be run as one phase by [`Tx::join`].

@@ -99,6 +99,27 @@ fn take(stock: &mut RowEdit<'_, Stock>, quantity: u8, d_id: u8, is_remote: bool)
     }
 }
 
+/// Returns what the customer sees of a line, and its row.
+fn place_line(line: &LineInput, item: &ItemSeen, stock: &StockTaken) -> (LinePlaced, OrderLine) {
+    let amount = u32::from(line.quantity) * item.price;
+    let placed = LinePlaced {
+        name: item.name,
+        stock_quantity: stock.quantity,
+        brand_generic: if item.is_original && stock.is_original { b'B' } else { b'G' },
+        price: item.price,
+        amount,
+    };
+    let row = OrderLine {
+        i_id: line.i_id,
+        supply_w_id: line.supply_w_id,
+        delivery_d: 0,
+        quantity: line.quantity,
+        amount,
+        dist_info: stock.dist_info,
+    };
+    (placed, row)
+}
+
 /// Returns the total of lines with discount and taxes, rounded to cents.
 fn total(sum: Cents, discount: u16, w_tax: u16, d_tax: u16) -> Cents {
     const ONE: i128 = 10_000;
@@ -166,23 +187,9 @@ pub fn new_order(
         let mut sum = 0;
         let placed_lines =
             (1..).zip(lines.iter().zip(&items).zip(&stocks)).map(|(number, ((line, item), stock))| {
-                let amount = u32::from(line.quantity) * item.price;
-                sum += Cents::from(amount);
-                placed.lines.push(LinePlaced {
-                    name: item.name,
-                    stock_quantity: stock.quantity,
-                    brand_generic: if item.is_original && stock.is_original { b'B' } else { b'G' },
-                    price: item.price,
-                    amount,
-                });
-                let row = OrderLine {
-                    i_id: line.i_id,
-                    supply_w_id: line.supply_w_id,
-                    delivery_d: 0,
-                    quantity: line.quantity,
-                    amount,
-                    dist_info: stock.dist_info,
-                };
+                let (seen, row) = place_line(line, item, stock);
+                sum += Cents::from(seen.amount);
+                placed.lines.push(seen);
                 tables.order_line.insert((w_id, d_id, o_id, number), row)
             });
         tx.join_each(placed_lines, drop).await?;
