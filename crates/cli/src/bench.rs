@@ -15,6 +15,7 @@ use atrapos_adapt::ClassFlow;
 use atrapos_durability::file::FileSystem;
 use atrapos_harness::driver::{Clients, Progress, RunOptions, RunResult};
 use atrapos_harness::registry::{AnyWorkload, Configured};
+use atrapos_runtime::memory::HUGE_PAGE_BYTES;
 use atrapos_topology::Machine;
 use atrapos_workloads::registry::{Choice, Common};
 use atrapos_workloads::{AuditReport, ClassId, Ledger};
@@ -48,6 +49,17 @@ impl Load {
     }
 }
 
+/// Memory that the tables have taken after loading, as far as it was chunks of 2 MiB.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Growth {
+    /// Memory that was prepared before the first run.
+    pub(crate) reserved_bytes: u64,
+    /// Memory that was prepared when it was taken.
+    pub(crate) prepared_bytes: u64,
+    /// Memory that was not.
+    pub(crate) unprepared_bytes: u64,
+}
+
 /// One measured run.
 #[derive(Debug)]
 pub(crate) struct Run {
@@ -68,6 +80,7 @@ pub(crate) struct BenchReport {
     pub(crate) config: Value,
     pub(crate) machine: Value,
     pub(crate) load: Load,
+    pub(crate) growth: Growth,
     /// The median time of an append and a sync in the database's directory, in microseconds; `None` for a database in
     /// memory.
     pub(crate) device_sync_us: Option<f64>,
@@ -199,6 +212,8 @@ fn run(
     }
     let db = open(workload, &config, store.as_ref(), &files)?;
     let load = load(workload, &db, resident_before)?;
+    let reserved_bytes = reserve(workload, &db, &config)?;
+    let before = db.prepared_memory();
     for warning in db.warnings() {
         output::complain(&format!("warning: {warning}"));
     }
@@ -207,6 +222,12 @@ fn run(
         db.workload_trace().map_err(CliError::failed)?;
     }
     let (runs, audit) = measure(workload, &db, &config)?;
+    let after = db.prepared_memory();
+    let growth = Growth {
+        reserved_bytes,
+        prepared_bytes: (after.taken - before.taken) * HUGE_PAGE_BYTES as u64,
+        unprepared_bytes: (after.taken_unprepared - before.taken_unprepared) * HUGE_PAGE_BYTES as u64,
+    };
     let report = BenchReport {
         benchmark,
         per_minute: choice.per_minute,
@@ -214,6 +235,7 @@ fn run(
         config: complete(choice.settings, benchmark, args, &config),
         machine,
         load,
+        growth,
         device_sync_us: store.as_ref().map(|store| store.device_sync_us),
         runs,
         decisions: db.adaptation_history(),
@@ -274,6 +296,24 @@ fn load(workload: &dyn AnyWorkload, db: &Database, resident_before: Option<u64>)
     let tree_bytes = db.memory_bytes().map_err(CliError::failed)? as u64;
     Ok(Load { rows, elapsed, resident_bytes, tree_bytes, encoded_bytes: workload.encoded_bytes() })
 }
+
+/// Prepares the memory by which the tables will grow: what was requested, or what such a workload is known to take.
+///
+/// Returns its bytes.
+fn reserve(workload: &dyn AnyWorkload, db: &Database, config: &RunConfig) -> Result<u64, CliError> {
+    let known = || {
+        let time = (config.warmup + config.measured).as_secs_f64() * f64::from(config.runs);
+        let growth = workload.growth_bytes_per_second() * db.workers() as u64;
+        let room = machine::available_memory_bytes().map_or(0, |available| available / 4);
+        ((growth as f64 * time) as u64).min(room).min(RESERVE_BYTES_MAX)
+    };
+    let bytes = config.reserve_bytes.unwrap_or_else(known);
+    db.reserve(bytes).map_err(|error| CliError::bad_input(format!("--reserve: {error}")))?;
+    Ok(bytes)
+}
+
+/// Limit of the memory that is prepared without being requested.
+const RESERVE_BYTES_MAX: u64 = 2 << 30;
 
 /// Makes all runs, each followed by an audit. Stops at the first audit that fails, and at an interrupt.
 fn measure(

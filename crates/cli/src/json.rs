@@ -66,6 +66,9 @@ pub(crate) fn bench(report: &BenchReport) -> Value {
             "encoded_bytes": report.load.encoded_bytes,
             "tree_bytes": report.load.tree_bytes,
             "resident_bytes": report.load.resident_bytes,
+            "reserved_bytes": report.growth.reserved_bytes,
+            "growth_prepared_bytes": report.growth.prepared_bytes,
+            "growth_unprepared_bytes": report.growth.unprepared_bytes,
         },
         "audit": match &report.audit {
             Ok(audit) => json!({

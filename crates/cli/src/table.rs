@@ -11,7 +11,7 @@ use serde_json::Value;
 
 pub(crate) use atrapos_workloads::count;
 
-use crate::bench::{BenchReport, Load, Run};
+use crate::bench::{BenchReport, Growth, Load, Run};
 use crate::decisions;
 use crate::json::COMMIT;
 
@@ -46,6 +46,7 @@ pub(crate) fn bench(report: &BenchReport) -> String {
     let run = &middle.result;
     // Writing to a string cannot fail.
     let _ = head(&mut out, report);
+    let _ = growth(&mut out, report.growth);
     let _ = throughput(&mut out, report, run);
     out.push_str(&classes(run));
     let _ = foot(&mut out, run);
@@ -110,6 +111,21 @@ fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         Some(bytes) => writeln!(out, "; the process grew by {}", mib(bytes)),
         None => writeln!(out),
     }
+}
+
+/// Writes how much memory the tables have taken after loading, if they have taken any.
+fn growth(out: &mut String, growth: Growth) -> std::fmt::Result {
+    let Growth { reserved_bytes, prepared_bytes, unprepared_bytes } = growth;
+    if prepared_bytes + unprepared_bytes == 0 {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "growth      {} more in trees while it ran, {} of it prepared ahead; {} were prepared before",
+        mib(prepared_bytes + unprepared_bytes),
+        mib(prepared_bytes),
+        mib(reserved_bytes)
+    )
 }
 
 fn throughput(out: &mut String, report: &BenchReport, run: &RunResult) -> std::fmt::Result {

@@ -18,9 +18,8 @@ use atrapos_durability::manifest::Manifest;
 use atrapos_partition::schema::{Catalog, Schema};
 use atrapos_placement::adaptation::{Adaptation, Adaptive};
 use atrapos_placement::published_scheme::PublishedScheme;
+use atrapos_runtime::RuntimeBuilder;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
-use atrapos_runtime::{RuntimeBuilder, WorkerId};
-use atrapos_storage::Memory;
 use atrapos_topology::Machine;
 use atrapos_transaction::wal::{Durability, Wal};
 
@@ -28,7 +27,7 @@ use self::placed::{Placed, live_machine};
 use crate::assembly::Parts;
 use crate::database::Database;
 use crate::durable::{DirectoryContents, Policy};
-use crate::memory::TreeMemory;
+use crate::memory::DatabaseMemory;
 use crate::recovery::RecoveryProgress;
 
 pub use self::error::OpenError;
@@ -43,6 +42,7 @@ pub struct Builder {
     pin: bool,
     place_memory: bool,
     huge_pages: bool,
+    reserve_bytes: u64,
     inbox_slots: usize,
     policy: Policy,
     files: Arc<dyn FileSystem>,
@@ -59,6 +59,7 @@ impl Builder {
             pin: true,
             place_memory: true,
             huge_pages: true,
+            reserve_bytes: 0,
             inbox_slots: 1024,
             policy: Policy::default(),
             files: Arc::new(RealFiles::new()),
@@ -116,6 +117,16 @@ impl Builder {
     #[must_use]
     pub fn huge_pages(mut self, huge: bool) -> Builder {
         self.huge_pages = huge;
+        self
+    }
+
+    /// Sets the bytes by which tables may grow before a worker meets a page fault (0 by default), evenly on all workers. The
+    /// memory is taken and prepared while the database opens, which takes some 50 to 3,000 ms for a GiB. Beyond it, a thread
+    /// prepares memory ahead of tables that grow: what they take within a quarter of a second, at most 32 MiB for each
+    /// memory node. See [`Database::reserve`] to do it later, and [`Database::prepared_memory`].
+    #[must_use]
+    pub fn reserve(mut self, bytes: u64) -> Builder {
+        self.reserve_bytes = bytes;
         self
     }
 
@@ -250,16 +261,13 @@ impl Builder {
                 Some((opened, wal, progress))
             }
         };
-        let chunks = Arc::new(HugeChunks::new(MemoryOptions {
-            huge_pages: self.huge_pages,
-            bind_to_node: self.place_memory,
-        }));
+        let chunks =
+            HugeChunks::new(MemoryOptions { huge_pages: self.huge_pages, bind_to_node: self.place_memory });
+        let memory = DatabaseMemory::start(chunks, placed.nodes.clone())?;
+        memory.reserve(self.reserve_bytes).map_err(OpenError::Setting)?;
         let runtime = self.runtime(&machine, &placed, parts.wal.as_deref());
-        let (nodes, of_trees) = (placed.nodes, Arc::clone(&chunks));
-        let memory = move |worker: WorkerId| -> Arc<dyn Memory> {
-            Arc::new(TreeMemory::new(Arc::clone(&of_trees), nodes[worker.index()]))
-        };
-        let runtime = parts.on_threads(runtime, memory).map_err(OpenError::Start)?;
+        let of_trees = memory.of_trees();
+        let runtime = parts.on_threads(runtime, of_trees).map_err(OpenError::Start)?;
         let durable = match opened {
             None => None,
             Some((opened, wal, progress)) => {
@@ -285,7 +293,7 @@ impl Builder {
             adapting,
             stats: parts.stats,
             cpus: placed.cpus,
-            chunks,
+            memory: Some(memory),
             pinned: placed.pin,
             patience: self.patience,
             durable,

@@ -15,6 +15,7 @@ use atrapos_transaction::shard::Shard;
 
 use crate::database::{CloseReport, ON_WORKER};
 use crate::durable::{Durable, DurableThreads};
+use crate::memory::DatabaseMemory;
 
 /// The parts of a database that is closing. See the module's introduction.
 pub(crate) struct Closing {
@@ -22,6 +23,7 @@ pub(crate) struct Closing {
     pub(crate) adapting: Option<AdaptingThread>,
     pub(crate) runtime: Runtime<Shard>,
     pub(crate) durable: Option<(Arc<Durable>, DurableThreads)>,
+    pub(crate) memory: Option<DatabaseMemory>,
 }
 
 impl Closing {
@@ -29,6 +31,7 @@ impl Closing {
     /// done, or at once on a worker's thread.
     pub(crate) fn close(self, deadline: Duration) -> CloseReport {
         self.adaptive.stop();
+        self.memory.iter().for_each(DatabaseMemory::stop);
         if let Some((durable, _)) = &self.durable {
             durable.stop_checkpointer();
         }

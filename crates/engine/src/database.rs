@@ -23,7 +23,6 @@ use atrapos_partition::schema::{
     Dependency, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableId, TableRef,
 };
 use atrapos_placement::adaptation::{AdaptingThread, Adaptive};
-use atrapos_runtime::memory::HugeChunks;
 use atrapos_runtime::{Handle, Runtime, WorkerId};
 use atrapos_transaction::jobs::{self, settle, start_on_worker};
 use atrapos_transaction::shard::{EngineWorker, Shard};
@@ -33,6 +32,7 @@ use atrapos_transaction::waiting;
 use crate::builder::{Builder, OpenError};
 use crate::closing::Closing;
 use crate::durable::{Durable, DurableThreads};
+use crate::memory::DatabaseMemory;
 
 pub use self::reports::{BackupFailure, CloseReport, WalStatistics, WorkerReport};
 pub use self::running::Submitted;
@@ -73,7 +73,8 @@ pub struct Database {
     pub(crate) adapting: Option<AdaptingThread>,
     pub(crate) stats: Vec<Arc<EngineStats>>,
     pub(crate) cpus: Vec<Option<usize>>,
-    pub(crate) chunks: Arc<HugeChunks>,
+    /// The memory of the workers, until the database closes.
+    pub(crate) memory: Option<DatabaseMemory>,
     pub(crate) pinned: bool,
     /// The time that a schema statement waits for transactions.
     pub(crate) patience: Duration,
@@ -233,7 +234,8 @@ impl Database {
     fn shut_down(&mut self, deadline: Duration) -> CloseReport {
         let Some(runtime) = self.runtime.take() else { return CloseReport::default() };
         let (adaptive, adapting) = (Arc::clone(&self.adaptive), self.adapting.take());
-        Closing { adaptive, adapting, runtime, durable: self.durable.take() }.close(deadline)
+        let (durable, memory) = (self.durable.take(), self.memory.take());
+        Closing { adaptive, adapting, runtime, durable, memory }.close(deadline)
     }
 }
 

@@ -77,6 +77,7 @@ impl Debug for Configured {
 pub trait AnyWorkload: Send + Sync {
     fn schema(&self) -> Schema;
     fn encoded_bytes(&self) -> u64;
+    fn growth_bytes_per_second(&self) -> u64;
     fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory>;
     fn expected_rows(&self) -> u64;
     fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError>;
@@ -102,6 +103,10 @@ impl<W: Workload> AnyWorkload for W {
 
     fn encoded_bytes(&self) -> u64 {
         Workload::encoded_bytes(self)
+    }
+
+    fn growth_bytes_per_second(&self) -> u64 {
+        Workload::growth_bytes_per_second(self)
     }
 
     fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory> {

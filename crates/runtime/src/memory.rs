@@ -1,6 +1,7 @@
 //! Chunks of memory straight from the operating system: aligned, huge-paged and near a memory node where it can be had.
 //!
-//! Owns: `mmap`, `munmap`, `madvise` and `mbind`, and remembering which wishes were refused.
+//! Owns: `mmap`, `munmap`, `madvise` and `mbind`, and remembering which wishes were refused. [`prepared`] has those that are
+//! backed by memory before they are asked for.
 //!
 //! Never: fails because a wish was refused. Huge pages and nearness are best effort: a kernel or container that refuses
 //! them gives plain memory and one warning per kind of refusal. Only memory itself can be refused with an error.
@@ -10,10 +11,14 @@
 //! the chunk (near its node if bound, else near the writing thread), not when the chunk is allocated. How much memory there
 //! is to have is not known here: reading limits from files is the topology crate's business.
 
+mod prepared;
+
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Mutex;
+
+pub use self::prepared::{MemoryThread, PreparedChunks, PreparedStatistics};
 
 /// The size and alignment of a huge page: 2 MiB on every supported processor with 4 KiB base pages. Where a
 /// processor's huge pages are larger (64 KiB base pages), the advice is still harmless.
@@ -288,6 +293,34 @@ mod os {
         // It can fail only for a range that is no mapping of ours, or when splitting a mapping would exceed the number
         // of mappings a process may have; the pages then stay mapped, which wastes but does not harm.
         debug_assert!(result == 0 || last_errno() == libc::ENOMEM, "munmap refuses a range of ours");
+    }
+
+    /// Backs all pages of a chunk by memory, as far as there is any. The content stays what it is: zeros.
+    ///
+    /// # Safety
+    /// The chunk is fresh from [`map`] with this size, and nobody uses it meanwhile.
+    pub(super) unsafe fn populate(chunk: NonNull<u8>, bytes: usize) {
+        if advise_populate(chunk, bytes).is_ok() {
+            return;
+        }
+        // A kernel before 5.14: each page is written to.
+        for offset in (0..bytes).step_by(page_bytes()) {
+            // SAFETY: the offset is inside the chunk, whose bytes are zero and which nobody else uses.
+            unsafe { chunk.as_ptr().add(offset).write_volatile(0) };
+        }
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn advise_populate(chunk: NonNull<u8>, bytes: usize) -> Result<(), i32> {
+        let length = bytes.next_multiple_of(page_bytes());
+        // SAFETY: the range is a mapping of ours, and this advice changes no content.
+        let result = unsafe { libc::madvise(chunk.as_ptr().cast(), length, libc::MADV_POPULATE_WRITE) };
+        if result == 0 { Ok(()) } else { Err(last_errno()) }
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn advise_populate(_chunk: NonNull<u8>, _bytes: usize) -> Result<(), i32> {
+        Err(libc::ENOSYS)
     }
 
     #[cfg(any(target_os = "linux", target_os = "android"))]

@@ -168,6 +168,12 @@ pub trait Workload: Clone + Send + Sync + 'static {
     /// them.
     fn encoded_bytes(&self) -> u64;
 
+    /// Returns the bytes by which the tables of one worker grow in a second at a high rate of transactions, roughly: memory
+    /// that a measurement has prepared before it begins. The default is none.
+    fn growth_bytes_per_second(&self) -> u64 {
+        0
+    }
+
     /// Refuses a configuration whose data does not fit in `available_bytes` of memory.
     ///
     /// # Errors

@@ -43,6 +43,10 @@ pub(crate) struct RunArgs {
     /// Take memory from wherever the kernel gives it, not from the worker's own node.
     #[arg(long, help_heading = "Machine")]
     pub(crate) no_place_memory: bool,
+    /// Memory to prepare before the first measurement, by which tables can grow without page faults, in MiB [default: what
+    /// such a workload is known to take, at most 2048 and a quarter of what is available].
+    #[arg(long, value_name = "MIB", help_heading = "Machine")]
+    pub(crate) reserve: Option<u64>,
     /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 64; with
     /// synchronous durability 256 to 2048, the more the slower the disk].
     #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]

@@ -30,6 +30,17 @@ impl Database {
         self.adaptive.repartition(changes.into_iter().collect())
     }
 
+    /// Prepares memory by which tables may grow before a worker meets a page fault: `bytes`, evenly on all workers, besides what
+    /// is prepared already. See [`Builder::reserve`](crate::Builder::reserve).
+    ///
+    /// # Errors
+    /// Less memory is available; what was prepared stays. Or the caller is on a worker's thread.
+    pub fn reserve(&self, bytes: u64) -> Result<(), Abort> {
+        refuse_on_worker()?;
+        let refused = |why: String| Abort::explained(AbortReason::OutOfMemory, why);
+        self.memory.as_ref().map_or(Ok(()), |memory| memory.reserve(bytes).map_err(refused))
+    }
+
     /// Returns the decisions about partitioning and placement since the database was opened, those not to act included, the
     /// oldest first. Only the latest few thousand are kept.
     #[must_use]

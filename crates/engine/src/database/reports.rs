@@ -8,10 +8,12 @@ use atrapos_durability::backup::BackupError;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::WorkerSnapshot;
+use atrapos_runtime::memory::PreparedStatistics;
 use atrapos_transaction::shard::EngineWorker;
 use atrapos_transaction::stats::Statistics;
 
 use super::Database;
+use crate::memory::DatabaseMemory;
 use crate::recovery::RecoveryReport;
 
 /// Statistics of one worker since the database was opened.
@@ -63,9 +65,9 @@ impl Database {
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         let pinning = self.runtime.iter().flat_map(|runtime| runtime.warnings().iter().cloned());
-        let memory = self.chunks.warnings();
+        let memory = self.memory.iter().flat_map(DatabaseMemory::warnings);
         let checkpoint = self.durable.as_ref().and_then(|(durable, _)| durable.wal.warning());
-        pinning.chain(memory.iter().map(ToString::to_string)).chain(checkpoint).collect()
+        pinning.chain(memory.map(|warning| warning.to_string())).chain(checkpoint).collect()
     }
 
     /// Returns the statistics since the database was opened, summed over all workers.
@@ -129,6 +131,13 @@ impl Database {
                 .sum::<usize>()
         };
         self.on_all_workers(bytes).map(|bytes| bytes.into_iter().sum())
+    }
+
+    /// Returns how many chunks of 2 MiB are prepared for tables that grow, and how many were taken with and without being
+    /// prepared. A worker that takes one that is not meets its page faults within a transaction.
+    #[must_use]
+    pub fn prepared_memory(&self) -> PreparedStatistics {
+        self.memory.as_ref().map_or_else(PreparedStatistics::default, DatabaseMemory::statistics)
     }
 
     /// Returns the report of the recovery at opening; `None` for a database in memory.

@@ -14,6 +14,7 @@ mod ddl;
 mod durable;
 mod dynamic;
 mod given_up;
+mod growth;
 mod indexes;
 mod isolation;
 mod load;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Instant;
 
 use atrapos::TreeMemory;
-use atrapos_runtime::memory::HugeChunks;
+use atrapos_runtime::memory::PreparedChunks;
 use atrapos_storage::{BulkLoader, Tree, TreeConfig};
 use atrapos_workloads::Random;
 
@@ -51,7 +51,7 @@ impl<'a> Structures<'a> {
         let rows = options.rows;
         let refuse = |error: atrapos_storage::BulkError| RawError::Tree(error.to_string());
         // The memory that a tree has in a database.
-        let memory = Arc::new(TreeMemory::new(Arc::new(HugeChunks::default()), None));
+        let memory = Arc::new(TreeMemory::new(Arc::new(PreparedChunks::default()), None));
         let mut tree = BulkLoader::new(TreeConfig::for_rows_of(size_of::<Row>()), memory, 0.97);
         for key in 0..rows {
             tree.push(&key.to_be_bytes(), &row(key), 1).map_err(refuse)?;

@@ -123,6 +123,9 @@ impl Tpcb {
 /// Bytes of a branch, teller or account, key included.
 const RECORD_BYTES: u64 = 100;
 
+/// Rows of the history that one worker adds in a second at a high rate.
+const HISTORY_PER_SECOND: u64 = 600_000;
+
 /// Bytes of memory per account, all overhead included: measured and rounded up.
 const RESIDENT_BYTES_PER_ACCOUNT: u64 = 170;
 
@@ -171,6 +174,10 @@ impl Workload for Tpcb {
 
     fn encoded_bytes(&self) -> u64 {
         self.expected_rows() * RECORD_BYTES
+    }
+
+    fn growth_bytes_per_second(&self) -> u64 {
+        HISTORY_PER_SECOND * RECORD_BYTES
     }
 
     fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory> {

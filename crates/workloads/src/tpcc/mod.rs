@@ -227,6 +227,12 @@ const RECORDED: (u64, u64, u64) = (2, 1_000, 600);
 /// measured, and rounded up.
 const RESIDENT_PER_ENCODED_PERCENT: u64 = 150;
 
+/// Bytes by which the tables of a worker grow in a second of the standard mix: 350 in a transaction were measured, at 100,000 of
+/// them.
+const GROWTH_BYTES_PER_SECOND: u64 = 34 << 20;
+/// The same where all transactions are New-Orders, of 900 bytes, or Payments, of which there are more.
+const GROWTH_BYTES_PER_SECOND_ALONE: u64 = 95 << 20;
+
 /// Keeps the seeds of clients apart from those of the population.
 const CLIENT_STREAM: u64 = u64::MAX;
 /// Keeps the seeds of servers apart from those of terminals.
@@ -278,6 +284,14 @@ impl Workload for Tpcc {
 
     fn encoded_bytes(&self) -> u64 {
         self.config.warehouses * load::encoded_bytes_per_warehouse(self.population.scale())
+    }
+
+    fn growth_bytes_per_second(&self) -> u64 {
+        match self.config.mix {
+            Mix::Standard => GROWTH_BYTES_PER_SECOND,
+            Mix::Only(Class::NewOrder | Class::Payment) => GROWTH_BYTES_PER_SECOND_ALONE,
+            Mix::Only(_) => 0,
+        }
     }
 
     fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory> {

@@ -170,6 +170,9 @@ impl<R: Record> Ycsb<R> {
 /// Records of the database on which transactions are recorded, unless one needs more.
 const RECORDED_ROWS: u64 = 1_000;
 
+/// Operations that one worker runs in a second at a high rate.
+const OPERATIONS_PER_SECOND: u64 = 1_500_000;
+
 /// The names of the classes of transactions of several operations.
 const SEVERAL: [&str; 2] = ["read-only", "read-write"];
 /// Transactions of several operations that only read.
@@ -220,6 +223,11 @@ impl<R: Record> Workload for Ycsb<R> {
 
     fn encoded_bytes(&self) -> u64 {
         self.keys.rows() * (8 + R::FIXED_BYTES as u64)
+    }
+
+    fn growth_bytes_per_second(&self) -> u64 {
+        let inserted = self.config.mix.shares()[Kind::Insert as usize];
+        (inserted * (OPERATIONS_PER_SECOND * R::RESIDENT_BYTES) as f64) as u64
     }
 
     fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory> {
