@@ -10,7 +10,7 @@ use std::ops::ControlFlow;
 
 use atrapos::{Abort, KeyRange, RowEdit, RowView, Tx};
 
-use super::super::schema::{Cents, DISTRICTS, District, Moment, Order, OrderLine, Tables};
+use super::super::schema::{Cents, Customer, DISTRICTS, District, Moment, Order, Tables};
 use super::there;
 
 /// An order that was delivered.
@@ -87,25 +87,31 @@ pub fn deliver(
         let see =
             |order: RowView<'_, Order>| (order.get(|column| column.c_id), order.get(|column| column.ol_cnt));
         let (c_id, ol_cnt) = there(tx.view(tables.order, key, see).await?)?;
-        let sum = |sum: &mut Cents, _, line: OrderLine| {
-            *sum += Cents::from(line.amount);
-            ControlFlow::Continue(())
-        };
-        let amount = tx.fold(tables.order_line, KeyRange::prefix(&key), 0, sum).await?;
-        // Order-Status reads the customer before the order: so the order is changed after the customer.
-        let customer = tx.edit(tables.customer, (w_id, d_id, c_id), move |customer| {
-            customer.change(|column| column.balance, |balance| balance + amount);
+        // Order-Status reads the customer before the order: so the order and its lines are changed after the customer, whose
+        // balance is changed when their amounts are known.
+        let count = |customer: &mut RowEdit<'_, Customer>| {
             customer.change(|column| column.delivery_cnt, |count| count + 1);
-        });
-        there(customer.await?)?;
+        };
+        there(tx.edit(tables.customer, (w_id, d_id, c_id), count).await?)?;
         let carry = move |order: &mut RowEdit<'_, Order>| order.set(|column| column.carrier_id, carrier_id);
         there(tx.edit(tables.order, key, carry).await?)?;
-        for number in 1..=ol_cnt {
-            let line = tx.edit(tables.order_line, (w_id, d_id, o_id, number), move |line| {
+        let deliver = |number| {
+            tables.order_line.edit((w_id, d_id, o_id, number), move |line| {
                 line.set(|column| column.delivery_d, delivery_d);
-            });
-            there(line.await?)?;
-        }
+                Cents::from(line.get(|column| column.amount))
+            })
+        };
+        let (mut amount, mut lines) = (0, 0);
+        let sum = |line: Option<Cents>| {
+            amount += line.unwrap_or(0);
+            lines += u8::from(line.is_some());
+        };
+        tx.join_each((1..=ol_cnt).map(deliver), sum).await?;
+        there((lines == ol_cnt).then_some(()))?;
+        let pay = move |customer: &mut RowEdit<'_, Customer>| {
+            customer.change(|column| column.balance, |balance| balance + amount);
+        };
+        there(tx.edit(tables.customer, (w_id, d_id, c_id), pay).await?)?;
         Ok(Some(Delivered { o_id, c_id, amount }))
     }
 }

@@ -32,7 +32,7 @@ pub fn next_order(
     }
 }
 
-/// Returns the items of the last twenty orders before order `next` of a district, each once.
+/// Returns the items of the last twenty orders before order `next` of a district, those in several orders as often.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -50,14 +50,11 @@ pub fn recent_items(
             items.push(line.i_id);
             ControlFlow::Continue(())
         };
-        let mut items = tx.fold(tables.order_line, range, room, collect).await?;
-        items.sort_unstable();
-        items.dedup();
-        Ok(items)
+        tx.fold(tables.order_line, range, room, collect).await
     }
 }
 
-/// Counts those of some items of which a warehouse has fewer than `threshold` in stock.
+/// Counts those different items among some of which a warehouse has fewer than `threshold` in stock.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -71,12 +68,17 @@ pub fn count_low(
     async move {
         let quantity =
             |i_id: &u32| tables.stock.view((w_id, *i_id), |stock| stock.get(|column| column.quantity));
-        let quantities = tx.join_all(items.iter().map(quantity)).await?;
-        let mut low = 0;
-        for quantity in quantities {
-            low += u32::from(there(quantity)? < threshold);
-        }
-        Ok(low)
+        let (mut low, mut found, mut seen) = (Vec::<u32>::new(), 0, items.iter());
+        let judge = |quantity: Option<i16>| {
+            found += usize::from(quantity.is_some());
+            low.extend(seen.next().filter(|_| quantity.is_some_and(|quantity| quantity < threshold)));
+        };
+        tx.join_each(items.iter().map(quantity), judge).await?;
+        there((found == items.len()).then_some(()))?;
+        // Few are low, so only they are looked through for repetitions.
+        low.sort_unstable();
+        low.dedup();
+        Ok(low.len() as u32)
     }
 }
 
