@@ -23,8 +23,8 @@ mod write;
 pub use patch::{Patch, PatchRange, PatchRanges};
 pub use read::{Frame, SegmentSummary, StreamReader, StreamSummary, TornTail, scan, settle};
 pub use record::{
-    CHANGES_BYTES_MAX, Change, Changes, FormatError, Op, Record, Records, push_put, push_record, push_remove,
-    push_update,
+    CHANGES_BYTES_MAX, Change, Changes, FormatError, Op, Record, Records, push_edit, push_put, push_record,
+    push_remove, push_update,
 };
 pub use segment::{
     SegmentFile, StreamFiles, WAL_DIRECTORY, list_streams, remove_leftovers, remove_stream, segment_path,

@@ -22,6 +22,8 @@ pub enum Bug {
     ScanNotLocked,
     /// An abort does not put back the rows of the second table.
     UndoSkipsSecondTable,
+    /// An abort restores only the column that an edit of a row has set last.
+    EditUndoneInPart,
     /// A deletion, or a change that makes a row shorter, does not reserve the memory that its undo may need.
     NothingSetAside,
     /// An abort releases its locks first and puts the rows back some time later.

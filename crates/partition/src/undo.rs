@@ -8,9 +8,10 @@
 //!
 //! Invariant: no change is made with a mark that was rolled back.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use atrapos_storage::KeyBuf;
+use atrapos_storage::{KeyBuf, Overwritten, OverwrittenBytes};
 
 use crate::partition::{PartitionId, Tables};
 use crate::planted::{Bug, planted};
@@ -27,13 +28,18 @@ impl Mark {
     }
 }
 
-/// The before-image of one key.
+/// The image of a row before a change, version and bytes; `None` if there was no row.
+pub type Before = Option<(u64, Vec<u8>)>;
+
+/// The before-image of one key, or of those bytes of its row that an edit has overwritten.
 #[derive(Debug)]
 struct Undo {
     partition: PartitionId,
     key: KeyBuf,
     /// The version of the row and the position of its bytes in [`UndoLog::rows`]; `None` if there was no row.
     row: Option<(u64, Range<usize>)>,
+    /// True if these bytes are those that an edit has [overwritten](atrapos_storage::Overwritten), not the whole row.
+    is_edit: bool,
     /// True if the tree has reserved the memory that putting the row back may need.
     set_aside: bool,
     /// The mark at which the change was made.
@@ -58,6 +64,21 @@ impl Undo {
             return;
         };
         let row = &rows[row];
+        if self.is_edit {
+            let found = tree.get_mut(&self.key);
+            assert!(found.is_some(), "undo found no row where the transaction had changed one");
+            if let Some(mut found) = found {
+                let mut overwritten = OverwrittenBytes::of(row);
+                if planted(Bug::EditUndoneInPart) {
+                    let last = overwritten.next();
+                    last.into_iter().for_each(|(place, old)| found.bytes_mut()[place].copy_from_slice(old));
+                } else {
+                    overwritten.restore(found.bytes_mut());
+                }
+                found.set_version(version);
+            }
+            return;
+        }
         let put_back = if self.set_aside {
             tree.put_back(&self.key, row, version)
         } else {
@@ -91,13 +112,36 @@ impl UndoLog {
     /// Adds a change of `key`, which had no row.
     #[inline]
     pub(crate) fn remember_absent(&mut self, partition: PartitionId, key: &KeyBuf) {
-        self.push(partition, key.clone(), None, false);
+        self.push(partition, key.clone(), None, (false, false));
     }
 
     /// Adds a change of `key`, with the row that it had.
     #[inline]
     pub(crate) fn remember_row(&mut self, partition: PartitionId, key: &KeyBuf, version: u64, row: &[u8]) {
-        self.push(partition, key.clone(), Some((version, row)), false);
+        self.push(partition, key.clone(), Some((version, row)), (false, false));
+    }
+
+    /// Adds an edit of the row of `key`, which has `version`, by which `edit` appends what it overwrites, before it does so.
+    #[inline]
+    pub(crate) fn remember_edit<R>(
+        &mut self,
+        partition: PartitionId,
+        key: &KeyBuf,
+        version: u64,
+        edit: impl FnOnce(Overwritten<'_>) -> R,
+    ) -> R {
+        let start = self.rows.len();
+        let edited = edit(Overwritten::new(&mut self.rows));
+        let row = Some((version, start..self.rows.len()));
+        self.changes.push(Undo {
+            partition,
+            key: key.clone(),
+            row,
+            is_edit: true,
+            set_aside: false,
+            mark: self.mark,
+        });
+        edited
     }
 
     /// Records that the tree has reserved the memory that putting back the last before-image may need.
@@ -125,7 +169,13 @@ impl UndoLog {
         self.set_aside = 0;
     }
 
-    /// The row of the last before-image.
+    /// What the last change, an edit, has overwritten.
+    pub(crate) fn last_overwritten(&self) -> &[u8] {
+        debug_assert!(self.changes.last().is_some_and(|undo| undo.is_edit), "the last change is an edit");
+        self.last_row()
+    }
+
+    /// The row of the last before-image, which is not of an edit.
     pub(crate) fn last_row(&self) -> &[u8] {
         match self.changes.last() {
             Some(Undo { row: Some((_, row)), .. }) => &self.rows[row.clone()],
@@ -138,24 +188,39 @@ impl UndoLog {
         self.changes.iter().map(|undo| (undo.partition, &undo.key))
     }
 
-    /// Returns all changes in order: the partition, the key, and its before-image, which is version and row, or `None`.
-    pub fn changes(&self) -> impl Iterator<Item = (PartitionId, &KeyBuf, Option<(u64, &[u8])>)> {
-        self.changes.iter().map(|undo| {
-            let row = undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
-            (undo.partition, &undo.key, row)
-        })
-    }
-
-    /// Returns the changed keys of a partition with their before-images, the last change first: the last one returned
-    /// for a key is that of its first change.
-    pub fn before(&self, partition: PartitionId) -> impl Iterator<Item = (&KeyBuf, Option<(u64, &[u8])>)> {
-        let row = |undo: &Undo| undo.row.as_ref().map(|(version, row)| (*version, &self.rows[row.clone()]));
-        // In reverse order, so that a caller that keeps the last image of each key has that of the first change.
-        self.changes
-            .iter()
-            .rev()
-            .filter(move |undo| undo.partition == partition)
-            .map(move |undo| (&undo.key, row(undo)))
+    /// Returns the keys that `is_wanted` with the images that they had before the first change. `tables` have the rows as the
+    /// last change has left them.
+    pub fn before(
+        &self,
+        tables: &Tables,
+        is_wanted: impl Fn(PartitionId, &KeyBuf) -> bool,
+    ) -> BTreeMap<(PartitionId, &KeyBuf), Before> {
+        let mut before: BTreeMap<(PartitionId, &KeyBuf), Before> = BTreeMap::new();
+        // From the last change back, so that the image that is left is that of the first one.
+        for undo in self.changes.iter().rev().filter(|undo| is_wanted(undo.partition, &undo.key)) {
+            let place = (undo.partition, &undo.key);
+            let Some((version, row)) = &undo.row else {
+                before.insert(place, None);
+                continue;
+            };
+            let row = &self.rows[row.clone()];
+            if !undo.is_edit {
+                before.insert(place, Some((*version, row.to_vec())));
+                continue;
+            }
+            let current = || {
+                let row = tables.partition(undo.partition).tree.get(&undo.key);
+                row.map(|row| (row.version, row.bytes.to_vec()))
+            };
+            match before.entry(place).or_insert_with(current) {
+                Some(image) => {
+                    OverwrittenBytes::of(row).restore(&mut image.1);
+                    image.0 = *version;
+                }
+                None => debug_assert!(false, "a row that was edited was there"),
+            }
+        }
+        before
     }
 
     /// Undoes every change, the last one first.
@@ -266,19 +331,25 @@ impl UndoLog {
         self.is_out_of_order |= self.changes.last().is_some_and(|last| undo.mark < last.mark);
         let mark = std::mem::replace(&mut self.mark, undo.mark);
         let row = undo.row.map(|(version, row)| (version, &rows[row]));
-        self.push(undo.partition, undo.key, row, undo.set_aside);
+        self.push(undo.partition, undo.key, row, (undo.is_edit, undo.set_aside));
         self.mark = mark;
     }
 
     #[inline(always)]
-    fn push(&mut self, partition: PartitionId, key: KeyBuf, row: Option<(u64, &[u8])>, set_aside: bool) {
+    fn push(
+        &mut self,
+        partition: PartitionId,
+        key: KeyBuf,
+        row: Option<(u64, &[u8])>,
+        (is_edit, set_aside): (bool, bool),
+    ) {
         let row = row.map(|(version, row)| {
             let start = self.rows.len();
             self.rows.extend_from_slice(row);
             (version, start..self.rows.len())
         });
         self.set_aside += usize::from(set_aside);
-        self.changes.push(Undo { partition, key, row, set_aside, mark: self.mark });
+        self.changes.push(Undo { partition, key, row, is_edit, set_aside, mark: self.mark });
     }
 
     /// Removes all changes; changes that stay in the trees must be settled.

@@ -25,8 +25,9 @@ pub use key::{
 };
 pub use memory::{HeapMemory, Memory, OutOfMemory, RationedMemory};
 pub use row::{
-    Column, ColumnAt, ColumnRef, ColumnType, Field, FixedStr, FixedStrError, Row, RowEdit, RowError, RowView,
-    bit_of, column_bytes, push_variable, set_bit, take_variable, variable_bytes,
+    Column, ColumnAt, ColumnRef, ColumnType, Field, FixedStr, FixedStrError, Overwritten, OverwrittenBytes,
+    Row, RowEdit, RowError, RowView, bit_of, column_bytes, push_variable, set_bit, take_variable,
+    variable_bytes,
 };
 pub use scalars::{Date, Decimal, Timestamp, Uuid};
 pub use tree::{

@@ -19,12 +19,14 @@
 mod column_type;
 mod field;
 mod fixed_str;
+mod overwritten;
 mod variable;
 mod view;
 
 pub use column_type::ColumnType;
 pub use field::Field;
 pub use fixed_str::{FixedStr, FixedStrError};
+pub use overwritten::{Overwritten, OverwrittenBytes};
 pub use variable::{push_variable, take_variable, variable_bytes};
 pub use view::{ColumnAt, ColumnRef, RowEdit, RowView};
 

@@ -226,7 +226,8 @@ impl Branch {
                 self.undo.apply(&mut shard.tables.borrow_mut());
             } else {
                 if shard.snapshots.is_held() {
-                    shard.snapshots.keep(&self.undo, shard.snapshots.epoch_of_commit());
+                    let epoch = shard.snapshots.epoch_of_commit();
+                    shard.snapshots.keep(&self.undo, epoch, &shard.tables.borrow());
                 }
                 if self.undo.has_set_aside() {
                     self.undo.settle(&mut shard.tables.borrow_mut());

@@ -253,7 +253,7 @@ impl Shard {
         Ending { commit, epoch }: Ending,
     ) {
         if commit && self.snapshots.is_held() {
-            self.snapshots.keep(&branch.undo, epoch);
+            self.snapshots.keep(&branch.undo, epoch, &self.tables.borrow());
         }
         if planted(Bug::LocksReleasedBeforeUndo) && !commit {
             let mut late = std::mem::take(&mut branch.undo);

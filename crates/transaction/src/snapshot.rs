@@ -30,8 +30,9 @@ use std::sync::Arc;
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::Abort;
-use atrapos_partition::partition::PartitionId;
+use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::schema::TableId;
+pub use atrapos_partition::undo::Before;
 use atrapos_partition::undo::UndoLog;
 use atrapos_runtime::Handle;
 use atrapos_storage::KeyBuf;
@@ -39,9 +40,6 @@ use atrapos_storage::KeyBuf;
 use crate::jobs::on_all_workers;
 use crate::shard::Shard;
 use crate::wal::Wal;
-
-/// A before-image, version and bytes; `None` if there was no row.
-pub type Before = Option<(u64, Vec<u8>)>;
 
 /// Keys of one table with their before-images.
 pub type Kept = BTreeMap<KeyBuf, Before>;
@@ -115,14 +113,15 @@ impl Snapshots {
         self.held.borrow().as_ref().map_or(Epoch(0), |snapshot| snapshot.wal.epoch())
     }
 
-    /// Keeps the before-images `undo` of a transaction of `epoch` that has committed, unless it is in the snapshot.
+    /// Keeps the before-images `undo` of a transaction of `epoch` that has committed, unless it is in the snapshot. `tables`
+    /// have its changes.
     #[cold]
     #[inline(never)]
-    pub(crate) fn keep(&self, undo: &UndoLog, epoch: Epoch) {
+    pub(crate) fn keep(&self, undo: &UndoLog, epoch: Epoch, tables: &Tables) {
         if let Some(snapshot) = &mut *self.held.borrow_mut()
             && epoch >= snapshot.until
         {
-            snapshot.keep(undo);
+            snapshot.keep(undo, tables);
         }
     }
 
@@ -162,17 +161,14 @@ impl Snapshots {
 }
 
 impl Snapshot {
-    fn keep(&mut self, undo: &UndoLog) {
-        for (place, key, before) in undo.changes() {
-            let table = &mut self.tables[place.table.at()];
-            if table.is_written(key) {
-                continue;
-            }
-            // The changes come in order, so the image of the first one is kept.
-            table.kept.entry(key.clone()).or_insert_with(|| {
-                self.kept += 1;
-                before.map(|(version, row)| (version, row.to_vec()))
-            });
+    fn keep(&mut self, undo: &UndoLog, tables: &Tables) {
+        let is_needed = |place: PartitionId, key: &KeyBuf| {
+            let table = &self.tables[place.table.at()];
+            !table.is_written(key) && !table.kept.contains_key(key)
+        };
+        for ((place, key), before) in undo.before(tables, is_needed) {
+            self.kept += 1;
+            self.tables[place.table.at()].kept.insert(key.clone(), before);
         }
     }
 

@@ -2,6 +2,8 @@
 //!
 //! Owns their encoding and decoding. Decoding never panics, allocates nothing and reads nothing outside the bytes it was given.
 
+use std::ops::Range;
+
 use super::record::{Cursor, FormatError};
 
 /// Bytes that a range takes besides those of the row. Equal bytes between two differences are cheaper to repeat than to leave
@@ -33,18 +35,53 @@ pub(super) fn push_ranges<const LONG: bool>(out: &mut Vec<u8>, old: &[u8], new: 
             return false;
         }
         ranges += 1;
-        if LONG {
-            out.extend_from_slice(&(from as u32).to_le_bytes());
-            out.extend_from_slice(&((to - from) as u32).to_le_bytes());
-        } else {
-            out.extend_from_slice(&(from as u16).to_le_bytes());
-            out.extend_from_slice(&((to - from) as u16).to_le_bytes());
-        }
-        out.extend_from_slice(&new[from..to]);
+        push_range::<LONG>(out, from, &new[from..to]);
         from = next;
     }
     out[count_at] = ranges;
     true
+}
+
+/// Pushes the ranges of `new` at these places, less the bytes at their ends that are equal to the old ones; false, with any of
+/// them pushed, when the whole row is shorter. `LONG` is for rows of more than 65,535 bytes.
+#[inline]
+pub(super) fn push_places<'a, const LONG: bool>(
+    out: &mut Vec<u8>,
+    places: impl Iterator<Item = (Range<usize>, &'a [u8])>,
+    new: &[u8],
+) -> bool {
+    let count_at = out.len();
+    let limit = count_at + 4 + new.len();
+    out.push(0);
+    let mut ranges = 0_u8;
+    for (place, old) in places {
+        let bytes = &new[place.clone()];
+        let from = next_difference(old, bytes, 0);
+        if from == bytes.len() {
+            continue;
+        }
+        let equal = old.iter().zip(bytes).rev().take_while(|(old, new)| old == new).count();
+        let bytes = &bytes[from..bytes.len() - equal];
+        if ranges == u8::MAX || out.len() + range_bytes(LONG) + bytes.len() > limit {
+            return false;
+        }
+        ranges += 1;
+        push_range::<LONG>(out, place.start + from, bytes);
+    }
+    out[count_at] = ranges;
+    true
+}
+
+#[inline]
+fn push_range<const LONG: bool>(out: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    if LONG {
+        out.extend_from_slice(&(offset as u32).to_le_bytes());
+        out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    } else {
+        out.extend_from_slice(&(offset as u16).to_le_bytes());
+        out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
+    }
+    out.extend_from_slice(bytes);
 }
 
 /// The first place from `at` on where the two differ; their length when there is none.

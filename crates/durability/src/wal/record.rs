@@ -4,9 +4,11 @@
 //! vector and does nothing else. Decoding never panics, allocates nothing and reads nothing outside the bytes it was given,
 //! whatever they are.
 
+use std::ops::Range;
+
 use super::Epoch;
 use super::frame::MAX_PAYLOAD_BYTES;
-use super::patch::{Patch, push_ranges};
+use super::patch::{Patch, push_places, push_ranges};
 
 /// Bytes before the changes of a record: their length (`u32`) and the epoch (`u64`).
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
@@ -63,6 +65,33 @@ pub fn push_update(out: &mut Vec<u8>, table: u16, key: &[u8], version: u64, old:
     let body_at = out.len();
     let pushed =
         if is_long { push_ranges::<true>(out, old, new) } else { push_ranges::<false>(out, old, new) };
+    if !pushed {
+        out[op_at] = OP_PUT;
+        out.truncate(body_at);
+        push_row(out, new);
+    }
+}
+
+/// Encodes that bytes of the row of `key` of `table` went from what `overwritten` has, a place and its old bytes each, to those
+/// of `new`, with `version`; places may overlap. The whole row, where that is shorter.
+#[inline]
+pub fn push_edit<'a>(
+    out: &mut Vec<u8>,
+    table: u16,
+    key: &[u8],
+    version: u64,
+    overwritten: impl Iterator<Item = (Range<usize>, &'a [u8])>,
+    new: &[u8],
+) {
+    let op_at = out.len();
+    let is_long = new.len() > usize::from(u16::MAX);
+    push_change_header(out, if is_long { OP_PATCH_LONG } else { OP_PATCH }, table, key, version);
+    let body_at = out.len();
+    let pushed = if is_long {
+        push_places::<true>(out, overwritten, new)
+    } else {
+        push_places::<false>(out, overwritten, new)
+    };
     if !pushed {
         out[op_at] = OP_PUT;
         out.truncate(body_at);

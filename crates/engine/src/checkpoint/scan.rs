@@ -223,12 +223,12 @@ fn unfinished(
     until: Option<&KeyBuf>,
 ) -> BTreeMap<KeyBuf, Before> {
     let mut changed = BTreeMap::new();
+    let is_in = |other: PartitionId, key: &KeyBuf| {
+        other == place && key >= from && until.is_none_or(|until| key < until)
+    };
     let mut add = |branch: &Branch| {
-        for (key, before) in branch.undo.before(place) {
-            if key >= from && until.is_none_or(|until| key < until) {
-                changed.insert(key.clone(), before.map(|(version, row)| (version, row.to_vec())));
-            }
-        }
+        let before = branch.undo.before(&shard.tables.borrow(), is_in);
+        changed.extend(before.into_iter().map(|((_, key), before)| (key.clone(), before)));
     };
     shard.active.borrow().values().for_each(|core| add(&core.home.borrow()));
     shard.participants.borrow().values().for_each(|branch| add(&branch.borrow()));

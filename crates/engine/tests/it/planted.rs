@@ -10,7 +10,7 @@ use crate::indexes::{ByCity, ByEmail, Orders, Users, family, users};
 use crate::isolation::by_hand::numbers;
 use crate::isolation::{ages, anomalies, bank, hermitage, lists, queues, waiting};
 use crate::support::{Engine, Random, open, show, two_tables};
-use crate::{crud, indexes};
+use crate::{columns, crud, indexes};
 
 type Scenario = fn(&mut Engine, usize, u64) -> Result<(), String>;
 
@@ -115,6 +115,11 @@ fn checks_among_changes_of_entries_are_caught() {
 #[test]
 fn an_end_that_is_not_passed_on_is_caught() {
     caught(Bug::EndNotPassedOn, bank::few_accounts, bank::few);
+}
+
+#[test]
+fn an_edit_that_is_undone_in_part_is_caught() {
+    caught(Bug::EditUndoneInPart, users, columns::random_changes);
 }
 
 #[test]

@@ -10,7 +10,10 @@ use std::ops::{Bound, ControlFlow, Range};
 
 use atrapos_durability::wal;
 use atrapos_storage::lock::LockTarget;
-use atrapos_storage::{DisplayKey, InsertError, KeyBuf, OutOfMemory, Position, RowRef, UndoableUpdate};
+use atrapos_storage::{
+    DisplayKey, InsertError, KeyBuf, OutOfMemory, Overwritten, OverwrittenBytes, Position, RowRef,
+    UndoableUpdate,
+};
 
 use super::DependentAction;
 use super::dependent::follow_change;
@@ -203,11 +206,9 @@ impl RowContext<'_> {
     }
 
     /// Changes bytes of the row of the target key, but not its length, and adds the dependents; returns false if there is no
-    /// row. The before-image is in the undo log before `change` runs, so a change that fails is undone like any other.
-    pub(crate) fn edit(
-        &mut self,
-        change: &mut dyn FnMut(&mut [u8]) -> Result<(), Abort>,
-    ) -> Result<bool, Abort> {
+    /// row. `change` adds what it overwrites to the log before it does so, so a change that fails half-way is undone like any
+    /// other.
+    pub(crate) fn edit(&mut self, change: &mut EditRow<'_>) -> Result<bool, Abort> {
         let version = self.partition.next_version();
         let LockTarget::Key(key) = &*self.target else { unreachable!("edits lock a key") };
         let tree = &mut self.partition.tree;
@@ -216,16 +217,21 @@ impl RowContext<'_> {
             None => tree.get_mut(key),
         };
         let Some(mut row) = found else { return Ok(false) };
-        self.undo.remember_row(self.id, key, row.version(), row.bytes());
-        change(row.bytes_mut())?;
+        let before = row.version();
+        let edit = |overwritten: Overwritten<'_>| change(row.bytes_mut(), overwritten);
+        self.undo.remember_edit(self.id, key, before, edit)?;
         row.set_version(version);
+        let overwritten = self.undo.last_overwritten();
         if let Some(redo) = &mut self.redo {
-            let (old, new) = (self.undo.last_row(), row.bytes());
-            redo.push(|redo| wal::push_update(redo, self.id.table.0, key, version, old, new))?;
+            let places = OverwrittenBytes::of(overwritten);
+            redo.push(|redo| wal::push_edit(redo, self.id.table.0, key, version, places, row.bytes()))?;
         }
         let meta = &self.catalog.tables[self.id.table.at()];
-        if meta.has_dependents {
-            follow_change(meta, key, Some(self.undo.last_row()), Some(row.bytes()), self.dependents)?;
+        if meta.has_dependents && !meta.is_indifferent_to(overwritten) {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(row.bytes());
+            OverwrittenBytes::of(overwritten).restore(self.scratch);
+            follow_change(meta, key, Some(self.scratch), Some(row.bytes()), self.dependents)?;
         }
         Ok(true)
     }
@@ -352,6 +358,9 @@ impl RowContext<'_> {
         }
     }
 }
+
+/// Changes bytes of a row, and adds those that it overwrites to the log before it does so.
+type EditRow<'a> = dyn FnMut(&mut [u8], Overwritten<'_>) -> Result<(), Abort> + 'a;
 
 /// Decides the change of a row, given its key and its bytes, and writes the new bytes.
 type ChangeRow<'a> = dyn FnMut(&[u8], &[u8], &mut Vec<u8>) -> Result<RowChange, Abort> + 'a;

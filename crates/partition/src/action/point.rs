@@ -170,9 +170,9 @@ where
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
         let (mut change, mut result) = (Some(self.change), None);
-        at.edit(&mut |row| {
+        at.edit(&mut |row, overwritten| {
             let Some(change) = change.take() else { return Ok(()) };
-            let mut row = RowEdit::new(row).map_err(|error| corrupt("row", &error))?;
+            let mut row = RowEdit::logged(row, overwritten).map_err(|error| corrupt("row", &error))?;
             result = Some(guarded(|| change(&mut row))?);
             Ok(())
         })?;

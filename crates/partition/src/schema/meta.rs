@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use atrapos_catalog::{KeyCodec, OnDelete, Value};
-use atrapos_storage::{Column, KeyBuf, column_bytes};
+use atrapos_storage::{Column, KeyBuf, OverwrittenBytes, column_bytes};
 
 use super::TableId;
 use super::declare::SchemaError;
@@ -81,6 +81,16 @@ impl IndexMeta {
     pub(crate) fn keeps_key(&self, before: &[u8], after: &[u8]) -> bool {
         let is_same = |bytes: &Range<usize>| before.get(bytes.clone()) == after.get(bytes.clone());
         self.key_bytes.get().is_some_and(|ranges| ranges.iter().all(is_same))
+    }
+
+    /// Returns true if the key is known not to be made of any of the bytes that an edit has overwritten.
+    #[inline]
+    fn is_indifferent_to(&self, overwritten: &[u8]) -> bool {
+        let is_apart = |key: &Range<usize>| {
+            OverwrittenBytes::of(overwritten)
+                .all(|(place, _)| place.end <= key.start || key.end <= place.start)
+        };
+        self.key_bytes.get().is_some_and(|keys| keys.iter().all(is_apart))
     }
 
     /// Computes the key of the entry of a row: the index key and, unless it identifies the row, the primary key.
@@ -179,4 +189,12 @@ pub struct TableMeta {
     pub children: Vec<ChildMeta>,
     /// True if writes to the table have dependents.
     pub has_dependents: bool,
+}
+
+impl TableMeta {
+    /// Returns true if an edit of a row that has overwritten these bytes is known to have no dependents.
+    #[inline]
+    pub(crate) fn is_indifferent_to(&self, overwritten: &[u8]) -> bool {
+        self.parents.is_empty() && self.indexes.iter().all(|index| index.is_indifferent_to(overwritten))
+    }
 }

@@ -9,13 +9,13 @@ use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use atrapos::{Abort, AbortReason, CheckpointFailure, Database, Tx};
+use atrapos::{Abort, AbortReason, CheckpointFailure, Database, RowEdit, Tx};
 use atrapos_workloads::{ClassTally, Random};
 
 use super::TortureError;
 use super::check::{Promises, check_client, check_marks, check_total, read_client, total};
 use super::made::DEFINERS;
-use super::schema::{CLIENTS, Handles, Mark, PURSES, ROWS, TOKEN_EVERY, Token, mark_key, text};
+use super::schema::{CLIENTS, Handles, Mark, PURSES, Purse, ROWS, TOKEN_EVERY, Token, mark_key, text};
 use super::witness::{READERS, Slot, Witness};
 use atrapos_harness::driver::{Clients, Routing, RunOptions};
 use atrapos_harness::registry::AnyWorkload;
@@ -331,7 +331,11 @@ async fn transfer(
     amount: i64,
     abandoned: bool,
 ) -> Result<(), Abort> {
-    tx.update(handles.purses, from, move |purse| purse.balance -= amount).await?;
+    // One is changed in place and one with its row: their before-images are kept in different ways.
+    let pay = move |purse: &mut RowEdit<'_, Purse>| {
+        drop(purse.change(|column| column.balance, |balance| balance - amount))
+    };
+    tx.edit(handles.purses, from, pay).await?;
     if abandoned {
         look_around(tx, handles, from).await?;
         return Err(Abort::user(CHANGED_ITS_MIND));

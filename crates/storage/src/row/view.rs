@@ -15,7 +15,7 @@
 use std::marker::PhantomData;
 use std::panic::resume_unwind;
 
-use super::{Column, Field, Row, RowError, bit_of, set_bit, take_variable};
+use super::{Column, Field, Overwritten, Row, RowError, bit_of, set_bit, take_variable};
 
 /// A column of the row type `R` with values of type `F`. [`Row::FIELDS`] has those of a row type.
 #[derive(Debug)]
@@ -191,6 +191,8 @@ impl<'a, R: Row> RowView<'a, R> {
 #[derive(Debug)]
 pub struct RowEdit<'a, R> {
     bytes: &'a mut [u8],
+    /// Receives the old bytes of each column that is set, if somebody wants them.
+    overwritten: Option<Overwritten<'a>>,
     row: PhantomData<fn() -> R>,
 }
 
@@ -202,7 +204,18 @@ impl<'a, R: Row> RowEdit<'a, R> {
     #[inline]
     pub fn new(bytes: &'a mut [u8]) -> Result<RowEdit<'a, R>, RowError> {
         check_length::<R>(bytes)?;
-        Ok(RowEdit { bytes, row: PhantomData })
+        Ok(RowEdit { bytes, overwritten: None, row: PhantomData })
+    }
+
+    /// An edit of these bytes that adds what it overwrites to `overwritten`, before it does so.
+    ///
+    /// # Errors
+    /// Returns an error if a row of the type cannot have so many bytes.
+    #[doc(hidden)]
+    #[inline]
+    pub fn logged(bytes: &'a mut [u8], overwritten: Overwritten<'a>) -> Result<RowEdit<'a, R>, RowError> {
+        check_length::<R>(bytes)?;
+        Ok(RowEdit { bytes, overwritten: Some(overwritten), row: PhantomData })
     }
 
     /// The value of a column.
@@ -242,6 +255,12 @@ impl<'a, R: Row> RowEdit<'a, R> {
             );
         }
         let at = choose(&R::FIELDS).at;
+        if let Some(overwritten) = &mut self.overwritten {
+            overwritten.add(self.bytes, at.offset, F::WIDTH);
+            if F::NULLABLE {
+                overwritten.add(self.bytes, at.null / 8, 1);
+            }
+        }
         let fixed = &mut self.bytes[..R::FIXED_BYTES];
         value.write(fixed, at.offset, &mut Default::default());
         if F::NULLABLE {

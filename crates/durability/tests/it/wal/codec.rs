@@ -1,6 +1,8 @@
 //! Records and changes: what is encoded is what is decoded.
 
-use atrapos_durability::wal::{Changes, Epoch, Op, Records, push_put, push_record, push_remove, push_update};
+use atrapos_durability::wal::{
+    Changes, Epoch, Op, Records, push_edit, push_put, push_record, push_remove, push_update,
+};
 use proptest::prelude::*;
 
 fn row_pair() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
@@ -46,6 +48,35 @@ proptest! {
             Op::Remove => prop_assert!(false, "an update removes nothing"),
         }
         prop_assert_eq!(row, new);
+    }
+
+    #[test]
+    fn an_edit_gives_the_new_row(
+        row in prop::collection::vec(any::<u8>(), 1..200), long: bool,
+        writes in prop::collection::vec((any::<usize>(), 0..20_usize, 0..4_u8), 0..300),
+    ) {
+        let mut old = row;
+        old.resize(old.len() + if long { 70_000 } else { 0 }, 1);
+        let (mut new, mut overwritten) = (old.clone(), Vec::new());
+        for (at, len, value) in writes {
+            let offset = at % new.len();
+            let end = (offset + len).min(new.len());
+            overwritten.push((offset..end, new[offset..end].to_vec()));
+            new[offset..end].fill(value);
+        }
+        let (mut edit, mut put) = (Vec::new(), Vec::new());
+        let places = overwritten.iter().rev().map(|(place, old)| (place.clone(), &old[..]));
+        push_edit(&mut edit, 3, b"key", 9, places, &new);
+        push_put(&mut put, 3, b"key", 9, &new);
+        prop_assert!(edit.len() <= put.len());
+        let change = Changes::new(&edit).next().unwrap().unwrap();
+        prop_assert_eq!((change.table, change.key, change.version), (3, &b"key"[..], 9));
+        match change.op {
+            Op::Put(bytes) => old = bytes.to_vec(),
+            Op::Patch(patch) => patch.apply(&mut old).unwrap(),
+            Op::Remove => prop_assert!(false, "an edit removes nothing"),
+        }
+        prop_assert_eq!(old, new);
     }
 
     #[test]
