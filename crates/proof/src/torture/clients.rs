@@ -333,7 +333,7 @@ async fn transfer(
 ) -> Result<(), Abort> {
     // One is changed in place and one with its row: their before-images are kept in different ways.
     let pay = move |purse: &mut RowEdit<'_, Purse>| {
-        drop(purse.change(|column| column.balance, |balance| balance - amount))
+        purse.change(|column| column.balance, |balance| balance - amount);
     };
     tx.edit(handles.purses, from, pay).await?;
     if abandoned {

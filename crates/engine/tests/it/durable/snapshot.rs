@@ -99,8 +99,9 @@ pub(crate) fn sum(balances: &[(u64, i64)]) -> i64 {
 
 async fn add(tx: &mut Tx<'_>, accounts: TableRef<Accounts>, key: u64, amount: i64) -> Result<(), Abort> {
     // What is paid is changed in place, and what is received with its row: their before-images are kept in different ways.
-    let pay = accounts
-        .edit(key, move |account| drop(account.change(|column| column.balance, |balance| balance + amount)));
+    let pay = accounts.edit(key, move |account| {
+        account.change(|column| column.balance, |balance| balance + amount);
+    });
     let receive = accounts.update(key, move |account| account.balance += amount);
     let found = if amount < 0 { tx.run(pay).await? } else { tx.run(receive).await? };
     found.ok_or_else(|| Abort::user("there is no such account"))
