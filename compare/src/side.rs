@@ -129,7 +129,7 @@ fn run_atrapos(
     let count = |number: usize| NonZeroUsize::new(number).unwrap_or(NonZeroUsize::MIN);
     let clients = match clients {
         SideClients::Threads(threads) => Clients::Threads { threads: count(threads) },
-        SideClients::Sessions(per_worker) => Clients::Sessions { per_worker: count(per_worker) },
+        SideClients::Sessions(per_worker) => Clients::sessions(count(per_worker)),
     };
     let options = RunOptions {
         clients,

@@ -6,6 +6,7 @@
 //! Every invalid setting is refused before the database is loaded; the measurements are reported even if the
 //! audit fails.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -121,9 +122,9 @@ impl BenchReport {
 
 /// Returns the settings in a result: those of the workload and those all benchmarks have.
 fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig) -> Value {
-    let sessions = match config.clients {
-        Clients::Sessions { per_worker } => Some(per_worker.get()),
-        Clients::Threads { .. } => None,
+    let (sessions, pipeline) = match config.clients {
+        Clients::Sessions { per_worker, pipeline } => (Some(per_worker.get()), Some(pipeline.get())),
+        Clients::Threads { .. } => (None, None),
     };
     let (durability, max_loss_ms) = match config.durability {
         Durability::Synchronous => ("synchronous", None),
@@ -137,6 +138,7 @@ fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig
         "runs": args.runs,
         "workers": config.workers,
         "sessions": sessions,
+        "pipeline": pipeline,
         "clients": args.clients,
         "durability": durability,
         "max_loss_ms": max_loss_ms,
@@ -160,7 +162,7 @@ pub(crate) fn workload(bench: &WorkloadBench) -> Result<(), CliError> {
     let common = Common { workers: config.workers, seed: config.seed };
     let Configured { name, choice, workload } = bench.given.configure(common).map_err(CliError::bad_input)?;
     if let (Some(sessions), false) = (choice.sessions_per_worker, config.clients_given) {
-        config.clients = config::sessions_per_worker(sessions)?;
+        config.clients = config::sessions_per_worker(sessions, NonZeroUsize::MIN)?;
         config.clients_given = true;
     }
     run(name, choice, &*workload, &bench.run, config)
@@ -208,7 +210,8 @@ fn run(
     let files = store::files();
     let store = Store::prepare(config.durability, config.dir.as_deref(), &*files)?;
     if let (Some(store), Durability::Synchronous, false) = (&store, config.durability, config.clients_given) {
-        config.clients = Clients::Sessions { per_worker: config::sessions_durable(store.device_sync_us) };
+        let per_worker = config::sessions_durable(store.device_sync_us);
+        config.clients = Clients::sessions(per_worker);
     }
     let db = open(workload, &config, store.as_ref(), &files)?;
     let load = load(workload, &db, resident_before)?;

@@ -119,7 +119,7 @@ impl RunConfig {
             place_memory: !args.no_place_memory,
             reserve_bytes: args.reserve.map(|mib| mib.saturating_mul(1 << 20)),
             clients,
-            clients_given: args.clients.is_some() || args.sessions.is_some(),
+            clients_given: args.clients.is_some() || args.sessions.is_some() || args.pipeline.is_some(),
             durability,
             dir: args.durability.dir.clone(),
             checkpoint_during: args.durability.checkpoint_during,
@@ -159,9 +159,27 @@ pub(crate) fn sessions(wanted: usize) -> Result<usize, CliError> {
 }
 
 /// Returns clients that are so many sessions on each worker.
-pub(crate) fn sessions_per_worker(wanted: usize) -> Result<Clients, CliError> {
+pub(crate) fn sessions_per_worker(wanted: usize, pipeline: NonZeroUsize) -> Result<Clients, CliError> {
     let per_worker = NonZeroUsize::new(sessions(wanted)?).unwrap_or(NonZeroUsize::MIN);
-    Ok(Clients::Sessions { per_worker })
+    Ok(Clients::Sessions { per_worker, pipeline })
+}
+
+/// Returns the transactions that a session commits before the first of them is acknowledged.
+fn pipeline(args: &RunArgs, durability: Durability) -> Result<NonZeroUsize, CliError> {
+    let Some(wanted) = args.pipeline else { return Ok(NonZeroUsize::MIN) };
+    let pipeline = at_least_one("--pipeline", wanted, "no transaction to run")?;
+    if durability == Durability::None {
+        return Err(CliError::bad_input(
+            "--pipeline is of no use to a database in memory, which acknowledges at once; leave it out, or choose another \
+             --durability",
+        ));
+    }
+    if pipeline.get() > SESSIONS_MAX {
+        return Err(CliError::bad_input(format!(
+            "a pipeline of {pipeline} transactions is more than a session fills; use at most {SESSIONS_MAX}"
+        )));
+    }
+    Ok(pipeline)
 }
 
 /// Returns the clients that run the transactions.
@@ -175,9 +193,11 @@ fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> 
         }
         return Ok(Clients::Threads { threads });
     }
-    let default =
-        if durability == Durability::Synchronous { SESSIONS_DURABLE_MIN } else { SESSIONS_IN_MEMORY };
-    sessions_per_worker(args.sessions.unwrap_or(default))
+    let pipeline = pipeline(args, durability)?;
+    // Sessions that wait for each transaction leave the worker to others meanwhile; with a pipeline they need not be many.
+    let waits = durability == Durability::Synchronous && pipeline == NonZeroUsize::MIN;
+    let default = if waits { SESSIONS_DURABLE_MIN } else { SESSIONS_IN_MEMORY };
+    sessions_per_worker(args.sessions.unwrap_or(default), pipeline)
 }
 
 /// Returns the durability, which decides when transactions are reported; refuses options that contradict each other.

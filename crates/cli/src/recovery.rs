@@ -170,7 +170,7 @@ fn write(workload: &Tatp, db: &Database, updates: u64) -> Result<(), CliError> {
     let enough = AtomicBool::new(false);
     let bar = RunBar::new("updating: ".to_owned(), Duration::ZERO, Duration::ZERO);
     let options = RunOptions {
-        clients: Clients::Sessions { per_worker: SESSIONS },
+        clients: Clients::sessions(SESSIONS),
         routing: Routing::Owner,
         warmup: Duration::ZERO,
         measured: Duration::from_secs(24 * 3600),

@@ -63,6 +63,10 @@ fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     };
     writeln!(out, "{}: {}", report.benchmark, report.title)?;
     let clients = match &report.config["clients"] {
+        Value::Null if report.config["pipeline"].as_u64().unwrap_or(1) > 1 => {
+            let (sessions, pipeline) = (config("sessions"), config("pipeline"));
+            format!("{sessions} sessions on each with up to {pipeline} transactions to be acknowledged")
+        }
         Value::Null => format!("{} sessions on each", config("sessions")),
         clients => format!("{clients} client threads outside"),
     };

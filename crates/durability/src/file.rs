@@ -10,8 +10,6 @@
 mod model;
 mod power;
 mod real;
-#[cfg(target_os = "linux")]
-mod uring;
 
 pub use model::{CallKind, Fault, FaultKind, ModelFiles, Times, is_crash};
 pub use power::cut_power;
@@ -123,7 +121,8 @@ pub trait File: Debug + Send {
     /// As the operating system says; see the module's invariants.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Writes and syncs: one call to the kernel where that is possible.
+    /// Writes, and makes these bytes survive a crash of the machine, with what it takes to find them; not what other calls have
+    /// written without syncing it. One call to the kernel where that is possible.
     ///
     /// # Errors
     /// As for [`write_at`](File::write_at) and [`sync`](File::sync).

@@ -54,7 +54,7 @@ pub use atrapos_storage::{
     RowEdit, RowView, Timestamp, Uuid, row,
 };
 pub use atrapos_transaction::dynamic::AnyTable;
-pub use atrapos_transaction::procedure::{AnyProcedure, AnyResult, Procedure, Session};
+pub use atrapos_transaction::procedure::{AnyProcedure, AnyResult, CommitTicket, Procedure, Session};
 pub use atrapos_transaction::recording::RecordedRun;
 pub use atrapos_transaction::run::Run;
 pub use atrapos_transaction::stats::Statistics;

@@ -35,12 +35,23 @@ pub enum Clients {
     Sessions {
         /// Sessions per worker.
         per_worker: NonZeroUsize,
+        /// Transactions that a session has committed at most before the first of them is acknowledged as durable. With 1, it
+        /// waits for each.
+        pipeline: NonZeroUsize,
     },
     /// Runs this many threads outside, each handing one transaction after the other over through the workers' inboxes.
     Threads {
         /// Threads in all.
         threads: NonZeroUsize,
     },
+}
+
+impl Clients {
+    /// Returns clients that are so many sessions on every worker, each of which waits until a transaction is acknowledged.
+    #[must_use]
+    pub const fn sessions(per_worker: NonZeroUsize) -> Clients {
+        Clients::Sessions { per_worker, pipeline: NonZeroUsize::MIN }
+    }
 }
 
 /// Keys that clients choose.
@@ -99,8 +110,8 @@ pub fn run<W: Workload>(
     watch: &mut dyn FnMut(Progress),
 ) -> Result<RunResult, RunError> {
     match options.clients {
-        Clients::Sessions { per_worker } => {
-            run_sessions(db, workload, options, per_worker.get(), interrupt, watch)
+        Clients::Sessions { per_worker, pipeline } => {
+            run_sessions(db, workload, options, (per_worker.get(), pipeline.get()), interrupt, watch)
         }
         Clients::Threads { threads } => run_threads(db, workload, options, threads.get(), interrupt, watch),
     }
@@ -115,7 +126,7 @@ fn run_sessions(
     db: &Database,
     workload: &dyn ClientSource,
     options: &RunOptions,
-    per_worker: usize,
+    (per_worker, pipeline): (usize, usize),
     interrupt: &AtomicBool,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<RunResult, RunError> {
@@ -147,9 +158,8 @@ fn run_sessions(
     for ((worker, clients), recorder) in hosts.into_iter().zip(&recorders) {
         for mut client in clients {
             let recorder = Arc::clone(recorder);
-            let session =
-                db.spawn_session(worker, async move |session| client.run_session(&session, &recorder).await);
-            sessions.push(session.inspect_err(|_| stop_all())?);
+            let body = async move |session| client.run_session(&session, &recorder, pipeline).await;
+            sessions.push(db.spawn_session(worker, body).inspect_err(|_| stop_all())?);
         }
     }
     let recorders: Vec<&Recorder> = recorders.iter().map(Arc::as_ref).collect();

@@ -30,6 +30,7 @@ pub mod memory;
 pub mod oneshot;
 pub mod ring;
 pub mod rng;
+pub mod slice;
 pub mod stats;
 
 mod call;

@@ -29,14 +29,13 @@
 use std::ops::Range;
 
 use atrapos_durability::wal::Epoch;
-use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, ErasedOperation};
 use atrapos_partition::undo::Mark;
 use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::TxnId;
 
 use crate::deadlock::{self, Probe, home_of};
-use crate::procedure::{Procedure, on_procedure};
+use crate::procedure::{Procedure, ProcedureReply, on_procedure};
 use crate::shard::EngineWorker;
 use crate::tx::{ActionReply, Origin, on_action, on_actions, on_rollback};
 
@@ -45,8 +44,9 @@ pub(crate) fn call_procedure<R: Send + 'static>(
     worker: &EngineWorker,
     home: WorkerId,
     procedure: impl Procedure<R>,
-) -> Call<Result<R, Abort>> {
-    worker.call(home, move |worker, reply| on_procedure(worker, procedure, reply))
+    is_early: bool,
+) -> Call<ProcedureReply<R>> {
+    worker.call(home, move |worker, reply| on_procedure(worker, procedure, is_early, reply))
 }
 
 /// Sends an action to the owner of its data.

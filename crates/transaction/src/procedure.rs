@@ -2,7 +2,7 @@
 //! the WAL had no room for their records.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -102,7 +102,7 @@ pub async fn run_here(
 
 /// Polls a procedure whose type is erased until it ends, and ends its transaction accordingly.
 async fn call_to_end(guard: TxnGuard<'_>, procedure: &dyn ErasedProcedure) -> Result<AnyResult, Abort> {
-    poll_apart_to_end(guard, &async |tx| procedure.call(tx).await).await
+    poll_apart_to_end(guard, &async |tx| procedure.call(tx).await, None).await
 }
 
 /// Retries a procedure whose first attempt has just ended with `abort`, until it ends otherwise or the attempts are
@@ -160,13 +160,15 @@ async fn yield_once(worker: &EngineWorker) {
     .await;
 }
 
-/// Polls a procedure until it ends, and ends its transaction accordingly. The procedure becomes a part of the caller's code:
+/// Polls a procedure until it ends, and ends its transaction accordingly: the outcome is returned when it is durable, or, with
+/// `early`, at once, and the epoch to wait for is noted there. The procedure becomes a part of the caller's code:
 /// the path that every transaction of a session takes on its own worker.
 #[inline]
 async fn poll_to_end<R>(
     guard: TxnGuard<'_>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
     routed: Option<&RouteHint<'_>>,
+    early: Option<&Cell<Epoch>>,
 ) -> Result<R, Abort> {
     let mut outcome = Err(Abort::UNFINISHED);
     let worker = guard.worker();
@@ -178,7 +180,10 @@ async fn poll_to_end<R>(
     }
     let wait_epoch = guard.finish(&mut outcome);
     if wait_epoch > Epoch(0) {
-        wait_until_durable(worker, wait_epoch, &mut outcome).await;
+        match early {
+            Some(told) => told.set(told.get().max(wait_epoch)),
+            None => wait_until_durable(worker, wait_epoch, &mut outcome).await,
+        }
     }
     outcome
 }
@@ -188,6 +193,7 @@ async fn poll_to_end<R>(
 async fn poll_apart_to_end<R>(
     guard: TxnGuard<'_>,
     procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+    early: Option<&Cell<Epoch>>,
 ) -> Result<R, Abort> {
     let mut outcome = Err(Abort::UNFINISHED);
     let worker = guard.worker();
@@ -199,7 +205,10 @@ async fn poll_apart_to_end<R>(
     }
     let wait_epoch = guard.finish(&mut outcome);
     if wait_epoch > Epoch(0) {
-        wait_until_durable(worker, wait_epoch, &mut outcome).await;
+        match early {
+            Some(told) => told.set(told.get().max(wait_epoch)),
+            None => wait_until_durable(worker, wait_epoch, &mut outcome).await,
+        }
     }
     outcome
 }
@@ -281,21 +290,29 @@ pub async fn run_recorded(
     (outcome, run)
 }
 
-/// Runs a procedure here, as a task of its own, for a caller on another worker.
+/// The outcome of a procedure on another worker, and, if its caller did not ask for it to be durable by then, the epoch to wait
+/// for.
+pub(crate) type ProcedureReply<R> = (Result<R, Abort>, Epoch);
+
+/// Runs a procedure here, as a task of its own, for a caller on another worker, who wants the outcome before it is durable if
+/// `is_early`.
 pub(crate) fn on_procedure<R: Send + 'static>(
     worker: &Rc<EngineWorker>,
     procedure: impl Procedure<R>,
-    reply: Reply<Result<R, Abort>>,
+    is_early: bool,
+    reply: Reply<ProcedureReply<R>>,
 ) {
     let own = Rc::clone(worker);
     worker.spawn(async move {
-        let outcome = match poll_apart_to_end(TxnGuard::begin(&own), &procedure).await {
+        let told = Cell::new(Epoch(0));
+        let early = is_early.then_some(&told);
+        let outcome = match poll_apart_to_end(TxnGuard::begin(&own), &procedure, early).await {
             Err(abort) if abort.reason().advice() == Advice::Retry => {
                 run_again(&own, &Erased(&procedure, PhantomData), abort).await.map(result_of)
             }
             outcome => outcome,
         };
-        reply.send(&own, outcome);
+        reply.send(&own, (outcome, told.get()));
     });
 }
 
@@ -316,7 +333,17 @@ pub(crate) fn on_procedure<R: Send + 'static>(
 /// Dropping an operation that is under way aborts its transaction, unless its outcome was decided already.
 pub struct Session {
     worker: Rc<EngineWorker>,
+    /// True if outcomes are returned before they are durable.
+    is_pipelined: Cell<bool>,
+    /// The epoch that has to be durable for the outcomes that were returned before they were, since the last ticket.
+    told: Cell<Epoch>,
 }
+
+/// The right to be told when transactions of a [pipelined](Session::set_pipelined) session are durable: those that were returned
+/// between the ticket before it and this one. Eight bytes, and nothing is kept in the database for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[must_use = "a transaction of a pipelined session may be acknowledged only when its ticket is"]
+pub struct CommitTicket(Epoch);
 
 /// The home that a route leads to.
 struct RouteStart<'a> {
@@ -337,7 +364,41 @@ impl Session {
     /// Creates a session on this worker.
     #[doc(hidden)]
     pub fn new(worker: Rc<EngineWorker>) -> Session {
-        Session { worker }
+        Session { worker, is_pipelined: Cell::new(false), told: Cell::new(Epoch(0)) }
+    }
+
+    /// Sets whether transactions are pipelined: their outcomes are returned when they have committed, before they are durable,
+    /// so that the session runs the next one meanwhile (off at first).
+    ///
+    /// A crash may take back such a transaction, and with it all that have seen it. So nobody outside may be told of an outcome
+    /// before the [ticket](Session::take_ticket) that is taken after it is [acknowledged](Session::acknowledged).
+    pub fn set_pipelined(&self, pipelined: bool) {
+        self.is_pipelined.set(pipelined);
+    }
+
+    /// Returns the ticket of the outcomes that were returned to this session since the last one was taken.
+    #[inline]
+    pub fn take_ticket(&self) -> CommitTicket {
+        CommitTicket(self.told.replace(Epoch(0)))
+    }
+
+    /// Returns true if the outcomes that a ticket stands for may be acknowledged now.
+    #[inline]
+    #[must_use]
+    pub fn is_acknowledged(&self, ticket: CommitTicket) -> bool {
+        let waiters = &self.worker.shard().commit_waiters;
+        waiters.as_ref().is_none_or(|waiters| waiters.may_tell(&self.worker, ticket.0))
+    }
+
+    /// Waits until the outcomes that a ticket stands for may be acknowledged.
+    ///
+    /// # Errors
+    /// [`AbortReason::NotDurable`]: the WAL has failed, and it is not known which of the outcomes survive.
+    pub async fn acknowledged(&self, ticket: CommitTicket) -> Result<(), Abort> {
+        match &self.worker.shard().commit_waiters {
+            Some(waiters) => waiters.wait(&self.worker, ticket.0).await,
+            None => Ok(()),
+        }
     }
 
     /// The worker the session lives on.
@@ -423,8 +484,10 @@ impl Session {
             self.resume(&mut start, ticket, position);
         }
         let RouteStart { home, routed, .. } = start;
+        let is_early = self.is_pipelined.get();
         if home == worker.id() {
-            return match poll_to_end(TxnGuard::begin(worker), &procedure, routed.as_ref()).await {
+            let early = is_early.then_some(&self.told);
+            return match poll_to_end(TxnGuard::begin(worker), &procedure, routed.as_ref(), early).await {
                 Err(abort) if abort.reason().advice() == Advice::Retry => {
                     run_again(worker, &Erased(&procedure, PhantomData), abort).await.map(result_of)
                 }
@@ -432,8 +495,11 @@ impl Session {
             };
         }
         worker.shard().stats.forwarded.add(1);
-        match call_procedure(worker, home, procedure).await {
-            Ok(outcome) => outcome,
+        match call_procedure(worker, home, procedure, is_early).await {
+            Ok((outcome, told)) => {
+                self.told.set(self.told.get().max(told));
+                outcome
+            }
             Err(_) => {
                 Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone"))
             }

@@ -15,7 +15,7 @@ use super::run::{CommonArgs, RunArgs};
 /// Benchmark to run.
 #[derive(Debug)]
 pub(crate) enum BenchCommand {
-    Workload(WorkloadBench),
+    Workload(Box<WorkloadBench>),
     Other(OtherBench),
 }
 
@@ -67,7 +67,7 @@ impl FromArgMatches for BenchCommand {
         match entry(name) {
             Some(entry) => {
                 let (given, run) = (entry.given(chosen)?, RunArgs::from_arg_matches(chosen)?);
-                Ok(BenchCommand::Workload(WorkloadBench { given, run }))
+                Ok(BenchCommand::Workload(Box::new(WorkloadBench { given, run })))
             }
             None => OtherBench::from_arg_matches(matches).map(BenchCommand::Other),
         }

@@ -51,6 +51,10 @@ pub(crate) struct RunArgs {
     /// synchronous durability 256 to 2048, the more the slower the disk].
     #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]
     pub(crate) sessions: Option<usize>,
+    /// Transactions that a session commits before the first of them is acknowledged as durable; it waits when there are as many
+    /// [default: 1, so that it waits for each].
+    #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]
+    pub(crate) pipeline: Option<usize>,
     /// Run from N client threads outside the engine instead of sessions on the workers.
     #[arg(long, value_name = "N", help_heading = "Clients")]
     pub(crate) clients: Option<usize>,

@@ -21,7 +21,7 @@ use crate::{output, store};
 
 /// Bytes of the file; it takes only the space of the data written to it.
 const IMAGE_BYTES: u64 = 512 << 20;
-/// Time for which a killed process may still hold its files: the kernel closes rings of io_uring asynchronously.
+/// Time for which a killed process may still hold its files.
 const BUSY_PATIENCE: Duration = Duration::from_secs(60);
 /// The pause between two attempts to unmount.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);

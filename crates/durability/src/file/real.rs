@@ -9,99 +9,46 @@
     reason = "this is the one file that may call the operating system; everything else goes through `FileSystem`"
 )]
 
-use std::fmt;
 use std::fs::{self, File as OsFile, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, FlockOperation};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{DirectoryLock, File, FileSystem};
-
-#[cfg(target_os = "linux")]
-use super::uring::{Ring, RingPool};
 
 /// Number of zeros written at a time where room cannot be reserved.
 const ZEROS_BYTES: usize = 1 << 20;
 
 /// The files of the operating system.
 ///
-/// A write that is to be synced goes to the kernel in one call through io_uring, unless the kernel has none or refuses it
-/// (found out once, with the first such write); then, and from [`RealFiles::without_io_uring`], plain calls do the same.
-#[derive(Clone)]
-pub struct RealFiles {
-    #[cfg(target_os = "linux")]
-    rings: Option<RingPool>,
-}
+/// A write that is to be synced is one call to the kernel, where that has it; otherwise two.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealFiles;
 
 impl RealFiles {
-    /// The files of the operating system, with io_uring where the kernel has it.
+    /// The files of the operating system.
     #[must_use]
     pub fn new() -> RealFiles {
-        RealFiles {
-            #[cfg(target_os = "linux")]
-            rings: Some(RingPool::new()),
-        }
-    }
-
-    /// The files of the operating system by plain calls only.
-    #[must_use]
-    pub fn without_io_uring() -> RealFiles {
-        RealFiles {
-            #[cfg(target_os = "linux")]
-            rings: None,
-        }
-    }
-
-    /// Returns whether [`File::write_and_sync`] of the files opened from here uses io_uring. Asks the kernel for a ring
-    /// the first time.
-    #[must_use]
-    pub fn uses_io_uring(&self) -> bool {
-        #[cfg(target_os = "linux")]
-        if let Some(rings) = &self.rings
-            && let Some(ring) = rings.take()
-        {
-            rings.give_back(ring);
-            return true;
-        }
-        false
-    }
-
-    fn wrap(&self, file: OsFile, path: &Path) -> Box<dyn File> {
-        Box::new(RealFile {
-            file,
-            path: path.to_path_buf(),
-            #[cfg(target_os = "linux")]
-            rings: self.rings.clone(),
-            #[cfg(target_os = "linux")]
-            ring: None,
-        })
+        RealFiles
     }
 }
 
-impl Default for RealFiles {
-    fn default() -> RealFiles {
-        RealFiles::new()
-    }
-}
-
-impl fmt::Debug for RealFiles {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RealFiles").finish_non_exhaustive()
-    }
+fn wrap(file: OsFile, path: &Path) -> Box<dyn File> {
+    Box::new(RealFile { file, path: path.to_path_buf() })
 }
 
 impl FileSystem for RealFiles {
     fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {
         let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
-        Ok(self.wrap(file, path))
+        Ok(wrap(file, path))
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn File>> {
         let file = OpenOptions::new().read(true).write(write).open(path)?;
-        Ok(self.wrap(file, path))
+        Ok(wrap(file, path))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -174,20 +121,10 @@ impl DirectoryLock for RealLock {
     }
 }
 
+#[derive(Debug)]
 struct RealFile {
     file: OsFile,
     path: PathBuf,
-    #[cfg(target_os = "linux")]
-    rings: Option<RingPool>,
-    /// The ring taken from `rings` with the first [`File::write_and_sync`], given back when the file is closed.
-    #[cfg(target_os = "linux")]
-    ring: Option<Ring>,
-}
-
-impl fmt::Debug for RealFile {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RealFile").field("path", &self.path).finish_non_exhaustive()
-    }
 }
 
 impl RealFile {
@@ -235,28 +172,22 @@ impl File for RealFile {
 
     #[cfg(target_os = "linux")]
     fn write_and_sync(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        use super::uring::Done;
-
-        if self.ring.is_none() {
-            self.ring = self.rings.as_ref().and_then(RingPool::take);
-        }
-        let done = match &mut self.ring {
-            Some(ring) => ring.write_and_sync(&self.file, offset, bytes)?,
-            None => Done::Written(0),
-        };
-        match done {
-            Done::Synced => Ok(()),
-            Done::Written(written) => {
-                self.write_at(offset + written as u64, &bytes[written..])?;
-                self.sync()
-            }
-            Done::RingLost(written) => {
-                self.ring = None;
-                self.rings = None;
-                self.write_at(offset + written as u64, &bytes[written..])?;
-                self.sync()
+        let mut done = 0;
+        while done < bytes.len() {
+            let (slices, at) = ([IoSlice::new(&bytes[done..])], offset + done as u64);
+            let write = || rustix::io::pwritev2(&self.file, &slices, at, ReadWriteFlags::DSYNC);
+            match rustix::io::retry_on_intr(write) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => done += written,
+                // A kernel or file system without it.
+                Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
+                    self.write_at(at, &bytes[done..])?;
+                    return self.sync();
+                }
+                Err(error) => return Err(error.into()),
             }
         }
+        Ok(())
     }
 
     fn reserve(&mut self, len: u64) -> io::Result<()> {
@@ -270,14 +201,5 @@ impl File for RealFile {
 
     fn truncate(&mut self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
-    }
-}
-
-#[cfg(target_os = "linux")]
-impl Drop for RealFile {
-    fn drop(&mut self) {
-        if let (Some(rings), Some(ring)) = (&self.rings, self.ring.take()) {
-            rings.give_back(ring);
-        }
     }
 }

@@ -6,13 +6,14 @@
 //! The loops are compiled for each workload. Code that starts and ends clients is compiled once, for clients and workloads
 //! whose types are erased ([`AnyClient`], [`ClientSource`]): a virtual call each time a session is polled, and none per transaction.
 
+use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::time::{Duration, Instant};
 
-use atrapos::{Abort, AbortReason, Database, Session};
+use atrapos::{Abort, AbortReason, CommitTicket, Database, Session, Ticks};
 use atrapos_runtime::Clock;
-use atrapos_workloads::{ClassId, Client, Reach, SetupError, Workload};
+use atrapos_workloads::{ClassId, Client, Outcome, Reach, SetupError, Workload};
 
 use super::{LOOK_EVERY, RunError};
 use crate::outside::{Outside, block_on};
@@ -23,11 +24,12 @@ pub(crate) type ClientEnd = Result<(), (usize, Abort)>;
 
 /// One client of a workload whose type is erased.
 pub(crate) trait AnyClient: Send {
-    /// Runs it as a session, until the recorder says stop.
+    /// Runs it as a session, until the recorder says stop. It has up to `pipeline` transactions that are not acknowledged.
     fn run_session<'a>(
         &'a mut self,
         session: &'a Session,
         recorder: &'a Recorder,
+        pipeline: usize,
     ) -> Pin<Box<dyn Future<Output = ClientEnd> + 'a>>;
 
     /// Runs it on this thread, outside the workers, until the recorder says stop.
@@ -42,8 +44,9 @@ impl<W: Workload> AnyClient for ClientOf<W> {
         &'a mut self,
         session: &'a Session,
         recorder: &'a Recorder,
+        pipeline: usize,
     ) -> Pin<Box<dyn Future<Output = ClientEnd> + 'a>> {
-        Box::pin(run_session::<W>(session, &mut self.0, recorder))
+        Box::pin(run_session::<W>(session, &mut self.0, recorder, pipeline))
     }
 
     fn run_thread(&mut self, db: &Database, recorder: &Recorder) -> ClientEnd {
@@ -109,7 +112,90 @@ fn goes_on(abort: &Abort) -> bool {
 /// Time after which a session that never suspends lets the worker poll its rings and inbox.
 const TURN: Duration = Duration::from_micros(10);
 
-async fn run_session<W: Workload>(session: &Session, state: &mut W::State, recorder: &Recorder) -> ClientEnd {
+/// A transaction that has committed and is not acknowledged yet.
+struct Committed {
+    class: ClassId,
+    outcome: Outcome,
+    began: Ticks,
+    ticket: CommitTicket,
+}
+
+/// The transactions of a session that are not acknowledged yet, the oldest first.
+struct Pipeline<'a> {
+    session: &'a Session,
+    recorder: &'a Recorder,
+    committed: VecDeque<Committed>,
+    room: usize,
+}
+
+impl<'a> Pipeline<'a> {
+    /// Creates one that has room for so many; with a room of 1, the session waits for each transaction itself.
+    fn new(session: &'a Session, recorder: &'a Recorder, room: usize) -> Pipeline<'a> {
+        session.set_pipelined(room > 1);
+        Pipeline { session, recorder, committed: VecDeque::with_capacity(room), room }
+    }
+
+    /// Counts a transaction that has ended, now or when it is acknowledged.
+    #[inline]
+    fn add(&mut self, class: ClassId, outcome: &Result<Outcome, Abort>, began: Ticks, now: Ticks) {
+        let ticket = self.session.take_ticket();
+        match outcome {
+            Ok(outcome) if self.room > 1 && !self.session.is_acknowledged(ticket) => {
+                self.committed.push_back(Committed { class, outcome: *outcome, began, ticket });
+            }
+            outcome => self.recorder.record(class, outcome, now.since(began)),
+        }
+    }
+
+    /// Returns true if the next transaction has to wait for an acknowledgement.
+    fn is_full(&self) -> bool {
+        self.room > 1 && self.committed.len() >= self.room
+    }
+
+    /// Counts the transactions that are acknowledged by now.
+    #[inline]
+    fn count(&mut self, now: Ticks) {
+        while let Some(oldest) = self.committed.front()
+            && self.session.is_acknowledged(oldest.ticket)
+        {
+            self.recorder.record(oldest.class, &Ok(oldest.outcome), now.since(oldest.began));
+            self.committed.pop_front();
+        }
+    }
+
+    /// Waits until fewer than `room` transactions are not acknowledged.
+    async fn make_room(&mut self, room: usize) -> ClientEnd {
+        while let Some(oldest) = self.committed.front()
+            && self.committed.len() >= room
+        {
+            if let Err(abort) = self.session.acknowledged(oldest.ticket).await {
+                return Err((oldest.class.index(), abort));
+            }
+            self.count(self.session.now());
+        }
+        Ok(())
+    }
+}
+
+async fn run_session<W: Workload>(
+    session: &Session,
+    state: &mut W::State,
+    recorder: &Recorder,
+    pipeline: usize,
+) -> ClientEnd {
+    let mut pipeline = Pipeline::new(session, recorder, pipeline);
+    run_transactions::<W>(session, state, recorder, &mut pipeline).await?;
+    pipeline.make_room(1).await
+}
+
+/// Runs one transaction after the other until the recorder says stop.
+#[inline]
+async fn run_transactions<W: Workload>(
+    session: &Session,
+    state: &mut W::State,
+    recorder: &Recorder,
+    pipeline: &mut Pipeline<'_>,
+) -> ClientEnd {
     let turn = Clock::real().ticks(TURN);
     let mut began = session.now();
     let mut turn_began = began;
@@ -137,14 +223,20 @@ async fn run_session<W: Workload>(session: &Session, state: &mut W::State, recor
             })
             .await
         };
-        let now = session.now();
-        recorder.record(class, &outcome, now.since(began));
+        let mut now = session.now();
+        pipeline.add(class, &outcome, began, now);
         if let Err(abort) = outcome {
             match abort.reason() {
                 AbortReason::ShuttingDown => return Ok(()),
                 _ if goes_on(&abort) => {}
                 _ => return Err((class.index(), abort)),
             }
+        }
+        pipeline.count(now);
+        if pipeline.is_full() {
+            pipeline.make_room(pipeline.room).await?;
+            now = session.now();
+            suspended = true;
         }
         began = now;
         if suspended {

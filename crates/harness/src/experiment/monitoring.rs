@@ -96,7 +96,7 @@ impl Side<'_> {
         let per_worker = NonZeroUsize::new(self.setup.sessions).unwrap_or(NonZeroUsize::MIN);
         self.runs += 1;
         let options = RunOptions {
-            clients: Clients::Sessions { per_worker },
+            clients: Clients::sessions(per_worker),
             routing: Routing::Any,
             warmup: warm_up(self.setup),
             measured: self.setup.phase / 2,

@@ -114,8 +114,7 @@ fn tpcc_accesses_what_the_specification_says() {
             "D new_order x 2..2",
             "R order",
             "S new_order",
-            "S order_line",
-            "U customer",
+            "U customer x 2..2",
             "U order",
             "U order_line x 5..15",
         ]

@@ -17,7 +17,7 @@ pub(crate) fn loaded<W: Workload>(workload: &W, workers: usize) -> Database {
     db
 }
 
-pub(crate) const SESSIONS: Clients = Clients::Sessions { per_worker: NonZeroUsize::new(4).expect("four") };
+pub(crate) const SESSIONS: Clients = Clients::sessions(NonZeroUsize::new(4).expect("four"));
 pub(crate) const THREADS: Clients = Clients::Threads { threads: NonZeroUsize::new(3).expect("three") };
 
 /// Every driver.

@@ -81,7 +81,7 @@ impl CommitWaiters {
 
     /// Returns true if a transaction that depends on `wait_epoch` may be acknowledged now.
     #[inline]
-    fn may_tell(&self, worker: &EngineWorker, wait_epoch: Epoch) -> bool {
+    pub(crate) fn may_tell(&self, worker: &EngineWorker, wait_epoch: Epoch) -> bool {
         if self.is_durable(wait_epoch) || planted(Bug::ToldBeforeSync) {
             return true;
         }

@@ -148,6 +148,8 @@ impl Flusher {
         let wal = Arc::clone(&self.wal);
         let parker = &wal.streams[self.stream].parker;
         parker.adopt_current_thread();
+        // Many wait for it, on processing units that workers keep busy.
+        atrapos_runtime::slice::request_short_slices();
         wal.streams[self.stream].pause.adopt_current_thread();
         loop {
             let began = self.clock.now();

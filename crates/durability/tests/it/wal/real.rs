@@ -1,6 +1,6 @@
 //! The files of the operating system.
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::sync::Arc;
 
 use atrapos_durability::file::{FileSystem, RealFiles};
@@ -11,68 +11,52 @@ use atrapos_durability::wal::{
 use super::{DATABASE, FRAMES, INCARNATION, OPTIONS, STREAM, payload};
 
 #[test]
-fn a_stream_is_written_and_read_with_and_without_io_uring() {
-    for fs in [RealFiles::new(), RealFiles::without_io_uring()] {
-        let temp = tempfile::tempdir().unwrap();
-        let dir = temp.path();
-        let fs: Arc<dyn FileSystem> = Arc::new(fs);
-        let mut writer =
-            StreamWriter::create(Arc::clone(&fs), dir, DATABASE, INCARNATION, STREAM, OPTIONS).unwrap();
-        for number in 1..=FRAMES {
-            writer.seal(Epoch(number), &[&payload(number)]).unwrap();
-        }
-        let end = writer.position();
-        let bytes = writer.bytes_written();
-        drop(writer);
-        let summary = scan(Arc::clone(&fs), dir, DATABASE, INCARNATION, STREAM, Some(end)).unwrap();
-        assert_eq!((summary.frames, summary.records, summary.bytes), (FRAMES, FRAMES, bytes));
-        settle(&*fs, dir, &summary).unwrap();
-        assert_eq!(scan(Arc::clone(&fs), dir, DATABASE, INCARNATION, STREAM, Some(end)).unwrap(), summary);
-        let again = StreamWriter::create(Arc::clone(&fs), dir, DATABASE, INCARNATION, STREAM, OPTIONS);
-        assert!(again.unwrap_err().to_string().contains("never taken up again"));
-
-        let streams = list_streams(&*fs, dir).unwrap();
-        assert_eq!(streams.len(), 1);
-        assert_eq!(streams[0].segments.len(), summary.segments.len());
-        let reserved: u64 = streams[0].segments.iter().map(|segment| segment.bytes).sum();
-        remove_leftovers(&*fs, dir).unwrap();
-        assert_eq!(remove_stream(&*fs, dir, INCARNATION, STREAM).unwrap(), reserved);
-        assert!(fs.list(&dir.join("wal")).unwrap().is_empty());
+fn a_stream_is_written_and_read() {
+    let fs = RealFiles::new();
+    let temp = tempfile::tempdir().unwrap();
+    let dir = temp.path();
+    let fs: Arc<dyn FileSystem> = Arc::new(fs);
+    let mut writer =
+        StreamWriter::create(Arc::clone(&fs), dir, DATABASE, INCARNATION, STREAM, OPTIONS).unwrap();
+    for number in 1..=FRAMES {
+        writer.seal(Epoch(number), &[&payload(number)]).unwrap();
     }
+    let end = writer.position();
+    let bytes = writer.bytes_written();
+    drop(writer);
+    let summary = scan(Arc::clone(&fs), dir, DATABASE, INCARNATION, STREAM, Some(end)).unwrap();
+    assert_eq!((summary.frames, summary.records, summary.bytes), (FRAMES, FRAMES, bytes));
+    settle(&*fs, dir, &summary).unwrap();
+    assert_eq!(scan(Arc::clone(&fs), dir, DATABASE, INCARNATION, STREAM, Some(end)).unwrap(), summary);
+    let again = StreamWriter::create(Arc::clone(&fs), dir, DATABASE, INCARNATION, STREAM, OPTIONS);
+    assert!(again.unwrap_err().to_string().contains("never taken up again"));
+
+    let streams = list_streams(&*fs, dir).unwrap();
+    assert_eq!(streams.len(), 1);
+    assert_eq!(streams[0].segments.len(), summary.segments.len());
+    let reserved: u64 = streams[0].segments.iter().map(|segment| segment.bytes).sum();
+    remove_leftovers(&*fs, dir).unwrap();
+    assert_eq!(remove_stream(&*fs, dir, INCARNATION, STREAM).unwrap(), reserved);
+    assert!(fs.list(&dir.join("wal")).unwrap().is_empty());
 }
 
 #[test]
 fn written_and_synced_bytes_of_any_length_are_there() {
-    for fs in [RealFiles::new(), RealFiles::without_io_uring()] {
-        let temp = tempfile::tempdir().unwrap();
-        let mut file = fs.create(&temp.path().join("file")).unwrap();
-        let bytes: Vec<u8> = (0..3_000_000_u32).map(|byte| byte as u8).collect();
-        let mut at = 0;
-        for len in [0, 1, 4096, 4097, bytes.len()] {
-            file.write_and_sync(at, &bytes[..len]).unwrap();
-            let mut found = vec![0; len];
-            assert_eq!(file.read_at(at, &mut found).unwrap(), len);
-            assert!(found == bytes[..len]);
-            at += len as u64;
-        }
-        assert_eq!(file.len().unwrap(), at);
-        let mut reader = fs.open(file.path(), false).unwrap();
-        assert!(reader.write_and_sync(0, b"x").is_err(), "it was opened for reading");
-    }
-}
-
-/// Without this, the tests above would show the same thing twice where they say twice that they show another.
-#[test]
-fn plain_calls_are_had_by_asking_for_them() {
-    assert!(!RealFiles::without_io_uring().uses_io_uring());
     let fs = RealFiles::new();
-    // A kernel that gives a ring gives another one: what is found out first holds.
-    let uses_io_uring = fs.uses_io_uring();
-    assert_eq!(fs.uses_io_uring(), uses_io_uring);
-    if !uses_io_uring {
-        let words = b"SKIPPED: the kernel gives no io_uring here, only plain calls are tested\n";
-        std::io::stderr().write_all(words).unwrap();
+    let temp = tempfile::tempdir().unwrap();
+    let mut file = fs.create(&temp.path().join("file")).unwrap();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|byte| byte as u8).collect();
+    let mut at = 0;
+    for len in [0, 1, 4096, 4097, bytes.len()] {
+        file.write_and_sync(at, &bytes[..len]).unwrap();
+        let mut found = vec![0; len];
+        assert_eq!(file.read_at(at, &mut found).unwrap(), len);
+        assert!(found == bytes[..len]);
+        at += len as u64;
     }
+    assert_eq!(file.len().unwrap(), at);
+    let mut reader = fs.open(file.path(), false).unwrap();
+    assert!(reader.write_and_sync(0, b"x").is_err(), "it was opened for reading");
 }
 
 #[test]

@@ -8,6 +8,7 @@ pub(crate) mod hooked;
 mod limits;
 pub(crate) mod notes;
 mod old_format;
+mod pipelined;
 #[cfg(debug_assertions)]
 mod planted;
 mod reopen;

@@ -1,6 +1,7 @@
 //! A table, clients whose writes can be judged after a crash, and directories.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::path::Path;
 use std::rc::Rc;
@@ -151,6 +152,9 @@ async fn read(session: &Session, notes: TableRef<Notes>, client: usize) -> Resul
         .await
 }
 
+/// Transactions that a pipelined client has committed at most before it waits for the first of them.
+const PIPELINE: usize = 3;
+
 /// Starts clients that write, and read what others write, until something fails.
 pub(crate) fn start_clients(
     simulation: &Simulation,
@@ -165,10 +169,18 @@ pub(crate) fn start_clients(
         let witnesses = Rc::clone(&witnesses);
         let mut random = Random::new(seed).part(client);
         let _ = simulation.spawn_session(WorkerId((client % workers) as u16), async move |session| {
+            // Every other client goes on before its transactions are durable.
+            let pipelined = client % 2 == 1;
+            session.set_pipelined(pipelined);
+            let mut committed = VecDeque::new();
             for number in 1..=transactions {
                 if random.below(3) == 0 {
                     let other = random.below(clients as u64) as usize;
-                    match read(&session, notes, other).await {
+                    let found = match read(&session, notes, other).await {
+                        Ok(numbers) => session.acknowledged(session.take_ticket()).await.map(|()| numbers),
+                        refused => refused,
+                    };
+                    match found {
                         Ok(numbers) => {
                             assert!(
                                 numbers.iter().all(|number| *number == numbers[0]),
@@ -183,9 +195,20 @@ pub(crate) fn start_clients(
                 }
                 witnesses.borrow_mut()[client].submitted = number;
                 match write(&session, notes, client, number).await {
-                    Ok(()) => witnesses.borrow_mut()[client].acknowledged = number,
+                    Ok(()) => committed.push_back((number, session.take_ticket())),
                     Err(abort) if abort.reason() == AbortReason::User => {}
                     Err(abort) => return assert_eq!(abort.reason(), AbortReason::NotDurable),
+                }
+                // The last ones are waited for with the last transaction.
+                let room = if pipelined && number < transactions { PIPELINE } else { 0 };
+                while let Some((number, ticket)) = committed.front().copied()
+                    && (committed.len() > room || session.is_acknowledged(ticket))
+                {
+                    if let Err(abort) = session.acknowledged(ticket).await {
+                        return assert_eq!(abort.reason(), AbortReason::NotDurable);
+                    }
+                    witnesses.borrow_mut()[client].acknowledged = number;
+                    committed.pop_front();
                 }
             }
         });

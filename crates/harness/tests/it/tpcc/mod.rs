@@ -137,7 +137,7 @@ fn with_nothing_but_remote_work_the_database_stays_sound() {
 fn hundreds_of_clients_of_few_rows_get_through() {
     let workload = tpcc(TpccConfig { warehouses: 2, remote: Remote { payments: 0.5, lines: 0.1 }, ..SMALL });
     let db = loaded(&workload, 2);
-    let clients = Clients::Sessions { per_worker: NonZeroUsize::new(300).expect("many") };
+    let clients = Clients::sessions(NonZeroUsize::new(300).expect("many"));
     run_and_audit(&db, &workload, clients, Routing::Any, &mut Ledger::new());
 }
 
@@ -219,6 +219,7 @@ fn a_durable_database_comes_back_as_it_was() {
     let path = directory.path().join("db");
     let workload = tpcc(SMALL);
     let mut ledger = Ledger::new();
+    let four = NonZeroUsize::new(4).expect("four");
     for workers in [2, 1, 3] {
         let builder = Database::builder(workload.schema()).workers(workers).pin(false).huge_pages(false);
         let db = builder.open(&path).expect("a database");
@@ -228,6 +229,11 @@ fn a_durable_database_comes_back_as_it_was() {
         workload.audit(&db, &ledger).expect("what was committed is there");
         assert!(workload.audit_uncounted(&db).is_ok());
         run_and_audit(&db, &workload, SESSIONS, Routing::Any, &mut ledger);
+        // Everything that a pipeline has committed is acknowledged, and counted, before its session ends.
+        let pipelined =
+            Clients::Sessions { per_worker: four, pipeline: NonZeroUsize::new(8).expect("eight") };
+        run_and_audit(&db, &workload, pipelined, Routing::Any, &mut ledger);
+        run_and_audit(&db, &workload, pipelined, Routing::Owner, &mut ledger);
         assert_eq!(db.close(Duration::from_secs(30)).failure, None);
     }
 }
