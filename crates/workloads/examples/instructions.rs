@@ -1,16 +1,20 @@
 //! A fixed number of transactions of one class, by sessions on one worker, for counting their instructions: the difference
 //! between two runs, divided by the difference of their numbers. `scripts/instructions` does it.
 //!
-//! `instructions tatp|tpcc <class|standard> <sessions> <transactions>`
+//! `instructions tatp|tpcc|columns <class|standard> <sessions> <transactions>`
+//!
+//! The classes of `columns` are `read-narrow`, `read-wide`, `update-narrow` and `update-wide`: one session reads two columns of a
+//! row, or updates one, of 4 columns and 32 bytes or of 20 columns and 300 bytes.
 //!
 //! TATP has 2,000 subscribers. TPC-C has one warehouse of 1,000 items and 100 customers per district, and nothing remote.
 
 #![expect(clippy::print_stderr, reason = "a program says what is wrong with its arguments")]
 
+use std::hint::black_box;
 use std::pin::pin;
 use std::process::ExitCode;
 
-use atrapos::{Database, LoadProgress, Session, WorkerId};
+use atrapos::{Database, LoadProgress, Schema, Session, Table, Tx, WorkerId, row};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tpcc::{Tpcc, TpccConfig};
 use atrapos_workloads::{Client, KeyChoice, Reach, Workload};
@@ -53,10 +57,138 @@ fn main() -> ExitCode {
     match counted(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}; use tatp|tpcc <class|standard> <sessions> <transactions>");
+            eprintln!("error: {error}; use tatp|tpcc|columns <class|standard> <sessions> <transactions>");
             ExitCode::from(2)
         }
     }
+}
+
+row! {
+    /// A row of 4 columns and 32 bytes.
+    #[derive(Clone, Debug)]
+    #[expect(missing_docs, reason = "columns that mean nothing")]
+    pub struct Narrow {
+        pub a: u64,
+        pub b: u64,
+        pub c: u64,
+        pub d: u64,
+    }
+}
+
+row! {
+    /// A row of 20 columns and 300 bytes.
+    #[derive(Clone, Debug)]
+    #[expect(missing_docs, reason = "columns that mean nothing")]
+    pub struct Wide {
+        pub a: u64,
+        pub b: u64,
+        pub c: u64,
+        pub d: u64,
+        pub e: u64,
+        pub f: u64,
+        pub g: u64,
+        pub h: u64,
+        pub i: u64,
+        pub j: u64,
+        pub k: [u8; 22],
+        pub l: [u8; 22],
+        pub m: [u8; 22],
+        pub n: [u8; 22],
+        pub o: [u8; 22],
+        pub p: [u8; 22],
+        pub q: [u8; 22],
+        pub r: [u8; 22],
+        pub s: [u8; 22],
+        pub t: [u8; 22],
+    }
+}
+
+struct NarrowRows;
+impl Table for NarrowRows {
+    type Key = u64;
+    type Row = Narrow;
+    const NAME: &'static str = "narrow";
+}
+
+struct WideRows;
+impl Table for WideRows {
+    type Key = u64;
+    type Row = Wide;
+    const NAME: &'static str = "wide";
+}
+
+/// Rows of each of these tables.
+const ROWS: u64 = 2_000;
+
+/// Reads two columns of a row, or updates one, in each of so many transactions.
+async fn run_columns(
+    session: &Session,
+    mix: &str,
+    transactions: u64,
+) -> Result<(), Box<dyn std::error::Error>> {
+    let (narrow, wide) = (session.table::<NarrowRows>()?, session.table::<WideRows>()?);
+    for number in 0..transactions {
+        let key = number * 7919 % ROWS;
+        match mix {
+            "read-narrow" => {
+                let read = async move |tx: &mut Tx<'_>| {
+                    tx.view(narrow, key, |row| (row.get(|column| column.b), row.get(|column| column.d))).await
+                };
+                black_box(session.run(&narrow.at(&key), read).await?);
+            }
+            "read-wide" => {
+                let read = async move |tx: &mut Tx<'_>| {
+                    tx.view(wide, key, |row| (row.get(|column| column.b), row.get(|column| column.j))).await
+                };
+                black_box(session.run(&wide.at(&key), read).await?);
+            }
+            "update-narrow" => {
+                let update = async move |tx: &mut Tx<'_>| {
+                    tx.edit(narrow, key, |row| row.change(|column| column.c, |value| value + 1)).await
+                };
+                black_box(session.run(&narrow.at(&key), update).await?);
+            }
+            "update-wide" => {
+                let update = async move |tx: &mut Tx<'_>| {
+                    tx.edit(wide, key, |row| row.change(|column| column.i, |value| value + 1)).await
+                };
+                black_box(session.run(&wide.at(&key), update).await?);
+            }
+            _ => return Err(format!("there is no mix '{mix}' of columns").into()),
+        }
+    }
+    Ok(())
+}
+
+/// Loads a table of narrow rows and one of wide ones and runs transactions on a few of their columns.
+fn columns(mix: &str, transactions: u64) -> Result<(), Box<dyn std::error::Error>> {
+    let schema = Schema::new().table::<NarrowRows>().table::<WideRows>();
+    let db = Database::builder(schema).workers(1).pin(false).huge_pages(false).in_memory()?;
+    let mix = mix.to_owned();
+    let body = async move |session: Session| {
+        let done = async {
+            load_columns(&session).await?;
+            run_columns(&session, &mix, transactions).await
+        };
+        done.await.map_err(|error: Box<dyn std::error::Error>| error.to_string())
+    };
+    Ok(db.spawn_session(WorkerId(0), body)?.join()??)
+}
+
+/// Inserts all rows, on the worker: a thread that waits for each would be counted too.
+async fn load_columns(session: &Session) -> Result<(), Box<dyn std::error::Error>> {
+    let (narrow, wide) = (session.table::<NarrowRows>()?, session.table::<WideRows>()?);
+    let [k, l, m, n, o, p, q, r, s, t] = [[b'x'; 22]; 10];
+    let [a, b, c, d, e, f, g, h, i, j] = std::array::from_fn(|at| at as u64);
+    let row = Wide { a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t };
+    let insert = async move |tx: &mut Tx<'_>| {
+        for key in 0..ROWS {
+            tx.insert(narrow, key, Narrow { a, b, c, d }).await?;
+            tx.insert(wide, key, row.clone()).await?;
+        }
+        Ok(())
+    };
+    Ok(session.run(&narrow.at(&0), insert).await?)
 }
 
 fn counted(arguments: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
@@ -70,6 +202,7 @@ fn counted(arguments: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
             let small = TpccConfig { warehouses: 1, items: 1_000, customers: 100, ..TpccConfig::default() };
             run(&Tpcc::new(TpccConfig { mix: mix.parse()?, ..small })?, sessions, transactions)
         }
+        "columns" => columns(mix, transactions),
         _ => Err(format!("there is no workload '{workload}' here").into()),
     }
 }
