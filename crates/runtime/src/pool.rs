@@ -67,15 +67,29 @@ pub struct RuntimeBuilder {
     pub seed: Seed,
 }
 
+/// Bytes of all rings to one worker together, unless there are so many that they would be too small.
+const RINGS_BYTES: usize = 256 << 10;
+/// The least and the greatest size of a ring that is not set.
+const RING_BYTES: std::ops::RangeInclusive<usize> = 4 << 10..=64 << 10;
+
+/// Returns the bytes of each ring among so many workers: there is one for each ordered pair, so their memory grows with the square
+/// of their number.
+fn ring_bytes_of(workers: usize) -> usize {
+    let share = RINGS_BYTES / workers.max(1);
+    let power = share.checked_ilog2().map_or(0, |bits| 1 << bits);
+    power.clamp(*RING_BYTES.start(), *RING_BYTES.end())
+}
+
 impl RuntimeBuilder {
-    /// The default configuration for a number of workers: unpinned, rings of 64 KiB, inboxes of 256 slots.
+    /// The default configuration for a number of workers: unpinned, rings of 64 KiB or less where there are many, inboxes of
+    /// 256 slots.
     #[must_use]
     pub fn new(workers: usize) -> Self {
         Self {
             workers,
             cpus: None,
             pin: true,
-            ring_bytes: 64 << 10,
+            ring_bytes: ring_bytes_of(workers),
             inbox_slots: 256,
             limits: Limits::default(),
             spin_max: Duration::from_micros(50),
