@@ -59,17 +59,9 @@ pub fn push_update(out: &mut Vec<u8>, table: u16, key: &[u8], version: u64, old:
         push_put(out, table, key, version, new);
         return;
     }
-    let op_at = out.len();
-    let is_long = new.len() > usize::from(u16::MAX);
-    push_change_header(out, if is_long { OP_PATCH_LONG } else { OP_PATCH }, table, key, version);
-    let body_at = out.len();
-    let pushed =
-        if is_long { push_ranges::<true>(out, old, new) } else { push_ranges::<false>(out, old, new) };
-    if !pushed {
-        out[op_at] = OP_PUT;
-        out.truncate(body_at);
-        push_row(out, new);
-    }
+    push_patch(out, table, key, version, new, |out, is_long| {
+        if is_long { push_ranges::<true>(out, old, new) } else { push_ranges::<false>(out, old, new) }
+    });
 }
 
 /// Encodes that bytes of the row of `key` of `table` went from what `overwritten` has, a place and its old bytes each, to those
@@ -83,16 +75,30 @@ pub fn push_edit<'a>(
     overwritten: impl Iterator<Item = (Range<usize>, &'a [u8])>,
     new: &[u8],
 ) {
+    push_patch(out, table, key, version, new, |out, is_long| {
+        if is_long {
+            push_places::<true>(out, overwritten, new)
+        } else {
+            push_places::<false>(out, overwritten, new)
+        }
+    });
+}
+
+/// Encodes a change of a row by the ranges that `push` pushes, or by the whole row if that is shorter: `push` returns false then.
+#[inline(always)]
+fn push_patch(
+    out: &mut Vec<u8>,
+    table: u16,
+    key: &[u8],
+    version: u64,
+    new: &[u8],
+    push: impl FnOnce(&mut Vec<u8>, bool) -> bool,
+) {
     let op_at = out.len();
     let is_long = new.len() > usize::from(u16::MAX);
     push_change_header(out, if is_long { OP_PATCH_LONG } else { OP_PATCH }, table, key, version);
     let body_at = out.len();
-    let pushed = if is_long {
-        push_places::<true>(out, overwritten, new)
-    } else {
-        push_places::<false>(out, overwritten, new)
-    };
-    if !pushed {
+    if !push(out, is_long) {
         out[op_at] = OP_PUT;
         out.truncate(body_at);
         push_row(out, new);
