@@ -1,7 +1,7 @@
 //! Chunks of memory straight from the operating system: aligned, huge-paged and near a memory node where it can be had.
 //!
-//! Owns: `mmap`, `munmap`, `madvise` and `mbind`, and remembering which wishes were refused. [`prepared`] has those that are
-//! backed by memory before they are asked for.
+//! Owns: `mmap`, `munmap`, `madvise` and `mbind`, and remembering which wishes were refused. [`PreparedChunks`] has
+//! those that are backed by memory before they are asked for.
 //!
 //! Never: fails because a wish was refused. Huge pages and nearness are best effort: a kernel or container that refuses
 //! them gives plain memory and one warning per kind of refusal. Only memory itself can be refused with an error.

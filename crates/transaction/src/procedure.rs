@@ -179,11 +179,8 @@ async fn poll_to_end<R>(
         poll_fn(|context| poll_once(worker, state, running.as_mut(), &mut outcome, context)).await;
     }
     let wait_epoch = guard.finish(&mut outcome);
-    if wait_epoch > Epoch(0) {
-        match early {
-            Some(told) => told.set(told.get().max(wait_epoch)),
-            None => wait_until_durable(worker, wait_epoch, &mut outcome).await,
-        }
+    if wait_epoch > Epoch(0) && !is_told_early(early, wait_epoch) {
+        wait_until_durable(worker, wait_epoch, &mut outcome).await;
     }
     outcome
 }
@@ -204,11 +201,8 @@ async fn poll_apart_to_end<R>(
         poll_apart(worker, state, running, &mut outcome).await;
     }
     let wait_epoch = guard.finish(&mut outcome);
-    if wait_epoch > Epoch(0) {
-        match early {
-            Some(told) => told.set(told.get().max(wait_epoch)),
-            None => wait_until_durable(worker, wait_epoch, &mut outcome).await,
-        }
+    if wait_epoch > Epoch(0) && !is_told_early(early, wait_epoch) {
+        wait_until_durable(worker, wait_epoch, &mut outcome).await;
     }
     outcome
 }
@@ -250,6 +244,12 @@ fn poll_once<R>(
         Err(panic) => *outcome = Err(panicked(panic.as_ref())),
     }
     Poll::Ready(())
+}
+
+/// Notes the epoch for a caller who wants the outcome before it is durable; returns false if there is none.
+#[inline(always)]
+fn is_told_early(early: Option<&Cell<Epoch>>, wait_epoch: Epoch) -> bool {
+    early.inspect(|told| told.set(told.get().max(wait_epoch))).is_some()
 }
 
 /// Waits until the outcome of a transaction may be told.
