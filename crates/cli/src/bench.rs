@@ -306,7 +306,9 @@ fn load(workload: &dyn AnyWorkload, db: &Database, resident_before: Option<u64>)
 fn reserve(workload: &dyn AnyWorkload, db: &Database, config: &RunConfig) -> Result<u64, CliError> {
     let known = || {
         let time = (config.warmup + config.measured).as_secs_f64() * f64::from(config.runs);
-        let growth = workload.growth_bytes_per_second() * db.workers() as u64;
+        // More workers than processing units make no more rows.
+        let busy = db.workers().min(config.machine.usable_cpus().len());
+        let growth = workload.growth_bytes_per_second() * busy as u64;
         let room = machine::available_memory_bytes().map_or(0, |available| available / 4);
         ((growth as f64 * time) as u64).min(room).min(RESERVE_BYTES_MAX)
     };

@@ -11,47 +11,65 @@
 #[cfg(target_os = "linux")]
 const SLICE_NS: u64 = 100_000;
 
-/// Requests short slices for the calling thread. Best effort: returns false if the kernel refuses, which costs time only.
+/// `struct sched_attr` of the kernel, version 0.
 #[cfg(target_os = "linux")]
-pub fn request_short_slices() -> bool {
-    /// `struct sched_attr` of the kernel, version 0.
-    #[repr(C)]
-    #[derive(Default)]
-    struct SchedAttr {
-        size: u32,
-        policy: u32,
-        flags: u64,
-        nice: i32,
-        priority: u32,
-        runtime: u64,
-        deadline: u64,
-        period: u64,
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+#[cfg(target_os = "linux")]
+impl SchedAttr {
+    /// Those of the calling thread; `None` if the kernel does not tell.
+    fn of_this_thread() -> Option<SchedAttr> {
+        let mut attributes = SchedAttr { size: size_of::<SchedAttr>() as u32, ..SchedAttr::default() };
+        // SAFETY: the kernel writes at most `size` bytes to the structure, which has as many; any bytes are numbers.
+        let read =
+            unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, attributes.size, 0_u32) };
+        (read == 0).then_some(attributes)
     }
-    let mut attributes = SchedAttr { size: size_of::<SchedAttr>() as u32, ..SchedAttr::default() };
-    // SAFETY: the kernel writes at most `size` bytes to the structure, which has as many, and zeros are of its policy and time.
-    let read =
-        unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, attributes.size, 0_u32) };
+}
+
+/// Requests short slices for the calling thread. Best effort: without them the thread is slower and nothing else.
+#[cfg(target_os = "linux")]
+pub fn request_short_slices() {
     // Only threads of the ordinary policy have slices of this kind.
-    if read != 0 || attributes.policy != libc::SCHED_OTHER as u32 {
-        return false;
-    }
-    attributes.runtime = SLICE_NS;
+    let Some(attributes) = SchedAttr::of_this_thread().filter(|now| now.policy == libc::SCHED_OTHER as u32)
+    else {
+        return;
+    };
+    let requested = SchedAttr { runtime: SLICE_NS, ..attributes };
     // SAFETY: the kernel reads `size` bytes of the structure, which has as many.
-    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0_u32) };
-    set == 0
+    unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const requested, 0_u32) };
 }
 
 /// Requests short slices for the calling thread; this system has none.
 #[cfg(not(target_os = "linux"))]
-pub fn request_short_slices() -> bool {
-    false
-}
+pub fn request_short_slices() {}
 
-#[cfg(test)]
+#[cfg(all(test, target_os = "linux"))]
 mod tests {
+    use super::*;
+
     #[test]
-    fn a_thread_that_has_requested_short_slices_goes_on() {
-        let requested = std::thread::spawn(super::request_short_slices).join();
-        assert!(requested.is_ok());
+    fn only_the_slice_is_changed_and_only_if_the_kernel_has_them() {
+        let thread = std::thread::spawn(|| {
+            let before = SchedAttr::of_this_thread();
+            request_short_slices();
+            (before, SchedAttr::of_this_thread())
+        });
+        let (before, after) = thread.join().expect("the thread ends");
+        let (Some(before), Some(after)) = (before, after) else { return };
+        assert_eq!(after, SchedAttr { runtime: after.runtime, ..before });
+        // Kernels before 6.12 ignore the request, and tell nothing of the slice.
+        assert!([before.runtime, SLICE_NS].contains(&after.runtime), "{before:?} {after:?}");
     }
 }

@@ -125,7 +125,7 @@ impl<'a> Patch<'a> {
         Ok(Patch { ranges: &cursor.bytes[from..cursor.at], is_long })
     }
 
-    /// The ranges, in order.
+    /// The ranges, in any order; those that overlap have the same bytes there.
     #[must_use]
     pub fn ranges(&self) -> PatchRanges<'a> {
         PatchRanges { cursor: Cursor { bytes: self.ranges, at: 0 }, is_long: self.is_long }

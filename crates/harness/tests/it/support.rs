@@ -1,4 +1,4 @@
-//! What the tests of the workloads share.
+//! Parts that the tests of the workloads share.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -288,6 +288,8 @@ impl Workload for Tpcc {
 
     fn growth_bytes_per_second(&self) -> u64 {
         match self.config.mix {
+            // Terminals that think make few rows.
+            _ if self.config.think => 0,
             Mix::Standard => GROWTH_BYTES_PER_SECOND,
             Mix::Only(Class::NewOrder | Class::Payment) => GROWTH_BYTES_PER_SECOND_ALONE,
             Mix::Only(_) => 0,

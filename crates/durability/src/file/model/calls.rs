@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::ModelFiles;
-use super::content::{Content, Pending};
+use super::content::{Content, FileState, Pending};
 use super::fault::{CallKind, FaultKind, Verdict};
 use super::state::{Dir, DirId, FileId, NameChange, Node, apply_names};
 use crate::file::{DirectoryLock, File, FileSystem};
@@ -192,6 +192,24 @@ impl ModelFile {
     fn check_writable(&self) -> io::Result<()> {
         if self.write { Ok(()) } else { Err(rustix::io::Errno::BADF.into()) }
     }
+
+    /// One call that makes durable what `sync` makes durable, or fails and loses some of it.
+    fn sync_by(&self, sync: impl FnOnce(&mut FileState)) -> io::Result<()> {
+        let mut state = self.files.state();
+        match state.call(CallKind::Sync)? {
+            Verdict::Goes => {
+                sync(state.file(self.file));
+                Ok(())
+            }
+            Verdict::Fails(_, error) => {
+                state.file(self.file).lose_last_sector();
+                let mut coin = state.coin.clone();
+                state.file(self.file).settle_by(&mut coin);
+                state.coin = coin;
+                Err(error)
+            }
+        }
+    }
 }
 
 impl File for ModelFile {
@@ -229,20 +247,12 @@ impl File for ModelFile {
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        let mut state = self.files.state();
-        match state.call(CallKind::Sync)? {
-            Verdict::Goes => {
-                state.file(self.file).sync();
-                Ok(())
-            }
-            Verdict::Fails(_, error) => {
-                state.file(self.file).lose_last_sector();
-                let mut coin = state.coin.clone();
-                state.file(self.file).settle_by(&mut coin);
-                state.coin = coin;
-                Err(error)
-            }
-        }
+        self.sync_by(FileState::sync)
+    }
+
+    fn write_and_sync(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_at(offset, bytes)?;
+        self.sync_by(|file| file.sync_written(offset, bytes))
     }
 
     fn reserve(&mut self, len: u64) -> io::Result<()> {

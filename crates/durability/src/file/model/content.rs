@@ -50,6 +50,17 @@ pub(super) enum Pending {
     Length(u64),
 }
 
+impl Pending {
+    /// The part of a write that lies between two offsets, if there is one. Changes of the length have no parts.
+    fn part(&self, from: u64, to: u64) -> Option<Pending> {
+        let Pending::Write { offset, bytes } = self else { return Some(self.clone()) };
+        let (first, last) = (from.max(*offset), to.min(offset + bytes.len() as u64));
+        let place = |at: u64| usize::try_from(at - offset).expect("model files fit in memory");
+        (first < last)
+            .then(|| Pending::Write { offset: first, bytes: bytes[place(first)..place(last)].to_vec() })
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileState {
     pub(super) current: Content,
@@ -90,6 +101,26 @@ impl FileState {
             let sector = (end - 1) / SECTOR_BYTES as u64 * SECTOR_BYTES as u64;
             bytes.truncate(usize::try_from(sector.saturating_sub(*offset)).unwrap_or(0));
         }
+    }
+
+    /// Makes `bytes`, written at `offset` last, durable with the length that it takes to find them, and nothing else.
+    pub(super) fn sync_written(&mut self, offset: u64, bytes: &[u8]) {
+        let end = offset + bytes.len() as u64;
+        for change in std::mem::take(&mut self.pending) {
+            match change {
+                Pending::Length(len) if len < end => {
+                    self.synced.set_len(len);
+                    let before = std::mem::take(&mut self.pending);
+                    self.pending = before.into_iter().filter_map(|change| change.part(0, len)).collect();
+                }
+                Pending::Length(_) => self.pending.push(change),
+                Pending::Write { .. } => {
+                    self.pending.extend(change.part(0, offset));
+                    self.pending.extend(change.part(end, u64::MAX));
+                }
+            }
+        }
+        self.synced.write(offset, bytes);
     }
 
     pub(super) fn sync(&mut self) {

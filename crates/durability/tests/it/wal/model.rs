@@ -41,6 +41,28 @@ fn a_power_cut_tears_unsynced_writes_by_sectors() {
 }
 
 #[test]
+fn a_synced_write_makes_its_own_bytes_durable_and_no_others() {
+    let (fs, mut file) = with_file();
+    file.write_at(0, &[2; 1536]).unwrap();
+    file.reserve(4096).unwrap();
+    file.write_and_sync(256, &[3; 512]).unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    for seed in 0..256 {
+        let bytes = content(&fs.power_cut(seed), Path::new("file")).unwrap();
+        assert_eq!(bytes[256..768], [3; 512], "seed {seed}: what was synced is there");
+        seen.insert((bytes[0], bytes[1023], bytes[1535], bytes.len()));
+    }
+    assert_eq!(seen.len(), 16, "each part that was not synced is old or new, and so is the length");
+    file.truncate(0).unwrap();
+    file.write_and_sync(0, &[4; 100]).unwrap();
+    for seed in 0..64 {
+        let bytes = content(&fs.power_cut(seed), Path::new("file")).unwrap();
+        assert_eq!(bytes[..100], [4; 100], "seed {seed}: a length of before does not cut it off");
+        assert!(bytes[100..].iter().all(|byte| *byte == 0), "seed {seed}: nothing comes back");
+    }
+}
+
+#[test]
 fn a_sync_after_a_failed_one_brings_nothing_back() {
     let (fs, mut file) = with_file();
     file.write_at(0, &[2; 1536]).unwrap();

@@ -1,4 +1,4 @@
-//! What a directory promises: whatever was reported as committed is there again, whatever was not is there whole or not at
+//! Promises of a directory: whatever was reported as committed is there again, whatever was not is there whole or not at
 //! all, and damage and failures are told and never served.
 
 mod crash;

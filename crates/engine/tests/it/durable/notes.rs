@@ -78,7 +78,7 @@ pub(crate) fn files() -> ModelFiles {
 /// Rows that each client writes in one transaction, all with the same number.
 const ROWS: u64 = 3;
 
-/// What one client knows.
+/// Knowledge of one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Witness {
     /// The number of the newest transaction handed over.
@@ -257,9 +257,9 @@ pub(crate) struct Observed {
     pub(crate) calls: u64,
     /// The owners of all partitions when the run was cut off.
     pub(crate) owners: Vec<u16>,
-    /// What the clients knew.
+    /// Knowledge of the clients.
     pub(crate) known: Vec<Witness>,
-    /// What was there afterwards.
+    /// Rows that were there afterwards.
     pub(crate) rows: Vec<(u64, Note)>,
 }
 

@@ -116,7 +116,7 @@ fn transfer(db: &Database, from: u64, to: u64, amount: i64) {
     .unwrap();
 }
 
-/// What is changed in the middle of a checkpoint: money goes from what is written already to what is not, and back, on one
+/// Changes in the middle of a checkpoint: money goes from what is written already to what is not, and back, on one
 /// worker and across; accounts come and go; a key range goes to the other worker and is changed there.
 fn change(db: &Database) {
     let accounts = db.table::<Accounts>().unwrap();
