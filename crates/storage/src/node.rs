@@ -7,7 +7,7 @@
 //!  leaf:
 //!  +--------+-----------+---------------+------------------+-------------------------------------+
 //!  | header | heads     | offsets       | free             | heap: records, and the prefix when  |
-//!  | 48     | i32 * cap | u16 * cap     |                  | it has more than 8 bytes            |
+//!  | 48     | i32 * cap | u16 * cap     |                  | it has more than 16 bytes           |
 //!  +--------+-----------+---------------+------------------+-------------------------------------+
 //!  inner node:
 //!  +--------+----------+-----------+-----------+-----------+-----------+------+------------------+
@@ -68,14 +68,12 @@ const HINT_BYTES: usize = 4 * VECTOR;
 /// Bytes of a suffix that live in the head.
 pub(crate) const HEAD_BYTES: usize = 4;
 /// Bytes of the prefix that live in the header.
-pub(crate) const HEADER_PREFIX_BYTES: usize = 8;
+pub(crate) const HEADER_PREFIX_BYTES: usize = 16;
 
 #[repr(C)]
 pub(crate) struct Header {
-    /// The first eight bytes of the prefix as a big-endian integer, zeros behind a shorter one.
-    prefix8: u64,
-    /// All ones for those bytes of `prefix8` that are part of the prefix.
-    prefix_mask: u64,
+    /// The first sixteen bytes of the prefix as two big-endian integers, zeros behind a shorter one.
+    prefix: [u64; 2],
     /// The leaf before this one in the tree; unused in inner nodes.
     prev: Option<NodePtr>,
     /// The leaf behind this one in the tree; in a free page, the next free page.
@@ -84,7 +82,7 @@ pub(crate) struct Header {
     count: u16,
     cap: u16,
     prefix_len: u16,
-    /// Offset of the whole prefix when it has more than eight bytes; otherwise 0.
+    /// Offset of the whole prefix when it has more bytes than the header holds; otherwise 0.
     prefix_at: u16,
     heap_at: u16,
     /// Bytes in the heap that belong to nothing any more.
@@ -99,6 +97,14 @@ pub(crate) struct Header {
 
 const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
 
+impl Header {
+    /// The bytes of the prefix that live in the header, zeros behind a shorter one.
+    #[inline]
+    fn prefix_bytes(&self) -> [u8; HEADER_PREFIX_BYTES] {
+        ((u128::from(self.prefix[0]) << 64) | u128::from(self.prefix[1])).to_be_bytes()
+    }
+}
+
 /// The leaf of every tree without rows, so that a look-up needs no special case. It is never written.
 #[repr(C, align(64))]
 struct EmptyLeaf {
@@ -111,8 +117,7 @@ unsafe impl Sync for EmptyLeaf {}
 
 static EMPTY_LEAF: EmptyLeaf = EmptyLeaf {
     header: Header {
-        prefix8: 0,
-        prefix_mask: 0,
+        prefix: [0; 2],
         prev: None,
         next: None,
         count: 0,
@@ -192,8 +197,7 @@ impl NodePtr {
         // SAFETY: the caller hands over the page.
         unsafe {
             node.0.write(Header {
-                prefix8: 0,
-                prefix_mask: 0,
+                prefix: [0; 2],
                 prev: None,
                 next: None,
                 count: 0,

@@ -7,18 +7,13 @@ use super::{
     CAP_STEP, HEAD_BYTES, HEADER_PREFIX_BYTES, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, NO_HEAD, NodePtr,
     RECORD_BYTES, StoredRow, VECTOR, cap_for, head_of,
 };
+use crate::key::first_eight;
 
 impl NodePtr {
     /// Empties the node and gives it a prefix and room for `count` entries. Links and level stay.
     pub(crate) fn reset(self, page_bytes: usize, prefix: &[u8], count: usize) {
         let header = self.header_mut();
-        let mut prefix8 = [0; HEADER_PREFIX_BYTES];
-        let inline = prefix.len().min(HEADER_PREFIX_BYTES);
-        prefix8[..inline].copy_from_slice(&prefix[..inline]);
-        header.prefix8 = u64::from_be_bytes(prefix8);
-        let mut mask = [0; HEADER_PREFIX_BYTES];
-        mask[..inline].fill(0xff);
-        header.prefix_mask = u64::from_be_bytes(mask);
+        header.prefix = [first_eight(prefix), first_eight(prefix.get(8..).unwrap_or_default())];
         header.prefix_len = prefix.len() as u16;
         header.count = 0;
         header.cap = cap_for(count) as u16;

@@ -16,7 +16,7 @@ impl NodePtr {
     pub(crate) fn append_prefix(self, key: &mut KeyBuf) {
         let len = self.prefix_len();
         if len <= HEADER_PREFIX_BYTES {
-            key.extend_from_slice(&self.header().prefix8.to_be_bytes()[..len]);
+            key.extend_from_slice(&self.header().prefix_bytes()[..len]);
         } else {
             key.extend_from_slice(self.bytes(self.prefix_at(), len));
         }

@@ -10,6 +10,18 @@ use super::{HEAD_BYTES, HEADER_PREFIX_BYTES, NO_HEAD, NodePtr, VECTOR, head_of};
 use crate::key::first_eight;
 use std::cmp::Ordering;
 
+/// By the length of a prefix: all ones for those bytes of the two integers of a header that are part of it.
+static PREFIX_MASKS: [[u64; 2]; HEADER_PREFIX_BYTES + 1] = {
+    let mut masks = [[0; 2]; HEADER_PREFIX_BYTES + 1];
+    let mut len = 1;
+    while len <= HEADER_PREFIX_BYTES {
+        let all = u128::MAX << (128 - 8 * len);
+        masks[len] = [(all >> 64) as u64, all as u64];
+        len += 1;
+    }
+    masks
+};
+
 /// A key being looked for, with its first sixteen bytes as two integers (zeros behind a shorter one), so that nodes are
 /// compared in registers.
 #[derive(Clone, Copy)]
@@ -118,19 +130,17 @@ impl NodePtr {
     #[inline(always)]
     pub(crate) fn compare_prefix(self, key: &SearchKey<'_>) -> Prefix {
         let header = self.header();
-        let differing = (key.first ^ header.prefix8) & header.prefix_mask;
-        // A prefix beyond the header makes the second operand differ from zero.
-        if differing | u64::from(header.prefix_at) == 0 && key.bytes.len() >= usize::from(header.prefix_len) {
-            Prefix::Same
-        } else {
-            self.compare_prefix_slowly(key)
-        }
+        let len = usize::from(header.prefix_len);
+        let mask = PREFIX_MASKS[len.min(HEADER_PREFIX_BYTES)];
+        let differing = (key.first ^ header.prefix[0]) & mask[0] | (key.second ^ header.prefix[1]) & mask[1];
+        let is_decided = len <= HEADER_PREFIX_BYTES && len <= key.bytes.len();
+        if differing == 0 && is_decided { Prefix::Same } else { self.compare_prefix_slowly(key) }
     }
 
     #[inline(never)]
     fn compare_prefix_slowly(self, key: &SearchKey<'_>) -> Prefix {
         let len = self.prefix_len();
-        let inline = self.header().prefix8.to_be_bytes();
+        let inline = self.header().prefix_bytes();
         let prefix =
             if len <= HEADER_PREFIX_BYTES { &inline[..len] } else { self.bytes(self.prefix_at(), len) };
         let begin = &key.bytes[..len.min(key.bytes.len())];
