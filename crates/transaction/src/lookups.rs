@@ -17,6 +17,7 @@ use std::task::Poll;
 
 use arrayvec::ArrayVec;
 use atrapos_partition::partition::{PartitionId, Tables};
+use atrapos_partition::schema::{TableId, TreeKind};
 use atrapos_runtime::TaskId;
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 use smallvec::SmallVec;
@@ -58,6 +59,19 @@ fn locate_probes(probes: &mut ArrayVec<Probe<'_>, BATCH>, positions: &mut [Optio
         *position = probe.position;
     }
     probes.clear();
+}
+
+/// Fetches what looking up the rows of index entries that were found will need: who looks a key up in a unique index most
+/// often accesses its row next.
+fn fetch_indexed_rows<'a>(tables: &'a Tables, found: impl Iterator<Item = (TableId, &'a [u8])>) {
+    let mut rows: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
+    for (table, primary_key) in found {
+        if let TreeKind::Entries { of, unique: true } = tables.catalog.tables[table.at()].kind {
+            let partition = tables.owned_at(tables.locate(of, primary_key).0);
+            rows.extend(partition.map(|partition| Probe::new(partition.tree(), primary_key)));
+        }
+    }
+    locate_batch(&mut rows);
 }
 
 #[derive(Debug)]
@@ -182,23 +196,29 @@ impl Lookups {
         // Keys in partitions that have moved to another worker meanwhile are not looked up; their tasks locate them
         // again.
         let mut probes: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
-        let mut asked: ArrayVec<(usize, LookupTicket), BATCH> = ArrayVec::new();
+        let mut asked: ArrayVec<&Entry, BATCH> = ArrayVec::new();
         for entry in waiting.range(..count) {
             if let Some(partition) = tables.owned_at(entry.partition) {
                 probes.push(Probe::new(partition.tree(), &entry.key));
-                asked.push((entry.task.index(), entry.ticket));
+                asked.push(entry);
             }
         }
         locate_batch(&mut probes);
         let mut hints = self.hints.borrow_mut();
-        for (&(task, ticket), probe) in asked.iter().zip(&probes) {
+        for (entry, probe) in asked.iter().zip(&probes) {
+            let (task, ticket) = (entry.task.index(), entry.ticket);
             if task >= hints.len() {
                 hints.resize(task + 1, Hint { ticket: LookupTicket::NONE, position: Position::unknown() });
             }
             hints[task] = Hint { ticket, position: probe.position };
         }
         worker.shard().stats.interleaved.add(probes.len() as u64);
-        drop(probes);
+        let entries = asked
+            .iter()
+            .zip(&probes)
+            .filter_map(|(entry, probe)| Some((entry.partition.table, probe.row()?.bytes)));
+        fetch_indexed_rows(&tables, entries);
+        drop((asked, probes));
         waiting.drain(..count);
         true
     }
