@@ -131,6 +131,10 @@ pub trait File: Debug + Send {
         self.sync()
     }
 
+    /// Hints that the first `len` bytes, which are durable, will not be read soon, so that the system keeps no memory for
+    /// them. They can be read all the same.
+    fn drop_cached(&self, _len: u64) {}
+
     /// Reserves room for the file to grow to `len` bytes, so that later writes within it cannot fail for want of space. Bytes
     /// never written read as zeros.
     ///

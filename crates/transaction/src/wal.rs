@@ -49,7 +49,7 @@ use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::redo::TRANSACTION_REDO_BYTES;
-use atrapos_runtime::{Parker, WorkerId};
+use atrapos_runtime::{Parker, Ticks, WorkerId};
 
 pub use buffer::{Appended, CommitBuffer, Full};
 pub use commit_waiters::CommitWaiters;
@@ -102,6 +102,9 @@ pub struct StreamState {
     pause: Parker,
     /// True if a worker has nothing to do but to wait for the next round.
     hurry: AtomicBool,
+    /// The time on the real clock from which on the flusher is late, in ticks: it should have gone on by then, and may be
+    /// waiting for a processing unit. `u64::MAX` while it waits for nothing.
+    late_from: AtomicU64,
     /// True if the buffer of a worker is filling up, so that the next round begins at once.
     filling: AtomicBool,
     /// The workers whose records are in this stream.
@@ -160,6 +163,7 @@ impl Wal {
             parker: Parker::new(),
             pause: Parker::new(),
             hurry: AtomicBool::new(false),
+            late_from: AtomicU64::new(u64::MAX),
             filling: AtomicBool::new(false),
             workers: (0..stream_of.len())
                 .filter(|worker| stream_of[*worker] == stream)
@@ -258,6 +262,14 @@ impl Wal {
         if !stream.hurry.load(Ordering::Relaxed) {
             stream.hurry.store(true, Ordering::SeqCst);
             stream.pause.wake();
+        }
+    }
+
+    /// Gives the processing unit of a worker to its flusher for a moment if that is late.
+    #[inline]
+    pub(crate) fn make_way(&self, worker: WorkerId, now: Ticks) {
+        if now.0 >= self.streams[self.stream_of[worker.index()]].late_from.load(Ordering::Relaxed) {
+            std::thread::yield_now();
         }
     }
 

@@ -11,6 +11,8 @@
 
 use std::fs::{self, File as OsFile, OpenOptions};
 use std::io::{self, IoSlice, Read, Write};
+#[cfg(target_os = "linux")]
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -168,6 +170,12 @@ impl File for RealFile {
 
     fn sync(&mut self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn drop_cached(&self, len: u64) {
+        // A hint: where it is refused, memory is taken as for any other file.
+        let _ = rustix::fs::fadvise(&self.file, 0, NonZeroU64::new(len), rustix::fs::Advice::DontNeed);
     }
 
     #[cfg(target_os = "linux")]

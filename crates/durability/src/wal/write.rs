@@ -25,6 +25,9 @@ mod prepare;
 
 use prepare::{Spare, activate, prepare};
 
+/// The bytes written between two hints to drop what is cached of them.
+const DROPPED_BYTES: u64 = 64 << 10;
+
 /// A buffer larger than this is given back after the frame it was for.
 const KEPT_BUFFER_BYTES: usize = 4 << 20;
 
@@ -94,6 +97,8 @@ pub struct StreamWriter {
     spare: Option<Spare>,
     /// The length of the current segment at which the next spare is prepared (again, if that failed before).
     spare_due: u64,
+    /// The length of the current segment, or of one before, up to which the system was told to drop what it has cached.
+    dropped_at: u64,
     buffer: Vec<u8>,
     next_frame: u64,
     sealed: Epoch,
@@ -153,6 +158,7 @@ impl StreamWriter {
             id,
             options,
             spare_due: 0,
+            dropped_at: 0,
             current,
             full: Vec::new(),
             spare: None,
@@ -288,6 +294,16 @@ impl StreamWriter {
         self.buffer.resize(frame_bytes, 0);
         header.payload_crc = crc32fast::hash(&self.buffer[FRAME_HEADER_BYTES..]);
         Ok(header)
+    }
+
+    /// Hints to the system that what was written is not going to be read, now and then: memory that it takes for each new
+    /// page of a file is cold, and that of pages it has dropped is warm.
+    pub fn drop_cached(&mut self) {
+        let length = self.current.length;
+        if length.abs_diff(self.dropped_at) >= DROPPED_BYTES {
+            self.dropped_at = length;
+            self.current.file.drop_cached(length);
+        }
     }
 
     /// Prepares the next segment when the present one is nearly full, so that [`seal`](StreamWriter::seal)

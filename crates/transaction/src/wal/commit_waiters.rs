@@ -133,13 +133,14 @@ impl CommitWaiters {
         }
     }
 
-    /// Notifies the flusher of new records, and wakes the tasks whose epochs are durable; called once per step. Returns
+    /// Notifies the flusher of new records, makes way for it if it is late, and wakes the tasks whose epochs are durable; called once per step. Returns
     /// true if there was anything to do.
     #[inline]
     pub(crate) fn step(&self, worker: &EngineWorker) -> bool {
         if self.dirty.replace(false) {
             self.wal.notify_flusher(worker.id());
         }
+        self.wal.make_way(worker.id(), worker.step_time());
         if !self.has_news() {
             if worker.ready_len() == 0 && !self.waiting.borrow().is_empty() {
                 self.wal.hurry(worker.id());

@@ -6,6 +6,10 @@
 //! it, and then publishes the sealed epoch. While a round waits for the device, workers go on, and their commits go
 //! into the next round: this is group commit without a timer. Rounds keep a distance from each other while the workers
 //! have other work ([`Flusher::keep_distance`]).
+//!
+//! Workers that always have work leave a flusher no processing unit until the kernel takes it from them, some milliseconds
+//! later. So a flusher shows them the time by which it should have gone on ([`Flusher::expect_until`]), whether it waits for
+//! the device or for the next round, and from then on they yield between their steps.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,6 +33,8 @@ pub struct Flusher {
     removed_before: u64,
     /// The bytes of records that the last round made durable.
     last_bytes: usize,
+    /// The usual duration of a round, in ticks, without the rare long ones.
+    usual_round: u64,
     clock: Clock,
 }
 
@@ -52,7 +58,9 @@ impl Flusher {
     /// Creates the flusher of a stream.
     pub fn new(wal: Arc<Wal>, stream: usize, writer: StreamWriter) -> Flusher {
         let taken = wal.streams[stream].workers.iter().map(|_| Vec::new()).collect();
-        Flusher { wal, stream, writer, taken, removed_before: 0, last_bytes: 0, clock: Clock::real() }
+        let clock = Clock::real();
+        let usual_round = clock.ticks(DISTANCE_MAX).0 / DISTANCE;
+        Flusher { wal, stream, writer, taken, removed_before: 0, last_bytes: 0, usual_round, clock }
     }
 
     /// Returns true if there is anything to make durable.
@@ -92,6 +100,7 @@ impl Flusher {
     /// removes segments that a checkpoint has replaced.
     pub fn tidy_up(&mut self) {
         self.writer.prepare_next();
+        self.writer.drop_cached();
         let before = self.wal.streams[self.stream].remove_before.load(Ordering::SeqCst);
         if before > self.removed_before {
             self.removed_before = before;
@@ -153,7 +162,9 @@ impl Flusher {
         wal.streams[self.stream].pause.adopt_current_thread();
         loop {
             let began = self.clock.now();
+            self.expect_until(began.after(Ticks(2 * self.usual_round)));
             let round = self.round();
+            self.expect_until(Ticks(u64::MAX));
             if round != Round::Idle {
                 wal.show_round();
             }
@@ -165,6 +176,8 @@ impl Flusher {
                 }
                 Round::Sealed => {
                     let ended = self.clock.now();
+                    let usual = self.usual_round;
+                    self.usual_round = (7 * usual + ended.since(began).0.min(2 * usual)) / 8;
                     // The workers that were in a hurry waited for this round.
                     wal.streams[self.stream].hurry.store(false, Ordering::SeqCst);
                     wake_workers(handle);
@@ -179,6 +192,11 @@ impl Flusher {
                 }
             }
         }
+    }
+
+    /// Shows the workers the time until which this thread, which is about to wait, should have gone on.
+    fn expect_until(&self, time: Ticks) {
+        self.wal.streams[self.stream].late_from.store(time.0, Ordering::Relaxed);
     }
 
     /// Delays the next round as long as every worker has other work.
@@ -220,16 +238,18 @@ impl Flusher {
             }
             let rest = Duration::from_nanos(self.clock.ns(until.since(now)));
             let hurrying = until == least;
+            self.expect_until(until);
             state.pause.park(|| urgent() || (!hurrying && hurry()), Some(rest));
+            self.expect_until(Ticks(u64::MAX));
         }
     }
 }
 
 /// The distance between rounds, as a multiple of the duration of a round: see [`Flusher::keep_distance`].
-const DISTANCE: u64 = 3;
+const DISTANCE: u64 = 5;
 
 /// The greatest distance: a round on a device that is slower than this costs little processor time in comparison.
-const DISTANCE_MAX: Duration = Duration::from_millis(1);
+const DISTANCE_MAX: Duration = Duration::from_micros(1_500);
 
 /// The divisor of a round's duration that gives the least pause before the next one.
 const GAP: u64 = 4;

@@ -60,6 +60,21 @@ fn written_and_synced_bytes_of_any_length_are_there() {
 }
 
 #[test]
+fn what_is_not_cached_any_more_can_be_read() {
+    let fs = RealFiles::new();
+    let temp = tempfile::tempdir().unwrap();
+    let mut file = fs.create(&temp.path().join("file")).unwrap();
+    file.write_and_sync(0, &[7; 10_000]).unwrap();
+    file.drop_cached(10_000);
+    file.drop_cached(0);
+    // Bytes of the last page that was dropped only in part.
+    file.write_and_sync(9_000, &[8; 100]).unwrap();
+    let mut found = vec![0; 10_000];
+    assert_eq!(file.read_at(0, &mut found).unwrap(), 10_000);
+    assert!(found.iter().enumerate().all(|(at, byte)| *byte == if (9_000..9_100).contains(&at) { 8 } else { 7 }));
+}
+
+#[test]
 fn one_process_at_a_time_has_the_directory() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("LOCK");
