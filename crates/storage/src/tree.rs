@@ -52,12 +52,17 @@ const FEW_LINES: usize = 5;
 /// Lines asked for besides when rows are short and a leaf has many.
 const MORE_LINES: usize = 5;
 
+/// Most lines of a record that are asked for, besides the one it begins in.
+const RECORD_LINES_MAX: usize = 16;
+
 /// The layout of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TreeConfig {
     page_bytes: usize,
     /// Set if the heads of a well-filled leaf take many lines.
     many_heads: bool,
+    /// The lines of memory that an expected row takes, as far as they are fetched before it is read.
+    record_lines: usize,
 }
 
 impl TreeConfig {
@@ -73,7 +78,9 @@ impl TreeConfig {
         };
         let entries = (page_bytes - HEADER_BYTES) / (LEAF_SLOT_BYTES + RECORD_BYTES + expected_row_bytes);
         let many_heads = HEADER_BYTES + entries * LEAF_SLOT_BYTES > (FEW_LINES + 1) * LINE_BYTES;
-        TreeConfig { page_bytes, many_heads }
+        let record_lines =
+            (RECORD_BYTES + expected_row_bytes).div_ceil(LINE_BYTES).clamp(1, RECORD_LINES_MAX);
+        TreeConfig { page_bytes, many_heads, record_lines }
     }
 
     /// Bytes of every page: 4096, 8192 or 16384.

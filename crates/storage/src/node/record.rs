@@ -76,12 +76,13 @@ impl NodePtr {
         usize::from(unsafe { *self.leaf_offsets().add(index) })
     }
 
-    /// Asks for the lines with the beginning of the record of leaf entry `index`.
+    /// Asks for the lines with the record of leaf entry `index`, if it takes `lines` of them and begins in the middle of one.
     #[inline(always)]
-    pub(crate) fn prefetch_record(self, index: usize) {
+    pub(crate) fn prefetch_record(self, index: usize, lines: usize) {
         let record = self.base().wrapping_add(self.record_at(index));
-        prefetch(record);
-        prefetch(record.wrapping_add(LINE_BYTES));
+        for line in 0..=lines {
+            prefetch(record.wrapping_add(line * LINE_BYTES));
+        }
     }
 
     #[inline(always)]

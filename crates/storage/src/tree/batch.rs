@@ -67,10 +67,10 @@ fn locate_group(group: &mut [Probe<'_>]) {
     }
     // The heads decide where the record would be; its lines are on their way while the others are searched.
     let mut candidates = [Candidate::default(); IN_FLIGHT];
-    for ((node, key), candidate) in nodes.iter().zip(&keys).zip(&mut candidates).take(group.len()) {
+    for (((probe, node), key), candidate) in group.iter().zip(&nodes).zip(&keys).zip(&mut candidates) {
         *candidate = node.candidate(key);
         if candidate.possible {
-            node.prefetch_record(candidate.index);
+            node.prefetch_record(candidate.index, probe.tree.config.record_lines);
         }
     }
     for (((probe, node), key), candidate) in group.iter_mut().zip(&nodes).zip(&keys).zip(&candidates) {

@@ -71,7 +71,9 @@ fn what_is_not_cached_any_more_can_be_read() {
     file.write_and_sync(9_000, &[8; 100]).unwrap();
     let mut found = vec![0; 10_000];
     assert_eq!(file.read_at(0, &mut found).unwrap(), 10_000);
-    assert!(found.iter().enumerate().all(|(at, byte)| *byte == if (9_000..9_100).contains(&at) { 8 } else { 7 }));
+    assert!(
+        found.iter().enumerate().all(|(at, byte)| *byte == if (9_000..9_100).contains(&at) { 8 } else { 7 })
+    );
 }
 
 #[test]
