@@ -332,7 +332,11 @@ impl Tree {
 
     #[inline(always)]
     fn position_in(&self, leaf: NodePtr, key: &SearchKey<'_>) -> Position {
-        let slot = leaf.find(key);
+        let candidate = leaf.candidate(key);
+        if candidate.possible {
+            leaf.prefetch_record(candidate.index, self.config.record_lines);
+        }
+        let slot = leaf.find_at(candidate, key);
         Position { leaf, stamp: self.stamp.get(), index: slot.index as u16, found: slot.found }
     }
 
