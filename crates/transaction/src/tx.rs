@@ -409,9 +409,13 @@ impl<'w> Tx<'w> {
         if limit == 0 {
             return Ok(Vec::new());
         }
-        self.walk(table, range, backward, Vec::new(), collect_up_to(limit)).await
+        let room = ROOM_BYTES / size_of::<(T::Key, T::Row)>().max(1);
+        self.walk(table, range, backward, Vec::with_capacity(limit.min(room)), collect_up_to(limit)).await
     }
 }
+
+/// Room that a list of rows has from the beginning, in bytes: it is not copied while it grows to that.
+const ROOM_BYTES: usize = 64 << 10;
 
 fn collect_up_to<K: Send, R: Send>(
     limit: usize,

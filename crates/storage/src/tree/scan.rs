@@ -7,6 +7,7 @@ use crate::key::KeyBuf;
 use crate::node::{NodePtr, SearchKey};
 use std::iter::FusedIterator;
 use std::marker::PhantomData;
+use std::num::NonZeroUsize;
 use std::ops::Bound;
 
 /// An entry a range came to.
@@ -74,8 +75,14 @@ pub struct Range<'a> {
     back: Cursor,
     /// Entries of `front.leaf`, which is what the front may go through before it has to look at the next leaf.
     front_end: usize,
+    /// The lines that rows are expected to take, if they are so many that the second next row is asked for while one is
+    /// visited.
+    ahead: Option<NonZeroUsize>,
     tree: PhantomData<&'a Tree>,
 }
+
+/// The lines of a row from which on rows are asked for while those before them are visited.
+const MANY_LINES: usize = 3;
 
 impl Tree {
     /// The rows with keys between the bounds, which may be any; when they are the wrong way round there are none.
@@ -89,7 +96,7 @@ impl Tree {
             Bound::Included(key) => self.cursor_at(&SearchKey::new(key), false),
             Bound::Excluded(key) => self.cursor_at(&SearchKey::new(key), true),
         };
-        Range::new(front, self.back_of(front, upper))
+        Range::new(self, front, self.back_of(front, upper))
     }
 
     /// The rows from `position`, which was located for `key`, up to the upper bound: the same as a range from `key` on,
@@ -101,7 +108,7 @@ impl Tree {
         }
         let position = self.fresh(position, key);
         let front = Cursor { leaf: position.leaf, index: usize::from(position.index) };
-        Range::new(front, self.back_of(front, upper))
+        Range::new(self, front, self.back_of(front, upper))
     }
 
     /// All rows.
@@ -165,13 +172,15 @@ fn is_empty_range(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> bool {
 }
 
 impl<'a> Range<'a> {
-    fn new(front: Cursor, back: Cursor) -> Range<'a> {
-        Range { front, back, front_end: front.leaf.count(), tree: PhantomData }
+    fn new(tree: &'a Tree, front: Cursor, back: Cursor) -> Range<'a> {
+        let lines = tree.config.record_lines;
+        let ahead = NonZeroUsize::new(lines).filter(|_| lines >= MANY_LINES);
+        Range { front, back, front_end: front.leaf.count(), ahead, tree: PhantomData }
     }
 
     fn empty() -> Range<'a> {
         let nowhere = Cursor { leaf: NodePtr::empty_leaf(), index: 0 };
-        Range { front: nowhere, back: nowhere, front_end: 0, tree: PhantomData }
+        Range { front: nowhere, back: nowhere, front_end: 0, ahead: None, tree: PhantomData }
     }
 
     /// Moves the front to the next leaf; `false` when the range ends before.
@@ -225,6 +234,11 @@ impl<'a> Iterator for Range<'a> {
         }
         let entry = Entry { leaf: self.front.leaf, index: self.front.index, tree: PhantomData };
         self.front.index += 1;
+        if let Some(lines) = self.ahead
+            && self.front.index + 1 < self.front.leaf.count()
+        {
+            self.front.leaf.prefetch_record(self.front.index + 1, lines.get());
+        }
         Some(entry)
     }
 }
