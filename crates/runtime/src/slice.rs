@@ -28,7 +28,7 @@ struct SchedAttr {
 
 #[cfg(target_os = "linux")]
 impl SchedAttr {
-    /// Those of the calling thread; `None` if the kernel does not tell.
+    /// Reads those of the calling thread; `None` if the kernel does not tell.
     fn of_this_thread() -> Option<SchedAttr> {
         let mut attributes = SchedAttr { size: size_of::<SchedAttr>() as u32, ..SchedAttr::default() };
         // SAFETY: the kernel writes at most `size` bytes to the structure, which has as many; any bytes are numbers.

@@ -52,7 +52,7 @@ const FEW_LINES: usize = 5;
 /// Lines asked for besides when rows are short and a leaf has many.
 const MORE_LINES: usize = 5;
 
-/// Most lines of a record that are asked for, besides the one it begins in.
+/// Limit of the lines of a record that are asked for, besides the one it begins in.
 const RECORD_LINES_MAX: usize = 16;
 
 /// The layout of a tree.

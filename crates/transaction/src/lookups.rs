@@ -63,10 +63,13 @@ fn locate_probes(probes: &mut ArrayVec<Probe<'_>, BATCH>, positions: &mut [Optio
 
 /// Fetches what looking up the rows of index entries that were found will need: who looks a key up in a unique index most
 /// often accesses its row next.
-fn fetch_indexed_rows<'a>(tables: &'a Tables, found: impl Iterator<Item = (TableId, &'a [u8])>) {
+fn fetch_indexed_rows<'a>(tables: &'a Tables, probed: impl Iterator<Item = (TableId, &'a Probe<'a>)>) {
     let mut rows: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
-    for (table, primary_key) in found {
-        if let TreeKind::Entries { of, unique: true } = tables.catalog.tables[table.at()].kind {
+    for (table, entry) in probed {
+        if let TreeKind::Entries { of, unique: true } = tables.catalog.tables[table.at()].kind
+            && let Some(entry) = entry.row()
+        {
+            let primary_key = entry.bytes;
             let partition = tables.owned_at(tables.locate(of, primary_key).0);
             rows.extend(partition.map(|partition| Probe::new(partition.tree(), primary_key)));
         }
@@ -213,11 +216,8 @@ impl Lookups {
             hints[task] = Hint { ticket, position: probe.position };
         }
         worker.shard().stats.interleaved.add(probes.len() as u64);
-        let entries = asked
-            .iter()
-            .zip(&probes)
-            .filter_map(|(entry, probe)| Some((entry.partition.table, probe.row()?.bytes)));
-        fetch_indexed_rows(&tables, entries);
+        let probed = asked.iter().map(|entry| entry.partition.table).zip(&probes);
+        fetch_indexed_rows(&tables, probed);
         drop((asked, probes));
         waiting.drain(..count);
         true

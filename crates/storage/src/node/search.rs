@@ -10,7 +10,7 @@ use super::{HEAD_BYTES, HEADER_PREFIX_BYTES, NO_HEAD, NodePtr, VECTOR, head_of};
 use crate::key::first_eight;
 use std::cmp::Ordering;
 
-/// By the length of a prefix: all ones for those bytes of the two integers of a header that are part of it.
+/// Masks by the length of a prefix: all ones for those bytes of the two integers of a header that are part of it.
 static PREFIX_MASKS: [[u64; 2]; HEADER_PREFIX_BYTES + 1] = {
     let mut masks = [[0; 2]; HEADER_PREFIX_BYTES + 1];
     let mut len = 1;

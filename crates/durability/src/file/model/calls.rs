@@ -193,7 +193,7 @@ impl ModelFile {
         if self.write { Ok(()) } else { Err(rustix::io::Errno::BADF.into()) }
     }
 
-    /// One call that makes durable what `sync` makes durable, or fails and loses some of it.
+    /// Makes durable what `sync` does, in one call, or fails and loses some of it.
     fn sync_by(&self, sync: impl FnOnce(&mut FileState)) -> io::Result<()> {
         let mut state = self.files.state();
         match state.call(CallKind::Sync)? {
