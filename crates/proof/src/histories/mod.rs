@@ -329,12 +329,14 @@ pub fn run<J: Journal + Send + 'static>(
 fn shuffle(db: &Database, shared: &Shared, mut random: Random, running: &AtomicBool) -> Result<(), String> {
     let workers = db.workers() as u64;
     while running.load(Ordering::Relaxed) {
-        let changes = scheme_changes(&mut random, &db.scheme(), workers);
-        match db.repartition(changes) {
+        let scheme = db.scheme();
+        match db.repartition(scheme_changes(&mut random, &scheme, workers)) {
             Ok(_) => {}
             Err(abort) if abort.reason() == AbortReason::ShuttingDown => break,
             // The table was dropped in the meantime.
             Err(_) if shared.are_named() => {}
+            // The database has adapted itself in the meantime, so that they are changes of a scheme of before.
+            Err(abort) if abort.reason() == AbortReason::Misuse && db.scheme() != scheme => {}
             Err(abort) => return Err(format!("partitions could not be changed: {abort}")),
         }
         std::thread::sleep(Duration::from_micros(random.below(PAUSE_US)));
