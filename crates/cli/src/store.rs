@@ -133,7 +133,7 @@ fn device_sync_us(directory: &Path, files: &dyn FileSystem) -> std::io::Result<f
     let mut measured = Vec::new();
     let result = (0..PROBES).try_for_each(|probe| {
         let began = Instant::now();
-        file.write_and_sync(probe * PROBE_BYTES as u64, &bytes)?;
+        file.write_and_sync(probe * PROBE_BYTES as u64, &[&bytes])?;
         measured.push(began.elapsed().as_secs_f64() * 1e6);
         Ok(())
     });

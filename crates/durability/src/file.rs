@@ -121,13 +121,13 @@ pub trait File: Debug + Send {
     /// As the operating system says; see the module's invariants.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// Writes, and makes these bytes survive a crash of the machine, with what it takes to find them; not what other calls have
-    /// written without syncing it. One call to the kernel where that is possible.
+    /// Writes the pieces, one behind the other, and makes these bytes survive a crash of the machine, with what it takes to find
+    /// them; not what other calls have written without syncing it. One call to the kernel where that is possible.
     ///
     /// # Errors
     /// As for [`write_at`](File::write_at) and [`sync`](File::sync).
-    fn write_and_sync(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_at(offset, bytes)?;
+    fn write_and_sync(&mut self, offset: u64, pieces: &[&[u8]]) -> io::Result<()> {
+        self.write_at(offset, &pieces.concat())?;
         self.sync()
     }
 

@@ -48,6 +48,8 @@ pub enum Bug {
     ToldBeforeSync,
     /// Read-only transactions are acknowledged before the data they have read is durable.
     ReaderToldEarly,
+    /// The changes of a transaction that makes many are not noted for readers.
+    ManyWritesNotNoted,
     /// A flusher leaves out the last record of a frame.
     LastRecordSkipped,
     /// A flusher with nothing to write ends when the WAL is closed, although other flushers still have records to

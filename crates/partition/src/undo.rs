@@ -184,7 +184,7 @@ impl UndoLog {
     }
 
     /// Returns the changed keys in order, once per change.
-    pub fn keys(&self) -> impl Iterator<Item = (PartitionId, &KeyBuf)> {
+    pub fn keys(&self) -> impl ExactSizeIterator<Item = (PartitionId, &KeyBuf)> {
         self.changes.iter().map(|undo| (undo.partition, &undo.key))
     }
 

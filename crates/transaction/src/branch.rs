@@ -241,14 +241,15 @@ impl Branch {
 
     /// Returns the newest epoch on which the accesses from number `from` on may depend.
     pub(crate) fn observed_since(&self, from: usize, recent: &UndurableWrites) -> Epoch {
+        if recent.is_coarse() {
+            return if from < self.accesses.len() { recent.newest() } else { Epoch(0) };
+        }
         self.accesses[from..].iter().map(|access| access.observed(recent)).max().unwrap_or_default()
     }
 
     /// Records that the changes made here belong to a transaction of `epoch`.
     pub(crate) fn note_changes(&self, recent: &mut UndurableWrites, epoch: Epoch) {
-        for (place, key) in self.undo.keys() {
-            recent.note(place, key, epoch);
-        }
+        recent.note_all(self.undo.keys(), epoch);
     }
 
     /// Ends the branch: undoes its changes when the transaction aborts, releases its locks and forgets the rest.

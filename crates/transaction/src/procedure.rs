@@ -179,7 +179,7 @@ async fn poll_to_end<R>(
         poll_fn(|context| poll_once(worker, state, running.as_mut(), &mut outcome, context)).await;
     }
     let wait_epoch = guard.finish(&mut outcome);
-    if wait_epoch > Epoch(0) && !is_told_early(early, wait_epoch) {
+    if wait_epoch > Epoch(0) && !is_told_early(early, wait_epoch) && !may_tell(worker, wait_epoch) {
         wait_until_durable(worker, wait_epoch, &mut outcome).await;
     }
     outcome
@@ -201,7 +201,7 @@ async fn poll_apart_to_end<R>(
         poll_apart(worker, state, running, &mut outcome).await;
     }
     let wait_epoch = guard.finish(&mut outcome);
-    if wait_epoch > Epoch(0) && !is_told_early(early, wait_epoch) {
+    if wait_epoch > Epoch(0) && !is_told_early(early, wait_epoch) && !may_tell(worker, wait_epoch) {
         wait_until_durable(worker, wait_epoch, &mut outcome).await;
     }
     outcome
@@ -250,6 +250,11 @@ fn poll_once<R>(
 #[inline(always)]
 fn is_told_early(early: Option<&Cell<Epoch>>, wait_epoch: Epoch) -> bool {
     early.inspect(|told| told.set(told.get().max(wait_epoch))).is_some()
+}
+
+/// Returns true if the outcome of a transaction that depends on `wait_epoch` may be told at once.
+fn may_tell(worker: &EngineWorker, wait_epoch: Epoch) -> bool {
+    worker.shard().commit_waiters.as_ref().is_none_or(|waiters| waiters.may_tell(worker, wait_epoch))
 }
 
 /// Waits until the outcome of a transaction may be told.

@@ -24,6 +24,9 @@ use super::{DirectoryLock, File, FileSystem};
 /// Number of zeros written at a time where room cannot be reserved.
 const ZEROS_BYTES: usize = 1 << 20;
 
+/// The pieces that one call to the kernel takes (`IOV_MAX`).
+const SLICES_MAX: usize = 1024;
+
 /// The files of the operating system.
 ///
 /// A write that is to be synced is one call to the kernel, where that has it; otherwise two.
@@ -179,17 +182,26 @@ impl File for RealFile {
     }
 
     #[cfg(target_os = "linux")]
-    fn write_and_sync(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut done = 0;
-        while done < bytes.len() {
-            let (slices, at) = ([IoSlice::new(&bytes[done..])], offset + done as u64);
-            let write = || rustix::io::pwritev2(&self.file, &slices, at, ReadWriteFlags::DSYNC);
+    fn write_and_sync(&mut self, offset: u64, pieces: &[&[u8]]) -> io::Result<()> {
+        let mut slices: Vec<IoSlice<'_>> = pieces.iter().map(|piece| IoSlice::new(piece)).collect();
+        let (mut rest, mut at) = (slices.as_mut_slice(), offset);
+        // Without the pieces that are empty.
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            let slices = &rest[..rest.len().min(SLICES_MAX)];
+            let write = || rustix::io::pwritev2(&self.file, slices, at, ReadWriteFlags::DSYNC);
             match rustix::io::retry_on_intr(write) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => done += written,
+                Ok(written) => {
+                    at += written as u64;
+                    IoSlice::advance_slices(&mut rest, written);
+                }
                 // A kernel or file system without it.
                 Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {
-                    self.write_at(at, &bytes[done..])?;
+                    for slice in rest {
+                        self.file.write_all_at(slice, at)?;
+                        at += slice.len() as u64;
+                    }
                     return self.sync();
                 }
                 Err(error) => return Err(error.into()),

@@ -201,6 +201,12 @@ impl<'a> Records<'a> {
     pub fn new(payload: &'a [u8]) -> Records<'a> {
         Records { payload, at: 0 }
     }
+
+    /// The next record, if it begins before byte `end`.
+    #[inline]
+    pub(crate) fn next_before(&mut self, end: usize) -> Option<Result<Record<'a>, FormatError>> {
+        if self.at < end { self.next() } else { None }
+    }
 }
 
 impl<'a> Iterator for Records<'a> {

@@ -9,6 +9,7 @@
 
 use std::fmt;
 use std::io;
+use std::iter::once;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -28,8 +29,8 @@ use prepare::{Spare, activate, prepare};
 /// The bytes written between two hints to drop what is cached of them.
 const DROPPED_BYTES: u64 = 64 << 10;
 
-/// A buffer larger than this is given back after the frame it was for.
-const KEPT_BUFFER_BYTES: usize = 4 << 20;
+/// The bytes of a payload that are summed before the records in them are looked at: they are in the cache then.
+const SUMMED_BYTES: usize = 32 << 10;
 
 /// Settings of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,7 +100,6 @@ pub struct StreamWriter {
     spare_due: u64,
     /// The length of the current segment, or of one before, up to which the system was told to drop what it has cached.
     dropped_at: u64,
-    buffer: Vec<u8>,
     next_frame: u64,
     sealed: Epoch,
     bytes_written: u64,
@@ -162,7 +162,6 @@ impl StreamWriter {
             current,
             full: Vec::new(),
             spare: None,
-            buffer: Vec::new(),
             next_frame: 1,
             sealed: Epoch(0),
             bytes_written: SEGMENT_HEADER_BYTES as u64,
@@ -195,20 +194,18 @@ impl StreamWriter {
     }
 
     fn try_seal(&mut self, sealed: Epoch, payloads: &[&[u8]]) -> Result<(), WalError> {
-        let newest = self.check(sealed, payloads)?;
+        let mut crc = crc32fast::Hasher::new();
+        let newest = self.check(sealed, payloads, &mut crc)?;
         let payload_bytes = payloads.iter().map(|payload| payload.len()).sum();
         if payload_bytes <= self.options.frame_bytes {
             self.make_room(frame_bytes(payload_bytes))?;
-            self.write_frame(sealed, payloads)?;
+            self.write_frame(sealed, payloads, crc)?;
         } else {
             self.write_frames(sealed, payloads)?;
         }
         self.current.info.newest_epoch = self.current.info.newest_epoch.max(newest);
         self.current.info.sealed = sealed;
         self.sealed = sealed;
-        if self.buffer.capacity() > KEPT_BUFFER_BYTES {
-            self.buffer = Vec::new();
-        }
         Ok(())
     }
 
@@ -220,7 +217,9 @@ impl StreamWriter {
         self.make_room(frames.iter().map(bytes).sum())?;
         for (at, frame) in frames.iter().enumerate() {
             let seals = if at + 1 == frames.len() { sealed } else { self.sealed };
-            self.write_frame(seals, frame)?;
+            let mut crc = crc32fast::Hasher::new();
+            frame.iter().for_each(|piece| crc.update(piece));
+            self.write_frame(seals, frame, crc)?;
         }
         Ok(())
     }
@@ -234,66 +233,74 @@ impl StreamWriter {
         Ok(())
     }
 
-    fn write_frame(&mut self, seals: Epoch, payloads: &[&[u8]]) -> Result<(), WalError> {
-        let header = self.fill_buffer(seals, payloads)?;
-        let frame_bytes = self.buffer.len() as u64;
+    /// Writes a frame of the pieces, of which `crc` has the checksum.
+    fn write_frame(
+        &mut self,
+        seals: Epoch,
+        pieces: &[&[u8]],
+        mut crc: crc32fast::Hasher,
+    ) -> Result<(), WalError> {
+        let payload_bytes: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let too_long = || WalError::Refused {
+            file: self.current.path.clone(),
+            what: format!("its {payload_bytes} bytes are more than {MAX_PAYLOAD_BYTES}"),
+        };
+        let mut header = FrameHeader {
+            payload_bytes: u32::try_from(payload_bytes)
+                .ok()
+                .filter(|_| payload_bytes <= MAX_PAYLOAD_BYTES)
+                .ok_or_else(too_long)?,
+            number: self.next_frame,
+            sealed: seals,
+            payload_crc: 0,
+        };
+        let zeros = &[0; FRAME_ALIGNMENT][..header.padded_bytes() - payload_bytes];
+        crc.update(zeros);
+        header.payload_crc = crc.finalize();
         // The segment that the frame is for is known by now.
-        self.buffer[..FRAME_HEADER_BYTES].copy_from_slice(&header.encode(self.current.seed));
+        let header = header.encode(self.current.seed);
+        let whole: Vec<&[u8]> = once(header.as_slice()).chain(pieces.iter().copied()).chain(once(zeros)).collect();
         self.current
             .file
-            .write_and_sync(self.current.length, &self.buffer)
+            .write_and_sync(self.current.length, &whole)
             .map_err(WalError::io(&self.current.path, "write and sync"))?;
+        let frame_bytes = frame_bytes(payload_bytes);
         self.current.length += frame_bytes;
         self.next_frame += 1;
         self.bytes_written += frame_bytes;
         Ok(())
     }
 
-    /// Refuses what a reader would refuse, and finds the newest epoch.
-    fn check(&self, sealed: Epoch, payloads: &[&[u8]]) -> Result<Option<Epoch>, WalError> {
+    /// Refuses what a reader would refuse, and finds the newest epoch; sums the payloads on the way.
+    fn check(
+        &self,
+        sealed: Epoch,
+        payloads: &[&[u8]],
+        crc: &mut crc32fast::Hasher,
+    ) -> Result<Option<Epoch>, WalError> {
         let refused = |what: String| WalError::Refused { file: self.current.path.clone(), what };
         if sealed < self.sealed {
             return Err(refused(format!("it seals epoch {sealed} after epoch {}", self.sealed)));
         }
         let mut newest = None;
         for payload in payloads {
-            for record in Records::new(payload) {
-                let epoch = record.map_err(|error| refused(error.what.to_owned()))?.epoch;
-                if epoch <= self.sealed {
-                    return Err(refused(format!(
-                        "it has a record of epoch {epoch}, and epoch {} is sealed",
-                        self.sealed
-                    )));
+            let (mut records, mut summed) = (Records::new(payload), 0);
+            for piece in payload.chunks(SUMMED_BYTES) {
+                crc.update(piece);
+                summed += piece.len();
+                while let Some(record) = records.next_before(summed) {
+                    let epoch = record.map_err(|error| refused(error.what.to_owned()))?.epoch;
+                    if epoch <= self.sealed {
+                        return Err(refused(format!(
+                            "it has a record of epoch {epoch}, and epoch {} is sealed",
+                            self.sealed
+                        )));
+                    }
+                    newest = newest.max(Some(epoch));
                 }
-                newest = newest.max(Some(epoch));
             }
         }
         Ok(newest)
-    }
-
-    /// Puts the payload, padded, after room for the header, which is returned.
-    fn fill_buffer(&mut self, sealed: Epoch, payloads: &[&[u8]]) -> Result<FrameHeader, WalError> {
-        let payload_bytes: usize = payloads.iter().map(|payload| payload.len()).sum();
-        let refused = || WalError::Refused {
-            file: self.current.path.clone(),
-            what: format!("its {payload_bytes} bytes are more than {MAX_PAYLOAD_BYTES}"),
-        };
-        let header_bytes = u32::try_from(payload_bytes)
-            .ok()
-            .filter(|_| payload_bytes <= MAX_PAYLOAD_BYTES)
-            .ok_or_else(refused)?;
-        let mut header =
-            FrameHeader { payload_bytes: header_bytes, number: self.next_frame, sealed, payload_crc: 0 };
-        let frame_bytes = FRAME_HEADER_BYTES + header.padded_bytes();
-        self.buffer.clear();
-        self.buffer.reserve(frame_bytes);
-        self.buffer.resize(FRAME_HEADER_BYTES, 0);
-        for payload in payloads {
-            self.buffer.extend_from_slice(payload);
-        }
-        self.buffer.resize(frame_bytes, 0);
-        header.payload_crc = crc32fast::hash(&self.buffer[FRAME_HEADER_BYTES..]);
-        Ok(header)
     }
 
     /// Hints to the system that what was written is not going to be read, now and then: memory that it takes for each new

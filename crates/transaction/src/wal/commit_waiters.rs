@@ -45,7 +45,10 @@ impl CommitWaiters {
             began: RefCell::default(),
             full_until: Cell::new(Epoch(0)),
             max_loss,
-            undurable: RefCell::new(UndurableWrites::new(tables)),
+            undurable: RefCell::new(match max_loss {
+                Some(_) => UndurableWrites::coarse(),
+                None => UndurableWrites::new(tables),
+            }),
         }
     }
 
@@ -91,7 +94,7 @@ impl CommitWaiters {
         while began.front().is_some_and(|(epoch, _)| *epoch <= durable) {
             began.pop_front();
         }
-        !self.wal.is_failed() && began.front().is_none_or(|(_, began)| worker.now().since(*began) < max_loss)
+        !self.wal.is_failed() && began.front().is_none_or(|(_, began)| worker.step_time().since(*began) < max_loss)
     }
 
     /// Waits until a transaction that depends on `wait_epoch` may be acknowledged.

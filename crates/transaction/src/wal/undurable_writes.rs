@@ -7,24 +7,42 @@
 //! depends on that epoch. A collision makes a reader wait needlessly, but no dependence is missed. The epoch that comes
 //! with a partition from another worker counts for every key: for one sync after a move, some readers wait needlessly.
 //! Changes are noted under the first eight bytes of their keys as well (the routing prefix of most), for ranges within
-//! one such prefix; wider ranges depend on the newest change of their table on this worker.
+//! one such prefix; wider ranges depend on the newest change of their table on this worker. The changes of a transaction
+//! that makes many are noted for their tables as wholes: noting each costs more than the readers' wait is worth.
+//!
+//! Under relaxed durability nobody waits unless the device falls behind, and then everybody does: the newest epoch of any
+//! change counts for every key, and nothing else is noted ([`UndurableWrites::coarse`]).
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::partition::PartitionId;
-use atrapos_storage::first_eight;
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_storage::{KeyBuf, first_eight};
 use atrapos_storage::lock::LockTarget;
 
 /// The number of slots; a power of two. At two million changes a second and a sync of 2 ms, some thousand are in use.
 const SLOTS: usize = 1 << 14;
 
+/// The number of changes of one transaction on one worker from which on they are noted for their tables as wholes.
+const MANY: usize = 8;
+
+/// The newest epochs of the changes in one table.
+#[derive(Clone, Copy, Debug, Default)]
+struct TableEpochs {
+    /// Of any change.
+    newest: Epoch,
+    /// Of a change that is not noted by its key: every access to the table may depend on it.
+    everywhere: Epoch,
+}
+
 /// See the module's introduction.
 #[derive(Debug)]
 pub struct UndurableWrites {
+    /// Empty if coarse.
     slots: Box<[Epoch]>,
-    /// The newest epoch of any noted change, by table.
-    tables: Vec<Epoch>,
-    /// The newest epoch of changes in partitions before they moved here: every access may depend on it.
-    inherited: Epoch,
+    tables: Vec<TableEpochs>,
+    /// The newest epoch of changes in partitions before they moved here, and of all changes if coarse: every access may
+    /// depend on it.
+    everywhere: Epoch,
 }
 
 impl UndurableWrites {
@@ -32,14 +50,25 @@ impl UndurableWrites {
     pub(crate) fn new(tables: usize) -> UndurableWrites {
         UndurableWrites {
             slots: vec![Epoch(0); SLOTS].into_boxed_slice(),
-            tables: vec![Epoch(0); tables],
-            inherited: Epoch(0),
+            tables: vec![TableEpochs::default(); tables],
+            everywhere: Epoch(0),
         }
+    }
+
+    /// Creates one in which only the newest epoch is noted, for relaxed durability.
+    pub(crate) fn coarse() -> UndurableWrites {
+        UndurableWrites { slots: Box::default(), tables: Vec::new(), everywhere: Epoch(0) }
+    }
+
+    /// Returns true if only the newest epoch is noted.
+    #[inline]
+    pub(crate) fn is_coarse(&self) -> bool {
+        self.slots.is_empty()
     }
 
     /// Adds entries for new tables; `tables` is the number of tables.
     pub fn add_tables(&mut self, tables: usize) {
-        self.tables.resize(tables.max(self.tables.len()), Epoch(0));
+        self.tables.resize(tables.max(self.tables.len()), TableEpochs::default());
     }
 
     #[inline]
@@ -61,40 +90,67 @@ impl UndurableWrites {
         (hash >> 32) as usize & (SLOTS - 1)
     }
 
-    /// Notes that a transaction of `epoch` has changed `key`.
+    /// Notes that a transaction of `epoch` has changed the keys.
     #[inline]
-    pub(crate) fn note(&mut self, place: PartitionId, key: &[u8], epoch: Epoch) {
-        // The end of a transaction may arrive after younger transactions have committed, so epochs do not come in
-        // order.
+    pub(crate) fn note_all<'a>(
+        &mut self,
+        keys: impl ExactSizeIterator<Item = (PartitionId, &'a KeyBuf)>,
+        epoch: Epoch,
+    ) {
+        if self.is_coarse() {
+            if keys.len() > 0 {
+                self.inherit(epoch);
+            }
+        } else if keys.len() >= MANY && !planted(Bug::ManyWritesNotNoted) {
+            keys.for_each(|(place, _)| self.note_table(place, epoch));
+        } else if keys.len() < MANY {
+            keys.for_each(|(place, key)| self.note(place, key, epoch));
+        }
+    }
+
+    // The end of a transaction may arrive after younger transactions have committed, so epochs do not come in order.
+
+    fn note_table(&mut self, place: PartitionId, epoch: Epoch) {
+        let table = &mut self.tables[place.table.at()];
+        table.everywhere = epoch.max(table.everywhere);
+        table.newest = epoch.max(table.newest);
+    }
+
+    #[inline]
+    fn note(&mut self, place: PartitionId, key: &[u8], epoch: Epoch) {
         for at in [Self::slot(place, key), Self::slot_of_head(place, first_eight(key))] {
             let slot = &mut self.slots[at];
             *slot = epoch.max(*slot);
         }
         let table = &mut self.tables[place.table.at()];
-        *table = epoch.max(*table);
+        table.newest = epoch.max(table.newest);
     }
 
     /// Returns the newest epoch on which an access to `target` may depend.
     #[inline]
     pub(crate) fn of(&self, place: PartitionId, target: &LockTarget) -> Epoch {
+        if self.is_coarse() {
+            return self.everywhere;
+        }
+        let table = &self.tables[place.table.at()];
         let noted = match target {
             LockTarget::Key(key) => self.slots[Self::slot(place, key)],
             LockTarget::Range { lower, upper: Some(upper) } if within_one_head(lower, upper) => {
                 self.slots[Self::slot_of_head(place, first_eight(lower))]
             }
-            LockTarget::Range { .. } => self.tables[place.table.at()],
+            LockTarget::Range { .. } => table.newest,
         };
-        noted.max(self.inherited)
+        noted.max(table.everywhere).max(self.everywhere)
     }
 
     /// Returns the newest epoch on which any access may depend.
     pub fn newest(&self) -> Epoch {
-        self.tables.iter().copied().fold(self.inherited, Epoch::max)
+        self.tables.iter().map(|table| table.newest).fold(self.everywhere, Epoch::max)
     }
 
     /// Notes that a partition has moved here from a worker whose newest epoch is `epoch`.
     pub fn inherit(&mut self, epoch: Epoch) {
-        self.inherited = self.inherited.max(epoch);
+        self.everywhere = self.everywhere.max(epoch);
     }
 }
 
@@ -112,7 +168,7 @@ fn within_one_head(lower: &[u8], upper: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use atrapos_storage::{Key, KeyBuf};
+    use atrapos_storage::Key;
 
     use super::*;
     use atrapos_partition::schema::TableId;
@@ -133,7 +189,7 @@ mod tests {
         recent.note(place, &[7_u64.to_be_bytes().as_slice(), &[1, 5]].concat(), Epoch(200));
         assert_eq!(recent.of(place, &within), Epoch(200));
         recent.slots.fill(Epoch(0));
-        recent.tables[1] = Epoch(100);
+        recent.tables[1].newest = Epoch(100);
         let range = LockTarget::Range { lower: KeyBuf::new(), upper: None };
         assert_eq!(recent.of(place, &range), Epoch(100));
         assert_eq!(recent.of(PartitionId { table: TableId(0), partition: 0 }, &range), Epoch(0));
@@ -151,6 +207,29 @@ mod tests {
         };
         assert_eq!(taken(0), 100);
         assert!((1..9).all(|table| taken(table) < 20), "collisions happen, but not to most keys");
+    }
+
+    /// Returns true if a reader of any key that a transaction with many changes has changed waits for that, and one of another
+    /// table does not.
+    fn readers_of_many_wait(recent: &mut UndurableWrites) -> bool {
+        let place = |table: u16| PartitionId { table: TableId(table), partition: 0 };
+        let keys: Vec<_> = (0..MANY as u64).map(|key| key.encode()).collect();
+        recent.note_all(keys.iter().map(|key| (place(1), key)), Epoch(5));
+        let of = |table: u16, key: &KeyBuf| recent.of(place(table), &LockTarget::Key(key.clone()));
+        keys.iter().all(|key| of(1, key) == Epoch(5) && (recent.is_coarse() || of(0, key) == Epoch(0)))
+    }
+
+    #[test]
+    fn readers_of_what_was_changed_with_much_else_wait() {
+        assert!(readers_of_many_wait(&mut UndurableWrites::new(2)));
+        assert!(readers_of_many_wait(&mut UndurableWrites::coarse()));
+    }
+
+    #[cfg(debug_assertions)]
+    #[test]
+    fn planted_many_writes_that_are_not_noted_are_caught() {
+        let wait = || readers_of_many_wait(&mut UndurableWrites::new(2));
+        assert!(!atrapos_partition::planted::with(Bug::ManyWritesNotNoted, wait));
     }
 
     #[test]

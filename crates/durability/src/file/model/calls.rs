@@ -250,9 +250,10 @@ impl File for ModelFile {
         self.sync_by(FileState::sync)
     }
 
-    fn write_and_sync(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write_at(offset, bytes)?;
-        self.sync_by(|file| file.sync_written(offset, bytes))
+    fn write_and_sync(&mut self, offset: u64, pieces: &[&[u8]]) -> io::Result<()> {
+        let bytes = pieces.concat();
+        self.write_at(offset, &bytes)?;
+        self.sync_by(|file| file.sync_written(offset, &bytes))
     }
 
     fn reserve(&mut self, len: u64) -> io::Result<()> {

@@ -156,7 +156,7 @@ pub fn settle(fs: &dyn FileSystem, dir: &Path, summary: &StreamSummary) -> Resul
         if read < frame.len() {
             return Err(WalError::damaged(path, offset + read as u64, "the file has been cut short"));
         }
-        file.write_and_sync(offset, &frame).map_err(WalError::io(path, "write and sync"))?;
+        file.write_and_sync(offset, &[&frame]).map_err(WalError::io(path, "write and sync"))?;
     } else {
         file.sync().map_err(WalError::io(path, "sync"))?;
     }

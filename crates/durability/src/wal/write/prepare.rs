@@ -50,7 +50,7 @@ pub(super) fn activate(
     header: SegmentHeader,
 ) -> Result<Current, WalError> {
     let mut file = spare.file;
-    file.write_and_sync(0, &header.encode()).map_err(WalError::io(&path, "write and sync"))?;
+    file.write_and_sync(0, &[&header.encode()]).map_err(WalError::io(&path, "write and sync"))?;
     fs.rename(&spare_path(&path), &path).map_err(WalError::io(&path, "rename the prepared file to"))?;
     let wal = path.parent().unwrap_or(Path::new(""));
     fs.sync_dir(wal).map_err(WalError::io(wal, "sync the directory"))?;

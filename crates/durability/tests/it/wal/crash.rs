@@ -147,8 +147,8 @@ impl File for ForgetfulFile {
     fn sync(&mut self) -> io::Result<()> {
         self.0.sync()
     }
-    fn write_and_sync(&mut self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, bytes)
+    fn write_and_sync(&mut self, offset: u64, pieces: &[&[u8]]) -> io::Result<()> {
+        self.0.write_at(offset, &pieces.concat())
     }
     fn reserve(&mut self, len: u64) -> io::Result<()> {
         self.0.reserve(len)

@@ -18,7 +18,7 @@ fn content(fs: &ModelFiles, path: &Path) -> Option<Vec<u8>> {
 fn with_file() -> (ModelFiles, Box<dyn File>) {
     let fs = ModelFiles::new();
     let mut file = fs.create(Path::new("file")).unwrap();
-    file.write_and_sync(0, &[1; 1536]).unwrap();
+    file.write_and_sync(0, &[&[1; 1536]]).unwrap();
     fs.sync_dir(Path::new("")).unwrap();
     (fs, file)
 }
@@ -45,7 +45,7 @@ fn a_synced_write_makes_its_own_bytes_durable_and_no_others() {
     let (fs, mut file) = with_file();
     file.write_at(0, &[2; 1536]).unwrap();
     file.reserve(4096).unwrap();
-    file.write_and_sync(256, &[3; 512]).unwrap();
+    file.write_and_sync(256, &[&[3; 512]]).unwrap();
     let mut seen = std::collections::BTreeSet::new();
     for seed in 0..256 {
         let bytes = content(&fs.power_cut(seed), Path::new("file")).unwrap();
@@ -54,7 +54,7 @@ fn a_synced_write_makes_its_own_bytes_durable_and_no_others() {
     }
     assert_eq!(seen.len(), 16, "each part that was not synced is old or new, and so is the length");
     file.truncate(0).unwrap();
-    file.write_and_sync(0, &[4; 100]).unwrap();
+    file.write_and_sync(0, &[&[4; 40], &[], &[4; 60]]).unwrap();
     for seed in 0..64 {
         let bytes = content(&fs.power_cut(seed), Path::new("file")).unwrap();
         assert_eq!(bytes[..100], [4; 100], "seed {seed}: a length of before does not cut it off");
@@ -145,7 +145,7 @@ fn answers(fs: &dyn FileSystem, base: &Path) -> Vec<String> {
     note(file.truncate(12).map(done));
     note(file.truncate(16).map(done));
     note(file.read_at(8, &mut bytes).map(|read| format!("{read} {bytes:?}")));
-    note(file.write_and_sync(0, b"x").map(done));
+    note(file.write_and_sync(0, &[b"x"]).map(done));
     note(fs.create_dir(&dir).map(done));
     note(fs.create_dir(&dir).map(done));
     note(fs.create(&dir.join("inner")).map(|_| "created".to_owned()));

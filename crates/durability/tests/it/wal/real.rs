@@ -48,7 +48,7 @@ fn written_and_synced_bytes_of_any_length_are_there() {
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|byte| byte as u8).collect();
     let mut at = 0;
     for len in [0, 1, 4096, 4097, bytes.len()] {
-        file.write_and_sync(at, &bytes[..len]).unwrap();
+        file.write_and_sync(at, &[&bytes[..len / 3], &[], &bytes[len / 3..len]]).unwrap();
         let mut found = vec![0; len];
         assert_eq!(file.read_at(at, &mut found).unwrap(), len);
         assert!(found == bytes[..len]);
@@ -56,7 +56,7 @@ fn written_and_synced_bytes_of_any_length_are_there() {
     }
     assert_eq!(file.len().unwrap(), at);
     let mut reader = fs.open(file.path(), false).unwrap();
-    assert!(reader.write_and_sync(0, b"x").is_err(), "it was opened for reading");
+    assert!(reader.write_and_sync(0, &[b"x"]).is_err(), "it was opened for reading");
 }
 
 #[test]
@@ -64,11 +64,11 @@ fn what_is_not_cached_any_more_can_be_read() {
     let fs = RealFiles::new();
     let temp = tempfile::tempdir().unwrap();
     let mut file = fs.create(&temp.path().join("file")).unwrap();
-    file.write_and_sync(0, &[7; 10_000]).unwrap();
+    file.write_and_sync(0, &[&[7; 10_000]]).unwrap();
     file.drop_cached(10_000);
     file.drop_cached(0);
     // Bytes of the last page that was dropped only in part.
-    file.write_and_sync(9_000, &[8; 100]).unwrap();
+    file.write_and_sync(9_000, &[&[8; 100]]).unwrap();
     let mut found = vec![0; 10_000];
     assert_eq!(file.read_at(0, &mut found).unwrap(), 10_000);
     assert!(
