@@ -46,7 +46,7 @@ use atrapos_partition::range::KeyRange;
 use atrapos_partition::schema::{CatalogTag, Index, IndexRef, Table, TableId, TableRef, decode_key};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::LockMode;
-use atrapos_storage::{KeyBuf, RowEdit, RowView};
+use atrapos_storage::{KeyBuf, Row, RowEdit, RowView};
 
 use crate::dynamic::AnyTable;
 use crate::lookups::RouteHint;
@@ -323,7 +323,48 @@ impl<'w> Tx<'w> {
         A: Send + 'static,
         F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
     {
+        self.walk(table, range, false, accumulator, decoded(step)).await
+    }
+
+    /// Walks the rows of a range as [`fold`](Tx::fold) does, without decoding them: `step` reads the columns that it needs, or
+    /// takes the row as it is encoded.
+    ///
+    /// # Errors
+    /// Those of [`run`](Tx::run).
+    #[inline]
+    pub async fn fold_views<T, A, F>(
+        &mut self,
+        table: TableRef<T>,
+        range: KeyRange,
+        accumulator: A,
+        step: F,
+    ) -> Result<A, Abort>
+    where
+        T: Table,
+        A: Send + 'static,
+        F: FnMut(&mut A, T::Key, RowView<'_, T::Row>) -> ControlFlow<()> + Send + 'static,
+    {
         self.walk(table, range, false, accumulator, step).await
+    }
+
+    /// Walks the rows as [`fold_views`](Tx::fold_views) does, from the last key to the first.
+    ///
+    /// # Errors
+    /// Those of [`run`](Tx::run).
+    #[inline]
+    pub async fn fold_views_backward<T, A, F>(
+        &mut self,
+        table: TableRef<T>,
+        range: KeyRange,
+        accumulator: A,
+        step: F,
+    ) -> Result<A, Abort>
+    where
+        T: Table,
+        A: Send + 'static,
+        F: FnMut(&mut A, T::Key, RowView<'_, T::Row>) -> ControlFlow<()> + Send + 'static,
+    {
+        self.walk(table, range, true, accumulator, step).await
     }
 
     /// Walks the rows as [`fold`](Tx::fold) does, from the last key to the first.
@@ -342,7 +383,7 @@ impl<'w> Tx<'w> {
         A: Send + 'static,
         F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
     {
-        self.walk(table, range, true, accumulator, step).await
+        self.walk(table, range, true, accumulator, decoded(step)).await
     }
 
     #[inline]
@@ -357,7 +398,7 @@ impl<'w> Tx<'w> {
     where
         T: Table,
         A: Send + 'static,
-        F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
+        F: FnMut(&mut A, T::Key, RowView<'_, T::Row>) -> ControlFlow<()> + Send + 'static,
     {
         let mut rest = Some(range);
         while let Some(range) = rest {
@@ -410,16 +451,25 @@ impl<'w> Tx<'w> {
             return Ok(Vec::new());
         }
         let room = ROOM_BYTES / size_of::<(T::Key, T::Row)>().max(1);
-        self.walk(table, range, backward, Vec::with_capacity(limit.min(room)), collect_up_to(limit)).await
+        self.walk(table, range, backward, Vec::with_capacity(limit.min(room)), decoded(collect_up_to(limit))).await
     }
 }
 
-/// Room that a list of rows has from the beginning, in bytes: it is not copied while it grows to that.
-const ROOM_BYTES: usize = 64 << 10;
+/// A step that decodes the rows for another.
+#[inline(always)]
+fn decoded<K, R: Row, A>(
+    mut step: impl FnMut(&mut A, K, R) -> ControlFlow<()> + Send + 'static,
+) -> impl FnMut(&mut A, K, RowView<'_, R>) -> ControlFlow<()> + Send + 'static {
+    #[inline(always)]
+    move |accumulator, key, row| step(accumulator, key, row.row())
+}
 
-fn collect_up_to<K: Send, R: Send>(
+/// Room that a list of rows has from the beginning, in bytes: it is not copied while it grows to that.
+const ROOM_BYTES: usize = 128 << 10;
+
+fn collect_up_to<K: Send + 'static, R: Send + 'static>(
     limit: usize,
-) -> impl FnMut(&mut Vec<(K, R)>, K, R) -> ControlFlow<()> + Send {
+) -> impl FnMut(&mut Vec<(K, R)>, K, R) -> ControlFlow<()> + Send + 'static {
     move |rows, key, row| {
         rows.push((key, row));
         if rows.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -4,16 +4,16 @@ use std::any::TypeId;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
-use atrapos_storage::{KeyBuf, Row};
+use atrapos_storage::{KeyBuf, Row, RowView};
 
 use super::context::RowChange;
 use super::{Operation, RowContext, guarded};
 use crate::abort::Abort;
 use crate::action::{AccessKind as Kind, OperationKind, ResultShape};
 use crate::range::KeyRange;
-use crate::schema::{Table, TableRef, decode_key, decode_row};
+use crate::schema::{Table, TableRef, corrupt, decode_key, decode_row};
 
-/// Walks the part of a range that lies in one partition. See `Tx::fold`.
+/// Walks the part of a range that lies in one partition. See `Tx::fold_views`.
 #[derive(Debug)]
 pub struct Fold<T: Table, A, F> {
     /// The result of the rows visited so far.
@@ -49,7 +49,7 @@ impl<T, A, F> Operation for Fold<T, A, F>
 where
     T: Table,
     A: Send + 'static,
-    F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
+    F: FnMut(&mut A, T::Key, RowView<'_, T::Row>) -> ControlFlow<()> + Send + 'static,
 {
     type Output = Folded<A, F>;
 
@@ -62,7 +62,7 @@ where
         let Fold { mut accumulator, mut step, backward, .. } = self;
         let stopped = at.walk(backward, |key, row| {
             let key = decode_key::<T::Key>(key)?;
-            let row = decode_row::<T::Row>(row)?;
+            let row = RowView::new(row).map_err(|error| corrupt("row", &error))?;
             guarded(|| step(&mut accumulator, key, row))
         })?;
         Ok(Folded { accumulator, step, rest: if stopped { None } else { at.left_out.take() } })

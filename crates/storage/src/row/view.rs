@@ -177,10 +177,18 @@ impl<'a, R: Row> RowView<'a, R> {
         column_bytes::<R, F>(self.bytes, choose(&R::FIELDS).at)
     }
 
+    /// The whole row as it is encoded: what [`RowView::new`] takes.
+    #[inline]
+    #[must_use]
+    pub fn as_bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
     /// The whole row.
     ///
     /// # Panics
     /// Unwinds with a [`RowError`] if the row is damaged.
+    #[inline]
     #[must_use]
     pub fn row(&self) -> R {
         R::decode(self.bytes).unwrap_or_else(|error| resume_unwind(Box::new(error)))
@@ -234,6 +242,13 @@ impl<'a, R: Row> RowEdit<'a, R> {
     #[inline(always)]
     pub fn bytes<F: Field>(&self, choose: impl FnOnce(&R::Columns) -> ColumnRef<R, F>) -> &[u8] {
         column_bytes::<R, F>(self.bytes, choose(&R::FIELDS).at)
+    }
+
+    /// The whole row as it is encoded, with the columns that were set.
+    #[inline]
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes
     }
 
     /// The whole row.

@@ -12,6 +12,7 @@
 //! order in which they access their records.
 
 mod audit;
+pub mod copies;
 pub mod mix;
 pub mod options;
 pub mod parameters;
@@ -33,6 +34,7 @@ use crate::popularity::{Popularity, Zipfs};
 use crate::random::Random;
 use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
+use copies::Copies;
 use mix::{Distribution, Kind, Mix};
 use parameters::{Op, Parameters, Setting};
 use procedures::Order;
@@ -281,7 +283,8 @@ impl<R: Record> Workload for Ycsb<R> {
         let missing = || Abort::user(procedures::NO_RECORD);
         let outcome = match kind {
             Kind::Read => {
-                let read = async move |tx: &mut Tx<'_>| tx.get(table, key).await;
+                let read =
+                    async move |tx: &mut Tx<'_>| tx.view(table, key, |row| Copies::of(row.as_bytes())).await;
                 let found = client.run(&route, read).await;
                 found.and_then(|record| black_box(record).map(|_| Outcome::Succeeded).ok_or_else(missing))
             }
@@ -302,15 +305,15 @@ impl<R: Record> Workload for Ycsb<R> {
             Kind::Scan => {
                 let scan =
                     async move |tx: &mut Tx<'_>| procedures::scan::<R>(tx, table, keys, key, detail).await;
-                client.run(&route, scan).await.map(|count| {
-                    black_box(count);
+                client.run(&route, scan).await.map(|found| {
+                    black_box((found.keys(), found.bytes()));
                     Outcome::Succeeded
                 })
             }
             Kind::ReadModifyWrite => {
                 let modify = async move |tx: &mut Tx<'_>| {
                     let change = move |record: &mut RowEdit<'_, R>| {
-                        let before = record.row();
+                        let before = Copies::of(record.as_bytes());
                         R::write_column(record, key, detail);
                         before
                     };

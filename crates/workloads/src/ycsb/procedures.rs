@@ -15,9 +15,11 @@
 //! transaction waits to upgrade a lock.
 
 use std::hint::black_box;
+use std::ops::ControlFlow;
 
-use atrapos::{Abort, Either, KeyRange, RowEdit, TableRef, Tx};
+use atrapos::{Abort, Either, KeyRange, RowEdit, RowView, TableRef, Tx};
 
+use super::copies::Copies;
 use super::mix::Kind;
 use super::parameters::Op;
 use super::schema::{Keys, Record};
@@ -51,7 +53,7 @@ fn missing() -> Abort {
     Abort::user(NO_RECORD)
 }
 
-/// Reads up to `count` records from `key` on and returns their number.
+/// Reads up to `count` records from `key` on.
 ///
 /// # Errors
 /// The errors of [`Tx::run`].
@@ -61,18 +63,21 @@ pub async fn scan<R: Record>(
     keys: Keys,
     key: u64,
     count: u32,
-) -> Result<u64, Abort> {
+) -> Result<Copies, Abort> {
     // Every slot has its loaded record, so there are enough records before this one.
     let beyond = (key >> keys.shift()) + 1 + u64::from(count);
     let range = KeyRange::between(&key, &keys.loaded(beyond.min(keys.rows())));
-    let found = tx.scan(table, range, count as usize).await?;
-    Ok(black_box(found).len() as u64)
+    let add = move |found: &mut Copies, key, record: RowView<'_, R>| {
+        found.push(key, record.as_bytes());
+        if found.keys().len() < count as usize { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    };
+    tx.fold_views(table, range, Copies::new(), add).await
 }
 
 /// Returns the effect of an update: it returns the old record, if it is requested, and writes a new value to a column.
-fn change<R: Record>(op: Op) -> impl FnOnce(&mut RowEdit<'_, R>) -> Option<R> + Send + 'static {
+fn change<R: Record>(op: Op) -> impl FnOnce(&mut RowEdit<'_, R>) -> Option<Copies> + Send + 'static {
     move |record| {
-        let before = (op.kind == Kind::ReadModifyWrite).then(|| record.row());
+        let before = (op.kind == Kind::ReadModifyWrite).then(|| Copies::of(record.as_bytes()));
         R::write_column(record, op.key, op.detail);
         before
     }
@@ -94,10 +99,10 @@ pub async fn operations<R: Record>(
             let points = ops.iter().filter(|op| op.kind != Kind::Scan).map(|op| match op.kind {
                 Kind::Insert => table.insert(op.key, R::new(op.key)).right().right(),
                 Kind::Update | Kind::ReadModifyWrite => table.edit(op.key, change::<R>(*op)).left().right(),
-                Kind::Read | Kind::Scan => table.get(op.key).left(),
+                Kind::Read | Kind::Scan => table.view(op.key, |record| Copies::of(record.as_bytes())).left(),
             });
             let found = black_box(tx.join_all(points).await?);
-            let is_there = |result: &Either<Option<R>, Either<Option<Option<R>>, bool>>| match result {
+            let is_there = |result: &Either<Option<Copies>, Either<Option<Option<Copies>>, bool>>| match result {
                 Either::Left(record) => record.is_some(),
                 Either::Right(Either::Left(written)) => written.is_some(),
                 Either::Right(Either::Right(inserted)) => *inserted,
@@ -113,7 +118,7 @@ pub async fn operations<R: Record>(
         }
     }
     for op in ops.iter().filter(|op| op.kind == Kind::Scan) {
-        scan::<R>(tx, table, keys, op.key, op.detail).await?;
+        black_box(scan::<R>(tx, table, keys, op.key, op.detail).await?);
     }
     Ok(())
 }
@@ -121,7 +126,7 @@ pub async fn operations<R: Record>(
 /// Runs an operation on one record; scans excluded.
 async fn one<R: Record>(tx: &mut Tx<'_>, table: TableRef<R::Table>, op: Op) -> Result<(), Abort> {
     let is_there = match op.kind {
-        Kind::Read => black_box(tx.get(table, op.key).await?).is_some(),
+        Kind::Read => black_box(tx.view(table, op.key, |record| Copies::of(record.as_bytes())).await?).is_some(),
         Kind::Update | Kind::ReadModifyWrite => {
             black_box(tx.edit(table, op.key, change::<R>(op)).await?).is_some()
         }

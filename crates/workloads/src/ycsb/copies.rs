@@ -1,0 +1,113 @@
+//! Records that transactions have read: encoded, as they are stored, and copied once.
+//!
+//! Owns: the memory of the copies, which each thread keeps for its next reads, so that reading allocates nothing in the steady
+//! state. Never: decodes a record; whoever wants a column asks a [`RowView`](atrapos::RowView) of the bytes for it.
+
+use std::cell::RefCell;
+
+/// The copies of records, with their keys where a scan has found them.
+#[derive(Debug)]
+pub struct Copies(Memory);
+
+#[derive(Debug, Default)]
+struct Memory {
+    keys: Vec<u64>,
+    bytes: Vec<u8>,
+}
+
+/// Number of copies whose memory a thread keeps.
+const KEPT: usize = 64;
+
+/// Bytes that the memory of one of them has at most: a hundred records of a thousand bytes.
+const KEPT_BYTES: usize = 128 << 10;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Memory>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Copies {
+    /// Creates an empty list, with the memory of an earlier one if this thread has one.
+    #[must_use]
+    pub fn new() -> Copies {
+        // A thread that ends has none any more.
+        Copies(SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default())
+    }
+
+    /// Creates the copy of one record.
+    #[inline]
+    #[must_use]
+    pub fn of(record: &[u8]) -> Copies {
+        let mut copies = Copies::new();
+        copies.0.bytes.extend_from_slice(record);
+        copies
+    }
+
+    /// Adds the copy of a record and its key.
+    #[inline]
+    pub fn push(&mut self, key: u64, record: &[u8]) {
+        self.0.keys.push(key);
+        self.0.bytes.extend_from_slice(record);
+    }
+
+    /// The keys, in the order of the records.
+    #[inline]
+    #[must_use]
+    pub fn keys(&self) -> &[u64] {
+        &self.0.keys
+    }
+
+    /// The encoded records, one behind the other.
+    #[inline]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0.bytes
+    }
+}
+
+impl Default for Copies {
+    fn default() -> Copies {
+        Copies::new()
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        let mut memory = std::mem::take(&mut self.0);
+        memory.keys.clear();
+        memory.bytes.clear();
+        // What is not kept is freed.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < KEPT && (1..=KEPT_BYTES).contains(&memory.bytes.capacity()) {
+                spare.push(memory);
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_used_again_and_bounded() {
+        let first = Copies::of(b"one");
+        assert_eq!((first.keys(), first.bytes()), ([].as_slice(), b"one".as_slice()));
+        let at = first.bytes().as_ptr();
+        drop(first);
+        let mut again = Copies::new();
+        assert_eq!((again.keys(), again.bytes()), ([].as_slice(), [].as_slice()));
+        again.push(7, b"ab");
+        again.push(8, b"cd");
+        assert_eq!((again.keys(), again.bytes()), ([7, 8].as_slice(), b"abcd".as_slice()));
+        assert_eq!(again.bytes().as_ptr(), at);
+        drop(again);
+        drop(Copies::of(&vec![0; KEPT_BYTES + 1]));
+        let many: Vec<Copies> = (0..2 * KEPT).map(|_| Copies::of(b"x")).collect();
+        drop(many);
+        SPARE.with_borrow(|spare| {
+            assert_eq!(spare.len(), KEPT);
+            assert!(spare.iter().all(|memory| memory.bytes.capacity() <= KEPT_BYTES));
+        });
+    }
+}
