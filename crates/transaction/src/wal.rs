@@ -265,12 +265,10 @@ impl Wal {
         }
     }
 
-    /// Gives the processing unit of a worker to its flusher for a moment if that is late.
+    /// Returns true if the flusher of a worker is late.
     #[inline]
-    pub(crate) fn make_way(&self, worker: WorkerId, now: Ticks) {
-        if now.0 >= self.streams[self.stream_of[worker.index()]].late_from.load(Ordering::Relaxed) {
-            std::thread::yield_now();
-        }
+    pub(crate) fn is_late(&self, worker: WorkerId, now: Ticks) -> bool {
+        now.0 >= self.streams[self.stream_of[worker.index()]].late_from.load(Ordering::Relaxed)
     }
 
     /// Allows removal of segments that have sealed only epochs before `epoch`.

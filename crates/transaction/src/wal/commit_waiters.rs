@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
+use std::time::Duration;
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::Abort;
@@ -13,6 +14,9 @@ use atrapos_runtime::{TaskId, Ticks};
 
 use super::{Full, UndurableWrites, Wal};
 use crate::shard::EngineWorker;
+
+/// The time between two yields of a worker to a flusher that is late: a yield that nobody wants costs about a microsecond.
+const WAY_EVERY: Duration = Duration::from_micros(100);
 
 /// See the module's introduction.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub struct CommitWaiters {
     dirty: Cell<bool>,
     /// The time of the first commit here in each epoch that may not be durable yet.
     began: RefCell<VecDeque<(Epoch, Ticks)>>,
+    /// The time before which the worker does not make way for its flusher again.
+    no_way_before: Cell<Ticks>,
     /// The epoch that has to be durable for the buffer to have room, after a commit was refused.
     full_until: Cell<Epoch>,
     /// The bound of relaxed durability.
@@ -43,6 +49,7 @@ impl CommitWaiters {
             spare: RefCell::default(),
             dirty: Cell::new(false),
             began: RefCell::default(),
+            no_way_before: Cell::new(Ticks(0)),
             full_until: Cell::new(Epoch(0)),
             max_loss,
             undurable: RefCell::new(match max_loss {
@@ -143,7 +150,7 @@ impl CommitWaiters {
         if self.dirty.replace(false) {
             self.wal.notify_flusher(worker.id());
         }
-        self.wal.make_way(worker.id(), worker.step_time());
+        self.make_way(worker);
         if !self.has_news() {
             if worker.ready_len() == 0 && !self.waiting.borrow().is_empty() {
                 self.wal.hurry(worker.id());
@@ -152,6 +159,17 @@ impl CommitWaiters {
         }
         self.wake_served(worker);
         true
+    }
+
+    /// Gives the worker's processing unit to its flusher for a moment if that is late: it may wait for one, or for its device,
+    /// so not in every step.
+    #[inline]
+    fn make_way(&self, worker: &EngineWorker) {
+        let now = worker.step_time();
+        if self.wal.is_late(worker.id(), now) && now >= self.no_way_before.get() {
+            self.no_way_before.set(now.after(worker.clock().ticks(WAY_EVERY)));
+            std::thread::yield_now();
+        }
     }
 
     /// Returns true if waiting tasks can go on.

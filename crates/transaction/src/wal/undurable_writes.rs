@@ -4,7 +4,9 @@
 //! A reader has to wait for the epochs of the rows that it observed, and of the deletions. Versions do not have these:
 //! they are given when a row is written, epochs when its transaction commits. So when a transaction commits, the keys
 //! it changed here are noted in a table of fixed size, by hash, with the epoch; an access to a key with the same hash
-//! depends on that epoch. A collision makes a reader wait needlessly, but no dependence is missed. The epoch that comes
+//! depends on that epoch. A collision makes a reader wait needlessly, but no dependence is missed. A slot has the low 16 bits
+//! of its epoch, so that the table stays in the cache: read back, it is the newest epoch with these bits that was noted here,
+//! which is the one that was meant or, rarely, a newer one. The epoch that comes
 //! with a partition from another worker counts for every key: for one sync after a move, some readers wait needlessly.
 //! Changes are noted under the first eight bytes of their keys as well (the routing prefix of most), for ranges within
 //! one such prefix; wider ranges depend on the newest change of their table on this worker. The changes of a transaction
@@ -37,8 +39,10 @@ struct TableEpochs {
 /// See the module's introduction.
 #[derive(Debug)]
 pub struct UndurableWrites {
-    /// Empty if coarse.
-    slots: Box<[Epoch]>,
+    /// The low bits of epochs. Empty if coarse.
+    slots: Box<[u16]>,
+    /// The newest epoch that was noted.
+    newest: Epoch,
     tables: Vec<TableEpochs>,
     /// The newest epoch of changes in partitions before they moved here, and of all changes if coarse: every access may
     /// depend on it.
@@ -49,7 +53,8 @@ impl UndurableWrites {
     /// Creates an empty table of writes for so many tables.
     pub(crate) fn new(tables: usize) -> UndurableWrites {
         UndurableWrites {
-            slots: vec![Epoch(0); SLOTS].into_boxed_slice(),
+            slots: vec![0; SLOTS].into_boxed_slice(),
+            newest: Epoch(0),
             tables: vec![TableEpochs::default(); tables],
             everywhere: Epoch(0),
         }
@@ -57,7 +62,12 @@ impl UndurableWrites {
 
     /// Creates one in which only the newest epoch is noted, for relaxed durability.
     pub(crate) fn coarse() -> UndurableWrites {
-        UndurableWrites { slots: Box::default(), tables: Vec::new(), everywhere: Epoch(0) }
+        UndurableWrites {
+            slots: Box::default(),
+            newest: Epoch(0),
+            tables: Vec::new(),
+            everywhere: Epoch(0),
+        }
     }
 
     /// Returns true if only the newest epoch is noted.
@@ -110,7 +120,16 @@ impl UndurableWrites {
 
     // The end of a transaction may arrive after younger transactions have committed, so epochs do not come in order.
 
+    /// Returns the newest epoch that a slot may stand for.
+    #[inline]
+    fn epoch_at(&self, at: usize) -> Epoch {
+        let newest = self.newest.0;
+        // Epochs are noted in no order, but none is newer than the newest.
+        Epoch(newest - u64::from((newest as u16).wrapping_sub(self.slots[at])))
+    }
+
     fn note_table(&mut self, place: PartitionId, epoch: Epoch) {
+        self.newest = epoch.max(self.newest);
         let table = &mut self.tables[place.table.at()];
         table.everywhere = epoch.max(table.everywhere);
         table.newest = epoch.max(table.newest);
@@ -118,9 +137,9 @@ impl UndurableWrites {
 
     #[inline]
     fn note(&mut self, place: PartitionId, key: &[u8], epoch: Epoch) {
+        self.newest = epoch.max(self.newest);
         for at in [Self::slot(place, key), Self::slot_of_head(place, first_eight(key))] {
-            let slot = &mut self.slots[at];
-            *slot = epoch.max(*slot);
+            self.slots[at] = epoch.max(self.epoch_at(at)).0 as u16;
         }
         let table = &mut self.tables[place.table.at()];
         table.newest = epoch.max(table.newest);
@@ -134,9 +153,9 @@ impl UndurableWrites {
         }
         let table = &self.tables[place.table.at()];
         let noted = match target {
-            LockTarget::Key(key) => self.slots[Self::slot(place, key)],
+            LockTarget::Key(key) => self.epoch_at(Self::slot(place, key)),
             LockTarget::Range { lower, upper: Some(upper) } if within_one_head(lower, upper) => {
-                self.slots[Self::slot_of_head(place, first_eight(lower))]
+                self.epoch_at(Self::slot_of_head(place, first_eight(lower)))
             }
             LockTarget::Range { .. } => table.newest,
         };
@@ -145,7 +164,7 @@ impl UndurableWrites {
 
     /// Returns the newest epoch on which any access may depend.
     pub fn newest(&self) -> Epoch {
-        self.tables.iter().map(|table| table.newest).fold(self.everywhere, Epoch::max)
+        self.newest.max(self.everywhere)
     }
 
     /// Notes that a partition has moved here from a worker whose newest epoch is `epoch`.
@@ -188,7 +207,7 @@ mod tests {
         assert!(recent.of(place, &within) >= Epoch(1));
         recent.note(place, &[7_u64.to_be_bytes().as_slice(), &[1, 5]].concat(), Epoch(200));
         assert_eq!(recent.of(place, &within), Epoch(200));
-        recent.slots.fill(Epoch(0));
+        recent.slots.fill(0);
         recent.tables[1].newest = Epoch(100);
         let range = LockTarget::Range { lower: KeyBuf::new(), upper: None };
         assert_eq!(recent.of(place, &range), Epoch(100));
@@ -230,6 +249,26 @@ mod tests {
     fn planted_many_writes_that_are_not_noted_are_caught() {
         let wait = || readers_of_many_wait(&mut UndurableWrites::new(2));
         assert!(!atrapos_partition::planted::with(Bug::ManyWritesNotNoted, wait));
+    }
+
+    #[test]
+    fn what_was_noted_is_never_taken_for_older() {
+        let place = PartitionId { table: TableId(0), partition: 0 };
+        // The first epoch of a database that was opened again is anything.
+        for first in [1, 1 << 16, (1 << 40) - 3] {
+            let mut recent = UndurableWrites::new(1);
+            let mut noted: Vec<u64> = Vec::new();
+            for key in 0..2_000_u64 {
+                // Epochs go on by little and by much, and some come late.
+                let epoch = first + 97 * key + (key % 7) * 60_000 - (key % 5) * 40.min(key);
+                recent.note(place, &key.encode(), Epoch(epoch));
+                noted.push(epoch);
+                for (key, epoch) in noted.iter().enumerate().rev().take(50) {
+                    let of = recent.of(place, &LockTarget::Key((key as u64).encode()));
+                    assert!((Epoch(*epoch)..=recent.newest()).contains(&of), "{key}: {epoch}, {of}");
+                }
+            }
+        }
     }
 
     #[test]
