@@ -160,29 +160,33 @@ async fn yield_once(worker: &EngineWorker) {
     .await;
 }
 
-/// Polls a procedure until it ends, and ends its transaction accordingly: the outcome is returned when it is durable, or, with
+/// Polls a procedure until it ends, and ends its transaction accordingly: the outcome is there when it is durable, or, with
 /// `early`, at once, and the epoch to wait for is noted there. The procedure becomes a part of the caller's code:
 /// the path that every transaction of a session takes on its own worker.
+///
+/// It is no `async fn`, and the outcome leaves through a variable of the caller: what an `async fn` is given is copied when it is
+/// first polled, and a result is copied once more on its way. Each of these copies waits for the stores before it.
 #[inline]
-async fn poll_to_end<R>(
-    guard: TxnGuard<'_>,
-    procedure: &impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
-    routed: Option<&RouteHint<'_>>,
-    early: Option<&Cell<Epoch>>,
-) -> Result<R, Abort> {
-    let mut outcome = Err(Abort::UNFINISHED);
-    let worker = guard.worker();
-    {
-        let state = guard.state();
-        let mut tx = Tx::new(worker, state, routed);
-        let mut running = pin!(procedure(&mut tx));
-        poll_fn(|context| poll_once(worker, state, running.as_mut(), &mut outcome, context)).await;
+fn poll_to_end<'a, R>(
+    guard: TxnGuard<'a>,
+    procedure: &'a impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,
+    routed: Option<&'a RouteHint<'_>>,
+    early: Option<&'a Cell<Epoch>>,
+    outcome: &'a mut Result<R, Abort>,
+) -> impl Future<Output = ()> {
+    async move {
+        let worker = guard.worker();
+        {
+            let state = guard.state();
+            let mut tx = Tx::new(worker, state, routed);
+            let mut running = pin!(procedure(&mut tx));
+            poll_fn(|context| poll_once(worker, state, running.as_mut(), outcome, context)).await;
+        }
+        let wait_epoch = guard.finish(outcome);
+        if wait_epoch > Epoch(0) && !is_told_early(early, wait_epoch) && !may_tell(worker, wait_epoch) {
+            wait_until_durable(worker, wait_epoch, outcome).await;
+        }
     }
-    let wait_epoch = guard.finish(&mut outcome);
-    if wait_epoch > Epoch(0) && !is_told_early(early, wait_epoch) && !may_tell(worker, wait_epoch) {
-        wait_until_durable(worker, wait_epoch, &mut outcome).await;
-    }
-    outcome
 }
 
 /// Polls a procedure like [`poll_to_end`], on all other paths: only its own future is compiled for the procedure, and polled by
@@ -477,36 +481,44 @@ impl Session {
     /// # Errors
     /// The reason for which the transaction aborted.
     #[inline]
-    pub async fn run<R: Send + 'static>(
-        &self,
-        route: &Route,
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
+    pub fn run<'a, R: Send + 'static>(
+        &'a self,
+        route: &'a Route,
         procedure: impl Procedure<R>,
-    ) -> Result<R, Abort> {
-        let worker = &self.worker;
-        let mut start = self.start(route);
-        if let Some(ticket) = start.ticket {
-            let position = worker.shard().lookups.result(worker, ticket).await;
-            self.resume(&mut start, ticket, position);
-        }
-        let RouteStart { home, routed, .. } = start;
-        let is_early = self.is_pipelined.get();
-        if home == worker.id() {
-            let early = is_early.then_some(&self.told);
-            return match poll_to_end(TxnGuard::begin(worker), &procedure, routed.as_ref(), early).await {
-                Err(abort) if abort.reason().advice() == Advice::Retry => {
-                    run_again(worker, &Erased(&procedure, PhantomData), abort).await.map(result_of)
-                }
-                outcome => outcome,
-            };
-        }
-        worker.shard().stats.forwarded.add(1);
-        match call_procedure(worker, home, procedure, is_early).await {
-            Ok((outcome, told)) => {
-                self.told.set(self.told.get().max(told));
-                outcome
+    ) -> impl Future<Output = Result<R, Abort>> {
+        async move {
+            let worker = &self.worker;
+            let mut start = self.start(route);
+            if let Some(ticket) = start.ticket {
+                let position = worker.shard().lookups.result(worker, ticket).await;
+                self.resume(&mut start, ticket, position);
             }
-            Err(_) => {
-                Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone"))
+            let is_early = self.is_pipelined.get();
+            if start.home == worker.id() {
+                let early = is_early.then_some(&self.told);
+                let (guard, routed) = (TxnGuard::begin(worker), start.routed.as_ref());
+                let mut outcome = Err(Abort::UNFINISHED);
+                poll_to_end(guard, &procedure, routed, early, &mut outcome).await;
+                if let Err(abort) = &outcome
+                    && abort.reason().advice() == Advice::Retry
+                {
+                    let abort = abort.clone();
+                    outcome =
+                        run_again(worker, &Erased(&procedure, PhantomData), abort).await.map(result_of);
+                }
+                return outcome;
+            }
+            worker.shard().stats.forwarded.add(1);
+            match call_procedure(worker, start.home, procedure, is_early).await {
+                Ok((outcome, told)) => {
+                    self.told.set(self.told.get().max(told));
+                    outcome
+                }
+                Err(_) => Err(Abort::because(
+                    AbortReason::ShuttingDown,
+                    "the worker that ran the transaction is gone",
+                )),
             }
         }
     }

@@ -32,7 +32,7 @@ pub trait Blocking {
     fn run(&self, route: &Route, procedure: AnyProcedure) -> Result<AnyResult, Abort>;
 }
 
-impl Client<'_> {
+impl<'a> Client<'a> {
     /// Runs a procedure as a transaction at the home its route names.
     ///
     /// # Errors
@@ -40,7 +40,7 @@ impl Client<'_> {
     #[inline(always)]
     pub fn run<R: Send + 'static>(
         self,
-        route: &Route,
+        route: &'a Route,
         procedure: impl Procedure<R>,
     ) -> impl Future<Output = Result<R, Abort>> {
         match self {
@@ -58,7 +58,7 @@ impl Client<'_> {
     /// The errors of [`run`](Client::run).
     pub fn run_boxed<R: Send + 'static>(
         self,
-        route: &Route,
+        route: &'a Route,
         procedure: impl Procedure<R>,
     ) -> impl Future<Output = Result<R, Abort>> {
         let procedure = AnyProcedure::new(procedure);

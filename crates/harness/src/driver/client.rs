@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use atrapos::{Abort, AbortReason, CommitTicket, Database, Session, Ticks};
@@ -213,19 +214,26 @@ async fn run_transactions<W: Workload>(
             continue;
         }
         let mut suspended = false;
-        let (class, outcome) = {
-            // Pinned where it is made: handed to another function, the whole future would be copied.
+        let (mut now, mut aborted) = (began, None);
+        {
+            // Pinned where it is made: handed to another function, the whole future would be copied. Its outcome is counted
+            // where it is returned, for the same reason.
             let mut transaction = pin!(W::transaction(Client::Session(session), state));
             poll_fn(|context| {
-                let poll = transaction.as_mut().poll(context);
-                suspended |= poll.is_pending();
-                poll
+                let Poll::Ready((class, outcome)) = transaction.as_mut().poll(context) else {
+                    suspended = true;
+                    return Poll::Pending;
+                };
+                now = session.now();
+                pipeline.add(class, &outcome, began, now);
+                if let Err(abort) = outcome {
+                    aborted = Some((class, abort));
+                }
+                Poll::Ready(())
             })
-            .await
-        };
-        let mut now = session.now();
-        pipeline.add(class, &outcome, began, now);
-        if let Err(abort) = outcome {
+            .await;
+        }
+        if let Some((class, abort)) = aborted {
             match abort.reason() {
                 AbortReason::ShuttingDown => return Ok(()),
                 _ if goes_on(&abort) => {}
