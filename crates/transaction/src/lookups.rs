@@ -12,7 +12,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::task::Poll;
 
 use arrayvec::ArrayVec;
@@ -77,14 +77,6 @@ fn fetch_indexed_rows<'a>(tables: &'a Tables, probed: impl Iterator<Item = (Tabl
     locate_batch(&mut rows);
 }
 
-#[derive(Debug)]
-struct Entry {
-    partition: PartitionId,
-    key: KeyBuf,
-    task: TaskId,
-    ticket: LookupTicket,
-}
-
 /// Identifies one deferred look-up. A task may have abandoned an earlier one, whose result must not be used for the
 /// next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,11 +86,22 @@ impl LookupTicket {
     const NONE: LookupTicket = LookupTicket(u64::MAX);
 }
 
-/// The result of a task's latest look-up.
-#[derive(Clone, Copy, Debug)]
-struct Hint {
+/// The latest look-up of a task. It stays where it is, and is written and read in place: moved from list to list, it would be
+/// copied before its stores have reached the cache.
+#[derive(Debug)]
+struct Lookup {
     ticket: LookupTicket,
-    position: Position,
+    partition: PartitionId,
+    key: KeyBuf,
+    /// The result, when the look-up was made.
+    found: Cell<Option<Position>>,
+}
+
+impl Lookup {
+    fn none() -> Lookup {
+        let partition = PartitionId { table: TableId(0), partition: 0 };
+        Lookup { ticket: LookupTicket::NONE, partition, key: KeyBuf::new(), found: Cell::new(None) }
+    }
 }
 
 /// The location, found before the transaction began, of the key that its route names and that it will probably access:
@@ -118,10 +121,11 @@ pub(crate) struct RouteHint<'a> {
 /// The look-ups that wait on one worker.
 #[derive(Debug, Default)]
 pub struct Lookups {
-    /// The look-ups in the order in which their tasks were queued.
-    waiting: RefCell<VecDeque<Entry>>,
-    /// The results, by index of the task.
-    hints: RefCell<Vec<Hint>>,
+    /// The look-ups to be made, in the order in which their tasks were queued. A task may have abandoned one: then its latest
+    /// has another ticket.
+    waiting: RefCell<VecDeque<(TaskId, LookupTicket)>>,
+    /// The latest look-ups, by index of the task.
+    latest: RefCell<Vec<Lookup>>,
     next_ticket: Cell<u64>,
     /// Look-ups with tickets before this one were deferred under another scheme.
     stale_before: Cell<u64>,
@@ -140,7 +144,15 @@ impl Lookups {
         let ticket = LookupTicket(self.next_ticket.get());
         self.next_ticket.set(ticket.0 + 1);
         let task = worker.current_task();
-        self.waiting.borrow_mut().push_back(Entry { partition, key: key.clone(), task, ticket });
+        let mut latest = self.latest.borrow_mut();
+        if task.index() >= latest.len() {
+            latest.resize_with(task.index() + 1, Lookup::none);
+        }
+        let lookup = &mut latest[task.index()];
+        (lookup.ticket, lookup.partition) = (ticket, partition);
+        lookup.key.clone_from(key);
+        lookup.found.set(None);
+        self.waiting.borrow_mut().push_back((task, ticket));
         worker.wake(task);
         ticket
     }
@@ -158,15 +170,18 @@ impl Lookups {
 
     /// Waits for the turn of the current task and returns the result of the look-up that was deferred for it.
     #[inline(always)]
-    pub(crate) async fn result(&self, worker: &EngineWorker, ticket: LookupTicket) -> Position {
+    pub(crate) fn result(
+        &self,
+        worker: &EngineWorker,
+        ticket: LookupTicket,
+    ) -> impl Future<Output = Position> {
         let mut asked = false;
-        poll_fn(|_| {
+        poll_fn(move |_| {
             if !std::mem::replace(&mut asked, true) {
                 return Poll::Pending;
             }
             Poll::Ready(self.take(worker, ticket))
         })
-        .await
     }
 
     /// Takes the result of the current task's look-up, which is made now, with others, unless it was made before.
@@ -174,13 +189,14 @@ impl Lookups {
     pub(crate) fn take(&self, worker: &EngineWorker, ticket: LookupTicket) -> Position {
         let task = worker.current_task();
         loop {
-            if let Some(hint) = self.hints.borrow().get(task.index())
-                && hint.ticket == ticket
+            if let Some(lookup) = self.latest.borrow().get(task.index())
+                && lookup.ticket == ticket
+                && let Some(position) = lookup.found.get()
             {
-                return hint.position;
+                return position;
             }
             if !self.make_some(worker) {
-                // There is no entry: the ticket is of another look-up, or the data has moved to another worker. The
+                // It is not among them: the ticket is of another look-up, or the data has moved to another worker. The
                 // tree finds the row without a hint.
                 return Position::unknown();
             }
@@ -196,29 +212,27 @@ impl Lookups {
         }
         let count = waiting.len().min(BATCH);
         let tables = worker.shard().tables.borrow();
+        let latest = self.latest.borrow();
         // Keys in partitions that have moved to another worker meanwhile are not looked up; their tasks locate them
         // again.
         let mut probes: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
-        let mut asked: ArrayVec<&Entry, BATCH> = ArrayVec::new();
-        for entry in waiting.range(..count) {
-            if let Some(partition) = tables.owned_at(entry.partition) {
-                probes.push(Probe::new(partition.tree(), &entry.key));
-                asked.push(entry);
+        let mut asked: ArrayVec<&Lookup, BATCH> = ArrayVec::new();
+        for (task, ticket) in waiting.range(..count) {
+            let lookup = &latest[task.index()];
+            if lookup.ticket == *ticket
+                && let Some(partition) = tables.owned_at(lookup.partition)
+            {
+                probes.push(Probe::new(partition.tree(), &lookup.key));
+                asked.push(lookup);
             }
         }
         locate_batch(&mut probes);
-        let mut hints = self.hints.borrow_mut();
-        for (entry, probe) in asked.iter().zip(&probes) {
-            let (task, ticket) = (entry.task.index(), entry.ticket);
-            if task >= hints.len() {
-                hints.resize(task + 1, Hint { ticket: LookupTicket::NONE, position: Position::unknown() });
-            }
-            hints[task] = Hint { ticket, position: probe.position };
+        for (lookup, probe) in asked.iter().zip(&probes) {
+            lookup.found.set(Some(probe.position));
         }
         worker.shard().stats.interleaved.add(probes.len() as u64);
-        let probed = asked.iter().map(|entry| entry.partition.table).zip(&probes);
+        let probed = asked.iter().map(|lookup| lookup.partition.table).zip(&probes);
         fetch_indexed_rows(&tables, probed);
-        drop((asked, probes));
         waiting.drain(..count);
         true
     }

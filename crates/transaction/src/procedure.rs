@@ -504,8 +504,7 @@ impl Session {
                     && abort.reason().advice() == Advice::Retry
                 {
                     let abort = abort.clone();
-                    outcome =
-                        run_again(worker, &Erased(&procedure, PhantomData), abort).await.map(result_of);
+                    outcome = run_again(worker, &Erased(&procedure, PhantomData), abort).await.map(result_of);
                 }
                 return outcome;
             }

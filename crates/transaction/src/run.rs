@@ -64,7 +64,11 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     #[inline(always)]
     fn execute(&mut self, place: PartitionId, position: Option<Position>) -> Poll<Result<O::Output, Abort>> {
         let Some(operation) = self.operation.take() else { unreachable!("an action is executed once") };
-        match self.tx.execute_here(place, &mut self.request, operation, position) {
+        let done = self.tx.execute_here(place, &mut self.request, operation, position);
+        if done.is_err() || !self.tx.has_dependents() {
+            return Poll::Ready(done);
+        }
+        match done {
             Ok(result) => self.run_dependents(result),
             Err(abort) => Poll::Ready(Err(abort)),
         }
@@ -102,7 +106,6 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     }
 
     /// Runs the dependents of the action, which has been executed.
-    #[inline(always)]
     fn run_dependents(&mut self, result: O::Output) -> Poll<Result<O::Output, Abort>> {
         match self.tx.run_dependents_here() {
             Ok(false) => Poll::Ready(Ok(result)),

@@ -451,7 +451,8 @@ impl<'w> Tx<'w> {
             return Ok(Vec::new());
         }
         let room = ROOM_BYTES / size_of::<(T::Key, T::Row)>().max(1);
-        self.walk(table, range, backward, Vec::with_capacity(limit.min(room)), decoded(collect_up_to(limit))).await
+        self.walk(table, range, backward, Vec::with_capacity(limit.min(room)), decoded(collect_up_to(limit)))
+            .await
     }
 }
 

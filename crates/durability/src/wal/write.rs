@@ -259,7 +259,8 @@ impl StreamWriter {
         header.payload_crc = crc.finalize();
         // The segment that the frame is for is known by now.
         let header = header.encode(self.current.seed);
-        let whole: Vec<&[u8]> = once(header.as_slice()).chain(pieces.iter().copied()).chain(once(zeros)).collect();
+        let whole: Vec<&[u8]> =
+            once(header.as_slice()).chain(pieces.iter().copied()).chain(once(zeros)).collect();
         self.current
             .file
             .write_and_sync(self.current.length, &whole)

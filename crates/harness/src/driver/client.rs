@@ -220,14 +220,15 @@ async fn run_transactions<W: Workload>(
             // where it is returned, for the same reason.
             let mut transaction = pin!(W::transaction(Client::Session(session), state));
             poll_fn(|context| {
-                let Poll::Ready((class, outcome)) = transaction.as_mut().poll(context) else {
+                let ended = transaction.as_mut().poll(context);
+                let Poll::Ready((class, outcome)) = &ended else {
                     suspended = true;
                     return Poll::Pending;
                 };
                 now = session.now();
-                pipeline.add(class, &outcome, began, now);
+                pipeline.add(*class, outcome, began, now);
                 if let Err(abort) = outcome {
-                    aborted = Some((class, abort));
+                    aborted = Some((*class, abort.clone()));
                 }
                 Poll::Ready(())
             })

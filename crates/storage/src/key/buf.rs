@@ -16,7 +16,6 @@ pub const INLINE_KEY_BYTES: usize = 30;
 /// An encoded key: a byte string of which the first [`INLINE_KEY_BYTES`] bytes live inline.
 ///
 /// Dereferences to `[u8]`. Equality, order and hash are those of the bytes.
-#[derive(Clone)]
 pub struct KeyBuf(Repr);
 
 #[derive(Clone)]
@@ -104,6 +103,32 @@ impl KeyBuf {
                 heap.extend_from_slice(more);
                 self.0 = Repr::Heap(heap);
             }
+        }
+    }
+}
+
+impl Clone for KeyBuf {
+    #[inline]
+    fn clone(&self) -> KeyBuf {
+        KeyBuf(self.0.clone())
+    }
+
+    /// Copies the bytes to where this key is, in words: a key that was just encoded was stored in words, and a wider load would
+    /// wait until they have reached the cache.
+    #[inline]
+    fn clone_from(&mut self, source: &KeyBuf) {
+        match (&mut self.0, &source.0) {
+            (Repr::Inline { len, bytes }, Repr::Inline { len: source_len, bytes: source }) => {
+                *len = *source_len;
+                bytes[..8].copy_from_slice(&source[..8]);
+                if *source_len > 8 {
+                    bytes[8..16].copy_from_slice(&source[8..16]);
+                }
+                if *source_len > 16 {
+                    bytes[16..].copy_from_slice(&source[16..]);
+                }
+            }
+            (_, source) => self.0 = source.clone(),
         }
     }
 }

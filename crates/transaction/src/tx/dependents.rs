@@ -18,11 +18,17 @@ impl Tx<'_> {
         Ok(())
     }
 
+    /// Returns true if writes have left dependents to be run.
+    #[inline(always)]
+    pub(crate) fn has_dependents(&self) -> bool {
+        !self.state().dependents.borrow().is_empty()
+    }
+
     /// Runs the dependents that need neither a wait nor another worker. Returns true if others are left, for
     /// [`run_dependents`](Tx::run_dependents).
     #[inline(always)]
     pub(crate) fn run_dependents_here(&self) -> Result<bool, Abort> {
-        if self.state().dependents.borrow().is_empty() {
+        if !self.has_dependents() {
             return Ok(false);
         }
         self.run_dependents_cold()

@@ -281,7 +281,11 @@ impl<'w> Tx<'w> {
         if let Some(access) = recorded {
             self.note_end(access, partition);
         }
-        done.inspect_err(|abort| self.state.doom(abort))
+        // Looked at where it is: handed to a closure and back, it would be copied.
+        if let Err(abort) = &done {
+            self.state.doom(abort);
+        }
+        done
     }
 
     /// Runs an action as [`execute_here`](Tx::execute_here) does, not inlined.

@@ -101,7 +101,8 @@ impl CommitWaiters {
         while began.front().is_some_and(|(epoch, _)| *epoch <= durable) {
             began.pop_front();
         }
-        !self.wal.is_failed() && began.front().is_none_or(|(_, began)| worker.step_time().since(*began) < max_loss)
+        !self.wal.is_failed()
+            && began.front().is_none_or(|(_, began)| worker.step_time().since(*began) < max_loss)
     }
 
     /// Waits until a transaction that depends on `wait_epoch` may be acknowledged.

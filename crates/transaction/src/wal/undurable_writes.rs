@@ -18,8 +18,8 @@
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::partition::PartitionId;
 use atrapos_partition::planted::{Bug, planted};
-use atrapos_storage::{KeyBuf, first_eight};
 use atrapos_storage::lock::LockTarget;
+use atrapos_storage::{KeyBuf, first_eight};
 
 /// The number of slots; a power of two. At two million changes a second and a sync of 2 ms, some thousand are in use.
 const SLOTS: usize = 1 << 14;
@@ -62,12 +62,7 @@ impl UndurableWrites {
 
     /// Creates one in which only the newest epoch is noted, for relaxed durability.
     pub(crate) fn coarse() -> UndurableWrites {
-        UndurableWrites {
-            slots: Box::default(),
-            newest: Epoch(0),
-            tables: Vec::new(),
-            everywhere: Epoch(0),
-        }
+        UndurableWrites { slots: Box::default(), newest: Epoch(0), tables: Vec::new(), everywhere: Epoch(0) }
     }
 
     /// Returns true if only the newest epoch is noted.

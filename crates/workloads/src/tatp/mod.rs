@@ -193,7 +193,10 @@ impl Workload for Tatp {
                 let (table, s_id) = (tables.subscriber, parameters.s_id());
                 let route = table.at(&s_id);
                 let get = async move |tx: &mut Tx<'_>| procedures::get_subscriber_data(tx, table, s_id).await;
-                client.run(&route, get).await.map(|row| outcome_of(black_box(&row).is_some()))
+                match &client.run(&route, get).await {
+                    Ok(row) => Ok(outcome_of(black_box(row).is_some())),
+                    Err(abort) => Err(abort.clone()),
+                }
             }
             Class::GetNewDestination => {
                 let (tables, s_id, sf_type) = (*tables, parameters.s_id(), parameters.type_number());
@@ -210,7 +213,10 @@ impl Workload for Tatp {
                 let route = table.at(&(s_id, ai_type));
                 let get =
                     async move |tx: &mut Tx<'_>| procedures::get_access_data(tx, table, s_id, ai_type).await;
-                client.run(&route, get).await.map(|row| outcome_of(black_box(&row).is_some()))
+                match &client.run(&route, get).await {
+                    Ok(row) => Ok(outcome_of(black_box(row).is_some())),
+                    Err(abort) => Err(abort.clone()),
+                }
             }
             Class::UpdateSubscriberData => {
                 let (tables, s_id, bit) = (*tables, parameters.s_id(), parameters.bit());

@@ -102,11 +102,12 @@ pub async fn operations<R: Record>(
                 Kind::Read | Kind::Scan => table.view(op.key, |record| Copies::of(record.as_bytes())).left(),
             });
             let found = black_box(tx.join_all(points).await?);
-            let is_there = |result: &Either<Option<Copies>, Either<Option<Option<Copies>>, bool>>| match result {
-                Either::Left(record) => record.is_some(),
-                Either::Right(Either::Left(written)) => written.is_some(),
-                Either::Right(Either::Right(inserted)) => *inserted,
-            };
+            let is_there =
+                |result: &Either<Option<Copies>, Either<Option<Option<Copies>>, bool>>| match result {
+                    Either::Left(record) => record.is_some(),
+                    Either::Right(Either::Left(written)) => written.is_some(),
+                    Either::Right(Either::Right(inserted)) => *inserted,
+                };
             if !found.iter().all(is_there) {
                 return Err(missing());
             }
@@ -126,7 +127,9 @@ pub async fn operations<R: Record>(
 /// Runs an operation on one record; scans excluded.
 async fn one<R: Record>(tx: &mut Tx<'_>, table: TableRef<R::Table>, op: Op) -> Result<(), Abort> {
     let is_there = match op.kind {
-        Kind::Read => black_box(tx.view(table, op.key, |record| Copies::of(record.as_bytes())).await?).is_some(),
+        Kind::Read => {
+            black_box(tx.view(table, op.key, |record| Copies::of(record.as_bytes())).await?).is_some()
+        }
         Kind::Update | Kind::ReadModifyWrite => {
             black_box(tx.edit(table, op.key, change::<R>(op)).await?).is_some()
         }
