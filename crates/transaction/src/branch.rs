@@ -21,6 +21,7 @@ use atrapos_runtime::WorkerId;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget, LockTicket, TxnId};
 
+use crate::accesses::Accesses;
 use crate::shard::Shard;
 use crate::wal::UndurableWrites;
 
@@ -53,7 +54,7 @@ impl Access {
 #[derive(Debug, Default)]
 pub struct Branch {
     /// The accesses so far, in order.
-    pub accesses: Vec<Access>,
+    pub accesses: Accesses,
     /// The number of `accesses`, from the first, that are entered in the lock tables.
     pub(crate) entered: usize,
     /// True while the transaction is suspended: accesses are entered at once. Always true on other workers than the home.
@@ -123,7 +124,7 @@ impl Branch {
                 _ => access.partition = moved,
             }
         }
-        self.accesses.append(&mut beyond);
+        self.accesses.extend(beyond);
         self.entered = self.accesses.len();
         self.undo.renumber(is_in, cut, to);
     }
@@ -144,7 +145,7 @@ impl Branch {
         }
         debug_assert_eq!(self.entered, self.accesses.len(), "data moves while a transaction is suspended");
         let (mut places, mut accesses, mut kept, mut told) = (Vec::new(), Vec::new(), Vec::new(), 0);
-        for (at, access) in std::mem::take(&mut self.accesses).into_iter().enumerate() {
+        for (at, access) in self.accesses.take().into_iter().enumerate() {
             if is_in(access.partition) {
                 // The epoch counts from now on as observed on another worker.
                 let observed = recent.map_or(Epoch(0), |recent| access.observed(recent));
@@ -156,7 +157,8 @@ impl Branch {
                 kept.push(access);
             }
         }
-        (self.accesses, self.told) = (kept, told);
+        self.accesses.extend(kept);
+        self.told = told;
         self.entered = self.accesses.len();
         let mut undo = self.undo.carry_off(is_in);
         if planted(Bug::UndoLeftBehind) {

@@ -73,6 +73,15 @@ impl KeyBuf {
         self.extend_from_slice(&[byte]);
     }
 
+    /// Takes the bytes of another key, which has any bytes afterwards.
+    #[inline]
+    pub fn take_from(&mut self, source: &mut KeyBuf) {
+        match &source.0 {
+            Repr::Inline { .. } => self.clone_from(source),
+            Repr::Heap(_) => std::mem::swap(self, source),
+        }
+    }
+
     /// Makes the key empty; heap space that was acquired is kept for the next use.
     #[inline]
     pub fn clear(&mut self) {

@@ -17,7 +17,7 @@ use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted;
 use atrapos_partition::range::KeyRange;
-use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
+use atrapos_storage::lock::{LockTarget, TxnId};
 use atrapos_storage::{KeyBuf, Position};
 
 use crate::branch::{Access, Branch};
@@ -74,8 +74,9 @@ impl Accessor<'_> {
         let mut left_out = None;
         let access = match &mut request.target {
             LockTarget::Key(key) => {
-                let target = LockTarget::Key(std::mem::take(key));
-                self.note(partition, request.mode, target, operation.is_unlocked(), operation.maintains())
+                let unlocked = operation.is_unlocked();
+                self.branch.accesses.push_key(partition, request.mode, key, unlocked);
+                self.noted(operation.maintains())
             }
             LockTarget::Range { .. } => {
                 let unlocked = operation.is_unlocked();
@@ -86,7 +87,7 @@ impl Accessor<'_> {
         self.apply(noted, &mut left_out, operation)
     }
 
-    /// Notes an access to a range as [`note`](Self::note) does. The part of the range beyond the partition is put in
+    /// Notes an access to a range. The part of the range beyond the partition is put in
     /// `left_out`.
     #[inline(never)]
     fn note_range(
@@ -100,21 +101,15 @@ impl Accessor<'_> {
         let target = std::mem::replace(&mut request.target, LockTarget::Key(KeyBuf::new()));
         let (part, rest) = self.tables.cut_to_partition(partition, &target, request.from_end);
         *left_out = rest;
-        self.note(partition, request.mode, part.unwrap_or(target), unlocked, maintains)
+        let target = part.unwrap_or(target);
+        self.branch.accesses.push(Access { partition, mode: request.mode, target, unlocked });
+        self.noted(maintains)
     }
 
-    /// Notes an access in its branch, enters its lock if the branch's are, and returns the index of the access.
+    /// Enters the lock of the last access, which was just noted, if the locks of its branch are entered, and returns its index.
     #[inline]
-    fn note(
-        &mut self,
-        partition: PartitionId,
-        mode: LockMode,
-        target: LockTarget,
-        unlocked: bool,
-        maintains: bool,
-    ) -> usize {
-        let at = self.branch.accesses.len();
-        self.branch.accesses.push(Access { partition, mode, target, unlocked });
+    fn noted(&mut self, maintains: bool) -> usize {
+        let at = self.branch.accesses.len() - 1;
         if self.branch.suspended {
             self.enter(at, maintains);
         }
