@@ -22,6 +22,7 @@ pub mod partition;
 pub mod planted;
 pub mod range;
 pub mod redo;
+pub mod reused;
 pub mod routing;
 pub mod schema;
 pub mod undo;

@@ -15,6 +15,7 @@ use atrapos_storage::{KeyBuf, Overwritten, OverwrittenBytes};
 
 use crate::partition::{PartitionId, Tables};
 use crate::planted::{Bug, planted};
+use crate::reused::Reused;
 use crate::schema::TableId;
 
 /// A moment of a transaction: the number of savepoints it had set and rolled back to.
@@ -47,6 +48,13 @@ struct Undo {
 }
 
 impl Undo {
+    /// One that is written before it is read.
+    fn nothing() -> Undo {
+        let partition = PartitionId { table: TableId(0), partition: 0 };
+        let (key, mark) = (KeyBuf::new(), Mark::default());
+        Undo { partition, key, row: None, is_edit: false, set_aside: false, mark }
+    }
+
     /// Bytes of the row before the change.
     fn row_bytes(&self) -> usize {
         self.row.as_ref().map_or(0, |(_, row)| row.len())
@@ -95,7 +103,7 @@ impl Undo {
 /// The before-images of the changes that a transaction has made on one worker.
 #[derive(Debug, Default)]
 pub struct UndoLog {
-    changes: Vec<Undo>,
+    changes: Reused<Undo>,
     rows: Vec<u8>,
     /// The number of changes for which trees have reserved memory.
     set_aside: usize,
@@ -112,13 +120,13 @@ impl UndoLog {
     /// Adds a change of `key`, which had no row.
     #[inline]
     pub(crate) fn remember_absent(&mut self, partition: PartitionId, key: &KeyBuf) {
-        self.push(partition, key.clone(), None, (false, false));
+        self.push(partition, key, None, (false, false));
     }
 
     /// Adds a change of `key`, with the row that it had.
     #[inline]
     pub(crate) fn remember_row(&mut self, partition: PartitionId, key: &KeyBuf, version: u64, row: &[u8]) {
-        self.push(partition, key.clone(), Some((version, row)), (false, false));
+        self.push(partition, key, Some((version, row)), (false, false));
     }
 
     /// Adds an edit of the row of `key`, which has `version`, by which `edit` appends what it overwrites, before it does so.
@@ -132,15 +140,7 @@ impl UndoLog {
     ) -> R {
         let start = self.rows.len();
         let edited = edit(Overwritten::new(&mut self.rows));
-        let row = Some((version, start..self.rows.len()));
-        self.changes.push(Undo {
-            partition,
-            key: key.clone(),
-            row,
-            is_edit: true,
-            set_aside: false,
-            mark: self.mark,
-        });
+        self.note(partition, key, Some((version, start..self.rows.len())), (true, false));
         edited
     }
 
@@ -253,7 +253,9 @@ impl UndoLog {
             return true;
         }
         let first = self.changes.partition_point(|undo| undo.mark < time.start);
-        let undone = self.changes.split_off(first);
+        let mut changes = self.changes.take();
+        let undone = changes.split_off(first);
+        self.changes.extend(changes);
         self.put_back(undone, tables);
         true
     }
@@ -263,12 +265,13 @@ impl UndoLog {
         if self.rolled_back.is_empty() {
             return;
         }
-        let (changes, rolled_back) = (&mut self.changes, &self.rolled_back);
+        let (mut changes, rolled_back) = (self.changes.take(), &self.rolled_back);
         let is_rolled_back = |undo: &mut Undo| {
             let begun = rolled_back.partition_point(|time| time.start <= undo.mark);
             begun.checked_sub(1).is_some_and(|last| undo.mark < rolled_back[last].end)
         };
         let undone: Vec<Undo> = changes.extract_if(.., is_rolled_back).collect();
+        self.changes.extend(changes);
         self.put_back(undone, tables);
     }
 
@@ -311,7 +314,7 @@ impl UndoLog {
         let mut carried = UndoLog::default();
         let rolled_back = std::mem::take(&mut self.rolled_back);
         let mut kept = UndoLog { mark: self.mark, rolled_back, ..UndoLog::default() };
-        for undo in self.changes.drain(..) {
+        for undo in self.changes.take() {
             let log = if is_in(undo.partition) { &mut carried } else { &mut kept };
             log.copy(undo, &self.rows);
         }
@@ -320,8 +323,8 @@ impl UndoLog {
     }
 
     /// Adds the changes of a partition that has moved here.
-    pub fn take_in(&mut self, carried: UndoLog) {
-        for undo in carried.changes {
+    pub fn take_in(&mut self, mut carried: UndoLog) {
+        for undo in carried.changes.take() {
             self.copy(undo, &carried.rows);
         }
     }
@@ -331,7 +334,7 @@ impl UndoLog {
         self.is_out_of_order |= self.changes.last().is_some_and(|last| undo.mark < last.mark);
         let mark = std::mem::replace(&mut self.mark, undo.mark);
         let row = undo.row.map(|(version, row)| (version, &rows[row]));
-        self.push(undo.partition, undo.key, row, (undo.is_edit, undo.set_aside));
+        self.push(undo.partition, &undo.key, row, (undo.is_edit, undo.set_aside));
         self.mark = mark;
     }
 
@@ -339,7 +342,7 @@ impl UndoLog {
     fn push(
         &mut self,
         partition: PartitionId,
-        key: KeyBuf,
+        key: &KeyBuf,
         row: Option<(u64, &[u8])>,
         (is_edit, set_aside): (bool, bool),
     ) {
@@ -349,7 +352,22 @@ impl UndoLog {
             (version, start..self.rows.len())
         });
         self.set_aside += usize::from(set_aside);
-        self.changes.push(Undo { partition, key, row, is_edit, set_aside, mark: self.mark });
+        self.note(partition, key, row, (is_edit, set_aside));
+    }
+
+    #[inline(always)]
+    fn note(
+        &mut self,
+        partition: PartitionId,
+        key: &KeyBuf,
+        row: Option<(u64, Range<usize>)>,
+        (is_edit, set_aside): (bool, bool),
+    ) {
+        let undo = self.changes.slot(Undo::nothing);
+        undo.partition = partition;
+        undo.key.clone_from(key);
+        undo.row = row;
+        (undo.is_edit, undo.set_aside, undo.mark) = (is_edit, set_aside, self.mark);
     }
 
     /// Removes all changes; changes that stay in the trees must be settled.

@@ -15,13 +15,13 @@ use atrapos_durability::wal::Epoch;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::redo::Redo;
+use atrapos_partition::reused::Reused;
 use atrapos_partition::schema::TableId;
 use atrapos_partition::undo::UndoLog;
 use atrapos_runtime::WorkerId;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget, LockTicket, TxnId};
 
-use crate::accesses::Accesses;
 use crate::shard::Shard;
 use crate::wal::UndurableWrites;
 
@@ -54,7 +54,7 @@ impl Access {
 #[derive(Debug, Default)]
 pub struct Branch {
     /// The accesses so far, in order.
-    pub accesses: Accesses,
+    pub accesses: Reused<Access>,
     /// The number of `accesses`, from the first, that are entered in the lock tables.
     pub(crate) entered: usize,
     /// True while the transaction is suspended: accesses are entered at once. Always true on other workers than the home.
@@ -181,6 +181,24 @@ impl Branch {
     pub fn lock_again(&self, owner: TxnId, is_in: impl Fn(PartitionId) -> bool, tables: &mut Tables) {
         for access in self.accesses[..self.entered].iter().filter(|access| is_in(access.partition)) {
             access.enter(owner, tables);
+        }
+    }
+
+    /// Notes an access to a key, whose bytes are taken.
+    #[inline]
+    pub(crate) fn note_key(
+        &mut self,
+        partition: PartitionId,
+        mode: LockMode,
+        key: &mut KeyBuf,
+        unlocked: bool,
+    ) {
+        let target = || LockTarget::Key(KeyBuf::new());
+        let access = self.accesses.slot(|| Access { partition, mode, target: target(), unlocked });
+        (access.partition, access.mode, access.unlocked) = (partition, mode, unlocked);
+        match &mut access.target {
+            LockTarget::Key(earlier) => earlier.take_from(key),
+            target => *target = LockTarget::Key(std::mem::take(key)),
         }
     }
 

@@ -10,7 +10,6 @@
 #![forbid(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links, reason = "readers of these documents work on the crate")]
 
-pub mod accesses;
 mod age;
 pub mod branch;
 pub mod deadlock;

@@ -44,7 +44,10 @@ pub(super) fn conflicts(
 fn conflicts_with_some(tables: &Tables, txn: TxnId, partition: PartitionId, request: &Request) -> bool {
     let Request { mode, from_end, ref target, .. } = *request;
     let locks = &tables.partition(partition).locks;
-    let (part, _) = tables.cut_to_partition(partition, target, from_end);
+    let part = match target {
+        LockTarget::Key(_) => None,
+        LockTarget::Range { .. } => tables.cut_to_partition(partition, target, from_end).0,
+    };
     let target = part.as_ref().unwrap_or(target);
     locks.conflicts(txn, target, mode) && !planted::lets_pass(locks, txn, target, mode)
 }
@@ -75,7 +78,7 @@ impl Accessor<'_> {
         let access = match &mut request.target {
             LockTarget::Key(key) => {
                 let unlocked = operation.is_unlocked();
-                self.branch.accesses.push_key(partition, request.mode, key, unlocked);
+                self.branch.note_key(partition, request.mode, key, unlocked);
                 self.noted(operation.maintains())
             }
             LockTarget::Range { .. } => {
