@@ -167,6 +167,7 @@ async fn yield_once(worker: &EngineWorker) {
 /// It is no `async fn`, and the outcome leaves through a variable of the caller: what an `async fn` is given is copied when it is
 /// first polled, and a result is copied once more on its way. Each of these copies waits for the stores before it.
 #[inline]
+#[expect(clippy::manual_async_fn, reason = "as said above")]
 fn poll_to_end<'a, R>(
     guard: TxnGuard<'a>,
     procedure: &'a impl AsyncFn(&mut Tx<'_>) -> Result<R, Abort>,

@@ -35,6 +35,8 @@ mod ranges;
 mod savepoint;
 mod state;
 
+use std::any::TypeId;
+use std::mem::needs_drop;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
@@ -323,7 +325,7 @@ impl<'w> Tx<'w> {
         A: Send + 'static,
         F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
     {
-        self.walk(table, range, false, accumulator, decoded(step)).await
+        self.walk(table, range, (false, is_list::<T, A>()), accumulator, decoded(step)).await
     }
 
     /// Walks the rows of a range as [`fold`](Tx::fold) does, without decoding them: `step` reads the columns that it needs, or
@@ -344,7 +346,7 @@ impl<'w> Tx<'w> {
         A: Send + 'static,
         F: FnMut(&mut A, T::Key, RowView<'_, T::Row>) -> ControlFlow<()> + Send + 'static,
     {
-        self.walk(table, range, false, accumulator, step).await
+        self.walk(table, range, (false, needs_drop::<A>()), accumulator, step).await
     }
 
     /// Walks the rows as [`fold_views`](Tx::fold_views) does, from the last key to the first.
@@ -364,7 +366,7 @@ impl<'w> Tx<'w> {
         A: Send + 'static,
         F: FnMut(&mut A, T::Key, RowView<'_, T::Row>) -> ControlFlow<()> + Send + 'static,
     {
-        self.walk(table, range, true, accumulator, step).await
+        self.walk(table, range, (true, needs_drop::<A>()), accumulator, step).await
     }
 
     /// Walks the rows as [`fold`](Tx::fold) does, from the last key to the first.
@@ -383,15 +385,17 @@ impl<'w> Tx<'w> {
         A: Send + 'static,
         F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
     {
-        self.walk(table, range, true, accumulator, decoded(step)).await
+        self.walk(table, range, (true, is_list::<T, A>()), accumulator, decoded(step)).await
     }
 
+    /// Walks a range, the last row first if it goes `backward`. An accumulator that `collects` keys and rows is as large as they
+    /// are, for the estimate of messages; one of views that owns memory is taken for such a one.
     #[inline]
     async fn walk<T, A, F>(
         &mut self,
         table: TableRef<T>,
         range: KeyRange,
-        backward: bool,
+        (backward, collects): (bool, bool),
         mut accumulator: A,
         mut step: F,
     ) -> Result<A, Abort>
@@ -403,7 +407,7 @@ impl<'w> Tx<'w> {
         let mut rest = Some(range);
         while let Some(range) = rest {
             self.worker.shard().check(table.id(), table.tag()).inspect_err(|abort| self.state.doom(abort))?;
-            let operation = Fold::<T, A, F>::new(accumulator, step, backward);
+            let operation = Fold::<T, A, F>::new(accumulator, step, backward, collects);
             let action =
                 Action::on_range(table.id(), table.tag(), LockMode::Shared, range, backward, operation);
             let folded: Folded<A, F> = self.run(action).await?;
@@ -451,9 +455,14 @@ impl<'w> Tx<'w> {
             return Ok(Vec::new());
         }
         let room = ROOM_BYTES / size_of::<(T::Key, T::Row)>().max(1);
-        self.walk(table, range, backward, Vec::with_capacity(limit.min(room)), decoded(collect_up_to(limit)))
-            .await
+        let rows = Vec::with_capacity(limit.min(room));
+        self.walk(table, range, (backward, true), rows, decoded(collect_up_to(limit))).await
     }
+}
+
+/// Returns true if an accumulator is a list of keys and rows.
+fn is_list<T: Table, A: 'static>() -> bool {
+    TypeId::of::<A>() == TypeId::of::<Vec<(T::Key, T::Row)>>()
 }
 
 /// A step that decodes the rows for another.

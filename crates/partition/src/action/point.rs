@@ -1,6 +1,7 @@
 //! Operations on one row of a typed table: encoding and decoding around the byte core.
 
 use std::marker::PhantomData;
+use std::mem::needs_drop;
 
 use atrapos_storage::lock::LockMode;
 use atrapos_storage::{Key, Row, RowEdit, RowView};
@@ -95,7 +96,9 @@ where
     }
 
     fn kind(&self) -> OperationKind {
-        OperationKind::new(Kind::Read, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
+        // A result that owns memory is taken for a copy of the row.
+        let brings = if needs_drop::<R>() { ResultShape::Rows } else { ResultShape::Nothing };
+        OperationKind::new(Kind::Read, size_of::<F>() + size_of::<R>(), brings)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Operations on a range of keys of a typed table or index. Rows are decoded by the worker that owns them.
 
-use std::any::TypeId;
 use std::marker::PhantomData;
 use std::ops::ControlFlow;
 
@@ -22,15 +21,18 @@ pub struct Fold<T: Table, A, F> {
     step: F,
     /// True if the last row comes first.
     backward: bool,
+    /// True if the accumulator collects keys and rows.
+    collects: bool,
     /// The table whose rows are walked.
     table: PhantomData<fn() -> T>,
 }
 
 impl<T: Table, A, F> Fold<T, A, F> {
-    /// Creates a walk that feeds rows to `step`, the last one first if it goes `backward`.
+    /// Creates a walk that feeds rows to `step`, the last one first if it goes `backward`. An accumulator that collects keys and
+    /// rows is as large as they are, for the estimate of messages.
     #[doc(hidden)]
-    pub fn new(accumulator: A, step: F, backward: bool) -> Fold<T, A, F> {
-        Fold { accumulator, step, backward, table: PhantomData }
+    pub fn new(accumulator: A, step: F, backward: bool, collects: bool) -> Fold<T, A, F> {
+        Fold { accumulator, step, backward, collects, table: PhantomData }
     }
 }
 
@@ -70,8 +72,7 @@ where
 
     fn kind(&self) -> OperationKind {
         // The accumulator travels both ways. Of its memory on the heap only the rows of a scan are counted.
-        let collects = TypeId::of::<A>() == TypeId::of::<Vec<(T::Key, T::Row)>>();
-        let brings = if collects { ResultShape::KeysAndRows } else { ResultShape::Nothing };
+        let brings = if self.collects { ResultShape::KeysAndRows } else { ResultShape::Nothing };
         OperationKind::new(Kind::Scan, size_of::<F>() + 2 * size_of::<A>(), brings)
     }
 }
