@@ -194,9 +194,12 @@ impl Flusher {
         }
     }
 
-    /// Shows the workers the time until which this thread, which is about to wait, should have gone on.
+    /// Shows the workers the time until which this thread, which is about to wait, should have gone on. Under relaxed durability
+    /// nobody waits for it, and workers make no way.
     fn expect_until(&self, time: Ticks) {
-        self.wal.streams[self.stream].late_from.store(time.0, Ordering::Relaxed);
+        if matches!(self.wal.durability, Durability::Synchronous) {
+            self.wal.streams[self.stream].late_from.store(time.0, Ordering::Relaxed);
+        }
     }
 
     /// Delays the next round as long as every worker has other work.
