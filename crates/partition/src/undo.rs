@@ -48,7 +48,7 @@ struct Undo {
 }
 
 impl Undo {
-    /// One that is written before it is read.
+    /// Creates one that is written before it is read.
     fn nothing() -> Undo {
         let partition = PartitionId { table: TableId(0), partition: 0 };
         let (key, mark) = (KeyBuf::new(), Mark::default());

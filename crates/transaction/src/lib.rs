@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 #![allow(rustdoc::private_intra_doc_links, reason = "readers of these documents work on the crate")]
 
-mod age;
+pub mod age;
 pub mod branch;
 pub mod deadlock;
 pub mod dynamic;

@@ -137,6 +137,7 @@ impl Clone for KeyBuf {
                     bytes[16..].copy_from_slice(&source[16..]);
                 }
             }
+            (Repr::Heap(bytes), Repr::Heap(source)) => bytes.clone_from(source),
             (_, source) => self.0 = source.clone(),
         }
     }
@@ -274,6 +275,21 @@ mod tests {
         assert_eq!(hash(&heap), hash(&inline));
         heap.clear();
         assert!(heap.is_empty());
+    }
+
+    #[test]
+    fn a_key_takes_the_bytes_of_any_other() {
+        let lengths = [0, 1, 7, 8, 9, 15, 16, 17, 23, 24, 29, 30, 31, 100];
+        for (earlier, len) in lengths.iter().flat_map(|earlier| lengths.map(|len| (*earlier, len))) {
+            let bytes: Vec<u8> = (1..=len as u8).collect();
+            let (mut copy, mut taken) =
+                (KeyBuf::from_slice(&vec![0xff; earlier]), KeyBuf::from_slice(&vec![0xee; earlier]));
+            copy.clone_from(&KeyBuf::from_slice(&bytes));
+            taken.take_from(&mut KeyBuf::from_slice(&bytes));
+            assert!(copy[..] == bytes && taken[..] == bytes, "{len} bytes after {earlier}");
+            copy.push(9);
+            assert_eq!((copy.len(), copy.last()), (len + 1, Some(&9)));
+        }
     }
 
     #[test]
