@@ -12,6 +12,7 @@
 //! at the row and run by the transaction in the same phase: after all its rows are changed, first the changes of index
 //! entries, then the checks of foreign keys.
 
+mod batch;
 mod context;
 mod dependent;
 mod erased;
@@ -30,6 +31,7 @@ use crate::partition::{Closing, PartitionId, Tables};
 use crate::range::KeyRange;
 use crate::schema::{CatalogTag, TableId, TreeKind, corrupt};
 
+pub use batch::{ActionBatch, BatchedOperation};
 pub use context::{RowChange, RowContext};
 pub use dependent::DependentAction;
 pub use erased::ErasedOperation;

@@ -37,7 +37,7 @@ use atrapos_storage::lock::TxnId;
 use crate::deadlock::{self, Probe, home_of};
 use crate::procedure::{Procedure, ProcedureReply, on_procedure};
 use crate::shard::EngineWorker;
-use crate::tx::{ActionReply, Origin, on_action, on_actions, on_rollback};
+use crate::tx::{ActionReply, Origin, PlannedPhase, on_action, on_actions, on_rollback};
 
 /// Sends a procedure to its home.
 pub(crate) fn call_procedure<R: Send + 'static>(
@@ -59,14 +59,15 @@ pub(crate) fn call_action(
     worker.call(owner, move |worker, reply| on_action(worker, origin, action, reply))
 }
 
-/// Sends actions to the common owner of their data.
+/// Sends a phase to the common owner of the data of a group of its actions.
 pub(crate) fn call_actions(
     worker: &EngineWorker,
     owner: WorkerId,
     origin: Origin,
-    actions: Vec<Action<ErasedOperation>>,
-) -> Call<ActionReply<Vec<ErasedOperation>>> {
-    worker.call(owner, move |worker, reply| on_actions(worker, origin, actions, reply))
+    phase: Box<PlannedPhase>,
+    group: Range<usize>,
+) -> Call<ActionReply<Box<PlannedPhase>>> {
+    worker.call(owner, move |worker, reply| on_actions(worker, origin, phase, group, reply))
 }
 
 /// Calls a participant to undo the changes of a transaction in a range of marks.

@@ -59,6 +59,7 @@ pub use commit::{Ending, TxnGuard};
 pub(crate) use home::AccessStart;
 pub use participant::{ActionReply, BranchRef, on_action, on_actions};
 pub use phase::Phase;
+pub(crate) use phase::PlannedPhase;
 pub use savepoint::{Origin, Savepoint, on_rollback};
 pub use state::{OperationGuard, TxnState};
 

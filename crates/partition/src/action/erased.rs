@@ -19,7 +19,7 @@ impl std::fmt::Debug for ErasedOperation {
     }
 }
 
-trait AnyOperation: Send {
+pub(super) trait AnyOperation: Send {
     fn is_unlocked(&self) -> bool;
     fn maintains(&self) -> bool;
     fn kind(&self) -> OperationKind;
@@ -31,7 +31,7 @@ trait AnyOperation: Send {
 }
 
 /// The content of the box.
-enum Content<O: Operation> {
+pub(super) enum Content<O: Operation> {
     Operation(O),
     Output(O::Output),
     /// Empty: the operation has failed, or is being run.
@@ -46,7 +46,14 @@ impl<O: Operation> Content<O> {
         }
     }
 
-    fn take_operation(&mut self) -> O {
+    pub(super) fn into_output(self) -> O::Output {
+        match self {
+            Content::Output(output) => output,
+            _ => unreachable!("an operation that has run has a result"),
+        }
+    }
+
+    pub(super) fn take_operation(&mut self) -> O {
         match std::mem::replace(self, Content::Nothing) {
             Content::Operation(operation) => operation,
             _ => unreachable!("an operation runs once"),
@@ -85,10 +92,14 @@ impl<O: Operation> AnyOperation for Content<O> {
 impl ErasedOperation {
     /// Returns the result of the operation, which was an `O` and has run.
     pub fn into_output<O: Operation>(self) -> O::Output {
-        match self.0.into_any().downcast::<Content<O>>().map(|content| *content) {
-            Ok(Content::Output(output)) => output,
-            _ => unreachable!("an operation that has run has a result of its own type"),
+        match self.0.into_any().downcast::<Content<O>>() {
+            Ok(content) => content.into_output(),
+            Err(_) => unreachable!("the result of an operation is asked for with its own type"),
         }
+    }
+
+    pub(super) fn of<O: Operation>(operation: O) -> ErasedOperation {
+        ErasedOperation(Box::new(Content::Operation(operation)))
     }
 }
 
@@ -122,6 +133,6 @@ impl<O: Operation> Action<O> {
     /// Erases the type of the action's operation.
     #[doc(hidden)]
     pub fn erase(self) -> Action<ErasedOperation> {
-        self.wrap(|operation| ErasedOperation(Box::new(Content::Operation(operation))))
+        self.wrap(ErasedOperation::of)
     }
 }

@@ -11,7 +11,7 @@
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{
-    DependentAction, ErasedOperation, MissingTable, Operation, Request, RowContext,
+    ActionBatch, DependentAction, ErasedOperation, MissingTable, Operation, Request, RowContext,
 };
 use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
@@ -19,9 +19,13 @@ use atrapos_partition::planted;
 use atrapos_partition::range::KeyRange;
 use atrapos_storage::lock::{LockTarget, TxnId};
 use atrapos_storage::{KeyBuf, Position};
+use smallvec::SmallVec;
 
+use super::participant::note_event;
+use super::phase::Planned;
 use crate::branch::{Access, Branch};
-use crate::shard::Shard;
+use crate::lookups::{BATCH, Positions, locate_keys};
+use crate::shard::{EngineWorker, Shard};
 
 /// Returns true if a lock of another transaction conflicts with an access to a partition of this worker. `maintains` is that
 /// of its operation.
@@ -74,20 +78,33 @@ impl Accessor<'_> {
         operation: O,
         position: Option<Position>,
     ) -> Result<O::Output, Abort> {
+        let kind = AccessTraits { unlocked: operation.is_unlocked(), maintains: operation.maintains() };
+        self.execute_with(partition, request, kind, position, |at| match at {
+            Ok(at) => operation.apply(at),
+            Err(missing) => operation.without_table(missing),
+        })
+    }
+
+    /// Makes an access as [`execute`](Accessor::execute) does; `run` is called for its operation.
+    #[inline(always)]
+    fn execute_with<R>(
+        &mut self,
+        partition: PartitionId,
+        request: &mut Request,
+        kind: AccessTraits,
+        position: Option<Position>,
+        run: impl FnOnce(Result<&mut RowContext<'_>, MissingTable>) -> Result<R, Abort>,
+    ) -> Result<R, Abort> {
         let mut left_out = None;
         let access = match &mut request.target {
             LockTarget::Key(key) => {
-                let unlocked = operation.is_unlocked();
-                self.branch.note_key(partition, request.mode, key, unlocked);
-                self.noted(operation.maintains())
+                self.branch.note_key(partition, request.mode, key, kind.unlocked);
+                self.noted(kind.maintains)
             }
-            LockTarget::Range { .. } => {
-                let unlocked = operation.is_unlocked();
-                self.note_range(partition, request, unlocked, operation.maintains(), &mut left_out)
-            }
+            LockTarget::Range { .. } => self.note_range(partition, request, kind, &mut left_out),
         };
         let noted = Noted { access, is_new: true, position, may_narrow: !self.branch.suspended };
-        self.apply(noted, &mut left_out, operation)
+        self.apply(noted, &mut left_out, kind.maintains, run)
     }
 
     /// Notes an access to a range. The part of the range beyond the partition is put in
@@ -97,16 +114,15 @@ impl Accessor<'_> {
         &mut self,
         partition: PartitionId,
         request: &mut Request,
-        unlocked: bool,
-        maintains: bool,
+        kind: AccessTraits,
         left_out: &mut Option<KeyRange>,
     ) -> usize {
         let target = std::mem::replace(&mut request.target, LockTarget::Key(KeyBuf::new()));
         let (part, rest) = self.tables.cut_to_partition(partition, &target, request.from_end);
         *left_out = rest;
         let target = part.unwrap_or(target);
-        self.branch.accesses.push(Access { partition, mode: request.mode, target, unlocked });
-        self.noted(maintains)
+        self.branch.accesses.push(Access { partition, mode: request.mode, target, unlocked: kind.unlocked });
+        self.noted(kind.maintains)
     }
 
     /// Enters the lock of the last access, which was just noted, if the locks of its branch are entered, and returns its index.
@@ -132,22 +148,23 @@ impl Accessor<'_> {
         }
     }
 
-    /// Creates the context of an operation, and runs it.
+    /// Creates the context of an operation, and calls `run` with it.
     #[inline(always)]
-    fn apply<O: Operation>(
+    fn apply<R>(
         &mut self,
         noted: Noted,
         left_out: &mut Option<KeyRange>,
-        operation: O,
-    ) -> Result<O::Output, Abort> {
+        maintains: bool,
+        run: impl FnOnce(Result<&mut RowContext<'_>, MissingTable>) -> Result<R, Abort>,
+    ) -> Result<R, Abort> {
         let branch = &mut *self.branch;
         let access = &mut branch.accesses[noted.access];
         let id = access.partition;
-        let Some((catalog, partition)) = self.tables.open_mut(id, operation.maintains()) else {
+        let Some((catalog, partition)) = self.tables.open_mut(id, maintains) else {
             if noted.is_new {
                 branch.forget(noted.access);
             }
-            return operation.without_table(MissingTable::new(self.tables, id.table));
+            return run(Err(MissingTable::new(self.tables, id.table)));
         };
         let mut at = RowContext {
             catalog,
@@ -162,7 +179,7 @@ impl Accessor<'_> {
             dependents: self.dependents,
             may_narrow: noted.may_narrow,
         };
-        operation.apply(&mut at)
+        run(Ok(&mut at))
     }
 }
 
@@ -185,6 +202,57 @@ pub(super) fn execute<O: Operation>(
     done
 }
 
+/// Runs some actions of a batch in their order, if all their data is here and no lock of another transaction conflicts with any
+/// of them. Returns false if not; none of them has run then. Each counts for the monitor if the transaction has its home on
+/// another worker.
+pub(super) fn execute_free(
+    worker: &EngineWorker,
+    txn: TxnId,
+    (branch, dependents): (&mut Branch, &mut Vec<DependentAction>),
+    actions: &mut ActionBatch,
+    chosen: &[Planned],
+) -> Result<bool, Abort> {
+    let shard = worker.shard();
+    let (mut places, mut positions) = (SmallVec::<[PartitionId; BATCH]>::new(), Positions::new());
+    {
+        let tables = shard.tables.borrow();
+        for planned in chosen {
+            let request = &actions.requests()[planned.at];
+            let (place, owner) = request.locate(&tables);
+            if owner != worker.id() || conflicts(&tables, txn, place, request, actions.maintains(planned.at))
+            {
+                return Ok(false);
+            }
+            places.push(place);
+        }
+        let keys = chosen.iter().map(|planned| actions.requests()[planned.at].key());
+        locate_keys(&tables, places.iter().copied().zip(keys), &mut positions);
+    }
+    let counts = txn.home() != worker.id().0;
+    for ((planned, place), position) in chosen.iter().zip(places).zip(positions) {
+        if counts {
+            shard.monitor.begins(worker);
+        }
+        let panic_guard = PanicGuard::enter();
+        let (request, operation) = actions.action(planned.at);
+        let kind = AccessTraits { unlocked: operation.is_unlocked(), maintains: operation.maintains() };
+        let tables = &mut shard.tables.borrow_mut();
+        let done = Accessor { shard, tables, txn, branch, dependents }.execute_with(
+            place,
+            request,
+            kind,
+            position,
+            |at| operation.run(at),
+        );
+        panic_guard.leave();
+        done?;
+        if counts {
+            note_event(worker, branch);
+        }
+    }
+    Ok(true)
+}
+
 /// Runs an operation whose lock was queued and has been granted. `access` is the index of the access in the branch.
 pub(super) fn execute_granted(
     shard: &Shard,
@@ -199,9 +267,22 @@ pub(super) fn execute_granted(
     let tables = &mut shard.tables.borrow_mut();
     // The number of the transaction is for entering locks: this one is entered.
     let mut accessor = Accessor { shard, tables, txn: TxnId(0), branch, dependents };
-    let done = accessor.apply(noted, &mut left_out, operation);
+    let maintains = operation.maintains();
+    let done = accessor.apply(noted, &mut left_out, maintains, |at| match at {
+        Ok(at) => operation.apply(at),
+        Err(missing) => operation.without_table(missing),
+    });
     panic_guard.leave();
     done
+}
+
+/// The part of an operation's kind that its access depends on.
+#[derive(Clone, Copy)]
+struct AccessTraits {
+    /// That of [`Operation::is_unlocked`].
+    unlocked: bool,
+    /// That of [`Operation::maintains`].
+    maintains: bool,
 }
 
 /// An access that is noted in its branch and about to be made.

@@ -4,7 +4,7 @@
 //! check does not depend on the placement of the entries.
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{DependentAction, Operation};
+use atrapos_partition::action::{ActionBatch, DependentAction, Operation};
 use atrapos_partition::planted::{Bug, planted};
 
 use super::Tx;
@@ -81,9 +81,8 @@ impl Tx<'_> {
                 self.state().dependents.replace(checks);
                 dependents = changes;
             }
-            let actions =
-                dependents.into_iter().map(|dependent| dependent.into_action(tag).erase()).collect();
-            self.run_phase(actions).await?;
+            let actions = dependents.into_iter().map(|dependent| dependent.into_action(tag));
+            self.run_phase(ActionBatch::new(actions)).await?;
         }
     }
 }

@@ -7,7 +7,7 @@
 //! action that waits for a lock when its partition moves to another worker is woken, and locates its data again.
 
 use std::cell::RefCell;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::rc::Rc;
 
 use atrapos_durability::wal::Epoch;
@@ -15,13 +15,12 @@ use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, DependentAction, ErasedOperation, Operation};
 use atrapos_partition::partition::PartitionId;
 use atrapos_runtime::{Lost, Reply, WorkerId};
-use atrapos_storage::Position;
 use atrapos_storage::lock::TxnId;
 
 use super::access::{conflicts, execute};
 use super::lock_wait::{RunOutcome, ended, queue_and_run};
+use super::phase::PlannedPhase;
 use crate::branch::Branch;
-use crate::lookups::{Positions, locate_keys};
 use crate::messages::call_action;
 use crate::shard::{EngineWorker, Shard};
 use crate::tx::{Origin, TxnState};
@@ -110,8 +109,8 @@ pub fn on_action(
     branch.borrow_mut().undo.reach(origin.mark);
     let mut dependents = Vec::new();
     if holder == worker.id() && !conflicts_on_owner(shard, txn, place, &action) {
-        let done = execute_on_owner(shard, txn, &branch, (place, None), action, &mut dependents);
-        note_event(worker, &branch);
+        let done = execute_on_owner(shard, txn, &branch, place, action, &mut dependents);
+        note_event(worker, &branch.borrow());
         return reply.send(worker, ActionReply::new(shard, &branch, done, dependents));
     }
     let own = Rc::clone(worker);
@@ -139,87 +138,68 @@ fn execute_on_owner(
     shard: &Shard,
     txn: TxnId,
     branch: &BranchRef,
-    (partition, position): (PartitionId, Option<Position>),
+    partition: PartitionId,
     mut action: Action<ErasedOperation>,
     dependents: &mut Vec<DependentAction>,
 ) -> Result<ErasedOperation, Abort> {
     let state = (&mut *branch.borrow_mut(), dependents);
-    execute(shard, txn, state, partition, &mut action.request, action.operation, position)
+    execute(shard, txn, state, partition, &mut action.request, action.operation, None)
 }
 
 /// Counts, for the monitor, an action run for a transaction of another worker.
-fn note_event(worker: &EngineWorker, branch: &BranchRef) {
+pub(super) fn note_event(worker: &EngineWorker, branch: &Branch) {
     let monitor = &worker.shard().monitor;
     if monitor.is_due() {
-        let accesses = &branch.borrow().accesses;
+        let accesses = &branch.accesses;
         monitor.record(worker, &accesses[accesses.len().saturating_sub(1)..], &[], false);
     }
 }
 
-/// Runs several actions at their common owner, in order, and replies after the last one.
+/// Runs those actions of a phase whose common owner this worker is, or was, and replies after the last one.
 pub fn on_actions(
     worker: &Rc<EngineWorker>,
     origin: Origin,
-    actions: Vec<Action<ErasedOperation>>,
-    reply: Reply<ActionReply<Vec<ErasedOperation>>>,
+    mut phase: Box<PlannedPhase>,
+    group: Range<usize>,
+    reply: Reply<ActionReply<Box<PlannedPhase>>>,
 ) {
-    let (shard, txn) = (worker.shard(), origin.txn);
-    let branch = shard.branch_of(worker, txn);
+    let shard = worker.shard();
+    let branch = shard.branch_of(worker, origin.txn);
     branch.borrow_mut().undo.reach(origin.mark);
     let mut dependents = Vec::new();
-    let mut results = Vec::with_capacity(actions.len());
-    let mut positions = Positions::new();
-    {
-        let tables = shard.tables.borrow();
-        let keys = actions.iter().map(|action| (action.request.locate(&tables).0, action.request.key()));
-        locate_keys(&tables, keys, &mut positions);
+    let done = phase.run_free(worker, origin.txn, (&mut branch.borrow_mut(), &mut dependents), &group);
+    match done {
+        Ok(true) => reply.send(worker, ActionReply::new(shard, &branch, Ok(phase), dependents)),
+        Ok(false) => run_in_order(worker, origin, branch, phase, group, reply),
+        Err(abort) => reply.send(worker, ActionReply::new(shard, &branch, Err(abort), dependents)),
     }
-    let mut actions = actions.into_iter();
-    for position in positions {
-        let Some(action) = actions.next() else { break };
-        shard.monitor.begins(worker);
-        let (place, holder) = action.request.locate(&shard.tables.borrow());
-        if holder != worker.id() || conflicts_on_owner(shard, txn, place, &action) {
-            let rest = std::iter::once(action).chain(actions);
-            return run_rest(worker, origin, branch, results, rest, dependents, reply);
-        }
-        match execute_on_owner(shard, txn, &branch, (place, position), action, &mut dependents) {
-            Ok(result) => {
-                note_event(worker, &branch);
-                results.push(result);
-            }
-            Err(abort) => {
-                return reply.send(worker, ActionReply::new(shard, &branch, Err(abort), dependents));
-            }
-        }
-    }
-    reply.send(worker, ActionReply::new(shard, &branch, Ok(results), dependents));
 }
 
-/// Runs the rest of several actions, of which the first has to wait, as a task, and replies.
-fn run_rest(
+/// Runs actions of which some have to wait, or to be sent on, as a task, in the order of their keys, and replies.
+fn run_in_order(
     worker: &Rc<EngineWorker>,
     origin: Origin,
     branch: BranchRef,
-    mut results: Vec<ErasedOperation>,
-    rest: impl Iterator<Item = Action<ErasedOperation>> + 'static,
-    dependents: Vec<DependentAction>,
-    reply: Reply<ActionReply<Vec<ErasedOperation>>>,
+    mut phase: Box<PlannedPhase>,
+    group: Range<usize>,
+    reply: Reply<ActionReply<Box<PlannedPhase>>>,
 ) {
     let own = Rc::clone(worker);
-    let dependents = RefCell::new(dependents);
+    let dependents = RefCell::new(Vec::new());
     worker.spawn(async move {
         let mut done = Ok(());
-        for action in rest {
+        phase.sort(&group);
+        for planned in group {
+            let action = phase.take(planned);
             match run_as_participant(&own, origin, &branch, action, &dependents).await {
-                Ok(result) => results.push(result),
+                Ok(result) => phase.put_back(planned, result),
                 Err(abort) => {
                     done = Err(abort);
                     break;
                 }
             }
         }
-        let done = done.map(|()| results);
+        let done = done.map(|()| phase);
         let reply_with = ActionReply::new(own.shard(), &branch, done, dependents.take());
         drop(branch);
         reply.send(&own, reply_with);

@@ -1,51 +1,82 @@
 //! Phases: actions that a transaction runs together, and awaits together (a synchronization point).
 //!
 //! A phase whose rows are all here, with no lock of another transaction on them, runs at once, in the order in which its
-//! actions are given: nothing of it waits, so no order is needed to prevent a deadlock. Any other phase runs with the types
-//! of its operations erased, in the order of owners and keys; that code is compiled once.
+//! actions are given: nothing of it waits, so no order is needed to prevent a deadlock. Any other phase becomes a batch with
+//! the types of its operations erased, which goes from owner to owner; that code is compiled once.
 //!
 //! Invariants
-//! - If an action of a phase may wait, the actions run in the order of their owners and keys, independent of the order in
-//!   which they are given, so that transactions that access the same rows queue for them in the same order.
+//! - The owners of the data of a phase are visited in their order, one after another. The actions on the data of one run
+//!   together if none has to wait, otherwise in the order of their keys, independent of the order in which they are given.
+//!   So transactions that access the same rows queue for them in the same order.
 //! - The result of a phase is the same either way: actions on different keys do not depend on each other, those on one key
 //!   run in the order in which they are given, and a phase with ranges never runs at once.
 
+use std::ops::Range;
+
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{AccessKind, Action, ErasedOperation, Operation, Request};
+use atrapos_partition::action::{
+    AccessKind, Action, ActionBatch, DependentAction, ErasedOperation, Operation, Request,
+};
 use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
-use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Call, WorkerId};
-use atrapos_storage::lock::LockTarget;
-use atrapos_storage::{Position, first_eight};
+use atrapos_storage::lock::{LockTarget, TxnId};
 use smallvec::SmallVec;
 
-use super::access::{Accessor, conflicts};
+use super::access::{Accessor, conflicts, execute_free};
 use super::{ActionReply, Tx};
+use crate::branch::Branch;
 use crate::lookups::{BATCH, Positions, locate_keys};
 use crate::messages::call_actions;
+use crate::shard::EngineWorker;
 use crate::trace::Stage;
 
-/// An action of a phase, with the location of its data at the beginning of the phase.
-#[derive(Clone, Copy)]
-struct Planned {
+/// An action of a phase, with the owner of its data at the beginning of the phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Planned {
     owner: WorkerId,
-    table: TableId,
-    partition: u32,
-    /// The first eight bytes of its key.
-    head: u64,
-    /// Its index among the actions, and among the results.
-    at: usize,
+    /// Its index among the actions.
+    pub(super) at: usize,
 }
 
-impl Planned {
-    fn partition(&self) -> PartitionId {
-        PartitionId { table: self.table, partition: self.partition }
+/// The actions of a phase, with the order in which they run. It goes to their owners in turn, and comes back with results.
+#[derive(Debug)]
+pub struct PlannedPhase {
+    actions: ActionBatch,
+    /// Those of one owner are a group, together and, if one of them is on a range, in the order of their keys.
+    order: SmallVec<[Planned; BATCH]>,
+}
+
+impl PlannedPhase {
+    /// Runs a group if nothing of it has to wait and its data is all here. Returns false if not; nothing of it has run then.
+    pub(super) fn run_free(
+        &mut self,
+        worker: &EngineWorker,
+        txn: TxnId,
+        branch: (&mut Branch, &mut Vec<DependentAction>),
+        group: &Range<usize>,
+    ) -> Result<bool, Abort> {
+        execute_free(worker, txn, branch, &mut self.actions, &self.order[group.clone()])
     }
 
-    /// Returns its rank in its phase, as far as the first bytes of the key tell.
-    fn rank(&self) -> (WorkerId, TableId, u64) {
-        (self.owner, self.table, self.head)
+    /// Sorts actions in the order of their owners and keys; actions on one key keep theirs.
+    pub(super) fn sort(&mut self, group: &Range<usize>) {
+        let requests = self.actions.requests();
+        let rank = |planned: &Planned| {
+            let request = &requests[planned.at];
+            (planned.owner, request.table, request.key(), planned.at)
+        };
+        self.order[group.clone()].sort_unstable_by(|a, b| rank(a).cmp(&rank(b)));
+    }
+
+    /// Takes out the action at a place of the order.
+    pub(super) fn take(&mut self, place: usize) -> Action<ErasedOperation> {
+        self.actions.take(self.order[place].at)
+    }
+
+    /// Puts back the result of the action that was taken from a place of the order.
+    pub(super) fn put_back(&mut self, place: usize, done: ErasedOperation) {
+        self.actions.put_back(self.order[place].at, done);
     }
 }
 
@@ -58,9 +89,7 @@ impl Tx<'_> {
         mut take: impl FnMut(O::Output),
     ) -> Result<(), Abort> {
         if let Some(actions) = self.run_at_once(actions, &mut take)? {
-            for done in self.run_phase(actions).await? {
-                take(done.into_output::<O>());
-            }
+            self.run_phase(actions).await?.into_outputs::<O>().for_each(take);
         }
         self.finish_phase().await
     }
@@ -70,7 +99,7 @@ impl Tx<'_> {
         &self,
         actions: impl Iterator<Item = Action<O>>,
         take: &mut impl FnMut(O::Output),
-    ) -> Result<Option<Vec<Action<ErasedOperation>>>, Abort> {
+    ) -> Result<Option<ActionBatch>, Abort> {
         // Filled and emptied where they are: a list that is handed on would be copied.
         let mut together: SmallVec<[Action<O>; BATCH]> = SmallVec::new();
         together.extend(actions);
@@ -80,7 +109,7 @@ impl Tx<'_> {
         for action in &together {
             match self.free_here(tables, &action.request, action.operation.maintains()) {
                 Some(place) => places.push(place),
-                None => return Ok(Some(together.drain(..).map(Action::erase).collect())),
+                None => return Ok(Some(ActionBatch::new(together.drain(..)))),
             }
         }
         shard.stats.local_actions.add(places.len() as u64);
@@ -124,93 +153,82 @@ impl Tx<'_> {
         is_free.then_some(place)
     }
 
-    /// Runs actions as one phase, without their dependents.
-    pub(super) async fn run_phase(
-        &self,
-        actions: Vec<Action<ErasedOperation>>,
-    ) -> Result<Vec<ErasedOperation>, Abort> {
-        let ordered = self.plan(&actions)?;
-        let mut actions: Vec<Option<Action<ErasedOperation>>> = actions.into_iter().map(Some).collect();
-        let mut results: Vec<Option<ErasedOperation>> = Vec::new();
-        results.resize_with(ordered.len(), || None);
-        for group in ordered.chunk_by(|a, b| a.owner == b.owner) {
-            let owner = group[0].owner;
-            if owner == self.worker.id() {
-                for together in group.chunks(BATCH) {
-                    let mut positions = Positions::new();
-                    {
-                        let key = |planned: &Planned| actions[planned.at].as_ref().map(|a| a.request.key());
-                        let keys =
-                            together.iter().filter_map(|planned| Some((planned.partition(), key(planned)?)));
-                        locate_keys(&self.worker.shard().tables.borrow(), keys, &mut positions);
-                    }
-                    for (planned, position) in together.iter().zip(positions) {
-                        let action = taken(&mut actions, planned.at);
-                        results[planned.at] = Some(match self.perform_directly(action, position) {
-                            Ok(done) => done?,
-                            Err(action) => self.perform(action).await?,
-                        });
-                    }
+    /// Runs actions as one phase, without their dependents, and returns them with their results.
+    pub(super) async fn run_phase(&self, actions: ActionBatch) -> Result<ActionBatch, Abort> {
+        let mut phase = self.plan(actions)?;
+        let mut next = 0;
+        while let Some(&Planned { owner, .. }) = phase.order.get(next) {
+            let count = phase.order[next..].iter().take_while(|planned| planned.owner == owner).count();
+            let group = next..next + count;
+            next = group.end;
+            if owner != self.worker.id() {
+                phase = self.receive(self.send_group(owner, phase, group)).await?;
+            } else if !self.run_free_here(&mut phase, &group)? {
+                phase.sort(&group);
+                for place in group {
+                    let action = phase.take(place);
+                    phase.put_back(place, self.perform(action).await?);
                 }
-                continue;
-            }
-            let sent = group.iter().map(|planned| taken(&mut actions, planned.at)).collect();
-            let returned = self.receive(self.send_all(owner, sent)).await?;
-            for (planned, result) in group.iter().zip(returned) {
-                results[planned.at] = Some(result);
             }
         }
-        Ok(results.into_iter().map(|result| result.expect("every action returned")).collect())
+        Ok(phase.actions)
     }
 
-    /// Locates the data of the actions of a phase, and returns the actions in the order in which they run.
-    fn plan(&self, actions: &[Action<ErasedOperation>]) -> Result<Vec<Planned>, Abort> {
-        let mut ordered = Vec::with_capacity(actions.len());
+    /// Locates the data of the actions of a phase, and plans the order in which they run.
+    #[inline(never)]
+    fn plan(&self, actions: ActionBatch) -> Result<Box<PlannedPhase>, Abort> {
+        let mut phase = Box::new(PlannedPhase { actions, order: SmallVec::new() });
+        let PlannedPhase { actions, order } = &mut *phase;
         let tables = self.worker.shard().tables.borrow();
-        for (at, action) in actions.iter().enumerate() {
-            let request = &action.request;
+        let mut has_ranges = false;
+        for (at, request) in actions.requests().iter().enumerate() {
             if !self.admits(request) {
                 drop(tables);
                 return Err(self.refusal(request));
             }
-            let (PartitionId { table, partition }, owner) = request.locate(&tables);
-            ordered.push(Planned { owner, table, partition, head: first_eight(request.key()), at });
+            has_ranges |= matches!(request.target, LockTarget::Range { .. });
+            order.push(Planned { owner: request.locate(&tables).1, at });
         }
-        ordered.sort_unstable_by(|a, b| {
-            let by_key = || actions[a.at].request.key().cmp(actions[b.at].request.key());
-            a.rank().cmp(&b.rank()).then_with(by_key).then(a.at.cmp(&b.at))
-        });
-        Ok(ordered)
+        order.sort_unstable();
+        if has_ranges {
+            let all = 0..order.len();
+            phase.sort(&all);
+        }
+        Ok(phase)
     }
 
-    /// Sends actions to their common owner.
-    fn send_all(
+    /// Runs a group of a phase on data of the home, as [`PlannedPhase::run_free`] does.
+    #[inline(never)]
+    fn run_free_here(&self, phase: &mut PlannedPhase, group: &Range<usize>) -> Result<bool, Abort> {
+        if self.state.trace.is_on() {
+            return Ok(false);
+        }
+        let (mut home, mut dependents) = (self.state.home.borrow_mut(), self.state.dependents.borrow_mut());
+        let ran = phase.run_free(self.worker, self.state.txn(), (&mut home, &mut dependents), group);
+        if let Ok(true) = ran {
+            self.worker.shard().stats.local_actions.add(group.len() as u64);
+        }
+        ran.inspect_err(|abort| self.state.doom(abort))
+    }
+
+    /// Sends a phase to the common owner of the data of a group of its actions.
+    fn send_group(
         &self,
         owner: WorkerId,
-        actions: Vec<Action<ErasedOperation>>,
-    ) -> Call<ActionReply<Vec<ErasedOperation>>> {
-        let origin = self.prepare_remote(owner, actions.len() as u64);
-        actions.iter().for_each(|action| self.note_sent(action));
-        self.state.trace.event(self.worker, Stage::Execute, || {
-            format!("sends {} actions to worker {}", actions.len(), owner.0)
-        });
-        call_actions(self.worker, owner, origin, actions)
-    }
-
-    /// Runs an action of a phase as a direct call, without its dependents; returns the action if that is not possible.
-    fn perform_directly(
-        &self,
-        action: Action<ErasedOperation>,
-        position: Option<Position>,
-    ) -> Result<Result<ErasedOperation, Abort>, Action<ErasedOperation>> {
-        let (partition, owner) = action.request.locate(&self.worker.shard().tables.borrow());
-        if owner != self.worker.id()
-            || self.state.trace.is_on()
-            || self.conflicts_here(partition, &action.request, action.operation.maintains())
-        {
-            return Err(action);
+        phase: Box<PlannedPhase>,
+        group: Range<usize>,
+    ) -> Call<ActionReply<Box<PlannedPhase>>> {
+        let origin = self.prepare_remote(owner, group.len() as u64);
+        if self.worker.shard().monitor.is_on() {
+            for planned in &phase.order[group.clone()] {
+                let request = &phase.actions.requests()[planned.at];
+                self.state.note_sent(request.table, request.key());
+            }
         }
-        Ok(self.execute_outlined(partition, action, position))
+        self.state.trace.event(self.worker, Stage::Execute, || {
+            format!("sends {} actions to worker {}", group.len(), owner.0)
+        });
+        call_actions(self.worker, owner, origin, phase, group)
     }
 
     /// Runs an action of a phase on the owner of its data, without its dependents.
@@ -225,11 +243,6 @@ impl Tx<'_> {
         }
         self.execute_outlined(partition, action, None)
     }
-}
-
-/// Takes an action out of those of its phase.
-fn taken(actions: &mut [Option<Action<ErasedOperation>>], at: usize) -> Action<ErasedOperation> {
-    actions[at].take().expect("an action is run once")
 }
 
 /// A tuple of actions to be run as one phase by [`Tx::join`].
@@ -257,7 +270,8 @@ macro_rules! phases {
                     tx.finish_phase().await?;
                     return Ok(($($action,)+));
                 }
-                let mut done = tx.run_phase(vec![$($action.erase()),+]).await?.into_iter();
+                let actions = ActionBatch::new([$($action.erase()),+].into_iter());
+                let mut done = tx.run_phase(actions).await?.into_outputs::<ErasedOperation>();
                 tx.finish_phase().await?;
                 let mut next = || done.next().expect("every action returned");
                 Ok(($(next().into_output::<$operation>(),)+))

@@ -1,0 +1,149 @@
+//! Actions of one phase that run at several places, with the types of their operations erased for all of them together.
+//!
+//! The operations are in one box, in which each is replaced by its result. A worker that is sent the actions on its data gets
+//! the whole batch, and returns it: nothing is moved or allocated for each action.
+//!
+//! Invariant: an operation runs once, in the batch or taken out of it. Its place has its result then, or nothing.
+
+use std::any::Any;
+
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::LockTarget;
+
+use super::erased::{AnyOperation, Content};
+use super::{Action, ErasedOperation, MissingTable, Operation, Request, RowContext};
+use crate::abort::Abort;
+use crate::action::OperationKind;
+
+/// Actions that run in one phase. See the module's introduction.
+pub struct ActionBatch {
+    requests: Vec<Request>,
+    operations: Box<dyn AnyOperations>,
+}
+
+impl std::fmt::Debug for ActionBatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ActionBatch").field("requests", &self.requests).finish_non_exhaustive()
+    }
+}
+
+trait AnyOperations: Send {
+    fn get(&self, at: usize) -> &dyn AnyOperation;
+    fn get_mut(&mut self, at: usize) -> &mut dyn AnyOperation;
+    fn take(&mut self, at: usize) -> ErasedOperation;
+    fn put_back(&mut self, at: usize, done: ErasedOperation);
+    fn into_any(self: Box<Self>) -> Box<dyn Any>;
+}
+
+impl<O: Operation> AnyOperations for Vec<Content<O>> {
+    fn get(&self, at: usize) -> &dyn AnyOperation {
+        &self[at]
+    }
+
+    fn get_mut(&mut self, at: usize) -> &mut dyn AnyOperation {
+        &mut self[at]
+    }
+
+    fn take(&mut self, at: usize) -> ErasedOperation {
+        ErasedOperation::of(self[at].take_operation())
+    }
+
+    fn put_back(&mut self, at: usize, done: ErasedOperation) {
+        self[at] = Content::Output(done.into_output::<O>());
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any> {
+        self
+    }
+}
+
+impl ActionBatch {
+    /// Creates a batch of the actions, in their order.
+    pub fn new<O: Operation>(actions: impl Iterator<Item = Action<O>>) -> ActionBatch {
+        let count = actions.size_hint().0;
+        let (mut requests, mut operations) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for Action { request, operation } in actions {
+            requests.push(request);
+            operations.push(Content::Operation(operation));
+        }
+        ActionBatch { requests, operations: Box::new(operations) }
+    }
+
+    /// Returns what the actions ask for, in their order.
+    #[inline]
+    pub fn requests(&self) -> &[Request] {
+        &self.requests
+    }
+
+    /// Returns the kind of an operation that has not run.
+    pub fn kind(&self, at: usize) -> OperationKind {
+        self.operations.get(at).kind()
+    }
+
+    /// Returns [`Operation::maintains`] of an operation that has not run.
+    #[inline]
+    pub fn maintains(&self, at: usize) -> bool {
+        self.operations.get(at).maintains()
+    }
+
+    /// Returns an action that has not run, to be run in place.
+    #[inline]
+    pub fn action(&mut self, at: usize) -> (&mut Request, BatchedOperation<'_>) {
+        (&mut self.requests[at], BatchedOperation(self.operations.get_mut(at)))
+    }
+
+    /// Takes out an action that has not run. Its result is [put back](ActionBatch::put_back).
+    pub fn take(&mut self, at: usize) -> Action<ErasedOperation> {
+        let Request { table, tag, mode, from_end, ref mut target } = self.requests[at];
+        let target = std::mem::replace(target, LockTarget::Key(KeyBuf::new()));
+        let request = Request { table, tag, mode, from_end, target };
+        Action { request, operation: self.operations.take(at) }
+    }
+
+    /// Puts the result of an action back that was taken out.
+    pub fn put_back(&mut self, at: usize, done: ErasedOperation) {
+        self.operations.put_back(at, done);
+    }
+
+    /// Returns the results of the operations, which were all of the type `O` and have all run, in the order of the actions.
+    pub fn into_outputs<O: Operation>(self) -> impl Iterator<Item = O::Output> {
+        let operations = self.operations.into_any().downcast::<Vec<Content<O>>>();
+        let operations = operations.unwrap_or_else(|_| unreachable!("a batch is asked for its own type"));
+        operations.into_iter().map(Content::into_output)
+    }
+}
+
+/// An operation of a batch, to be run in place.
+pub struct BatchedOperation<'a>(&'a mut dyn AnyOperation);
+
+impl BatchedOperation<'_> {
+    /// Returns [`Operation::is_unlocked`].
+    #[inline]
+    pub fn is_unlocked(&self) -> bool {
+        self.0.is_unlocked()
+    }
+
+    /// Returns [`Operation::maintains`].
+    #[inline]
+    pub fn maintains(&self) -> bool {
+        self.0.maintains()
+    }
+
+    /// Runs the operation, or completes it without its table, and keeps its result.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    #[inline]
+    pub fn run(self, at: Result<&mut RowContext<'_>, MissingTable>) -> Result<(), Abort> {
+        match at {
+            Ok(at) => self.0.apply(at),
+            Err(missing) => self.0.without_table(missing),
+        }
+    }
+}
+
+impl std::fmt::Debug for BatchedOperation<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("BatchedOperation")
+    }
+}
