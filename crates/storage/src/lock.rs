@@ -25,10 +25,11 @@ mod grant;
 mod holders;
 mod order;
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasherDefault;
+use std::collections::VecDeque;
+use std::ops::{Deref, DerefMut};
 
-use rustc_hash::{FxBuildHasher, FxHasher};
+use hashbrown::HashMap;
+use rustc_hash::FxBuildHasher;
 
 use crate::key::KeyBuf;
 use holders::Holders;
@@ -125,8 +126,7 @@ struct Asked {
 #[derive(Debug, Default)]
 struct KeyLock {
     holders: Holders,
-    /// Waiters in the order of their ranks.
-    queue: VecDeque<Waiter>,
+    queue: Queue,
 }
 
 impl KeyLock {
@@ -134,6 +134,27 @@ impl KeyLock {
         self.holders.is_empty() && self.queue.is_empty()
     }
 }
+
+/// Waiters in the order of their ranks. Nobody waits for nearly all keys: then it takes one word.
+#[derive(Debug, Default)]
+struct Queue(Option<Box<VecDeque<Waiter>>>);
+
+impl Deref for Queue {
+    type Target = VecDeque<Waiter>;
+
+    fn deref(&self) -> &VecDeque<Waiter> {
+        static NOBODY: VecDeque<Waiter> = VecDeque::new();
+        self.0.as_deref().unwrap_or(&NOBODY)
+    }
+}
+
+impl DerefMut for Queue {
+    fn deref_mut(&mut self) -> &mut VecDeque<Waiter> {
+        self.0.get_or_insert_default()
+    }
+}
+
+const _: () = assert!(size_of::<(KeyBuf, KeyLock)>() <= 64, "an entry is within a cache line");
 
 #[derive(Debug)]
 struct RangeHolder {
@@ -175,7 +196,7 @@ impl RangeWaiter {
 /// The locks of one partition. See the module's introduction.
 #[derive(Debug, Default)]
 pub struct LockTable {
-    keys: HashMap<KeyBuf, KeyLock, BuildHasherDefault<FxHasher>>,
+    keys: HashMap<KeyBuf, KeyLock, FxBuildHasher>,
     ranges: Vec<RangeHolder>,
     /// Waiters for ranges in the order of their ranks.
     range_waiters: Vec<RangeWaiter>,
@@ -212,7 +233,7 @@ impl LockTable {
     pub fn enter(&mut self, owner: TxnId, target: &LockTarget, mode: LockMode) -> bool {
         match target {
             LockTarget::Key(key) => {
-                let lock = self.keys.entry(key.clone()).or_default();
+                let lock = self.keys.entry_ref(key).or_default();
                 debug_assert!(!lock.holders.conflict(owner, mode), "entered lock conflicts with a holder");
                 lock.holders.enter(owner, mode)
             }
@@ -288,7 +309,7 @@ impl LockTable {
         self.asked.entry(owner).or_default().push(Asked { target: target.clone(), mode, rank });
         let waiter = Waiter { owner, mode, ticket, rank };
         match target {
-            LockTarget::Key(key) => self.keys.entry(key.clone()).or_default().queue.push_back(waiter),
+            LockTarget::Key(key) => self.keys.entry_ref(key).or_default().queue.push_back(waiter),
             LockTarget::Range { lower, upper } => {
                 self.range_waiters.push(RangeWaiter { waiter, lower: lower.clone(), upper: upper.clone() });
             }

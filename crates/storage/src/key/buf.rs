@@ -116,6 +116,13 @@ impl KeyBuf {
     }
 }
 
+impl From<&KeyBuf> for KeyBuf {
+    #[inline]
+    fn from(key: &KeyBuf) -> KeyBuf {
+        key.clone()
+    }
+}
+
 impl Clone for KeyBuf {
     #[inline]
     fn clone(&self) -> KeyBuf {

@@ -2,6 +2,8 @@
 //!
 //! Owns the end of every lock and every request. It never makes a request wait.
 
+use hashbrown::hash_map::EntryRef;
+
 use super::{
     KeyBuf, KeyLock, LockMode, LockTable, LockTarget, LockTicket, RangeWaiter, TxnId, Waiter, contains,
 };
@@ -31,10 +33,11 @@ impl LockTable {
         for target in targets.clone() {
             match target {
                 LockTarget::Key(key) => {
-                    if let Some(lock) = self.keys.get_mut(key) {
+                    if let EntryRef::Occupied(mut entry) = self.keys.entry_ref(key) {
+                        let lock = entry.get_mut();
                         lock.holders.remove(owner);
                         if lock.is_unused() {
-                            self.keys.remove(key);
+                            entry.remove();
                         } else {
                             anybody_waits |= !lock.queue.is_empty();
                         }

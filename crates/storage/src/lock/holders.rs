@@ -1,23 +1,25 @@
 //! The owners that hold one key, and in which mode.
 
-use arrayvec::ArrayVec;
-
 use super::{LockMode, TxnId};
 
-/// Holders kept inline; more spill to the heap (many readers of one hot key).
+/// One owner, which nearly all keys have at most, is kept inline; the others (many readers of one hot key) are on the heap. An
+/// entry of a lock table with its key is then no longer than a cache line.
 #[derive(Debug, Default)]
 pub(super) struct Holders {
-    inline: ArrayVec<(TxnId, LockMode), 2>,
-    spilled: Vec<(TxnId, LockMode)>,
+    /// `None` if there is no holder at all.
+    first: Option<(TxnId, LockMode)>,
+    /// Boxed because it is nearly always `None`.
+    #[expect(clippy::box_collection, reason = "a list takes three words")]
+    others: Option<Box<Vec<(TxnId, LockMode)>>>,
 }
 
 impl Holders {
     pub(super) fn iter(&self) -> impl Iterator<Item = (TxnId, LockMode)> + '_ {
-        self.inline.iter().chain(self.spilled.iter()).copied()
+        self.first.iter().chain(self.others.iter().flat_map(|others| others.iter())).copied()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.inline.is_empty() && self.spilled.is_empty()
+        self.first.is_none()
     }
 
     pub(super) fn mode_of(&self, owner: TxnId) -> Option<LockMode> {
@@ -26,32 +28,31 @@ impl Holders {
 
     /// Enters `owner`, or raises the mode it has. Returns whether it was not a holder before.
     pub(super) fn enter(&mut self, owner: TxnId, mode: LockMode) -> bool {
-        if let Some(held) = self.inline.iter_mut().chain(self.spilled.iter_mut()).find(|held| held.0 == owner)
-        {
+        let others = self.others.iter_mut().flat_map(|others| others.iter_mut());
+        if let Some(held) = self.first.iter_mut().chain(others).find(|held| held.0 == owner) {
             if mode == LockMode::Exclusive {
                 held.1 = mode;
             }
             return false;
         }
-        if self.inline.try_push((owner, mode)).is_err() {
-            self.spilled.push((owner, mode));
+        match self.first {
+            None => self.first = Some((owner, mode)),
+            Some(_) => self.others.get_or_insert_default().push((owner, mode)),
         }
         true
     }
 
+    /// Returns whether `owner` was a holder.
     pub(super) fn remove(&mut self, owner: TxnId) -> bool {
-        if let Some(at) = self.inline.iter().position(|(holder, _)| *holder == owner) {
-            self.inline.swap_remove(at);
-            if let Some(moved) = self.spilled.pop() {
-                self.inline.push(moved);
-            }
-            true
-        } else if let Some(at) = self.spilled.iter().position(|(holder, _)| *holder == owner) {
-            self.spilled.swap_remove(at);
-            true
-        } else {
-            false
+        let others = self.others.as_deref_mut();
+        if self.first.is_some_and(|(holder, _)| holder == owner) {
+            self.first = others.and_then(Vec::pop);
+            return true;
         }
+        let Some(others) = others else { return false };
+        let Some(at) = others.iter().position(|(holder, _)| *holder == owner) else { return false };
+        others.swap_remove(at);
+        true
     }
 
     /// The others who keep `owner` from `mode`.
