@@ -129,16 +129,21 @@ impl BatchedOperation<'_> {
         self.0.maintains()
     }
 
-    /// Runs the operation, or completes it without its table, and keeps its result.
+    /// Runs the operation and keeps its result.
     ///
     /// # Errors
     /// Those of the operation.
     #[inline]
-    pub fn run(self, at: Result<&mut RowContext<'_>, MissingTable>) -> Result<(), Abort> {
-        match at {
-            Ok(at) => self.0.apply(at),
-            Err(missing) => self.0.without_table(missing),
-        }
+    pub fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
+        self.0.apply(at)
+    }
+
+    /// Completes the operation without its table, and keeps the result.
+    ///
+    /// # Errors
+    /// Those of the operation.
+    pub fn without_table(self, missing: MissingTable) -> Result<(), Abort> {
+        self.0.without_table(missing)
     }
 }
 

@@ -11,7 +11,8 @@
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{
-    ActionBatch, DependentAction, ErasedOperation, MissingTable, Operation, Request, RowContext,
+    ActionBatch, BatchedOperation, DependentAction, ErasedOperation, MissingTable, Operation, Request,
+    RowContext,
 };
 use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
@@ -78,33 +79,32 @@ impl Accessor<'_> {
         operation: O,
         position: Option<Position>,
     ) -> Result<O::Output, Abort> {
-        let kind = AccessTraits { unlocked: operation.is_unlocked(), maintains: operation.maintains() };
-        self.execute_with(partition, request, kind, position, |at| match at {
-            Ok(at) => operation.apply(at),
-            Err(missing) => operation.without_table(missing),
-        })
+        self.execute_any(partition, request, Single(operation), position)
     }
 
-    /// Makes an access as [`execute`](Accessor::execute) does; `run` is called for its operation.
+    /// Runs an operation, alone or in its batch, as [`execute`](Accessor::execute) does.
     #[inline(always)]
-    fn execute_with<R>(
+    fn execute_any<P: Applied>(
         &mut self,
         partition: PartitionId,
         request: &mut Request,
-        kind: AccessTraits,
+        operation: P,
         position: Option<Position>,
-        run: impl FnOnce(Result<&mut RowContext<'_>, MissingTable>) -> Result<R, Abort>,
-    ) -> Result<R, Abort> {
+    ) -> Result<P::Output, Abort> {
         let mut left_out = None;
         let access = match &mut request.target {
             LockTarget::Key(key) => {
-                self.branch.note_key(partition, request.mode, key, kind.unlocked);
-                self.noted(kind.maintains)
+                let unlocked = operation.is_unlocked();
+                self.branch.note_key(partition, request.mode, key, unlocked);
+                self.noted(operation.maintains())
             }
-            LockTarget::Range { .. } => self.note_range(partition, request, kind, &mut left_out),
+            LockTarget::Range { .. } => {
+                let unlocked = operation.is_unlocked();
+                self.note_range(partition, request, unlocked, operation.maintains(), &mut left_out)
+            }
         };
         let noted = Noted { access, is_new: true, position, may_narrow: !self.branch.suspended };
-        self.apply(noted, &mut left_out, kind.maintains, run)
+        self.apply(noted, &mut left_out, operation)
     }
 
     /// Notes an access to a range. The part of the range beyond the partition is put in
@@ -114,15 +114,16 @@ impl Accessor<'_> {
         &mut self,
         partition: PartitionId,
         request: &mut Request,
-        kind: AccessTraits,
+        unlocked: bool,
+        maintains: bool,
         left_out: &mut Option<KeyRange>,
     ) -> usize {
         let target = std::mem::replace(&mut request.target, LockTarget::Key(KeyBuf::new()));
         let (part, rest) = self.tables.cut_to_partition(partition, &target, request.from_end);
         *left_out = rest;
         let target = part.unwrap_or(target);
-        self.branch.accesses.push(Access { partition, mode: request.mode, target, unlocked: kind.unlocked });
-        self.noted(kind.maintains)
+        self.branch.accesses.push(Access { partition, mode: request.mode, target, unlocked });
+        self.noted(maintains)
     }
 
     /// Enters the lock of the last access, which was just noted, if the locks of its branch are entered, and returns its index.
@@ -148,23 +149,22 @@ impl Accessor<'_> {
         }
     }
 
-    /// Creates the context of an operation, and calls `run` with it.
+    /// Creates the context of an operation, and runs it.
     #[inline(always)]
-    fn apply<R>(
+    fn apply<P: Applied>(
         &mut self,
         noted: Noted,
         left_out: &mut Option<KeyRange>,
-        maintains: bool,
-        run: impl FnOnce(Result<&mut RowContext<'_>, MissingTable>) -> Result<R, Abort>,
-    ) -> Result<R, Abort> {
+        operation: P,
+    ) -> Result<P::Output, Abort> {
         let branch = &mut *self.branch;
         let access = &mut branch.accesses[noted.access];
         let id = access.partition;
-        let Some((catalog, partition)) = self.tables.open_mut(id, maintains) else {
+        let Some((catalog, partition)) = self.tables.open_mut(id, operation.maintains()) else {
             if noted.is_new {
                 branch.forget(noted.access);
             }
-            return run(Err(MissingTable::new(self.tables, id.table)));
+            return operation.without_table(MissingTable::new(self.tables, id.table));
         };
         let mut at = RowContext {
             catalog,
@@ -179,7 +179,7 @@ impl Accessor<'_> {
             dependents: self.dependents,
             may_narrow: noted.may_narrow,
         };
-        run(Ok(&mut at))
+        operation.apply(&mut at)
     }
 }
 
@@ -235,15 +235,9 @@ pub(super) fn execute_free(
         }
         let panic_guard = PanicGuard::enter();
         let (request, operation) = actions.action(planned.at);
-        let kind = AccessTraits { unlocked: operation.is_unlocked(), maintains: operation.maintains() };
         let tables = &mut shard.tables.borrow_mut();
-        let done = Accessor { shard, tables, txn, branch, dependents }.execute_with(
-            place,
-            request,
-            kind,
-            position,
-            |at| operation.run(at),
-        );
+        let mut accessor = Accessor { shard, tables, txn, branch, dependents };
+        let done = accessor.execute_any(place, request, operation, position);
         panic_guard.leave();
         done?;
         if counts {
@@ -267,22 +261,65 @@ pub(super) fn execute_granted(
     let tables = &mut shard.tables.borrow_mut();
     // The number of the transaction is for entering locks: this one is entered.
     let mut accessor = Accessor { shard, tables, txn: TxnId(0), branch, dependents };
-    let maintains = operation.maintains();
-    let done = accessor.apply(noted, &mut left_out, maintains, |at| match at {
-        Ok(at) => operation.apply(at),
-        Err(missing) => operation.without_table(missing),
-    });
+    let done = accessor.apply(noted, &mut left_out, Single(operation));
     panic_guard.leave();
     done
 }
 
-/// The part of an operation's kind that its access depends on.
-#[derive(Clone, Copy)]
-struct AccessTraits {
-    /// That of [`Operation::is_unlocked`].
-    unlocked: bool,
-    /// That of [`Operation::maintains`].
-    maintains: bool,
+/// An operation to be applied: one that is moved there, or one that stays in its batch.
+trait Applied {
+    type Output;
+    fn is_unlocked(&self) -> bool;
+    fn maintains(&self) -> bool;
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort>;
+    fn without_table(self, missing: MissingTable) -> Result<Self::Output, Abort>;
+}
+
+/// An operation that is not in a batch.
+struct Single<O>(O);
+
+impl<O: Operation> Applied for Single<O> {
+    type Output = O::Output;
+
+    #[inline(always)]
+    fn is_unlocked(&self) -> bool {
+        self.0.is_unlocked()
+    }
+
+    #[inline(always)]
+    fn maintains(&self) -> bool {
+        self.0.maintains()
+    }
+
+    #[inline(always)]
+    fn apply(self, at: &mut RowContext<'_>) -> Result<O::Output, Abort> {
+        self.0.apply(at)
+    }
+
+    #[inline(always)]
+    fn without_table(self, missing: MissingTable) -> Result<O::Output, Abort> {
+        self.0.without_table(missing)
+    }
+}
+
+impl Applied for BatchedOperation<'_> {
+    type Output = ();
+
+    fn is_unlocked(&self) -> bool {
+        BatchedOperation::is_unlocked(self)
+    }
+
+    fn maintains(&self) -> bool {
+        BatchedOperation::maintains(self)
+    }
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
+        BatchedOperation::apply(self, at)
+    }
+
+    fn without_table(self, missing: MissingTable) -> Result<(), Abort> {
+        BatchedOperation::without_table(self, missing)
+    }
 }
 
 /// An access that is noted in its branch and about to be made.
