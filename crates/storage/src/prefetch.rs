@@ -35,3 +35,13 @@ pub(crate) fn prefetch_lines<const LINES: usize, T>(address: *const T) {
         prefetch(address.cast::<u8>().wrapping_add(line * LINE_BYTES));
     }
 }
+
+/// Asks for all lines of a value, which another processing unit may have written last.
+#[inline]
+pub fn prefetch_value<T: ?Sized>(value: &T) {
+    let first = std::ptr::from_ref(value).cast::<u8>();
+    let offset = first.addr() % LINE_BYTES;
+    for at in (0..offset + size_of_val(value)).step_by(LINE_BYTES) {
+        prefetch(first.wrapping_add(at));
+    }
+}

@@ -7,8 +7,8 @@
 
 use std::any::Any;
 
-use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockTarget;
+use atrapos_storage::{KeyBuf, prefetch_value};
 
 use super::erased::{AnyOperation, Content};
 use super::{Action, ErasedOperation, MissingTable, Operation, Request, RowContext};
@@ -84,6 +84,13 @@ impl ActionBatch {
     #[inline]
     pub fn maintains(&self, at: usize) -> bool {
         self.operations.get(at).maintains()
+    }
+
+    /// Asks for the memory of an action, which another worker has written.
+    #[inline]
+    pub fn prefetch(&self, at: usize) {
+        prefetch_value(&self.requests[at]);
+        prefetch_value(self.operations.get(at));
     }
 
     /// Returns an action that has not run, to be run in place.

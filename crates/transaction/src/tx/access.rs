@@ -194,10 +194,23 @@ pub(super) fn execute<O: Operation>(
     operation: O,
     position: Option<Position>,
 ) -> Result<O::Output, Abort> {
+    execute_any(shard, txn, state, partition, request, Single(operation), position)
+}
+
+#[inline(always)]
+fn execute_any<P: Applied>(
+    shard: &Shard,
+    txn: TxnId,
+    (branch, dependents): (&mut Branch, &mut Vec<DependentAction>),
+    partition: PartitionId,
+    request: &mut Request,
+    operation: P,
+    position: Option<Position>,
+) -> Result<P::Output, Abort> {
     let panic_guard = PanicGuard::enter();
-    let (tables, (branch, dependents)) = (&mut shard.tables.borrow_mut(), state);
+    let tables = &mut shard.tables.borrow_mut();
     let mut accessor = Accessor { shard, tables, txn, branch, dependents };
-    let done = accessor.execute(partition, request, operation, position);
+    let done = accessor.execute_any(partition, request, operation, position);
     panic_guard.leave();
     done
 }
@@ -213,6 +226,10 @@ pub(super) fn execute_free(
     chosen: &[Planned],
 ) -> Result<bool, Abort> {
     let shard = worker.shard();
+    let counts = txn.home() != worker.id().0;
+    if counts {
+        chosen.iter().for_each(|planned| actions.prefetch(planned.at));
+    }
     let (mut places, mut positions) = (SmallVec::<[PartitionId; BATCH]>::new(), Positions::new());
     {
         let tables = shard.tables.borrow();
@@ -228,18 +245,12 @@ pub(super) fn execute_free(
         let keys = chosen.iter().map(|planned| actions.requests()[planned.at].key());
         locate_keys(&tables, places.iter().copied().zip(keys), &mut positions);
     }
-    let counts = txn.home() != worker.id().0;
     for ((planned, place), position) in chosen.iter().zip(places).zip(positions) {
         if counts {
             shard.monitor.begins(worker);
         }
-        let panic_guard = PanicGuard::enter();
         let (request, operation) = actions.action(planned.at);
-        let tables = &mut shard.tables.borrow_mut();
-        let mut accessor = Accessor { shard, tables, txn, branch, dependents };
-        let done = accessor.execute_any(place, request, operation, position);
-        panic_guard.leave();
-        done?;
+        execute_any(shard, txn, (branch, dependents), place, request, operation, position)?;
         if counts {
             note_event(worker, branch);
         }
