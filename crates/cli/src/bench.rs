@@ -187,7 +187,7 @@ fn open(
         None => builder.fixed_scheme(),
     };
     let opened = match store {
-        Some(store) => builder.open(store.path()),
+        Some(store) => builder.wal_reserve_bytes(wal_reserve(store, config)).open(store.path()),
         None => builder.in_memory(),
     };
     opened.map_err(CliError::bad_input)
@@ -316,6 +316,22 @@ fn reserve(workload: &dyn AnyWorkload, db: &Database, config: &RunConfig) -> Res
     db.reserve(bytes).map_err(|error| CliError::bad_input(format!("--reserve: {error}")))?;
     Ok(bytes)
 }
+
+/// Returns the bytes of WAL to fill with zeros: what was requested, or what runs of that length may write.
+fn wal_reserve(store: &Store, config: &RunConfig) -> u64 {
+    let may_write = || {
+        let time = (config.warmup + config.measured).as_secs_f64() * f64::from(config.runs);
+        let free = store.free_bytes().unwrap_or(u64::MAX);
+        ((WAL_BYTES_PER_SECOND * time) as u64).min(WAL_RESERVE_BYTES_MAX).min(free / 4)
+    };
+    config.wal_reserve_bytes.unwrap_or_else(may_write)
+}
+
+/// The bytes that two fast workers write to the WAL in a second.
+const WAL_BYTES_PER_SECOND: f64 = 160e6;
+
+/// Limit of the WAL that is filled without being requested: after as much a checkpoint is made, and its files are used again.
+const WAL_RESERVE_BYTES_MAX: u64 = 1 << 30;
 
 /// Limit of the memory that is prepared without being requested.
 const RESERVE_BYTES_MAX: u64 = 2 << 30;

@@ -66,6 +66,8 @@ pub(crate) struct RunConfig {
     pub(crate) place_memory: bool,
     /// Bytes to prepare for tables that grow; `None` for what the workload is known to take.
     pub(crate) reserve_bytes: Option<u64>,
+    /// Bytes of WAL to fill with zeros; `None` for what a run may write.
+    pub(crate) wal_reserve_bytes: Option<u64>,
     pub(crate) clients: Clients,
     /// True if their number was given, and is not to be derived from the speed of the device.
     pub(crate) clients_given: bool,
@@ -118,6 +120,7 @@ impl RunConfig {
             pin,
             place_memory: !args.no_place_memory,
             reserve_bytes: args.reserve.map(|mib| mib.saturating_mul(1 << 20)),
+            wal_reserve_bytes: args.wal_reserve.map(|mib| mib.saturating_mul(1 << 20)),
             clients,
             clients_given: args.clients.is_some() || args.sessions.is_some() || args.pipeline.is_some(),
             durability,

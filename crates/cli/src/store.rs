@@ -92,6 +92,11 @@ impl Store {
         &self.path
     }
 
+    /// Returns the bytes that are free on the device, where the system tells.
+    pub(crate) fn free_bytes(&self) -> Option<u64> {
+        rustix::fs::statvfs(&self.path).ok().map(|about| about.f_bavail.saturating_mul(about.f_frsize))
+    }
+
     /// Removes the directory if it is temporary, and reports a failure to do so.
     pub(crate) fn remove(self) {
         if let Some(directory) = self.temporary

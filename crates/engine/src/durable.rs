@@ -47,7 +47,21 @@ pub(crate) struct Policy {
     /// Time after which a checkpoint is made if the database has changed.
     pub(crate) checkpoint_every: Option<Duration>,
     pub(crate) segment_bytes: u64,
+    /// Bytes of WAL that are filled with zeros at the opening.
+    pub(crate) wal_reserve_bytes: u64,
     pub(crate) limits: WalLimits,
+}
+
+impl Policy {
+    /// The options of each of so many streams. What is written until a checkpoint is room for as much after it.
+    fn stream_options(&self, streams: usize) -> StreamOptions {
+        let of_each = |bytes: u64| bytes.div_ceil(streams as u64);
+        StreamOptions {
+            filled_bytes: of_each(self.wal_reserve_bytes),
+            kept_bytes: of_each(self.wal_reserve_bytes.max(self.checkpoint_wal_bytes)),
+            ..StreamOptions::of_segments(self.segment_bytes)
+        }
+    }
 }
 
 impl Default for Policy {
@@ -57,6 +71,7 @@ impl Default for Policy {
             checkpoint_wal_bytes: 1 << 30,
             checkpoint_every: None,
             segment_bytes: StreamOptions::default().segment_bytes,
+            wal_reserve_bytes: 0,
             limits: WalLimits::default(),
         }
     }
@@ -184,7 +199,7 @@ impl DirectoryContents {
                     manifest.database,
                     manifest.incarnation,
                     StreamId(stream as u16),
-                    StreamOptions::of_segments(policy.segment_bytes),
+                    policy.stream_options(wal.streams.len()),
                 )?);
             }
         }

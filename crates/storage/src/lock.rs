@@ -137,6 +137,7 @@ impl KeyLock {
 
 /// Waiters in the order of their ranks. Nobody waits for nearly all keys: then it takes one word.
 #[derive(Debug, Default)]
+#[expect(clippy::box_collection, reason = "a word instead of four in nearly all entries")]
 struct Queue(Option<Box<VecDeque<Waiter>>>);
 
 impl Deref for Queue {

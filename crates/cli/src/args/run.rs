@@ -47,6 +47,10 @@ pub(crate) struct RunArgs {
     /// such a workload is known to take, at most 2048 and a quarter of what is available].
     #[arg(long, value_name = "MIB", help_heading = "Machine")]
     pub(crate) reserve: Option<u64>,
+    /// WAL to fill with zeros before the first measurement, in MiB: a sync of it takes less [default: what a run of this
+    /// length may write, at most 1024 and a quarter of what is free].
+    #[arg(long, value_name = "MIB", help_heading = "Machine")]
+    pub(crate) wal_reserve: Option<u64>,
     /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 64; with
     /// synchronous durability 256 to 2048, the more the slower the disk].
     #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]

@@ -18,8 +18,9 @@ pub(crate) const MAX_PAYLOAD_BYTES: usize = 1 << 30;
 pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"ATRAPOSW";
 /// The first bytes of every frame.
 pub(crate) const FRAME_MAGIC: [u8; 4] = *b"WFr1";
-/// The version of the format that is written. Version 1, which has no long updates, is read as well.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+/// The version of the format that is written. Version 1, which has no long updates, and version 2, which has no segments in
+/// files that were used before, are read as well.
+pub(crate) const FORMAT_VERSION: u32 = 3;
 const FORMAT_VERSION_MIN: u32 = 1;
 
 /// Identifies a segment: database, stream and number.
@@ -55,6 +56,8 @@ pub(crate) struct SegmentHeader {
     pub(crate) previous_length: u64,
     /// The length of the file.
     pub(crate) reserved: u64,
+    /// Set if the file was an earlier segment: what follows its frames is of no meaning, instead of zeros.
+    pub(crate) reused: bool,
 }
 
 /// Reasons for which bytes are not the header of a segment.
@@ -79,6 +82,7 @@ impl SegmentHeader {
         bytes[48..56].copy_from_slice(&self.sealed.0.to_le_bytes());
         bytes[56..64].copy_from_slice(&self.previous_length.to_le_bytes());
         bytes[64..72].copy_from_slice(&self.reserved.to_le_bytes());
+        bytes[72] = u8::from(self.reused);
         let crc = crc32fast::hash(&bytes[..76]);
         bytes[76..80].copy_from_slice(&crc.to_le_bytes());
         bytes
@@ -110,6 +114,7 @@ impl SegmentHeader {
             sealed: Epoch(u64_at(bytes, 48)),
             previous_length: u64_at(bytes, 56),
             reserved: u64_at(bytes, 64),
+            reused: bytes[72] == 1,
         })
     }
 }

@@ -38,7 +38,8 @@ pub struct Frame<'a> {
     pub offset: u64,
 }
 
-/// The part of a frame being written that a crash left.
+/// The part of a frame being written that a crash left. In a file that was a segment before, only one with a valid header can
+/// be told from what was there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
     /// The segment.

@@ -11,7 +11,7 @@ use crate::file::FileSystem;
 /// The directory of the segments within the database directory.
 pub const WAL_DIRECTORY: &str = "wal";
 
-/// Suffix of a segment's file name until it is part of its stream.
+/// Suffix of the file name of a spare: a file that is no segment of its stream yet, or no longer.
 const SPARE_SUFFIX: &str = ".new";
 
 /// The path of a segment of a stream, given the database directory.
@@ -20,9 +20,9 @@ pub fn segment_path(dir: &Path, incarnation: Incarnation, stream: StreamId, segm
     dir.join(WAL_DIRECTORY).join(format!("{:08x}-{:04x}-{segment:08x}.wal", incarnation.0, stream.0))
 }
 
-/// The path of a segment while it is being prepared.
-pub(crate) fn spare_path(segment: &Path) -> PathBuf {
-    let mut name = segment.as_os_str().to_owned();
+/// The path of a spare of a stream. Its number has nothing to do with those of segments.
+pub(crate) fn spare_path(dir: &Path, incarnation: Incarnation, stream: StreamId, spare: u32) -> PathBuf {
+    let mut name = segment_path(dir, incarnation, stream, spare).into_os_string();
     name.push(SPARE_SUFFIX);
     PathBuf::from(name)
 }
@@ -120,7 +120,7 @@ pub fn list_streams(fs: &dyn FileSystem, dir: &Path) -> Result<Vec<StreamFiles>,
     Ok(streams)
 }
 
-/// Removes segments that a crash left half made. No stream may be being written.
+/// Removes the spares of streams that are no longer written, half made or not. No stream may be being written.
 ///
 /// # Errors
 /// When the directory cannot be listed or a file not be removed.

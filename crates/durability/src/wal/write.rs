@@ -1,14 +1,21 @@
 //! Writing a stream.
 //!
 //! Owns the files of one stream while it is written: frames are appended and synced one by one, segments are prepared before
-//! they are needed and removed when the caller says that nothing in them is. It never reads back what it wrote, and never
-//! touches a stream again after a failure.
+//! they are needed, and become spares or are removed when the caller says that nothing in them is needed. It never reads back
+//! what it wrote, and never touches a stream again after a failure.
 //!
-//! Invariant: what seals an epoch is in one segment, however many frames it takes; only the last of them seals the epoch.
-//! So a segment ends with a frame that seals what is in it, and a stream that was cut off in between has not sealed it.
+//! Invariants:
+//! - What seals an epoch is in one segment, however many frames it takes; only the last of them seals the epoch. So a segment
+//!   ends with a frame that seals what is in it, and a stream that was cut off in between has not sealed it.
+//! - A segment becomes a spare when the loss of its name is durable, and not before: a spare is overwritten.
+//!
+//! A block that has been written before takes a device sync a third less than one that was only allocated, as the file system
+//! need not note that it is in use now. So a stream writes its spares anew with zeros where it is told to
+//! ([`StreamOptions::filled_bytes`]), and keeps segments that nothing needs as spares ([`StreamOptions::kept_bytes`]). Pages of
+//! such files are written whole: the system would read them first otherwise.
 
+use std::collections::VecDeque;
 use std::fmt;
-use std::io;
 use std::iter::once;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,19 +25,25 @@ use super::frame::{
     SegmentId,
 };
 use super::record::{RECORD_HEADER_BYTES, Records};
-use super::segment::{WAL_DIRECTORY, list_segments, remove_segment, segment_path};
+use super::segment::{WAL_DIRECTORY, list_segments, remove_segment, segment_path, spare_path};
 use super::{Epoch, Incarnation, StreamEnd, StreamId, WalError};
 use crate::file::{File, FileSystem};
 
 mod prepare;
 
-use prepare::{Spare, activate, prepare};
+use prepare::{Room, Spare, activate, is_not_found, prepare, reuse};
 
 /// The bytes written between two hints to drop what is cached of them.
 const DROPPED_BYTES: u64 = 64 << 10;
 
 /// The bytes of a payload that are summed before the records in them are looked at: they are in the cache then.
 const SUMMED_BYTES: usize = 32 << 10;
+
+/// The bytes of a page of the system's cache of files.
+const PAGE_BYTES: usize = 4096;
+
+/// Zeros for the end of a frame, and for the rest of its last page.
+static ZEROS: [u8; FRAME_ALIGNMENT + PAGE_BYTES] = [0; FRAME_ALIGNMENT + PAGE_BYTES];
 
 /// Settings of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +53,10 @@ pub struct StreamOptions {
     pub segment_bytes: u64,
     /// Bytes of records from which on they go on in another frame. A record that is longer has a frame of its own.
     pub frame_bytes: usize,
+    /// Bytes of spares that are made, and filled with zeros, when the stream is begun.
+    pub filled_bytes: u64,
+    /// Bytes of spares up to which segments become spares, instead of being removed.
+    pub kept_bytes: u64,
 }
 
 impl Default for StreamOptions {
@@ -50,10 +67,10 @@ impl Default for StreamOptions {
 }
 
 impl StreamOptions {
-    /// The default options with segments of another length.
+    /// The default options with segments of another length. No spares are filled or kept.
     #[must_use]
     pub const fn of_segments(segment_bytes: u64) -> StreamOptions {
-        StreamOptions { segment_bytes, frame_bytes: FRAME_BYTES }
+        StreamOptions { segment_bytes, frame_bytes: FRAME_BYTES, filled_bytes: 0, kept_bytes: 0 }
     }
 }
 
@@ -84,6 +101,20 @@ struct Current {
     seed: u32,
     /// Offset of the next frame.
     length: u64,
+    room: Room,
+}
+
+impl Current {
+    /// The bytes from the end of the next frame, of so many bytes, to the end of its page, if pages are written whole.
+    fn rest_of_page(&self, frame_bytes: u64) -> usize {
+        let end = self.length + frame_bytes;
+        let until = match self.room {
+            Room::Allocated => end,
+            Room::Zeroed | Room::Reused => end.next_multiple_of(PAGE_BYTES as u64).min(self.info.bytes),
+        };
+        // At most a page.
+        (until - end) as usize
+    }
 }
 
 /// Writes one stream of one incarnation. There is exactly one writer per stream: the flusher of the island.
@@ -95,7 +126,10 @@ pub struct StreamWriter {
     current: Current,
     /// Full segments, the oldest first.
     full: Vec<SegmentInfo>,
-    spare: Option<Spare>,
+    /// Files for the next segments, each of `options.segment_bytes`.
+    spares: VecDeque<Spare>,
+    /// The number of the last spare.
+    spare_number: u32,
     /// The length of the current segment at which the next spare is prepared (again, if that failed before).
     spare_due: u64,
     /// The length of the current segment, or of one before, up to which the system was told to drop what it has cached.
@@ -142,14 +176,24 @@ impl StreamWriter {
         let options = StreamOptions {
             segment_bytes: options.segment_bytes.max(smallest),
             frame_bytes: options.frame_bytes.min(MAX_PAYLOAD_BYTES),
+            ..options
         };
-        let spare = prepare(&*fs, &path, options.segment_bytes)?;
+        let filled = u32::try_from(options.filled_bytes.div_ceil(options.segment_bytes)).unwrap_or(u32::MAX);
+        let room = if filled == 0 { Room::Allocated } else { Room::Zeroed };
+        let prepare = |spare| {
+            let path = spare_path(dir, incarnation, stream, spare);
+            prepare(&*fs, path, options.segment_bytes, room)
+        };
+        let spare_number = filled.max(1);
+        let mut spares = (1..=spare_number).map(prepare).collect::<Result<VecDeque<_>, _>>()?;
+        let spare = spares.pop_front().expect("there is at least one");
         let header = SegmentHeader {
             id,
             first_frame: 1,
             sealed: Epoch(0),
             previous_length: 0,
             reserved: spare.reserved,
+            reused: false,
         };
         let current = activate(&*fs, path, spare, header)?;
         let mut writer = StreamWriter {
@@ -161,7 +205,8 @@ impl StreamWriter {
             dropped_at: 0,
             current,
             full: Vec::new(),
-            spare: None,
+            spares,
+            spare_number,
             next_frame: 1,
             sealed: Epoch(0),
             bytes_written: SEGMENT_HEADER_BYTES as u64,
@@ -254,8 +299,10 @@ impl StreamWriter {
             sealed: seals,
             payload_crc: 0,
         };
-        let zeros = &[0; FRAME_ALIGNMENT][..header.padded_bytes() - payload_bytes];
-        crc.update(zeros);
+        let padding = header.padded_bytes() - payload_bytes;
+        let frame_bytes = frame_bytes(payload_bytes);
+        let zeros = &ZEROS[..padding + self.current.rest_of_page(frame_bytes)];
+        crc.update(&zeros[..padding]);
         header.payload_crc = crc.finalize();
         // The segment that the frame is for is known by now.
         let header = header.encode(self.current.seed);
@@ -265,7 +312,6 @@ impl StreamWriter {
             .file
             .write_and_sync(self.current.length, &whole)
             .map_err(WalError::io(&self.current.path, "write and sync"))?;
-        let frame_bytes = frame_bytes(payload_bytes);
         self.current.length += frame_bytes;
         self.next_frame += 1;
         self.bytes_written += frame_bytes;
@@ -319,14 +365,19 @@ impl StreamWriter {
     /// frame is reported. A failure is no failure of the stream yet: it is tried again, at the latest when the segment is
     /// needed.
     pub fn prepare_next(&mut self) {
-        if self.failed.is_some() || self.spare.is_some() || self.current.length < self.spare_due {
+        if self.failed.is_some() || !self.spares.is_empty() || self.current.length < self.spare_due {
             return;
         }
-        let path = self.path_of(self.current.info.segment + 1);
-        match prepare(&*self.fs, &path, self.options.segment_bytes) {
-            Ok(spare) => self.spare = Some(spare),
+        match self.prepare(self.options.segment_bytes) {
+            Ok(spare) => self.spares.push_back(spare),
             Err(_) => self.spare_due = self.current.length + self.options.segment_bytes / 32,
         }
+    }
+
+    /// Prepares a file that has so many bytes.
+    fn prepare(&mut self, reserved: u64) -> Result<Spare, WalError> {
+        self.spare_number += 1;
+        prepare(&*self.fs, self.path_of_spare(), reserved, Room::Allocated)
     }
 
     /// Goes on to the next segment, which has room for so many bytes of frames.
@@ -334,10 +385,10 @@ impl StreamWriter {
         let segment = self.current.info.segment + 1;
         let path = self.path_of(segment);
         let reserved = self.options.segment_bytes.max(SEGMENT_HEADER_BYTES as u64 + bytes);
-        let spare = match self.spare.take() {
-            Some(spare) if spare.reserved >= reserved => spare,
-            // More than a segment takes: what was prepared is replaced.
-            _ => prepare(&*self.fs, &path, reserved)?,
+        let fits = reserved == self.options.segment_bytes;
+        let spare = match self.spares.pop_front_if(|_| fits) {
+            Some(spare) => spare,
+            None => self.prepare(reserved)?,
         };
         let header = SegmentHeader {
             id: SegmentId { segment, ..self.id },
@@ -345,6 +396,7 @@ impl StreamWriter {
             sealed: self.sealed,
             previous_length: self.current.length,
             reserved: spare.reserved,
+            reused: spare.room == Room::Reused,
         };
         let next = activate(&*self.fs, path, spare, header)?;
         self.bytes_written += SEGMENT_HEADER_BYTES as u64;
@@ -358,6 +410,11 @@ impl StreamWriter {
         segment_path(&self.dir, self.id.incarnation, self.id.stream, segment)
     }
 
+    /// The path of the last spare.
+    fn path_of_spare(&self) -> PathBuf {
+        spare_path(&self.dir, self.id.incarnation, self.id.stream, self.spare_number)
+    }
+
     /// The segments of the stream that are still there, the oldest first; the last is the one being written.
     #[must_use]
     pub fn segments(&self) -> Vec<SegmentInfo> {
@@ -366,28 +423,42 @@ impl StreamWriter {
         segments
     }
 
-    /// Removes whole segments from the front of the stream that have sealed only epochs before `epoch` (so all their records
-    /// are older, and what is left says that nothing of `epoch` is missing), and never the one being written. Each removal is durable before the next: it takes a directory sync per segment. Returns the bytes
-    /// removed.
+    /// Takes whole segments from the front of the stream that have sealed only epochs before `epoch` (so all their records
+    /// are older, and what is left says that nothing of `epoch` is missing), and never the one being written. They become
+    /// spares, or are removed where there are enough. Each is gone from the stream for good before the next one goes (it takes
+    /// a directory sync for each): did a crash bring back an older one but not a newer one, the stream would have a hole.
+    /// Returns the bytes taken.
     ///
     /// # Errors
-    /// When a file cannot be removed or the directory not be synced; the stream itself has not failed then.
+    /// When a file cannot be renamed or removed or the directory not be synced; the stream itself has not failed then.
     pub fn remove_before(&mut self, epoch: Epoch) -> Result<u64, WalError> {
         let mut bytes = 0;
-        while let Some(oldest) = self.full.first().filter(|segment| segment.sealed < epoch) {
-            let path = self.path_of(oldest.segment);
-            let removed = remove_segment(&*self.fs, &path);
-            // An earlier try may have removed it and failed to sync the directory.
-            if !matches!(&removed, Err(WalError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound)
-            {
-                bytes += removed?;
-            } else {
-                let wal = self.dir.join(WAL_DIRECTORY);
-                self.fs.sync_dir(&wal).map_err(WalError::io(&wal, "sync the directory"))?;
+        while let Some(oldest) = self.full.first().filter(|segment| segment.sealed < epoch).copied() {
+            match self.retire(oldest) {
+                Ok(()) => bytes += oldest.bytes,
+                // An earlier try took it and failed to sync the directory.
+                Err(error) if is_not_found(&error) => {
+                    let wal = self.dir.join(WAL_DIRECTORY);
+                    self.fs.sync_dir(&wal).map_err(WalError::io(&wal, "sync the directory"))?;
+                }
+                Err(error) => return Err(error),
             }
             self.full.remove(0);
         }
         Ok(bytes)
+    }
+
+    /// Makes a segment that is not needed a spare, or removes it.
+    fn retire(&mut self, segment: SegmentInfo) -> Result<(), WalError> {
+        let path = self.path_of(segment.segment);
+        let spare_bytes = (self.spares.len() as u64 + 1) * self.options.segment_bytes;
+        if segment.bytes == self.options.segment_bytes && spare_bytes <= self.options.kept_bytes {
+            self.spare_number += 1;
+            self.spares.push_back(reuse(&*self.fs, &path, self.path_of_spare(), segment.bytes)?);
+            Ok(())
+        } else {
+            remove_segment(&*self.fs, &path).map(drop)
+        }
     }
 
     /// Bytes written to the stream so far: headers, frames and their padding, not reserved room.

@@ -7,6 +7,7 @@ mod frames;
 mod model;
 mod random;
 mod real;
+mod spares;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,7 +44,14 @@ pub(crate) fn database() -> ModelFiles {
 }
 
 pub(crate) fn create(fs: &Arc<dyn FileSystem>) -> Result<StreamWriter, WalError> {
-    StreamWriter::create(Arc::clone(fs), Path::new(DIR), DATABASE, INCARNATION, STREAM, OPTIONS)
+    create_with(fs, OPTIONS)
+}
+
+pub(crate) fn create_with(
+    fs: &Arc<dyn FileSystem>,
+    options: StreamOptions,
+) -> Result<StreamWriter, WalError> {
+    StreamWriter::create(Arc::clone(fs), Path::new(DIR), DATABASE, INCARNATION, STREAM, options)
 }
 
 /// Writes frames until one fails. Returns how many were reported written.

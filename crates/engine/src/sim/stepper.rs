@@ -54,7 +54,12 @@ impl SimulatedWal {
                 manifest.database,
                 manifest.incarnation,
                 StreamId(stream as u16),
-                StreamOptions { segment_bytes: SEGMENT_BYTES, frame_bytes: FRAME_BYTES },
+                StreamOptions {
+                    segment_bytes: SEGMENT_BYTES,
+                    frame_bytes: FRAME_BYTES,
+                    filled_bytes: 0,
+                    kept_bytes: 2 * SEGMENT_BYTES,
+                },
             )?;
             Ok(Flusher::new(Arc::clone(&wal), stream, writer))
         });

@@ -31,8 +31,13 @@ impl StreamReader {
             if read < bytes {
                 return Err(WalError::damaged(path, at + read as u64, "the file has been cut short"));
             }
+            if at == self.offset && segment.header.reused {
+                last_used = self.torn_frame_end(&chunk, end);
+            }
             if let Some(place) = last_nonzero(&chunk) {
-                last_used = Some(at + place as u64);
+                if !segment.header.reused {
+                    last_used = Some(at + place as u64);
+                }
                 if let Some((place, header)) = self.find_later_frame(&chunk) {
                     let what = format!(
                         "frame {} is not valid, but frame {} at byte {} is, and was written after it",
@@ -55,6 +60,14 @@ impl StreamReader {
         });
         self.ended = true;
         Ok(())
+    }
+
+    /// The last byte of a frame at the front of `chunk` of which only the header is valid: all that can be told of a torn tail
+    /// in a file that was used before.
+    fn torn_frame_end(&self, chunk: &[u8], end: u64) -> Option<u64> {
+        let header = FrameHeader::decode(chunk, self.segments[self.place].seed)?;
+        let frame_end = self.offset + (FRAME_HEADER_BYTES + header.padded_bytes()) as u64;
+        (header.number == self.next_frame).then_some(frame_end.min(end) - 1)
     }
 
     /// The header of a frame in `chunk` that was written after the one expected. Its payload does not matter: not even the

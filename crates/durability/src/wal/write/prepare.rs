@@ -1,64 +1,114 @@
-//! Preparing segments: a file gets its durable room first, then its header, and its name last.
+//! Spares: files with durable room that are no segments yet. They get their header, and then their name.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::{Current, SegmentInfo};
+use super::{Current, PAGE_BYTES, SegmentInfo, ZEROS};
 use crate::file::{File, FileSystem};
 use crate::wal::WalError;
 use crate::wal::frame::{SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::wal::segment::spare_path;
 
-/// A segment that has its room but no name yet.
-pub(super) struct Spare {
-    pub(super) file: Box<dyn File>,
-    pub(super) reserved: u64,
+/// The bytes of zeros that are written at a time.
+const FILL_BYTES: usize = 1 << 20;
+
+/// The contents of a spare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// Nothing was written yet; it reads as zeros.
+    Allocated,
+    /// Zeros, which were written.
+    Zeroed,
+    /// An earlier segment.
+    Reused,
 }
 
-/// Makes a file with durable room for the segment that will be at `path`.
-pub(super) fn prepare(fs: &dyn FileSystem, path: &Path, reserved: u64) -> Result<Spare, WalError> {
-    let spare = spare_path(path);
-    let mut file = match fs.create(&spare) {
-        // Left by a preparation that failed, or found too short: no part of the stream.
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            fs.remove(&spare).map_err(WalError::io(&spare, "remove"))?;
-            fs.create(&spare)
-        }
-        other => other,
-    }
-    .map_err(WalError::io(&spare, "create"))?;
+/// A file that has its room, but not the name of a segment.
+pub(super) struct Spare {
+    file: Box<dyn File>,
+    path: PathBuf,
+    pub(super) reserved: u64,
+    pub(super) room: Room,
+}
+
+/// Makes a file with so many bytes of durable room.
+pub(super) fn prepare(
+    fs: &dyn FileSystem,
+    path: PathBuf,
+    reserved: u64,
+    room: Room,
+) -> Result<Spare, WalError> {
+    let mut file = fs.create(&path).map_err(WalError::io(&path, "create"))?;
     let prepared = file
         .reserve(reserved)
-        .map_err(WalError::io(&spare, "reserve room for"))
-        .and_then(|()| file.sync().map_err(WalError::io(&spare, "sync")));
+        .map_err(WalError::io(&path, "reserve room for"))
+        .and_then(|()| if room == Room::Zeroed { fill(&mut *file, &path, reserved) } else { Ok(()) })
+        .and_then(|()| file.sync().map_err(WalError::io(&path, "sync")));
     match prepared {
-        Ok(()) => Ok(Spare { file, reserved }),
+        Ok(()) => {
+            file.drop_cached(reserved);
+            Ok(Spare { file, path, reserved, room })
+        }
         Err(error) => {
             // The room is given back if that is possible; the first failure is the one to report.
             drop(file);
-            let _ = fs.remove(&spare);
+            let _ = fs.remove(&path);
             Err(error)
         }
     }
 }
 
-/// Makes a prepared file the segment at `path`. The header is durable before the name is.
+/// Writes zeros.
+fn fill(file: &mut dyn File, path: &Path, bytes: u64) -> Result<(), WalError> {
+    let zeros = vec![0; FILL_BYTES];
+    let mut at = 0;
+    while at < bytes {
+        let part = (bytes - at).min(FILL_BYTES as u64);
+        file.write_at(at, &zeros[..part as usize]).map_err(WalError::io(path, "fill"))?;
+        at += part;
+    }
+    Ok(())
+}
+
+/// Makes the segment at `segment`, which nothing needs any more, the spare at `path`. It may be overwritten once it is certain
+/// not to be found as a segment again.
+pub(super) fn reuse(
+    fs: &dyn FileSystem,
+    segment: &Path,
+    path: PathBuf,
+    reserved: u64,
+) -> Result<Spare, WalError> {
+    fs.rename(segment, &path).map_err(WalError::io(segment, "rename"))?;
+    let wal = path.parent().unwrap_or(Path::new(""));
+    fs.sync_dir(wal).map_err(WalError::io(wal, "sync the directory"))?;
+    let file = fs.open(&path, true).map_err(WalError::io(&path, "open for writing"))?;
+    Ok(Spare { file, path, reserved, room: Room::Reused })
+}
+
+/// Returns whether a file was not there.
+pub(super) fn is_not_found(error: &WalError) -> bool {
+    matches!(error, WalError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+}
+
+/// Makes a spare the segment at `path`. The header is durable before the name is.
 pub(super) fn activate(
     fs: &dyn FileSystem,
     path: PathBuf,
     spare: Spare,
     header: SegmentHeader,
 ) -> Result<Current, WalError> {
-    let mut file = spare.file;
-    file.write_and_sync(0, &[&header.encode()]).map_err(WalError::io(&path, "write and sync"))?;
-    fs.rename(&spare_path(&path), &path).map_err(WalError::io(&path, "rename the prepared file to"))?;
+    let Spare { mut file, path: spare_path, reserved, room } = spare;
+    let page = (PAGE_BYTES as u64).min(reserved) as usize;
+    let zeros = if room == Room::Allocated { 0 } else { page - SEGMENT_HEADER_BYTES };
+    file.write_and_sync(0, &[&header.encode(), &ZEROS[..zeros]])
+        .map_err(WalError::io(&path, "write and sync"))?;
+    fs.rename(&spare_path, &path).map_err(WalError::io(&path, "rename the prepared file to"))?;
     let wal = path.parent().unwrap_or(Path::new(""));
     fs.sync_dir(wal).map_err(WalError::io(wal, "sync the directory"))?;
     let info = SegmentInfo {
         segment: header.id.segment,
         newest_epoch: None,
         sealed: header.sealed,
-        bytes: spare.reserved,
+        bytes: reserved,
     };
-    Ok(Current { file, path, info, seed: header.id.seed(), length: SEGMENT_HEADER_BYTES as u64 })
+    Ok(Current { file, path, info, seed: header.id.seed(), length: SEGMENT_HEADER_BYTES as u64, room })
 }

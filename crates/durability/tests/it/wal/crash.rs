@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
 
 use atrapos_durability::file::{DirectoryLock, Fault, FaultKind, File, FileSystem, ModelFiles, Times};
 use atrapos_durability::wal::{Epoch, remove_leftovers, scan, settle};
@@ -94,40 +96,65 @@ fn a_failure_of_any_call_is_reported_and_final() {
     }
 }
 
-/// A file system whose files forget to sync what they are told to write and sync: a writer with that bug.
+/// A call that a planted bug leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forgotten {
+    /// The sync of bytes that are to be written and synced.
+    Bytes,
+    /// The sync of names after a segment became a spare.
+    SpareNames,
+}
+
+/// A file system that forgets to sync: a writer with that bug.
 #[derive(Debug)]
-struct ForgetsToSync(ModelFiles);
+pub(crate) struct ForgetsToSync {
+    files: ModelFiles,
+    forgotten: Forgotten,
+    /// Set when the last change of a name made a segment a spare.
+    spare: AtomicBool,
+}
+
+impl ForgetsToSync {
+    pub(crate) fn new(files: &ModelFiles, forgotten: Forgotten) -> Arc<dyn FileSystem> {
+        Arc::new(ForgetsToSync { files: files.clone(), forgotten, spare: AtomicBool::new(false) })
+    }
+}
 
 #[derive(Debug)]
 struct ForgetfulFile(Box<dyn File>);
 
 impl FileSystem for ForgetsToSync {
     fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {
-        Ok(Box::new(ForgetfulFile(self.0.create(path)?)))
+        let file = self.files.create(path)?;
+        Ok(if self.forgotten == Forgotten::Bytes { Box::new(ForgetfulFile(file)) } else { file })
     }
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn File>> {
-        self.0.open(path, write)
+        self.files.open(path, write)
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.0.rename(from, to)
+        self.spare.store(to.extension().is_some_and(|extension| extension == "new"), SeqCst);
+        self.files.rename(from, to)
     }
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.0.remove(path)
+        self.files.remove(path)
     }
     fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.0.create_dir(path)
+        self.files.create_dir(path)
     }
     fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.0.remove_dir(path)
+        self.files.remove_dir(path)
     }
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.0.list(dir)
+        self.files.list(dir)
     }
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        self.0.sync_dir(dir)
+        if self.forgotten == Forgotten::SpareNames && self.spare.load(SeqCst) {
+            return Ok(());
+        }
+        self.files.sync_dir(dir)
     }
     fn lock(&self, path: &Path) -> io::Result<Box<dyn DirectoryLock>> {
-        self.0.lock(path)
+        self.files.lock(path)
     }
 }
 
@@ -161,7 +188,7 @@ impl File for ForgetfulFile {
 #[test]
 fn a_writer_that_forgets_to_sync_is_caught() {
     let fs = database();
-    let (reported, ..) = write_all(&(Arc::new(ForgetsToSync(fs.clone())) as Arc<dyn FileSystem>));
+    let (reported, ..) = write_all(&ForgetsToSync::new(&fs, Forgotten::Bytes));
     assert_eq!(reported, FRAMES);
     assert_eq!(read_all(&fs.kill()).unwrap(), FRAMES, "only a power cut can show it");
     let lost = (0..SEEDS).filter(|seed| read_all(&fs.power_cut(*seed)).ok() != Some(FRAMES)).count();

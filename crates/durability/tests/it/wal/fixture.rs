@@ -10,7 +10,7 @@ use atrapos_durability::wal::{
 };
 
 const DATABASE: u128 = 0x00ff_1122_3344_5566_7788_99aa_bbcc_ddee;
-const OPTIONS: StreamOptions = StreamOptions::of_segments(512);
+const OPTIONS: StreamOptions = StreamOptions { kept_bytes: 512, ..StreamOptions::of_segments(512) };
 
 fn fixture(version: u32) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/fixtures/wal-v{version}"))
@@ -22,7 +22,7 @@ fn long_row() -> Vec<u8> {
 }
 
 /// The stream of the fixture: a put, an update, a removal, an update of a long row; two records in a frame, a frame without any;
-/// two segments.
+/// two segments, of which the first is removed, and two more, one of them in the file that was the first.
 fn write(fs: &Arc<dyn FileSystem>, dir: &Path) {
     let mut writer =
         StreamWriter::create(Arc::clone(fs), dir, DATABASE, Incarnation(1), StreamId(0), OPTIONS).unwrap();
@@ -48,6 +48,14 @@ fn write(fs: &Arc<dyn FileSystem>, dir: &Path) {
     let mut second = Vec::new();
     push_record(&mut second, Epoch(7), &changes);
     writer.seal(Epoch(7), &[&payload, &second]).unwrap();
+    writer.remove_before(Epoch(7)).unwrap();
+    for epoch in 8..=12 {
+        changes.clear();
+        push_put(&mut changes, 6, b"again", epoch, &[epoch as u8; 40]);
+        payload.clear();
+        push_record(&mut payload, Epoch(epoch), &changes);
+        writer.seal(Epoch(epoch), &[&payload]).unwrap();
+    }
 }
 
 /// Contents of a fixture, in words.
@@ -106,6 +114,20 @@ fn the_fixtures_are_read() {
     assert_eq!(told(1), expected);
     let newer = [&expected[..], &["5 key of 4 version 14 patch \"long\""]].concat();
     assert_eq!(told(2), newer);
+    let frames = (8..=12).flat_map(|epoch| {
+        let segment = match epoch {
+            8 => 2,
+            9..=11 => 3,
+            _ => 4,
+        };
+        [
+            format!("frame {} in {segment} sealed {epoch}", epoch - 4),
+            format!("record of {epoch}"),
+            format!("6 key of 5 version {epoch} put 40"),
+        ]
+    });
+    let newest: Vec<String> = newer[5..].iter().map(|line| (*line).to_owned()).chain(frames).collect();
+    assert_eq!(told(3), newest);
 }
 
 #[test]
@@ -114,7 +136,7 @@ fn the_newest_fixture_is_still_written() {
     write(&model, Path::new(""));
     let real = RealFiles::new();
     let (written, pinned) =
-        (list_streams(&*model, Path::new("")).unwrap(), list_streams(&real, &fixture(2)).unwrap());
+        (list_streams(&*model, Path::new("")).unwrap(), list_streams(&real, &fixture(3)).unwrap());
     assert_eq!(written.len(), 1);
     assert_eq!(written[0].segments.len(), pinned[0].segments.len());
     for (written, pinned) in written[0].segments.iter().zip(&pinned[0].segments) {

@@ -50,7 +50,7 @@ fn shared(fs: &ModelFiles) -> Arc<dyn FileSystem> {
 
 /// Seals epochs until one fails. Returns how many were reported written.
 fn seal_all(fs: &ModelFiles) -> (u64, Option<StreamWriter>) {
-    let options = StreamOptions { segment_bytes: 2048, frame_bytes: FRAME_BYTES };
+    let options = StreamOptions { frame_bytes: FRAME_BYTES, ..StreamOptions::of_segments(2048) };
     let writer = StreamWriter::create(shared(fs), Path::new(DIR), DATABASE, INCARNATION, STREAM, options);
     let Ok(mut writer) = writer else { return (0, None) };
     for epoch in 1..=EPOCHS {
