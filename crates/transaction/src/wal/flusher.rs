@@ -162,7 +162,7 @@ impl Flusher {
         wal.streams[self.stream].pause.adopt_current_thread();
         loop {
             let began = self.clock.now();
-            self.expect_until(began.after(Ticks(2 * self.usual_round)));
+            self.expect_until(began.after(Ticks(self.usual_round + self.usual_round / 4)));
             let round = self.round();
             self.expect_until(Ticks(u64::MAX));
             if round != Round::Idle {
@@ -252,7 +252,7 @@ impl Flusher {
 const DISTANCE: u64 = 5;
 
 /// The greatest distance: a round on a device that is slower than this costs little processor time in comparison.
-const DISTANCE_MAX: Duration = Duration::from_micros(1_500);
+const DISTANCE_MAX: Duration = Duration::from_micros(800);
 
 /// The divisor of a round's duration that gives the least pause before the next one.
 const GAP: u64 = 4;
