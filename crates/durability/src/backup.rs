@@ -1,7 +1,7 @@
 //! Backup: copies a database that may be running, in this process or another, without its help.
 //!
-//! Owns the order of the copying. It never writes to the original, takes no lock on it, and copies nothing that it has not
-//! verified. The copy opens as the database would after a crash at some moment while the backup ran.
+//! Owns the order of the copying. It never writes to the original, takes no lock on it, and verifies what it has copied, as
+//! the original may write to a file while it is read: a segment that is not needed any more. The copy opens as the database would after a crash at some moment while the backup ran.
 //!
 //! Invariants:
 //! - Everything that was durable when the backup began is in the copy: the manifest is read first, and every stream is
@@ -21,7 +21,7 @@ use crate::directory::{self, BACKUP_UNFINISHED, CHECKPOINT, Directory, Directory
 use crate::file::{File, FileSystem};
 use crate::manifest::{Manifest, PartRecord};
 use crate::verify::{ATTEMPTS, named_streams, part_id, read_frames, read_manifest};
-use crate::wal::{Incarnation, WalError};
+use crate::wal::{Epoch, Incarnation, StreamId, WalError};
 
 /// Bytes copied at a time.
 const PIECE_BYTES: usize = 1 << 20;
@@ -164,12 +164,14 @@ fn copy_once(
         }
     }
     for stream in named_streams(manifest) {
-        for (source, len) in read_frames(fs, from, manifest, stream, |_| Ok(()))?.segments {
+        let original = read_frames(fs, from, manifest, stream, |_| Ok(()))?;
+        for (source, len) in &original.segments {
             let Some(name) = source.file_name() else { continue };
-            copy_file(&**fs, &source, &to.join(WAL).join(name), len, &mut buffer)?;
+            copy_file(&**fs, source, &to.join(WAL).join(name), *len, &mut buffer)?;
             report.segments += 1;
             report.wal_bytes += len;
         }
+        check_stream(fs, to, manifest, stream, original.sealed)?;
     }
     // The directories of the checkpoint are synced by the publication.
     let wal = to.join(WAL);
@@ -196,6 +198,23 @@ fn check_part(
         }
         other => Ok(other?),
     }
+}
+
+/// Checks the copy of a stream: it seals what the original did when it was read.
+fn check_stream(
+    fs: &Arc<dyn FileSystem>,
+    to: &Path,
+    manifest: &Manifest,
+    stream: (Incarnation, StreamId),
+    sealed: Option<Epoch>,
+) -> Result<(), BackupError> {
+    let copy = read_frames(fs, to, manifest, stream, |_| Ok(()))?;
+    if copy.sealed == sealed {
+        return Ok(());
+    }
+    let what = "the copy of the stream ends before its original; the original changed meanwhile".to_owned();
+    let file = copy.segments.last().map_or_else(|| to.join(WAL), |(last, _)| last.clone());
+    Err(WalError::Damaged { file, offset: 0, what }.into())
 }
 
 /// Copies the first `len` bytes of a file and makes them durable. The copy gets the length of the original: segments have

@@ -108,9 +108,9 @@ impl<'w> Tx<'w> {
 
     /// Runs the actions of a phase and awaits their results: a synchronization point.
     ///
-    /// The actions run in the order of their owners and keys, independent of the order in which they are given:
-    /// transactions that access the same rows then queue for them in the same order and never wait for each other in a
-    /// cycle. (Transactions of several phases may still close one; see `deadlock`.)
+    /// The actions run in the order of their owners; those on the data of one run together if none of them has to wait, and
+    /// otherwise in the order of their keys, independent of the order in which they are given. So transactions that access
+    /// the same rows queue for them in the same order and never wait for each other in a cycle. (Transactions of several phases may still close one; see `deadlock`.)
     ///
     /// # Errors
     /// The reason of the first action that failed; the transaction has to abort.

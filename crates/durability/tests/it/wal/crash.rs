@@ -115,7 +115,7 @@ pub(crate) struct ForgetsToSync {
 }
 
 impl ForgetsToSync {
-    pub(crate) fn new(files: &ModelFiles, forgotten: Forgotten) -> Arc<dyn FileSystem> {
+    pub(crate) fn on(files: &ModelFiles, forgotten: Forgotten) -> Arc<dyn FileSystem> {
         Arc::new(ForgetsToSync { files: files.clone(), forgotten, spare: AtomicBool::new(false) })
     }
 }
@@ -188,7 +188,7 @@ impl File for ForgetfulFile {
 #[test]
 fn a_writer_that_forgets_to_sync_is_caught() {
     let fs = database();
-    let (reported, ..) = write_all(&ForgetsToSync::new(&fs, Forgotten::Bytes));
+    let (reported, ..) = write_all(&ForgetsToSync::on(&fs, Forgotten::Bytes));
     assert_eq!(reported, FRAMES);
     assert_eq!(read_all(&fs.kill()).unwrap(), FRAMES, "only a power cut can show it");
     let lost = (0..SEEDS).filter(|seed| read_all(&fs.power_cut(*seed)).ok() != Some(FRAMES)).count();

@@ -138,14 +138,14 @@ fn a_failure_of_any_call_loses_nothing_reported() {
 #[test]
 fn a_segment_overwritten_before_the_loss_of_its_name_is_durable_is_caught() {
     let fs = database();
-    let (reported, _) = write_all(&ForgetsToSync::new(&fs, Forgotten::SpareNames), KEEPING);
+    let (reported, _) = write_all(&ForgetsToSync::on(&fs, Forgotten::SpareNames), KEEPING);
     assert_eq!(reported, FRAMES);
     assert_eq!(read_all(&fs.kill()).unwrap().1, FRAMES, "only a power cut can show it");
     let mut damaged = 0;
     for call in 1..fs.calls() {
         let fs = database();
         fs.crash_at(call);
-        let (reported, _) = write_all(&ForgetsToSync::new(&fs, Forgotten::SpareNames), KEEPING);
+        let (reported, _) = write_all(&ForgetsToSync::on(&fs, Forgotten::SpareNames), KEEPING);
         for seed in 0..6 {
             let found = read_all(&fs.power_cut(seed));
             damaged += u64::from(!found.is_ok_and(|(_, last)| last >= reported));
