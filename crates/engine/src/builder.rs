@@ -147,7 +147,7 @@ impl Builder {
     }
 
     /// Sets the bytes of WAL after which a checkpoint is made (1 GiB by default). More makes checkpoints rarer and recovery
-    /// longer.
+    /// longer. Files of as many bytes stay when a checkpoint has made what is in them unnecessary, and are written again.
     #[must_use]
     pub fn checkpoint_wal_bytes(mut self, bytes: u64) -> Builder {
         self.policy.checkpoint_wal_bytes = bytes;
