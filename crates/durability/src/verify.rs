@@ -334,6 +334,12 @@ pub(crate) fn read_frames(
     }
     let end = reader.position();
     note_end(&mut ends, end, start.length);
+    if end.segment > 0 {
+        // A segment that is not needed any more loses its name before it is overwritten: as long as the last one has its name,
+        // its frames end where they seemed to. That an earlier one was overwritten does not look like an end.
+        let last = path(end.segment);
+        fs.open(&last, false).map_err(WalError::io(&last, "open"))?;
+    }
     let torn = reader.torn().map(|torn| TornTail {
         file: torn.path.clone(),
         offset: torn.offset,

@@ -67,7 +67,7 @@ struct Site {
 }
 
 const EXCLUSIVE: u32 = 1 << 31;
-/// What a transaction notes in the place of a row that it passed over.
+/// Notes of a transaction, in the place of a row that it passed over.
 const PASSED_OVER: u64 = u64::MAX;
 
 impl Site {

@@ -108,7 +108,7 @@ impl MissingTable {
 #[derive(Debug)]
 #[must_use = "an action does nothing until the transaction runs it"]
 pub struct Action<O: Operation> {
-    /// What it asks for.
+    /// The data that it accesses, and how.
     #[doc(hidden)]
     pub request: Request,
     /// The operation it runs there.

@@ -31,7 +31,7 @@ use crate::file::{File, FileSystem};
 
 mod prepare;
 
-use prepare::{Room, Spare, activate, is_not_found, prepare, reuse};
+use prepare::{Room, Spare, activate, fill_spares, is_not_found, prepare, reuse};
 
 /// The bytes written between two hints to drop what is cached of them.
 const DROPPED_BYTES: u64 = 64 << 10;
@@ -179,14 +179,12 @@ impl StreamWriter {
             ..options
         };
         let filled = u32::try_from(options.filled_bytes.div_ceil(options.segment_bytes)).unwrap_or(u32::MAX);
-        let room = if filled == 0 { Room::Allocated } else { Room::Zeroed };
-        let prepare = |spare| {
-            let path = spare_path(dir, incarnation, stream, spare);
-            prepare(&*fs, path, options.segment_bytes, room)
+        let path_of_spare = |spare| spare_path(dir, incarnation, stream, spare);
+        let mut spares = fill_spares(&*fs, path_of_spare, filled, options.segment_bytes)?;
+        let (spare, spare_number) = match spares.pop_front() {
+            Some(spare) => (spare, filled),
+            None => (prepare(&*fs, path_of_spare(1), options.segment_bytes, Room::Allocated)?, 1),
         };
-        let spare_number = filled.max(1);
-        let mut spares = (1..=spare_number).map(prepare).collect::<Result<VecDeque<_>, _>>()?;
-        let spare = spares.pop_front().expect("there is at least one");
         let header = SegmentHeader {
             id,
             first_frame: 1,

@@ -365,11 +365,14 @@ fn verification_beside_a_database_at_work_finds_no_fault() {
             if call == at {
                 original.write(9);
                 original.checkpoint();
-                original.write(4);
+                original.write(80);
             }
         });
         let report = verify(Arc::clone(&between) as Arc<dyn FileSystem>, Path::new(DB)).expect("it is there");
         assert!(report.is_sound(), "work at call {at}: {report}");
+        for stream in &report.streams {
+            assert!(stream.sealed >= Some(Epoch(12)), "work at call {at}: {report}");
+        }
         if between.calls() < at {
             break;
         }

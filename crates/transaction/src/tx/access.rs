@@ -226,7 +226,8 @@ pub(super) fn execute_free(
     chosen: &[Planned],
 ) -> Result<bool, Abort> {
     let shard = worker.shard();
-    let counts = txn.home() != worker.id().0;
+    // A transaction that has no number yet is at its home.
+    let counts = txn != TxnId(0) && txn.home() != worker.id().0;
     if counts {
         chosen.iter().for_each(|planned| actions.prefetch(planned.at));
     }

@@ -1,5 +1,6 @@
 //! Spares: files with durable room that are no segments yet. They get their header, and then their name.
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -22,9 +23,8 @@ pub(super) enum Room {
     Reused,
 }
 
-/// A file that has its room, but not the name of a segment.
+/// A file that has its room, but not the name of a segment. It is not open: there may be many.
 pub(super) struct Spare {
-    file: Box<dyn File>,
     path: PathBuf,
     pub(super) reserved: u64,
     pub(super) room: Room,
@@ -46,7 +46,7 @@ pub(super) fn prepare(
     match prepared {
         Ok(()) => {
             file.drop_cached(reserved);
-            Ok(Spare { file, path, reserved, room })
+            Ok(Spare { path, reserved, room })
         }
         Err(error) => {
             // The room is given back if that is possible; the first failure is the one to report.
@@ -69,6 +69,27 @@ fn fill(file: &mut dyn File, path: &Path, bytes: u64) -> Result<(), WalError> {
     Ok(())
 }
 
+/// Makes so many files of `bytes` that are filled with zeros, for the paths that `path` tells; all of them, or none.
+pub(super) fn fill_spares(
+    fs: &dyn FileSystem,
+    path: impl Fn(u32) -> PathBuf,
+    count: u32,
+    bytes: u64,
+) -> Result<VecDeque<Spare>, WalError> {
+    let mut spares = VecDeque::new();
+    for number in 1..=count {
+        match prepare(fs, path(number), bytes, Room::Zeroed) {
+            Ok(spare) => spares.push_back(spare),
+            Err(error) => {
+                // The next opening removes what stays.
+                spares.iter().for_each(|spare: &Spare| drop(fs.remove(&spare.path)));
+                return Err(error);
+            }
+        }
+    }
+    Ok(spares)
+}
+
 /// Makes the segment at `segment`, which nothing needs any more, the spare at `path`. It may be overwritten once it is certain
 /// not to be found as a segment again.
 pub(super) fn reuse(
@@ -79,9 +100,12 @@ pub(super) fn reuse(
 ) -> Result<Spare, WalError> {
     fs.rename(segment, &path).map_err(WalError::io(segment, "rename"))?;
     let wal = path.parent().unwrap_or(Path::new(""));
-    fs.sync_dir(wal).map_err(WalError::io(wal, "sync the directory"))?;
-    let file = fs.open(&path, true).map_err(WalError::io(&path, "open for writing"))?;
-    Ok(Spare { file, path, reserved, room: Room::Reused })
+    if let Err(error) = fs.sync_dir(wal) {
+        // Nobody may write to it now. Its room is given back if that is possible.
+        let _ = fs.remove(&path);
+        return Err(WalError::io(wal, "sync the directory")(error));
+    }
+    Ok(Spare { path, reserved, room: Room::Reused })
 }
 
 /// Returns whether a file was not there.
@@ -96,7 +120,8 @@ pub(super) fn activate(
     spare: Spare,
     header: SegmentHeader,
 ) -> Result<Current, WalError> {
-    let Spare { mut file, path: spare_path, reserved, room } = spare;
+    let Spare { path: spare_path, reserved, room } = spare;
+    let mut file = fs.open(&spare_path, true).map_err(WalError::io(&spare_path, "open for writing"))?;
     let page = (PAGE_BYTES as u64).min(reserved) as usize;
     let zeros = if room == Room::Allocated { 0 } else { page - SEGMENT_HEADER_BYTES };
     file.write_and_sync(0, &[&header.encode(), &ZEROS[..zeros]])

@@ -118,6 +118,10 @@ impl ForgetsToSync {
     pub(crate) fn on(files: &ModelFiles, forgotten: Forgotten) -> Arc<dyn FileSystem> {
         Arc::new(ForgetsToSync { files: files.clone(), forgotten, spare: AtomicBool::new(false) })
     }
+
+    fn forgetful(&self, file: Box<dyn File>) -> Box<dyn File> {
+        if self.forgotten == Forgotten::Bytes { Box::new(ForgetfulFile(file)) } else { file }
+    }
 }
 
 #[derive(Debug)]
@@ -125,11 +129,10 @@ struct ForgetfulFile(Box<dyn File>);
 
 impl FileSystem for ForgetsToSync {
     fn create(&self, path: &Path) -> io::Result<Box<dyn File>> {
-        let file = self.files.create(path)?;
-        Ok(if self.forgotten == Forgotten::Bytes { Box::new(ForgetfulFile(file)) } else { file })
+        Ok(self.forgetful(self.files.create(path)?))
     }
     fn open(&self, path: &Path, write: bool) -> io::Result<Box<dyn File>> {
-        self.files.open(path, write)
+        Ok(self.forgetful(self.files.open(path, write)?))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.spare.store(to.extension().is_some_and(|extension| extension == "new"), SeqCst);

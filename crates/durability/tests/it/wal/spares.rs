@@ -13,7 +13,7 @@ use super::{DATABASE, DIR, INCARNATION, STREAM, create_with, database, payload};
 /// A segment takes two to five frames.
 const SEGMENT_BYTES: u64 = 2048;
 const FRAMES: u64 = 24;
-/// What was sealed so many frames ago is not needed any more.
+/// Frames after which what was sealed is not needed any more.
 const NEEDED: u64 = 5;
 
 const KEEPING: StreamOptions =
