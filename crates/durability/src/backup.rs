@@ -1,7 +1,8 @@
 //! Backup: copies a database that may be running, in this process or another, without its help.
 //!
 //! Owns the order of the copying. It never writes to the original, takes no lock on it, and verifies what it has copied, as
-//! the original may write to a file while it is read: a segment that is not needed any more. The copy opens as the database would after a crash at some moment while the backup ran.
+//! the original may write to a file while it is read: a segment that is not needed any more. The copy opens as the database
+//! would after a crash at some moment while the backup ran.
 //!
 //! Invariants:
 //! - Everything that was durable when the backup began is in the copy: the manifest is read first, and every stream is

@@ -146,7 +146,7 @@ impl Directory {
         }
         directory.remove_unnamed_checkpoints(&manifest)?;
         directory.remove_unnamed_segments(&manifest)?;
-        remove_half_made_segments(&*directory.fs, path)?;
+        remove_spares(&*directory.fs, path)?;
         Ok((directory, manifest))
     }
 
@@ -276,8 +276,8 @@ impl Directory {
     }
 }
 
-/// Removes segments that were still being prepared.
-fn remove_half_made_segments(fs: &dyn FileSystem, path: &Path) -> Result<(), DirectoryError> {
+/// Removes the spares of incarnations that have ended: files that were prepared, half made or not, or segments no longer.
+fn remove_spares(fs: &dyn FileSystem, path: &Path) -> Result<(), DirectoryError> {
     wal::remove_leftovers(fs, path).map_err(|error| match error {
         WalError::Io { file, operation, source } => {
             let source = io::Error::new(source.kind(), source);

@@ -13,7 +13,6 @@ use atrapos_storage::{KeyBuf, prefetch_value};
 use super::erased::{AnyOperation, Content};
 use super::{Action, ErasedOperation, MissingTable, Operation, Request, RowContext};
 use crate::abort::Abort;
-use crate::action::OperationKind;
 
 /// Actions that run in one phase. See the module's introduction.
 pub struct ActionBatch {
@@ -73,11 +72,6 @@ impl ActionBatch {
     #[inline]
     pub fn requests(&self) -> &[Request] {
         &self.requests
-    }
-
-    /// Returns the kind of an operation that has not run.
-    pub fn kind(&self, at: usize) -> OperationKind {
-        self.operations.get(at).kind()
     }
 
     /// Returns [`Operation::maintains`] of an operation that has not run.

@@ -189,10 +189,10 @@ fn run_in_order(
     worker.spawn(async move {
         let mut done = Ok(());
         phase.sort(&group);
-        for planned in group {
-            let action = phase.take(planned);
+        for place in group {
+            let action = phase.take(place);
             match run_as_participant(&own, origin, &branch, action, &dependents).await {
-                Ok(result) => phase.put_back(planned, result),
+                Ok(result) => phase.put_back(place, result),
                 Err(abort) => {
                     done = Err(abort);
                     break;
