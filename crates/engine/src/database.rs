@@ -27,6 +27,7 @@ use atrapos_runtime::{Handle, Runtime, WorkerId};
 use atrapos_transaction::jobs::{self, settle, start_on_worker};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::EngineStats;
+use atrapos_transaction::stored::Handles;
 use atrapos_transaction::waiting;
 
 use crate::builder::{Builder, OpenError};
@@ -113,6 +114,16 @@ impl Database {
     #[must_use]
     pub fn existing() -> Builder {
         Builder::new(None)
+    }
+}
+
+impl Handles for Database {
+    fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
+        Database::table(self)
+    }
+
+    fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
+        Database::index(self)
     }
 }
 

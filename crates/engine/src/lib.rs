@@ -34,7 +34,7 @@ pub use atrapos_catalog as catalog;
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_partition::abort::{Abort, AbortReason, Advice};
 pub use atrapos_partition::action::{
-    Action, CollectKeys, Delete, Edit, Fold, Get, Insert, Lookup, Operation, Read, Update, View,
+    Action, CollectKeys, Delete, Edit, Fold, Get, Insert, Lookup, Operation, Read, RowOperation, Update, View,
 };
 pub use atrapos_partition::dynamic::{
     DeleteRow, DynRow, GetColumns, GetRow, IndexHandle, InsertRow, TableHandle, UpdateRow,
@@ -58,7 +58,11 @@ pub use atrapos_transaction::procedure::{AnyProcedure, AnyResult, CommitTicket, 
 pub use atrapos_transaction::recording::RecordedRun;
 pub use atrapos_transaction::run::Run;
 pub use atrapos_transaction::stats::Statistics;
+pub use atrapos_transaction::stored::{
+    CallError, Handles, PreparedCall, RegisterError, Registry, StoredProcedure, decode, encode,
+};
 pub use atrapos_transaction::trace::{Stage, TraceEvent};
+pub use atrapos_transaction::transaction::{RowPhase, RunAction, Transaction};
 pub use atrapos_transaction::tx::{Phase, Savepoint, Tx};
 pub use atrapos_transaction::wal::Durability;
 pub use builder::{Builder, OpenError};

@@ -12,6 +12,7 @@
 //! at the row and run by the transaction in the same phase: after all its rows are changed, first the changes of index
 //! entries, then the checks of foreign keys.
 
+mod access;
 mod batch;
 mod context;
 mod dependent;
@@ -31,9 +32,10 @@ use crate::partition::{Closing, PartitionId, Tables};
 use crate::range::KeyRange;
 use crate::schema::{CatalogTag, TableId, TreeKind, corrupt};
 
+pub use access::{RowAccess, refuse_duplicate};
 pub use batch::{ActionBatch, BatchedOperation};
-pub use context::{RowChange, RowContext};
-pub use dependent::DependentAction;
+pub use context::{ChangeRow, EditRow, RowChange, RowContext};
+pub use dependent::{Dependent, DependentAction, follow_change};
 pub use erased::ErasedOperation;
 pub use kind::{AccessKind, OperationKind, ResultShape};
 pub use point::{Delete, Edit, Get, Insert, Lookup, Read, Update, View};
@@ -69,6 +71,13 @@ pub trait Operation: Send + 'static {
     {
         Err(missing.why)
     }
+}
+
+/// An operation on rows, whatever keeps them: a partition, or an engine of another design.
+pub trait RowOperation: Operation {
+    /// Runs the operation where the rows are.
+    #[doc(hidden)]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Self::Output, Abort>;
 }
 
 /// A table or index that was dropped, or is closed to an access.

@@ -3,7 +3,7 @@
 //! Owns: the operation that is one of two. Never: does anything beyond the operation it holds.
 
 use crate::abort::Abort;
-use crate::action::{Action, MissingTable, Operation, OperationKind, RowContext};
+use crate::action::{Action, MissingTable, Operation, OperationKind, RowAccess, RowContext, RowOperation};
 
 /// One of two operations, or the result of one of two. See [`Action::left`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +52,16 @@ impl<A: Operation, B: Operation> Operation for Either<A, B> {
         match self {
             Either::Left(operation) => operation.kind(),
             Either::Right(operation) => operation.kind(),
+        }
+    }
+}
+
+impl<A: RowOperation, B: RowOperation> RowOperation for Either<A, B> {
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Self::Output, Abort> {
+        match self {
+            Either::Left(operation) => operation.apply_to(at).map(Either::Left),
+            Either::Right(operation) => operation.apply_to(at).map(Either::Right),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Transactions of the atrapos transaction engine.
 //!
-//! Owns: the access path ([`tx`]), phases and participants, lock waits and deadlocks, the messages between workers
-//! ([`messages`]), procedures ([`procedure`]), and the durability of commits ([`wal`]). [`shard::Shard`] is the state
+//! Owns: the interface of transactions to procedures ([`transaction`]), the access path ([`tx`]), phases and participants, lock waits and deadlocks, the messages between workers
+//! ([`messages`]), procedures ([`procedure`]) and those with a name ([`stored`]), and the durability of commits ([`wal`]). [`shard::Shard`] is the state
 //! of one worker. Never: decides the placement of data, or changes a row other than by an operation of
 //! `atrapos-partition`.
 //!
@@ -25,7 +25,9 @@ pub mod run;
 pub mod shard;
 pub mod snapshot;
 pub mod stats;
+pub mod stored;
 pub mod trace;
+pub mod transaction;
 pub mod tx;
 pub mod unfinished;
 pub mod waiting;

@@ -35,25 +35,22 @@ mod ranges;
 mod savepoint;
 mod state;
 
-use std::any::TypeId;
-use std::mem::needs_drop;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{
-    Action, CollectKeys, Collected, Edit, Fold, Folded, Operation, Read, Update, View,
-};
+use atrapos_partition::action::{Action, Edit, Fold, Folded, Operation, Read, RowOperation, Update, View};
 use atrapos_partition::range::KeyRange;
-use atrapos_partition::schema::{CatalogTag, Index, IndexRef, Table, TableId, TableRef, decode_key};
+use atrapos_partition::schema::{Index, IndexRef, Table, TableRef};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::LockMode;
-use atrapos_storage::{KeyBuf, Row, RowEdit, RowView};
+use atrapos_storage::{RowEdit, RowView};
 
 use crate::dynamic::AnyTable;
 use crate::lookups::RouteHint;
 use crate::run::Run;
 use crate::shard::EngineWorker;
+use crate::transaction::{RowPhase, Transaction};
 
 pub use commit::{Ending, TxnGuard};
 pub(crate) use home::AccessStart;
@@ -253,10 +250,7 @@ impl<'w> Tx<'w> {
         table: TableRef<I::Table>,
         key: I::Key,
     ) -> Result<Option<(<I::Table as Table>::Key, <I::Table as Table>::Row)>, Abort> {
-        match self.run(index.lookup(key)).await? {
-            Some(key) => Ok(self.get(table, key.clone()).await?.map(|row| (key, row))),
-            None => Ok(None),
-        }
+        Transaction::get_by(self, index, table, key).await
     }
 
     /// Returns the primary keys of the rows whose index keys lie in `range`, in order of the index, at most `limit`.
@@ -269,8 +263,7 @@ impl<'w> Tx<'w> {
         range: KeyRange,
         limit: usize,
     ) -> Result<Vec<<I::Table as Table>::Key>, Abort> {
-        let found = self.lookup_keys(index.id(), index.tag(), range, limit, false).await?;
-        found.iter().map(|key| decode_key(key)).collect()
+        Transaction::lookup_all(self, index, range, limit).await
     }
 
     /// Returns the primary keys that [`lookup_all`](Tx::lookup_all) returns, from the last index key to the first.
@@ -283,28 +276,7 @@ impl<'w> Tx<'w> {
         range: KeyRange,
         limit: usize,
     ) -> Result<Vec<<I::Table as Table>::Key>, Abort> {
-        let found = self.lookup_keys(index.id(), index.tag(), range, limit, true).await?;
-        found.iter().map(|key| decode_key(key)).collect()
-    }
-
-    /// Returns the encoded primary keys that the entries of an index in `range` lead to, at most `limit`.
-    pub(crate) async fn lookup_keys(
-        &mut self,
-        index: TableId,
-        tag: CatalogTag,
-        range: KeyRange,
-        limit: usize,
-        backward: bool,
-    ) -> Result<Vec<KeyBuf>, Abort> {
-        let mut found: Vec<KeyBuf> = Vec::new();
-        let mut rest = (limit > 0).then_some(range);
-        while let Some(range) = rest {
-            let operation = CollectKeys::new(found, limit, backward);
-            let action = Action::on_range(index, tag, LockMode::Shared, range, backward, operation);
-            let collected: Collected = self.run(action).await?;
-            (found, rest) = (collected.found, collected.rest);
-        }
-        Ok(found)
+        Transaction::lookup_all_backward(self, index, range, limit).await
     }
 
     /// Walks the rows of a range in order of their keys, feeding each to `step` until it breaks, and returns the
@@ -326,7 +298,7 @@ impl<'w> Tx<'w> {
         A: Send + 'static,
         F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
     {
-        self.walk(table, range, (false, is_list::<T, A>()), accumulator, decoded(step)).await
+        Transaction::fold(self, table, range, accumulator, step).await
     }
 
     /// Walks the rows of a range as [`fold`](Tx::fold) does, without decoding them: `step` reads the columns that it needs, or
@@ -347,7 +319,7 @@ impl<'w> Tx<'w> {
         A: Send + 'static,
         F: FnMut(&mut A, T::Key, RowView<'_, T::Row>) -> ControlFlow<()> + Send + 'static,
     {
-        self.walk(table, range, (false, needs_drop::<A>()), accumulator, step).await
+        Transaction::fold_views(self, table, range, accumulator, step).await
     }
 
     /// Walks the rows as [`fold_views`](Tx::fold_views) does, from the last key to the first.
@@ -367,7 +339,7 @@ impl<'w> Tx<'w> {
         A: Send + 'static,
         F: FnMut(&mut A, T::Key, RowView<'_, T::Row>) -> ControlFlow<()> + Send + 'static,
     {
-        self.walk(table, range, (true, needs_drop::<A>()), accumulator, step).await
+        Transaction::fold_views_backward(self, table, range, accumulator, step).await
     }
 
     /// Walks the rows as [`fold`](Tx::fold) does, from the last key to the first.
@@ -386,35 +358,7 @@ impl<'w> Tx<'w> {
         A: Send + 'static,
         F: FnMut(&mut A, T::Key, T::Row) -> ControlFlow<()> + Send + 'static,
     {
-        self.walk(table, range, (true, is_list::<T, A>()), accumulator, decoded(step)).await
-    }
-
-    /// Walks a range, the last row first if it goes `backward`. An accumulator that `collects` keys and rows is as large as they
-    /// are, for the estimate of messages; one of views that owns memory is taken for such a one.
-    #[inline]
-    async fn walk<T, A, F>(
-        &mut self,
-        table: TableRef<T>,
-        range: KeyRange,
-        (backward, collects): (bool, bool),
-        mut accumulator: A,
-        mut step: F,
-    ) -> Result<A, Abort>
-    where
-        T: Table,
-        A: Send + 'static,
-        F: FnMut(&mut A, T::Key, RowView<'_, T::Row>) -> ControlFlow<()> + Send + 'static,
-    {
-        let mut rest = Some(range);
-        while let Some(range) = rest {
-            self.worker.shard().check(table.id(), table.tag()).inspect_err(|abort| self.state.doom(abort))?;
-            let operation = Fold::<T, A, F>::new(accumulator, step, backward, collects);
-            let action =
-                Action::on_range(table.id(), table.tag(), LockMode::Shared, range, backward, operation);
-            let folded: Folded<A, F> = self.run(action).await?;
-            (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest);
-        }
-        Ok(accumulator)
+        Transaction::fold_backward(self, table, range, accumulator, step).await
     }
 
     /// Returns the rows of a range of a table of either kind in order of their keys, at most `limit`. See
@@ -443,46 +387,54 @@ impl<'w> Tx<'w> {
     ) -> Result<Vec<A::Entry>, Abort> {
         table.scan_in(self, range, limit, true).await
     }
+}
 
-    /// Returns the rows of a range of a declared table.
-    pub(crate) async fn scan_typed<T: Table>(
+impl<'w> Transaction for Tx<'w> {
+    #[inline(always)]
+    #[expect(refining_impl_trait, reason = "what it returns is what `Tx::run` returns")]
+    fn run<O: RowOperation>(&mut self, action: Action<O>) -> Run<'_, 'w, O> {
+        Run::new(self, action)
+    }
+
+    #[inline(always)]
+    async fn join<P: RowPhase>(&mut self, phase: P) -> Result<P::Output, Abort> {
+        self.state.trace.next_phase();
+        phase.run(self).await
+    }
+
+    #[inline(always)]
+    async fn join_each<O: RowOperation>(
+        &mut self,
+        actions: impl IntoIterator<Item = Action<O>>,
+        take: impl FnMut(O::Output),
+    ) -> Result<(), Abort> {
+        self.state.trace.next_phase();
+        self.run_together(actions.into_iter(), take).await
+    }
+
+    #[inline]
+    async fn walk<T, A, F>(
         &mut self,
         table: TableRef<T>,
         range: KeyRange,
-        limit: usize,
-        backward: bool,
-    ) -> Result<Vec<(T::Key, T::Row)>, Abort> {
-        if limit == 0 {
-            return Ok(Vec::new());
+        (backward, collects): (bool, bool),
+        mut accumulator: A,
+        mut step: F,
+    ) -> Result<A, Abort>
+    where
+        T: Table,
+        A: Send + 'static,
+        F: FnMut(&mut A, T::Key, RowView<'_, T::Row>) -> ControlFlow<()> + Send + 'static,
+    {
+        let mut rest = Some(range);
+        while let Some(range) = rest {
+            self.worker.shard().check(table.id(), table.tag()).inspect_err(|abort| self.state.doom(abort))?;
+            let operation = Fold::<T, A, F>::new(accumulator, step, backward, collects);
+            let action =
+                Action::on_range(table.id(), table.tag(), LockMode::Shared, range, backward, operation);
+            let folded: Folded<A, F> = self.run(action).await?;
+            (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest);
         }
-        let room = ROOM_BYTES / size_of::<(T::Key, T::Row)>().max(1);
-        let rows = Vec::with_capacity(limit.min(room));
-        self.walk(table, range, (backward, true), rows, decoded(collect_up_to(limit))).await
-    }
-}
-
-/// Returns true if an accumulator is a list of keys and rows.
-fn is_list<T: Table, A: 'static>() -> bool {
-    TypeId::of::<A>() == TypeId::of::<Vec<(T::Key, T::Row)>>()
-}
-
-/// A step that decodes the rows for another.
-#[inline(always)]
-fn decoded<K, R: Row, A>(
-    mut step: impl FnMut(&mut A, K, R) -> ControlFlow<()> + Send + 'static,
-) -> impl FnMut(&mut A, K, RowView<'_, R>) -> ControlFlow<()> + Send + 'static {
-    #[inline(always)]
-    move |accumulator, key, row| step(accumulator, key, row.row())
-}
-
-/// Room that a list of rows has from the beginning, in bytes: it is not copied while it grows to that.
-const ROOM_BYTES: usize = 128 << 10;
-
-fn collect_up_to<K: Send + 'static, R: Send + 'static>(
-    limit: usize,
-) -> impl FnMut(&mut Vec<(K, R)>, K, R) -> ControlFlow<()> + Send + 'static {
-    move |rows, key, row| {
-        rows.push((key, row));
-        if rows.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        Ok(accumulator)
     }
 }

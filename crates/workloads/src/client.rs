@@ -11,7 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use atrapos::{Abort, AnyProcedure, AnyResult, Procedure, Route, Session};
+use atrapos::{Abort, AnyProcedure, AnyResult, Route, Session, StoredProcedure, Tx};
 use pin_project_lite::pin_project;
 
 /// A client that runs procedures one after the other and waits for each.
@@ -38,11 +38,13 @@ impl<'a> Client<'a> {
     /// # Errors
     /// The reason for which the transaction aborted.
     #[inline(always)]
-    pub fn run<R: Send + 'static>(
+    pub fn run<P: StoredProcedure>(
         self,
         route: &'a Route,
-        procedure: impl Procedure<R>,
-    ) -> impl Future<Output = Result<R, Abort>> {
+        tables: P::Tables,
+        procedure: P,
+    ) -> impl Future<Output = Result<P::Result, Abort>> {
+        let procedure = async move |tx: &mut Tx<'_>| procedure.run(tx, &tables).await;
         match self {
             Client::Session(session) => Running::Session { running: session.run(route, procedure) },
             Client::Blocking(client) => {
@@ -56,12 +58,13 @@ impl<'a> Client<'a> {
     ///
     /// # Errors
     /// The errors of [`run`](Client::run).
-    pub fn run_boxed<R: Send + 'static>(
+    pub fn run_boxed<P: StoredProcedure>(
         self,
         route: &'a Route,
-        procedure: impl Procedure<R>,
-    ) -> impl Future<Output = Result<R, Abort>> {
-        let procedure = AnyProcedure::new(procedure);
+        tables: P::Tables,
+        procedure: P,
+    ) -> impl Future<Output = Result<P::Result, Abort>> {
+        let procedure = AnyProcedure::new(async move |tx: &mut Tx<'_>| procedure.run(tx, &tables).await);
         match self {
             Client::Session(session) => Running::Session { running: session.run_any_as(route, procedure) },
             Client::Blocking(client) => Running::Ended { outcome: Some(block(client, route, procedure)) },

@@ -31,6 +31,7 @@ mod random;
 pub mod registry;
 pub mod room;
 pub mod smallbank;
+mod stored;
 pub mod tatp;
 mod text;
 pub mod tpcb;

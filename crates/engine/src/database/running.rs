@@ -17,6 +17,7 @@ use atrapos_transaction::procedure::{
 };
 use atrapos_transaction::recording::RecordedRun;
 use atrapos_transaction::shard::EngineWorker;
+use atrapos_transaction::stored::{CallError, PreparedCall, Registry};
 use atrapos_transaction::trace::TraceEvent;
 use atrapos_transaction::waiting;
 
@@ -44,6 +45,16 @@ impl Database {
     pub fn run_any(&self, route: &Route, procedure: AnyProcedure) -> Result<AnyResult, Abort> {
         refuse_on_worker()?;
         wait(self.submit_any(route, procedure)?)
+    }
+
+    /// Runs the procedure of a name with encoded arguments, and waits for its encoded result ([`encode`](crate::encode),
+    /// [`decode`](crate::decode)).
+    ///
+    /// # Errors
+    /// Fails if there is no such procedure, the bytes are no arguments of it, or its transaction aborts.
+    pub fn call(&self, registry: &Registry, name: &str, arguments: &[u8]) -> Result<Vec<u8>, CallError> {
+        let PreparedCall { route, procedure, .. } = registry.prepare(name, arguments)?;
+        Ok(result_of(self.run_any(&route, procedure)?))
     }
 
     /// Submits a procedure to its home and returns a future of the outcome, which a session may await as well. While the

@@ -11,18 +11,18 @@ use std::ops::{Bound, ControlFlow, Range};
 use atrapos_durability::wal;
 use atrapos_storage::lock::LockTarget;
 use atrapos_storage::{
-    DisplayKey, InsertError, KeyBuf, OutOfMemory, Overwritten, OverwrittenBytes, Position, RowRef,
-    UndoableUpdate,
+    InsertError, KeyBuf, OutOfMemory, Overwritten, OverwrittenBytes, Position, RowRef, UndoableUpdate,
 };
 
 use super::DependentAction;
+use super::access::refuse_duplicate;
 use super::dependent::follow_change;
 use crate::abort::{Abort, AbortReason};
 use crate::partition::{Partition, PartitionId};
 use crate::planted::{Bug, planted};
 use crate::range::KeyRange;
 use crate::redo::Redo;
-use crate::schema::{Catalog, TreeKind};
+use crate::schema::Catalog;
 use crate::undo::UndoLog;
 
 /// The context of an operation: one partition, to which it has exclusive access while it runs.
@@ -73,18 +73,8 @@ impl RowContext<'_> {
     }
 
     /// Creates the abort of an insertion whose key is taken.
-    #[cold]
-    pub(super) fn refuse_duplicate(&self) -> Abort {
-        let meta = &self.catalog.tables[self.id.table.at()];
-        let what = if meta.kind == TreeKind::Rows { "table" } else { "unique index" };
-        Abort::explained(
-            AbortReason::DuplicateKey,
-            format!(
-                "{what} '{}' already has a row with key {}; use another key, or update the row",
-                meta.name,
-                DisplayKey(self.key())
-            ),
-        )
+    fn refuse_duplicate(&self) -> Abort {
+        refuse_duplicate(self.catalog, self.id.table, self.key())
     }
 
     #[cold]
@@ -360,10 +350,10 @@ impl RowContext<'_> {
 }
 
 /// Changes bytes of a row, and adds those that it overwrites to the log before it does so.
-type EditRow<'a> = dyn FnMut(&mut [u8], Overwritten<'_>) -> Result<(), Abort> + 'a;
+pub type EditRow<'a> = dyn FnMut(&mut [u8], Overwritten<'_>) -> Result<(), Abort> + 'a;
 
 /// Decides the change of a row, given its key and its bytes, and writes the new bytes.
-type ChangeRow<'a> = dyn FnMut(&[u8], &[u8], &mut Vec<u8>) -> Result<RowChange, Abort> + 'a;
+pub type ChangeRow<'a> = dyn FnMut(&[u8], &[u8], &mut Vec<u8>) -> Result<RowChange, Abort> + 'a;
 
 /// The change of one row of a range.
 pub enum RowChange {

@@ -9,8 +9,9 @@ use atrapos_catalog::OnDelete;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, LockTarget};
 
+use super::access::refuse_duplicate;
 use super::context::RowChange;
-use super::{Action, MissingTable, Operation, Request, RowContext};
+use super::{Action, MissingTable, Operation, Request, RowAccess, RowContext, RowOperation};
 use crate::abort::{Abort, AbortReason};
 use crate::action::{AccessKind as Kind, OperationKind};
 use crate::planted::{Bug, planted};
@@ -67,7 +68,7 @@ pub enum DependentAction {
 }
 
 /// Adds the dependents of a change of the row from `before` to `after` (`None`: no row).
-pub(super) fn follow_change(
+pub fn follow_change(
     meta: &TableMeta,
     key: &KeyBuf,
     before: Option<&[u8]>,
@@ -157,56 +158,7 @@ impl Operation for Dependent {
     }
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
-        match self {
-            Dependent::AddEntry(primary_key) => {
-                if at.put(&primary_key)? {
-                    Ok(())
-                } else {
-                    Err(at.refuse_duplicate())
-                }
-            }
-            Dependent::RemoveEntry => {
-                if at.remove(None)? {
-                    return Ok(());
-                }
-                if at.catalog.tables[at.id.table.at()].phase != Phase::Ready {
-                    // Rows that are older than the index may have no entries yet.
-                    return Ok(());
-                }
-                Err(Abort::because(
-                    AbortReason::Corruption,
-                    "a secondary index has no entry for a row that is there; restore the database from a backup",
-                ))
-            }
-            Dependent::RequireParent => match at.row() {
-                Some(_) => Ok(()),
-                None => Err(Abort::explained(
-                    AbortReason::ForeignKey,
-                    format!(
-                        "table '{}' has no row that the new row refers to; insert that one first",
-                        at.catalog.tables[at.id.table.at()].name
-                    ),
-                )),
-            },
-            Dependent::RequireNoChild => {
-                let found = at.walk(false, |_, _| Ok(ControlFlow::Break(())))?;
-                if !found {
-                    if let Some(range) = at.left_out.take() {
-                        at.dependents.push(DependentAction::RequireNoChild { through: at.id.table, range });
-                    }
-                    return Ok(());
-                }
-                Err(Abort::explained(
-                    AbortReason::ForeignKey,
-                    format!(
-                        "table '{}' still has rows that refer to the row; delete them first",
-                        at.catalog.tables[child_of(at).at()].name
-                    ),
-                ))
-            }
-            Dependent::DeleteChildren => delete_children(at),
-            Dependent::DeleteRow => at.delete(None).map(drop),
-        }
+        self.apply_to(at)
     }
 
     fn kind(&self) -> OperationKind {
@@ -221,18 +173,74 @@ impl Operation for Dependent {
     }
 }
 
+impl RowOperation for Dependent {
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<(), Abort> {
+        match self {
+            Dependent::AddEntry(primary_key) => {
+                if at.put(&primary_key)? {
+                    Ok(())
+                } else {
+                    Err(refuse_duplicate(at.catalog(), at.table(), at.key()))
+                }
+            }
+            Dependent::RemoveEntry => {
+                if at.remove()? {
+                    return Ok(());
+                }
+                if at.catalog().tables[at.table().at()].phase != Phase::Ready {
+                    // Rows that are older than the index may have no entries yet.
+                    return Ok(());
+                }
+                Err(Abort::because(
+                    AbortReason::Corruption,
+                    "a secondary index has no entry for a row that is there; restore the database from a backup",
+                ))
+            }
+            Dependent::RequireParent => match at.row()? {
+                Some(_) => Ok(()),
+                None => Err(Abort::explained(
+                    AbortReason::ForeignKey,
+                    format!(
+                        "table '{}' has no row that the new row refers to; insert that one first",
+                        at.catalog().tables[at.table().at()].name
+                    ),
+                )),
+            },
+            Dependent::RequireNoChild => {
+                let found = at.walk(false, |_, _| Ok(ControlFlow::Break(())))?;
+                if !found {
+                    if let Some(range) = at.take_left_out() {
+                        let through = at.table();
+                        at.dependents().push(DependentAction::RequireNoChild { through, range });
+                    }
+                    return Ok(());
+                }
+                Err(Abort::explained(
+                    AbortReason::ForeignKey,
+                    format!(
+                        "table '{}' still has rows that refer to the row; delete them first",
+                        at.catalog().tables[child_of(at).at()].name
+                    ),
+                ))
+            }
+            Dependent::DeleteChildren => delete_children(at),
+            Dependent::DeleteRow => at.delete().map(drop),
+        }
+    }
+}
+
 /// The table whose rows are found through the tree that an operation works on.
-fn child_of(at: &RowContext<'_>) -> TableId {
-    match at.catalog.tables[at.id.table.at()].kind {
-        TreeKind::Rows | TreeKind::Dropped => at.id.table,
+fn child_of(at: &impl RowAccess) -> TableId {
+    match at.catalog().tables[at.table().at()].kind {
+        TreeKind::Rows | TreeKind::Dropped => at.table(),
         TreeKind::Entries { of, .. } => of,
     }
 }
 
 /// Deletes the children in the target range, or those that the entries in it lead to.
-fn delete_children(at: &mut RowContext<'_>) -> Result<(), Abort> {
+fn delete_children(at: &mut impl RowAccess) -> Result<(), Abort> {
     let table = child_of(at);
-    if table == at.id.table {
+    if table == at.table() {
         at.change_range(&mut |_, _, _| Ok(RowChange::Delete))?;
     } else {
         let mut children = Vec::new();
@@ -240,10 +248,11 @@ fn delete_children(at: &mut RowContext<'_>) -> Result<(), Abort> {
             children.push(DependentAction::DeleteRow { table, key: KeyBuf::from(key) });
             Ok(ControlFlow::Continue(()))
         })?;
-        at.dependents.append(&mut children);
+        at.dependents().append(&mut children);
     }
-    if let Some(range) = at.left_out.take() {
-        at.dependents.push(DependentAction::DeleteChildren { through: at.id.table, range });
+    if let Some(range) = at.take_left_out() {
+        let through = at.table();
+        at.dependents().push(DependentAction::DeleteChildren { through, range });
     }
     Ok(())
 }

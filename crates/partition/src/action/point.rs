@@ -6,7 +6,7 @@ use std::mem::needs_drop;
 use atrapos_storage::lock::LockMode;
 use atrapos_storage::{Key, Row, RowEdit, RowView};
 
-use super::{Action, Operation, RowContext, guarded};
+use super::{Action, Operation, RowAccess, RowContext, RowOperation, guarded};
 use crate::abort::Abort;
 use crate::action::{AccessKind as Kind, OperationKind, ResultShape};
 use crate::schema::{Index, IndexRef, Table, TableRef, corrupt, decode_key, decode_row};
@@ -25,14 +25,18 @@ impl<T: Table> Operation for Get<T> {
 
     #[inline(always)]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<T::Row>, Abort> {
-        match at.row() {
-            Some((_, row)) => decode_row::<T::Row>(row).map(Some),
-            None => Ok(None),
-        }
+        self.apply_to(at)
     }
 
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Read, 0, ResultShape::Rows)
+    }
+}
+
+impl<T: Table> RowOperation for Get<T> {
+    #[inline(always)]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Option<T::Row>, Abort> {
+        at.row()?.map(decode_row::<T::Row>).transpose()
     }
 }
 
@@ -58,13 +62,25 @@ where
 
     #[inline]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
-        let Some((_, row)) = at.row() else { return Ok(None) };
-        let row = decode_row::<T::Row>(row)?;
-        guarded(|| (self.look)(row)).map(Some)
+        self.apply_to(at)
     }
 
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Read, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
+    }
+}
+
+impl<T, F, R> RowOperation for Read<T, F>
+where
+    T: Table,
+    F: FnOnce(T::Row) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Option<R>, Abort> {
+        let Some(row) = at.row()? else { return Ok(None) };
+        let row = decode_row::<T::Row>(row)?;
+        guarded(|| (self.look)(row)).map(Some)
     }
 }
 
@@ -90,15 +106,27 @@ where
 
     #[inline]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
-        let Some((_, row)) = at.row() else { return Ok(None) };
-        let row = RowView::new(row).map_err(|error| corrupt("row", &error))?;
-        guarded(|| (self.look)(row)).map(Some)
+        self.apply_to(at)
     }
 
     fn kind(&self) -> OperationKind {
         // A result that owns memory is taken for a copy of the row.
         let brings = if needs_drop::<R>() { ResultShape::Rows } else { ResultShape::Nothing };
         OperationKind::new(Kind::Read, size_of::<F>() + size_of::<R>(), brings)
+    }
+}
+
+impl<T, F, R> RowOperation for View<T, F>
+where
+    T: Table,
+    F: FnOnce(RowView<'_, T::Row>) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Option<R>, Abort> {
+        let Some(row) = at.row()? else { return Ok(None) };
+        let row = RowView::new(row).map_err(|error| corrupt("row", &error))?;
+        guarded(|| (self.look)(row)).map(Some)
     }
 }
 
@@ -114,14 +142,18 @@ impl<T: Table> Operation for Insert<T> {
     type Output = bool;
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<bool, Abort> {
-        at.with_scratch(|at, encoded| {
-            self.row.encode(encoded);
-            at.insert(encoded, self.strict)
-        })
+        self.apply_to(at)
     }
 
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Insert, self.row.encoded_len(), ResultShape::Nothing)
+    }
+}
+
+impl<T: Table> RowOperation for Insert<T> {
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<bool, Abort> {
+        at.insert(self.strict, |encoded| self.row.encode(encoded))
     }
 }
 
@@ -141,18 +173,28 @@ where
     type Output = Option<R>;
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
-        let Some((old_version, old)) = at.row() else { return Ok(None) };
-        let mut row = decode_row::<T::Row>(old)?;
-        let result = guarded(|| (self.change)(&mut row))?;
-        at.with_scratch(|at, encoded| {
-            row.encode(encoded);
-            at.patch(None, old_version, encoded)
-        })?;
-        Ok(Some(result))
+        self.apply_to(at)
     }
 
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Update, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
+    }
+}
+
+impl<T, F, R> RowOperation for Update<T, F>
+where
+    T: Table,
+    F: FnOnce(&mut T::Row) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Option<R>, Abort> {
+        at.replace(|old, new| {
+            let mut row = decode_row::<T::Row>(old)?;
+            let result = guarded(|| (self.change)(&mut row))?;
+            row.encode(new);
+            Ok(result)
+        })
     }
 }
 
@@ -172,6 +214,22 @@ where
     type Output = Option<R>;
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<R>, Abort> {
+        self.apply_to(at)
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Update, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
+    }
+}
+
+impl<T, F, R> RowOperation for Edit<T, F>
+where
+    T: Table,
+    F: FnOnce(&mut RowEdit<'_, T::Row>) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Option<R>, Abort> {
         let (mut change, mut result) = (Some(self.change), None);
         at.edit(&mut |row, overwritten| {
             let Some(change) = change.take() else { return Ok(()) };
@@ -180,10 +238,6 @@ where
             Ok(())
         })?;
         Ok(result)
-    }
-
-    fn kind(&self) -> OperationKind {
-        OperationKind::new(Kind::Update, size_of::<F>() + size_of::<R>(), ResultShape::Nothing)
     }
 }
 
@@ -195,11 +249,18 @@ impl<T: Table> Operation for Delete<T> {
     type Output = Option<T::Row>;
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<T::Row>, Abort> {
-        at.delete(None)?.map(decode_row::<T::Row>).transpose()
+        self.apply_to(at)
     }
 
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Delete, 0, ResultShape::Rows)
+    }
+}
+
+impl<T: Table> RowOperation for Delete<T> {
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Option<T::Row>, Abort> {
+        at.delete()?.map(decode_row::<T::Row>).transpose()
     }
 }
 
@@ -212,14 +273,18 @@ impl<K: Key> Operation for Lookup<K> {
 
     #[inline]
     fn apply(self, at: &mut RowContext<'_>) -> Result<Option<K>, Abort> {
-        match at.row() {
-            Some((_, primary_key)) => decode_key::<K>(primary_key).map(Some),
-            None => Ok(None),
-        }
+        self.apply_to(at)
     }
 
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Read, 0, ResultShape::Rows)
+    }
+}
+
+impl<K: Key> RowOperation for Lookup<K> {
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Option<K>, Abort> {
+        at.row()?.map(decode_key::<K>).transpose()
     }
 }
 

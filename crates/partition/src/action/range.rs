@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use atrapos_storage::{KeyBuf, Row, RowView};
 
 use super::context::RowChange;
-use super::{Operation, RowContext, guarded};
+use super::{Operation, RowAccess, RowContext, RowOperation, guarded};
 use crate::abort::Abort;
 use crate::action::{AccessKind as Kind, OperationKind, ResultShape};
 use crate::range::KeyRange;
@@ -61,19 +61,31 @@ where
     }
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<Folded<A, F>, Abort> {
-        let Fold { mut accumulator, mut step, backward, .. } = self;
-        let stopped = at.walk(backward, |key, row| {
-            let key = decode_key::<T::Key>(key)?;
-            let row = RowView::new(row).map_err(|error| corrupt("row", &error))?;
-            guarded(|| step(&mut accumulator, key, row))
-        })?;
-        Ok(Folded { accumulator, step, rest: if stopped { None } else { at.left_out.take() } })
+        self.apply_to(at)
     }
 
     fn kind(&self) -> OperationKind {
         // The accumulator travels both ways. Of its memory on the heap only the rows of a scan are counted.
         let brings = if self.collects { ResultShape::KeysAndRows } else { ResultShape::Nothing };
         OperationKind::new(Kind::Scan, size_of::<F>() + 2 * size_of::<A>(), brings)
+    }
+}
+
+impl<T, A, F> RowOperation for Fold<T, A, F>
+where
+    T: Table,
+    A: Send + 'static,
+    F: FnMut(&mut A, T::Key, RowView<'_, T::Row>) -> ControlFlow<()> + Send + 'static,
+{
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Folded<A, F>, Abort> {
+        let Fold { mut accumulator, mut step, backward, .. } = self;
+        let stopped = at.walk(backward, |key, row| {
+            let key = decode_key::<T::Key>(key)?;
+            let row = RowView::new(row).map_err(|error| corrupt("row", &error))?;
+            guarded(|| step(&mut accumulator, key, row))
+        })?;
+        Ok(Folded { accumulator, step, rest: if stopped { None } else { at.take_left_out() } })
     }
 }
 
@@ -108,18 +120,29 @@ where
 {
     type Output = RangeChanged<UpdateRange<T, F>>;
 
-    fn apply(mut self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort> {
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Self::Output, Abort> {
+        self.apply_to(at)
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Update, size_of::<F>(), ResultShape::Nothing)
+    }
+}
+
+impl<T, F> RowOperation for UpdateRange<T, F>
+where
+    T: Table,
+    F: FnMut(&T::Key, &mut T::Row) + Send + 'static,
+{
+    #[inline]
+    fn apply_to(mut self, at: &mut impl RowAccess) -> Result<Self::Output, Abort> {
         let changed = at.change_range(&mut |key, old, new| {
             let (key, mut row) = (decode_key::<T::Key>(key)?, decode_row::<T::Row>(old)?);
             guarded(|| (self.change)(&key, &mut row))?;
             row.encode(new);
             Ok(RowChange::Replace)
         })?;
-        Ok(RangeChanged { operation: self, changed, rest: at.left_out.take() })
-    }
-
-    fn kind(&self) -> OperationKind {
-        OperationKind::new(Kind::Update, size_of::<F>(), ResultShape::Nothing)
+        Ok(RangeChanged { operation: self, changed, rest: at.take_left_out() })
     }
 }
 
@@ -130,12 +153,19 @@ impl Operation for DeleteRange {
     type Output = RangeChanged<DeleteRange>;
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<RangeChanged<DeleteRange>, Abort> {
-        let changed = at.change_range(&mut |_, _, _| Ok(RowChange::Delete))?;
-        Ok(RangeChanged { operation: self, changed, rest: at.left_out.take() })
+        self.apply_to(at)
     }
 
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Delete, 0, ResultShape::Nothing)
+    }
+}
+
+impl RowOperation for DeleteRange {
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<RangeChanged<DeleteRange>, Abort> {
+        let changed = at.change_range(&mut |_, _, _| Ok(RowChange::Delete))?;
+        Ok(RangeChanged { operation: self, changed, rest: at.take_left_out() })
     }
 }
 
@@ -172,15 +202,22 @@ impl Operation for CollectKeys {
     type Output = Collected;
 
     fn apply(self, at: &mut RowContext<'_>) -> Result<Collected, Abort> {
+        self.apply_to(at)
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Scan, 0, ResultShape::Rows)
+    }
+}
+
+impl RowOperation for CollectKeys {
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Collected, Abort> {
         let CollectKeys { mut found, limit, backward } = self;
         let stopped = at.walk(backward, |_, primary_key| {
             found.push(KeyBuf::from(primary_key));
             Ok(if found.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
         })?;
-        Ok(Collected { found, rest: if stopped { None } else { at.left_out.take() } })
-    }
-
-    fn kind(&self) -> OperationKind {
-        OperationKind::new(Kind::Scan, 0, ResultShape::Rows)
+        Ok(Collected { found, rest: if stopped { None } else { at.take_left_out() } })
     }
 }

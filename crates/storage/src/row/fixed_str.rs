@@ -6,6 +6,9 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use thiserror::Error;
 
 /// A string of at most `N` bytes, stored inline in exactly `N` bytes. It may not contain the character `\0`.
@@ -30,6 +33,18 @@ pub enum FixedStrError {
         "the string has a zero character at byte {0}, which a fixed-length column cannot hold; remove it"
     )]
     ZeroCharacter(usize),
+}
+
+impl<const N: usize> Serialize for FixedStr<N> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de, const N: usize> Deserialize<'de> for FixedStr<N> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FixedStr<N>, D::Error> {
+        FixedStr::new(<&str>::deserialize(deserializer)?).map_err(D::Error::custom)
+    }
 }
 
 impl<const N: usize> FixedStr<N> {

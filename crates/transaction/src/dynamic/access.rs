@@ -8,6 +8,7 @@ use atrapos_partition::range::KeyRange;
 use atrapos_partition::schema::{CatalogTag, Table, TableId, TableRef};
 
 use super::ranges::scan_rows;
+use crate::transaction::scan;
 use crate::tx::Tx;
 
 mod sealed {
@@ -85,7 +86,7 @@ impl<T: Table> AnyTable for TableRef<T> {
         limit: usize,
         backward: bool,
     ) -> Result<Vec<(T::Key, T::Row)>, Abort> {
-        tx.scan_typed(self, range, limit, backward).await
+        scan(tx, self, range, limit, backward).await
     }
 }
 

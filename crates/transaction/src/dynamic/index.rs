@@ -10,6 +10,7 @@ use atrapos_partition::range::KeyRange;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockMode;
 
+use crate::transaction::collect_keys;
 use crate::tx::Tx;
 
 /// Reads one entry of a unique index.
@@ -84,7 +85,7 @@ impl Tx<'_> {
         limit: usize,
         backward: bool,
     ) -> Result<Vec<DynRow>, Abort> {
-        let keys = self.lookup_keys(index.id(), index.tag, range, limit, backward).await?;
+        let keys = collect_keys(self, (index.id(), index.tag), range, limit, backward).await?;
         let actions: Vec<_> = keys.into_iter().map(|key| index.table.get_encoded(key)).collect();
         Ok(self.join_all(actions).await?.into_iter().flatten().collect())
     }

@@ -160,7 +160,7 @@ impl Tx<'_> {
         match table.layout.assignments(columns) {
             Ok(assigned) => {
                 let update = UpdateRows { assigned };
-                self.change_range(table.id(), table.tag, range, update).await
+                self.change_range((table.id(), table.tag), range, update).await
             }
             Err(abort) => Err(self.refuse(abort)),
         }

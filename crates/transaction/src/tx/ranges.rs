@@ -1,13 +1,13 @@
 //! Changes of all rows of a range, under one exclusive lock of the range in each partition.
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{Action, DeleteRange, Operation, RangeChanged, UpdateRange};
+use atrapos_partition::action::{DeleteRange, Operation, RangeChanged, UpdateRange};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::schema::{CatalogTag, Table, TableId, TableRef};
-use atrapos_storage::lock::LockMode;
 
 use super::Tx;
 use crate::dynamic::AnyTable;
+use crate::transaction::change_range;
 
 impl Tx<'_> {
     /// Changes every row of a range in place, in order of their keys, and returns the number of rows. The closure runs
@@ -27,7 +27,7 @@ impl Tx<'_> {
         F: FnMut(&T::Key, &mut T::Row) + Send + 'static,
     {
         let update = UpdateRange::<T, F>::new(change);
-        self.change_range(table.id(), table.tag(), range, update).await
+        self.change_range((table.id(), table.tag()), range, update).await
     }
 
     /// Deletes every row of a range and returns the number of rows. The range is locked as by
@@ -37,7 +37,7 @@ impl Tx<'_> {
     /// Those of [`run`](Tx::run); [`InvalidValue`](atrapos_partition::abort::AbortReason::InvalidValue) when the table is read-only.
     pub async fn delete_range<A: AnyTable>(&mut self, table: A, range: KeyRange) -> Result<u64, Abort> {
         match table.writable() {
-            Ok(found) => self.change_range(found.table, found.tag, range, DeleteRange).await,
+            Ok(found) => self.change_range((found.table, found.tag), range, DeleteRange).await,
             Err(abort) => Err(self.refuse(abort)),
         }
     }
@@ -45,18 +45,10 @@ impl Tx<'_> {
     /// Runs an operation on a range, partition by partition, and returns the number of changed rows.
     pub(crate) async fn change_range<O: Operation<Output = RangeChanged<O>>>(
         &mut self,
-        table: TableId,
-        tag: CatalogTag,
+        table: (TableId, CatalogTag),
         range: KeyRange,
-        mut operation: O,
+        operation: O,
     ) -> Result<u64, Abort> {
-        let (mut rest, mut changed) = (Some(range), 0);
-        while let Some(range) = rest.filter(|range| !range.is_empty()) {
-            let action = Action::on_range(table, tag, LockMode::Exclusive, range, false, operation);
-            let done = self.run(action).await?;
-            changed += done.changed;
-            (operation, rest) = (done.operation, done.rest);
-        }
-        Ok(changed)
+        change_range(table, range, operation, async |action| self.run(action).await).await
     }
 }

@@ -9,6 +9,7 @@
 
 pub mod options;
 pub mod parameters;
+pub mod procedures;
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -27,6 +28,7 @@ use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use crate::zipf::Zipf;
 use parameters::{Rows, Sites};
+use procedures::{ReadRows, UpdateRows};
 
 /// Bytes of a row.
 pub const ROW_BYTES: usize = 250;
@@ -300,13 +302,8 @@ impl Workload for Micro {
         let table = state.table;
         let route = table.at(&rows[0]);
         let outcome = match state.kind {
-            Kind::Read => {
-                let read = async move |tx: &mut Tx<'_>| read(tx, table, &rows).await;
-                client.run(&route, read).await.map(|sum| _ = black_box(sum))
-            }
-            Kind::Update => {
-                client.run(&route, async move |tx: &mut Tx<'_>| update(tx, table, &rows).await).await
-            }
+            Kind::Read => client.run(&route, table, ReadRows { rows }).await.map(|sum| _ = black_box(sum)),
+            Kind::Update => client.run(&route, table, UpdateRows { rows }).await,
         };
         (if is_multisite { MULTISITE } else { LOCAL }, outcome.map(|()| Outcome::Succeeded))
     }
@@ -314,37 +311,6 @@ impl Workload for Micro {
     fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError> {
         audit(&self.config, self.sites, db, ledger)
     }
-}
-
-/// Detail of the abort of a transaction that does not find a row.
-const NO_ROW: &str = "a row of the microbenchmark is missing";
-
-/// Reads `rows` as one phase and returns the sum of their counters.
-///
-/// # Errors
-/// Fails like [`Tx::run`]; also if a row is missing.
-async fn read(tx: &mut Tx<'_>, table: TableRef<Counters>, rows: &[u64]) -> Result<u64, Abort> {
-    if let [row] = rows {
-        return tx.get(table, *row).await?.map(|row| row.count).ok_or_else(|| Abort::user(NO_ROW));
-    }
-    let found = tx.join_all(rows.iter().map(|row| table.get(*row))).await?;
-    let counts = found.into_iter().map(|row| row.map(|row| row.count));
-    counts.sum::<Option<u64>>().ok_or_else(|| Abort::user(NO_ROW))
-}
-
-/// Adds one to the counter of each of `rows`, as one phase.
-///
-/// # Errors
-/// Fails like [`Tx::run`]; also if a row is missing.
-async fn update(tx: &mut Tx<'_>, table: TableRef<Counters>, rows: &[u64]) -> Result<(), Abort> {
-    let add_one = |row: &mut Counter| row.count += 1;
-    let all_there = if let [row] = rows {
-        tx.update(table, *row, add_one).await?.is_some()
-    } else {
-        let updated = tx.join_all(rows.iter().map(|row| table.update(*row, add_one))).await?;
-        updated.iter().all(Option::is_some)
-    };
-    if all_there { Ok(()) } else { Err(Abort::user(NO_ROW)) }
 }
 
 /// Rows audited in one transaction: bounds both memory and the pause of the worker.

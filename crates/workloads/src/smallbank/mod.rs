@@ -15,10 +15,11 @@ pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
+pub mod stored;
 
 use std::hint::black_box;
 
-use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Schema, Tx};
+use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Schema, StoredProcedure as _};
 use atrapos_runtime::rng::Seed;
 
 use crate::client::Client;
@@ -30,6 +31,7 @@ use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use parameters::{Class, Mix, Parameters, Skew};
 use schema::{Account, Checking, Saving, Tables, loaded, name_of};
+use stored::{Amalgamate, Balance, DepositChecking, SendPayment, TransactSavings, WriteCheck};
 
 /// Default number of customers.
 pub const CUSTOMERS_DEFAULT: u64 = 100_000;
@@ -210,41 +212,42 @@ impl Workload for SmallBank {
         let class = parameters.class();
         let outcome = match class {
             Class::Balance => {
-                let name = parameters.name();
-                let ask = async move |tx: &mut Tx<'_>| procedures::balance(tx, tables, name).await;
-                client.run(&tables.account.at(&name), ask).await.map(|sum| moved(black_box(sum).map(|_| 0)))
+                let ask = Balance { name: parameters.name() };
+                client.run(&ask.home(&tables), tables, ask).await.map(|sum| moved(black_box(sum).map(|_| 0)))
             }
             Class::DepositChecking => {
                 let (name, amount) = (parameters.name(), parameters.amount());
-                let deposit =
-                    async move |tx: &mut Tx<'_>| procedures::deposit_checking(tx, tables, name, amount).await;
-                client.run(&tables.account.at(&name), deposit).await.map(|is| moved(is.then_some(amount)))
+                let deposit = DepositChecking { name, amount };
+                client
+                    .run(&deposit.home(&tables), tables, deposit)
+                    .await
+                    .map(|is| moved(is.then_some(amount)))
             }
             Class::TransactSavings => {
                 let (name, amount) = (parameters.name(), parameters.signed_amount());
-                let transact =
-                    async move |tx: &mut Tx<'_>| procedures::transact_savings(tx, tables, name, amount).await;
-                client.run(&tables.account.at(&name), transact).await.map(|is| moved(is.then_some(amount)))
+                let transact = TransactSavings { name, amount };
+                client
+                    .run(&transact.home(&tables), tables, transact)
+                    .await
+                    .map(|is| moved(is.then_some(amount)))
             }
             Class::Amalgamate => {
-                let names = parameters.names();
-                let amalgamate = async move |tx: &mut Tx<'_>| procedures::amalgamate(tx, tables, names).await;
-                client.run(&tables.account.at(&names.0), amalgamate).await.map(|is| moved(is.then_some(0)))
+                let amalgamate = Amalgamate { names: parameters.names() };
+                client
+                    .run(&amalgamate.home(&tables), tables, amalgamate)
+                    .await
+                    .map(|is| moved(is.then_some(0)))
             }
             Class::WriteCheck => {
                 let (name, amount) = (parameters.name(), parameters.amount());
-                let write =
-                    async move |tx: &mut Tx<'_>| procedures::write_check(tx, tables, name, amount).await;
-                client
-                    .run(&tables.account.at(&name), write)
-                    .await
-                    .map(|taken| moved(taken.map(|taken| -taken)))
+                let write = WriteCheck { name, amount };
+                let taken = client.run(&write.home(&tables), tables, write).await;
+                taken.map(|taken| moved(taken.map(|taken| -taken)))
             }
             Class::SendPayment => {
                 let (names, amount) = (parameters.names(), parameters.amount());
-                let send =
-                    async move |tx: &mut Tx<'_>| procedures::send_payment(tx, tables, names, amount).await;
-                client.run(&tables.account.at(&names.0), send).await.map(|is| moved(is.then_some(0)))
+                let send = SendPayment { names, amount };
+                client.run(&send.home(&tables), tables, send).await.map(|is| moved(is.then_some(0)))
             }
         };
         let outcome = match outcome {

@@ -20,7 +20,7 @@
 
 use std::future::Future;
 
-use atrapos::{Abort, Tx};
+use atrapos::{Abort, Transaction};
 
 use super::schema::{Name, Tables};
 
@@ -39,13 +39,13 @@ fn no_account() -> Abort {
 
 /// Looks up the number of the customer with a name.
 #[inline]
-async fn customer(tx: &mut Tx<'_>, tables: Tables, name: Name) -> Result<Option<u64>, Abort> {
+async fn customer(tx: &mut impl Transaction, tables: Tables, name: Name) -> Result<Option<u64>, Abort> {
     Ok(tx.get(tables.account, name).await?.map(|account| account.customer))
 }
 
 /// Looks up the numbers of two customers, if both exist.
 async fn customers(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     names: (Name, Name),
 ) -> Result<Option<(u64, u64)>, Abort> {
@@ -56,9 +56,9 @@ async fn customers(
 /// Runs `Balance`: returns the sum of a customer's two balances.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn balance(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     name: Name,
 ) -> impl Future<Output = Result<Option<i64>, Abort>> {
@@ -73,9 +73,9 @@ pub fn balance(
 /// Runs `DepositChecking`: adds `amount` to a customer's checking account. Returns whether the customer exists.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn deposit_checking(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     name: Name,
     amount: i64,
@@ -91,9 +91,9 @@ pub fn deposit_checking(
 /// whether the customer exists.
 ///
 /// # Errors
-/// Fails like [`Tx::run`]; also if the balance would become negative.
+/// Fails like [`Transaction::run`]; also if the balance would become negative.
 pub fn transact_savings(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     name: Name,
     amount: i64,
@@ -113,9 +113,9 @@ pub fn transact_savings(
 /// both customers exist.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn amalgamate(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     names: (Name, Name),
 ) -> impl Future<Output = Result<bool, Abort>> {
@@ -141,9 +141,9 @@ pub fn amalgamate(
 /// together do not cover it. Returns the amount withdrawn, if the customer exists.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn write_check(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     name: Name,
     amount: i64,
@@ -165,9 +165,9 @@ pub fn write_check(
 /// both customers exist.
 ///
 /// # Errors
-/// Fails like [`Tx::run`]; also if the first one's checking account does not cover it.
+/// Fails like [`Transaction::run`]; also if the first one's checking account does not cover it.
 pub fn send_payment(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     names: (Name, Name),
     amount: i64,

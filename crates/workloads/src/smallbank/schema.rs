@@ -8,7 +8,7 @@
 //!
 //! Money is in cents.
 
-use atrapos::{Database, Schema, SchemaError, Table, TableRef, row};
+use atrapos::{Handles, Schema, SchemaError, Table, TableRef, row};
 
 use crate::digits;
 use crate::random::Random;
@@ -110,7 +110,7 @@ impl Tables {
     ///
     /// # Errors
     /// Fails if the database was opened with another schema.
-    pub fn of(db: &Database) -> Result<Tables, SchemaError> {
+    pub fn of(db: &impl Handles) -> Result<Tables, SchemaError> {
         Ok(Tables { account: db.table()?, savings: db.table()?, checking: db.table()? })
     }
 }

@@ -2,7 +2,7 @@
 //! a phone network, seven short transactions.
 //!
 //! Owns: the assembly of its parts into a [`Workload`]. The parts: [`schema`], the population ([`generator`]), the
-//! requests of clients ([`parameters`]), the transactions ([`procedures`]) and the proof of their effects (`audit`).
+//! requests of clients ([`parameters`]), the transactions ([`procedures`], by name in [`stored`]) and the proof of their effects (`audit`).
 //!
 //! # Results
 //!
@@ -17,10 +17,11 @@ pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
+pub mod stored;
 
 use std::hint::black_box;
 
-use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Row, Schema, Tx};
+use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Row, Schema, StoredProcedure as _};
 use atrapos_runtime::rng::Seed;
 
 use crate::client::Client;
@@ -32,6 +33,10 @@ use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupErr
 use generator::{Population, ROWS_PER_SUBSCRIBER};
 use parameters::{Class, Mix, Parameters};
 use schema::{AccessInfo, CallForwarding, S_ID_MAX, SpecialFacility, Subscriber, Tables, sub_nbr};
+use stored::{
+    DeleteCallForwarding, GetAccessData, GetNewDestination, GetSubscriberData, InsertCallForwarding,
+    UpdateLocation, UpdateSubscriberData,
+};
 
 /// Default number of subscribers.
 pub const SUBSCRIBERS_DEFAULT: u64 = 100_000;
@@ -190,74 +195,53 @@ impl Workload for Tatp {
         let class = parameters.class();
         let outcome = match class {
             Class::GetSubscriberData => {
-                let (table, s_id) = (tables.subscriber, parameters.s_id());
-                let route = table.at(&s_id);
-                let get = async move |tx: &mut Tx<'_>| procedures::get_subscriber_data(tx, table, s_id).await;
-                match &client.run(&route, get).await {
+                let (table, get) = (tables.subscriber, GetSubscriberData { s_id: parameters.s_id() });
+                match &client.run(&get.home(&table), table, get).await {
                     Ok(row) => Ok(outcome_of(black_box(row).is_some())),
                     Err(abort) => Err(abort.clone()),
                 }
             }
             Class::GetNewDestination => {
-                let (tables, s_id, sf_type) = (*tables, parameters.s_id(), parameters.type_number());
-                let (start, end) = (parameters.start_time(), parameters.end_time());
-                let route = tables.special_facility.at(&(s_id, sf_type));
-                let get = async move |tx: &mut Tx<'_>| {
-                    procedures::get_new_destination(tx, tables, s_id, sf_type, start, end).await
-                };
-                client.run(&route, get).await.map(|found| outcome_of(!black_box(&found).is_empty()))
+                let (s_id, sf_type) = (parameters.s_id(), parameters.type_number());
+                let (start_time, end_time) = (parameters.start_time(), parameters.end_time());
+                let get = GetNewDestination { s_id, sf_type, start_time, end_time };
+                let found = client.run(&get.home(tables), *tables, get).await;
+                found.map(|found| outcome_of(!black_box(&found).is_empty()))
             }
             Class::GetAccessData => {
                 let (table, s_id, ai_type) =
                     (tables.access_info, parameters.s_id(), parameters.type_number());
-                let route = table.at(&(s_id, ai_type));
-                let get =
-                    async move |tx: &mut Tx<'_>| procedures::get_access_data(tx, table, s_id, ai_type).await;
-                match &client.run(&route, get).await {
+                let get = GetAccessData { s_id, ai_type };
+                match &client.run(&get.home(&table), table, get).await {
                     Ok(row) => Ok(outcome_of(black_box(row).is_some())),
                     Err(abort) => Err(abort.clone()),
                 }
             }
             Class::UpdateSubscriberData => {
-                let (tables, s_id, bit) = (*tables, parameters.s_id(), parameters.bit());
+                let (s_id, bit) = (parameters.s_id(), parameters.bit());
                 let (sf_type, data_a) = (parameters.type_number(), parameters.data_a());
-                let route = tables.subscriber.at(&s_id);
-                let update = async move |tx: &mut Tx<'_>| {
-                    procedures::update_subscriber_data(tx, tables, s_id, bit, sf_type, data_a).await
-                };
-                match client.run(&route, update).await {
+                let update = UpdateSubscriberData { s_id, bit, sf_type, data_a };
+                match client.run(&update.home(tables), *tables, update).await {
                     Ok(()) => Ok(Outcome::Succeeded),
                     Err(abort) if abort.reason() == AbortReason::User => Ok(Outcome::ExpectedFailure),
                     Err(abort) => Err(abort),
                 }
             }
             Class::UpdateLocation => {
-                let (tables, number, location) = (*tables, sub_nbr(parameters.s_id()), parameters.location());
-                let route = tables.by_number.at(&number);
-                let update = async move |tx: &mut Tx<'_>| {
-                    procedures::update_location(tx, tables, number, location).await
-                };
-                client.run(&route, update).await.map(outcome_of)
+                let (sub_nbr, vlr_location) = (sub_nbr(parameters.s_id()), parameters.location());
+                let update = UpdateLocation { sub_nbr, vlr_location };
+                client.run(&update.home(tables), *tables, update).await.map(outcome_of)
             }
             Class::InsertCallForwarding => {
-                let (tables, number, sf_type) =
-                    (*tables, sub_nbr(parameters.s_id()), parameters.type_number());
-                let (start, row) = (parameters.start_time(), parameters.forwarding());
-                let route = tables.by_number.at(&number);
-                let insert = async move |tx: &mut Tx<'_>| {
-                    procedures::insert_call_forwarding(tx, tables, number, sf_type, start, row.clone()).await
-                };
-                client.run(&route, insert).await.map(outcome_of)
+                let (sub_nbr, sf_type) = (sub_nbr(parameters.s_id()), parameters.type_number());
+                let (start_time, row) = (parameters.start_time(), parameters.forwarding());
+                let insert = InsertCallForwarding { sub_nbr, sf_type, start_time, row };
+                client.run(&insert.home(tables), *tables, insert).await.map(outcome_of)
             }
             Class::DeleteCallForwarding => {
-                let (tables, number, sf_type) =
-                    (*tables, sub_nbr(parameters.s_id()), parameters.type_number());
-                let start = parameters.start_time();
-                let route = tables.by_number.at(&number);
-                let delete = async move |tx: &mut Tx<'_>| {
-                    procedures::delete_call_forwarding(tx, tables, number, sf_type, start).await
-                };
-                client.run(&route, delete).await.map(outcome_of)
+                let (sub_nbr, sf_type) = (sub_nbr(parameters.s_id()), parameters.type_number());
+                let delete = DeleteCallForwarding { sub_nbr, sf_type, start_time: parameters.start_time() };
+                client.run(&delete.home(tables), *tables, delete).await.map(outcome_of)
             }
         };
         (class.id(), outcome)

@@ -16,7 +16,7 @@ use std::future::Future;
 use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
-use atrapos::{Abort, KeyRange, RowEdit, TableRef, Tx};
+use atrapos::{Abort, KeyRange, RowEdit, TableRef, Transaction};
 
 use super::generator::TYPES;
 use super::schema::{
@@ -29,10 +29,10 @@ pub type Destinations = ArrayVec<Digits15, 3>;
 /// Runs `GET_SUBSCRIBER_DATA`: returns the whole row of a subscriber.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 #[inline(always)]
 pub fn get_subscriber_data(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     subscriber: TableRef<Subscribers>,
     s_id: u64,
 ) -> impl Future<Output = Result<Option<Subscriber>, Abort>> {
@@ -43,10 +43,10 @@ pub fn get_subscriber_data(
 /// that began at `start_time` or earlier and ends after `end_time`.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 #[inline]
 pub fn get_new_destination(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     s_id: u64,
     sf_type: u8,
@@ -73,10 +73,10 @@ pub fn get_new_destination(
 /// Runs `GET_ACCESS_DATA`: returns a subscriber's access information of one type.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 #[inline(always)]
 pub fn get_access_data(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     access_info: TableRef<AccessInfos>,
     s_id: u64,
     ai_type: u8,
@@ -96,10 +96,10 @@ pub const NO_FACILITY: &str = "the subscriber has no facility of that type";
 /// Runs `UPDATE_SUBSCRIBER_DATA`: sets a subscriber's `bit_1` and a facility's `data_a`.
 ///
 /// # Errors
-/// Fails like [`Tx::run`]; also with reason [`AbortReason::User`](atrapos::AbortReason::User) if there is no such
+/// Fails like [`Transaction::run`]; also with reason [`AbortReason::User`](atrapos::AbortReason::User) if there is no such
 /// subscriber or facility.
 pub fn update_subscriber_data(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     s_id: u64,
     bit: u8,
@@ -122,9 +122,9 @@ pub fn update_subscriber_data(
 /// exists.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn update_location(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     sub_nbr: Digits15,
     vlr_location: u32,
@@ -142,9 +142,9 @@ pub fn update_location(
 /// did: false if there is no such subscriber or facility, or if the facility already has forwarding from that time on.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn insert_call_forwarding(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     sub_nbr: Digits15,
     sf_type: u8,
@@ -176,9 +176,9 @@ pub fn insert_call_forwarding(
 /// Runs `DELETE_CALL_FORWARDING`: removes forwarding of the subscriber with a number. Returns whether there was any.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn delete_call_forwarding(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     sub_nbr: Digits15,
     sf_type: u8,

@@ -8,7 +8,9 @@
 //!
 //! The ten columns of each of the groups `bit_1..10`, `hex_1..10` and `byte2_1..10` are one column of ten bytes here.
 
-use atrapos::{Database, Index, IndexRef, Schema, SchemaError, Table, TableRef, row};
+use atrapos::{Handles, Index, IndexRef, Schema, SchemaError, Table, TableRef, row};
+
+use serde::{Deserialize, Serialize};
 
 use crate::digits;
 
@@ -27,7 +29,7 @@ pub const S_ID_MAX: u64 = 999_999_999_999_999;
 
 row! {
     /// A subscriber of the network.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Subscriber {
         /// The phone number: see [`sub_nbr`].
         pub sub_nbr: Digits15,
@@ -46,7 +48,7 @@ row! {
 
 row! {
     /// Access information of a subscriber, of one of four types.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct AccessInfo {
         /// Data: from 0 to 255.
         pub data1: u8,
@@ -61,7 +63,7 @@ row! {
 
 row! {
     /// A facility of a subscriber, of one of four types.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct SpecialFacility {
         /// True if the facility is switched on.
         pub is_active: bool,
@@ -76,7 +78,7 @@ row! {
 
 row! {
     /// Call forwarding of a facility from a time of the day on.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct CallForwarding {
         /// Hour at which the forwarding ends: from 1 to 24.
         pub end_time: u8,
@@ -163,7 +165,7 @@ impl Tables {
     ///
     /// # Errors
     /// Fails if the database was opened with another schema.
-    pub fn of(db: &Database) -> Result<Tables, SchemaError> {
+    pub fn of(db: &impl Handles) -> Result<Tables, SchemaError> {
         Ok(Tables {
             subscriber: db.table()?,
             access_info: db.table()?,

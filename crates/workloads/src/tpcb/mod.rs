@@ -16,10 +16,11 @@ pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
+pub mod stored;
 
 use std::hint::black_box;
 
-use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, Tx};
+use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, StoredProcedure as _};
 use atrapos_runtime::Clock;
 use atrapos_runtime::rng::Seed;
 
@@ -31,6 +32,7 @@ use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use parameters::Parameters;
 use schema::{Account, Branch, TELLERS, Tables, Teller};
+use stored::AccountUpdate;
 
 /// Default number of branches.
 pub const BRANCHES_DEFAULT: u64 = 16;
@@ -222,16 +224,10 @@ impl Workload for Tpcb {
     #[inline]
     async fn transaction(client: Client<'_>, state: &mut TpcbState) -> (ClassId, Result<Outcome, Abort>) {
         let (tables, request) = (state.tables, state.parameters.request());
-        // The home is the teller's branch. The account is looked up on the way if it belongs to that branch, too.
-        let (class, route) = if request.is_remote() {
-            (REMOTE, tables.branch.at(&request.b_id))
-        } else {
-            (LOCAL, tables.account.at(&request.account))
-        };
+        let class = if request.is_remote() { REMOTE } else { LOCAL };
         let time_ns = state.clock.ns(state.clock.now());
-        let update =
-            async move |tx: &mut Tx<'_>| procedures::account_update(tx, tables, request, time_ns).await;
-        let outcome = client.run(&route, update).await;
+        let update = AccountUpdate { request, time_ns };
+        let outcome = client.run(&update.home(&tables), tables, update).await;
         (
             class,
             outcome.map(|balance| {

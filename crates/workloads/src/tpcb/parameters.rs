@@ -5,12 +5,13 @@
 use super::schema::TELLERS;
 use crate::keys::KeySet;
 use crate::random::Random;
+use serde::{Deserialize, Serialize};
 
 /// The largest amount that a transaction adds or subtracts.
 pub const DELTA_MAX: i64 = 999_999;
 
 /// The input of one transaction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Request {
     /// The branch of the teller.
     pub b_id: u64,

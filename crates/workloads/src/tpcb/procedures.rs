@@ -13,7 +13,7 @@
 
 use std::future::Future;
 
-use atrapos::{Abort, Tx};
+use atrapos::{Abort, Transaction};
 
 use super::parameters::Request;
 use super::schema::{History, Tables};
@@ -25,9 +25,9 @@ pub const NO_ROW: &str = "the branch, teller or account is not there";
 /// history, and returns the new balance of the account.
 ///
 /// # Errors
-/// Fails like [`Tx::run`]; also if the account, teller or branch does not exist.
+/// Fails like [`Transaction::run`]; also if the account, teller or branch does not exist.
 pub fn account_update(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     request: Request,
     time_ns: u64,

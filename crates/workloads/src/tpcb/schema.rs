@@ -17,7 +17,7 @@
 //! Rows are padded so that key and row together have the bytes that the specification requires at least: 100, and 50
 //! for the history.
 
-use atrapos::{Database, Schema, SchemaError, Table, TableRef, row};
+use atrapos::{Handles, Schema, SchemaError, Table, TableRef, row};
 
 /// Tellers of a branch, numbered from 0.
 pub const TELLERS: u8 = 10;
@@ -176,7 +176,7 @@ impl Tables {
     ///
     /// # Errors
     /// Fails if the database was opened with another schema.
-    pub fn of(db: &Database) -> Result<Tables, SchemaError> {
+    pub fn of(db: &impl Handles) -> Result<Tables, SchemaError> {
         Ok(Tables { branch: db.table()?, teller: db.table()?, account: db.table()?, history: db.table()? })
     }
 }

@@ -28,12 +28,15 @@ pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
+pub mod stored;
 pub mod terminal;
 
 use std::hint::black_box;
 use std::time::Duration;
 
-use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Schema, Scheme, Tx, WorkerId};
+use atrapos::{
+    Abort, AbortReason, Database, LoadError, LoadProgress, Schema, Scheme, StoredProcedure as _, WorkerId,
+};
 use atrapos_runtime::Clock;
 use atrapos_runtime::rng::Seed;
 
@@ -47,6 +50,9 @@ use generator::{CUSTOMERS, ITEMS, LOADED_AT, Population, Scale};
 use parameters::{Class, Mix, Parameters, Remote};
 use procedures::{DeliverFrom, StatusOf};
 use schema::{DISTRICTS, Moment, Tables};
+use stored::{
+    CountLow, Deliver, NewOrder, NextOrder, NextOrders, Payment, RecentItems, StatusOfOrder, StockLevel,
+};
 use terminal::{Deliveries, DeliveryRequest, Queues, TERMINALS_PER_WAREHOUSE, Terminal};
 
 /// Default number of warehouses.
@@ -350,10 +356,8 @@ impl Workload for Tpcc {
         let outcome = match class {
             Class::NewOrder => {
                 let w_id = terminal.warehouse(parameters);
-                let input = parameters.new_order(w_id, now);
-                let route = tables.customer.at(&(input.w_id, input.d_id, input.c_id));
-                let place = async move |tx: &mut Tx<'_>| procedures::new_order(tx, tables, &input).await;
-                match client.run(&route, place).await {
+                let place = NewOrder { input: parameters.new_order(w_id, now) };
+                match client.run(&place.home(&tables), tables, place).await {
                     Ok(placed) => succeeded(black_box(&placed)),
                     Err(abort) if is_rolled_back(&abort) => Ok(Outcome::ExpectedFailure),
                     Err(abort) => Err(abort),
@@ -361,17 +365,14 @@ impl Workload for Tpcc {
             }
             Class::Payment => {
                 let w_id = terminal.warehouse(parameters);
-                let input = parameters.payment(w_id, now);
-                let route = tables.district.at(&(input.w_id, input.d_id));
-                let pay = async move |tx: &mut Tx<'_>| procedures::payment(tx, tables, input).await;
-                client.run(&route, pay).await.and_then(|paid| succeeded(black_box(&paid)))
+                let pay = Payment { input: parameters.payment(w_id, now) };
+                client.run(&pay.home(&tables), tables, pay).await.and_then(|paid| succeeded(black_box(&paid)))
             }
             Class::OrderStatus => {
                 let (w_id, d_id) = (terminal.warehouse(parameters), parameters.district());
-                let of = StatusOf { w_id, d_id, customer: parameters.customer() };
-                let route = tables.district.at(&(w_id, d_id));
-                let look = async move |tx: &mut Tx<'_>| procedures::order_status(tx, tables, of).await;
-                client.run_boxed(&route, look).await.and_then(|status| succeeded(black_box(&status)))
+                let look = StatusOfOrder { of: StatusOf { w_id, d_id, customer: parameters.customer() } };
+                let status = client.run_boxed(&look.home(&tables), tables, look).await;
+                status.and_then(|status| succeeded(black_box(&status)))
             }
             Class::Delivery => {
                 let request = terminal.delivery(parameters);
@@ -381,11 +382,9 @@ impl Workload for Tpcc {
                 let (w_id, d_id) = (terminal.warehouse(parameters), terminal.district(parameters));
                 let threshold = parameters.threshold();
                 if state.is_recorded {
-                    let route = tables.district.at(&(w_id, d_id));
-                    let count = async move |tx: &mut Tx<'_>| {
-                        procedures::stock_level(tx, tables, w_id, d_id, threshold).await
-                    };
-                    client.run_boxed(&route, count).await.and_then(|low| succeeded(&black_box(low)))
+                    let count = StockLevel { w_id, d_id, threshold };
+                    let low = client.run_boxed(&count.home(&tables), tables, count).await;
+                    low.and_then(|low| succeeded(&black_box(low)))
                 } else {
                     count_low_stock(client, tables, w_id, d_id, threshold).await
                 }
@@ -418,13 +417,13 @@ async fn count_low_stock(
     d_id: u8,
     threshold: i16,
 ) -> Result<Outcome, Abort> {
-    let route = tables.district.at(&(w_id, d_id));
-    let number = async move |tx: &mut Tx<'_>| procedures::next_order(tx, tables, w_id, d_id).await;
-    let next = client.run_boxed(&route, number).await?;
-    let collect = async move |tx: &mut Tx<'_>| procedures::recent_items(tx, tables, w_id, d_id, next).await;
-    let items = client.run_boxed(&route, collect).await?;
-    let count = async move |tx: &mut Tx<'_>| procedures::count_low(tx, tables, w_id, &items, threshold).await;
-    client.run_boxed(&route, count).await.and_then(|low| succeeded(&black_box(low)))
+    let look = NextOrder { w_id, d_id };
+    let next = client.run_boxed(&look.home(&tables), tables, look).await?;
+    let collect = RecentItems { w_id, d_id, next };
+    let items = client.run_boxed(&collect.home(&tables), tables, collect).await?;
+    let count = CountLow { w_id, items, threshold };
+    let low = client.run_boxed(&count.home(&tables), tables, count).await;
+    low.and_then(|low| succeeded(&black_box(low)))
 }
 
 /// Delivers the oldest order of every district of a warehouse, each in a transaction of its own.
@@ -435,14 +434,12 @@ async fn deliver_all(
     now: Moment,
 ) -> Result<Outcome, Abort> {
     let DeliveryRequest { w_id, carrier_id } = request;
-    let look = async move |tx: &mut Tx<'_>| procedures::next_orders(tx, tables, w_id).await;
-    let next = client.run_boxed(&tables.warehouse.at(&w_id), look).await?;
+    let look = NextOrders { w_id };
+    let next = client.run_boxed(&look.home(&tables), tables, look).await?;
     let mut delivered = 0;
     for (d_id, before) in (1..=DISTRICTS).zip(next) {
-        let route = tables.district.at(&(w_id, d_id));
-        let from = DeliverFrom { w_id, d_id, before, carrier_id, delivery_d: now };
-        let deliver = async move |tx: &mut Tx<'_>| procedures::deliver(tx, tables, from).await;
-        delivered += u32::from(client.run_boxed(&route, deliver).await?.is_some());
+        let deliver = Deliver { from: DeliverFrom { w_id, d_id, before, carrier_id, delivery_d: now } };
+        delivered += u32::from(client.run_boxed(&deliver.home(&tables), tables, deliver).await?.is_some());
     }
     Ok(if delivered > 0 { Outcome::Succeeded } else { Outcome::ExpectedFailure })
 }

@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use arrayvec::ArrayVec;
 use atrapos::FixedStr;
+use serde::{Deserialize, Serialize};
 
 use super::generator::{CARRIERS, LINES_MAX, LINES_MIN, Scale, last_name};
 use super::nurand::{A_C_ID, A_C_LAST, A_I_ID, Constants, nurand};
@@ -132,7 +133,7 @@ impl Default for Remote {
 }
 
 /// A line of an order to be placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineInput {
     /// The item; one beyond the last in an order that is to be rolled back.
     pub i_id: u32,
@@ -146,7 +147,7 @@ pub struct LineInput {
 pub type LineInputs = ArrayVec<LineInput, { LINES_MAX as usize }>;
 
 /// The input of New-Order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewOrderInput {
     /// The warehouse.
     pub w_id: u16,
@@ -161,7 +162,7 @@ pub struct NewOrderInput {
 }
 
 /// The identification of a customer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CustomerBy {
     /// The customer's number.
     Id(u32),
@@ -170,7 +171,7 @@ pub enum CustomerBy {
 }
 
 /// The input of Payment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PaymentInput {
     /// The warehouse that is paid.
     pub w_id: u16,

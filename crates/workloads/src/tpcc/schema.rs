@@ -12,7 +12,8 @@
 //! - `S_DIST_01` to `S_DIST_10` are one column of 240 bytes;
 //! - `history` has no key there; here it is numbered by district, and a district has the next number (`next_h_id`).
 
-use atrapos::{Database, FixedStr, Index, IndexRef, Schema, SchemaError, Table, TableRef, row};
+use atrapos::{FixedStr, Handles, Index, IndexRef, Schema, SchemaError, Table, TableRef, row};
+use serde::{Deserialize, Serialize};
 
 /// Money in cents.
 pub type Cents = i64;
@@ -146,7 +147,7 @@ row! {
 
 row! {
     /// An order.
-    #[derive(Clone, Debug, PartialEq, Eq)]
+    #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
     pub struct Order {
         /// The customer's number.
         pub c_id: u32,
@@ -338,7 +339,7 @@ impl Tables {
     ///
     /// # Errors
     /// Fails if the database was opened with another schema.
-    pub fn of(db: &Database) -> Result<Tables, SchemaError> {
+    pub fn of(db: &impl Handles) -> Result<Tables, SchemaError> {
         Ok(Tables {
             warehouse: db.table()?,
             district: db.table()?,

@@ -5,11 +5,13 @@
 
 use std::cell::RefCell;
 
+use serde::{Deserialize, Serialize};
+
 /// The copies of records, with their keys where a scan has found them.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Copies(Memory);
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 struct Memory {
     keys: Vec<u64>,
     bytes: Vec<u8>,

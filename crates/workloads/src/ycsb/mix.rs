@@ -2,12 +2,13 @@
 //!
 //! Owns: kinds of operations and their shares. Never: draws an operation.
 
+use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
 use crate::workload::ClassId;
 
 /// Kinds of operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Kind {
     /// Reads a record.

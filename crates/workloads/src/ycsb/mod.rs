@@ -18,13 +18,14 @@ pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
+pub mod stored;
 
 use std::hint::black_box;
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use atrapos::{Abort, Database, LoadError, LoadProgress, RowEdit, Schema, TableRef, Tx};
+use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, StoredProcedure as _, TableRef};
 use atrapos_runtime::rng::Seed;
 
 use crate::client::Client;
@@ -34,11 +35,11 @@ use crate::popularity::{Popularity, Zipfs};
 use crate::random::Random;
 use crate::room::{self, NotEnoughMemory};
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
-use copies::Copies;
 use mix::{Distribution, Kind, Mix};
 use parameters::{Op, Parameters, Setting};
 use procedures::Order;
 use schema::{Keys, Record};
+use stored::{Insert, Operations, Read, ReadModifyWrite, Scan, Update};
 
 /// Default number of records.
 pub const ROWS_DEFAULT: u64 = 100_000;
@@ -277,49 +278,34 @@ impl<R: Record> Workload for Ycsb<R> {
         if state.operations > 1 {
             return several(client, state).await;
         }
-        let (table, keys) = (state.table, state.keys);
+        let (table, keys, shape) = (state.table, state.keys, PhantomData);
         let Op { kind, key, detail } = state.parameters.op();
         let route = table.at(&key);
         let missing = || Abort::user(procedures::NO_RECORD);
         let outcome = match kind {
             Kind::Read => {
-                let read =
-                    async move |tx: &mut Tx<'_>| tx.view(table, key, |row| Copies::of(row.as_bytes())).await;
-                let found = client.run(&route, read).await;
+                let found = client.run(&route, table, Read::<R> { key, shape }).await;
                 found.and_then(|record| black_box(record).map(|_| Outcome::Succeeded).ok_or_else(missing))
             }
             Kind::Update => {
-                let update = async move |tx: &mut Tx<'_>| {
-                    tx.edit(table, key, move |record| R::write_column(record, key, detail)).await
-                };
-                let found = client.run(&route, update).await;
-                found.and_then(|written| written.map(|()| Outcome::Moved(1)).ok_or_else(missing))
+                let written = client.run(&route, table, Update::<R> { key, column: detail, shape }).await;
+                written.and_then(|written| written.map(|()| Outcome::Moved(1)).ok_or_else(missing))
             }
             Kind::Insert => {
-                let insert =
-                    async move |tx: &mut Tx<'_>| tx.run(table.insert(key, R::new(key))).await.map(drop);
-                let inserted = client.run(&route, insert).await;
+                let inserted = client.run(&route, table, Insert::<R> { key, shape }).await;
                 state.parameters.committed(u64::from(inserted.is_ok()));
-                inserted.map(|()| Outcome::Moved(1))
+                inserted.map(|_| Outcome::Moved(1))
             }
             Kind::Scan => {
-                let scan =
-                    async move |tx: &mut Tx<'_>| procedures::scan::<R>(tx, table, keys, key, detail).await;
-                client.run(&route, scan).await.map(|found| {
+                let scan = Scan::<R> { key, keys, count: detail, shape };
+                client.run(&route, table, scan).await.map(|found| {
                     black_box((found.keys(), found.bytes()));
                     Outcome::Succeeded
                 })
             }
             Kind::ReadModifyWrite => {
-                let modify = async move |tx: &mut Tx<'_>| {
-                    let change = move |record: &mut RowEdit<'_, R>| {
-                        let before = Copies::of(record.as_bytes());
-                        R::write_column(record, key, detail);
-                        before
-                    };
-                    tx.edit(table, key, change).await
-                };
-                let found = client.run(&route, modify).await;
+                let modify = ReadModifyWrite::<R> { key, column: detail, shape };
+                let found = client.run(&route, table, modify).await;
                 found.and_then(|before| black_box(before).map(|_| Outcome::Moved(1)).ok_or_else(missing))
             }
         };
@@ -340,9 +326,8 @@ async fn several<R: Record>(
     let ops = state.parameters.transaction(state.operations);
     let writes = ops.iter().filter(|op| op.kind.writes()).count();
     let insertions = ops.iter().filter(|op| op.kind == Kind::Insert).count() as u64;
-    let route = table.at(&ops[0].key);
-    let run = async move |tx: &mut Tx<'_>| procedures::operations::<R>(tx, table, keys, &ops, order).await;
-    let outcome = client.run_boxed(&route, run).await;
+    let run = Operations::<R> { key: ops[0].key, keys, ops, order, shape: PhantomData };
+    let outcome = client.run_boxed(&run.home(&table), table, run).await;
     if outcome.is_ok() {
         state.parameters.committed(insertions);
     }

@@ -16,12 +16,13 @@ use super::schema::Keys;
 use crate::keys::KeySet;
 use crate::popularity::{Permutation, Popularity};
 use crate::random::Random;
+use serde::{Deserialize, Serialize};
 
 /// Greatest number of records that a scan reads.
 pub const SCAN_MAX: u32 = 100;
 
 /// An operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Op {
     /// Kind of the operation.
     pub kind: Kind,

@@ -17,7 +17,8 @@
 use std::hint::black_box;
 use std::ops::ControlFlow;
 
-use atrapos::{Abort, Either, KeyRange, RowEdit, RowView, TableRef, Tx};
+use atrapos::{Abort, Either, KeyRange, RowEdit, RowView, TableRef, Transaction};
+use serde::{Deserialize, Serialize};
 
 use super::copies::Copies;
 use super::mix::Kind;
@@ -25,7 +26,7 @@ use super::parameters::Op;
 use super::schema::{Keys, Record};
 
 /// The order in which the operations of a transaction run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Order {
     /// All as one phase in order of owners and keys: transactions wait for each other, but never in a cycle.
     // Scans come last.
@@ -56,9 +57,9 @@ fn missing() -> Abort {
 /// Reads up to `count` records from `key` on.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub async fn scan<R: Record>(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     table: TableRef<R::Table>,
     keys: Keys,
     key: u64,
@@ -86,9 +87,9 @@ fn change<R: Record>(op: Op) -> impl FnOnce(&mut RowEdit<'_, R>) -> Option<Copie
 /// Runs the operations of one transaction.
 ///
 /// # Errors
-/// Fails like [`Tx::run`]; also if a record is missing.
+/// Fails like [`Transaction::run`]; also if a record is missing.
 pub async fn operations<R: Record>(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     table: TableRef<R::Table>,
     keys: Keys,
     ops: &[Op],
@@ -125,7 +126,7 @@ pub async fn operations<R: Record>(
 }
 
 /// Runs an operation on one record; scans excluded.
-async fn one<R: Record>(tx: &mut Tx<'_>, table: TableRef<R::Table>, op: Op) -> Result<(), Abort> {
+async fn one<R: Record>(tx: &mut impl Transaction, table: TableRef<R::Table>, op: Op) -> Result<(), Abort> {
     let is_there = match op.kind {
         Kind::Read => {
             black_box(tx.view(table, op.key, |record| Copies::of(record.as_bytes())).await?).is_some()

@@ -18,6 +18,7 @@
 use std::fmt::Debug;
 
 use atrapos::{Row, RowEdit, Schema, Table, row};
+use serde::{Deserialize, Serialize};
 
 use crate::popularity::Permutation;
 use crate::random::mixed;
@@ -35,6 +36,8 @@ pub trait Record: Row + Debug + PartialEq + Sync {
     const RESIDENT_BYTES: u64;
     /// The shape's name on the command line.
     const SHAPE: &'static str;
+    /// The names of the stored procedures: read, update, insert, scan, read and write, several operations.
+    const PROCEDURES: [&'static str; 6];
 
     /// Creates the record of `key` as it is loaded or inserted.
     fn new(key: u64) -> Self;
@@ -146,6 +149,14 @@ impl Record for Wide {
     const COLUMNS_WRITTEN: u32 = 10;
     const RESIDENT_BYTES: u64 = 1_400;
     const SHAPE: &'static str = "10x100";
+    const PROCEDURES: [&'static str; 6] = [
+        "ycsb-wide.read",
+        "ycsb-wide.update",
+        "ycsb-wide.insert",
+        "ycsb-wide.scan",
+        "ycsb-wide.read-modify-write",
+        "ycsb-wide.operations",
+    ];
 
     fn new(key: u64) -> Wide {
         let new = |number| column(key, number, 0);
@@ -194,6 +205,14 @@ impl Record for Narrow {
     const COLUMNS_WRITTEN: u32 = 1;
     const RESIDENT_BYTES: u64 = 48;
     const SHAPE: &'static str = "8";
+    const PROCEDURES: [&'static str; 6] = [
+        "ycsb-narrow.read",
+        "ycsb-narrow.update",
+        "ycsb-narrow.insert",
+        "ycsb-narrow.scan",
+        "ycsb-narrow.read-modify-write",
+        "ycsb-narrow.operations",
+    ];
 
     fn new(key: u64) -> Narrow {
         Narrow { value: mixed(key) }
@@ -210,7 +229,7 @@ impl Record for Narrow {
 }
 
 /// The layout of the keys for a number of loaded records.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
     rows: u64,
     shift: u32,

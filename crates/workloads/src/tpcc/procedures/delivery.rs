@@ -8,13 +8,14 @@
 use std::future::Future;
 use std::ops::ControlFlow;
 
-use atrapos::{Abort, KeyRange, RowEdit, RowView, Tx};
+use atrapos::{Abort, KeyRange, RowEdit, RowView, Transaction};
+use serde::{Deserialize, Serialize};
 
 use super::super::schema::{Cents, Customer, DISTRICTS, District, Moment, Order, Tables};
 use super::there;
 
 /// An order that was delivered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivered {
     /// The order's number.
     pub o_id: u32,
@@ -25,7 +26,7 @@ pub struct Delivered {
 }
 
 /// The input of a delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeliverFrom {
     /// The warehouse.
     pub w_id: u16,
@@ -42,9 +43,9 @@ pub struct DeliverFrom {
 /// Reads the numbers of the next orders of a warehouse's districts.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn next_orders(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     w_id: u16,
 ) -> impl Future<Output = Result<[u32; DISTRICTS as usize], Abort>> {
@@ -65,9 +66,9 @@ const TURN: u32 = 0;
 /// Delivers the oldest undelivered order of a district; returns `None` if there is none.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn deliver(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     from: DeliverFrom,
 ) -> impl Future<Output = Result<Option<Delivered>, Abort>> {

@@ -25,7 +25,7 @@ pub use order_status::{CustomerStatus, LineStatus, OrderStatus, StatusOf, order_
 pub use payment::{Paid, Payee, PayingCustomer, payment};
 pub use stock_level::{count_low, next_order, recent_items, stock_level};
 
-use atrapos::{Abort, KeyRange, Tx};
+use atrapos::{Abort, KeyRange, Transaction};
 
 use super::parameters::CustomerBy;
 use super::schema::Tables;
@@ -42,7 +42,7 @@ fn there<R>(row: Option<R>) -> Result<R, Abort> {
 /// Finds the number of a customer by last name: of the customers with that name, sorted by first name, the one at half
 /// their number, rounded up (clause 2.5.2.2).
 async fn find_customer(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     w_id: u16,
     d_id: u8,

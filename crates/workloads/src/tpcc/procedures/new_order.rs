@@ -3,7 +3,8 @@
 use std::future::Future;
 
 use arrayvec::ArrayVec;
-use atrapos::{Abort, FixedStr, RowEdit, RowView, Tx};
+use atrapos::{Abort, FixedStr, RowEdit, RowView, Transaction};
+use serde::{Deserialize, Serialize};
 
 use super::super::generator::LINES_MAX;
 use super::super::parameters::{LineInput, NewOrderInput};
@@ -17,7 +18,7 @@ use super::there;
 pub const UNUSED_ITEM: &str = "the order names an item that there is not";
 
 /// A line of an order that was placed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinePlaced {
     /// The item's name.
     pub name: FixedStr<24>,
@@ -32,7 +33,7 @@ pub struct LinePlaced {
 }
 
 /// An order that was placed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderPlaced {
     /// The order's number.
     pub o_id: u32,
@@ -134,10 +135,10 @@ fn total(sum: Cents, discount: u16, w_tax: u16, d_tax: u16) -> Cents {
 /// taken in one phase, on all warehouses; then the rows of the home warehouse are changed.
 ///
 /// # Errors
-/// Fails like [`Tx::run`]; also with reason [`AbortReason::User`](atrapos::AbortReason::User) and detail
+/// Fails like [`Transaction::run`]; also with reason [`AbortReason::User`](atrapos::AbortReason::User) and detail
 /// [`UNUSED_ITEM`] if an item does not exist.
 pub fn new_order(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     input: &NewOrderInput,
 ) -> impl Future<Output = Result<OrderPlaced, Abort>> {

@@ -4,7 +4,8 @@ use std::future::Future;
 use std::ops::ControlFlow;
 
 use arrayvec::ArrayVec;
-use atrapos::{Abort, FixedStr, KeyRange, RowView, Tx};
+use atrapos::{Abort, FixedStr, KeyRange, RowView, Transaction};
+use serde::{Deserialize, Serialize};
 
 use super::super::generator::LINES_MAX;
 use super::super::parameters::CustomerBy;
@@ -12,7 +13,7 @@ use super::super::schema::{Cents, Customer, Moment, Order, OrderLine, Tables};
 use super::{find_customer, there};
 
 /// The input of Order-Status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StatusOf {
     /// The warehouse.
     pub w_id: u16,
@@ -23,7 +24,7 @@ pub struct StatusOf {
 }
 
 /// The columns of the customer that are returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each field is named after its column")]
 pub struct CustomerStatus {
     pub c_id: u32,
@@ -34,7 +35,7 @@ pub struct CustomerStatus {
 }
 
 /// The columns of a line of the order that are returned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each field is named after its column")]
 pub struct LineStatus {
     pub i_id: u32,
@@ -45,7 +46,7 @@ pub struct LineStatus {
 }
 
 /// A customer's latest order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderStatus {
     /// The customer.
     pub customer: CustomerStatus,
@@ -60,9 +61,9 @@ pub struct OrderStatus {
 /// Reads the latest order of a customer.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn order_status(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     of: StatusOf,
 ) -> impl Future<Output = Result<OrderStatus, Abort>> {

@@ -2,14 +2,15 @@
 
 use std::future::Future;
 
-use atrapos::{Abort, FixedStr, RowEdit, Tx};
+use atrapos::{Abort, FixedStr, RowEdit, Transaction};
+use serde::{Deserialize, Serialize};
 
 use super::super::parameters::PaymentInput;
 use super::super::schema::{Cents, Customer, District, History, Moment, Tables, Warehouse};
 use super::{find_customer, there};
 
 /// Name and address of a warehouse or district that was paid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each field is named after its column")]
 pub struct Payee {
     pub name: FixedStr<10>,
@@ -21,7 +22,7 @@ pub struct Payee {
 }
 
 /// The customer who paid.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "each field is named after its column")]
 pub struct PayingCustomer {
     pub first: FixedStr<16>,
@@ -43,7 +44,7 @@ pub struct PayingCustomer {
 }
 
 /// A payment that was made.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Paid {
     /// The customer's number.
     pub c_id: u32,
@@ -161,9 +162,9 @@ fn history_data(warehouse: &FixedStr<10>, district: &FixedStr<10>) -> FixedStr<2
 /// Runs a payment of a customer, possibly one of another warehouse.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn payment(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     input: PaymentInput,
 ) -> impl Future<Output = Result<Paid, Abort>> {

@@ -7,7 +7,7 @@
 use std::future::Future;
 use std::ops::ControlFlow;
 
-use atrapos::{Abort, KeyRange, RowView, Tx};
+use atrapos::{Abort, KeyRange, RowView, Transaction};
 
 use super::super::generator::LINES_MAX;
 use super::super::schema::{District, OrderLine, Tables};
@@ -19,9 +19,9 @@ const ORDERS: u32 = 20;
 /// Reads the number of a district's next order.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn next_order(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     w_id: u16,
     d_id: u8,
@@ -35,9 +35,9 @@ pub fn next_order(
 /// Returns the items of the last twenty orders before order `next` of a district, those in several orders as often.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn recent_items(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     w_id: u16,
     d_id: u8,
@@ -57,9 +57,9 @@ pub fn recent_items(
 /// Counts those different items among some of which a warehouse has fewer than `threshold` in stock.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn count_low(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     w_id: u16,
     items: &[u32],
@@ -86,9 +86,9 @@ pub fn count_low(
 /// stock, in one transaction, as a flow graph shows it.
 ///
 /// # Errors
-/// The errors of [`Tx::run`].
+/// The errors of [`Transaction::run`].
 pub fn stock_level(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     tables: Tables,
     w_id: u16,
     d_id: u8,

@@ -1,0 +1,53 @@
+//! The two transactions of the microbenchmark as stored procedures.
+
+use std::future::Future;
+
+use atrapos::{Abort, TableRef, Transaction};
+
+use super::{Counter, Counters};
+use crate::stored::stored_procedures;
+
+stored_procedures! {
+    /// Reads rows. See [`read`]. Its home is that of the first one.
+    ReadRows("micro.read", "read") { rows: Vec<u64> } -> u64;
+    tables TableRef<Counters>: |db| db.table();
+    home: |own, table| table.at(own.rows.first().unwrap_or(&0));
+    run: |own, tx, table| read(tx, *table, &own.rows);
+
+    /// Adds one to rows. See [`update`]. Its home is that of the first one.
+    UpdateRows("micro.update", "update") { rows: Vec<u64> } -> ();
+    tables TableRef<Counters>: |db| db.table();
+    home: |own, table| table.at(own.rows.first().unwrap_or(&0));
+    run: |own, tx, table| update(tx, *table, &own.rows);
+}
+
+/// Detail of the abort of a transaction that does not find a row.
+pub const NO_ROW: &str = "a row of the microbenchmark is missing";
+
+/// Reads `rows` as one phase and returns the sum of their counters.
+///
+/// # Errors
+/// Fails like [`Transaction::run`]; also if a row is missing.
+pub async fn read(tx: &mut impl Transaction, table: TableRef<Counters>, rows: &[u64]) -> Result<u64, Abort> {
+    if let [row] = rows {
+        return tx.get(table, *row).await?.map(|row| row.count).ok_or_else(|| Abort::user(NO_ROW));
+    }
+    let found = tx.join_all(rows.iter().map(|row| table.get(*row))).await?;
+    let counts = found.into_iter().map(|row| row.map(|row| row.count));
+    counts.sum::<Option<u64>>().ok_or_else(|| Abort::user(NO_ROW))
+}
+
+/// Adds one to the counter of each of `rows`, as one phase.
+///
+/// # Errors
+/// Fails like [`Transaction::run`]; also if a row is missing.
+pub async fn update(tx: &mut impl Transaction, table: TableRef<Counters>, rows: &[u64]) -> Result<(), Abort> {
+    let add_one = |row: &mut Counter| row.count += 1;
+    let all_there = if let [row] = rows {
+        tx.update(table, *row, add_one).await?.is_some()
+    } else {
+        let updated = tx.join_all(rows.iter().map(|row| table.update(*row, add_one))).await?;
+        updated.iter().all(Option::is_some)
+    };
+    if all_there { Ok(()) } else { Err(Abort::user(NO_ROW)) }
+}
