@@ -25,6 +25,7 @@ mod memory;
 mod recording;
 mod recovery;
 pub mod sim;
+mod stored;
 #[cfg(test)]
 mod tests;
 mod verify;

@@ -33,11 +33,16 @@ pub struct Run<'t, 'w, O: Operation> {
     step: Step<'t, O>,
 }
 
+/// What a procedure awaits is moved to where it stays, so the steps that are rare are in a box.
 enum Step<'t, O: Operation> {
     Start,
-    Refused(Abort),
     LookingUp(PartitionId, LookupTicket),
     Sent(Call<ActionReply<ErasedOperation>>, OperationGuard<'t>),
+    Rare(Box<RareStep<'t, O>>),
+}
+
+enum RareStep<'t, O: Operation> {
+    Refused(Abort),
     Waiting(Pin<Box<dyn Future<Output = Result<ErasedOperation, Abort>> + 't>>),
     Dependents(Option<O::Output>, Pin<Box<dyn Future<Output = Result<(), Abort>> + 't>>),
 }
@@ -57,7 +62,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
     pub(crate) fn refused(tx: &'t Tx<'w>, abort: Abort) -> Run<'t, 'w, O> {
         let (tag, target) = (tx.worker().shard().tag, LockTarget::Key(KeyBuf::new()));
         let request = Request { table: TableId(0), tag, mode: LockMode::Shared, from_end: false, target };
-        Run { tx, request, operation: None, step: Step::Refused(abort) }
+        Run { tx, request, operation: None, step: Step::Rare(Box::new(RareStep::Refused(abort))) }
     }
 
     /// Executes the action on data of the home.
@@ -90,7 +95,7 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
             }
             AccessStart::Conflict => {
                 let action = self.take_action().erase();
-                self.step = Step::Waiting(Box::pin(tx.wait_and_run(action)));
+                self.step = Step::Rare(Box::new(RareStep::Waiting(Box::pin(tx.wait_and_run(action)))));
             }
             AccessStart::Here(..) => unreachable!("it is executed at once"),
         }
@@ -111,7 +116,8 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
             Ok(false) => Poll::Ready(Ok(result)),
             Ok(true) => {
                 let tx = self.tx;
-                self.step = Step::Dependents(Some(result), Box::pin(tx.run_dependents()));
+                let running = RareStep::Dependents(Some(result), Box::pin(tx.run_dependents()));
+                self.step = Step::Rare(Box::new(running));
                 self.poll_step()
             }
             Err(abort) => Poll::Ready(Err(abort)),
@@ -138,17 +144,18 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
                     }
                 }
             },
-            Step::Waiting(waiting) => match waiting.as_mut().poll(context) {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(Ok(done)) => self.run_dependents(done.into_output::<O>()),
-                Poll::Ready(Err(abort)) => Poll::Ready(Err(abort)),
+            Step::Rare(rare) => match &mut **rare {
+                RareStep::Waiting(waiting) => match waiting.as_mut().poll(context) {
+                    Poll::Pending => Poll::Pending,
+                    Poll::Ready(Ok(done)) => self.run_dependents(done.into_output::<O>()),
+                    Poll::Ready(Err(abort)) => Poll::Ready(Err(abort)),
+                },
+                RareStep::Dependents(result, running) => running
+                    .as_mut()
+                    .poll(context)
+                    .map_ok(|()| result.take().expect("the result is handed out once")),
+                RareStep::Refused(abort) => Poll::Ready(Err(self.tx.refuse(abort.clone()))),
             },
-            Step::Dependents(result, running) => match running.as_mut().poll(context) {
-                Poll::Pending => Poll::Pending,
-                Poll::Ready(Ok(())) => Poll::Ready(Ok(result.take().expect("the result is handed out once"))),
-                Poll::Ready(Err(abort)) => Poll::Ready(Err(abort)),
-            },
-            Step::Refused(abort) => Poll::Ready(Err(self.tx.refuse(abort.clone()))),
             Step::Start | Step::LookingUp(..) => unreachable!("`poll` makes these steps itself"),
         }
     }
@@ -176,11 +183,13 @@ impl<O: Operation> std::fmt::Debug for Run<'_, '_, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let step = match &self.step {
             Step::Start => "start",
-            Step::Refused(_) => "refused",
             Step::LookingUp(..) => Stage::Execute.name(),
             Step::Sent(..) => "sent",
-            Step::Waiting(_) => Stage::Lock.name(),
-            Step::Dependents(..) => "dependents",
+            Step::Rare(rare) => match **rare {
+                RareStep::Refused(_) => "refused",
+                RareStep::Waiting(_) => Stage::Lock.name(),
+                RareStep::Dependents(..) => "dependents",
+            },
         };
         f.debug_struct("Run").field("step", &step).finish_non_exhaustive()
     }

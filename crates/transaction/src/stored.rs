@@ -18,7 +18,7 @@ use atrapos_partition::schema::{Catalog, Index, IndexRef, SchemaError, Table, Ta
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::procedure::{AnyProcedure, Session};
+use crate::procedure::{AnyProcedure, Procedure, Session};
 use crate::transaction::Transaction;
 use crate::tx::Tx;
 
@@ -88,6 +88,11 @@ pub trait StoredProcedure: Serialize + DeserializeOwned + Clone + Send + Sync + 
         tx: &mut X,
         tables: &Self::Tables,
     ) -> impl Future<Output = Result<Self::Result, Abort>>;
+
+    /// Returns it as a procedure that owns its arguments and handles.
+    fn into_closure(self, tables: Self::Tables) -> impl Procedure<Self::Result> {
+        async move |tx: &mut Tx<'_>| self.run(tx, &tables).await
+    }
 }
 
 /// Version of the encoding of arguments and results.

@@ -22,6 +22,9 @@ use atrapos_storage::{KeyBuf, Row, RowEdit, RowView};
 
 use crate::tx::Phase;
 
+/// The key and the row of an entry of a table.
+pub type Entry<T> = (<T as Table>::Key, <T as Table>::Row);
+
 /// A running transaction. See [`Tx`](crate::tx::Tx) for what each operation does; engines differ only in how they do it.
 ///
 /// An operation that fails dooms the transaction. All of them fail with the reason for which the transaction has to abort.
@@ -154,8 +157,7 @@ pub trait Transaction {
         index: IndexRef<I>,
         table: TableRef<I::Table>,
         key: I::Key,
-    ) -> impl Future<Output = Result<Option<(<I::Table as Table>::Key, <I::Table as Table>::Row)>, Abort>>
-    {
+    ) -> impl Future<Output = Result<Option<Entry<I::Table>>, Abort>> {
         async move {
             match self.run(index.lookup(key)).await? {
                 Some(key) => Ok(self.run(table.get(key.clone())).await?.map(|row| (key, row))),
@@ -260,7 +262,7 @@ pub trait Transaction {
         table: TableRef<T>,
         range: KeyRange,
         limit: usize,
-    ) -> impl Future<Output = Result<Vec<(T::Key, T::Row)>, Abort>> {
+    ) -> impl Future<Output = Result<Vec<Entry<T>>, Abort>> {
         scan(self, table, range, limit, false)
     }
 
@@ -271,7 +273,7 @@ pub trait Transaction {
         table: TableRef<T>,
         range: KeyRange,
         limit: usize,
-    ) -> impl Future<Output = Result<Vec<(T::Key, T::Row)>, Abort>> {
+    ) -> impl Future<Output = Result<Vec<Entry<T>>, Abort>> {
         scan(self, table, range, limit, true)
     }
 

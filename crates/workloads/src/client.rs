@@ -11,7 +11,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use atrapos::{Abort, AnyProcedure, AnyResult, Route, Session, StoredProcedure, Tx};
+use atrapos::{Abort, AnyProcedure, AnyResult, Route, Session, StoredProcedure};
 use pin_project_lite::pin_project;
 
 /// A client that runs procedures one after the other and waits for each.
@@ -41,14 +41,16 @@ impl<'a> Client<'a> {
     pub fn run<P: StoredProcedure>(
         self,
         route: &'a Route,
-        tables: P::Tables,
-        procedure: P,
+        tables: &'a P::Tables,
+        procedure: &'a P,
     ) -> impl Future<Output = Result<P::Result, Abort>> {
-        let procedure = async move |tx: &mut Tx<'_>| procedure.run(tx, &tables).await;
         match self {
-            Client::Session(session) => Running::Session { running: session.run(route, procedure) },
+            Client::Session(session) => {
+                Running::Session { running: session.run_stored(route, tables, procedure) }
+            }
             Client::Blocking(client) => {
-                Running::Ended { outcome: Some(block(client, route, AnyProcedure::new(procedure))) }
+                let procedure = AnyProcedure::new(procedure.clone().into_closure(*tables));
+                Running::Ended { outcome: Some(block(client, route, procedure)) }
             }
         }
     }
@@ -61,10 +63,10 @@ impl<'a> Client<'a> {
     pub fn run_boxed<P: StoredProcedure>(
         self,
         route: &'a Route,
-        tables: P::Tables,
+        tables: &P::Tables,
         procedure: P,
     ) -> impl Future<Output = Result<P::Result, Abort>> {
-        let procedure = AnyProcedure::new(async move |tx: &mut Tx<'_>| procedure.run(tx, &tables).await);
+        let procedure = AnyProcedure::new(procedure.into_closure(*tables));
         match self {
             Client::Session(session) => Running::Session { running: session.run_any_as(route, procedure) },
             Client::Blocking(client) => Running::Ended { outcome: Some(block(client, route, procedure)) },

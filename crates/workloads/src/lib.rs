@@ -31,7 +31,6 @@ mod random;
 pub mod registry;
 pub mod room;
 pub mod smallbank;
-mod stored;
 pub mod tatp;
 mod text;
 pub mod tpcb;

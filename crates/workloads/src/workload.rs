@@ -5,7 +5,10 @@
 use std::future::Future;
 use std::time::Duration;
 
-use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, SchemaError, VerifyError, WorkerId};
+use atrapos::{
+    Abort, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema, SchemaError,
+    VerifyError, WorkerId,
+};
 
 use crate::client::Client;
 use crate::ledger::Ledger;
@@ -189,6 +192,12 @@ pub trait Workload: Clone + Send + Sync + 'static {
     /// # Errors
     /// Fails if a worker fails; then nothing of the load remains.
     fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError>;
+
+    /// Adds the stored procedures of the workload to a registry, for a database with its schema.
+    ///
+    /// # Errors
+    /// Fails if the database has another schema, or a name is taken.
+    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError>;
 
     /// Creates the state of a client that chooses keys within `reach`. Clients with different `stream`s are
     /// independent.

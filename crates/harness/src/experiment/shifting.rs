@@ -9,7 +9,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use atrapos::{Abort, Database, LoadError, LoadProgress, Schema};
+use atrapos::{Abort, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema};
 use atrapos_workloads::{
     AuditError, AuditReport, ClassId, Client, Ledger, NotEnoughMemory, Outcome, Reach, SetupError, Workload,
 };
@@ -76,6 +76,10 @@ impl<W: Workload> Workload for Shifting<W> {
 
     fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError> {
         self.any().load(db, progress)
+    }
+
+    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+        self.any().register(registry, handles)
     }
 
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<Self::State, SetupError> {

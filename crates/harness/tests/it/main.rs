@@ -3,6 +3,7 @@
 
 mod flows;
 mod micro;
+mod procedures;
 mod smallbank;
 mod support;
 mod tatp;

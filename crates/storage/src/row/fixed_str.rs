@@ -7,16 +7,15 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-use serde::de::Error as _;
+use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use thiserror::Error;
 
 /// A string of at most `N` bytes, stored inline in exactly `N` bytes. It may not contain the character `\0`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FixedStr<const N: usize>([u8; N]);
 
 /// Reasons for which a string does not fit a [`FixedStr`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FixedStrError {
     /// The string is longer than the type.
     #[error(
@@ -43,7 +42,22 @@ impl<const N: usize> Serialize for FixedStr<N> {
 
 impl<'de, const N: usize> Deserialize<'de> for FixedStr<N> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<FixedStr<N>, D::Error> {
-        FixedStr::new(<&str>::deserialize(deserializer)?).map_err(D::Error::custom)
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// Takes a string from a format that has it in memory, or makes it.
+struct TextVisitor<const N: usize>;
+
+impl<const N: usize> Visitor<'_> for TextVisitor<N> {
+    type Value = FixedStr<N>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a string of at most {N} bytes")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<FixedStr<N>, E> {
+        FixedStr::new(text).map_err(E::custom)
     }
 }
 

@@ -16,8 +16,8 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use atrapos::{
-    Abort, Database, KeyRange, LoadError, LoadProgress, Schema, SchemaError, Session, SessionHandle, Table,
-    TableRef, Tx, WorkerId, row,
+    Abort, Database, Handles, KeyRange, LoadError, LoadProgress, RegisterError, Registry, Schema,
+    SchemaError, Session, SessionHandle, Table, TableRef, Tx, WorkerId, row,
 };
 
 use crate::client::Client;
@@ -282,6 +282,11 @@ impl Workload for Micro {
         })
     }
 
+    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+        registry.register::<ReadRows>(handles)?;
+        registry.register::<UpdateRows>(handles)
+    }
+
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<MicroState, SetupError> {
         let table = db.table::<Counters>()?;
         let own_sites = match reach {
@@ -302,8 +307,8 @@ impl Workload for Micro {
         let table = state.table;
         let route = table.at(&rows[0]);
         let outcome = match state.kind {
-            Kind::Read => client.run(&route, table, ReadRows { rows }).await.map(|sum| _ = black_box(sum)),
-            Kind::Update => client.run(&route, table, UpdateRows { rows }).await,
+            Kind::Read => client.run(&route, &table, &ReadRows { rows }).await.map(|sum| _ = black_box(sum)),
+            Kind::Update => client.run(&route, &table, &UpdateRows { rows }).await,
         };
         (if is_multisite { MULTISITE } else { LOCAL }, outcome.map(|()| Outcome::Succeeded))
     }

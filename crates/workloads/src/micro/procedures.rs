@@ -1,13 +1,10 @@
 //! The two transactions of the microbenchmark as stored procedures.
 
-use std::future::Future;
-
 use atrapos::{Abort, TableRef, Transaction};
 
 use super::{Counter, Counters};
-use crate::stored::stored_procedures;
 
-stored_procedures! {
+atrapos::stored_procedures! {
     /// Reads rows. See [`read`]. Its home is that of the first one.
     ReadRows("micro.read", "read") { rows: Vec<u64> } -> u64;
     tables TableRef<Counters>: |db| db.table();

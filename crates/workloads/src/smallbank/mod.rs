@@ -19,7 +19,10 @@ pub mod stored;
 
 use std::hint::black_box;
 
-use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Schema, StoredProcedure as _};
+use atrapos::{
+    Abort, AbortReason, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema,
+    StoredProcedure as _,
+};
 use atrapos_runtime::rng::Seed;
 
 use crate::client::Client;
@@ -186,6 +189,15 @@ impl Workload for SmallBank {
         })
     }
 
+    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+        registry.register::<Balance>(handles)?;
+        registry.register::<DepositChecking>(handles)?;
+        registry.register::<TransactSavings>(handles)?;
+        registry.register::<Amalgamate>(handles)?;
+        registry.register::<WriteCheck>(handles)?;
+        registry.register::<SendPayment>(handles)
+    }
+
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<SmallBankState, SetupError> {
         let tables = Tables::of(db)?;
         let SmallBankConfig { customers, mix, skew, seed } = self.config;
@@ -213,13 +225,16 @@ impl Workload for SmallBank {
         let outcome = match class {
             Class::Balance => {
                 let ask = Balance { name: parameters.name() };
-                client.run(&ask.home(&tables), tables, ask).await.map(|sum| moved(black_box(sum).map(|_| 0)))
+                client
+                    .run(&ask.home(&tables), &tables, &ask)
+                    .await
+                    .map(|sum| moved(black_box(sum).map(|_| 0)))
             }
             Class::DepositChecking => {
                 let (name, amount) = (parameters.name(), parameters.amount());
                 let deposit = DepositChecking { name, amount };
                 client
-                    .run(&deposit.home(&tables), tables, deposit)
+                    .run(&deposit.home(&tables), &tables, &deposit)
                     .await
                     .map(|is| moved(is.then_some(amount)))
             }
@@ -227,27 +242,27 @@ impl Workload for SmallBank {
                 let (name, amount) = (parameters.name(), parameters.signed_amount());
                 let transact = TransactSavings { name, amount };
                 client
-                    .run(&transact.home(&tables), tables, transact)
+                    .run(&transact.home(&tables), &tables, &transact)
                     .await
                     .map(|is| moved(is.then_some(amount)))
             }
             Class::Amalgamate => {
                 let amalgamate = Amalgamate { names: parameters.names() };
                 client
-                    .run(&amalgamate.home(&tables), tables, amalgamate)
+                    .run(&amalgamate.home(&tables), &tables, &amalgamate)
                     .await
                     .map(|is| moved(is.then_some(0)))
             }
             Class::WriteCheck => {
                 let (name, amount) = (parameters.name(), parameters.amount());
                 let write = WriteCheck { name, amount };
-                let taken = client.run(&write.home(&tables), tables, write).await;
+                let taken = client.run(&write.home(&tables), &tables, &write).await;
                 taken.map(|taken| moved(taken.map(|taken| -taken)))
             }
             Class::SendPayment => {
                 let (names, amount) = (parameters.names(), parameters.amount());
                 let send = SendPayment { names, amount };
-                client.run(&send.home(&tables), tables, send).await.map(|is| moved(is.then_some(0)))
+                client.run(&send.home(&tables), &tables, &send).await.map(|is| moved(is.then_some(0)))
             }
         };
         let outcome = match outcome {

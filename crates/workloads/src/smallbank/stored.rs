@@ -1,12 +1,9 @@
 //! The transactions of SmallBank by their names. The home of each is that of the (first) customer's name.
 
-use std::future::Future;
-
 use super::procedures;
 use super::schema::{Name, Tables};
-use crate::stored::stored_procedures;
 
-stored_procedures! {
+atrapos::stored_procedures! {
     /// `Balance`. See [`balance`](procedures::balance).
     Balance("smallbank.balance", "balance") { name: Name } -> Option<i64>;
     tables Tables: |db| Tables::of(db);

@@ -21,7 +21,10 @@ pub mod stored;
 
 use std::hint::black_box;
 
-use atrapos::{Abort, AbortReason, Database, LoadError, LoadProgress, Row, Schema, StoredProcedure as _};
+use atrapos::{
+    Abort, AbortReason, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Row, Schema,
+    StoredProcedure as _,
+};
 use atrapos_runtime::rng::Seed;
 
 use crate::client::Client;
@@ -173,6 +176,16 @@ impl Workload for Tatp {
         })
     }
 
+    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+        registry.register::<GetSubscriberData>(handles)?;
+        registry.register::<GetNewDestination>(handles)?;
+        registry.register::<GetAccessData>(handles)?;
+        registry.register::<UpdateSubscriberData>(handles)?;
+        registry.register::<UpdateLocation>(handles)?;
+        registry.register::<InsertCallForwarding>(handles)?;
+        registry.register::<DeleteCallForwarding>(handles)
+    }
+
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<TatpState, SetupError> {
         let tables = Tables::of(db)?;
         let keys = match reach {
@@ -196,7 +209,7 @@ impl Workload for Tatp {
         let outcome = match class {
             Class::GetSubscriberData => {
                 let (table, get) = (tables.subscriber, GetSubscriberData { s_id: parameters.s_id() });
-                match &client.run(&get.home(&table), table, get).await {
+                match &client.run(&get.home(&table), &table, &get).await {
                     Ok(row) => Ok(outcome_of(black_box(row).is_some())),
                     Err(abort) => Err(abort.clone()),
                 }
@@ -205,14 +218,14 @@ impl Workload for Tatp {
                 let (s_id, sf_type) = (parameters.s_id(), parameters.type_number());
                 let (start_time, end_time) = (parameters.start_time(), parameters.end_time());
                 let get = GetNewDestination { s_id, sf_type, start_time, end_time };
-                let found = client.run(&get.home(tables), *tables, get).await;
+                let found = client.run(&get.home(tables), tables, &get).await;
                 found.map(|found| outcome_of(!black_box(&found).is_empty()))
             }
             Class::GetAccessData => {
                 let (table, s_id, ai_type) =
                     (tables.access_info, parameters.s_id(), parameters.type_number());
                 let get = GetAccessData { s_id, ai_type };
-                match &client.run(&get.home(&table), table, get).await {
+                match &client.run(&get.home(&table), &table, &get).await {
                     Ok(row) => Ok(outcome_of(black_box(row).is_some())),
                     Err(abort) => Err(abort.clone()),
                 }
@@ -221,7 +234,7 @@ impl Workload for Tatp {
                 let (s_id, bit) = (parameters.s_id(), parameters.bit());
                 let (sf_type, data_a) = (parameters.type_number(), parameters.data_a());
                 let update = UpdateSubscriberData { s_id, bit, sf_type, data_a };
-                match client.run(&update.home(tables), *tables, update).await {
+                match client.run(&update.home(tables), tables, &update).await {
                     Ok(()) => Ok(Outcome::Succeeded),
                     Err(abort) if abort.reason() == AbortReason::User => Ok(Outcome::ExpectedFailure),
                     Err(abort) => Err(abort),
@@ -230,18 +243,18 @@ impl Workload for Tatp {
             Class::UpdateLocation => {
                 let (sub_nbr, vlr_location) = (sub_nbr(parameters.s_id()), parameters.location());
                 let update = UpdateLocation { sub_nbr, vlr_location };
-                client.run(&update.home(tables), *tables, update).await.map(outcome_of)
+                client.run(&update.home(tables), tables, &update).await.map(outcome_of)
             }
             Class::InsertCallForwarding => {
                 let (sub_nbr, sf_type) = (sub_nbr(parameters.s_id()), parameters.type_number());
                 let (start_time, row) = (parameters.start_time(), parameters.forwarding());
                 let insert = InsertCallForwarding { sub_nbr, sf_type, start_time, row };
-                client.run(&insert.home(tables), *tables, insert).await.map(outcome_of)
+                client.run(&insert.home(tables), tables, &insert).await.map(outcome_of)
             }
             Class::DeleteCallForwarding => {
                 let (sub_nbr, sf_type) = (sub_nbr(parameters.s_id()), parameters.type_number());
                 let delete = DeleteCallForwarding { sub_nbr, sf_type, start_time: parameters.start_time() };
-                client.run(&delete.home(tables), *tables, delete).await.map(outcome_of)
+                client.run(&delete.home(tables), tables, &delete).await.map(outcome_of)
             }
         };
         (class.id(), outcome)

@@ -1,14 +1,11 @@
 //! The transactions of TATP by their names.
 
-use std::future::Future;
-
 use atrapos::TableRef;
 
 use super::procedures::{self, Destinations};
 use super::schema::{AccessInfo, AccessInfos, CallForwarding, Digits15, Subscriber, Subscribers, Tables};
-use crate::stored::stored_procedures;
 
-stored_procedures! {
+atrapos::stored_procedures! {
     /// `GET_SUBSCRIBER_DATA`. See [`get_subscriber_data`](procedures::get_subscriber_data).
     GetSubscriberData("tatp.get-subscriber-data", "get-subscriber-data") { s_id: u64 } -> Option<Subscriber>;
     tables TableRef<Subscribers>: |db| db.table();

@@ -20,7 +20,9 @@ pub mod stored;
 
 use std::hint::black_box;
 
-use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, StoredProcedure as _};
+use atrapos::{
+    Abort, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema, StoredProcedure as _,
+};
 use atrapos_runtime::Clock;
 use atrapos_runtime::rng::Seed;
 
@@ -208,6 +210,10 @@ impl Workload for Tpcb {
         })
     }
 
+    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+        registry.register::<AccountUpdate>(handles)
+    }
+
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<TpcbState, SetupError> {
         let tables = Tables::of(db)?;
         let branches = self.config.branches;
@@ -227,7 +233,7 @@ impl Workload for Tpcb {
         let class = if request.is_remote() { REMOTE } else { LOCAL };
         let time_ns = state.clock.ns(state.clock.now());
         let update = AccountUpdate { request, time_ns };
-        let outcome = client.run(&update.home(&tables), tables, update).await;
+        let outcome = client.run(&update.home(&tables), &tables, &update).await;
         (
             class,
             outcome.map(|balance| {

@@ -1,13 +1,10 @@
 //! The transaction of TPC-B by its name.
 
-use std::future::Future;
-
 use super::parameters::Request;
 use super::procedures;
 use super::schema::Tables;
-use crate::stored::stored_procedures;
 
-stored_procedures! {
+atrapos::stored_procedures! {
     /// `AccountUpdate`, with the time that its entry of the history has. See [`account_update`](procedures::account_update). Its
     /// home is the teller's branch; the account is looked up on the way if it belongs to that branch, too.
     AccountUpdate("tpcb.account-update", "account-update") { request: Request, time_ns: u64 } -> i64;

@@ -1,13 +1,10 @@
 //! The transactions of TPC-C by their names.
 
-use std::future::Future;
-
 use super::parameters::{NewOrderInput, PaymentInput};
 use super::procedures::{self, DeliverFrom, Delivered, OrderPlaced, OrderStatus, Paid, StatusOf};
 use super::schema::{DISTRICTS, Tables};
-use crate::stored::stored_procedures;
 
-stored_procedures! {
+atrapos::stored_procedures! {
     /// New-Order. See [`new_order`](procedures::new_order). Its home is the customer's.
     NewOrder("tpcc.new-order", "new-order") { input: NewOrderInput } -> OrderPlaced;
     tables Tables: |db| Tables::of(db);

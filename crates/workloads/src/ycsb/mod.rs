@@ -25,7 +25,10 @@ use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use atrapos::{Abort, Database, LoadError, LoadProgress, Schema, StoredProcedure as _, TableRef};
+use atrapos::{
+    Abort, Database, Handles, LoadError, LoadProgress, RegisterError, Registry, Schema, StoredProcedure as _,
+    TableRef,
+};
 use atrapos_runtime::rng::Seed;
 
 use crate::client::Client;
@@ -257,6 +260,15 @@ impl<R: Record> Workload for Ycsb<R> {
         })
     }
 
+    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+        registry.register::<Read<R>>(handles)?;
+        registry.register::<Update<R>>(handles)?;
+        registry.register::<Insert<R>>(handles)?;
+        registry.register::<Scan<R>>(handles)?;
+        registry.register::<ReadModifyWrite<R>>(handles)?;
+        registry.register::<Operations<R>>(handles)
+    }
+
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<YcsbState<R>, SetupError> {
         let table = db.table::<R::Table>()?;
         let YcsbConfig { operations, order, .. } = self.config;
@@ -284,28 +296,28 @@ impl<R: Record> Workload for Ycsb<R> {
         let missing = || Abort::user(procedures::NO_RECORD);
         let outcome = match kind {
             Kind::Read => {
-                let found = client.run(&route, table, Read::<R> { key, shape }).await;
+                let found = client.run(&route, &table, &Read::<R> { key, shape }).await;
                 found.and_then(|record| black_box(record).map(|_| Outcome::Succeeded).ok_or_else(missing))
             }
             Kind::Update => {
-                let written = client.run(&route, table, Update::<R> { key, column: detail, shape }).await;
+                let written = client.run(&route, &table, &Update::<R> { key, column: detail, shape }).await;
                 written.and_then(|written| written.map(|()| Outcome::Moved(1)).ok_or_else(missing))
             }
             Kind::Insert => {
-                let inserted = client.run(&route, table, Insert::<R> { key, shape }).await;
+                let inserted = client.run(&route, &table, &Insert::<R> { key, shape }).await;
                 state.parameters.committed(u64::from(inserted.is_ok()));
                 inserted.map(|_| Outcome::Moved(1))
             }
             Kind::Scan => {
                 let scan = Scan::<R> { key, keys, count: detail, shape };
-                client.run(&route, table, scan).await.map(|found| {
+                client.run(&route, &table, &scan).await.map(|found| {
                     black_box((found.keys(), found.bytes()));
                     Outcome::Succeeded
                 })
             }
             Kind::ReadModifyWrite => {
                 let modify = ReadModifyWrite::<R> { key, column: detail, shape };
-                let found = client.run(&route, table, modify).await;
+                let found = client.run(&route, &table, &modify).await;
                 found.and_then(|before| black_box(before).map(|_| Outcome::Moved(1)).ok_or_else(missing))
             }
         };
@@ -327,7 +339,7 @@ async fn several<R: Record>(
     let writes = ops.iter().filter(|op| op.kind.writes()).count();
     let insertions = ops.iter().filter(|op| op.kind == Kind::Insert).count() as u64;
     let run = Operations::<R> { key: ops[0].key, keys, ops, order, shape: PhantomData };
-    let outcome = client.run_boxed(&run.home(&table), table, run).await;
+    let outcome = client.run_boxed(&run.home(&table), &table, run).await;
     if outcome.is_ok() {
         state.parameters.committed(insertions);
     }

@@ -4,7 +4,10 @@
 
 use std::ops::ControlFlow;
 
-use atrapos::{Abort, Database, KeyRange, LoadError, LoadProgress, Schema, Table, TableRef, Tx, row};
+use atrapos::{
+    Abort, Database, Handles, KeyRange, LoadError, LoadProgress, RegisterError, Registry, Schema,
+    StoredProcedure as _, Table, TableRef, Tx, row,
+};
 use atrapos_workloads::room::{self, NotEnoughMemory};
 use atrapos_workloads::{
     AuditError, AuditReport, ClassId, Client, KeySet, Ledger, Outcome, Random, Reach, SetupError, Workload,
@@ -35,6 +38,14 @@ impl Table for IntegerRows {
     type Key = u64;
     type Row = TenIntegers;
     const NAME: &'static str = "integers";
+}
+
+atrapos::stored_procedures! {
+    /// Adds one to the first integer of a row; `None` if there is no such row.
+    AddOne("integers.add-one", "add-one") { key: u64 } -> Option<()>;
+    tables TableRef<IntegerRows>: |db| db.table();
+    home: |own, table| table.at(&own.key);
+    run: |own, tx, table| tx.update(*table, own.key, |row| row.first += 1);
 }
 
 /// The workload over a number of rows.
@@ -110,6 +121,10 @@ impl Workload for Integers {
         })
     }
 
+    fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
+        registry.register::<AddOne>(handles)
+    }
+
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<IntegersState, SetupError> {
         let table = db.table::<IntegerRows>()?;
         let last = self.rows.max(1) - 1;
@@ -128,8 +143,8 @@ impl Workload for Integers {
     #[inline]
     async fn transaction(client: Client<'_>, state: &mut IntegersState) -> (ClassId, Result<Outcome, Abort>) {
         let (table, key) = (state.table, state.keys.nth(state.random.below(state.keys.len())));
-        let add = async move |tx: &mut Tx<'_>| tx.update(table, key, |row| row.first += 1).await;
-        let outcome = match client.run(&table.at(&key), add).await {
+        let add = AddOne { key };
+        let outcome = match client.run(&add.home(&table), &table, &add).await {
             Ok(Some(())) => Ok(Outcome::Succeeded),
             Ok(None) => Err(Abort::user(NO_ROW)),
             Err(abort) => Err(abort),
