@@ -5,6 +5,12 @@
 //!
 //! Owns: the engines. Never: knows a workload, or the type of a row.
 
+mod database;
 mod rows;
+mod session;
+mod transaction;
 
+pub use database::{CopyError, SharedDatabase};
 pub use rows::{Intent, RowTransaction, Visit};
+pub use session::{Attempt, Body, Engine, EngineClient, SharedClient, SharedSession, run_stored};
+pub use transaction::SharedTx;

@@ -20,7 +20,7 @@ use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::dynamic::{IndexHandle, TableHandle};
 use atrapos_partition::routing::Scheme;
 use atrapos_partition::schema::{
-    Dependency, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableId, TableRef,
+    Catalog, Dependency, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableId, TableRef,
 };
 use atrapos_placement::adaptation::{AdaptingThread, Adaptive};
 use atrapos_runtime::{Handle, Runtime, WorkerId};
@@ -164,6 +164,13 @@ impl Database {
     pub fn table_names(&self) -> impl Iterator<Item = (TableId, &'static str)> + use<> {
         let catalog = self.catalogs.visible();
         catalog.live().map(|(table, meta)| (table, meta.name)).collect::<Vec<_>>().into_iter()
+    }
+
+    /// Returns the catalog: the tables and indexes as they are now.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn catalog(&self) -> Arc<Catalog> {
+        self.catalogs.visible()
     }
 
     /// Returns the columns of a table, those of its key included; none for an index or a number that names no table.

@@ -20,6 +20,7 @@ mod damage;
 mod database;
 mod ddl;
 mod durable;
+mod export;
 mod load;
 mod memory;
 mod recording;

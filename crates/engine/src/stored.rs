@@ -41,7 +41,7 @@
 macro_rules! stored_procedures {
     ($(
         $(#[$meta:meta])*
-        $name:ident($id:literal, $class:literal) { $($field:ident: $type:ty),* } -> $result:ty;
+        $vis:vis $name:ident($id:literal, $class:literal) { $($field:ident: $type:ty),* } -> $result:ty;
         tables $tables:ty: |$handles:ident| $find:expr;
         home: |$own:ident, $at:ident| $home:expr;
         run: |$this:ident, $tx:ident, $with:ident| $run:expr;
@@ -49,8 +49,8 @@ macro_rules! stored_procedures {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[allow(missing_docs, reason = "arguments are explained where they are used")]
-        pub struct $name {
-            $(pub $field: $type,)*
+        $vis struct $name {
+            $($vis $field: $type,)*
         }
 
         impl $crate::StoredProcedure for $name {

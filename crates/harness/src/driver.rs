@@ -13,12 +13,15 @@ mod client;
 mod measure;
 mod result;
 
+use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use atrapos::{Database, SessionHandle, WorkerId};
+use atrapos_baselines::SharedDatabase;
+use atrapos_runtime::affinity::pin_current_thread;
 use atrapos_workloads::{Reach, SetupError, Workload};
 
 pub(crate) use self::client::{ClientEnd, ClientSource, check_end};
@@ -180,6 +183,23 @@ fn run_threads(
     watch: &mut dyn FnMut(Progress),
 ) -> Result<RunResult, RunError> {
     let classes = workload.classes().len();
+    let mut clients = clients_of_threads(db, workload, options, threads)?;
+    let recorders: Vec<Recorder> = clients.iter().map(|_| Recorder::new(classes)).collect();
+    let run = |client: &mut dyn AnyClient, _: usize, recorder: &Recorder| client.run_thread(db, recorder);
+    let measured = on_threads(workload, &mut clients, &recorders, &run, |recorders| {
+        measure(db, recorders, classes, options, interrupt, watch)
+    })?;
+    let recorders: Vec<&Recorder> = recorders.iter().collect();
+    Ok(result_of(workload.classes(), &|class| workload.updates(class), &recorders, measured))
+}
+
+/// Creates the clients of so many threads, and those that do what these defer.
+fn clients_of_threads(
+    db: &Database,
+    workload: &dyn ClientSource,
+    options: &RunOptions,
+    threads: usize,
+) -> Result<Vec<Box<dyn AnyClient>>, SetupError> {
     let reach = |client: usize| match options.routing {
         Routing::Any => Reach::Everywhere,
         Routing::Owner => Reach::OwnedBy(WorkerId((client % db.workers()) as u16)),
@@ -193,14 +213,24 @@ fn run_threads(
     for client in 0..reaches {
         clients.extend(workload.server(db, reach(client), stream(options, client))?);
     }
-    let recorders: Vec<Recorder> = clients.iter().map(|_| Recorder::new(classes)).collect();
+    Ok(clients)
+}
+
+/// Runs each client on a thread of its own by `run`, which is given its number, until `measure` has ended.
+fn on_threads<M>(
+    workload: &dyn ClientSource,
+    clients: &mut [Box<dyn AnyClient>],
+    recorders: &[Recorder],
+    run: &(dyn Fn(&mut dyn AnyClient, usize, &Recorder) -> ClientEnd + Sync),
+    measure: impl FnOnce(&[&Recorder]) -> M,
+) -> Result<M, RunError> {
     let recorder_refs: Vec<&Recorder> = recorders.iter().collect();
     let (measured, ends) = std::thread::scope(|scope| {
         let mut running = Vec::new();
-        for (client, recorder) in clients.iter_mut().zip(&recorders) {
-            running.push(scope.spawn(move || client.run_thread(db, recorder)));
+        for (number, (client, recorder)) in clients.iter_mut().zip(recorders).enumerate() {
+            running.push(scope.spawn(move || run(&mut **client, number, recorder)));
         }
-        let measured = measure(db, &recorder_refs, classes, options, interrupt, watch);
+        let measured = measure(&recorder_refs);
         recorders.iter().for_each(Recorder::stop);
         let ends: Vec<_> = running.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         (measured, ends)
@@ -208,5 +238,49 @@ fn run_threads(
     for end in ends {
         check_end(workload, end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))?;
     }
-    Ok(result_of(workload.classes(), &|class| workload.updates(class), &recorder_refs, measured))
+    Ok(measured)
+}
+
+/// Runs a workload on an engine with shared data, by one client on each of some threads, like [`run`]. `handles` is the
+/// database of which the engine has the handles; its partitions say which keys a client chooses, if it keeps to a part
+/// ([`Routing::Owner`]). Each thread is pinned to one of `cpus` in turn, as far as it may.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_shared<W: Workload>(
+    (shared, handles): (&SharedDatabase, &Database),
+    workload: &W,
+    options: &RunOptions,
+    (threads, cpus): (NonZeroUsize, &[usize]),
+    interrupt: &AtomicBool,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<RunResult, RunError> {
+    run_shared_erased((shared, handles), workload, options, (threads.get(), cpus), interrupt, watch)
+}
+
+fn run_shared_erased(
+    (shared, handles): (&SharedDatabase, &Database),
+    workload: &dyn ClientSource,
+    options: &RunOptions,
+    (threads, cpus): (usize, &[usize]),
+    interrupt: &AtomicBool,
+    watch: &mut dyn FnMut(Progress),
+) -> Result<RunResult, RunError> {
+    let classes = workload.classes().len();
+    let mut clients = clients_of_threads(handles, workload, options, threads)?;
+    let recorders: Vec<Recorder> = clients.iter().map(|_| Recorder::new(classes)).collect();
+    let run = |client: &mut dyn AnyClient, number: usize, recorder: &Recorder| {
+        if let Some(cpu) = cpus.get(number % cpus.len().max(1)) {
+            // Where it may not be pinned, it runs where the kernel puts it.
+            let _ = pin_current_thread(*cpu);
+        }
+        client.run_shared(&RefCell::new(shared.session()), recorder)
+    };
+    let measured = on_threads(workload, &mut clients, &recorders, &run, |recorders| {
+        measure(handles, recorders, classes, options, interrupt, watch)
+    })?;
+    let recorders: Vec<&Recorder> = recorders.iter().collect();
+    let result = result_of(workload.classes(), &|class| workload.updates(class), &recorders, measured);
+    // The workers of the database have had nothing to do.
+    Ok(RunResult { workers: Vec::new(), ..result })
 }

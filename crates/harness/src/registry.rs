@@ -8,9 +8,11 @@
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
+use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 
 use atrapos::{Database, LoadError, LoadProgress, RecordedFlow, Schema};
+use atrapos_baselines::SharedDatabase;
 use atrapos_workloads::registry::{self, BadOptions, Choice, Classes, Common, Options, Registrar, Visitor};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::{AuditError, AuditReport, Ledger, NotEnoughMemory, Workload};
@@ -92,6 +94,16 @@ pub trait AnyWorkload: Send + Sync {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<RunResult, RunError>;
 
+    /// Runs it on an engine with shared data like [`driver::run_shared`].
+    fn run_shared(
+        &self,
+        databases: (&SharedDatabase, &Database),
+        options: &RunOptions,
+        threads: (NonZeroUsize, &[usize]),
+        interrupt: &AtomicBool,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<RunResult, RunError>;
+
     /// Records its flow graphs like [`flows`](flows()).
     fn flows(&self) -> Result<Vec<RecordedFlow>, FlowError>;
 }
@@ -133,6 +145,17 @@ impl<W: Workload> AnyWorkload for W {
         watch: &mut dyn FnMut(Progress),
     ) -> Result<RunResult, RunError> {
         driver::run(db, self, options, interrupt, watch)
+    }
+
+    fn run_shared(
+        &self,
+        databases: (&SharedDatabase, &Database),
+        options: &RunOptions,
+        threads: (NonZeroUsize, &[usize]),
+        interrupt: &AtomicBool,
+        watch: &mut dyn FnMut(Progress),
+    ) -> Result<RunResult, RunError> {
+        driver::run_shared(databases, self, options, threads, interrupt, watch)
     }
 
     fn flows(&self) -> Result<Vec<RecordedFlow>, FlowError> {

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use atrapos::{Abort, AnyProcedure, AnyResult, Route, Session, StoredProcedure};
+use atrapos_baselines::{SharedClient, run_stored};
 use pin_project_lite::pin_project;
 
 /// A client that runs procedures one after the other and waits for each.
@@ -21,6 +22,8 @@ pub enum Client<'a> {
     Session(&'a Session),
     /// A client that blocks its thread.
     Blocking(&'a dyn Blocking),
+    /// A client of an engine with shared data, which runs its transactions on its own thread.
+    Shared(&'a dyn SharedClient),
 }
 
 /// Runs procedures, blocking until each has ended.
@@ -52,6 +55,7 @@ impl<'a> Client<'a> {
                 let procedure = AnyProcedure::new(procedure.clone().into_closure(*tables));
                 Running::Ended { outcome: Some(block(client, route, procedure)) }
             }
+            Client::Shared(client) => Running::Ended { outcome: Some(run_shared(client, tables, procedure)) },
         }
     }
 
@@ -66,10 +70,17 @@ impl<'a> Client<'a> {
         tables: &P::Tables,
         procedure: P,
     ) -> impl Future<Output = Result<P::Result, Abort>> {
-        let procedure = AnyProcedure::new(procedure.into_closure(*tables));
+        let erase = |procedure: P| AnyProcedure::new(procedure.into_closure(*tables));
         match self {
-            Client::Session(session) => Running::Session { running: session.run_any_as(route, procedure) },
-            Client::Blocking(client) => Running::Ended { outcome: Some(block(client, route, procedure)) },
+            Client::Session(session) => {
+                Running::Session { running: session.run_any_as(route, erase(procedure)) }
+            }
+            Client::Blocking(client) => {
+                Running::Ended { outcome: Some(block(client, route, erase(procedure))) }
+            }
+            Client::Shared(client) => {
+                Running::Ended { outcome: Some(run_shared(client, tables, &procedure)) }
+            }
         }
     }
 }
@@ -79,6 +90,7 @@ impl std::fmt::Debug for Client<'_> {
         f.write_str(match self {
             Client::Session(_) => "Session",
             Client::Blocking(_) => "Blocking",
+            Client::Shared(_) => "Shared",
         })
     }
 }
@@ -108,6 +120,16 @@ impl<R, F: Future<Output = Result<R, Abort>>> Future for Running<F, R> {
             Projected::Ended { outcome } => Poll::Ready(outcome.take().expect("a future ends once")),
         }
     }
+}
+
+/// Runs a procedure by a client of an engine with shared data.
+#[inline(never)]
+fn run_shared<P: StoredProcedure>(
+    client: &dyn SharedClient,
+    tables: &P::Tables,
+    procedure: &P,
+) -> Result<P::Result, Abort> {
+    run_stored(client, tables, procedure)
 }
 
 /// Runs a procedure by a client that blocks.

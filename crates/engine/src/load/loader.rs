@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use atrapos_partition::action::MissingTable;
 use atrapos_partition::partition::PartitionId;
-use atrapos_partition::schema::{Table, TableId, TableRef};
+use atrapos_partition::schema::{Table, TableId, TableRef, unknown_table};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::{LockMode, LockTarget};
 use atrapos_storage::{BulkError, BulkLoader, DisplayKey, InsertError, Key, KeyBuf, Row, TreeConfig};
@@ -106,23 +106,30 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// A key that exists already, a row or key too large, or a table in use.
     pub fn add<T: Table>(&mut self, table: TableRef<T>, key: &T::Key, row: &T::Row) -> Result<(), LoadError> {
-        let shard = self.worker.shard();
-        shard.check(table.id(), table.tag())?;
-        let key = key.encode();
+        self.worker.shard().check(table.id(), table.tag())?;
         let mut bytes = std::mem::take(&mut self.row);
         bytes.clear();
         row.encode(&mut bytes);
-        let catalog = shard.catalog();
-        let meta = &catalog.tables[table.id().at()];
+        let added = self.add_encoded(table.id(), &key.encode(), &bytes);
+        self.row = bytes;
+        added
+    }
+
+    /// Adds a row that is encoded, with its index entries, like [`add`](Loader::add). The bytes are not checked.
+    ///
+    /// # Errors
+    /// As [`add`](Loader::add).
+    pub fn add_encoded(&mut self, table: TableId, key: &KeyBuf, row: &[u8]) -> Result<(), LoadError> {
+        let catalog = self.worker.shard().catalog();
+        let meta = catalog.tables.get(table.at()).ok_or_else(|| unknown_table(table))?;
         let added: Result<(), LoadError> = (|| {
-            self.add_raw(table.id(), &key, &bytes)?;
+            self.add_raw(table, key, row)?;
             for index in &meta.indexes {
-                let entry = index.entry(&key, &bytes)?;
-                self.add_raw(index.id, &entry, &key)?;
+                let entry = index.entry(key, row)?;
+                self.add_raw(index.id, &entry, key)?;
             }
             Ok(())
         })();
-        self.row = bytes;
         if let Err(error) = &added {
             self.failed.get_or_insert_with(|| error.clone());
         }

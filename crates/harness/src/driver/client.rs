@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use atrapos::{Abort, AbortReason, CommitTicket, Database, Session, Ticks};
+use atrapos_baselines::SharedClient;
 use atrapos_runtime::Clock;
 use atrapos_workloads::{ClassId, Client, Outcome, Reach, SetupError, Workload};
 
@@ -35,6 +36,9 @@ pub(crate) trait AnyClient: Send {
 
     /// Runs it on this thread, outside the workers, until the recorder says stop.
     fn run_thread(&mut self, db: &Database, recorder: &Recorder) -> ClientEnd;
+
+    /// Runs it on this thread with the transactions of an engine with shared data, until the recorder says stop.
+    fn run_shared(&mut self, client: &dyn SharedClient, recorder: &Recorder) -> ClientEnd;
 }
 
 /// The state of a client of a workload.
@@ -51,7 +55,11 @@ impl<W: Workload> AnyClient for ClientOf<W> {
     }
 
     fn run_thread(&mut self, db: &Database, recorder: &Recorder) -> ClientEnd {
-        run_thread::<W>(db, &mut self.0, recorder)
+        run_thread::<W>(Client::Blocking(&Outside::new(db)), &mut self.0, recorder)
+    }
+
+    fn run_shared(&mut self, client: &dyn SharedClient, recorder: &Recorder) -> ClientEnd {
+        run_thread::<W>(Client::Shared(client), &mut self.0, recorder)
     }
 }
 
@@ -259,9 +267,8 @@ async fn run_transactions<W: Workload>(
     Ok(())
 }
 
-fn run_thread<W: Workload>(db: &Database, state: &mut W::State, recorder: &Recorder) -> ClientEnd {
+fn run_thread<W: Workload>(client: Client<'_>, state: &mut W::State, recorder: &Recorder) -> ClientEnd {
     let clock = Clock::real();
-    let client = Outside::new(db);
     let mut began = clock.now();
     while !recorder.is_stopped() {
         if let Some(pause) = W::pause(state) {
@@ -275,7 +282,7 @@ fn run_thread<W: Workload>(db: &Database, state: &mut W::State, recorder: &Recor
             began = clock.now();
             continue;
         }
-        let (class, outcome) = block_on(W::transaction(Client::Blocking(&client), state));
+        let (class, outcome) = block_on(W::transaction(client, state));
         let now = clock.now();
         recorder.record(class, &outcome, now.since(began));
         if let Err(abort) = outcome {

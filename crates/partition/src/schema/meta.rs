@@ -194,7 +194,7 @@ pub struct TableMeta {
 impl TableMeta {
     /// Returns true if an edit of a row that has overwritten these bytes is known to have no dependents.
     #[inline]
-    pub(crate) fn is_indifferent_to(&self, overwritten: &[u8]) -> bool {
+    pub fn is_indifferent_to(&self, overwritten: &[u8]) -> bool {
         self.parents.is_empty() && self.indexes.iter().all(|index| index.is_indifferent_to(overwritten))
     }
 }

@@ -6,13 +6,13 @@ use super::{Counter, Counters};
 
 atrapos::stored_procedures! {
     /// Reads rows. See [`read`]. Its home is that of the first one.
-    ReadRows("micro.read", "read") { rows: Vec<u64> } -> u64;
+    pub ReadRows("micro.read", "read") { rows: Vec<u64> } -> u64;
     tables TableRef<Counters>: |db| db.table();
     home: |own, table| table.at(own.rows.first().unwrap_or(&0));
     run: |own, tx, table| read(tx, *table, &own.rows);
 
     /// Adds one to rows. See [`update`]. Its home is that of the first one.
-    UpdateRows("micro.update", "update") { rows: Vec<u64> } -> ();
+    pub UpdateRows("micro.update", "update") { rows: Vec<u64> } -> ();
     tables TableRef<Counters>: |db| db.table();
     home: |own, table| table.at(own.rows.first().unwrap_or(&0));
     run: |own, tx, table| update(tx, *table, &own.rows);

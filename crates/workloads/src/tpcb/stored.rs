@@ -7,7 +7,7 @@ use super::schema::Tables;
 atrapos::stored_procedures! {
     /// `AccountUpdate`, with the time that its entry of the history has. See [`account_update`](procedures::account_update). Its
     /// home is the teller's branch; the account is looked up on the way if it belongs to that branch, too.
-    AccountUpdate("tpcb.account-update", "account-update") { request: Request, time_ns: u64 } -> i64;
+    pub AccountUpdate("tpcb.account-update", "account-update") { request: Request, time_ns: u64 } -> i64;
     tables Tables: |db| Tables::of(db);
     home: |own, tables| if own.request.is_remote() {
         tables.branch.at(&own.request.b_id)

@@ -42,7 +42,7 @@ impl Table for IntegerRows {
 
 atrapos::stored_procedures! {
     /// Adds one to the first integer of a row; `None` if there is no such row.
-    AddOne("integers.add-one", "add-one") { key: u64 } -> Option<()>;
+    pub(super) AddOne("integers.add-one", "add-one") { key: u64 } -> Option<()>;
     tables TableRef<IntegerRows>: |db| db.table();
     home: |own, table| table.at(&own.key);
     run: |own, tx, table| tx.update(*table, own.key, |row| row.first += 1);

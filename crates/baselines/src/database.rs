@@ -1,0 +1,160 @@
+//! The data of a partitioned database in an engine with shared data ([`SharedDatabase`]): filled from one, and copied to one.
+//!
+//! So the same population is loaded by the same code for all engines, and the same auditors look at the result: at a copy in a
+//! partitioned database, whose index entries are made anew from the rows. The entries that the engine itself has are compared
+//! with those.
+//!
+//! Owns: the two copies and the comparison. Never: looks into a row.
+
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use atrapos::{Database, LoadError, LoadProgress};
+use atrapos_partition::abort::Abort;
+use atrapos_partition::schema::{Catalog, TableId, TreeKind};
+use atrapos_storage::{DisplayKey, KeyBuf};
+
+use crate::session::{Engine, SharedSession};
+
+/// Reasons for which the data could not be copied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CopyError {
+    /// A database could not be read, or a row not be added.
+    #[error("the data could not be copied: {0}")]
+    Aborted(#[from] Abort),
+    /// The rows could not be added to the partitioned database.
+    #[error("the data could not be copied: {0}")]
+    Load(#[from] LoadError),
+    /// The databases have different tables.
+    #[error("the databases have different tables; open both with one schema")]
+    Tables,
+    /// An index of the engine does not have the entries that its rows have.
+    #[error("index '{index}' is wrong at entry {entry}: the rows do not have this entry, or lead elsewhere")]
+    Entry {
+        /// The index.
+        index: &'static str,
+        /// The entry, readable.
+        entry: String,
+    },
+    /// An index of the engine lacks entries.
+    #[error("index '{index}' has {found} entries where the rows have {expected}")]
+    Entries {
+        /// The index.
+        index: &'static str,
+        /// Entries that the engine has.
+        found: u64,
+        /// Entries of the rows.
+        expected: u64,
+    },
+}
+
+/// An engine with shared data, and the tables that it has.
+pub struct SharedDatabase {
+    engine: Box<dyn Engine>,
+    catalog: Arc<Catalog>,
+}
+
+impl std::fmt::Debug for SharedDatabase {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tables: Vec<_> = self.catalog.live().map(|(_, meta)| meta.name).collect();
+        f.debug_struct("SharedDatabase").field("tables", &tables).finish_non_exhaustive()
+    }
+}
+
+impl SharedDatabase {
+    /// Fills an empty engine, made for as many trees as the catalog has, with all rows and index entries of `loaded`. Handles of
+    /// `handles`, which has the same tables, are handles of this database, too.
+    ///
+    /// # Errors
+    /// Fails if the databases have different tables, or a row cannot be read or added.
+    pub fn fill(
+        engine: impl FnOnce(usize) -> Box<dyn Engine>,
+        loaded: &Database,
+        handles: &Database,
+    ) -> Result<SharedDatabase, CopyError> {
+        let catalog = handles.catalog();
+        if loaded.definitions() != handles.definitions() {
+            return Err(CopyError::Tables);
+        }
+        let engine = engine(catalog.tables.len());
+        for (table, _) in catalog.live() {
+            loaded.visit_encoded(table, |key, row| engine.load(table, key, row))?;
+        }
+        Ok(SharedDatabase { engine, catalog })
+    }
+
+    /// Creates a client for one thread.
+    #[must_use]
+    pub fn session(&self) -> SharedSession<'_> {
+        SharedSession::new(&*self.engine, Arc::clone(&self.catalog))
+    }
+
+    /// Returns the name of the engine.
+    #[must_use]
+    pub fn engine_name(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    /// Copies all rows to an empty partitioned database with the same tables, while no transaction runs, and compares the index
+    /// entries. Returns the number of rows.
+    ///
+    /// # Errors
+    /// Fails if the databases have different tables, a row cannot be added, or an index is wrong.
+    pub fn copy_to(&self, db: &Database) -> Result<u64, CopyError> {
+        if db.definitions().trees.len() != self.catalog.tables.len() {
+            return Err(CopyError::Tables);
+        }
+        let mut rows: Vec<(TableId, KeyBuf, Box<[u8]>)> = Vec::new();
+        for (table, _) in self.tables(|kind| *kind == TreeKind::Rows) {
+            self.engine.walk(table, &mut |key, row| {
+                rows.push((table, KeyBuf::from(key), Box::from(row)));
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        let count = rows.len() as u64;
+        // One worker adds them all: whoever takes them first.
+        let rows = Arc::new(Mutex::new(rows));
+        db.load(&LoadProgress::default(), move |loader| {
+            let rows = std::mem::take(&mut *rows.lock().unwrap_or_else(PoisonError::into_inner));
+            rows.iter().try_for_each(|(table, key, row)| loader.add_encoded(*table, key, row))
+        })?;
+        for (index, name) in self.tables(|kind| matches!(kind, TreeKind::Entries { .. })) {
+            self.compare_entries(db, index, name)?;
+        }
+        Ok(count)
+    }
+
+    fn tables(&self, wanted: impl Fn(&TreeKind) -> bool) -> impl Iterator<Item = (TableId, &'static str)> {
+        self.catalog
+            .live()
+            .filter(move |(_, meta)| wanted(&meta.kind))
+            .map(|(table, meta)| (table, meta.name))
+    }
+
+    /// Compares the entries of an index with those that a partitioned database has made from the rows.
+    fn compare_entries(&self, db: &Database, index: TableId, name: &'static str) -> Result<(), CopyError> {
+        let mut expected = Vec::new();
+        db.visit_encoded(index, |entry, key| {
+            expected.push((KeyBuf::from(entry), KeyBuf::from(key)));
+            Ok(())
+        })?;
+        let (mut found, mut wrong) = (0, None);
+        self.engine.walk(index, &mut |entry, key| {
+            let is_right = expected.get(found).is_some_and(|(e, k)| (&**e, &**k) == (entry, key));
+            found += 1;
+            if is_right {
+                return Ok(ControlFlow::Continue(()));
+            }
+            wrong = Some(DisplayKey(entry).to_string());
+            Ok(ControlFlow::Break(()))
+        })?;
+        match wrong {
+            Some(entry) => Err(CopyError::Entry { index: name, entry }),
+            None if found != expected.len() => {
+                let (found, expected) = (found as u64, expected.len() as u64);
+                Err(CopyError::Entries { index: name, found, expected })
+            }
+            None => Ok(()),
+        }
+    }
+}

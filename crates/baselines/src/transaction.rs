@@ -1,0 +1,310 @@
+//! The interface of a running transaction to its procedure ([`SharedTx`]), for every engine with shared data.
+//!
+//! Typed operations work on encoded rows ([`SharedRow`]), as they do on partitions. Changes of index entries and checks of
+//! foreign keys follow from the same definitions, and run at the end of the phase of the change, all changes before the first
+//! check.
+//!
+//! Owns: the operations on one row or range, and the order of dependents. Never: protects a row; the engine does.
+//!
+//! Invariant: after an operation has failed no other runs, and the transaction cannot commit.
+
+use std::future::{Future, ready};
+use std::ops::ControlFlow;
+
+use atrapos_partition::abort::Abort;
+use atrapos_partition::action::{
+    Action, ChangeRow, DependentAction, EditRow, RowAccess, RowChange, RowOperation, follow_change,
+    refuse_duplicate,
+};
+use atrapos_partition::range::KeyRange;
+use atrapos_partition::schema::{Catalog, TableId, unknown_table};
+use atrapos_storage::lock::LockTarget;
+use atrapos_storage::{KeyBuf, Overwritten, OverwrittenBytes};
+use atrapos_transaction::transaction::{RowPhase, RunAction, Transaction};
+
+use crate::rows::{Intent, RowTransaction};
+
+/// Memory that the transactions of a client use one after another.
+#[derive(Debug, Default)]
+pub(crate) struct Scratch {
+    old: Vec<u8>,
+    new: Vec<u8>,
+    overwritten: Vec<u8>,
+    dependents: Vec<DependentAction>,
+}
+
+/// A running transaction of an engine with shared data. An operation has its result when it is first polled: its thread has
+/// waited for it.
+pub struct SharedTx<'t> {
+    rows: &'t mut dyn RowTransaction,
+    catalog: &'t Catalog,
+    scratch: &'t mut Scratch,
+    /// The reason for which the transaction has to abort.
+    failed: Option<Abort>,
+}
+
+impl std::fmt::Debug for SharedTx<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SharedTx").field("failed", &self.failed).finish_non_exhaustive()
+    }
+}
+
+impl<'t> SharedTx<'t> {
+    /// Creates the interface of a transaction that has begun.
+    pub(crate) fn new(
+        rows: &'t mut dyn RowTransaction,
+        catalog: &'t Catalog,
+        scratch: &'t mut Scratch,
+    ) -> SharedTx<'t> {
+        scratch.dependents.clear();
+        SharedTx { rows, catalog, scratch, failed: None }
+    }
+
+    /// Returns the reason for which an operation has failed.
+    pub(crate) fn failure(&self) -> Option<&Abort> {
+        self.failed.as_ref()
+    }
+
+    /// Runs an action with its dependents.
+    fn run_with_dependents<O: RowOperation>(&mut self, action: Action<O>) -> Result<O::Output, Abort> {
+        let done = self.run_action(action)?;
+        self.finish_phase()?;
+        Ok(done)
+    }
+
+    /// Runs the dependents of the changes of a phase, and theirs: all changes before the first check.
+    fn finish_phase(&mut self) -> Result<(), Abort> {
+        while let Some(last) = self.scratch.dependents.len().checked_sub(1) {
+            let change = self.scratch.dependents.iter().position(DependentAction::is_change);
+            let dependent = self.scratch.dependents.remove(change.unwrap_or(last));
+            self.run_action(dependent.into_action(self.catalog.tag))?;
+        }
+        Ok(())
+    }
+
+    /// Remembers why the transaction has to abort.
+    fn fail<R>(&mut self, outcome: Result<R, Abort>) -> Result<R, Abort> {
+        if let Err(abort) = &outcome
+            && self.failed.is_none()
+        {
+            self.failed = Some(abort.clone());
+        }
+        outcome
+    }
+}
+
+impl RunAction for SharedTx<'_> {
+    fn run_action<O: RowOperation>(&mut self, action: Action<O>) -> Result<O::Output, Abort> {
+        if let Some(abort) = &self.failed {
+            return Err(abort.clone());
+        }
+        let Action { request, operation } = action;
+        if request.tag != self.catalog.tag || request.table.at() >= self.catalog.tables.len() {
+            return self.fail(Err(unknown_table(request.table)));
+        }
+        let mut at = SharedRow {
+            rows: self.rows,
+            catalog: self.catalog,
+            table: request.table,
+            target: &request.target,
+            scratch: self.scratch,
+        };
+        let done = operation.apply_to(&mut at);
+        self.fail(done)
+    }
+}
+
+impl Transaction for SharedTx<'_> {
+    fn run<O: RowOperation>(&mut self, action: Action<O>) -> impl Future<Output = Result<O::Output, Abort>> {
+        ready(self.run_with_dependents(action))
+    }
+
+    fn join<P: RowPhase>(&mut self, phase: P) -> impl Future<Output = Result<P::Output, Abort>> {
+        let done = phase.run_each(self);
+        ready(done.and_then(|done| self.finish_phase().map(|()| done)))
+    }
+
+    fn join_each<O: RowOperation>(
+        &mut self,
+        actions: impl IntoIterator<Item = Action<O>>,
+        mut take: impl FnMut(O::Output),
+    ) -> impl Future<Output = Result<(), Abort>> {
+        let done = actions.into_iter().try_for_each(|action| self.run_action(action).map(&mut take));
+        ready(done.and_then(|()| self.finish_phase()))
+    }
+}
+
+/// The row or range of one operation.
+struct SharedRow<'a> {
+    rows: &'a mut dyn RowTransaction,
+    catalog: &'a Catalog,
+    table: TableId,
+    target: &'a LockTarget,
+    scratch: &'a mut Scratch,
+}
+
+impl SharedRow<'_> {
+    /// Adds the dependents of the change of the key's row to `after`; the row before is in the scratch if there was one.
+    fn follow(&mut self, existed: bool, exists: bool) -> Result<(), Abort> {
+        let meta = &self.catalog.tables[self.table.at()];
+        if !meta.has_dependents {
+            return Ok(());
+        }
+        let Scratch { old, new, dependents, .. } = &mut *self.scratch;
+        let LockTarget::Key(key) = self.target else { unreachable!("one row is changed at a time") };
+        follow_change(
+            meta,
+            key,
+            existed.then_some(old.as_slice()),
+            exists.then_some(new.as_slice()),
+            dependents,
+        )
+    }
+
+    /// Copies the row of the key, which is to be changed, to the scratch; returns false if there is none.
+    fn take_old(&mut self) -> Result<bool, Abort> {
+        let LockTarget::Key(key) = self.target else { unreachable!("one row is changed at a time") };
+        let Some(row) = self.rows.read(self.table, key, Intent::Write)? else { return Ok(false) };
+        self.scratch.old.clear();
+        self.scratch.old.extend_from_slice(row);
+        Ok(true)
+    }
+}
+
+impl RowAccess for SharedRow<'_> {
+    fn catalog(&self) -> &Catalog {
+        self.catalog
+    }
+
+    fn table(&self) -> TableId {
+        self.table
+    }
+
+    fn key(&self) -> &KeyBuf {
+        match self.target {
+            LockTarget::Key(key) => key,
+            LockTarget::Range { lower, .. } => lower,
+        }
+    }
+
+    fn dependents(&mut self) -> &mut Vec<DependentAction> {
+        &mut self.scratch.dependents
+    }
+
+    fn take_left_out(&mut self) -> Option<KeyRange> {
+        None
+    }
+
+    fn row(&mut self) -> Result<Option<&[u8]>, Abort> {
+        let LockTarget::Key(key) = self.target else { unreachable!("one row is read at a time") };
+        self.rows.read(self.table, key, Intent::Read)
+    }
+
+    fn insert(&mut self, strict: bool, encode: impl FnOnce(&mut Vec<u8>)) -> Result<bool, Abort> {
+        self.scratch.new.clear();
+        encode(&mut self.scratch.new);
+        let inserted = self.rows.insert(self.table, self.key_of_row(), &self.scratch.new)?;
+        if !inserted {
+            let refuse = || refuse_duplicate(self.catalog, self.table, self.key());
+            return if strict { Err(refuse()) } else { Ok(false) };
+        }
+        self.follow(false, true)?;
+        Ok(true)
+    }
+
+    fn replace<R>(
+        &mut self,
+        make: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<R, Abort>,
+    ) -> Result<Option<R>, Abort> {
+        if !self.take_old()? {
+            return Ok(None);
+        }
+        self.scratch.new.clear();
+        let made = make(&self.scratch.old, &mut self.scratch.new)?;
+        self.rows.replace(self.table, self.key_of_row(), &self.scratch.new)?;
+        self.follow(true, true)?;
+        Ok(Some(made))
+    }
+
+    fn edit(&mut self, change: &mut EditRow<'_>) -> Result<bool, Abort> {
+        let Scratch { new, overwritten, .. } = &mut *self.scratch;
+        let LockTarget::Key(key) = self.target else { unreachable!("one row is edited at a time") };
+        let Some(row) = self.rows.read(self.table, key, Intent::Write)? else { return Ok(false) };
+        new.clear();
+        new.extend_from_slice(row);
+        overwritten.clear();
+        change(new, Overwritten::new(overwritten))?;
+        self.rows.replace(self.table, key, new)?;
+        let meta = &self.catalog.tables[self.table.at()];
+        if meta.has_dependents && !meta.is_indifferent_to(overwritten) {
+            let Scratch { old, new, overwritten, .. } = &mut *self.scratch;
+            old.clear();
+            old.extend_from_slice(new);
+            OverwrittenBytes::of(overwritten).restore(old);
+            self.follow(true, true)?;
+        }
+        Ok(true)
+    }
+
+    fn delete(&mut self) -> Result<Option<&[u8]>, Abort> {
+        if !self.take_old()? {
+            return Ok(None);
+        }
+        self.rows.remove(self.table, self.key_of_row())?;
+        self.follow(true, false)?;
+        Ok(Some(&self.scratch.old))
+    }
+
+    fn put(&mut self, row: &[u8]) -> Result<bool, Abort> {
+        self.rows.insert(self.table, self.key_of_row(), row)
+    }
+
+    fn remove(&mut self) -> Result<bool, Abort> {
+        self.rows.remove(self.table, self.key_of_row())
+    }
+
+    fn walk(
+        &mut self,
+        backward: bool,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Abort>,
+    ) -> Result<bool, Abort> {
+        let LockTarget::Range { lower, upper } = self.target else { unreachable!("a range is walked") };
+        self.rows.scan(self.table, (lower, upper.as_deref()), backward, &mut visit)
+    }
+
+    fn change_range(&mut self, change: &mut ChangeRow<'_>) -> Result<u64, Abort> {
+        let mut keys = Vec::new();
+        self.walk(false, |key, _| {
+            keys.push(LockTarget::Key(KeyBuf::from(key)));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        for target in &keys {
+            let Self { rows, catalog, table, scratch, .. } = self;
+            let mut at = SharedRow { rows: &mut **rows, catalog, table: *table, target, scratch };
+            if !at.take_old()? {
+                continue;
+            }
+            at.scratch.new.clear();
+            let LockTarget::Key(key) = target else { unreachable!("keys were collected") };
+            match change(key, &at.scratch.old, &mut at.scratch.new)? {
+                RowChange::Replace => {
+                    at.rows.replace(at.table, key, &at.scratch.new)?;
+                    at.follow(true, true)?;
+                }
+                RowChange::Delete => {
+                    at.rows.remove(at.table, key)?;
+                    at.follow(true, false)?;
+                }
+            }
+        }
+        Ok(keys.len() as u64)
+    }
+}
+
+impl<'a> SharedRow<'a> {
+    /// The key of the row, for as long as the request lives.
+    fn key_of_row(&self) -> &'a [u8] {
+        let LockTarget::Key(key) = self.target else { unreachable!("one row is changed at a time") };
+        key
+    }
+}
