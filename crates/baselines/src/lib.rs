@@ -6,5 +6,6 @@
 //! Owns: the engines. Never: knows a workload, or the type of a row.
 
 mod rows;
+mod tree;
 
 pub use rows::{Intent, RowTransaction, Visit};
