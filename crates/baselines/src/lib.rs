@@ -5,6 +5,7 @@
 //!
 //! Owns: the engines. Never: knows a workload, or the type of a row.
 
+pub mod occ;
 mod rows;
 mod tree;
 

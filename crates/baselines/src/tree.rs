@@ -29,7 +29,7 @@ mod check;
 mod insert;
 pub(crate) mod key;
 pub(crate) mod node;
-pub(crate) mod planted;
+pub mod planted;
 pub(crate) mod record;
 mod remove;
 mod scan;
@@ -45,7 +45,7 @@ use crossbeam_utils::CachePadded;
 
 pub(crate) use insert::Insertion;
 use key::Blob;
-use node::{CAPACITY, Leaf, Node, NodeRef, Restart, free_node, node_memory};
+use node::{Leaf, Node, NodeRef, Restart, free_node, node_memory};
 use planted::{Bug, planted};
 use record::{Header, Record};
 use sync::{Acquire, AtomicPtr, AtomicU64, Relaxed};

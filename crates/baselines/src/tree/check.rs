@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use crossbeam_epoch::Guard;
 
 use super::key::Blob;
-use super::node::{NodeRef, Restart, node_memory, prefix_between};
+use super::node::{Bounds, NodeRef, Restart, node_memory, prefix_between};
 use super::sync::Relaxed;
 use super::{MAX_KEY_BYTES, Tree};
 
@@ -27,8 +27,6 @@ impl Tree {
         Ok(())
     }
 }
-
-type Bounds<'k> = (Option<&'k [u8]>, Option<&'k [u8]>);
 
 fn check_below(node: NodeRef<'_>, expected: Bounds<'_>, bytes: &mut u64) -> Result<(), String> {
     let wrong = |what: &str| Err(format!("level {}, keys {expected:02x?}: {what}", node.level()));

@@ -51,7 +51,9 @@ impl Blob {
     pub(crate) fn new(key: &[u8]) -> NonNull<Blob> {
         let layout = Blob::layout(key.len());
         // SAFETY: the layout is not empty.
-        let Some(blob) = NonNull::new(unsafe { alloc(layout) }.cast::<Blob>()) else { handle_alloc_error(layout) };
+        let Some(blob) = NonNull::new(unsafe { alloc(layout) }.cast::<Blob>()) else {
+            handle_alloc_error(layout)
+        };
         // SAFETY: the allocation has room for the length and, behind it, the bytes; nobody else knows it yet.
         unsafe {
             blob.write(Blob { len: key.len() });

@@ -27,9 +27,7 @@ use std::ptr::{NonNull, null_mut};
 use super::key::{Blob, LONG, common_prefix, head};
 use super::planted::{Bug, planted};
 use super::record::{Header, Record};
-use super::sync::{
-    Acquire, AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Relaxed, Release, Spin, fence,
-};
+use super::sync::{Acquire, AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Relaxed, Release, Spin, fence};
 
 /// Entries of a leaf, and separators of an inner node, at most.
 #[cfg(not(loom))]
@@ -95,6 +93,9 @@ pub(crate) struct Latch<'g> {
     before: u64,
     after: u64,
 }
+
+/// The bounds of a node: the smallest key that may be in it, and the smallest one above those.
+pub(super) type Bounds<'g> = (Option<&'g [u8]>, Option<&'g [u8]>);
 
 /// Copies of the bounds of a node, null where it has none.
 pub(crate) type Fences = (*mut Blob, *mut Blob);
@@ -408,7 +409,7 @@ impl<'g> NodeRef<'g> {
 
     /// The bounds of the node.
     #[inline]
-    pub(super) fn bounds(self, word: u64) -> Result<(Option<&'g [u8]>, Option<&'g [u8]>), Restart> {
+    pub(super) fn bounds(self, word: u64) -> Result<Bounds<'g>, Restart> {
         let (low, high) = (self.low.load(Relaxed), self.high.load(Relaxed));
         self.check(word)?;
         // SAFETY: the check says that both were in the tree after this thread was pinned.

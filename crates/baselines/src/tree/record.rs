@@ -74,14 +74,6 @@ impl RowBuffer {
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast::<u8>(), bytes) }
     }
 
-    /// Takes a copy of bytes.
-    pub(crate) fn set(&mut self, row: &[u8]) {
-        for (at, chunk) in row.chunks(8).enumerate() {
-            self.room(at + 1)[at] = word_of(chunk);
-        }
-        self.bytes = row.len();
-    }
-
     #[inline]
     fn room(&mut self, words: usize) -> &mut [u64] {
         if self.words.len() < words {
@@ -313,8 +305,6 @@ mod tests {
             record.overwrite(&row);
             record.unlock(SEQUENCE);
             assert_eq!((record.read(&mut buffer), buffer.bytes()), (SEQUENCE, &row[..]));
-            buffer.set(&row);
-            assert_eq!(buffer.bytes(), row);
         }
         assert!(!record.fits(113) && record.key() == b"the key" && record.memory() >= 107);
         // SAFETY: nobody else knows it.

@@ -41,7 +41,7 @@ fn remove(tree: &Tree, key: &[u8], guard: &Guard) -> bool {
     }
 }
 
-fn key_of<'g>(record: *mut Header, _guard: &'g Guard) -> &'g [u8] {
+fn key_of(record: *mut Header, _guard: &Guard) -> &[u8] {
     let record = NonNull::new(record).expect("pages have no null records");
     // SAFETY: it was in the tree after the guard was made.
     unsafe { Record::from_pointer(record) }.key()
@@ -261,9 +261,9 @@ fn threads_change_disjoint_keys_at_once() {
                         }
                         let guard = &handle.pin();
                         let own = forward(tree, b"", None, guard).into_iter();
-                        let own = own.filter(|key| key[..].try_into().is_ok_and(|key| {
-                            u32::from_be_bytes(key) % threads == thread
-                        }));
+                        let own = own.filter(|key| {
+                            key[..].try_into().is_ok_and(|key| u32::from_be_bytes(key) % threads == thread)
+                        });
                         assert_eq!(own.count(), keys as usize, "nobody else removes them");
                         let own = backward(tree, b"", None, guard).into_iter();
                         let own = own.filter(|key| key[3] % threads as u8 == thread as u8);

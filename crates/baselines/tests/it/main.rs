@@ -1,1 +1,3 @@
-//! Tests.
+//! Tests of the engines with shared data, through their public interfaces.
+
+mod occ;
