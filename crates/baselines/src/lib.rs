@@ -6,9 +6,11 @@
 //! Owns: the engines. Never: knows a workload, or the type of a row.
 
 mod database;
+pub mod occ;
 mod rows;
 mod session;
 mod transaction;
+mod tree;
 
 pub use database::{CopyError, SharedDatabase};
 pub use rows::{Intent, RowTransaction, Visit};
