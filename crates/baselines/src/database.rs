@@ -48,6 +48,9 @@ pub enum CopyError {
     },
 }
 
+/// Rows that an engine is given at once.
+const BATCH: usize = 4096;
+
 /// An engine with shared data, and the tables that it has.
 pub struct SharedDatabase {
     engine: Box<dyn Engine>,
@@ -78,7 +81,17 @@ impl SharedDatabase {
         }
         let engine = engine(catalog.tables.len());
         for (table, _) in catalog.live() {
-            loaded.visit_encoded(table, |key, row| engine.load(table, key, row))?;
+            let mut rows = Vec::with_capacity(BATCH);
+            loaded.visit_encoded(table, |key, row| {
+                rows.push((KeyBuf::from(key), Box::from(row)));
+                if rows.len() < BATCH {
+                    return Ok(());
+                }
+                engine.load(table, &rows)?;
+                rows.clear();
+                Ok(())
+            })?;
+            engine.load(table, &rows)?;
         }
         Ok(SharedDatabase { engine, catalog })
     }
@@ -89,10 +102,10 @@ impl SharedDatabase {
         SharedSession::new(&*self.engine, Arc::clone(&self.catalog))
     }
 
-    /// Returns the name of the engine.
+    /// Returns the engine.
     #[must_use]
-    pub fn engine_name(&self) -> &'static str {
-        self.engine.name()
+    pub fn engine(&self) -> &dyn Engine {
+        &*self.engine
     }
 
     /// Copies all rows to an empty partitioned database with the same tables, while no transaction runs, and compares the index

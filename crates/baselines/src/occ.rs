@@ -38,6 +38,7 @@ mod client;
 mod commit;
 mod engine;
 mod epoch;
+mod erased;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod scan;

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::action::panicked;
 use atrapos_partition::schema::{Catalog, TableId};
+use atrapos_storage::KeyBuf;
 use atrapos_transaction::stored::StoredProcedure;
 
 use crate::rows::{RowTransaction, Visit};
@@ -28,17 +29,20 @@ pub trait Engine: Send + Sync {
     /// Creates a client, for one thread.
     fn client(&self) -> Box<dyn EngineClient + '_>;
 
-    /// Adds a row that no transaction sees being added: before the first one begins.
+    /// Adds rows, sorted by their keys, that no transaction sees being added: before the first one begins.
     ///
     /// # Errors
-    /// Fails if the key is taken, or the key or row is too long.
-    fn load(&self, table: TableId, key: &[u8], row: &[u8]) -> Result<(), Abort>;
+    /// Fails if a key is taken, or a key or row is too long.
+    fn load(&self, table: TableId, rows: &[(KeyBuf, Box<[u8]>)]) -> Result<(), Abort>;
 
     /// Visits all rows of a table in the order of their keys, while no transaction runs.
     ///
     /// # Errors
     /// Fails if `visit` does.
     fn walk(&self, table: TableId, visit: &mut Visit<'_>) -> Result<(), Abort>;
+
+    /// Returns the bytes of memory that rows and trees take.
+    fn memory_bytes(&self) -> u64;
 }
 
 /// A client of an engine, which runs one transaction after the other on its thread.

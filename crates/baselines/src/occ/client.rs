@@ -104,7 +104,7 @@ impl OccClient {
         unreachable!("a transaction is not tried four billion times")
     }
 
-    fn attempt<R>(
+    pub(super) fn attempt<R>(
         &mut self,
         procedure: &mut impl FnMut(&mut OccTransaction<'_>) -> Result<R, Abort>,
     ) -> Result<R, Abort> {
@@ -120,7 +120,7 @@ impl OccClient {
     }
 
     /// Waits for a random time, which is longer after more attempts.
-    fn back_off(&mut self, attempt: u32) {
+    pub(super) fn back_off(&mut self, attempt: u32) {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

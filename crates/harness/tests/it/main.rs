@@ -4,6 +4,7 @@
 mod flows;
 mod micro;
 mod procedures;
+mod shared;
 mod smallbank;
 mod support;
 mod tatp;
