@@ -7,12 +7,14 @@
 //! Owns: the two copies and the comparison. Never: looks into a row.
 
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use atrapos::{Database, LoadError, LoadProgress};
 use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::{Catalog, TableId, TreeKind};
 use atrapos_storage::{DisplayKey, KeyBuf};
+use crossbeam_utils::CachePadded;
 
 use crate::session::{Engine, SharedSession};
 
@@ -55,6 +57,7 @@ const BATCH: usize = 4096;
 pub struct SharedDatabase {
     engine: Box<dyn Engine>,
     catalog: Arc<Catalog>,
+    retried: CachePadded<AtomicU64>,
 }
 
 impl std::fmt::Debug for SharedDatabase {
@@ -93,13 +96,19 @@ impl SharedDatabase {
             })?;
             engine.load(table, &rows)?;
         }
-        Ok(SharedDatabase { engine, catalog })
+        Ok(SharedDatabase { engine, catalog, retried: CachePadded::default() })
     }
 
     /// Creates a client for one thread.
     #[must_use]
     pub fn session(&self) -> SharedSession<'_> {
-        SharedSession::new(&*self.engine, Arc::clone(&self.catalog))
+        SharedSession::new(&*self.engine, Arc::clone(&self.catalog), &self.retried)
+    }
+
+    /// Returns the number of attempts of transactions that were made again.
+    #[must_use]
+    pub fn retried(&self) -> u64 {
+        self.retried.load(Ordering::Relaxed)
     }
 
     /// Returns the engine.

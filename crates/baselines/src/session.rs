@@ -7,6 +7,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
@@ -65,26 +66,24 @@ pub struct SharedSession<'e> {
     client: Box<dyn EngineClient + 'e>,
     catalog: Arc<Catalog>,
     scratch: Scratch,
-    retried: u64,
+    /// Counts the attempts that all clients of the database make again.
+    retried: &'e AtomicU64,
 }
 
 impl std::fmt::Debug for SharedSession<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("SharedSession").field("retried", &self.retried).finish_non_exhaustive()
+        f.debug_struct("SharedSession").finish_non_exhaustive()
     }
 }
 
 impl<'e> SharedSession<'e> {
     /// Creates a client of an engine whose trees have the numbers of a catalog.
-    #[must_use]
-    pub fn new(engine: &'e dyn Engine, catalog: Arc<Catalog>) -> SharedSession<'e> {
-        SharedSession { client: engine.client(), catalog, scratch: Scratch::default(), retried: 0 }
-    }
-
-    /// The number of attempts that were made again.
-    #[must_use]
-    pub fn retried(&self) -> u64 {
-        self.retried
+    pub(crate) fn new(
+        engine: &'e dyn Engine,
+        catalog: Arc<Catalog>,
+        retried: &'e AtomicU64,
+    ) -> SharedSession<'e> {
+        SharedSession { client: engine.client(), catalog, scratch: Scratch::default(), retried }
     }
 
     /// Runs `body` as a transaction, and again if others were in its way.
@@ -104,7 +103,7 @@ impl<'e> SharedSession<'e> {
             });
             match done {
                 Err(abort) if abort.reason().advice() == Advice::Retry && attempt < ATTEMPTS => {
-                    *retried += 1;
+                    retried.fetch_add(1, Ordering::Relaxed);
                     client.back_off(attempt);
                 }
                 done => return done,

@@ -14,7 +14,9 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::bench::{BenchCommand, OtherBench, RawArgs, RecoveryArgs, WorkloadBench};
 pub(crate) use self::explain::ExplainArgs;
-pub(crate) use self::run::{AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, RoutingArg, RunArgs};
+pub(crate) use self::run::{
+    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, RoutingArg, RunArgs,
+};
 pub(crate) use self::torture::{TortureArgs, TortureChildArgs, TortureHistoryChildArgs};
 
 /// An in-memory, durable, serializable transaction engine that adapts itself to hardware islands.

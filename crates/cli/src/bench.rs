@@ -8,13 +8,13 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use atrapos::{AdaptationEvent, Database, Durability, LoadProgress};
 use atrapos_adapt::ClassFlow;
 use atrapos_durability::file::FileSystem;
-use atrapos_harness::driver::{Clients, Progress, RunOptions, RunResult};
+use atrapos_harness::driver::{Clients, Progress, RunError, RunOptions, RunResult};
 use atrapos_harness::registry::{AnyWorkload, Configured};
 use atrapos_runtime::memory::HUGE_PAGE_BYTES;
 use atrapos_topology::Machine;
@@ -22,12 +22,14 @@ use atrapos_workloads::registry::{Choice, Common};
 use atrapos_workloads::{AuditReport, ClassId, Ledger};
 use serde_json::{Value, json};
 
-use crate::args::{RunArgs, WorkloadBench};
+use crate::args::{EngineArg, RunArgs, WorkloadBench};
 use crate::checkpoints::{Checkpoints, while_measuring};
 use crate::config::{self, RunConfig};
 use crate::error::CliError;
+use crate::output::JsonFile;
 use crate::progress::{RunBar, while_loading};
 use crate::resident::resident_bytes;
+use crate::shared::{self, Measured};
 use crate::store::{self, Store};
 use crate::{interrupt, json, machine, output, table};
 
@@ -90,10 +92,19 @@ pub(crate) struct BenchReport {
     /// Decisions of the database about its scheme.
     pub(crate) decisions: Vec<AdaptationEvent>,
     /// Result of the last audit; `Err` describes its finding.
-    pub(crate) audit: Result<AuditReport, String>,
+    pub(crate) audit: Audited,
 }
 
 impl BenchReport {
+    /// Prints it, and writes it to the file; fails if the audit has.
+    fn show(self, json: Option<JsonFile>) -> Result<(), CliError> {
+        output::print(&table::bench(&self))?;
+        if let Some(file) = json {
+            file.write(&json::bench(&self))?;
+        }
+        self.audit.map(drop).map_err(|wrong| CliError::failed(format!("the audit failed: {wrong}")))
+    }
+
     /// Returns the throughput of every run.
     pub(crate) fn throughputs(&self) -> Vec<f64> {
         self.runs.iter().map(|run| run.result.throughput_tps()).collect()
@@ -133,6 +144,7 @@ fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig
     };
     let mut all = json!({
         "benchmark": benchmark,
+        "engine": json::engine_name(config.engine),
         "seconds": args.common.seconds,
         "warmup": args.warmup,
         "runs": args.runs,
@@ -169,7 +181,7 @@ pub(crate) fn workload(bench: &WorkloadBench) -> Result<(), CliError> {
 }
 
 /// Opens an empty database for a workload.
-fn open(
+pub(crate) fn open(
     workload: &dyn AnyWorkload,
     config: &RunConfig,
     store: Option<&Store>,
@@ -207,6 +219,26 @@ fn run(
     interrupt::install();
     let resident_before = resident_bytes();
     let machine = machine::summary(&config.machine);
+    if config.engine != EngineArg::Atrapos {
+        let Measured { load, growth, runs, audit } = shared::run(workload, &config, resident_before)?;
+        let settings = complete(choice.settings, benchmark, args, &config);
+        let (per_minute, title) = (choice.per_minute, choice.title);
+        let (device_sync_us, decisions) = (None, Vec::new());
+        let report = BenchReport {
+            benchmark,
+            per_minute,
+            title,
+            config: settings,
+            machine,
+            load,
+            growth,
+            device_sync_us,
+            runs,
+            decisions,
+            audit,
+        };
+        return report.show(config.json);
+    }
     let files = store::files();
     let store = Store::prepare(config.durability, config.dir.as_deref(), &*files)?;
     if let (Some(store), Durability::Synchronous, false) = (&store, config.durability, config.clients_given) {
@@ -224,7 +256,7 @@ fn run(
         // The statistics of loading are discarded.
         db.workload_trace().map_err(CliError::failed)?;
     }
-    let (runs, audit) = measure(workload, &db, &config)?;
+    let (runs, audit) = measure_atrapos(workload, &db, &config)?;
     let after = db.prepared_memory();
     let growth = Growth {
         reserved_bytes,
@@ -285,9 +317,13 @@ fn recorded(
 }
 
 /// Time that closing the database may take: every client has ended by then.
-const CLOSE_DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const CLOSE_DEADLINE: Duration = Duration::from_secs(30);
 
-fn load(workload: &dyn AnyWorkload, db: &Database, resident_before: Option<u64>) -> Result<Load, CliError> {
+pub(crate) fn load(
+    workload: &dyn AnyWorkload,
+    db: &Database,
+    resident_before: Option<u64>,
+) -> Result<Load, CliError> {
     let progress = LoadProgress::default();
     let began = Instant::now();
     let loaded = while_loading(workload.expected_rows(), &progress, || workload.load(db, &progress));
@@ -336,12 +372,45 @@ const WAL_RESERVE_BYTES_MAX: u64 = 1 << 30;
 /// Limit of the memory that is prepared without being requested.
 const RESERVE_BYTES_MAX: u64 = 2 << 30;
 
-/// Makes all runs, each followed by an audit. Stops at the first audit that fails, and at an interrupt.
-fn measure(
+/// The result of an audit; `Err` describes its finding.
+pub(crate) type Audited = Result<AuditReport, String>;
+
+/// One run of the clients, with the checkpoints that were made meanwhile.
+type OneRun = (Result<RunResult, RunError>, Option<Checkpoints>);
+
+/// Makes one run, and shows its progress by the closure that it is given.
+pub(crate) type RunOnce<'a> =
+    dyn FnMut(&RunOptions, &mut dyn FnMut(Progress)) -> Result<OneRun, CliError> + 'a;
+
+/// Makes all runs of the partitioned engine.
+fn measure_atrapos(
     workload: &dyn AnyWorkload,
     db: &Database,
     config: &RunConfig,
-) -> Result<(Vec<Run>, Result<AuditReport, String>), CliError> {
+) -> Result<(Vec<Run>, Audited), CliError> {
+    let mut one = |options: &RunOptions, watch: &mut dyn FnMut(Progress)| -> Result<OneRun, CliError> {
+        if !config.checkpoint_during {
+            return Ok((workload.run(db, options, interrupt::flag(), watch), None));
+        }
+        let (result, made) = while_measuring(db, |measuring_now| {
+            let mut watch = |progress: Progress| {
+                measuring_now.store(progress.measuring, Ordering::Release);
+                watch(progress);
+            };
+            workload.run(db, options, interrupt::flag(), &mut watch)
+        });
+        Ok((result, Some(made.map_err(CliError::failed)?)))
+    };
+    let audit = |ledger: &Ledger| workload.audit(db, ledger).map_err(|error| error.to_string());
+    measure(config, &mut one, &audit)
+}
+
+/// Makes all runs by `one`, each followed by an audit. Stops at the first audit that fails, and at an interrupt.
+pub(crate) fn measure(
+    config: &RunConfig,
+    one: &mut RunOnce<'_>,
+    audit: &dyn Fn(&Ledger) -> Audited,
+) -> Result<(Vec<Run>, Audited), CliError> {
     let mut ledger = Ledger::new();
     let mut runs = Vec::new();
     for number in 0..config.runs {
@@ -355,27 +424,17 @@ fn measure(
             measured: config.measured,
             run: u64::from(number),
         };
-        let run = |measuring_now: &AtomicBool| {
-            let mut watch = |Progress { measuring, elapsed, tps }| {
-                measuring_now.store(measuring, Ordering::Release);
-                let (phase, before) =
-                    if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
-                bar.show(phase, before, elapsed, tps);
-            };
-            workload.run(db, &options, interrupt::flag(), &mut watch)
+        let mut watch = |Progress { measuring, elapsed, tps }| {
+            let (phase, before) =
+                if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
+            bar.show(phase, before, elapsed, tps);
         };
-        let (result, checkpoints) = if config.checkpoint_during {
-            let (result, made) = while_measuring(db, run);
-            (result, Some(made))
-        } else {
-            (run(&AtomicBool::new(false)), None)
-        };
+        let (result, checkpoints) = one(&options, &mut watch)?;
         bar.finish();
         let result = result.map_err(CliError::failed)?;
-        let checkpoints = checkpoints.transpose().map_err(CliError::failed)?;
         ledger.add(&result.tallies_all);
         runs.push(Run { result, checkpoints });
-        let audit = workload.audit(db, &ledger).map_err(|error| error.to_string());
+        let audit = audit(&ledger);
         if audit.is_err() || interrupt::is_set() || number + 1 == config.runs {
             return Ok((runs, audit));
         }

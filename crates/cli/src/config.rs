@@ -10,7 +10,9 @@ use atrapos::{Adaptation, Durability};
 use atrapos_harness::driver::{Clients, Routing};
 use atrapos_topology::Machine;
 
-use crate::args::{AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, RoutingArg, RunArgs};
+use crate::args::{
+    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, RoutingArg, RunArgs,
+};
 use crate::error::CliError;
 use crate::machine;
 use crate::output::JsonFile;
@@ -68,6 +70,7 @@ pub(crate) struct RunConfig {
     pub(crate) reserve_bytes: Option<u64>,
     /// Bytes of WAL to fill with zeros; `None` for what a run may write.
     pub(crate) wal_reserve_bytes: Option<u64>,
+    pub(crate) engine: EngineArg,
     pub(crate) clients: Clients,
     /// True if their number was given, and is not to be derived from the speed of the device.
     pub(crate) clients_given: bool,
@@ -104,6 +107,7 @@ impl RunConfig {
             RoutingArg::Owner => Routing::Owner,
         };
         let durability = durability(&args.durability)?;
+        check_engine(args, durability)?;
         let clients = clients(args, durability)?;
         let machine = machine::read(&args.common.topology)?;
         let workers = workers(args.workers, &machine)?;
@@ -121,6 +125,7 @@ impl RunConfig {
             place_memory: !args.no_place_memory,
             reserve_bytes: args.reserve.map(|mib| mib.saturating_mul(1 << 20)),
             wal_reserve_bytes: args.wal_reserve.map(|mib| mib.saturating_mul(1 << 20)),
+            engine: args.engine,
             clients,
             clients_given: args.clients.is_some() || args.sessions.is_some() || args.pipeline.is_some(),
             durability,
@@ -135,6 +140,30 @@ impl RunConfig {
             adaptation: (!args.fixed).then_some(adaptation),
             record,
         })
+    }
+}
+
+/// Refuses options that an engine with shared data does not have.
+fn check_engine(args: &RunArgs, durability: Durability) -> Result<(), CliError> {
+    if args.engine == EngineArg::Atrapos {
+        return Ok(());
+    }
+    if durability != Durability::None {
+        return Err(CliError::bad_input(
+            "an engine with shared data keeps it in memory only; add --durability none, or choose --engine atrapos",
+        ));
+    }
+    let foreign = [
+        (args.sessions.is_some(), "--sessions"),
+        (args.pipeline.is_some(), "--pipeline"),
+        (args.reserve.is_some(), "--reserve"),
+        (args.record.is_some(), "--record"),
+    ];
+    match foreign.into_iter().find(|(given, _)| *given) {
+        Some((_, option)) => Err(CliError::bad_input(format!(
+            "{option} is for engines whose workers own the data; leave it out, or choose --engine atrapos"
+        ))),
+        None => Ok(()),
     }
 }
 

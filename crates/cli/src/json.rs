@@ -8,6 +8,7 @@ use atrapos_harness::raw::{RawReport, RawResult};
 use hdrhistogram::Histogram;
 use serde_json::{Map, Value, json};
 
+use crate::args::EngineArg;
 use crate::bench::BenchReport;
 use crate::checkpoints::Checkpoints;
 use crate::decisions;
@@ -20,6 +21,14 @@ pub(crate) fn routing_name(routing: Routing) -> &'static str {
     match routing {
         Routing::Any => "any",
         Routing::Owner => "owner",
+    }
+}
+
+/// Returns the name of an engine.
+pub(crate) fn engine_name(engine: EngineArg) -> &'static str {
+    match engine {
+        EngineArg::Atrapos => "atrapos",
+        EngineArg::SharedOcc => "shared-occ",
     }
 }
 

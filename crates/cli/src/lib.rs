@@ -27,6 +27,7 @@ mod progress;
 mod raw;
 mod recovery;
 mod resident;
+mod shared;
 mod store;
 mod table;
 mod topology;

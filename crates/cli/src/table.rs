@@ -70,13 +70,15 @@ fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         Value::Null => format!("{} sessions on each", config("sessions")),
         clients => format!("{clients} client threads outside"),
     };
-    writeln!(
-        out,
-        "  {} workers, {clients}, routing {}, seed {}",
-        config("workers"),
-        config("routing"),
-        config("seed")
-    )?;
+    match config("engine").as_str() {
+        "atrapos" => write!(out, "  {} workers, {clients}", config("workers"))?,
+        engine => {
+            let threads =
+                if report.config["clients"].is_null() { config("workers") } else { config("clients") };
+            write!(out, "  {engine}, {threads} threads")?;
+        }
+    }
+    writeln!(out, ", routing {}, seed {}", config("routing"), config("seed"))?;
     let kept = match (&report.config["dir"], report.device_sync_us) {
         (Value::String(dir), _) => format!(", kept in {dir}"),
         (_, Some(_)) => ", in a temporary directory".to_owned(),
@@ -235,6 +237,9 @@ fn foot(out: &mut String, run: &RunResult) -> std::fmt::Result {
     }
     let aborts = if aborts.is_empty() { "none".to_owned() } else { aborts.join(", ") };
     let statistics = &run.statistics;
+    if run.workers.is_empty() {
+        return writeln!(out, "aborts      {aborts}; {} attempts repeated", count(statistics.retried));
+    }
     writeln!(out, "aborts      {aborts}; {} attempts repeated after a deadlock", count(statistics.retried))?;
     writeln!(
         out,

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use atrapos::{Database, SessionHandle, WorkerId};
+use atrapos::{Database, SessionHandle, Statistics, WorkerId};
 use atrapos_baselines::SharedDatabase;
 use atrapos_runtime::affinity::pin_current_thread;
 use atrapos_workloads::{Reach, SetupError, Workload};
@@ -276,11 +276,20 @@ fn run_shared_erased(
         }
         client.run_shared(&RefCell::new(shared.session()), recorder)
     };
+    let mut retried_before = 0;
+    let mut watch = |progress: Progress| {
+        if progress.measuring && progress.elapsed.is_zero() {
+            retried_before = shared.retried();
+        }
+        watch(progress);
+    };
     let measured = on_threads(workload, &mut clients, &recorders, &run, |recorders| {
-        measure(handles, recorders, classes, options, interrupt, watch)
+        measure(handles, recorders, classes, options, interrupt, &mut watch)
     })?;
+    let retried = shared.retried() - retried_before;
     let recorders: Vec<&Recorder> = recorders.iter().collect();
     let result = result_of(workload.classes(), &|class| workload.updates(class), &recorders, measured);
     // The workers of the database have had nothing to do.
-    Ok(RunResult { workers: Vec::new(), ..result })
+    let statistics = Statistics { retried, ..Statistics::default() };
+    Ok(RunResult { workers: Vec::new(), statistics, ..result })
 }

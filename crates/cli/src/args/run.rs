@@ -51,6 +51,10 @@ pub(crate) struct RunArgs {
     /// length may write, at most 1024 and a quarter of what is free].
     #[arg(long, value_name = "MIB", help_heading = "Machine")]
     pub(crate) wal_reserve: Option<u64>,
+    /// The engine that runs the transactions. Those with shared data keep it in memory, and have threads as clients: --clients, or
+    /// one per worker.
+    #[arg(long, value_enum, default_value_t = EngineArg::Atrapos, help_heading = "Machine")]
+    pub(crate) engine: EngineArg,
     /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 64; with
     /// synchronous durability 256 to 2048, the more the slower the disk].
     #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]
@@ -119,6 +123,14 @@ pub(crate) enum DurabilityArg {
     Relaxed,
     /// At once, and nothing is written: the database lives in memory.
     None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineArg {
+    /// Workers that own the data.
+    Atrapos,
+    /// Threads that share the data; transactions are validated when they commit, as in Silo.
+    SharedOcc,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -27,6 +27,17 @@ fn an_unknown_mix_is_refused_with_those_there_are() {
 }
 
 #[test]
+fn options_that_an_engine_with_shared_data_does_not_have_are_refused() {
+    let complaint = refused(&["bench", "tatp", "--engine", "shared-occ"]);
+    assert!(complaint.contains("--durability none") && complaint.contains("--engine atrapos"), "{complaint}");
+    for option in [&["--sessions", "3"][..], &["--reserve", "3"], &["--record", "trace.json"]] {
+        let shared = ["bench", "tatp", "--engine", "shared-occ", "--durability", "none"];
+        let complaint = refused(&[&shared, option].concat());
+        assert!(complaint.contains(option[0]) && complaint.contains("--engine atrapos"), "{complaint}");
+    }
+}
+
+#[test]
 fn numbers_of_nothing_are_refused() {
     for (arguments, what) in [
         (&["bench", "tatp", "--workers", "0"][..], "--workers 0"),

@@ -86,6 +86,21 @@ const TATP: [&str; 7] = [
     "delete-call-forwarding",
 ];
 
+/// The same workloads run, with the same auditors, on an engine whose threads share the data.
+#[test]
+fn every_workload_runs_on_engines_with_shared_data() {
+    for workload in ["tatp", "tpcc", "tpcb", "ycsb", "smallbank", "micro"] {
+        let (text, json) =
+            benchmark(workload, &["--engine", "shared-occ", "--durability", "none", "--clients", "3"]);
+        assert!(text.contains("shared-occ, 3 threads"), "{text}");
+        assert!(text.contains("audit       passed") && text.contains("attempts repeated"), "{text}");
+        assert_eq!(json["config"]["engine"], "shared-occ");
+        assert_eq!(json["audit"]["passed"], true);
+        assert!(json["throughput_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{json}");
+        assert!(json["workers"].as_array().is_some_and(Vec::is_empty), "its threads are no workers");
+    }
+}
+
 #[test]
 fn tatp_reports_what_is_promised() {
     let (text, json) = benchmark("tatp", &["--runs", "3", "--seed", "9"]);
