@@ -6,6 +6,8 @@
 //!
 //! Owns: the operations on one row or range, and the order of dependents. Never: protects a row; the engine does.
 //!
+//! What does not depend on the types of an operation is compiled once, apart from the operation: procedures are many.
+//!
 //! Invariant: after an operation has failed no other runs, and the transaction cannot commit.
 
 use std::future::{Future, ready};
@@ -13,7 +15,7 @@ use std::ops::ControlFlow;
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{
-    Action, ChangeRow, DependentAction, EditRow, RowAccess, RowChange, RowOperation, follow_change,
+    Action, ChangeRow, DependentAction, EditRow, Request, RowAccess, RowChange, RowOperation, follow_change,
     refuse_duplicate,
 };
 use atrapos_partition::range::KeyRange;
@@ -66,6 +68,7 @@ impl<'t> SharedTx<'t> {
     }
 
     /// Runs an action with its dependents.
+    #[inline(never)]
     fn run_with_dependents<O: RowOperation>(&mut self, action: Action<O>) -> Result<O::Output, Abort> {
         let done = self.run_action(action)?;
         self.finish_phase()?;
@@ -73,7 +76,13 @@ impl<'t> SharedTx<'t> {
     }
 
     /// Runs the dependents of the changes of a phase, and theirs: all changes before the first check.
+    #[inline]
     fn finish_phase(&mut self) -> Result<(), Abort> {
+        if self.scratch.dependents.is_empty() { Ok(()) } else { self.run_dependents() }
+    }
+
+    #[inline(never)]
+    fn run_dependents(&mut self) -> Result<(), Abort> {
         while let Some(last) = self.scratch.dependents.len().checked_sub(1) {
             let change = self.scratch.dependents.iter().position(DependentAction::is_change);
             let dependent = self.scratch.dependents.remove(change.unwrap_or(last));
@@ -83,25 +92,26 @@ impl<'t> SharedTx<'t> {
     }
 
     /// Remembers why the transaction has to abort.
-    fn fail<R>(&mut self, outcome: Result<R, Abort>) -> Result<R, Abort> {
-        if let Err(abort) = &outcome
-            && self.failed.is_none()
-        {
-            self.failed = Some(abort.clone());
+    #[cold]
+    fn fail(&mut self, abort: &Abort) {
+        self.failed.get_or_insert_with(|| abort.clone());
+    }
+
+    /// Refuses an action after another one has failed, or on a table of another database.
+    #[inline(never)]
+    fn check(&self, request: &Request) -> Result<(), Abort> {
+        if let Some(abort) = &self.failed {
+            return Err(abort.clone());
         }
-        outcome
+        let is_known = request.tag == self.catalog.tag && request.table.at() < self.catalog.tables.len();
+        if is_known { Ok(()) } else { Err(unknown_table(request.table)) }
     }
 }
 
 impl RunAction for SharedTx<'_> {
     fn run_action<O: RowOperation>(&mut self, action: Action<O>) -> Result<O::Output, Abort> {
-        if let Some(abort) = &self.failed {
-            return Err(abort.clone());
-        }
         let Action { request, operation } = action;
-        if request.tag != self.catalog.tag || request.table.at() >= self.catalog.tables.len() {
-            return self.fail(Err(unknown_table(request.table)));
-        }
+        self.check(&request).inspect_err(|abort| self.fail(abort))?;
         let mut at = SharedRow {
             rows: self.rows,
             catalog: self.catalog,
@@ -109,8 +119,7 @@ impl RunAction for SharedTx<'_> {
             target: &request.target,
             scratch: self.scratch,
         };
-        let done = operation.apply_to(&mut at);
-        self.fail(done)
+        operation.apply_to(&mut at).inspect_err(|abort| self.fail(abort))
     }
 }
 
@@ -124,6 +133,7 @@ impl Transaction for SharedTx<'_> {
         ready(done.and_then(|done| self.finish_phase().map(|()| done)))
     }
 
+    #[inline(never)]
     fn join_each<O: RowOperation>(
         &mut self,
         actions: impl IntoIterator<Item = Action<O>>,
@@ -144,6 +154,25 @@ struct SharedRow<'a> {
 }
 
 impl SharedRow<'_> {
+    /// Inserts the row in the scratch.
+    #[inline(never)]
+    fn insert_new(&mut self, strict: bool) -> Result<bool, Abort> {
+        let inserted = self.rows.insert(self.table, self.key_of_row(), &self.scratch.new)?;
+        if !inserted {
+            let refuse = || refuse_duplicate(self.catalog, self.table, self.key());
+            return if strict { Err(refuse()) } else { Ok(false) };
+        }
+        self.follow(false, true)?;
+        Ok(true)
+    }
+
+    /// Replaces the row by the new one in the scratch.
+    #[inline(never)]
+    fn replace_new(&mut self) -> Result<(), Abort> {
+        self.rows.replace(self.table, self.key_of_row(), &self.scratch.new)?;
+        self.follow(true, true)
+    }
+
     /// Adds the dependents of the change of the key's row to `after`; the row before is in the scratch if there was one.
     fn follow(&mut self, existed: bool, exists: bool) -> Result<(), Abort> {
         let meta = &self.catalog.tables[self.table.at()];
@@ -162,6 +191,7 @@ impl SharedRow<'_> {
     }
 
     /// Copies the row of the key, which is to be changed, to the scratch; returns false if there is none.
+    #[inline(never)]
     fn take_old(&mut self) -> Result<bool, Abort> {
         let LockTarget::Key(key) = self.target else { unreachable!("one row is changed at a time") };
         let Some(row) = self.rows.read(self.table, key, Intent::Write)? else { return Ok(false) };
@@ -195,6 +225,7 @@ impl RowAccess for SharedRow<'_> {
         None
     }
 
+    #[inline(never)]
     fn row(&mut self) -> Result<Option<&[u8]>, Abort> {
         let LockTarget::Key(key) = self.target else { unreachable!("one row is read at a time") };
         self.rows.read(self.table, key, Intent::Read)
@@ -203,13 +234,7 @@ impl RowAccess for SharedRow<'_> {
     fn insert(&mut self, strict: bool, encode: impl FnOnce(&mut Vec<u8>)) -> Result<bool, Abort> {
         self.scratch.new.clear();
         encode(&mut self.scratch.new);
-        let inserted = self.rows.insert(self.table, self.key_of_row(), &self.scratch.new)?;
-        if !inserted {
-            let refuse = || refuse_duplicate(self.catalog, self.table, self.key());
-            return if strict { Err(refuse()) } else { Ok(false) };
-        }
-        self.follow(false, true)?;
-        Ok(true)
+        self.insert_new(strict)
     }
 
     fn replace<R>(
@@ -221,11 +246,11 @@ impl RowAccess for SharedRow<'_> {
         }
         self.scratch.new.clear();
         let made = make(&self.scratch.old, &mut self.scratch.new)?;
-        self.rows.replace(self.table, self.key_of_row(), &self.scratch.new)?;
-        self.follow(true, true)?;
+        self.replace_new()?;
         Ok(Some(made))
     }
 
+    #[inline(never)]
     fn edit(&mut self, change: &mut EditRow<'_>) -> Result<bool, Abort> {
         let Scratch { new, overwritten, .. } = &mut *self.scratch;
         let LockTarget::Key(key) = self.target else { unreachable!("one row is edited at a time") };
@@ -246,6 +271,7 @@ impl RowAccess for SharedRow<'_> {
         Ok(true)
     }
 
+    #[inline(never)]
     fn delete(&mut self) -> Result<Option<&[u8]>, Abort> {
         if !self.take_old()? {
             return Ok(None);
@@ -272,6 +298,7 @@ impl RowAccess for SharedRow<'_> {
         self.rows.scan(self.table, (lower, upper.as_deref()), backward, &mut visit)
     }
 
+    #[inline(never)]
     fn change_range(&mut self, change: &mut ChangeRow<'_>) -> Result<u64, Abort> {
         let mut keys = Vec::new();
         self.walk(false, |key, _| {
