@@ -5,6 +5,10 @@
 //!
 //! Owns: the engines. Never: knows a workload, or the type of a row.
 
+#![allow(rustdoc::private_intra_doc_links, reason = "readers of these documents work on the crate")]
+
+pub mod lock;
+mod primitives;
 mod rows;
 
 pub use rows::{Intent, RowTransaction, Visit};
