@@ -8,6 +8,7 @@
 #![allow(rustdoc::private_intra_doc_links, reason = "readers of these documents work on the crate")]
 
 pub mod lock;
+pub mod log;
 mod primitives;
 mod rows;
 

@@ -1,3 +1,4 @@
 //! Tests of the engines with shared data.
 
 mod lock;
+mod log;
