@@ -265,9 +265,15 @@ impl Agent {
         mode: Mode,
         patience: Patience,
     ) -> Result<bool, Abort> {
-        let Some(above) = self.lock_table_with(table, TableMode::intention(mode), patience)? else {
-            return Ok(false);
-        };
+        let intention = TableMode::intention(mode);
+        let mut above = self.slot_mode(table.at() + 1);
+        // With the lock of the table goes one of the database.
+        if !above.covers(intention) {
+            match self.lock_table_with(table, intention, patience)? {
+                Some(held) => above = held,
+                None => return Ok(false),
+            }
+        }
         if above.covers_below(mode) {
             return Ok(true);
         }
@@ -277,7 +283,6 @@ impl Agent {
 
     /// Locks a table. Returns the mode that is held on it, or on the database if that makes a lock of the table needless;
     /// nothing if the lock is refused.
-    #[inline(always)]
     fn lock_table_with(
         &mut self,
         table: TableId,
@@ -294,9 +299,13 @@ impl Agent {
     /// Locks a slot. Returns the mode that is held on it; nothing if the lock is refused.
     #[inline(always)]
     fn lock_slot_with(&mut self, slot: usize, mode: Mode, patience: Patience) -> Result<Option<Mode>, Abort> {
-        let held = self.slot_mode(slot);
-        if held.covers(mode) {
-            return Ok(Some(held));
+        if let Some(Slot { request: Some(request), in_use, idle }) = self.slots.get_mut(slot) {
+            let held = request.granted.get();
+            if held.covers(mode) && (*in_use || request.reclaim()) {
+                self.counts.reclaimed += u64::from(!*in_use);
+                (*in_use, *idle) = (true, 0);
+                return Ok(Some(held));
+            }
         }
         let outcome = self.request_slot(slot, mode, patience);
         Ok(if self.settle(outcome)? { Some(self.slot_mode(slot)) } else { None })
@@ -333,6 +342,7 @@ impl Agent {
     }
 
     /// Requests the lock of a slot: of a table or of the database.
+    #[inline(never)]
     fn request_slot(&mut self, slot: usize, mode: Mode, patience: Patience) -> Outcome {
         let name = match slot.checked_sub(1).map(u16::try_from) {
             Some(Ok(table)) => Name::of_table(TableId(table)),

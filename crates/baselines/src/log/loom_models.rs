@@ -48,19 +48,23 @@ impl Buffer {
             *tail += 1;
             return;
         };
-        let base = if joined.leads {
-            let mut tail = self.tail.lock().expect("nobody panics");
-            let bytes = self.slot.close();
-            let base = *tail;
-            *tail += bytes;
-            self.clear(base, bytes);
-            drop(tail);
-            self.slot.publish(Some(base));
-            base
-        } else {
-            self.slot.base(thread::yield_now).expect("the leader reserves")
-        };
+        if joined.leads {
+            return self.lead(value);
+        }
+        let base = self.slot.base(thread::yield_now).expect("the leader reserves");
         self.write(base + joined.offset, value);
+    }
+
+    /// Reserves for a group whose first member the thread is, and writes to the first byte.
+    fn lead(&self, value: usize) {
+        let mut tail = self.tail.lock().expect("nobody panics");
+        let bytes = self.slot.close();
+        let base = *tail;
+        *tail += bytes;
+        self.clear(base, bytes);
+        drop(tail);
+        self.slot.publish(Some(base));
+        self.write(base, value);
     }
 
     fn clear(&self, from: u64, bytes: u64) {
@@ -84,20 +88,26 @@ impl Buffer {
 fn bounded(preemptions: usize) -> loom::model::Builder {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
+    // A member that waits for its leader looks again and again.
+    builder.max_branches = 10_000;
     builder
 }
 
-/// Three threads append once: each has a byte of its own, which is free before it writes there.
+/// A group of two: each has a byte of its own, which is free before it writes there. (Two members that wait at the same time
+/// would let each other run for ever, as far as loom knows.)
 #[test]
-fn slot_three_threads() {
-    bounded(3).check(|| {
+fn slot_group_of_two() {
+    bounded(4).check(|| {
         let buffer = Buffer::new();
-        let threads = [1, 2].map(|value| {
+        let leads = buffer.slot.join(1, 4).expect("the slot is open");
+        assert!(leads.leads);
+        let member = {
             let buffer = Arc::clone(&buffer);
-            thread::spawn(move || buffer.append(value))
-        });
+            thread::spawn(move || buffer.append(2))
+        };
+        buffer.lead(1);
         buffer.append(3);
-        threads.into_iter().for_each(|thread| thread.join().expect("no thread fails"));
+        member.join().expect("no thread fails");
         assert_eq!(*buffer.tail.lock().expect("nobody panics"), 3);
         assert_eq!(buffer.read(3), [1, 2, 3]);
     });
@@ -125,6 +135,6 @@ fn slot_is_used_again() {
 #[test]
 fn log_planted_bugs_are_caught() {
     must_fail("slot_is_used_again", Bug::SlotReopenedEarly);
-    must_fail("slot_three_threads", Bug::BasePublishedRelaxed);
+    must_fail("slot_group_of_two", Bug::BasePublishedRelaxed);
     must_fail("slot_is_used_again", Bug::MemberNotCounted);
 }
