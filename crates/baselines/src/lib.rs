@@ -5,8 +5,13 @@
 //!
 //! Owns: the engines. Never: knows a workload, or the type of a row.
 
+#![allow(rustdoc::private_intra_doc_links, reason = "readers of these documents work on the crate")]
+
 mod database;
+pub mod lock;
+pub mod log;
 pub mod occ;
+mod primitives;
 mod rows;
 mod session;
 mod transaction;
