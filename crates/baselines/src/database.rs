@@ -27,6 +27,9 @@ pub enum CopyError {
     /// The rows could not be added to the partitioned database.
     #[error("the data could not be copied: {0}")]
     Load(#[from] LoadError),
+    /// The engine has damaged its structures.
+    #[error("the engine is damaged: {0}")]
+    Engine(String),
     /// The databases have different tables.
     #[error("the databases have different tables; open both with one schema")]
     Tables,
@@ -126,6 +129,7 @@ impl SharedDatabase {
         if db.definitions().trees.len() != self.catalog.tables.len() {
             return Err(CopyError::Tables);
         }
+        self.engine.check().map_err(CopyError::Engine)?;
         let mut rows: Vec<(TableId, KeyBuf, Box<[u8]>)> = Vec::new();
         for (table, _) in self.tables(|kind| *kind == TreeKind::Rows) {
             self.engine.walk(table, &mut |key, row| {

@@ -16,6 +16,7 @@ mod rows;
 mod session;
 mod transaction;
 mod tree;
+pub mod two_phase;
 
 pub use database::{CopyError, SharedDatabase};
 pub use rows::{Intent, RowTransaction, Visit};

@@ -71,6 +71,7 @@ mod statistics;
 mod transaction;
 
 pub use client::OccClient;
+pub(crate) use engine::check_lengths;
 pub use engine::{MAX_KEY_BYTES, MAX_ROW_BYTES, OccEngine};
 pub use epoch::EPOCH_PERIOD;
 pub use statistics::{OccMemory, OccStatistics};

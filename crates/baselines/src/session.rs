@@ -42,8 +42,14 @@ pub trait Engine: Send + Sync {
     /// Fails if `visit` does.
     fn walk(&self, table: TableId, visit: &mut Visit<'_>) -> Result<(), Abort>;
 
-    /// Returns the bytes of memory that rows and trees take.
+    /// Returns the bytes of memory that rows and trees take, while no transaction runs.
     fn memory_bytes(&self) -> u64;
+
+    /// Checks the structures, while no transaction runs.
+    ///
+    /// # Errors
+    /// Describes what is wrong: the program is broken.
+    fn check(&self) -> Result<(), String>;
 }
 
 /// A client of an engine, which runs one transaction after the other on its thread.

@@ -61,7 +61,7 @@ impl Shared {
 
 /// Refuses keys and rows that are too long.
 #[inline]
-pub(super) fn check_lengths(key: &[u8], row: &[u8]) -> Result<(), Abort> {
+pub(crate) fn check_lengths(key: &[u8], row: &[u8]) -> Result<(), Abort> {
     if key.len() > MAX_KEY_BYTES {
         let why = format!("a key has {} bytes; at most {MAX_KEY_BYTES} are possible", key.len());
         return Err(Abort::explained(AbortReason::KeyTooLarge, why));

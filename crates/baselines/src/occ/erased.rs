@@ -37,6 +37,10 @@ impl Engine for OccEngine {
         let memory = self.memory();
         memory.nodes + memory.records
     }
+
+    fn check(&self) -> Result<(), String> {
+        OccEngine::check(self)
+    }
 }
 
 impl EngineClient for OccClient {

@@ -1,10 +1,7 @@
-//! `shared-occ`: its operations against a model, its isolation step by step and by threads, and proved histories.
+//! `shared-occ`: its isolation step by step, and planted bugs.
 
-mod histories;
 mod isolation;
-mod model;
 mod planted;
-mod threads;
 
 use std::ops::ControlFlow;
 

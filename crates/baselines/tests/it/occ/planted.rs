@@ -4,10 +4,12 @@
 
 use std::cell::Cell;
 
+use atrapos_baselines::occ::OccEngine;
 use atrapos_baselines::occ::planted::{Bug, with};
 use atrapos_baselines::{Intent, RowTransaction};
 
-use super::histories::run_and_judge;
+use crate::engines::run_and_judge;
+
 use super::{OTHER, TABLE, engine, get, load, put, range, rows};
 
 /// Histories after which a bug that nobody has noticed is taken for unnoticed.
@@ -15,7 +17,8 @@ const HISTORIES: u64 = 400;
 
 /// Returns what the check of histories says about a bug.
 fn caught_by_histories(bug: Bug) -> String {
-    let caught = (0..HISTORIES).find_map(|seed| run_and_judge(seed, |run| with(bug, run)).err());
+    let caught = (0..HISTORIES)
+        .find_map(|seed| run_and_judge(|| Box::new(OccEngine::new(3)), seed, |run| with(bug, run)).err());
     caught.unwrap_or_else(|| panic!("{bug:?} was not noticed in {HISTORIES} histories"))
 }
 

@@ -9,13 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
 
 use atrapos_baselines::occ::planted::with_pauses;
-use atrapos_baselines::occ::{OccEngine, OccTransaction};
-use atrapos_baselines::{Intent, RowTransaction};
+use atrapos_baselines::{Engine, Intent, RowTransaction};
 use atrapos_history::{Entry, Event, Found, History, Outcome, Predicate, Report};
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::schema::TableId;
 
-use super::engine;
+use super::{ENGINES, MakeEngine};
 
 const ROWS: TableId = TableId(0);
 const GRAVES: TableId = TableId(1);
@@ -88,13 +87,13 @@ fn draw(random: &mut Random, version: &mut u64) -> Step {
     }
 }
 
-fn state(tx: &mut OccTransaction<'_>, table: TableId, key: u64) -> Result<Option<Found>, Abort> {
+fn state(tx: &mut dyn RowTransaction, table: TableId, key: u64) -> Result<Option<Found>, Abort> {
     tx.read(table, &key.to_be_bytes(), Intent::Write)?.map(decode).transpose()
 }
 
 /// Replaces, inserts or removes a row, with its entry of the index.
 fn write(
-    tx: &mut OccTransaction<'_>,
+    tx: &mut dyn RowTransaction,
     (key, version, group): (u64, u64, Option<u32>),
     events: &mut Vec<Event>,
 ) -> Result<(), Abort> {
@@ -133,7 +132,7 @@ fn write(
 }
 
 fn scan(
-    tx: &mut OccTransaction<'_>,
+    tx: &mut dyn RowTransaction,
     (from, to): (u64, u64),
     (backward, count): (bool, usize),
     events: &mut Vec<Event>,
@@ -154,7 +153,7 @@ fn scan(
     Ok(())
 }
 
-fn make(tx: &mut OccTransaction<'_>, step: Step, events: &mut Vec<Event>) -> Result<(), Abort> {
+fn make(tx: &mut dyn RowTransaction, step: Step, events: &mut Vec<Event>) -> Result<(), Abort> {
     match step {
         Step::Write(key, version, group) => write(tx, (key, version, group), events)?,
         Step::Read(key) => {
@@ -181,7 +180,12 @@ fn make(tx: &mut OccTransaction<'_>, step: Step, events: &mut Vec<Event>) -> Res
 }
 
 /// Runs the transactions of one client, and tells of them.
-fn run_client(engine: &OccEngine, session: u64, seed: u64, moments: &AtomicU64) -> Result<Vec<Entry>, Abort> {
+fn run_client(
+    engine: &dyn Engine,
+    session: u64,
+    seed: u64,
+    moments: &AtomicU64,
+) -> Result<Vec<Entry>, Abort> {
     let now = || moments.fetch_add(1, Ordering::SeqCst);
     let (mut client, mut entries, mut version) = (engine.client(), Vec::new(), (session + 1) << 32);
     let mut random = Random(seed ^ (session << 48));
@@ -192,21 +196,21 @@ fn run_client(engine: &OccEngine, session: u64, seed: u64, moments: &AtomicU64) 
             _ => None,
         });
         entries.push(Entry::Begins { session, at: now(), writes: writes.collect(), appends: vec![] });
-        let (mut tx, mut events) = (client.begin(), Vec::new());
-        let made = steps.iter().try_for_each(|step| make(&mut tx, *step, &mut events));
+        let (mut events, mut torn) = (Vec::new(), None);
+        let changes_mind = random.below(8) == 0;
+        let ended = client.attempt(&mut |tx| {
+            let made = steps.iter().try_for_each(|step| make(tx, *step, &mut events));
+            torn = made.as_ref().err().filter(|abort| abort.reason() == AbortReason::Corruption).cloned();
+            made?;
+            if changes_mind { Err(Abort::user("it changed its mind")) } else { Ok(()) }
+        });
         // A row is whole whether the transaction commits or not.
-        if let Some(abort) = made.as_ref().err().filter(|abort| abort.reason() == AbortReason::Corruption) {
-            return Err(abort.clone());
+        if let Some(torn) = torn {
+            return Err(torn);
         }
-        let ended = match made {
-            // One in eight changes its mind.
-            Ok(()) if random.below(8) == 0 => {
-                tx.abort();
-                Err(Abort::user("it changed its mind"))
-            }
-            Ok(()) => tx.commit(),
-            Err(abort) => Err(tx.validate().err().unwrap_or(abort)),
-        };
+        if ended.as_ref().is_err_and(|abort| abort.reason().advice() == Advice::Retry) {
+            client.back_off(1);
+        }
         let (outcome, events) = match ended {
             Ok(()) => (Outcome::Committed, events),
             Err(abort) => {
@@ -224,11 +228,15 @@ fn run_client(engine: &OccEngine, session: u64, seed: u64, moments: &AtomicU64) 
 }
 
 /// Runs one random history, with something that is done around each client, and judges it.
-pub(super) fn run_and_judge(seed: u64, around: impl Fn(&mut dyn FnMut()) + Sync) -> Result<Report, String> {
+pub(crate) fn run_and_judge(
+    engine: MakeEngine,
+    seed: u64,
+    around: impl Fn(&mut dyn FnMut()) + Sync,
+) -> Result<Report, String> {
     let (engine, moments) = (engine(), AtomicU64::new(1));
     let clients = std::thread::scope(|scope| {
         let spawn = |session| {
-            let (engine, moments, around) = (&engine, &moments, &around);
+            let (engine, moments, around) = (&*engine, &moments, &around);
             scope.spawn(move || {
                 let mut entries = Ok(Vec::new());
                 with_pauses(seed.wrapping_mul(31) + session, || {
@@ -252,11 +260,14 @@ pub(super) fn run_and_judge(seed: u64, around: impl Fn(&mut dyn FnMut()) + Sync)
 
 #[test]
 fn random_histories_are_strictly_serializable() {
-    let mut all = Report::default();
-    for seed in 0..if cfg!(miri) { 1 } else { 20 } {
-        let report = run_and_judge(seed, |run| run());
-        all = all.plus(&report.unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")));
+    for engine in ENGINES {
+        let mut all = Report::default();
+        for seed in 0..if cfg!(miri) { 1 } else { 20 } {
+            let report = run_and_judge(engine, seed, |run| run());
+            all =
+                all.plus(&report.unwrap_or_else(|wrong| panic!("{}, seed {seed}: {wrong}", engine().name())));
+        }
+        assert!(all.committed > 0 && all.predicates > 0);
+        assert!(cfg!(miri) || (all.aborted > 0 && all.edges > 1000), "the transactions hardly met: {all:?}");
     }
-    assert!(all.committed > 0 && all.predicates > 0);
-    assert!(cfg!(miri) || (all.aborted > 0 && all.edges > 1000), "the transactions hardly met: {all:?}");
 }

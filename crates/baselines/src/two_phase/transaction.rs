@@ -1,0 +1,263 @@
+//! [`LockingTransaction`]: the operations of a running transaction on single rows, its commit and its undo.
+//!
+//! Owns: the locks of the transaction, by the agent, and the guard that keeps everything it has seen allocated. Never: reads a row
+//! before its key is locked.
+
+use std::ops::ControlFlow;
+
+use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::schema::TableId;
+use crossbeam_epoch::Guard;
+
+use super::client::{Buffers, LockingClient};
+use super::undo::Before;
+use crate::lock::{KeyMode, KeyOrEnd};
+use crate::occ::check_lengths;
+use crate::rows::{Intent, RowTransaction, Visit};
+use crate::tree::record::{ABSENT, OBSOLETE, Record, SEQUENCE};
+use crate::tree::sync::Spin;
+use crate::tree::{Found, Insertion, Tree, retire_record};
+
+/// A running transaction of a [`LockingClient`]. Dropping it aborts it.
+pub struct LockingTransaction<'c> {
+    pub(super) client: &'c mut LockingClient,
+    pub(super) guard: Guard,
+    has_ended: bool,
+}
+
+impl std::fmt::Debug for LockingTransaction<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LockingTransaction")
+            .field("changes", &self.client.buffers.undo.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Finds the record of a key that is locked; `None` if there is none.
+pub(super) fn find<'g>(tree: &Tree, key: &[u8], guard: &'g Guard) -> Option<Record<'g>> {
+    let mut spin = Spin::default();
+    loop {
+        match tree.find(key, guard) {
+            Found::Nothing(..) => return None,
+            Found::Record(record) if record.tid() & OBSOLETE == 0 => return Some(record),
+            // It was replaced, or has left the tree, before the key was locked.
+            Found::Record(_) => spin.wait(),
+        }
+    }
+}
+
+/// Gives a record, whose key is locked, another row; it gets a longer record if it has no room.
+fn overwrite(tree: &Tree, record: Record<'_>, row: &[u8], guard: &Guard) {
+    let tid = record.lock_any();
+    let next = (tid & !ABSENT) + SEQUENCE;
+    if record.fits(row.len()) {
+        record.overwrite(row);
+        record.unlock(next);
+        return;
+    }
+    let longer = Record::allocate(record.key(), row.len(), next);
+    // SAFETY: nobody else knows it yet, and it is not freed before this guard is released.
+    unsafe { Record::from_pointer(longer) }.overwrite(row);
+    tree.swap(record, longer, guard);
+    record.unlock(tid | OBSOLETE);
+    // SAFETY: it is in the tree no more, and only who has locked its key takes it out.
+    unsafe { retire_record(record, guard) };
+}
+
+/// Takes a record out of its tree; its key is locked.
+fn take_out(tree: &Tree, record: Record<'_>, guard: &Guard) {
+    let tid = record.lock_any();
+    tree.remove(record, guard);
+    record.unlock(tid | ABSENT | OBSOLETE);
+    // SAFETY: it is in the tree no more, and only who has locked its key takes it out; this guard keeps it for a while.
+    unsafe { retire_record(record, guard) };
+}
+
+impl<'c> LockingTransaction<'c> {
+    #[inline]
+    pub(super) fn new(client: &'c mut LockingClient, guard: Guard) -> LockingTransaction<'c> {
+        LockingTransaction { client, guard, has_ended: false }
+    }
+
+    /// Commits: rows that were removed leave their trees, and all locks are released.
+    pub fn commit(mut self) {
+        let LockingClient { shared, buffers, .. } = &mut *self.client;
+        for (table, key) in buffers.undo.removals() {
+            // The tables of changes were found when they were made.
+            let Ok(tree) = shared.tree(table) else { continue };
+            if let Some(record) = find(tree, key, &self.guard)
+                && record.tid() & ABSENT != 0
+            {
+                take_out(tree, record, &self.guard);
+            }
+        }
+        self.end();
+    }
+
+    /// Undoes everything and releases all locks.
+    fn undo(&mut self) {
+        let LockingClient { shared, buffers, .. } = &mut *self.client;
+        for at in (0..buffers.undo.len()).rev() {
+            let (table, key, before) = buffers.undo.get(at);
+            let Ok(tree) = shared.tree(table) else { continue };
+            let Some(record) = find(tree, key, &self.guard) else { continue };
+            match before {
+                Before::Nothing => take_out(tree, record, &self.guard),
+                Before::Row(row) => overwrite(tree, record, row, &self.guard),
+                Before::Removed => mark_removed(record),
+            }
+        }
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.client.buffers.undo.clear();
+        self.client.agent.release_all();
+        self.has_ended = true;
+    }
+
+    /// Locks the next key above one, or the end of the table, and looks again whether it still is the next one. Returns the
+    /// mode in which the transaction has the gap below it then.
+    fn lock_next(&mut self, table: TableId, key: &[u8], mode: KeyMode) -> Result<KeyMode, Abort> {
+        let LockingClient { shared, agent, buffers, .. } = &mut *self.client;
+        let tree = shared.tree(table)?;
+        let mut is_there = next_key(tree, key, buffers, &self.guard);
+        loop {
+            let found = std::mem::take(&mut buffers.next);
+            let next = if is_there { KeyOrEnd::Key(&found) } else { KeyOrEnd::End };
+            agent.lock(table, next, mode)?;
+            let held = agent.held(table, next).gap();
+            let was_there = std::mem::replace(&mut is_there, next_key(tree, key, buffers, &self.guard));
+            if was_there == is_there && (!is_there || found == buffers.next) {
+                return Ok(held);
+            }
+        }
+    }
+
+    fn insert_row(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<bool, Abort> {
+        check_lengths(key, row)?;
+        self.client.agent.lock(table, KeyOrEnd::Key(key), KeyMode::WRITE)?;
+        let tree = self.client.shared.tree(table)?;
+        if let Some(record) = find(tree, key, &self.guard) {
+            if record.tid() & ABSENT == 0 {
+                return Ok(false);
+            }
+            // The transaction has removed the row itself.
+            overwrite(tree, record, row, &self.guard);
+            self.client.buffers.undo.add(table, key, Before::Removed, false);
+            return Ok(true);
+        }
+        let gap = self.lock_next(table, key, KeyMode::INSERT)?;
+        self.client.agent.lock(table, KeyOrEnd::Key(key), KeyMode::WRITE | gap)?;
+        let LockingClient { shared, buffers, .. } = &mut *self.client;
+        let make = || {
+            let record = Record::allocate(key, row.len(), SEQUENCE);
+            // SAFETY: nobody else knows it; it is in the tree before anybody frees it.
+            unsafe { Record::from_pointer(record) }.overwrite(row);
+            record
+        };
+        match shared.tree(table)?.insert(key, make, &self.guard) {
+            Insertion::New { .. } => buffers.undo.add(table, key, Before::Nothing, false),
+            Insertion::Existing(_) => unreachable!("a key that is locked does not get a record"),
+        }
+        // Another insertion may have divided the gap before this one's record was there to be seen.
+        let gap = self.lock_next(table, key, KeyMode::INSERT)?;
+        self.client.agent.lock(table, KeyOrEnd::Key(key), gap)?;
+        Ok(true)
+    }
+
+    fn replace_row(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<(), Abort> {
+        check_lengths(key, row)?;
+        let LockingClient { shared, agent, buffers, .. } = &mut *self.client;
+        agent.lock(table, KeyOrEnd::Key(key), KeyMode::WRITE)?;
+        let tree = shared.tree(table)?;
+        let found = find(tree, key, &self.guard).filter(|record| record.read(&mut buffers.row) & ABSENT == 0);
+        let Some(record) = found else {
+            return Err(Abort::because(AbortReason::Misuse, "a row was to be replaced that is not there"));
+        };
+        buffers.undo.add(table, key, Before::Row(buffers.row.bytes()), false);
+        overwrite(tree, record, row, &self.guard);
+        Ok(())
+    }
+
+    fn remove_row(&mut self, table: TableId, key: &[u8]) -> Result<bool, Abort> {
+        // Its gap as well: somebody else may not rely on it once the key is gone.
+        let all = KeyMode::WRITE | KeyMode::PROTECT | KeyMode::INSERT;
+        self.client.agent.lock(table, KeyOrEnd::Key(key), KeyMode::WRITE)?;
+        let tree = self.client.shared.tree(table)?;
+        if find(tree, key, &self.guard).is_none_or(|record| record.tid() & ABSENT != 0) {
+            return Ok(false);
+        }
+        self.client.agent.lock(table, KeyOrEnd::Key(key), all)?;
+        self.lock_next(table, key, KeyMode::PROTECT | KeyMode::INSERT)?;
+        let LockingClient { shared, buffers, .. } = &mut *self.client;
+        let Some(record) = find(shared.tree(table)?, key, &self.guard) else {
+            unreachable!("a key that is locked keeps its record")
+        };
+        record.read(&mut buffers.row);
+        buffers.undo.add(table, key, Before::Row(buffers.row.bytes()), true);
+        mark_removed(record);
+        Ok(true)
+    }
+}
+
+/// Takes the row of a record away, whose key is locked.
+fn mark_removed(record: Record<'_>) {
+    let tid = record.lock_any();
+    record.unlock((tid | ABSENT) + SEQUENCE);
+}
+
+/// Finds the smallest key above one; returns false if there is none.
+pub(super) fn next_key(tree: &Tree, key: &[u8], buffers: &mut Buffers, guard: &Guard) -> bool {
+    buffers.next.clear();
+    buffers.next.extend_from_slice(key);
+    buffers.next.push(0);
+    super::scan::first_from(tree, buffers, guard)
+}
+
+impl RowTransaction for LockingTransaction<'_> {
+    #[inline]
+    fn read(&mut self, table: TableId, key: &[u8], intent: Intent) -> Result<Option<&[u8]>, Abort> {
+        let mode = if intent == Intent::Write { KeyMode::WRITE } else { KeyMode::READ };
+        let LockingClient { shared, agent, buffers, .. } = &mut *self.client;
+        agent.lock(table, KeyOrEnd::Key(key), mode)?;
+        let Some(record) = find(shared.tree(table)?, key, &self.guard) else { return Ok(None) };
+        let is_there = record.read(&mut buffers.row) & ABSENT == 0;
+        Ok(is_there.then(|| buffers.row.bytes()))
+    }
+
+    fn insert(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<bool, Abort> {
+        self.insert_row(table, key, row)
+    }
+
+    fn replace(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<(), Abort> {
+        self.replace_row(table, key, row)
+    }
+
+    fn remove(&mut self, table: TableId, key: &[u8]) -> Result<bool, Abort> {
+        self.remove_row(table, key)
+    }
+
+    fn scan(
+        &mut self,
+        table: TableId,
+        range: (&[u8], Option<&[u8]>),
+        backward: bool,
+        visit: &mut Visit<'_>,
+    ) -> Result<bool, Abort> {
+        let flow = if backward {
+            self.scan_backward(table, range, visit)
+        } else {
+            self.scan_forward(table, range, visit)
+        };
+        Ok(flow? == ControlFlow::Break(()))
+    }
+}
+
+impl Drop for LockingTransaction<'_> {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.undo();
+        }
+    }
+}
