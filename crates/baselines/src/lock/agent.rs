@@ -267,8 +267,8 @@ impl Agent {
     ) -> Result<bool, Abort> {
         let intention = TableMode::intention(mode);
         let mut above = self.slot_mode(table.at() + 1);
-        // With the lock of the table goes one of the database.
-        if !above.covers(intention) {
+        // Both are looked at: an inherited lock of the table may be stronger than what the database is locked for.
+        if !(above.covers(intention) && self.slot_mode(0).covers(intention)) {
             match self.lock_table_with(table, intention, patience)? {
                 Some(held) => above = held,
                 None => return Ok(false),
@@ -401,6 +401,7 @@ impl Agent {
         place: Place,
         patience: Patience,
     ) -> Outcome {
+        debug_assert!(self.pending.is_none(), "an agent waits for one lock at a time");
         let bucket = self.bucket_of(name);
         let latched = self.manager.bucket(bucket).latch();
         let outcome = latched.acquire(&request, &self.owner, (name, bucket), mode, patience);
