@@ -76,6 +76,33 @@ enum Place {
 /// The locks of one thread's transactions. See the module for what an operation has to lock.
 ///
 /// After an error the transaction has to end: [`release_all`](Self::release_all), after its undo.
+///
+/// ```
+/// use atrapos_baselines::lock::{KeyMode, KeyOrEnd, LockManager, LockOptions};
+/// use atrapos_baselines::log::{Log, LogOptions, LogSink};
+/// # struct Nowhere;
+/// # impl LogSink for Nowhere {
+/// #     fn append(&mut self, _: [&[u8]; 2]) -> std::io::Result<()> { Ok(()) }
+/// #     fn sync(&mut self) -> std::io::Result<()> { Ok(()) }
+/// # }
+/// # let orders = atrapos_partition::schema::TableId(0);
+/// # let log = Log::start(Nowhere, LogOptions::default())?;
+/// let locks = LockManager::new(LockOptions::default());
+/// let mut agent = locks.agent();
+/// agent.begin(1);
+/// // A scan that has visited `b` and found nothing behind it.
+/// agent.lock(orders, KeyOrEnd::Key(b"b"), KeyMode::READ | KeyMode::PROTECT)?;
+/// agent.lock(orders, KeyOrEnd::End, KeyMode::PROTECT)?;
+/// // The insertion of `c`. The tree is asked again after the first lock whether the end is still what follows `c`.
+/// agent.lock(orders, KeyOrEnd::End, KeyMode::INSERT)?;
+/// let gap = agent.held(orders, KeyOrEnd::End).gap();
+/// agent.lock(orders, KeyOrEnd::Key(b"c"), KeyMode::WRITE | gap)?;
+/// // The commit, with early lock release: the answer to the client waits for the ticket, the next transaction does not.
+/// let ticket = log.commit(b"redo: insert c")?;
+/// agent.release_all();
+/// log.wait(ticket)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Agent {
     manager: Arc<LockManager>,
     owner: Arc<Owner>,
