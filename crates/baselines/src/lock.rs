@@ -19,14 +19,18 @@
 //! | read of a row that is there     | `K: READ` (`K: WRITE` if it is going to change)                                    |
 //! | read that finds nothing         | `K: READ`, `N: PROTECT`                                                            |
 //! | scan                            | each visited `K: READ \| PROTECT`, and `PROTECT` of the first key behind the range    |
-//! | insertion of `K`                | `N: INSERT`, then `K: WRITE`, with the mode that is now held on the gap of `N`      |
-//! | removal of `K`                  | `K: WRITE \| INSERT`, `N: INSERT`                                                   |
+//! | insertion of `K`                | `N: INSERT`, then `K: WRITE` with all that is now held on the gap of `N`          |
+//! | removal of `K`                  | `K: WRITE \| PROTECT \| INSERT`, `N: PROTECT \| INSERT`                             |
 //!
 //! The next key is found without a lock, so after each lock on it the caller looks again whether it still is the next one, and
-//! otherwise locks the one it finds then. An insertion divides a gap: [`Agent::held`] says what the transaction has on the
-//! gap of `N`, and the same on `K` protects what it has scanned there. A removal joins two gaps, so nobody else may
-//! protect either of them: otherwise what is protected below `K` would be without a name once `K` is gone. For the same
-//! reason the undo of an insertion is safe: its transaction has locked the gap below `K`.
+//! otherwise locks the one it finds then. A gap has its name from the key above it, so it matters who makes names and who takes
+//! them away:
+//! - An insertion divides a gap. What its transaction has on the gap of `N` ([`Agent::held`], [`KeyMode::gap`]) it takes on
+//!   that of `K` as well: `INSERT`, so that the gap below `K` is protected by nobody as long as `K` may vanish by an
+//!   undo; and `PROTECT`, if it has scanned there before.
+//! - A removal joins two gaps. Its transaction has both for itself: a lock that somebody else had on the gap of `K` would be
+//!   on nothing once `K` is gone, and one who is allowed to insert at `N` could remove or take back `N`, and with it the only trace
+//!   that `K` has been there.
 //!
 //! # Speculative lock inheritance
 //! Locks of tables and of the database are wanted by every transaction, in modes that go together. When a transaction ends, its

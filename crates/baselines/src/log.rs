@@ -107,6 +107,9 @@ struct Shared {
     changes: Mutex<()>,
     progress: Condvar,
     slots: [Slot; SLOTS],
+    /// Held by the leader of a slot's group until it has published its position, so that members can sleep. They must not wait
+    /// for the tail: its holder may wait for room, and so for a record that a member has yet to copy.
+    leading: [CachePadded<Mutex<()>>; SLOTS],
 }
 
 /// A central log. Threads share it; the last owner closes it.
@@ -189,14 +192,19 @@ impl Shared {
     fn reserve_in_group(&self, bytes: u64) -> Result<u64, Abort> {
         let first = slot_of_thread();
         for at in first..first + SLOTS {
-            let slot = &self.slots[at % SLOTS];
+            let (slot, leading) = (&self.slots[at % SLOTS], &self.leading[at % SLOTS]);
             let Some(joined) = slot.join(bytes, self.ring.capacity() / 2) else { continue };
             if !joined.leads {
-                let base = slot.base(|| drop(lock(&self.tail)));
+                let base = slot.base(|| {
+                    drop(lock(leading));
+                    // If that was at once, the leader has not come so far.
+                    std::thread::yield_now();
+                });
                 // Only a failure of the log keeps the leader from reserving.
                 let failed = || not_durable(self.failure.get().map_or("", String::as_str));
                 return base.map(|base| base + joined.offset).ok_or_else(failed);
             }
+            let _leading = lock(leading);
             let tail = lock(&self.tail);
             let base = self.reserve(tail, slot.close());
             slot.publish(base.as_ref().ok().copied());
@@ -247,6 +255,7 @@ impl Log {
             changes: Mutex::new(()),
             progress: Condvar::new(),
             slots: std::array::from_fn(|_| Slot::default()),
+            leading: std::array::from_fn(|_| CachePadded::new(Mutex::new(()))),
         });
         let of_daemon = Arc::clone(&shared);
         let run = planted::inherited(move || {

@@ -6,25 +6,21 @@
 //! Invariants: an agent has at most one request for each name; `present` lists the slots that have a request; a request
 //! that waits is neither in the cache nor, if it is a new one, usable in its slot.
 
+mod requests;
+
 use std::sync::Arc;
 
-use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::TableId;
 
 use super::cache::Cache;
 use super::mode::Mode;
 use super::name::Name;
-use super::planted::{Bug, planted};
 use super::pool::{Handle, Pool};
 use super::queue::{Outcome, Patience, Wakes};
 use super::request::Owner;
-use super::signal::Answer;
-use super::{KeyMode, KeyOrEnd, LockManager, TableMode, search};
+use super::{KeyMode, KeyOrEnd, LockManager, TableMode};
 use crate::primitives::Ordering;
-
-/// An inherited lock is released when this many transactions in a row have not used it. To keep one costs a few instructions for
-/// each transaction, to request it again some hundred and a latch that others want, too.
-const IDLE_MAX: u8 = 16;
 
 /// What an agent has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +76,33 @@ enum Place {
 /// The locks of one thread's transactions. See the module for what an operation has to lock.
 ///
 /// After an error the transaction has to end: [`release_all`](Self::release_all), after its undo.
+///
+/// ```
+/// use atrapos_baselines::lock::{KeyMode, KeyOrEnd, LockManager, LockOptions};
+/// use atrapos_baselines::log::{Log, LogOptions, LogSink};
+/// # struct Nowhere;
+/// # impl LogSink for Nowhere {
+/// #     fn append(&mut self, _: [&[u8]; 2]) -> std::io::Result<()> { Ok(()) }
+/// #     fn sync(&mut self) -> std::io::Result<()> { Ok(()) }
+/// # }
+/// # let orders = atrapos_partition::schema::TableId(0);
+/// # let log = Log::start(Nowhere, LogOptions::default())?;
+/// let locks = LockManager::new(LockOptions::default());
+/// let mut agent = locks.agent();
+/// agent.begin(1);
+/// // A scan that has visited `b` and found nothing behind it.
+/// agent.lock(orders, KeyOrEnd::Key(b"b"), KeyMode::READ | KeyMode::PROTECT)?;
+/// agent.lock(orders, KeyOrEnd::End, KeyMode::PROTECT)?;
+/// // The insertion of `c`. The tree is asked again after the first lock whether the end is still what follows `c`.
+/// agent.lock(orders, KeyOrEnd::End, KeyMode::INSERT)?;
+/// let gap = agent.held(orders, KeyOrEnd::End).gap();
+/// agent.lock(orders, KeyOrEnd::Key(b"c"), KeyMode::WRITE | gap)?;
+/// // The commit, with early lock release: the answer to the client waits for the ticket, the next transaction does not.
+/// let ticket = log.commit(b"redo: insert c")?;
+/// agent.release_all();
+/// log.wait(ticket)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Agent {
     manager: Arc<LockManager>,
     owner: Arc<Owner>,
@@ -245,305 +268,6 @@ impl Agent {
     pub fn poll(&mut self) -> Option<Result<(), Abort>> {
         let answer = self.owner.signal.take()?;
         Some(self.finish(answer))
-    }
-
-    /// Returns what is left to do for an outcome: true if the lock is granted, perhaps after waiting.
-    #[inline(always)]
-    fn settle(&mut self, outcome: Outcome) -> Result<bool, Abort> {
-        match outcome {
-            Outcome::Granted => Ok(true),
-            Outcome::Refused => Ok(false),
-            Outcome::Waits => self.wait().map(|()| true),
-        }
-    }
-
-    #[inline(always)]
-    fn lock_with(
-        &mut self,
-        table: TableId,
-        key: KeyOrEnd<'_>,
-        mode: Mode,
-        patience: Patience,
-    ) -> Result<bool, Abort> {
-        let intention = TableMode::intention(mode);
-        let mut above = self.slot_mode(table.at() + 1);
-        // With the lock of the table goes one of the database.
-        if !above.covers(intention) {
-            match self.lock_table_with(table, intention, patience)? {
-                Some(held) => above = held,
-                None => return Ok(false),
-            }
-        }
-        if above.covers_below(mode) {
-            return Ok(true);
-        }
-        let outcome = self.request_key(Name::of_key(table, key), mode, patience);
-        self.settle(outcome)
-    }
-
-    /// Locks a table. Returns the mode that is held on it, or on the database if that makes a lock of the table needless;
-    /// nothing if the lock is refused.
-    fn lock_table_with(
-        &mut self,
-        table: TableId,
-        mode: Mode,
-        patience: Patience,
-    ) -> Result<Option<Mode>, Abort> {
-        let database = self.lock_slot_with(0, TableMode::intention(mode), patience)?;
-        match database {
-            Some(above) if !above.covers_below(mode) => self.lock_slot_with(table.at() + 1, mode, patience),
-            _ => Ok(database),
-        }
-    }
-
-    /// Locks a slot. Returns the mode that is held on it; nothing if the lock is refused.
-    #[inline(always)]
-    fn lock_slot_with(&mut self, slot: usize, mode: Mode, patience: Patience) -> Result<Option<Mode>, Abort> {
-        if let Some(Slot { request: Some(request), in_use, idle }) = self.slots.get_mut(slot) {
-            let held = request.granted.get();
-            if held.covers(mode) && (*in_use || request.reclaim()) {
-                self.counts.reclaimed += u64::from(!*in_use);
-                (*in_use, *idle) = (true, 0);
-                return Ok(Some(held));
-            }
-        }
-        let outcome = self.request_slot(slot, mode, patience);
-        Ok(if self.settle(outcome)? { Some(self.slot_mode(slot)) } else { None })
-    }
-
-    /// The mode that the running transaction has in a slot.
-    #[inline(always)]
-    fn slot_mode(&self, slot: usize) -> Mode {
-        match self.slots.get(slot) {
-            Some(Slot { request: Some(request), in_use: true, .. }) => request.granted.get(),
-            _ => Mode::NONE,
-        }
-    }
-
-    #[inline(always)]
-    fn bucket_of(&self, name: Name) -> u32 {
-        #[expect(clippy::cast_possible_truncation, reason = "there are at most 2^30 buckets")]
-        let bucket = name.bucket(self.manager.bucket_bits) as u32;
-        bucket
-    }
-
-    /// Requests the lock of a key.
-    #[inline(always)]
-    fn request_key(&mut self, name: Name, mode: Mode, patience: Patience) -> Outcome {
-        if let Some(request) = self.cache.find(name) {
-            return self.strengthen(request, name, mode, patience);
-        }
-        let request = self.pool.take();
-        let outcome = self.acquire(request, name, mode, Place::Cache, patience);
-        if outcome == Outcome::Refused {
-            self.pool.give_back(request);
-        }
-        outcome
-    }
-
-    /// Requests the lock of a slot: of a table or of the database.
-    #[inline(never)]
-    fn request_slot(&mut self, slot: usize, mode: Mode, patience: Patience) -> Outcome {
-        let name = match slot.checked_sub(1).map(u16::try_from) {
-            Some(Ok(table)) => Name::of_table(TableId(table)),
-            _ => Name::DATABASE,
-        };
-        if slot >= self.slots.len() {
-            self.slots.resize(slot + 1, Slot::default());
-        }
-        let Slot { request: Some(request), in_use, .. } = self.slots[slot] else {
-            let request = self.pool.take();
-            return self.acquire_slot(request, name, mode, slot, patience);
-        };
-        if in_use {
-            return self.strengthen(request, name, mode, patience);
-        }
-        if !request.reclaim() {
-            // Another agent has invalidated it; the latch, which comes next, says that it is done with it.
-            self.forget_slot(slot);
-            return self.acquire_slot(request, name, mode, slot, patience);
-        }
-        if request.granted.get().covers(mode) {
-            self.counts.reclaimed += 1;
-            self.slots[slot] = Slot { request: Some(request), in_use: true, idle: 0 };
-            return Outcome::Granted;
-        }
-        // What is inherited is too weak. The transaction has no claim to it, so it does not hold on to it while it waits
-        // for more, as an upgrade would: that would make deadlocks.
-        self.forget_slot(slot);
-        self.manager.bucket(self.bucket_of(name)).latch().release(&request, &mut self.wakes);
-        self.wake();
-        self.acquire_slot(request, name, mode, slot, patience)
-    }
-
-    /// Requests the lock of an empty slot.
-    fn acquire_slot(
-        &mut self,
-        request: Handle,
-        name: Name,
-        mode: Mode,
-        slot: usize,
-        patience: Patience,
-    ) -> Outcome {
-        let outcome = self.acquire(request, name, mode, Place::Slot(slot), patience);
-        if outcome == Outcome::Refused {
-            self.pool.give_back(request);
-        }
-        outcome
-    }
-
-    #[inline(always)]
-    fn acquire(
-        &mut self,
-        request: Handle,
-        name: Name,
-        mode: Mode,
-        place: Place,
-        patience: Patience,
-    ) -> Outcome {
-        let bucket = self.bucket_of(name);
-        let latched = self.manager.bucket(bucket).latch();
-        let outcome = latched.acquire(&request, &self.owner, (name, bucket), mode, patience);
-        drop(latched);
-        self.counts.acquired += 1;
-        match outcome {
-            Outcome::Granted => self.put(request, name, place),
-            Outcome::Waits => self.pending = Some(Pending { request, name, place }),
-            Outcome::Refused => {}
-        }
-        outcome
-    }
-
-    /// Asks for a mode of a lock that is held.
-    #[inline(always)]
-    fn strengthen(&mut self, request: Handle, name: Name, mode: Mode, patience: Patience) -> Outcome {
-        if request.granted.get().covers(mode) {
-            return Outcome::Granted;
-        }
-        let bucket = self.bucket_of(name);
-        let outcome = self.manager.bucket(bucket).latch().upgrade(&request, bucket, mode, patience);
-        self.counts.acquired += 1;
-        if outcome == Outcome::Waits {
-            self.pending = Some(Pending { request, name, place: Place::Upgrade });
-        }
-        outcome
-    }
-
-    /// Puts a granted request where it is found again.
-    #[inline(always)]
-    fn put(&mut self, request: Handle, name: Name, place: Place) {
-        match place {
-            Place::Cache => self.cache.insert(name, request),
-            Place::Slot(slot) => {
-                self.slots[slot] = Slot { request: Some(request), in_use: true, idle: 0 };
-                self.present.push(slot);
-            }
-            Place::Upgrade => {}
-        }
-    }
-
-    /// Waits for the answer to the pending request.
-    #[cold]
-    #[inline(never)]
-    fn wait(&mut self) -> Result<(), Abort> {
-        let answer = match self.owner.signal.spin() {
-            Some(answer) => answer,
-            None => {
-                self.search();
-                self.owner.signal.park()
-            }
-        };
-        self.finish(answer)
-    }
-
-    /// Breaks the cycles that the pending request closes.
-    fn search(&mut self) {
-        let Some(pending) = self.pending else { return };
-        if planted(Bug::UpgradeNotSearched) && pending.place == Place::Upgrade {
-            return;
-        }
-        let bucket = self.bucket_of(pending.name);
-        if search::holders_wait(&self.manager, &self.owner, bucket) {
-            self.counts.cycles += search::break_cycles(&self.manager, &self.owner, bucket, &mut self.wakes);
-            self.wake();
-        }
-    }
-
-    /// Takes note of the answer to the pending request.
-    fn finish(&mut self, answer: Answer) -> Result<(), Abort> {
-        self.counts.waits += 1;
-        let Some(Pending { request, name, place }) = self.pending.take() else { return Ok(()) };
-        match answer {
-            Answer::Granted => {
-                self.put(request, name, place);
-                Ok(())
-            }
-            Answer::Victim => {
-                if place != Place::Upgrade {
-                    self.pool.give_back(request);
-                }
-                self.counts.victims += 1;
-                Err(Abort::because(
-                    AbortReason::Deadlock,
-                    "transactions waited for each other's locks, and this one was the youngest; run it again",
-                ))
-            }
-        }
-    }
-
-    /// Takes back a request that waits. It may have been answered meanwhile.
-    #[cold]
-    fn give_up(&mut self) {
-        let Some(pending) = self.pending else { return };
-        let bucket = self.bucket_of(pending.name);
-        let latched = self.manager.bucket(bucket).latch();
-        if let Some(request) = self.owner.waits_with(bucket) {
-            latched.withdraw(request, &mut self.wakes);
-        }
-        drop(latched);
-        self.wake();
-        if let Some(answer) = self.owner.signal.take() {
-            // Granted, it is released with the others; otherwise it is gone.
-            let _ = self.finish(answer);
-        }
-    }
-
-    #[inline(always)]
-    fn wake(&mut self) {
-        if !self.wakes.is_empty() {
-            self.wakes.drain(..).for_each(|thread| thread.unpark());
-        }
-    }
-
-    /// Passes the lock of a slot on to the next transaction, if that is allowed and nobody waits for it.
-    #[inline(always)]
-    fn passes_on(&mut self, slot: usize) -> bool {
-        let slot = &mut self.slots[slot];
-        let Some(request) = slot.request else { return false };
-        if !slot.in_use {
-            slot.idle += 1;
-            return slot.idle < IDLE_MAX;
-        }
-        slot.in_use = false;
-        self.manager.inherit && request.granted.get().is_shared_on_table() && request.pass_on()
-    }
-
-    /// Releases the lock of a slot, unless another agent has invalidated it.
-    fn release_slot(&mut self, slot: usize) {
-        let Some(request) = self.slots[slot].request.take() else { return };
-        self.slots[slot] = Slot::default();
-        let latched = self.manager.bucket(self.bucket_of(request.name.get())).latch();
-        if !request.is_invalid() {
-            latched.release(&request, &mut self.wakes);
-        }
-        drop(latched);
-        self.wake();
-        self.pool.give_back(request);
-    }
-
-    fn forget_slot(&mut self, slot: usize) {
-        self.slots[slot] = Slot::default();
-        self.present.retain(|present| *present != slot);
     }
 }
 

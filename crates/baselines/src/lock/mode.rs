@@ -19,8 +19,8 @@
 //! ```
 //!
 //! Keys have two parts that do not touch each other: the key itself, which is read or written, and the gap below it, which
-//! is protected from insertions or inserted into. Insertions do not exclude each other; two that protect do not either.
-//! So a mode of a key is any union of `READ`, `WRITE`, `PROTECT` and `INSERT`, under the same relation.
+//! is protected from insertions or inserted into. Insertions do not exclude each other; two that protect do not either; who
+//! does both has the gap for itself. So a mode of a key is any union of `READ`, `WRITE`, `PROTECT` and `INSERT`, under the same relation.
 //!
 //! Invariants: the relation is symmetric; a mode excludes another exactly if one bit of it does.
 
@@ -137,7 +137,7 @@ impl KeyMode {
     pub const WRITE: KeyMode = KeyMode(Mode(0b1001));
     /// Nothing may be inserted between the key and the key before it.
     pub const PROTECT: KeyMode = KeyMode(Mode(0b0100));
-    /// Something is inserted, or removed, between the key and the key before it.
+    /// Something is inserted between the key and the key before it.
     pub const INSERT: KeyMode = KeyMode(Mode(0b0010));
 
     /// Returns true if whoever has this mode has `other` with it.

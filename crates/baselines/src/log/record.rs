@@ -94,9 +94,23 @@ impl<R: Read> LogReader<R> {
         Ok(read)
     }
 
+    /// Reads a header; nothing where the file ends before it does.
+    fn read_header(&mut self) -> io::Result<Option<u64>> {
+        let mut header = [0; HEADER_BYTES as usize];
+        let mut read = 0;
+        while read < header.len() {
+            match self.reader.read(&mut header[read..]) {
+                Ok(0) => return Ok(None),
+                Ok(bytes) => read += bytes,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(u64::from_le_bytes(header)))
+    }
+
     fn read_record(&mut self) -> io::Result<Option<LogRecord>> {
-        let Ok(header) = <[u8; 8]>::try_from(self.read(HEADER_BYTES)?) else { return Ok(None) };
-        let header = u64::from_le_bytes(header);
+        let Some(header) = self.read_header()? else { return Ok(None) };
         let length = length_of(header);
         if length == 0 || length > RECORD_BYTES_MAX {
             return Ok(None);

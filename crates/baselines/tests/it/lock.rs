@@ -1,6 +1,7 @@
 //! The lock manager: schedules on one thread against a model, and threads against invariants.
 
 mod model;
+mod protocol;
 mod scenarios;
 mod threads;
 

@@ -103,6 +103,21 @@ fn locks_of_tables_are_inherited_until_somebody_needs_them() {
 }
 
 #[test]
+fn an_inherited_lock_of_a_table_needs_its_intention_on_the_database() {
+    let manager = crowded(true);
+    let [mut one, mut other] = agents(&manager);
+    one.lock(TABLE, key(b"a"), KeyMode::WRITE).expect("nobody waits");
+    one.release_all();
+    other.lock_database(TableMode::S).expect("what is inherited is not in use");
+    other.release_all();
+    one.begin(3);
+    one.lock(TABLE, key(b"a"), KeyMode::READ).expect("nobody waits");
+    one.lock(TABLE, key(b"a"), KeyMode::WRITE).expect("nobody waits");
+    assert_eq!(one.held_table(None), Some(TableMode::IX), "the database was locked for a read");
+    assert!(!other.start(Lockable::Database(TableMode::S)), "a row is being written");
+}
+
+#[test]
 fn what_is_inherited_and_not_used_is_released() {
     let manager = crowded(true);
     let [mut one, mut other] = agents(&manager);

@@ -163,7 +163,7 @@ fn random_transactions_end_and_exclude_each_other() {
     }
 }
 
-/// Two counters per thread pair would hide a lost wake-up that only happens when everybody waits for one lock.
+/// Everybody waits for one lock: a wake-up that is lost leaves all asleep.
 #[test]
 fn a_hot_lock_is_handed_from_thread_to_thread() {
     let manager = LockManager::new(LockOptions::default());
