@@ -29,6 +29,7 @@ pub(crate) fn engine_name(engine: EngineArg) -> &'static str {
     match engine {
         EngineArg::Atrapos => "atrapos",
         EngineArg::SharedOcc => "shared-occ",
+        EngineArg::Shared2pl => "shared-2pl",
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use atrapos::Database;
 use atrapos_baselines::occ::OccEngine;
+use atrapos_baselines::two_phase::LockingEngine;
 use atrapos_baselines::{Engine, SharedDatabase};
 use atrapos_harness::driver::{Clients, Progress, RunOptions};
 use atrapos_harness::registry::AnyWorkload;
@@ -34,6 +35,7 @@ pub(crate) struct Measured {
 fn engine(chosen: EngineArg) -> fn(usize) -> Box<dyn Engine> {
     match chosen {
         EngineArg::SharedOcc => |trees| Box::new(OccEngine::new(trees)),
+        EngineArg::Shared2pl => |trees| Box::new(LockingEngine::new(trees)),
         EngineArg::Atrapos => unreachable!("it does not share its data"),
     }
 }

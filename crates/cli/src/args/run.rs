@@ -131,6 +131,9 @@ pub(crate) enum EngineArg {
     Atrapos,
     /// Threads that share the data; transactions are validated when they commit, as in Silo.
     SharedOcc,
+    /// Threads that share the data; transactions lock what they access in one central lock manager.
+    #[value(name = "shared-2pl")]
+    Shared2pl,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

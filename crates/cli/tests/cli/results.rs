@@ -89,12 +89,16 @@ const TATP: [&str; 7] = [
 /// The same workloads run, with the same auditors, on an engine whose threads share the data.
 #[test]
 fn every_workload_runs_on_engines_with_shared_data() {
-    for workload in ["tatp", "tpcc", "tpcb", "ycsb", "smallbank", "micro"] {
+    let workloads = ["tatp", "tpcc", "tpcb", "ycsb", "smallbank", "micro"];
+    let engines = ["shared-occ", "shared-2pl"];
+    for (workload, engine) in
+        workloads.into_iter().flat_map(|workload| engines.map(|engine| (workload, engine)))
+    {
         let (text, json) =
-            benchmark(workload, &["--engine", "shared-occ", "--durability", "none", "--clients", "3"]);
-        assert!(text.contains("shared-occ, 3 threads"), "{text}");
+            benchmark(workload, &["--engine", engine, "--durability", "none", "--clients", "3"]);
+        assert!(text.contains(&format!("{engine}, 3 threads")), "{text}");
         assert!(text.contains("audit       passed") && text.contains("attempts repeated"), "{text}");
-        assert_eq!(json["config"]["engine"], "shared-occ");
+        assert_eq!(json["config"]["engine"], engine);
         assert_eq!(json["audit"]["passed"], true);
         assert!(json["throughput_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{json}");
         assert!(json["workers"].as_array().is_some_and(Vec::is_empty), "its threads are no workers");

@@ -1,10 +1,12 @@
 //! The workloads on engines with shared data: the same procedures, population and auditors.
 
+use std::cell::RefCell;
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 
 use atrapos::{Abort, AbortReason, Database, LoadProgress};
 use atrapos_baselines::occ::OccEngine;
+use atrapos_baselines::two_phase::LockingEngine;
 use atrapos_baselines::{Engine, SharedDatabase, run_stored};
 use atrapos_harness::driver::{Routing, RunResult, run_shared};
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
@@ -22,12 +24,12 @@ use atrapos_workloads::ycsb::mix::Mix as YcsbMix;
 use atrapos_workloads::ycsb::schema::{Narrow, Record, Wide};
 use atrapos_workloads::ycsb::{Ycsb, YcsbConfig};
 use atrapos_workloads::{KeyChoice, Ledger, Workload};
-use std::cell::RefCell;
 
 use crate::support::{SESSIONS, loaded, short};
 
 /// The engines, by a function that makes one for a number of trees.
-const ENGINES: [fn(usize) -> Box<dyn Engine>; 1] = [|trees| Box::new(OccEngine::new(trees))];
+const ENGINES: [fn(usize) -> Box<dyn Engine>; 2] =
+    [|trees| Box::new(OccEngine::new(trees)), |trees| Box::new(LockingEngine::new(trees))];
 
 const THREADS: NonZeroUsize = NonZeroUsize::new(3).expect("three");
 
