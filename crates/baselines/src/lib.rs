@@ -3,22 +3,31 @@
 //! A client's thread runs its own transactions, on any row, and blocks when it has to wait. Both engines run the procedures
 //! that partitioned engines run, on the same tables and rows.
 //!
+//! The models of `loom` are of the parts below transactions; what stands on the partitioned engine is not compiled for them.
+//!
 //! Owns: the engines. Never: knows a workload, or the type of a row.
 
 #![allow(rustdoc::private_intra_doc_links, reason = "readers of these documents work on the crate")]
 
+#[cfg(not(loom))]
 mod database;
 pub mod lock;
 pub mod log;
 pub mod occ;
 mod primitives;
 mod rows;
+#[cfg(not(loom))]
 mod session;
+#[cfg(not(loom))]
 mod transaction;
 mod tree;
+#[cfg(not(loom))]
 pub mod two_phase;
 
+#[cfg(not(loom))]
 pub use database::{CopyError, SharedDatabase};
 pub use rows::{Intent, RowTransaction, Visit};
+#[cfg(not(loom))]
 pub use session::{Attempt, Body, Engine, EngineClient, SharedClient, SharedSession, run_stored};
+#[cfg(not(loom))]
 pub use transaction::SharedTx;

@@ -62,6 +62,7 @@ mod client;
 mod commit;
 mod engine;
 mod epoch;
+#[cfg(not(loom))]
 mod erased;
 #[cfg(all(test, loom))]
 mod loom_models;
@@ -71,6 +72,7 @@ mod statistics;
 mod transaction;
 
 pub use client::OccClient;
+#[cfg(not(loom))]
 pub(crate) use engine::check_lengths;
 pub use engine::{MAX_KEY_BYTES, MAX_ROW_BYTES, OccEngine};
 pub use epoch::EPOCH_PERIOD;
