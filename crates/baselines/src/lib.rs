@@ -5,6 +5,8 @@
 //!
 //! Owns: the engines. Never: knows a workload, or the type of a row.
 
+pub mod occ;
 mod rows;
+mod tree;
 
 pub use rows::{Intent, RowTransaction, Visit};

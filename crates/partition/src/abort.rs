@@ -44,6 +44,8 @@ pub enum AbortReason {
     TableChanged,
     /// A value, a column or a key does not fit the definition of its table.
     InvalidValue,
+    /// What an optimistic transaction has read was changed before it could commit.
+    Validation,
 }
 
 /// Advice to the caller of an aborted transaction.
@@ -61,7 +63,7 @@ pub enum Advice {
 
 impl AbortReason {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [AbortReason; 17] = [
+    pub const ALL: [AbortReason; 18] = [
         AbortReason::User,
         AbortReason::DuplicateKey,
         AbortReason::ForeignKey,
@@ -79,6 +81,7 @@ impl AbortReason {
         AbortReason::TransactionTooLarge,
         AbortReason::TableChanged,
         AbortReason::InvalidValue,
+        AbortReason::Validation,
     ];
 
     /// The reason's name in statistics and JSON.
@@ -102,6 +105,7 @@ impl AbortReason {
             AbortReason::TransactionTooLarge => "transaction-too-large",
             AbortReason::TableChanged => "table-changed",
             AbortReason::InvalidValue => "invalid-value",
+            AbortReason::Validation => "validation",
         }
     }
 
@@ -126,7 +130,7 @@ impl AbortReason {
     #[must_use]
     pub fn advice(self) -> Advice {
         match self {
-            AbortReason::Deadlock | AbortReason::Overloaded => Advice::Retry,
+            AbortReason::Deadlock | AbortReason::Overloaded | AbortReason::Validation => Advice::Retry,
             AbortReason::User
             | AbortReason::DuplicateKey
             | AbortReason::ForeignKey

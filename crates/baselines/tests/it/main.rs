@@ -1,0 +1,3 @@
+//! Tests of the engines with shared data, through their public interfaces.
+
+mod occ;
