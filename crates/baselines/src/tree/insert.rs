@@ -136,7 +136,9 @@ impl Tree {
         let above = parent.map(|(node, word)| node.upgrade(word)).transpose()?;
         let mut latch = node.upgrade(word)?;
         latch.change();
-        let middle = CAPACITY / 2;
+        // As for leaves; what moves has two children at least.
+        let in_order = usize::from(node.expected.load(Relaxed)) == CAPACITY;
+        let middle = if in_order { CAPACITY - 2 } else { CAPACITY / 2 };
         let separator = node.separator(middle, latch.word())?;
         let (right, right_latch) = self.make_right(&latch, separator)?;
         let blob = latch.move_tail(middle, &right_latch);

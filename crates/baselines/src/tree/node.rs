@@ -20,6 +20,7 @@
 //!   moment after the reader's thread was pinned, so the collector keeps what they lead to.
 //! - Pointers to nodes are kept as they came from the allocation, never made from references to parts of them.
 
+use std::hint::select_unpredictable;
 use std::marker::PhantomData;
 use std::ops::Deref;
 use std::ptr::{NonNull, null_mut};
@@ -231,6 +232,7 @@ impl Node {
     }
 
     /// Bytes that all keys of the node begin with.
+    #[inline]
     pub(super) fn prefix(&self) -> usize {
         usize::from(self.prefix.load(Relaxed))
     }
@@ -249,14 +251,16 @@ impl Node {
     /// Number of the first heads that are smaller.
     #[inline]
     fn heads_below(&self, count: usize, wanted: u64) -> usize {
+        let heads = &self.heads[..count];
+        // SAFETY: `from + left` never exceeds the number of heads, and `half` is at least 1.
+        let is_below = |at: usize| unsafe { heads.get_unchecked(at) }.load(Relaxed) < wanted;
         let (mut from, mut left) = (0, count);
         while left > 1 {
             let half = left / 2;
-            // No branch: nothing could predict it.
-            from += if self.heads[from + half - 1].load(Relaxed) < wanted { half } else { 0 };
+            from = select_unpredictable(is_below(from + half - 1), from + half, from);
             left -= half;
         }
-        from + usize::from(left == 1 && self.heads[from].load(Relaxed) < wanted)
+        from + usize::from(left == 1 && is_below(from))
     }
 
     /// The place of the first key that is not smaller, and whether it is equal. `full` gives the whole key at a place.
@@ -314,6 +318,7 @@ impl Node {
         }
         self.set_head(at, key);
         self.set_count(count + 1);
+        self.expected.store(at as u16 + 1, Relaxed);
     }
 
     /// Removes the head at a place. Only for who has the latch.
@@ -497,7 +502,6 @@ impl<'g> Latch<'g> {
         }
         records[at].store(record.pointer().as_ptr(), Relaxed);
         self.node.open(at, record.key());
-        self.node.expected.store(at as u16 + 1, Relaxed);
     }
 
     /// Puts another record of the same key at a place.
@@ -555,7 +559,6 @@ impl<'g> Latch<'g> {
                 let record = unsafe { Record::from_pointer(NonNull::new(record).expect("below the count")) };
                 to.insert_record(to.node.count(), record);
             }
-            to.node.expected.store(0, Relaxed);
         } else {
             let Inner { separators, children, .. } = node.inner();
             middle = separators[from].load(Relaxed);
@@ -566,6 +569,7 @@ impl<'g> Latch<'g> {
                 to.insert_child(to.node.count(), separator, child);
             }
         }
+        to.node.expected.store(0, Relaxed);
         node.set_count(from);
         middle
     }

@@ -252,7 +252,7 @@ pub(super) fn run_and_judge(seed: u64, around: impl Fn(&mut dyn FnMut()) + Sync)
 #[test]
 fn random_histories_are_strictly_serializable() {
     let mut all = Report::default();
-    for seed in 0..if cfg!(miri) { 1 } else { 60 } {
+    for seed in 0..if cfg!(miri) { 1 } else { 20 } {
         let report = run_and_judge(seed, |run| run());
         all = all.plus(&report.unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}")));
     }
