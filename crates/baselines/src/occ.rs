@@ -30,6 +30,30 @@
 //! Before it ends, a transaction may have read rows that were never there together. What it concludes from them is worthless
 //! until it has been validated; [`OccClient::run`] validates before it believes an error.
 //!
+//! # Example
+//! ```
+//! use atrapos_baselines::occ::OccEngine;
+//! use atrapos_baselines::{Intent, RowTransaction};
+//! use atrapos_partition::schema::TableId;
+//!
+//! let engine = OccEngine::new(1);
+//! let accounts = TableId(0);
+//! engine.load(accounts, [(b"alice", [5]), (b"bobby", [1])])?;
+//! // Each thread has a client of its own.
+//! let mut client = engine.client();
+//! client.run(|tx| {
+//!     for (account, change) in [(b"alice", -1), (b"bobby", 1)] {
+//!         let row = tx.read(accounts, account, Intent::Write)?.map(|row| [row[0].wrapping_add_signed(change)]);
+//!         if let Some(row) = row {
+//!             tx.replace(accounts, account, &row)?;
+//!         }
+//!     }
+//!     Ok(())
+//! })?;
+//! assert_eq!(engine.statistics().commits, 1);
+//! # Ok::<(), atrapos_partition::abort::Abort>(())
+//! ```
+//!
 //! # Epochs
 //! A thread advances the epoch every [`EPOCH_PERIOD`]; nothing waits for it. Silo holds the epoch back for workers that are two
 //! behind, for its log and its snapshots, of which there are none here; memory is reclaimed by the collector's own epochs.

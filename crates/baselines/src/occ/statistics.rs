@@ -2,7 +2,7 @@
 //!
 //! Owns: the counters. Never: makes two clients write one cache line.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use atrapos_partition::abort::AbortReason;
@@ -86,6 +86,8 @@ impl AllCounters {
     pub(crate) fn of_client(&self) -> Arc<CachePadded<Counters>> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(free) = all.iter().find(|counters| Arc::strong_count(counters) == 1) {
+            // What the client before has counted is seen from here on: its reference was released after it.
+            fence(Ordering::Acquire);
             return Arc::clone(free);
         }
         let counters = Arc::new(CachePadded::new(Counters::new()));

@@ -77,9 +77,15 @@ impl RowBuffer {
     #[inline]
     fn room(&mut self, words: usize) -> &mut [u64] {
         if self.words.len() < words {
-            self.words.resize(words.next_power_of_two(), 0);
+            self.grow(words);
         }
         &mut self.words[..words]
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self, words: usize) {
+        self.words.resize(words.next_power_of_two(), 0);
     }
 }
 
