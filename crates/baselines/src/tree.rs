@@ -28,6 +28,7 @@
 mod check;
 mod insert;
 pub(crate) mod key;
+mod latch;
 pub(crate) mod node;
 pub mod planted;
 pub(crate) mod record;

@@ -10,8 +10,9 @@ use std::ptr::{NonNull, null_mut};
 use crossbeam_epoch::Guard;
 
 use super::key::{Blob, common_prefix};
+use super::latch::Latch;
 use super::node::{
-    CAPACITY, FIRST_VERSION, Inner, Latch, Leaf, Node, NodeRef, Restart, node_memory, prefix_between,
+    CAPACITY, FIRST_VERSION, Inner, Leaf, Node, NodeRef, Restart, node_memory, prefix_between,
 };
 use super::planted::pause;
 use super::record::{Header, Record};

@@ -1,4 +1,4 @@
-//! The nodes of the tree: their layout, their latches, and the search inside one of them.
+//! The nodes of the tree: their layout, their versions, and the search inside one of them. (Changes: [`super::latch`].)
 //!
 //! Owns: the version word and the arrays of a node. Never: goes from one node to another.
 //!
@@ -28,7 +28,7 @@ use std::ptr::{NonNull, null_mut};
 use super::key::{Blob, LONG, common_prefix, head};
 use super::planted::{Bug, planted};
 use super::record::{Header, Record};
-use super::sync::{Acquire, AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Relaxed, Release, Spin, fence};
+use super::sync::{Acquire, AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Relaxed, Spin, fence};
 
 /// Entries of a leaf, and separators of an inner node, at most.
 #[cfg(not(loom))]
@@ -36,9 +36,12 @@ pub(crate) const CAPACITY: usize = 64;
 #[cfg(loom)]
 pub(crate) const CAPACITY: usize = 3;
 
-const LATCHED: u64 = 1;
-const OBSOLETE: u64 = 2;
-const COUNT: u64 = 4;
+/// Set while a writer has the latch.
+pub(super) const LATCHED: u64 = 1;
+/// Set from the moment at which the node has left the tree.
+pub(super) const OBSOLETE: u64 = 2;
+/// The lowest bit of the counter.
+pub(super) const COUNT: u64 = 4;
 
 /// The version of a node that was just made.
 pub(crate) const FIRST_VERSION: u64 = COUNT;
@@ -50,13 +53,13 @@ pub(crate) struct Restart;
 /// What leaves and inner nodes have in common.
 #[repr(C, align(64))]
 pub(crate) struct Node {
-    version: AtomicU64,
+    pub(super) version: AtomicU64,
     /// The smallest key that may be in the node; null if there is none.
     pub(super) low: AtomicPtr<Blob>,
     /// The smallest key that may not; null if there is none.
     pub(super) high: AtomicPtr<Blob>,
     count: AtomicU16,
-    prefix: AtomicU16,
+    pub(super) prefix: AtomicU16,
     /// One more than the place of the last insertion: where the next one comes if keys arrive in order.
     pub(super) expected: AtomicU16,
     /// Levels below this one.
@@ -69,15 +72,15 @@ pub(crate) struct Node {
 #[repr(C)]
 pub(crate) struct Leaf {
     node: Node,
-    records: [AtomicPtr<Header>; CAPACITY],
+    pub(super) records: [AtomicPtr<Header>; CAPACITY],
 }
 
 /// A node whose entries are separators, with one child more.
 #[repr(C)]
 pub(crate) struct Inner {
     node: Node,
-    separators: [AtomicPtr<Blob>; CAPACITY],
-    children: [AtomicPtr<Node>; CAPACITY + 1],
+    pub(super) separators: [AtomicPtr<Blob>; CAPACITY],
+    pub(super) children: [AtomicPtr<Node>; CAPACITY + 1],
 }
 
 /// A node that stays allocated during `'g`.
@@ -85,14 +88,6 @@ pub(crate) struct Inner {
 pub(crate) struct NodeRef<'g> {
     node: NonNull<Node>,
     guard: PhantomData<&'g Node>,
-}
-
-/// The latch of a node. Dropping it releases it, with a higher version if the node was changed.
-pub(crate) struct Latch<'g> {
-    node: NodeRef<'g>,
-    /// The version before.
-    before: u64,
-    after: u64,
 }
 
 /// The bounds of a node: the smallest key that may be in it, and the smallest one above those.
@@ -310,7 +305,7 @@ impl Node {
     }
 
     /// Makes room for a key at a place, and sets its head. Only for who has the latch.
-    fn open(&self, at: usize, key: &[u8]) {
+    pub(super) fn open(&self, at: usize, key: &[u8]) {
         let count = self.count();
         for to in (at + 1..=count).rev() {
             self.codes[to].store(self.codes[to - 1].load(Relaxed), Relaxed);
@@ -322,7 +317,7 @@ impl Node {
     }
 
     /// Removes the head at a place. Only for who has the latch.
-    fn close(&self, at: usize) {
+    pub(super) fn close(&self, at: usize) {
         let count = self.count();
         for from in at + 1..count {
             self.codes[from - 1].store(self.codes[from].load(Relaxed), Relaxed);
@@ -331,7 +326,7 @@ impl Node {
         self.set_count(count - 1);
     }
 
-    fn set_head(&self, at: usize, key: &[u8]) {
+    pub(super) fn set_head(&self, at: usize, key: &[u8]) {
         let (head, code) = head(key, self.prefix());
         self.codes[at].store(code, Relaxed);
         self.heads[at].store(head, Relaxed);
@@ -433,30 +428,6 @@ impl<'g> NodeRef<'g> {
     pub(super) fn find_in_inner(self, key: &[u8], word: u64) -> Result<(usize, bool), Restart> {
         self.find(key, |at| self.separator(at, word))
     }
-
-    /// Takes the latch if the node has this version.
-    ///
-    /// # Errors
-    /// It has another one, or somebody has the latch.
-    #[inline]
-    pub(crate) fn upgrade(self, word: u64) -> Result<Latch<'g>, Restart> {
-        let taken = self.version.compare_exchange(word, word | LATCHED, Acquire, Relaxed);
-        taken.map_err(|_| Restart)?;
-        fence(Release);
-        Ok(Latch { node: self, before: word, after: word })
-    }
-
-    /// Takes the latch, waiting for it.
-    ///
-    /// # Errors
-    /// The node is obsolete.
-    pub(super) fn latch(self) -> Result<Latch<'g>, Restart> {
-        loop {
-            if let Ok(latch) = self.upgrade(self.stable()?) {
-                return Ok(latch);
-            }
-        }
-    }
 }
 
 impl Deref for NodeRef<'_> {
@@ -466,131 +437,5 @@ impl Deref for NodeRef<'_> {
     fn deref(&self) -> &Node {
         // SAFETY: the node lives as long as the reference to it.
         unsafe { self.node.as_ref() }
-    }
-}
-
-impl<'g> Latch<'g> {
-    /// The latched node.
-    pub(crate) fn node(&self) -> NodeRef<'g> {
-        self.node
-    }
-
-    /// The word by which who has the latch checks: nobody can change it.
-    #[inline]
-    pub(crate) fn word(&self) -> u64 {
-        self.before | LATCHED
-    }
-
-    /// Notes that the node is changed; returns the version that it will have.
-    #[inline]
-    pub(crate) fn change(&mut self) -> u64 {
-        self.after = self.before + COUNT;
-        self.after
-    }
-
-    /// Notes that the node leaves the tree.
-    pub(super) fn leave(&mut self) {
-        self.after = (self.before + COUNT) | OBSOLETE;
-    }
-
-    /// Inserts a record into a leaf with room.
-    #[inline]
-    pub(crate) fn insert_record(&self, at: usize, record: Record<'_>) {
-        let records = &self.node.leaf().records;
-        for to in (at + 1..=self.node.count()).rev() {
-            records[to].store(records[to - 1].load(Relaxed), Relaxed);
-        }
-        records[at].store(record.pointer().as_ptr(), Relaxed);
-        self.node.open(at, record.key());
-    }
-
-    /// Puts another record of the same key at a place.
-    pub(crate) fn swap_record(&self, at: usize, record: NonNull<Header>) {
-        self.node.leaf().records[at].store(record.as_ptr(), Relaxed);
-    }
-
-    /// Removes a record from a leaf.
-    pub(crate) fn remove_record(&self, at: usize) {
-        let records = &self.node.leaf().records;
-        for from in at + 1..self.node.count() {
-            records[from - 1].store(records[from].load(Relaxed), Relaxed);
-        }
-        self.node.close(at);
-        self.node.expected.store(0, Relaxed);
-    }
-
-    /// Inserts a separator, and the child behind it, into an inner node with room.
-    pub(super) fn insert_child(&self, at: usize, separator: NonNull<Blob>, child: NonNull<Node>) {
-        let Inner { separators, children, .. } = self.node.inner();
-        for to in (at + 1..=self.node.count()).rev() {
-            separators[to].store(separators[to - 1].load(Relaxed), Relaxed);
-            children[to + 1].store(children[to].load(Relaxed), Relaxed);
-        }
-        separators[at].store(separator.as_ptr(), Relaxed);
-        children[at + 1].store(child.as_ptr(), Relaxed);
-        // SAFETY: the separator is owned by the node from now on.
-        self.node.open(at, unsafe { Blob::bytes(separator) });
-    }
-
-    /// Removes the child at a place of an inner node with two or more, and the separator beside it, which is returned.
-    pub(super) fn remove_child(&self, at: usize) -> *mut Blob {
-        let Inner { separators, children, .. } = self.node.inner();
-        let (count, beside) = (self.node.count(), at.saturating_sub(1));
-        let separator = separators[beside].load(Relaxed);
-        for from in beside + 1..count {
-            separators[from - 1].store(separators[from].load(Relaxed), Relaxed);
-        }
-        for from in at + 1..=count {
-            children[from - 1].store(children[from].load(Relaxed), Relaxed);
-        }
-        self.node.close(beside);
-        separator
-    }
-
-    /// Cuts the node off from a place on; in an inner node the separator there is handed out, and what comes after it is
-    /// cut off. What is cut off goes to the end of another node, which nobody else knows.
-    pub(super) fn move_tail(&self, from: usize, to: &Latch<'_>) -> *mut Blob {
-        let (node, count) = (self.node, self.node.count());
-        let mut middle = null_mut();
-        if node.is_leaf() {
-            for at in from..count {
-                let record = node.leaf().records[at].load(Relaxed);
-                // SAFETY: the records of a latched leaf are in the tree.
-                let record = unsafe { Record::from_pointer(NonNull::new(record).expect("below the count")) };
-                to.insert_record(to.node.count(), record);
-            }
-        } else {
-            let Inner { separators, children, .. } = node.inner();
-            middle = separators[from].load(Relaxed);
-            to.node.inner().children[0].store(children[from + 1].load(Relaxed), Relaxed);
-            for at in from + 1..count {
-                let separator = NonNull::new(separators[at].load(Relaxed)).expect("below the count");
-                let child = NonNull::new(children[at + 1].load(Relaxed)).expect("at most the count");
-                to.insert_child(to.node.count(), separator, child);
-            }
-        }
-        to.node.expected.store(0, Relaxed);
-        node.set_count(from);
-        middle
-    }
-
-    /// Computes the heads again, for bounds that have been changed.
-    pub(super) fn set_prefix(&self, prefix: usize) -> Result<(), Restart> {
-        if prefix == self.node.prefix() {
-            return Ok(());
-        }
-        self.node.prefix.store(prefix as u16, Relaxed);
-        for at in 0..self.node.count() {
-            let key = self.node.key(at, self.word())?;
-            self.node.set_head(at, key);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for Latch<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        self.node.version.store(self.after, Release);
     }
 }

@@ -75,7 +75,7 @@ mod switch {
     }
 
     /// One in so many pauses gives way to another thread.
-    const PAUSE_EVERY: u64 = 8;
+    const PAUSE_EVERY: u64 = 32;
 
     /// Returns true if the bug is planted in this thread now.
     #[inline]

@@ -14,7 +14,8 @@ use std::sync::PoisonError;
 use crossbeam_epoch::Guard;
 
 use super::key::Blob;
-use super::node::{Latch, NodeRef, Restart, node_memory, prefix_between};
+use super::latch::Latch;
+use super::node::{NodeRef, Restart, node_memory, prefix_between};
 use super::planted::pause;
 use super::record::Record;
 use super::sync::{Relaxed, Release};

@@ -6,6 +6,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use atrapos_baselines::occ::planted::with_pauses;
 use atrapos_baselines::occ::{OccEngine, OccTransaction};
@@ -14,7 +15,7 @@ use atrapos_history::{Entry, Event, Found, History, Outcome, Predicate, Report};
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::schema::TableId;
 
-use super::{check, engine};
+use super::engine;
 
 const ROWS: TableId = TableId(0);
 const GRAVES: TableId = TableId(1);
@@ -165,7 +166,7 @@ fn make(tx: &mut OccTransaction<'_>, step: Step, events: &mut Vec<Event>) -> Res
             let mut keys = Vec::new();
             let (from, to) = (group.to_be_bytes(), (group + 1).to_be_bytes());
             tx.scan(BY_GROUP, (&from, Some(&to)), false, &mut |_, key| {
-                keys.push(super::number(key));
+                keys.push(u64::from_be_bytes(key.try_into().map_err(|_| torn())?));
                 Ok(ControlFlow::Continue(()))
             })?;
             let mut rows = Vec::new();
@@ -193,6 +194,10 @@ fn run_client(engine: &OccEngine, session: u64, seed: u64, moments: &AtomicU64) 
         entries.push(Entry::Begins { session, at: now(), writes: writes.collect(), appends: vec![] });
         let (mut tx, mut events) = (client.begin(), Vec::new());
         let made = steps.iter().try_for_each(|step| make(&mut tx, *step, &mut events));
+        // A row is whole whether the transaction commits or not.
+        if let Some(abort) = made.as_ref().err().filter(|abort| abort.reason() == AbortReason::Corruption) {
+            return Err(abort.clone());
+        }
         let ended = match made {
             // One in eight changes its mind.
             Ok(()) if random.below(8) == 0 => {
@@ -202,10 +207,6 @@ fn run_client(engine: &OccEngine, session: u64, seed: u64, moments: &AtomicU64) 
             Ok(()) => tx.commit(),
             Err(abort) => Err(tx.validate().err().unwrap_or(abort)),
         };
-        let is_torn = |abort: &Abort| abort.reason() == AbortReason::Corruption;
-        if let Some(abort) = ended.as_ref().err().filter(|abort| is_torn(abort)) {
-            return Err(abort.clone());
-        }
         let (outcome, events) = match ended {
             Ok(()) => (Outcome::Committed, events),
             Err(abort) => {
@@ -237,15 +238,15 @@ pub(super) fn run_and_judge(seed: u64, around: impl Fn(&mut dyn FnMut()) + Sync)
             })
         };
         let threads: Vec<_> = (0..THREADS).map(spawn).collect();
-        let joined =
-            threads.into_iter().map(|thread| thread.join().map_err(|_| "a client panicked".to_owned()));
-        joined.collect::<Result<Vec<_>, String>>()
+        // All are joined, also after one that has panicked.
+        let joined: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
+        joined.into_iter().collect::<Result<Vec<_>, _>>().map_err(|_| "a client panicked".to_owned())
     })?;
     let mut entries = Vec::new();
     for client in clients {
         entries.extend(client.map_err(|abort| abort.to_string())?);
     }
-    check(&engine);
+    engine.check()?;
     History::new(entries)?.check().map_err(|anomaly| anomaly.to_string())
 }
 
