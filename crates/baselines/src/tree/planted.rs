@@ -30,6 +30,8 @@ pub enum Bug {
     LeafNotValidated,
     /// A descent does not look at the version of an inner node again.
     InnerNotValidated,
+    /// A leaf is removed although somebody has inserted into it after it was found empty.
+    EmptinessNotChecked,
 }
 
 #[cfg(all(not(debug_assertions), not(loom)))]
