@@ -186,6 +186,7 @@ fn large_transactions_find_their_own_writes() {
 }
 
 #[test]
+#[cfg_attr(miri, ignore = "a row of a megabyte takes minutes there")]
 fn bad_requests_are_refused() {
     let engine = engine();
     let mut client = engine.client();
