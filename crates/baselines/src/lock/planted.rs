@@ -1,9 +1,9 @@
-//! Planted bugs of the lock manager, which prove that its tests can fail.
+//! Planted bugs of the lock manager and of the engine that uses it, which prove that its tests can fail.
 //!
 //! Owns: the list of deliberate mistakes, and the switch that turns one of them on for the current thread. Never: changes
 //! anything in a build without debug assertions, where [`planted`] is a constant and folds away.
 //!
-//! Invariant: each bug has a test that detects it (`tests/it/lock`, or `loom_models.rs`, which names the bug to a
+//! Invariant: each bug has a test that detects it (`tests/it/lock`, `tests/it/two_phase.rs`, or `loom_models.rs`, which names the bug to a
 //! child process by the variable `ATRAPOS_PLANTED_BUG`).
 
 use crate::primitives::Ordering;
@@ -41,6 +41,16 @@ pub enum Bug {
     ReclaimedBlindly,
     /// A blocked transaction does not fence between its waiting and its look at the others. (loom)
     BlockedWithoutFence,
+    /// A scan locks the keys that it visits, and no gaps. (engine)
+    ScansWithoutGaps,
+    /// An insertion does not look again for the next key when its record is in the tree. (engine)
+    InsertionNotLookedAtAgain,
+    /// A removed row leaves the tree at once, before its transaction commits. (engine)
+    RemovedAtOnce,
+    /// A key that is found absent is not kept locked: its lock is that of another key. (engine)
+    AbsentNotLocked,
+    /// An abort leaves rows as they are. (engine)
+    UndoLeftOut,
 }
 
 /// Returns true if the bug is planted: never, in a release build.

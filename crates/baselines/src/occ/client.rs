@@ -21,9 +21,10 @@ const REMEMBERED: usize = 4;
 
 /// A client of an engine. It stays on the thread that has created it, and runs one transaction after the other.
 pub struct OccClient {
+    // Before `shared`: a handle that is dropped after its collector frees itself while it is borrowed.
+    pub(super) handle: LocalHandle,
     pub(super) shared: Arc<Shared>,
     pub(super) counters: Arc<CachePadded<Counters>>,
-    pub(super) handle: LocalHandle,
     pub(super) buffers: Buffers,
     pub(super) last_tid: u64,
     random: u64,
@@ -75,7 +76,7 @@ impl OccClient {
         let (handle, counters) = (shared.collector.register(), shared.counters.of_client());
         // Different for each client that is alive at once; all that depends on it is who tries again first.
         let random = (&raw const **counters).addr() as u64 | 1;
-        OccClient { shared, counters, handle, buffers: Buffers::default(), last_tid: 0, random }
+        OccClient { handle, shared, counters, buffers: Buffers::default(), last_tid: 0, random }
     }
 
     /// Begins a transaction.

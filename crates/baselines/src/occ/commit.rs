@@ -225,3 +225,52 @@ impl Drop for OccTransaction<'_> {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use atrapos_partition::schema::TableId;
+
+    use super::*;
+    use crate::occ::{OccClient, OccEngine};
+    use crate::rows::{Intent, RowTransaction};
+
+    const TABLE: TableId = TableId(0);
+
+    /// Reads one row and writes another one; returns the TID of the commit.
+    fn commit(client: &mut OccClient, read: u8, write: u8) -> u64 {
+        let ran = client.run(|tx| {
+            tx.read(TABLE, &[read], Intent::Read)?;
+            if !tx.insert(TABLE, &[write], &[0])? {
+                tx.read(TABLE, &[write], Intent::Write)?;
+                tx.replace(TABLE, &[write], &[1])?;
+            }
+            Ok(())
+        });
+        assert_eq!(ran, Ok(()));
+        client.last_tid
+    }
+
+    #[test]
+    fn tids_are_of_the_epoch_and_above_all_that_was_seen() {
+        let engine = OccEngine::with_epoch_period(1, None);
+        let (mut one, mut two) = (engine.client(), engine.client());
+        let tids = [commit(&mut one, 1, 1), commit(&mut one, 1, 1), commit(&mut one, 2, 3)];
+        assert!(tids.is_sorted_by(|before, after| before < after));
+        assert!(tids.iter().all(|tid| tid >> EPOCH_SHIFT == 1 && tid & FLAGS == 0));
+        assert!(commit(&mut two, 3, 4) > tids[2], "it has read what the first one wrote last");
+        engine.advance_epoch();
+        assert_eq!(commit(&mut two, 9, 9), 2 << EPOCH_SHIFT);
+        assert_eq!(commit(&mut one, 9, 8), (2 << EPOCH_SHIFT) + SEQUENCE);
+    }
+
+    #[test]
+    fn the_thread_advances_the_epoch() {
+        let engine = OccEngine::with_epoch_period(1, Some(Duration::from_micros(100)));
+        let mut client = engine.client();
+        while commit(&mut client, 1, 1) >> EPOCH_SHIFT < 3 {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -16,8 +16,8 @@ use loom::thread;
 use super::planted::Bug;
 use super::{OccEngine, OccTransaction};
 use crate::rows::{Intent, RowTransaction};
-use crate::tree::record::{ABSENT, Header, Record, RowBuffer, SEQUENCE};
-use crate::tree::{Found, Insertion, Tree};
+use crate::tree::record::{ABSENT, Header, OBSOLETE, Record, RowBuffer, SEQUENCE};
+use crate::tree::{Found, Insertion, Tree, retire_record};
 
 const TABLE: TableId = TableId(0);
 
@@ -129,6 +129,17 @@ fn insert((tree, collector): &(Tree, Collector), key: u8) {
     assert!(matches!(inserted, Insertion::New { .. }));
 }
 
+fn remove((tree, collector): &(Tree, Collector), key: u8) {
+    let handle = collector.register();
+    let guard = &handle.pin();
+    let Found::Record(record) = tree.find(&[key], guard) else { panic!("it was inserted") };
+    assert_eq!(record.lock_any(), SEQUENCE);
+    tree.remove(record, guard);
+    record.unlock(SEQUENCE | OBSOLETE);
+    // SAFETY: this thread had it locked, and has taken it out.
+    unsafe { retire_record(record, guard) };
+}
+
 fn has((tree, collector): &(Tree, Collector), key: u8) -> bool {
     let handle = collector.register();
     let guard = &handle.pin();
@@ -186,8 +197,29 @@ fn node_two_insertions() {
     });
 }
 
+/// A leaf becomes empty and is removed, with the root above it; its neighbour takes over the range, into which another thread
+/// inserts.
+#[test]
+fn node_removal() {
+    explore(2, || {
+        let shared = tree_of(&[2, 4, 6, 8]);
+        // Nothing is freed before the end: loom does not see what the collector orders, and lets a thread that is pinned late
+        // load what was there before.
+        let keeper = shared.1.register();
+        let kept = keeper.pin();
+        let others = Arc::clone(&shared);
+        let other = thread::spawn(move || insert(&others, 9));
+        // The keys came in order, so the last one is alone in its leaf.
+        remove(&shared, 8);
+        other.join().expect("it does not panic");
+        assert!(!has(&shared, 8) && has(&shared, 6) && has(&shared, 9));
+        assert_eq!(shared.0.check(&kept), Ok(()));
+    });
+}
+
 #[test]
 fn node_bugs() {
+    must_fail("node_removal", Bug::EmptinessNotChecked);
     must_fail("node_insertion", Bug::LeafNotValidated);
     must_fail("node_root_split", Bug::LeafNotValidated);
     must_fail("node_leaf_split", Bug::InnerNotValidated);
@@ -243,6 +275,28 @@ fn commit_phantoms() {
         // Loom does not know what the reference count orders: the last one to use the engine has joined the other.
         let others = other.join().expect("it does not panic");
         assert!(!(mine && others), "both have found nothing");
+    });
+}
+
+/// A row is replaced by a longer one, in another record, and is there all the time.
+#[test]
+fn commit_longer() {
+    explore(2, || {
+        let engine = Arc::new(OccEngine::with_epoch_period(1, None));
+        assert!(engine.load(TABLE, [([0], [0; 2])]).is_ok());
+        let others = Arc::clone(&engine);
+        let reader = thread::spawn(move || {
+            let mut client = others.client();
+            let mut tx = client.begin();
+            let row = tx.read(TABLE, &[0], Intent::Read).map(|row| row.map(<[u8]>::len));
+            assert!(matches!(row, Ok(Some(2 | 20))));
+            assert!(tx.commit().is_ok());
+        });
+        assert!(once(&engine, |tx| {
+            assert!(tx.read(TABLE, &[0], Intent::Write).is_ok());
+            tx.replace(TABLE, &[0], &[1; 20]).is_ok()
+        }));
+        reader.join().expect("it does not panic");
     });
 }
 

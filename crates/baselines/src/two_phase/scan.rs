@@ -14,6 +14,7 @@ use crossbeam_epoch::Guard;
 
 use super::client::{Buffers, LockingClient};
 use super::transaction::{LockingTransaction, find};
+use crate::lock::planted::{Bug, planted};
 use crate::lock::{KeyMode, KeyOrEnd};
 use crate::rows::Visit;
 use crate::tree::Tree;
@@ -77,8 +78,8 @@ impl LockingTransaction<'_> {
                 let found = std::mem::take(&mut buffers.next);
                 let within = is_there && upper.is_none_or(|upper| found.as_slice() < upper);
                 let next = if is_there { KeyOrEnd::Key(&found) } else { KeyOrEnd::End };
-                let mode = if within { KeyMode::READ | KeyMode::PROTECT } else { KeyMode::PROTECT };
-                agent.lock(table, next, mode)?;
+                let gap = if planted(Bug::ScansWithoutGaps) { KeyMode::NONE } else { KeyMode::PROTECT };
+                agent.lock(table, next, if within { KeyMode::READ | gap } else { gap })?;
                 let was_there = std::mem::replace(&mut is_there, find_next(buffers));
                 if was_there == is_there && (!is_there || found == buffers.next) {
                     break within;

@@ -11,6 +11,7 @@ use crossbeam_epoch::Guard;
 
 use super::client::{Buffers, LockingClient};
 use super::undo::Before;
+use crate::lock::planted::{Bug, planted};
 use crate::lock::{KeyMode, KeyOrEnd};
 use crate::occ::check_lengths;
 use crate::rows::{Intent, RowTransaction, Visit};
@@ -97,7 +98,8 @@ impl<'c> LockingTransaction<'c> {
     /// Undoes everything and releases all locks.
     fn undo(&mut self) {
         let LockingClient { shared, buffers, .. } = &mut *self.client;
-        for at in (0..buffers.undo.len()).rev() {
+        let changes = if planted(Bug::UndoLeftOut) { 0 } else { buffers.undo.len() };
+        for at in (0..changes).rev() {
             let (table, key, before) = buffers.undo.get(at);
             let Ok(tree) = shared.tree(table) else { continue };
             let Some(record) = find(tree, key, &self.guard) else { continue };
@@ -160,6 +162,9 @@ impl<'c> LockingTransaction<'c> {
             Insertion::New { .. } => buffers.undo.add(table, key, Before::Nothing, false),
             Insertion::Existing(_) => unreachable!("a key that is locked does not get a record"),
         }
+        if planted(Bug::InsertionNotLookedAtAgain) {
+            return Ok(true);
+        }
         // Another insertion may have divided the gap before this one's record was there to be seen.
         let gap = self.lock_next(table, key, KeyMode::INSERT)?;
         self.client.agent.lock(table, KeyOrEnd::Key(key), gap)?;
@@ -196,6 +201,10 @@ impl<'c> LockingTransaction<'c> {
         };
         record.read(&mut buffers.row);
         buffers.undo.add(table, key, Before::Row(buffers.row.bytes()), true);
+        if planted(Bug::RemovedAtOnce) {
+            take_out(shared.tree(table)?, record, &self.guard);
+            return Ok(true);
+        }
         mark_removed(record);
         Ok(true)
     }
@@ -220,6 +229,9 @@ impl RowTransaction for LockingTransaction<'_> {
     fn read(&mut self, table: TableId, key: &[u8], intent: Intent) -> Result<Option<&[u8]>, Abort> {
         let mode = if intent == Intent::Write { KeyMode::WRITE } else { KeyMode::READ };
         let LockingClient { shared, agent, buffers, .. } = &mut *self.client;
+        if planted(Bug::AbsentNotLocked) && find(shared.tree(table)?, key, &self.guard).is_none() {
+            return Ok(None);
+        }
         agent.lock(table, KeyOrEnd::Key(key), mode)?;
         let Some(record) = find(shared.tree(table)?, key, &self.guard) else { return Ok(None) };
         let is_there = record.read(&mut buffers.row) & ABSENT == 0;

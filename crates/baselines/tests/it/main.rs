@@ -4,3 +4,4 @@ mod engines;
 mod lock;
 mod log;
 mod occ;
+mod two_phase;
