@@ -10,7 +10,6 @@
 //!
 //! Invariant: after an operation has failed no other runs, and the transaction cannot commit.
 
-use std::future::{Future, ready};
 use std::ops::ControlFlow;
 
 use atrapos_partition::abort::Abort;
@@ -35,8 +34,8 @@ pub(crate) struct Scratch {
     dependents: Vec<DependentAction>,
 }
 
-/// A running transaction of an engine with shared data. An operation has its result when it is first polled: its thread has
-/// waited for it.
+/// A running transaction of an engine with shared data. An operation runs when it is first polled, and has its result then:
+/// its thread has waited for it.
 pub struct SharedTx<'t> {
     rows: &'t mut dyn RowTransaction,
     catalog: &'t Catalog,
@@ -109,6 +108,7 @@ impl<'t> SharedTx<'t> {
 }
 
 impl RunAction for SharedTx<'_> {
+    #[inline(never)]
     fn run_action<O: RowOperation>(&mut self, action: Action<O>) -> Result<O::Output, Abort> {
         let Action { request, operation } = action;
         self.check(&request).inspect_err(|abort| self.fail(abort))?;
@@ -124,23 +124,23 @@ impl RunAction for SharedTx<'_> {
 }
 
 impl Transaction for SharedTx<'_> {
-    fn run<O: RowOperation>(&mut self, action: Action<O>) -> impl Future<Output = Result<O::Output, Abort>> {
-        ready(self.run_with_dependents(action))
+    async fn run<O: RowOperation>(&mut self, action: Action<O>) -> Result<O::Output, Abort> {
+        self.run_with_dependents(action)
     }
 
-    fn join<P: RowPhase>(&mut self, phase: P) -> impl Future<Output = Result<P::Output, Abort>> {
-        let done = phase.run_each(self);
-        ready(done.and_then(|done| self.finish_phase().map(|()| done)))
+    async fn join<P: RowPhase>(&mut self, phase: P) -> Result<P::Output, Abort> {
+        let done = phase.run_each(self)?;
+        self.finish_phase()?;
+        Ok(done)
     }
 
-    #[inline(never)]
-    fn join_each<O: RowOperation>(
+    async fn join_each<O: RowOperation>(
         &mut self,
         actions: impl IntoIterator<Item = Action<O>>,
         mut take: impl FnMut(O::Output),
-    ) -> impl Future<Output = Result<(), Abort>> {
-        let done = actions.into_iter().try_for_each(|action| self.run_action(action).map(&mut take));
-        ready(done.and_then(|()| self.finish_phase()))
+    ) -> Result<(), Abort> {
+        actions.into_iter().try_for_each(|action| self.run_action(action).map(&mut take))?;
+        self.finish_phase()
     }
 }
 

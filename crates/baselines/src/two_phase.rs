@@ -5,16 +5,18 @@
 //! another one has changed and not committed.
 //!
 //! # Protocol
-//! Strict two-phase locking of keys and of the gaps between them, as the table of the lock manager says. Rows are changed in
-//! place, when they are locked; an undo log has what they were.
+//! Strict two-phase locking of keys and of the gaps between them, as the table of the lock manager says but for what is said
+//! here. Rows are changed in place, when they are locked; an undo log has what they were.
 //!
 //! - *Who names a gap may come and go.* A gap is named by the key above it, which is found without a lock. So after each lock on it
 //!   the transaction looks again for the next key, and locks that one too if it is another; an insertion looks once more when its
-//!   record is in the tree, for another one may have divided the gap in between. From then on whoever passes by finds the record, and
-//!   waits for its lock.
+//!   record is in the tree, for another one may have divided the gap in between. From then on scans find the record, and
+//!   wait for its lock. Other insertions, which may take it for their next key, must not pass before that last look either: an
+//!   insertion has the gap below its key for itself.
 //! - *A removed row stays in the tree as a record without a row* until its transaction commits, so that scans wait for the lock of its key. The
 //!   commit takes it out of the tree before it releases the lock.
-//! - *A key that was found absent is locked itself.* Insertions lock the key that they insert, so it stays absent.
+//! - *A key that was found absent is locked itself*, and no gap. Insertions lock the key that they insert before they look for it, so it
+//!   stays absent.
 //!
 //! Deadlocks are found when a transaction begins to wait; the youngest of the cycle is aborted. An attempt of a transaction that is made
 //! again is as old as the first.

@@ -91,8 +91,9 @@ struct Lent<'a, P: StoredProcedure> {
 
 impl<P: StoredProcedure> Runnable<P::Result> for Lent<'_, P> {
     #[inline(always)]
-    fn call<'t>(&'t self, tx: &'t mut Tx<'_>) -> impl Future<Output = Result<P::Result, Abort>> {
-        self.procedure.run(tx, self.tables)
+    async fn call<'t>(&'t self, tx: &'t mut Tx<'_>) -> Result<P::Result, Abort> {
+        // Called when the future is polled: a panic before it has made its own is caught like any other.
+        self.procedure.run(tx, self.tables).await
     }
 
     fn into_procedure(self) -> impl Procedure<P::Result> {

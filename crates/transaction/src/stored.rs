@@ -10,6 +10,7 @@
 //! Owns: the encoding, the names. Never: runs a procedure, or moves bytes from process to process.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::future::Future;
 
 use atrapos_partition::abort::{Abort, AbortReason};
@@ -137,11 +138,11 @@ pub enum CallError {
     },
     /// The version of the encoding is not known.
     #[error(
-        "the arguments have format {0}, and this version of the program reads format {FORMAT}; use the same version on both sides"
+        "the bytes have format {0}, and this version of the program reads format {FORMAT}; use the same version on both sides"
     )]
     Version(u8),
-    /// The bytes are no arguments of the procedure.
-    #[error("the bytes are no arguments of the procedure: {0}; encode its argument type")]
+    /// The bytes are no arguments of the procedure, or no result of it.
+    #[error("the bytes are no arguments or result of the procedure: {0}; encode and decode its own types")]
     Arguments(String),
     /// The value cannot be encoded.
     #[error("the value cannot be encoded: {0}")]
@@ -209,9 +210,12 @@ impl Registry {
             };
             Ok(PreparedCall { route, class: P::CLASS, procedure: AnyProcedure::new(call) })
         };
-        match self.by_name.insert(P::NAME, Box::new(prepare)) {
-            None => Ok(()),
-            Some(_) => Err(RegisterError::Taken(P::NAME)),
+        match self.by_name.entry(P::NAME) {
+            Entry::Vacant(free) => {
+                free.insert(Box::new(prepare));
+                Ok(())
+            }
+            Entry::Occupied(_) => Err(RegisterError::Taken(P::NAME)),
         }
     }
 

@@ -41,10 +41,12 @@ pub enum Bug {
     ReclaimedBlindly,
     /// A blocked transaction does not fence between its waiting and its look at the others. (loom)
     BlockedWithoutFence,
-    /// A scan locks the keys that it visits, and no gaps. (engine)
+    /// A scan locks the keys that it finds, and no gaps. (engine)
     ScansWithoutGaps,
     /// An insertion does not look again for the next key when its record is in the tree. (engine)
     InsertionNotLookedAtAgain,
+    /// An insertion lets others insert into the gap below its key before it has looked for its next key again. (engine)
+    NewGapShared,
     /// A removed row leaves the tree at once, before its transaction commits. (engine)
     RemovedAtOnce,
     /// A key that is found absent is not kept locked: its lock is that of another key. (engine)
@@ -68,6 +70,11 @@ pub fn planted(bug: Bug) -> bool {
     planted.as_deref().is_some_and(|name| name == format!("{bug:?}"))
 }
 
+/// A place between the first look of an insertion for the next key and its record in the tree, for tests.
+#[cfg(not(all(debug_assertions, not(loom))))]
+#[inline(always)]
+pub(crate) fn between_looks() {}
+
 /// The ordering at a place where a bug may be planted: the sound one, or relaxed.
 #[inline(always)]
 pub(super) fn ordering(bug: Bug, sound: Ordering) -> Ordering {
@@ -75,7 +82,9 @@ pub(super) fn ordering(bug: Bug, sound: Ordering) -> Ordering {
 }
 
 #[cfg(all(debug_assertions, not(loom)))]
-pub use switched::{planted, with};
+pub(crate) use switched::between_looks;
+#[cfg(all(debug_assertions, not(loom)))]
+pub use switched::{planted, with, with_between_looks};
 
 #[cfg(all(debug_assertions, not(loom)))]
 mod switched {
@@ -85,6 +94,20 @@ mod switched {
 
     thread_local! {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
+        static BETWEEN_LOOKS: Cell<Option<Box<dyn FnOnce()>>> = const { Cell::new(None) };
+    }
+
+    /// Runs what a test does between the looks of an insertion of this thread, once.
+    pub(crate) fn between_looks() {
+        if let Some(act) = BETWEEN_LOOKS.take() {
+            act();
+        }
+    }
+
+    /// Runs `run`, and `act` within its first insertion, between the first look for the next key and the record in the tree.
+    pub fn with_between_looks<R>(act: impl FnOnce() + 'static, run: impl FnOnce() -> R) -> R {
+        BETWEEN_LOOKS.set(Some(Box::new(act)));
+        run()
     }
 
     /// Returns true if the bug is planted in this thread now.

@@ -15,9 +15,10 @@ use crate::tree::record::{Header, RowBuffer};
 
 /// A client of an engine. It stays on the thread that has created it, and runs one transaction after the other.
 pub struct LockingClient {
+    // Before `shared`: the handle must not be the last to know the collector.
+    pub(super) handle: LocalHandle,
     pub(super) shared: Arc<Shared>,
     pub(super) agent: Agent,
-    pub(super) handle: LocalHandle,
     pub(super) buffers: Buffers,
     /// The age of the transaction.
     stamp: u64,
@@ -68,14 +69,14 @@ impl LockingClient {
     /// Runs a procedure as a transaction once, and commits or aborts it.
     ///
     /// # Errors
-    /// Fails if the procedure does.
+    /// Fails if the procedure or one of its operations does.
     pub fn attempt<R>(
         &mut self,
         procedure: impl FnOnce(&mut LockingTransaction<'_>) -> Result<R, Abort>,
     ) -> Result<R, Abort> {
         let mut transaction = self.begin();
         let result = procedure(&mut transaction)?;
-        transaction.commit();
+        transaction.commit()?;
         Ok(result)
     }
 

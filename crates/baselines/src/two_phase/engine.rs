@@ -79,6 +79,9 @@ impl LockingEngine {
     }
 
     /// Creates a client, which runs transactions on the thread that it was created on.
+    ///
+    /// # Panics
+    /// Panics if there are more clients than holders of a lock can be counted (65535).
     #[must_use]
     pub fn client(&self) -> LockingClient {
         LockingClient::new(Arc::clone(&self.shared))

@@ -78,8 +78,12 @@ impl LockingTransaction<'_> {
                 let found = std::mem::take(&mut buffers.next);
                 let within = is_there && upper.is_none_or(|upper| found.as_slice() < upper);
                 let next = if is_there { KeyOrEnd::Key(&found) } else { KeyOrEnd::End };
-                let gap = if planted(Bug::ScansWithoutGaps) { KeyMode::NONE } else { KeyMode::PROTECT };
-                agent.lock(table, next, if within { KeyMode::READ | gap } else { gap })?;
+                if planted(Bug::ScansWithoutGaps) {
+                    agent.lock(table, next, KeyMode::READ)?;
+                } else {
+                    let mode = if within { KeyMode::READ | KeyMode::PROTECT } else { KeyMode::PROTECT };
+                    agent.lock(table, next, mode)?;
+                }
                 let was_there = std::mem::replace(&mut is_there, find_next(buffers));
                 if was_there == is_there && (!is_there || found == buffers.next) {
                     break within;

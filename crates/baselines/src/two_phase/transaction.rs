@@ -11,10 +11,11 @@ use crossbeam_epoch::Guard;
 
 use super::client::{Buffers, LockingClient};
 use super::undo::Before;
-use crate::lock::planted::{Bug, planted};
+use crate::lock::planted::{Bug, between_looks, planted};
 use crate::lock::{KeyMode, KeyOrEnd};
 use crate::occ::check_lengths;
 use crate::rows::{Intent, RowTransaction, Visit};
+use crate::tree::planted::pause;
 use crate::tree::record::{ABSENT, OBSOLETE, Record, SEQUENCE};
 use crate::tree::sync::Spin;
 use crate::tree::{Found, Insertion, Tree, retire_record};
@@ -23,6 +24,8 @@ use crate::tree::{Found, Insertion, Tree, retire_record};
 pub struct LockingTransaction<'c> {
     pub(super) client: &'c mut LockingClient,
     pub(super) guard: Guard,
+    /// The reason for which it cannot commit.
+    failed: Option<Abort>,
     has_ended: bool,
 }
 
@@ -77,11 +80,17 @@ fn take_out(tree: &Tree, record: Record<'_>, guard: &Guard) {
 impl<'c> LockingTransaction<'c> {
     #[inline]
     pub(super) fn new(client: &'c mut LockingClient, guard: Guard) -> LockingTransaction<'c> {
-        LockingTransaction { client, guard, has_ended: false }
+        LockingTransaction { client, guard, failed: None, has_ended: false }
     }
 
     /// Commits: rows that were removed leave their trees, and all locks are released.
-    pub fn commit(mut self) {
+    ///
+    /// # Errors
+    /// Fails if an operation has, and undoes everything then.
+    pub fn commit(mut self) -> Result<(), Abort> {
+        if let Some(abort) = self.failed.take() {
+            return Err(abort);
+        }
         let LockingClient { shared, buffers, .. } = &mut *self.client;
         for (table, key) in buffers.undo.removals() {
             // The tables of changes were found when they were made.
@@ -93,6 +102,12 @@ impl<'c> LockingTransaction<'c> {
             }
         }
         self.end();
+        Ok(())
+    }
+
+    /// Remembers an error: the transaction cannot commit any more.
+    fn note<R>(&mut self, done: Result<R, Abort>) -> Result<R, Abort> {
+        done.inspect_err(|abort| self.failed = Some(abort.clone()))
     }
 
     /// Undoes everything and releases all locks.
@@ -136,6 +151,18 @@ impl<'c> LockingTransaction<'c> {
         }
     }
 
+    /// Locks a key and copies its row to the buffer; returns false if there is none.
+    #[inline]
+    fn read_row(&mut self, table: TableId, key: &[u8], mode: KeyMode) -> Result<bool, Abort> {
+        let LockingClient { shared, agent, buffers, .. } = &mut *self.client;
+        if planted(Bug::AbsentNotLocked) && find(shared.tree(table)?, key, &self.guard).is_none() {
+            return Ok(false);
+        }
+        agent.lock(table, KeyOrEnd::Key(key), mode)?;
+        let found = find(shared.tree(table)?, key, &self.guard);
+        Ok(found.is_some_and(|record| record.read(&mut buffers.row) & ABSENT == 0))
+    }
+
     fn insert_row(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<bool, Abort> {
         check_lengths(key, row)?;
         self.client.agent.lock(table, KeyOrEnd::Key(key), KeyMode::WRITE)?;
@@ -150,7 +177,13 @@ impl<'c> LockingTransaction<'c> {
             return Ok(true);
         }
         let gap = self.lock_next(table, key, KeyMode::INSERT)?;
-        self.client.agent.lock(table, KeyOrEnd::Key(key), KeyMode::WRITE | gap)?;
+        // Its gap alone, as long as what is above it may be another key than the one that was found: who takes it for the next key
+        // would not notice those who protect what is there.
+        let all = KeyMode::WRITE | KeyMode::PROTECT | KeyMode::INSERT;
+        let own = if planted(Bug::NewGapShared) { KeyMode::WRITE | gap } else { all };
+        self.client.agent.lock(table, KeyOrEnd::Key(key), own)?;
+        between_looks();
+        pause();
         let LockingClient { shared, buffers, .. } = &mut *self.client;
         let make = || {
             let record = Record::allocate(key, row.len(), SEQUENCE);
@@ -162,12 +195,12 @@ impl<'c> LockingTransaction<'c> {
             Insertion::New { .. } => buffers.undo.add(table, key, Before::Nothing, false),
             Insertion::Existing(_) => unreachable!("a key that is locked does not get a record"),
         }
+        pause();
         if planted(Bug::InsertionNotLookedAtAgain) {
             return Ok(true);
         }
         // Another insertion may have divided the gap before this one's record was there to be seen.
-        let gap = self.lock_next(table, key, KeyMode::INSERT)?;
-        self.client.agent.lock(table, KeyOrEnd::Key(key), gap)?;
+        self.lock_next(table, key, KeyMode::INSERT)?;
         Ok(true)
     }
 
@@ -228,26 +261,23 @@ impl RowTransaction for LockingTransaction<'_> {
     #[inline]
     fn read(&mut self, table: TableId, key: &[u8], intent: Intent) -> Result<Option<&[u8]>, Abort> {
         let mode = if intent == Intent::Write { KeyMode::WRITE } else { KeyMode::READ };
-        let LockingClient { shared, agent, buffers, .. } = &mut *self.client;
-        if planted(Bug::AbsentNotLocked) && find(shared.tree(table)?, key, &self.guard).is_none() {
-            return Ok(None);
-        }
-        agent.lock(table, KeyOrEnd::Key(key), mode)?;
-        let Some(record) = find(shared.tree(table)?, key, &self.guard) else { return Ok(None) };
-        let is_there = record.read(&mut buffers.row) & ABSENT == 0;
-        Ok(is_there.then(|| buffers.row.bytes()))
+        let is_there = self.read_row(table, key, mode);
+        Ok(self.note(is_there)?.then(|| self.client.buffers.row.bytes()))
     }
 
     fn insert(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<bool, Abort> {
-        self.insert_row(table, key, row)
+        let done = self.insert_row(table, key, row);
+        self.note(done)
     }
 
     fn replace(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<(), Abort> {
-        self.replace_row(table, key, row)
+        let done = self.replace_row(table, key, row);
+        self.note(done)
     }
 
     fn remove(&mut self, table: TableId, key: &[u8]) -> Result<bool, Abort> {
-        self.remove_row(table, key)
+        let done = self.remove_row(table, key);
+        self.note(done)
     }
 
     fn scan(
@@ -262,7 +292,7 @@ impl RowTransaction for LockingTransaction<'_> {
         } else {
             self.scan_forward(table, range, visit)
         };
-        Ok(flow? == ControlFlow::Break(()))
+        self.note(flow).map(|flow| flow == ControlFlow::Break(()))
     }
 }
 

@@ -36,6 +36,10 @@ impl Agent {
         mode: Mode,
         patience: Patience,
     ) -> Result<bool, Abort> {
+        // A request for nothing would be taken for one that waits.
+        if mode.is_none() {
+            return Ok(true);
+        }
         let intention = TableMode::intention(mode);
         let mut above = self.slot_mode(table.at() + 1);
         // Both are looked at: an inherited lock of the table may be stronger than what the database is locked for.
