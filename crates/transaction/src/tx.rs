@@ -396,20 +396,21 @@ impl<'w> Transaction for Tx<'w> {
         Run::new(self, action)
     }
 
+    // These return the futures that do the work: each `async fn` around one copies what it is given, and its result.
     #[inline(always)]
-    async fn join<P: RowPhase>(&mut self, phase: P) -> Result<P::Output, Abort> {
+    fn join<P: RowPhase>(&mut self, phase: P) -> impl Future<Output = Result<P::Output, Abort>> {
         self.state.trace.next_phase();
-        phase.run(self).await
+        phase.run(self)
     }
 
     #[inline(always)]
-    async fn join_each<O: RowOperation>(
+    fn join_each<O: RowOperation>(
         &mut self,
         actions: impl IntoIterator<Item = Action<O>>,
         take: impl FnMut(O::Output),
-    ) -> Result<(), Abort> {
+    ) -> impl Future<Output = Result<(), Abort>> {
         self.state.trace.next_phase();
-        self.run_together(actions.into_iter(), take).await
+        self.run_together(actions.into_iter(), take)
     }
 
     #[inline]

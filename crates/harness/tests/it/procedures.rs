@@ -3,15 +3,15 @@
 use std::fmt::Write as _;
 
 use atrapos::{
-    AbortReason, CallError, Database, FixedStr, Handles, RegisterError, Registry, StoredProcedure, decode,
-    encode,
+    Abort, AbortReason, CallError, Database, FixedStr, Handles, RegisterError, Registry, Session,
+    SessionHandle, StoredProcedure, TableRef, WorkerId, decode, encode,
 };
 use atrapos_workloads::micro::procedures::{ReadRows, UpdateRows};
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::smallbank::stored::{Balance, SendPayment};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tatp::parameters::Mix;
-use atrapos_workloads::tatp::schema::{CallForwarding, sub_nbr};
+use atrapos_workloads::tatp::schema::{CallForwarding, Subscribers, sub_nbr};
 use atrapos_workloads::tatp::stored::{GetSubscriberData, InsertCallForwarding, UpdateSubscriberData};
 use atrapos_workloads::tpcb::parameters::Request;
 use atrapos_workloads::tpcb::stored::AccountUpdate;
@@ -172,6 +172,38 @@ tpcc.new-order 010204090105ac02034d
 tpcc.payment 01010203040109424152424152424152d60806
 tpcc.next-orders 0107
 ";
+
+/// Panics before it has a future to be polled.
+fn panic_early(s_id: u64) -> std::future::Ready<Result<u64, Abort>> {
+    assert!(s_id != 1, "subscriber 1 is too much for it");
+    std::future::ready(Ok(s_id))
+}
+
+atrapos::stored_procedures! {
+    PanicsEarly("test.panics-early", "panics-early") { s_id: u64 } -> u64;
+    tables TableRef<Subscribers>: |db| db.table();
+    home: |own, table| table.at(&own.s_id);
+    run: |own, _tx, _table| panic_early(own.s_id);
+}
+
+/// The session goes on after a procedure that panics, wherever in it that is.
+#[test]
+fn a_panic_on_the_way_to_the_future_aborts_the_transaction_alone() {
+    let db = loaded(&tatp(), 1);
+    let tables = PanicsEarly::tables(&db).expect("the schema");
+    let body = async move |session: Session| {
+        let mut outcomes = Vec::new();
+        for s_id in [1, 2] {
+            let procedure = PanicsEarly { s_id };
+            outcomes.push(session.run_stored(&procedure.home(&tables), &tables, &procedure).await);
+        }
+        outcomes
+    };
+    let outcomes =
+        db.spawn_session(WorkerId(0), body).and_then(SessionHandle::join).expect("it ends by itself");
+    assert_eq!(outcomes[0].as_ref().map_err(Abort::reason), Err(AbortReason::Panic));
+    assert_eq!(outcomes[1], Ok(2));
+}
 
 /// A registry takes handles from whatever has them.
 #[test]
