@@ -11,23 +11,23 @@
 //! ARIES/KVL because one request serves both parts of a scanned row, and because no lock is held for an instant only,
 //! which would need reasoning about undo. A lock of a key says nothing about rows: absent keys can be locked.
 //!
-//! What a transaction locks, to be strictly serializable, ranges and absent rows included (`K` is a key, `N` the next greater
+//! Locks of a transaction that is to be strictly serializable, ranges and absent rows included (`K` is a key, `N` the next greater
 //! one in the tree, or the end of the table; all locks are held until the transaction ends):
 //!
 //! | operation                       | locks                                                                            |
 //! |---------------------------------|----------------------------------------------------------------------------------|
 //! | read of a row that is there     | `K: READ` (`K: WRITE` if it is going to change)                                    |
-//! | read that finds nothing         | `K: READ`, `N: PROTECT`                                                            |
+//! | read that finds nothing         | `K: READ`: insertions lock their key, so it stays absent                           |
 //! | scan                            | each visited `K: READ \| PROTECT`, and `PROTECT` of the first key behind the range    |
-//! | insertion of `K`                | `N: INSERT`, then `K: WRITE` with all that is now held on the gap of `N`          |
+//! | insertion of `K`                | `K: WRITE \| PROTECT \| INSERT`, `N: INSERT` before `K` is there and after           |
 //! | removal of `K`                  | `K: WRITE \| PROTECT \| INSERT`, `N: PROTECT \| INSERT`                             |
 //!
 //! The next key is found without a lock, so after each lock on it the caller looks again whether it still is the next one, and
 //! otherwise locks the one it finds then. A gap has its name from the key above it, so it matters who makes names and who takes
 //! them away:
-//! - An insertion divides a gap. What its transaction has on the gap of `N` ([`Agent::held`], [`KeyMode::gap`]) it takes on
-//!   that of `K` as well: `INSERT`, so that the gap below `K` is protected by nobody as long as `K` may vanish by an
-//!   undo; and `PROTECT`, if it has scanned there before.
+//! - An insertion divides a gap. Its transaction has the part below `K` for itself: nobody protects it as long as `K` may vanish by an
+//!   undo, and nobody inserts there by the name of `K` before the insertion of `K` has its own right at the key that is the next one by
+//!   then. (Where keys and locks are looked at under one latch, it is enough to take on `K` what is held on `N`, [`Agent::held`].)
 //! - A removal joins two gaps. Its transaction has both for itself: a lock that somebody else had on the gap of `K` would be
 //!   on nothing once `K` is gone, and one who is allowed to insert at `N` could remove or take back `N`, and with it the only trace
 //!   that `K` has been there.
@@ -89,7 +89,7 @@ pub enum KeyOrEnd<'a> {
 pub struct LockOptions {
     /// The size of the lock table, rounded up to a power of two. Several times the number of locks that are held at once.
     pub buckets: usize,
-    /// Whether locks of tables and of the database are passed on to the next transaction of the same agent.
+    /// True if locks of tables and of the database are passed on to the next transaction of the same agent.
     pub inherit: bool,
 }
 

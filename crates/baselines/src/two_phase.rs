@@ -5,8 +5,8 @@
 //! another one has changed and not committed.
 //!
 //! # Protocol
-//! Strict two-phase locking of keys and of the gaps between them, as the table of the lock manager says but for what is said
-//! here. Rows are changed in place, when they are locked; an undo log has what they were.
+//! Strict two-phase locking of keys and of the gaps between them, as the table of the lock manager
+//! says. Rows are changed in place, when they are locked; an undo log has what they were.
 //!
 //! - *Who names a gap may come and go.* A gap is named by the key above it, which is found without a lock. So after each lock on it
 //!   the transaction looks again for the next key, and locks that one too if it is another; an insertion looks once more when its

@@ -218,27 +218,10 @@ fn run(
     }
     interrupt::install();
     let resident_before = resident_bytes();
-    let machine = machine::summary(&config.machine);
     if config.engine != EngineArg::Atrapos {
-        let Measured { load, growth, runs, audit } = shared::run(workload, &config, resident_before)?;
-        let settings = complete(choice.settings, benchmark, args, &config);
-        let (per_minute, title) = (choice.per_minute, choice.title);
-        let (device_sync_us, decisions) = (None, Vec::new());
-        let report = BenchReport {
-            benchmark,
-            per_minute,
-            title,
-            config: settings,
-            machine,
-            load,
-            growth,
-            device_sync_us,
-            runs,
-            decisions,
-            audit,
-        };
-        return report.show(config.json);
+        return run_shared(benchmark, choice, workload, args, config);
     }
+    let machine = machine::summary(&config.machine);
     let files = store::files();
     let store = Store::prepare(config.durability, config.dir.as_deref(), &*files)?;
     if let (Some(store), Durability::Synchronous, false) = (&store, config.durability, config.clients_given) {
@@ -295,6 +278,31 @@ fn run(
         }
         (Ok(_), None) => Ok(()),
     }
+}
+
+/// Loads, runs, audits and reports a workload on an engine with shared data.
+fn run_shared(
+    benchmark: &'static str,
+    choice: Choice,
+    workload: &dyn AnyWorkload,
+    args: &RunArgs,
+    config: RunConfig,
+) -> Result<(), CliError> {
+    let Measured { load, growth, runs, audit } = shared::run(workload, &config, resident_bytes())?;
+    let report = BenchReport {
+        benchmark,
+        per_minute: choice.per_minute,
+        title: choice.title,
+        config: complete(choice.settings, benchmark, args, &config),
+        machine: machine::summary(&config.machine),
+        load,
+        growth,
+        device_sync_us: None,
+        runs,
+        decisions: Vec::new(),
+        audit,
+    };
+    report.show(config.json)
 }
 
 /// Returns the observations of the database, as `atrapos plan` reads them, with the flow graphs of the classes that

@@ -22,7 +22,7 @@ use super::request::Owner;
 use super::{KeyMode, KeyOrEnd, LockManager, TableMode};
 use crate::primitives::Ordering;
 
-/// What an agent has done so far.
+/// Counts of what an agent has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockCounts {
     /// Locks requested from the lock table.
@@ -50,7 +50,7 @@ pub enum Lockable<'a> {
 #[derive(Clone, Copy, Default)]
 struct Slot {
     request: Option<Handle>,
-    /// Whether the running transaction has it; otherwise it is inherited, or has been invalidated.
+    /// True if the running transaction has it; otherwise it is inherited, or has been invalidated.
     in_use: bool,
     /// The number of transactions in a row that have not used it.
     idle: u8,
@@ -61,7 +61,7 @@ struct Slot {
 struct Pending {
     request: Handle,
     name: Name,
-    /// Where it belongs when it is granted.
+    /// The place where it belongs when it is granted.
     place: Place,
 }
 
@@ -234,7 +234,7 @@ impl Agent {
         }
     }
 
-    /// What the agent has done so far.
+    /// Returns counts of what the agent has done so far.
     #[must_use]
     pub fn counts(&self) -> LockCounts {
         self.counts
