@@ -96,12 +96,14 @@ pub(crate) struct BenchReport {
 }
 
 impl BenchReport {
-    /// Prints it, and writes it to the file; fails if the audit has.
-    fn show(self, json: Option<JsonFile>) -> Result<(), CliError> {
-        output::print(&table::bench(&self))?;
-        if let Some(file) = json {
-            file.write(&json::bench(&self))?;
-        }
+    /// Prints it, and writes it to the file.
+    fn print(&self, json: Option<JsonFile>) -> Result<(), CliError> {
+        output::print(&table::bench(self))?;
+        json.map_or(Ok(()), |file| file.write(&json::bench(self)))
+    }
+
+    /// Fails if the audit has.
+    fn check(self) -> Result<(), CliError> {
         self.audit.map(drop).map_err(|wrong| CliError::failed(format!("the audit failed: {wrong}")))
     }
 
@@ -259,10 +261,7 @@ fn run(
         decisions: db.adaptation_history(),
         audit,
     };
-    output::print(&table::bench(&report))?;
-    if let Some(file) = config.json {
-        file.write(&json::bench(&report))?;
-    }
+    report.print(config.json)?;
     if let Some(file) = config.record {
         let runs: Vec<&RunResult> = report.runs.iter().map(|run| &run.result).collect();
         file.write(&recorded(workload, &db, &config.machine, &runs)?)?;
@@ -271,13 +270,10 @@ fn run(
     if let Some(store) = store {
         store.remove();
     }
-    match (report.audit, closed.failure) {
-        (Err(wrong), _) => Err(CliError::failed(format!("the audit failed: {wrong}"))),
-        (Ok(_), Some(failure)) => {
-            Err(CliError::failed(format!("the database could not be closed in order: {failure}")))
-        }
-        (Ok(_), None) => Ok(()),
-    }
+    report.check()?;
+    closed.failure.map_or(Ok(()), |failure| {
+        Err(CliError::failed(format!("the database could not be closed in order: {failure}")))
+    })
 }
 
 /// Loads, runs, audits and reports a workload on an engine with shared data.
@@ -302,7 +298,8 @@ fn run_shared(
         decisions: Vec::new(),
         audit,
     };
-    report.show(config.json)
+    report.print(config.json)?;
+    report.check()
 }
 
 /// Returns the observations of the database, as `atrapos plan` reads them, with the flow graphs of the classes that

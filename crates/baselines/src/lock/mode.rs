@@ -198,7 +198,7 @@ impl Holders {
         excluded
     };
 
-    /// What one holder adds to the counts, by mode.
+    /// Numbers that one holder adds to the counts, by mode.
     const ONES: [u64; 16] = {
         let mut ones = [0; 16];
         let mut bits = 0;

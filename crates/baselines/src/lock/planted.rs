@@ -49,7 +49,7 @@ pub enum Bug {
     NewGapShared,
     /// A removed row leaves the tree at once, before its transaction commits. (engine)
     RemovedAtOnce,
-    /// A key that is found absent is not kept locked: its lock is that of another key. (engine)
+    /// A key that is found absent is not locked. (engine)
     AbsentNotLocked,
     /// An abort leaves rows as they are. (engine)
     UndoLeftOut,

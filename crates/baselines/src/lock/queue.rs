@@ -37,7 +37,7 @@ use crate::primitives::thread::Thread;
 /// The handles of threads that have been answered, to be unparked when no latch is held any more.
 pub(super) type Wakes = Vec<Thread>;
 
-/// What a request met with.
+/// Outcomes of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Granted,
@@ -47,7 +47,7 @@ pub(super) enum Outcome {
     Refused,
 }
 
-/// Whether a request may wait.
+/// Permission of a request to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Patience {
     Waits,

@@ -36,7 +36,7 @@ const WANTED: u32 = 1;
 const INHERITED: u32 = 2;
 const INVALID: u32 = 3;
 
-/// What became of a granted request that stands in the way of another one.
+/// Outcomes for a granted request that stands in the way of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum InTheWay {
     /// It was inherited, and is invalid now: it has to be unlinked.
@@ -55,9 +55,9 @@ pub(super) struct Request {
     owner: Cell<*const Owner>,
     pub(super) name: Cell<Name>,
     status: AtomicU32,
-    /// What is granted.
+    /// The mode that is granted.
     pub(super) granted: Cell<Mode>,
-    /// What will be granted when it no longer waits; nothing if it does not wait.
+    /// The mode that will be granted when it no longer waits; none if it does not wait.
     pub(super) wanted: Cell<Mode>,
 }
 

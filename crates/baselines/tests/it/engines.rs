@@ -14,8 +14,8 @@ use atrapos_partition::schema::TableId;
 
 pub(crate) use histories::run_and_judge;
 
-const TABLE: TableId = TableId(0);
-const OTHER: TableId = TableId(1);
+pub(crate) const TABLE: TableId = TableId(0);
+pub(crate) const OTHER: TableId = TableId(1);
 
 /// Makes an empty engine of three tables.
 pub(crate) type MakeEngine = fn() -> Box<dyn Engine>;
@@ -24,7 +24,7 @@ pub(crate) type MakeEngine = fn() -> Box<dyn Engine>;
 const ENGINES: [MakeEngine; 2] = [|| Box::new(OccEngine::new(3)), || Box::new(LockingEngine::new(3))];
 
 /// Row numbers of a range.
-type Numbers = Vec<(u64, u64)>;
+pub(crate) type Numbers = Vec<(u64, u64)>;
 
 fn number(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes.try_into().expect("keys and rows of these tests have eight bytes"))
@@ -46,18 +46,18 @@ fn run<R>(
 }
 
 /// Loads rows of numbers.
-fn load(engine: &dyn Engine, table: TableId, rows: impl IntoIterator<Item = (u64, u64)>) {
+pub(crate) fn load(engine: &dyn Engine, table: TableId, rows: impl IntoIterator<Item = (u64, u64)>) {
     let row = |(key, row): (u64, u64)| ((&key.to_be_bytes()[..]).into(), row.to_be_bytes().into());
     let rows: Vec<_> = rows.into_iter().map(row).collect();
     engine.load(table, &rows).unwrap_or_else(|abort| panic!("{abort}"));
 }
 
-fn get(tx: &mut dyn RowTransaction, table: TableId, key: u64) -> Result<Option<u64>, Abort> {
+pub(crate) fn get(tx: &mut dyn RowTransaction, table: TableId, key: u64) -> Result<Option<u64>, Abort> {
     Ok(tx.read(table, &key.to_be_bytes(), Intent::Read)?.map(number))
 }
 
 /// Inserts a row or replaces the one that is there.
-fn put(tx: &mut dyn RowTransaction, table: TableId, key: u64, row: u64) -> Result<(), Abort> {
+pub(crate) fn put(tx: &mut dyn RowTransaction, table: TableId, key: u64, row: u64) -> Result<(), Abort> {
     let (key, row) = (key.to_be_bytes(), row.to_be_bytes());
     if tx.read(table, &key, Intent::Write)?.is_some() {
         return tx.replace(table, &key, &row);
@@ -65,7 +65,7 @@ fn put(tx: &mut dyn RowTransaction, table: TableId, key: u64, row: u64) -> Resul
     tx.insert(table, &key, &row).map(|_| ())
 }
 
-fn range(
+pub(crate) fn range(
     tx: &mut dyn RowTransaction,
     table: TableId,
     (from, to): (u64, Option<u64>),
@@ -81,7 +81,7 @@ fn range(
 }
 
 /// The rows of a table that nobody changes.
-fn rows(engine: &dyn Engine, table: TableId) -> Numbers {
+pub(crate) fn rows(engine: &dyn Engine, table: TableId) -> Numbers {
     let mut rows = Vec::new();
     let visited = engine.walk(table, &mut |key, row| {
         rows.push((number(key), number(row)));
@@ -91,6 +91,6 @@ fn rows(engine: &dyn Engine, table: TableId) -> Numbers {
     rows
 }
 
-fn check(engine: &dyn Engine) {
+pub(crate) fn check(engine: &dyn Engine) {
     engine.check().unwrap_or_else(|wrong| panic!("{}: {wrong}", engine.name()));
 }
