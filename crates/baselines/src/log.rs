@@ -61,7 +61,7 @@ const BUFFER_BYTES_MAX: usize = 1 << 31;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lsn(pub u64);
 
-/// What has to be durable before a transaction is acknowledged: the log up to a position.
+/// The part of the log that has to be durable before a transaction is acknowledged: all up to a position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(Lsn);
 
@@ -88,7 +88,7 @@ impl Default for LogOptions {
     }
 }
 
-/// What the threads that append share with the daemon.
+/// State that the threads that append share with the daemon.
 struct Shared {
     ring: Ring,
     /// The position of the next record. Whoever holds it reserves.

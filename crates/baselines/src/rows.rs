@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::TableId;
 
-/// What a transaction is going to do with a row that it reads.
+/// The use that a transaction is going to make of a row that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
     /// It only reads the row.

@@ -118,7 +118,7 @@ impl<'e> SharedSession<'e> {
     }
 }
 
-/// What a transaction does.
+/// The body of a transaction.
 pub type Body<'a> = dyn FnMut(&mut SharedTx<'_>) -> Result<(), Abort> + 'a;
 
 /// A client whose type is erased.

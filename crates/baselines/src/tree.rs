@@ -63,7 +63,7 @@ pub(crate) struct Tree {
     memory: AtomicU64,
 }
 
-/// Where a descent leads.
+/// Places that a descent leads to.
 #[derive(Clone, Copy)]
 enum Target<'k> {
     /// The leaf that may hold the key.

@@ -23,7 +23,7 @@ use crate::error::CliError;
 use crate::resident::resident_bytes;
 use crate::{interrupt, store};
 
-/// What was measured, and what was found afterwards.
+/// Results of the runs, and of the audits after them.
 pub(crate) struct Measured {
     pub(crate) load: Load,
     pub(crate) growth: Growth,

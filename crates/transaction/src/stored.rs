@@ -23,7 +23,7 @@ use crate::procedure::{AnyProcedure, Procedure, Session};
 use crate::transaction::Transaction;
 use crate::tx::Tx;
 
-/// What has handles of tables and indexes: a database, or an engine of another design.
+/// Something that has handles of tables and indexes: a database, or an engine of another design.
 pub trait Handles {
     /// The handle of table `T`.
     ///
@@ -163,7 +163,7 @@ pub enum RegisterError {
     Schema {
         /// The procedure.
         name: &'static str,
-        /// What is missing.
+        /// The table or index that is missing.
         why: SchemaError,
     },
 }

@@ -15,7 +15,7 @@ use crate::primitives::{AtomicU32, Mutex, Ordering, lock, pause, thread};
 
 use super::planted::{Bug, planted};
 
-/// What a waiting transaction is told.
+/// Answers to a waiting transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Answer {
     /// It has the lock.

@@ -1,4 +1,4 @@
-//! Where the log is written to.
+//! Places that the log is written to.
 //!
 //! Owns: the interface, and the file. Never: retries what has failed: after a failed sync nobody knows what is on the disk.
 

@@ -30,7 +30,7 @@ pub struct OccClient {
     random: u64,
 }
 
-/// What a transaction keeps, in memory that the next one uses again.
+/// Lists of a running transaction, in memory that the next one uses again.
 #[derive(Default)]
 pub(super) struct Buffers {
     pub(super) reads: Vec<Read>,

@@ -34,7 +34,7 @@ pub struct OccEngine {
     _ticker: Option<Ticker>,
 }
 
-/// What all clients of an engine share.
+/// State that all clients of an engine share.
 pub(crate) struct Shared {
     trees: Box<[Tree]>,
     pub(super) epoch: Epoch,

@@ -20,7 +20,7 @@ use crate::tree::record::{ABSENT, Header, OBSOLETE, Record};
 /// Records that are fetched into the cache before they are read.
 const AHEAD: usize = 4;
 
-/// What became of the records of one leaf.
+/// Outcomes for the records of one leaf.
 enum Visited<'g> {
     /// All that are in the range were visited.
     All,

@@ -31,7 +31,7 @@ pub struct OccTransaction<'c> {
     pub(super) has_ended: bool,
 }
 
-/// What a search for a row finds.
+/// Finds of a search for a row.
 enum State {
     /// A row that this transaction is going to write, at this place of its write set.
     Own(usize),

@@ -50,7 +50,7 @@ pub(crate) const FIRST_VERSION: u64 = COUNT;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Restart;
 
-/// What leaves and inner nodes have in common.
+/// The part that leaves and inner nodes have in common.
 #[repr(C, align(64))]
 pub(crate) struct Node {
     pub(super) version: AtomicU64,

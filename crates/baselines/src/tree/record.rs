@@ -40,7 +40,7 @@ pub(crate) const EPOCH_SHIFT: u32 = 32;
 /// Bits that do not order TIDs.
 pub(crate) const FLAGS: u64 = LOCKED | ABSENT | OBSOLETE;
 
-/// What a record begins with; the words of the row and the bytes of the key lie behind it.
+/// The beginning of a record; the words of the row and the bytes of the key lie behind it.
 #[repr(C)]
 pub(crate) struct Header {
     tid: AtomicU64,

@@ -8,7 +8,7 @@ use super::node::{NodeRef, Restart};
 use super::record::Header;
 use super::{Target, Tree};
 
-/// What a scan found in one leaf, besides the records.
+/// Finds of a scan in one leaf, besides the records.
 pub(crate) struct Page<'g> {
     /// The leaf.
     pub(crate) leaf: NodeRef<'g>,

@@ -26,7 +26,7 @@ pub struct LockingClient {
     tries_again: bool,
 }
 
-/// What a transaction keeps, in memory that the next one uses again.
+/// Lists of a running transaction, in memory that the next one uses again.
 #[derive(Default)]
 pub(super) struct Buffers {
     pub(super) undo: Undo,
@@ -80,7 +80,7 @@ impl LockingClient {
         Ok(result)
     }
 
-    /// What the client's transactions have locked and waited for.
+    /// Returns counts of what the client's transactions have locked and waited for.
     #[must_use]
     pub fn lock_counts(&self) -> LockCounts {
         self.agent.counts()

@@ -25,7 +25,7 @@ pub struct LockingEngine {
     shared: Arc<Shared>,
 }
 
-/// What all clients of an engine share.
+/// State that all clients of an engine share.
 pub(super) struct Shared {
     trees: Box<[Tree]>,
     pub(super) locks: Arc<LockManager>,

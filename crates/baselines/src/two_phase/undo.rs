@@ -4,7 +4,7 @@
 
 use atrapos_partition::schema::TableId;
 
-/// What undoes a change of the row of a key.
+/// The state to which a change of the row of a key is undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before<'a> {
     /// There was no record.
