@@ -1,0 +1,277 @@
+//! The side of an instance that others connect to.
+//!
+//! Owns: the sockets that it listens on, and the guests that have not finished their handshake. Never: lets one guest wait for
+//! another: all of them advance as their greetings arrive, and those who say nothing are dropped in time. Invariant: whatever
+//! a guest does, the listener goes on.
+
+use std::fs::{self, File, Permissions};
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+
+use crate::Channel;
+use crate::directory;
+use crate::error::{Attempt, ChannelError};
+use crate::handshake::{Guest, Host, Line, Progress};
+use crate::hello::{DeploymentId, Hello, InstanceId};
+use crate::secret::Secret;
+use crate::transport::Socket;
+use crate::watcher::Watcher;
+
+/// The patience with a guest in its handshake.
+const GUEST_PATIENCE: Duration = Duration::from_secs(5);
+/// Guests at a time; one more takes the place of the oldest.
+const GUESTS_MAX: usize = 256;
+/// Sentences that are kept for [`Listener::take_refusals`].
+const REFUSALS_MAX: usize = 64;
+
+/// Where and as whom to listen.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// The directory of the deployment. Made if it is not there; it must be the user's alone.
+    pub directory: PathBuf,
+    /// The deployment that the directory belongs to, and all who are accepted.
+    pub deployment: DeploymentId,
+    /// The number of this instance.
+    pub instance: InstanceId,
+    /// Workers of this instance, numbered from 0.
+    pub workers: u16,
+    /// Address to listen on for TCP, if at all. Port 0 is any that is free.
+    pub tcp: Option<SocketAddr>,
+    /// The secret that those who connect by TCP must know. Without one, TCP is for this machine only.
+    pub secret: Option<Secret>,
+    /// The watcher of this process.
+    pub watcher: Watcher,
+}
+
+/// An end of a new link.
+pub struct Accepted {
+    /// Who has connected to whom.
+    pub hello: Hello,
+    /// The end of the link for the worker that the hello is to.
+    pub channel: Box<dyn Channel>,
+}
+
+impl std::fmt::Debug for Accepted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Accepted").field("hello", &self.hello).finish_non_exhaustive()
+    }
+}
+
+/// What accepts links for an instance.
+pub struct Listener {
+    unix: UnixListener,
+    tcp: Option<TcpListener>,
+    guests: Vec<Guest>,
+    accepted: Vec<Accepted>,
+    refusals: Vec<ChannelError>,
+    host: Host,
+    socket_path: PathBuf,
+    /// The lock on the instance's number; released when the socket is removed.
+    _claim: File,
+}
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").field("socket", &self.socket_path).finish_non_exhaustive()
+    }
+}
+
+impl Listener {
+    /// Listens from now on.
+    ///
+    /// # Errors
+    /// If the directory is not this user's alone, belongs to another deployment, or has a living instance of this number; if TCP
+    /// would be open to other machines without what that takes; if the system refuses a call.
+    pub fn bind(options: ListenOptions) -> Result<Self, ChannelError> {
+        let ListenOptions { directory, deployment, instance, workers, tcp, secret, watcher } = options;
+        if let Some(address) = tcp {
+            check_exposure(address, secret.as_ref())?;
+        }
+        directory::prepare(&directory, deployment)?;
+        let socket_path = directory::socket_path(&directory, instance)?;
+        let claim = directory::claim(&directory, instance)?;
+        // Whoever has left it is dead, or it would hold the claim.
+        match fs::remove_file(&socket_path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                return Err(ChannelError::io(format!("remove {}", socket_path.display()), error));
+            }
+            _ => {}
+        }
+        let name = format!("listen on {}", socket_path.display());
+        let unix = UnixListener::bind(&socket_path).attempt(&name)?;
+        // Nobody else could reach it meanwhile: the directory is closed.
+        fs::set_permissions(&socket_path, Permissions::from_mode(0o600)).attempt(&name)?;
+        unix.set_nonblocking(true).attempt(&name)?;
+        let tcp = tcp.map(listen_tcp).transpose()?;
+        let host = Host { deployment, instance, workers, secret, watcher };
+        let (guests, accepted, refusals) = (Vec::new(), Vec::new(), Vec::new());
+        Ok(Self { unix, tcp, guests, accepted, refusals, host, socket_path, _claim: claim })
+    }
+
+    /// The address that TCP listens on, if it does.
+    #[must_use]
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.tcp.as_ref().and_then(|tcp| tcp.local_addr().ok())
+    }
+
+    /// Waits until a link is established, or the time is up.
+    ///
+    /// # Errors
+    /// If the system refuses a call, for instance for want of descriptors. The listener may be asked again.
+    pub fn accept(&mut self, timeout: Duration) -> Result<Option<Accepted>, ChannelError> {
+        let deadline = Instant::now() + timeout;
+        loop {
+            if !self.accepted.is_empty() {
+                return Ok(Some(self.accepted.remove(0)));
+            }
+            let expired = Instant::now() >= deadline;
+            self.wait(if expired { Instant::now() } else { deadline })?;
+            self.admit()?;
+            self.advance();
+            if expired && self.accepted.is_empty() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Why guests were turned away since this was asked last. Only the latest are kept.
+    pub fn take_refusals(&mut self) -> Vec<ChannelError> {
+        std::mem::take(&mut self.refusals)
+    }
+
+    /// Sleeps until somebody connects or says something, or until a moment.
+    fn wait(&self, until: Instant) -> Result<(), ChannelError> {
+        let until =
+            self.guests.iter().map(|guest| guest.expires).min().map_or(until, |first| first.min(until));
+        let left = until.saturating_duration_since(Instant::now());
+        let mut fds = vec![PollFd::new(&self.unix, PollFlags::IN)];
+        fds.extend(self.tcp.iter().map(|tcp| PollFd::new(tcp, PollFlags::IN)));
+        fds.extend(self.guests.iter().map(|guest| PollFd::from_borrowed_fd(guest.fd(), PollFlags::IN)));
+        match rustix::event::poll(&mut fds, Some(&timespec(left))) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(ChannelError::io("wait for others to connect", error)),
+        }
+    }
+
+    /// Lets those in who have connected.
+    fn admit(&mut self) -> Result<(), ChannelError> {
+        while let Some((socket, _)) = accepted(self.unix.accept())? {
+            let user = rustix::net::sockopt::socket_peercred(&socket).map(|peer| peer.uid);
+            if user == Ok(rustix::process::geteuid()) {
+                self.add_guest(Line::Unix(socket.into(), Vec::new()));
+            }
+        }
+        let tcp = self.tcp.take();
+        let admitted = tcp.iter().try_for_each(|tcp| self.admit_tcp(tcp));
+        self.tcp = tcp;
+        admitted
+    }
+
+    fn admit_tcp(&mut self, tcp: &TcpListener) -> Result<(), ChannelError> {
+        while let Some((socket, _)) = accepted(tcp.accept())? {
+            let socket = OwnedFd::from(socket);
+            set_up_tcp(&socket)?;
+            self.add_guest(Line::Tcp(Box::new(Socket::new(socket))));
+        }
+        Ok(())
+    }
+
+    fn add_guest(&mut self, line: Line) {
+        if self.guests.len() == GUESTS_MAX {
+            self.guests.remove(0);
+            self.note(ChannelError::Refused("too many who connect at a time say nothing".into()));
+        }
+        self.guests.push(Guest::new(line, Instant::now() + GUEST_PATIENCE));
+    }
+
+    /// Takes what the guests say, and drops those who have said nothing for too long.
+    fn advance(&mut self) {
+        for guest in std::mem::take(&mut self.guests) {
+            match guest.advance(&self.host) {
+                Progress::Waits(guest) if guest.expires > Instant::now() => self.guests.push(guest),
+                Progress::Waits(_) => self.note(ChannelError::Unreachable(format!(
+                    "somebody has connected to {} and not said for {} s who it is",
+                    self.host.instance,
+                    GUEST_PATIENCE.as_secs()
+                ))),
+                Progress::Accepted(accepted) => self.accepted.push(accepted),
+                Progress::Refused(error) => self.note(error),
+            }
+        }
+    }
+
+    fn note(&mut self, refusal: ChannelError) {
+        if self.refusals.len() == REFUSALS_MAX {
+            self.refusals.remove(0);
+        }
+        self.refusals.push(refusal);
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        // The next instance of this number removes what is left.
+        let _removed = fs::remove_file(&self.socket_path);
+    }
+}
+
+/// The connection that was accepted, unless there is none, or it has ended already.
+fn accepted<T>(result: std::io::Result<T>) -> Result<Option<T>, ChannelError> {
+    match result {
+        Ok(connection) => Ok(Some(connection)),
+        Err(error) => match error.kind() {
+            ErrorKind::WouldBlock | ErrorKind::Interrupted | ErrorKind::ConnectionAborted => Ok(None),
+            _ => Err(ChannelError::io("accept a connection", error)),
+        },
+    }
+}
+
+fn listen_tcp(address: SocketAddr) -> Result<TcpListener, ChannelError> {
+    let name = format!("listen on {address}");
+    let tcp = TcpListener::bind(address).attempt(&name)?;
+    tcp.set_nonblocking(true).attempt(&name)?;
+    Ok(tcp)
+}
+
+/// Checks that those who may connect to the address are kept out as they must be.
+fn check_exposure(address: SocketAddr, secret: Option<&Secret>) -> Result<(), ChannelError> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    Err(ChannelError::Refused(match secret {
+        None => format!(
+            "listening on {address} would let other machines in: give the deployment a shared secret, \
+             or listen on 127.0.0.1"
+        ),
+        Some(_) => format!(
+            "listening on {address} takes encryption, which this program was built without: \
+             build it with the feature tls, or listen on 127.0.0.1"
+        ),
+    }))
+}
+
+/// Has messages leave at once, and a machine that has vanished noticed.
+pub(crate) fn set_up_tcp(socket: impl AsFd) -> Result<(), ChannelError> {
+    const IDLE: Duration = Duration::from_secs(10);
+    let attempt = "set up a TCP connection";
+    rustix::net::sockopt::set_tcp_nodelay(&socket, true).attempt(attempt)?;
+    rustix::net::sockopt::set_socket_keepalive(&socket, true).attempt(attempt)?;
+    rustix::net::sockopt::set_tcp_keepidle(&socket, IDLE).attempt(attempt)?;
+    rustix::net::sockopt::set_tcp_keepintvl(&socket, IDLE).attempt(attempt)
+}
+
+/// The duration as the system takes it.
+pub(crate) fn timespec(duration: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}
