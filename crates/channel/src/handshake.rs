@@ -301,7 +301,7 @@ impl<'a> Caller<'a> {
         if hello.kind == ChannelKind::Shm {
             fds.push(watcher.bell_file().as_fd());
         }
-        line.send_frame(&frame, &fds)?;
+        unless_gone(line.send_frame(&frame, &fds))?;
         let payload = frame[HEADER_BYTES..].to_vec();
         Ok(Self {
             line,
@@ -344,7 +344,7 @@ impl<'a> Caller<'a> {
         };
         self.challenge = Some(nonce);
         let proof = secret.prove(Prover::Connecting, &self.transcript(&nonce));
-        self.line.send(&Greeting::Answer { proof }, &[])
+        unless_gone(self.line.send(&Greeting::Answer { proof }, &[]))
     }
 
     fn transcript<'b>(&'b self, nonce: &'b Nonce) -> Transcript<'b> {
@@ -372,6 +372,14 @@ impl<'a> Caller<'a> {
             self.prepared.take_bell(std::mem::take(passed))?;
         }
         self.prepared.finish(self.line, self.watcher)
+    }
+}
+
+/// The result of telling the other side something. That it is gone is no error yet: it may have said why before.
+fn unless_gone(sent: Result<(), ChannelError>) -> Result<(), ChannelError> {
+    match sent {
+        Err(ChannelError::Gone(_)) => Ok(()),
+        sent => sent,
     }
 }
 

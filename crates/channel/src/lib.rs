@@ -23,7 +23,6 @@
 //!   call takes longer.
 //! - The end of a peer is seen on every kind, after what it had sent was handed out.
 
-#[cfg(not(loom))]
 mod bell;
 #[cfg(not(loom))]
 mod connect;
@@ -56,8 +55,8 @@ mod transport;
 #[cfg(not(loom))]
 mod watcher;
 
-#[cfg(loom)]
-mod bell;
+#[cfg(all(test, loom))]
+mod loom_models;
 
 pub use error::ChannelError;
 pub use kind::{ChannelKind, UnknownKind};

@@ -25,7 +25,7 @@ use crate::secret::Secret;
 use crate::transport::Socket;
 use crate::watcher::Watcher;
 
-/// The patience with a guest in its handshake.
+/// The patience with a guest in its handshake, unless told otherwise.
 const GUEST_PATIENCE: Duration = Duration::from_secs(5);
 /// Guests at a time; one more takes the place of the oldest.
 const GUESTS_MAX: usize = 256;
@@ -47,8 +47,26 @@ pub struct ListenOptions {
     pub tcp: Option<SocketAddr>,
     /// The secret that those who connect by TCP must know. Without one, TCP is for this machine only.
     pub secret: Option<Secret>,
+    /// The time for which a guest may be silent in its handshake.
+    pub patience: Duration,
     /// The watcher of this process.
     pub watcher: Watcher,
+}
+
+impl ListenOptions {
+    /// Listens within a machine.
+    #[must_use]
+    pub fn new(
+        directory: impl Into<PathBuf>,
+        deployment: DeploymentId,
+        instance: InstanceId,
+        workers: u16,
+        watcher: Watcher,
+    ) -> Self {
+        let directory = directory.into();
+        let patience = GUEST_PATIENCE;
+        Self { directory, deployment, instance, workers, tcp: None, secret: None, patience, watcher }
+    }
 }
 
 /// An end of a new link.
@@ -72,10 +90,11 @@ pub struct Listener {
     guests: Vec<Guest>,
     accepted: Vec<Accepted>,
     refusals: Vec<ChannelError>,
+    patience: Duration,
     host: Host,
     socket_path: PathBuf,
-    /// The lock on the instance's number; released when the socket is removed.
-    _claim: File,
+    /// The lock on the instance's number.
+    claim: File,
 }
 
 impl std::fmt::Debug for Listener {
@@ -91,7 +110,8 @@ impl Listener {
     /// If the directory is not this user's alone, belongs to another deployment, or has a living instance of this number; if TCP
     /// would be open to other machines without what that takes; if the system refuses a call.
     pub fn bind(options: ListenOptions) -> Result<Self, ChannelError> {
-        let ListenOptions { directory, deployment, instance, workers, tcp, secret, watcher } = options;
+        let ListenOptions { directory, deployment, instance, workers, tcp, secret, patience, watcher } =
+            options;
         if let Some(address) = tcp {
             check_exposure(address, secret.as_ref())?;
         }
@@ -113,7 +133,7 @@ impl Listener {
         let tcp = tcp.map(listen_tcp).transpose()?;
         let host = Host { deployment, instance, workers, secret, watcher };
         let (guests, accepted, refusals) = (Vec::new(), Vec::new(), Vec::new());
-        Ok(Self { unix, tcp, guests, accepted, refusals, host, socket_path, _claim: claim })
+        Ok(Self { unix, tcp, guests, accepted, refusals, patience, host, socket_path, claim })
     }
 
     /// The address that TCP listens on, if it does.
@@ -189,7 +209,7 @@ impl Listener {
             self.guests.remove(0);
             self.note(ChannelError::Refused("too many who connect at a time say nothing".into()));
         }
-        self.guests.push(Guest::new(line, Instant::now() + GUEST_PATIENCE));
+        self.guests.push(Guest::new(line, Instant::now() + self.patience));
     }
 
     /// Takes what the guests say, and drops those who have said nothing for too long.
@@ -198,9 +218,8 @@ impl Listener {
             match guest.advance(&self.host) {
                 Progress::Waits(guest) if guest.expires > Instant::now() => self.guests.push(guest),
                 Progress::Waits(_) => self.note(ChannelError::Unreachable(format!(
-                    "somebody has connected to {} and not said for {} s who it is",
-                    self.host.instance,
-                    GUEST_PATIENCE.as_secs()
+                    "somebody has connected to {} and not said for {:?} who it is",
+                    self.host.instance, self.patience
                 ))),
                 Progress::Accepted(accepted) => self.accepted.push(accepted),
                 Progress::Refused(error) => self.note(error),
@@ -218,8 +237,10 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        // The next instance of this number removes what is left.
+        // The next instance of this number removes what is left, and a lock ends with its process.
         let _removed = fs::remove_file(&self.socket_path);
+        // Said explicitly, because a process that is being started may have a copy of the descriptor for a moment.
+        let _released = self.claim.unlock();
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Owns: the list of deliberate mistakes and the switch that turns one on: for a thread, in builds with debug assertions, and
 //! for a process, in loom models. Never: changes anything in a release build, where `planted` is a constant. Invariant: each
-//! bug has a test or a model that detects it (`tests/it/planted.rs`, `loom_models.rs`).
+//! bug has a test or a model that detects it (`tests/it/planted.rs`, the unit tests of rings and frames, `loom_models.rs`).
 
 use crate::sync::Ordering;
 

@@ -118,6 +118,7 @@ impl Producer {
 
     /// Writes as much of a message as the ring has room for, from byte `from` on. Returns the byte to go on from later, and
     /// whether the message is complete.
+    #[cfg(not(loom))]
     pub(crate) fn push_from(
         &mut self,
         message: &[u8],
@@ -362,7 +363,11 @@ impl Consumer {
     }
 
     /// Bytes taken and handed back since the link began.
+    #[cfg(not(loom))]
     pub(crate) fn released(&self) -> u64 {
         self.released
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

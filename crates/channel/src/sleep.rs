@@ -52,7 +52,10 @@ pub(crate) fn must_ring(word: &AtomicU32, event: Event) -> bool {
         fence(Ordering::SeqCst);
     }
     let state = word.load(Ordering::Relaxed);
-    let waits = state == FOR_ROOM || (state == FOR_ARRIVALS && event == Event::Arrival);
+    let waits = match event {
+        Event::Arrival => state == FOR_ARRIVALS || state == FOR_ROOM,
+        Event::Room => state == FOR_ROOM && !planted(Bug::RoomNotTold),
+    };
     waits && word.compare_exchange(state, RUNG, Ordering::Relaxed, Ordering::Relaxed).is_ok()
 }
 

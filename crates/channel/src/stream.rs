@@ -315,3 +315,6 @@ impl Incoming {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -18,13 +18,13 @@ for_each_kind!(
 );
 
 /// Makes the watcher wake this thread.
-fn wake_me(channel: &mut dyn Channel) {
+pub(crate) fn wake_me(channel: &mut dyn Channel) {
     let me: Thread = thread::current();
     channel.on_wake(Box::new(move || me.unpark()));
 }
 
 /// Sleeps as a worker does, unless something is there. A sleep that outlasts all patience is a lost wake-up.
-fn sleep(channel: &mut dyn Channel) {
+pub(crate) fn sleep(channel: &mut dyn Channel) {
     channel.arm();
     if !channel.has_arrivals() {
         let since = Instant::now();

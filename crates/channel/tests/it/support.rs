@@ -48,14 +48,10 @@ pub(crate) fn directory() -> TempDir {
 }
 
 pub(crate) fn listen_options(directory: &TempDir, watcher: &Watcher) -> ListenOptions {
+    let tcp = Some("127.0.0.1:0".parse().expect("an address"));
     ListenOptions {
-        directory: directory.path().to_owned(),
-        deployment: DEPLOYMENT,
-        instance: InstanceId(0),
-        workers: 4,
-        tcp: Some("127.0.0.1:0".parse().expect("an address")),
-        secret: None,
-        watcher: watcher.clone(),
+        tcp,
+        ..ListenOptions::new(directory.path(), DEPLOYMENT, InstanceId(0), 4, watcher.clone())
     }
 }
 
@@ -112,8 +108,22 @@ pub(crate) fn link_of(
     ring_bytes: usize,
     secret: Option<Secret>,
 ) -> (Box<dyn Channel>, Box<dyn Channel>) {
+    link_between(&watchers(), kind, ring_bytes, secret)
+}
+
+/// Watchers for the two ends of links, as in two processes.
+pub(crate) fn watchers() -> [Watcher; 2] {
+    [Watcher::start().expect("threads start"), Watcher::start().expect("threads start")]
+}
+
+/// A link whose ends have these watchers.
+pub(crate) fn link_between(
+    watchers: &[Watcher; 2],
+    kind: ChannelKind,
+    ring_bytes: usize,
+    secret: Option<Secret>,
+) -> (Box<dyn Channel>, Box<dyn Channel>) {
     let directory = directory();
-    let watchers = [Watcher::start().expect("threads start"), Watcher::start().expect("threads start")];
     let options = ListenOptions { secret: secret.clone(), ..listen_options(&directory, &watchers[0]) };
     let mut listener = Listener::bind(options).expect("the directory is new");
     let options =
