@@ -18,9 +18,9 @@ use crate::error::{Attempt, ChannelError};
 use crate::handshake::{Caller, Line};
 use crate::hello::Hello;
 use crate::link::RING_BYTES_DEFAULT;
-use crate::listener::{set_up_tcp, timespec};
+use crate::listener::timespec;
 use crate::secret::Secret;
-use crate::transport::Socket;
+use crate::tcp;
 use crate::watcher::Watcher;
 use crate::{Channel, ChannelKind};
 
@@ -149,8 +149,7 @@ fn line_tcp(options: &ConnectOptions, hello: Hello, deadline: Instant) -> Result
         }
         Err(error) => return Err(Failure::Final(ChannelError::io(format!("connect to {address}"), error))),
     };
-    set_up_tcp(&socket)?;
-    Ok(Line::Tcp(Box::new(Socket::new(socket))))
+    Ok(Line::Tcp(tcp::transport(socket, options.secret.as_ref())?))
 }
 
 fn retryable(kind: ErrorKind) -> bool {

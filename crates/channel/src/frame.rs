@@ -15,6 +15,8 @@ use crate::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 
 /// What a frame begins with. Neither text nor TLS does.
 const MAGIC: u8 = 0xA7;
+/// What a connection begins with that is to be encrypted.
+const TLS_HANDSHAKE: u8 = 0x16;
 /// Bytes before the payload.
 pub(crate) const HEADER_BYTES: usize = 12;
 /// Bytes before a message of a payload.
@@ -45,6 +47,13 @@ impl Header {
     /// Reads a header, of a frame that may have at most `max` bytes of payload.
     pub(crate) fn decode(header: &[u8; HEADER_BYTES], max: usize) -> Result<Self, ChannelError> {
         let [magic, version, zero @ .., _, _, _, _, _, _, _, _] = header;
+        if *magic == TLS_HANDSHAKE {
+            return Err(ChannelError::Refused(
+                "the one that connects wants encryption, as with a shared secret, and none is given here: \
+                 give all instances the same shared secret, and the same release"
+                    .into(),
+            ));
+        }
         if *magic != MAGIC {
             return Err(ChannelError::Nonsense(format!("a frame of it begins with the byte {magic:#04x}")));
         }

@@ -11,11 +11,10 @@
 //! checks the proof                         <--  Welcome (+ doorbell), or Refused with a sentence
 //! ```
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
-use rustix::fs::{FileType, OFlags};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::pipe::PipeFlags;
 
 use crate::bell::Bell;
@@ -66,6 +65,14 @@ impl Line {
             return Ok(());
         }
         Err(ChannelError::Gone("it does not read what it is told in the handshake".into()))
+    }
+
+    /// Bytes that only the two ends of this connection know, if it is encrypted.
+    fn binding(&self) -> Result<Vec<u8>, ChannelError> {
+        match self {
+            Self::Unix(..) => Ok(Vec::new()),
+            Self::Tcp(transport) => transport.binding(),
+        }
     }
 
     /// The descriptor that tells of greetings.
@@ -194,8 +201,9 @@ impl Guest {
                 Ok(None)
             }
             (Greeting::Answer { proof }, Some(challenged), Some(secret)) => {
+                let connection = &self.line.binding()?;
                 let transcript =
-                    Transcript { hello: &challenged.payload, nonce: &challenged.nonce, connection: &[] };
+                    Transcript { hello: &challenged.payload, nonce: &challenged.nonce, connection };
                 if !secret.verify(Prover::Connecting, &transcript, &proof) {
                     return Err(ChannelError::Refused(format!(
                         "{} does not accept the proof of {}: give both the same shared secret",
@@ -343,18 +351,22 @@ impl<'a> Caller<'a> {
             )));
         };
         self.challenge = Some(nonce);
-        let proof = secret.prove(Prover::Connecting, &self.transcript(&nonce));
+        let connection = self.line.binding()?;
+        let proof = secret.prove(Prover::Connecting, &self.transcript(&nonce, &connection));
         unless_gone(self.line.send(&Greeting::Answer { proof }, &[]))
     }
 
-    fn transcript<'b>(&'b self, nonce: &'b Nonce) -> Transcript<'b> {
-        Transcript { hello: &self.payload, nonce, connection: &[] }
+    fn transcript<'b>(&'b self, nonce: &'b Nonce, connection: &'b [u8]) -> Transcript<'b> {
+        Transcript { hello: &self.payload, nonce, connection }
     }
 
     fn check_welcome(&self, proof: Option<[u8; 32]>) -> Result<(), ChannelError> {
         let Some(secret) = self.secret.filter(|_| self.hello.kind == ChannelKind::Tcp) else { return Ok(()) };
+        let connection = self.line.binding()?;
         let proven = match (&self.challenge, proof) {
-            (Some(nonce), Some(proof)) => secret.verify(Prover::Accepting, &self.transcript(nonce), &proof),
+            (Some(nonce), Some(proof)) => {
+                secret.verify(Prover::Accepting, &self.transcript(nonce, &connection), &proof)
+            }
             _ => false,
         };
         if proven {
@@ -424,9 +436,7 @@ impl Prepared {
                 Ok(Self::Shm(Link::in_mapping(memory, ring_bytes), Side::Second, Some(bell)))
             }
             (ChannelKind::Pipe, Ok([input, output])) => {
-                for pipe in [&input, &output] {
-                    check_pipe(pipe)?;
-                }
+                let (input, output) = (own_pipe(&input, OFlags::RDONLY)?, own_pipe(&output, OFlags::WRONLY)?);
                 Ok(Self::Pipe(Pipes::new(input, output)))
             }
             (ChannelKind::Unix | ChannelKind::Tcp, Err(passed)) if passed.is_empty() => Ok(Self::Connection),
@@ -473,30 +483,13 @@ fn check_ring(ring_bytes: usize) -> Result<(), ChannelError> {
     )))
 }
 
-/// Checks that a descriptor that was passed is a pipe that does not block.
-fn check_pipe(pipe: &OwnedFd) -> Result<(), ChannelError> {
-    let found = rustix::fs::fstat(pipe).attempt("look at a pipe of the peer")?;
+/// The pipe behind a descriptor that was passed, opened anew: whether it blocks is then up to this process alone.
+fn own_pipe(passed: &OwnedFd, mode: OFlags) -> Result<OwnedFd, ChannelError> {
+    let attempt = "open a pipe of the peer";
+    let found = rustix::fs::fstat(passed).attempt(attempt)?;
     if FileType::from_raw_mode(found.st_mode) != FileType::Fifo {
         return Err(ChannelError::Nonsense("it passes something as a pipe that is none".into()));
     }
-    let flags = rustix::fs::fcntl_getfl(pipe).attempt("look at a pipe of the peer")?;
-    rustix::fs::fcntl_setfl(pipe, flags | OFlags::NONBLOCK).attempt("set up a pipe of the peer")
-}
-
-impl Transport for Box<dyn Transport> {
-    fn read(&mut self, into: &mut [u8]) -> Result<Option<usize>, ChannelError> {
-        (**self).read(into)
-    }
-
-    fn write(&mut self, from: &[u8]) -> Result<usize, ChannelError> {
-        (**self).write(from)
-    }
-
-    fn input(&self) -> &Arc<OwnedFd> {
-        (**self).input()
-    }
-
-    fn output(&self) -> Option<&Arc<OwnedFd>> {
-        (**self).output()
-    }
+    let path = format!("/proc/self/fd/{}", passed.as_raw_fd());
+    rustix::fs::open(path, mode | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).attempt(attempt)
 }

@@ -51,6 +51,10 @@ mod sleep;
 mod stream;
 mod sync;
 #[cfg(not(loom))]
+mod tcp;
+#[cfg(all(not(loom), feature = "tls"))]
+mod tls;
+#[cfg(not(loom))]
 mod transport;
 #[cfg(not(loom))]
 mod watcher;

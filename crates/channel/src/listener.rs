@@ -6,14 +6,14 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
 
 use crate::Channel;
@@ -22,7 +22,7 @@ use crate::error::{Attempt, ChannelError};
 use crate::handshake::{Guest, Host, Line, Progress};
 use crate::hello::{DeploymentId, Hello, InstanceId};
 use crate::secret::Secret;
-use crate::transport::Socket;
+use crate::tcp::{self, TcpServer};
 use crate::watcher::Watcher;
 
 /// The patience with a guest in its handshake, unless told otherwise.
@@ -86,7 +86,7 @@ impl std::fmt::Debug for Accepted {
 /// What accepts links for an instance.
 pub struct Listener {
     unix: UnixListener,
-    tcp: Option<TcpListener>,
+    tcp: Option<TcpServer>,
     guests: Vec<Guest>,
     accepted: Vec<Accepted>,
     refusals: Vec<ChannelError>,
@@ -113,7 +113,7 @@ impl Listener {
         let ListenOptions { directory, deployment, instance, workers, tcp, secret, patience, watcher } =
             options;
         if let Some(address) = tcp {
-            check_exposure(address, secret.as_ref())?;
+            tcp::check_exposure(address, secret.as_ref())?;
         }
         directory::prepare(&directory, deployment)?;
         let socket_path = directory::socket_path(&directory, instance)?;
@@ -130,7 +130,7 @@ impl Listener {
         // Nobody else could reach it meanwhile: the directory is closed.
         fs::set_permissions(&socket_path, Permissions::from_mode(0o600)).attempt(&name)?;
         unix.set_nonblocking(true).attempt(&name)?;
-        let tcp = tcp.map(listen_tcp).transpose()?;
+        let tcp = tcp.map(|address| TcpServer::bind(address, secret.as_ref())).transpose()?;
         let host = Host { deployment, instance, workers, secret, watcher };
         let (guests, accepted, refusals) = (Vec::new(), Vec::new(), Vec::new());
         Ok(Self { unix, tcp, guests, accepted, refusals, patience, host, socket_path, claim })
@@ -139,7 +139,7 @@ impl Listener {
     /// The address that TCP listens on, if it does.
     #[must_use]
     pub fn tcp_address(&self) -> Option<SocketAddr> {
-        self.tcp.as_ref().and_then(|tcp| tcp.local_addr().ok())
+        self.tcp.as_ref().and_then(|tcp| tcp.listener().local_addr().ok())
     }
 
     /// Waits until a link is established, or the time is up.
@@ -173,7 +173,9 @@ impl Listener {
             self.guests.iter().map(|guest| guest.expires).min().map_or(until, |first| first.min(until));
         let left = until.saturating_duration_since(Instant::now());
         let mut fds = vec![PollFd::new(&self.unix, PollFlags::IN)];
-        fds.extend(self.tcp.iter().map(|tcp| PollFd::new(tcp, PollFlags::IN)));
+        fds.extend(
+            self.tcp.iter().map(|tcp| PollFd::from_borrowed_fd(tcp.listener().as_fd(), PollFlags::IN)),
+        );
         fds.extend(self.guests.iter().map(|guest| PollFd::from_borrowed_fd(guest.fd(), PollFlags::IN)));
         match rustix::event::poll(&mut fds, Some(&timespec(left))) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -195,11 +197,13 @@ impl Listener {
         admitted
     }
 
-    fn admit_tcp(&mut self, tcp: &TcpListener) -> Result<(), ChannelError> {
-        while let Some((socket, _)) = accepted(tcp.accept())? {
-            let socket = OwnedFd::from(socket);
-            set_up_tcp(&socket)?;
-            self.add_guest(Line::Tcp(Box::new(Socket::new(socket))));
+    fn admit_tcp(&mut self, tcp: &TcpServer) -> Result<(), ChannelError> {
+        while let Some((socket, _)) = accepted(tcp.listener().accept())? {
+            // A connection that has ended already cannot be set up.
+            match tcp.transport(socket.into()) {
+                Ok(transport) => self.add_guest(Line::Tcp(transport)),
+                Err(error) => self.note(error),
+            }
         }
         Ok(())
     }
@@ -253,40 +257,6 @@ fn accepted<T>(result: std::io::Result<T>) -> Result<Option<T>, ChannelError> {
             _ => Err(ChannelError::io("accept a connection", error)),
         },
     }
-}
-
-fn listen_tcp(address: SocketAddr) -> Result<TcpListener, ChannelError> {
-    let name = format!("listen on {address}");
-    let tcp = TcpListener::bind(address).attempt(&name)?;
-    tcp.set_nonblocking(true).attempt(&name)?;
-    Ok(tcp)
-}
-
-/// Checks that those who may connect to the address are kept out as they must be.
-fn check_exposure(address: SocketAddr, secret: Option<&Secret>) -> Result<(), ChannelError> {
-    if address.ip().is_loopback() {
-        return Ok(());
-    }
-    Err(ChannelError::Refused(match secret {
-        None => format!(
-            "listening on {address} would let other machines in: give the deployment a shared secret, \
-             or listen on 127.0.0.1"
-        ),
-        Some(_) => format!(
-            "listening on {address} takes encryption, which this program was built without: \
-             build it with the feature tls, or listen on 127.0.0.1"
-        ),
-    }))
-}
-
-/// Has messages leave at once, and a machine that has vanished noticed.
-pub(crate) fn set_up_tcp(socket: impl AsFd) -> Result<(), ChannelError> {
-    const IDLE: Duration = Duration::from_secs(10);
-    let attempt = "set up a TCP connection";
-    rustix::net::sockopt::set_tcp_nodelay(&socket, true).attempt(attempt)?;
-    rustix::net::sockopt::set_socket_keepalive(&socket, true).attempt(attempt)?;
-    rustix::net::sockopt::set_tcp_keepidle(&socket, IDLE).attempt(attempt)?;
-    rustix::net::sockopt::set_tcp_keepintvl(&socket, IDLE).attempt(attempt)
 }
 
 /// The duration as the system takes it.

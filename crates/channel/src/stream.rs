@@ -1,7 +1,7 @@
 //! The channel of frames: messages over any stream of bytes.
 //!
-//! Owns: the frames that are being filled, written and read. Never: makes more than one call of the system per flush and per
-//! receive. Invariant: nothing of a frame is handed out before its checksum was compared.
+//! Owns: the frames that are being filled, written and read. Never: reads or writes its stream more than once per receive or
+//! flush. Invariant: nothing of a frame is handed out before its checksum was compared.
 
 use rustix::event::epoll::EventFlags;
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -99,7 +99,7 @@ impl<T: Transport> Channel for StreamChannel<T> {
     }
 
     fn backlog(&self) -> usize {
-        self.outgoing.sealed - self.outgoing.written
+        self.outgoing.sealed - self.outgoing.written + usize::from(self.transport.is_behind())
     }
 
     #[inline]
@@ -119,7 +119,7 @@ impl<T: Transport> Channel for StreamChannel<T> {
     }
 
     fn has_arrivals(&mut self) -> bool {
-        if self.error().is_err() || self.incoming.has_message() {
+        if self.error().is_err() || self.incoming.has_message() || self.transport.has_buffered() {
             return true;
         }
         let waits = self.backlog() > 0;
@@ -188,7 +188,7 @@ impl Outgoing {
     /// Writes sealed frames by one call.
     #[inline]
     fn write(&mut self, transport: &mut impl Transport) -> Result<(), ChannelError> {
-        if self.written == self.sealed {
+        if self.written == self.sealed && !transport.is_behind() {
             return Ok(());
         }
         self.written += transport.write(&self.bytes[self.written..self.sealed])?;

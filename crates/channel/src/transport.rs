@@ -33,6 +33,51 @@ pub(crate) trait Transport: Send {
     fn output(&self) -> Option<&Arc<OwnedFd>> {
         None
     }
+
+    /// Returns whether there is something to read that the descriptor does not tell of.
+    fn has_buffered(&self) -> bool {
+        false
+    }
+
+    /// Returns whether bytes that were taken wait for room. The next write, of nothing too, moves them on.
+    fn is_behind(&self) -> bool {
+        false
+    }
+
+    /// Bytes that only the two ends of this connection know; none if it is not encrypted.
+    fn binding(&self) -> Result<Vec<u8>, ChannelError> {
+        Ok(Vec::new())
+    }
+}
+
+impl Transport for Box<dyn Transport> {
+    fn read(&mut self, into: &mut [u8]) -> Result<Option<usize>, ChannelError> {
+        (**self).read(into)
+    }
+
+    fn write(&mut self, from: &[u8]) -> Result<usize, ChannelError> {
+        (**self).write(from)
+    }
+
+    fn input(&self) -> &Arc<OwnedFd> {
+        (**self).input()
+    }
+
+    fn output(&self) -> Option<&Arc<OwnedFd>> {
+        (**self).output()
+    }
+
+    fn has_buffered(&self) -> bool {
+        (**self).has_buffered()
+    }
+
+    fn is_behind(&self) -> bool {
+        (**self).is_behind()
+    }
+
+    fn binding(&self) -> Result<Vec<u8>, ChannelError> {
+        (**self).binding()
+    }
 }
 
 /// A connected socket.
@@ -44,17 +89,29 @@ impl Socket {
     pub(crate) fn new(fd: OwnedFd) -> Self {
         Self { fd: Arc::new(fd) }
     }
+
+    /// Receives what has arrived, without waiting.
+    #[inline]
+    pub(crate) fn receive(&self, into: &mut [u8]) -> Result<usize, Errno> {
+        rustix::net::recv(&*self.fd, into, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes)
+    }
+
+    /// Sends what there is room for, without waiting.
+    #[inline]
+    pub(crate) fn send(&self, from: &[u8]) -> Result<usize, Errno> {
+        rustix::net::send(&*self.fd, from, SendFlags::DONTWAIT | SendFlags::NOSIGNAL)
+    }
 }
 
 impl Transport for Socket {
     #[inline]
     fn read(&mut self, into: &mut [u8]) -> Result<Option<usize>, ChannelError> {
-        read_result(rustix::net::recv(&*self.fd, into, RecvFlags::DONTWAIT).map(|(bytes, _)| bytes))
+        read_result(self.receive(into))
     }
 
     #[inline]
     fn write(&mut self, from: &[u8]) -> Result<usize, ChannelError> {
-        write_result(rustix::net::send(&*self.fd, from, SendFlags::DONTWAIT | SendFlags::NOSIGNAL))
+        write_result(self.send(from))
     }
 
     fn input(&self) -> &Arc<OwnedFd> {

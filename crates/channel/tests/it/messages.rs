@@ -2,9 +2,10 @@
 
 use std::thread;
 
-use atrapos_channel::{Channel, ChannelError, ChannelKind, MESSAGE_BYTES_MAX};
+use atrapos_channel::{Channel, ChannelError, ChannelKind, MESSAGE_BYTES_MAX, RING_BYTES_DEFAULT};
 
-use crate::support::{Numbers, expect_next, for_each_kind, link, message, send, until};
+use crate::access::secret;
+use crate::support::{Numbers, expect_next, for_each_kind, link, link_of, message, send, until};
 
 for_each_kind!(
     both_directions_at_once,
@@ -35,7 +36,20 @@ fn converse(channel: &mut dyn Channel, seed: u64) {
 }
 
 fn both_directions_at_once(kind: ChannelKind) {
-    let (mut one, mut other) = link(kind);
+    converse_both_ways(link(kind));
+}
+
+/// Encrypted, if built so.
+#[test]
+fn both_directions_at_once_with_a_secret() {
+    converse_both_ways(link_of(
+        ChannelKind::Tcp,
+        RING_BYTES_DEFAULT,
+        secret("the secret of this deployment"),
+    ));
+}
+
+fn converse_both_ways((mut one, mut other): (Box<dyn Channel>, Box<dyn Channel>)) {
     // The end that is done first keeps its channel until the other is, too.
     let other = thread::spawn(move || {
         converse(&mut *other, 7);

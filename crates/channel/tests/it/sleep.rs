@@ -5,9 +5,12 @@ use std::sync::{Arc, mpsc};
 use std::thread::{self, Thread};
 use std::time::Instant;
 
-use atrapos_channel::{Channel, ChannelError, ChannelKind};
+use atrapos_channel::{Channel, ChannelError, ChannelKind, RING_BYTES_DEFAULT};
 
-use crate::support::{Numbers, PATIENCE, deadline, expect_next, for_each_kind, link, message, send, until};
+use crate::access::secret;
+use crate::support::{
+    Numbers, PATIENCE, deadline, expect_next, for_each_kind, link, link_of, message, send, until,
+};
 
 for_each_kind!(
     no_wake_up_is_lost,
@@ -35,6 +38,16 @@ pub(crate) fn sleep(channel: &mut dyn Channel) {
 
 /// One message there and back at a time, with a sleep before each, and sometimes a little work between.
 fn no_wake_up_is_lost(kind: ChannelKind) {
+    play_by_turns(link(kind));
+}
+
+/// Encrypted, if built so.
+#[test]
+fn no_wake_up_is_lost_with_a_secret() {
+    play_by_turns(link_of(ChannelKind::Tcp, RING_BYTES_DEFAULT, secret("the secret of this deployment")));
+}
+
+fn play_by_turns((mut one, mut other): (Box<dyn Channel>, Box<dyn Channel>)) {
     const ROUNDS: usize = 3_000;
     fn play(channel: &mut dyn Channel, mut to_send: usize, seed: u64) {
         wake_me(channel);
@@ -57,7 +70,6 @@ fn no_wake_up_is_lost(kind: ChannelKind) {
             channel.flush().expect("the peer lives");
         }
     }
-    let (mut one, mut other) = link(kind);
     let other = thread::spawn(move || {
         play(&mut *other, 0, 5);
         other
