@@ -77,6 +77,8 @@ pub struct Producer {
     published: u64,
     /// The consumer's index as last seen.
     head_seen: u64,
+    /// A record may end here without another look: the end of the free space or of the ring.
+    limit: u64,
     buffer: NonNull<u8>,
     mask: u64,
     side: Side,
@@ -90,7 +92,8 @@ impl Producer {
     /// The end that writes as `side` of the link. The caller makes one of each.
     pub(crate) fn new(link: Arc<Link>, side: Side) -> Self {
         let (buffer, bytes, _) = link.ring_from(side);
-        Self { tail: 0, published: 0, head_seen: 0, buffer, mask: bytes as u64 - 1, side, link }
+        let capacity = bytes as u64;
+        Self { tail: 0, published: 0, head_seen: 0, limit: capacity, buffer, mask: capacity - 1, side, link }
     }
 
     /// The longest message that goes as one record.
@@ -113,6 +116,13 @@ impl Producer {
         if bytes > self.record_payload_max() {
             return Err(ChannelError::TooLong { bytes, max: self.record_payload_max() });
         }
+        self.push_checked(parts, bytes)
+    }
+
+    /// Writes a message of `bytes` bytes, which go as one record, like [`push`](Self::push).
+    #[inline]
+    pub(crate) fn push_checked(&mut self, parts: &[&[u8]], bytes: usize) -> Result<bool, ChannelError> {
+        debug_assert!(bytes == joined_bytes(parts) && bytes <= self.record_payload_max());
         self.write(Record::End, parts, bytes)
     }
 
@@ -140,14 +150,8 @@ impl Producer {
     #[inline]
     fn write(&mut self, record: Record, parts: &[&[u8]], bytes: usize) -> Result<bool, ChannelError> {
         let needed = record_bytes(bytes) as u64;
-        let contiguous = self.capacity() - (self.tail & self.mask);
-        let pad = if contiguous < needed { contiguous } else { 0 };
-        if !self.has_room(pad + needed)? {
+        if self.tail + needed > self.limit && !self.make_room(needed)? {
             return Ok(false);
-        }
-        if pad > 0 {
-            self.write_word(Record::Pad, pad as usize - WORD_BYTES);
-            self.tail += pad;
         }
         self.write_word(record, bytes);
         let mut at = (self.tail & self.mask) as usize + WORD_BYTES;
@@ -162,12 +166,28 @@ impl Producer {
         Ok(true)
     }
 
-    /// Returns whether `bytes` more bytes are the producer's, by another look at the consumer's index if need be.
-    #[inline]
-    fn has_room(&mut self, bytes: u64) -> Result<bool, ChannelError> {
-        if self.tail.wrapping_sub(self.head_seen) + bytes <= self.capacity() {
-            return Ok(true);
+    /// Looks at the consumer's index again and, at the end of the ring, pads and wraps. Returns whether `needed` bytes may
+    /// now be written at the tail.
+    #[cold]
+    fn make_room(&mut self, needed: u64) -> Result<bool, ChannelError> {
+        let contiguous = self.capacity() - (self.tail & self.mask);
+        let pad = if contiguous < needed { contiguous } else { 0 };
+        if self.tail - self.head_seen + pad + needed > self.capacity() {
+            self.head_seen = self.look()?;
+            if self.tail - self.head_seen + pad + needed > self.capacity() {
+                return Ok(false);
+            }
         }
+        if pad > 0 {
+            self.write_word(Record::Pad, pad as usize - WORD_BYTES);
+            self.tail += pad;
+        }
+        self.limit = (self.head_seen + self.capacity()).min((self.tail | self.mask) + 1);
+        Ok(true)
+    }
+
+    /// Looks at the consumer's index, which cannot be more than a ring behind or before the tail at all.
+    fn look(&self) -> Result<u64, ChannelError> {
         let head = self.link.words(self.side.other()).head.load(Ordering::Acquire);
         if self.tail.wrapping_sub(head) > self.capacity() {
             return Err(ChannelError::Nonsense(format!(
@@ -175,8 +195,7 @@ impl Producer {
                 self.tail
             )));
         }
-        self.head_seen = head;
-        Ok(self.tail - head + bytes <= self.capacity())
+        Ok(head)
     }
 
     /// Returns whether the consumer has handed back space since room was missing.
@@ -343,7 +362,15 @@ impl Consumer {
         // SAFETY: the record was checked to end within the ring, and it begins at a multiple of 8.
         let ring =
             unsafe { std::slice::from_raw_parts(self.buffer.add(at).cast::<DataWord>().as_ptr(), words) };
-        for (copy, word) in self.copy.iter_mut().zip(ring) {
+        // Eight at a time: compilers do not unroll atomic loads.
+        let (copies, ring_chunks) = (self.copy[..words].chunks_exact_mut(8), ring.chunks_exact(8));
+        let rest = ring_chunks.remainder();
+        for (copy, ring) in copies.zip(ring_chunks) {
+            for at in 0..8 {
+                copy[at] = ring[at].load(Ordering::Relaxed);
+            }
+        }
+        for (copy, word) in self.copy[words - rest.len()..].iter_mut().zip(rest) {
             *copy = word.load(Ordering::Relaxed);
         }
     }

@@ -25,6 +25,8 @@ use crate::{Channel, MESSAGE_BYTES_MAX, joined_bytes};
 pub(crate) struct ShmChannel {
     producer: Producer,
     consumer: Consumer,
+    /// The length that a message must be below to go into the ring at once: none may, after an error, or while others wait.
+    direct_bytes_end: usize,
     /// Messages that the ring had no room for; of the first one, the bytes before `sent` are in the ring.
     waiting: VecDeque<Vec<u8>>,
     sent: usize,
@@ -57,8 +59,10 @@ impl ShmChannel {
         let (link, fate, alarm) = (Arc::new(link), Arc::new(Fate::default()), Arc::new(Alarm::default()));
         let role = Role::Lifeline(Arc::clone(&fate));
         let interest = EventFlags::IN | EventFlags::RDHUP;
+        let producer = Producer::new(Arc::clone(&link), side);
         Ok(Self {
-            producer: Producer::new(Arc::clone(&link), side),
+            direct_bytes_end: producer.record_payload_max() + 1,
+            producer,
             consumer: Consumer::new(Arc::clone(&link), side),
             waiting: VecDeque::new(),
             sent: 0,
@@ -79,28 +83,49 @@ impl ShmChannel {
     /// Remembers an error that ends the link.
     #[cold]
     fn cut_by(&mut self, error: ChannelError) -> ChannelError {
+        self.direct_bytes_end = 0;
         self.cut.get_or_insert(error).clone()
     }
 
-    fn keep(&mut self, parts: &[&[u8]]) {
-        let message = parts.concat();
-        self.waiting_bytes += message.len() + size_of::<u64>();
-        self.waiting.push_back(message);
+    /// The length that a message must be below to go as one record.
+    fn record_bytes_end(&self) -> usize {
+        self.producer.record_payload_max() + 1
+    }
+
+    /// Keeps a message that is long, or that others wait before, or that there is no room for.
+    #[cold]
+    fn send_later(&mut self, parts: &[&[u8]], bytes: usize) -> Result<(), ChannelError> {
+        if let Some(error) = &self.cut {
+            return Err(error.clone());
+        }
+        if bytes > MESSAGE_BYTES_MAX {
+            return Err(ChannelError::TooLong { bytes, max: MESSAGE_BYTES_MAX });
+        }
+        let first = self.waiting.is_empty();
+        self.waiting.push_back(parts.concat());
+        self.waiting_bytes += bytes + size_of::<u64>();
+        self.direct_bytes_end = 0;
+        // A long message may find room as several records.
+        if first { self.send_waiting() } else { Ok(()) }
     }
 
     /// Moves what waits into the ring, as far as there is room.
     #[cold]
     fn send_waiting(&mut self) -> Result<(), ChannelError> {
         while let Some(message) = self.waiting.front() {
-            let (sent, done) = self.producer.push_from(message, self.sent)?;
+            let (sent, done) = match self.producer.push_from(message, self.sent) {
+                Ok(progress) => progress,
+                Err(error) => return Err(self.cut_by(error)),
+            };
             if !done {
                 self.sent = sent;
-                break;
+                return Ok(());
             }
             self.sent = 0;
             self.waiting_bytes -= message.len() + size_of::<u64>();
             self.waiting.pop_front();
         }
+        self.direct_bytes_end = self.record_bytes_end();
         Ok(())
     }
 
@@ -127,24 +152,17 @@ impl Channel for ShmChannel {
 
     #[inline]
     fn send(&mut self, parts: &[&[u8]]) -> Result<(), ChannelError> {
-        if let Some(error) = &self.cut {
-            return Err(error.clone());
-        }
         let bytes = joined_bytes(parts);
-        if bytes > MESSAGE_BYTES_MAX {
-            return Err(ChannelError::TooLong { bytes, max: MESSAGE_BYTES_MAX });
-        }
-        let in_order = self.waiting.is_empty() || planted(Bug::BacklogOvertaken);
-        if in_order && bytes <= self.producer.record_payload_max() {
-            match self.producer.push(parts) {
+        if bytes < self.direct_bytes_end
+            || (planted(Bug::BacklogOvertaken) && bytes < self.record_bytes_end())
+        {
+            match self.producer.push_checked(parts, bytes) {
                 Ok(true) => return Ok(()),
                 Ok(false) => {}
                 Err(error) => return Err(self.cut_by(error)),
             }
         }
-        self.keep(parts);
-        // A long message may find room as several records.
-        if self.waiting.len() == 1 { self.send_waiting().map_err(|error| self.cut_by(error)) } else { Ok(()) }
+        self.send_later(parts, bytes)
     }
 
     #[inline]
@@ -153,7 +171,7 @@ impl Channel for ShmChannel {
             return Err(error.clone());
         }
         if !self.waiting.is_empty() {
-            self.send_waiting().map_err(|error| self.cut_by(error))?;
+            self.send_waiting()?;
         }
         if self.producer.publish() {
             self.ring_if_asleep(Event::Arrival);

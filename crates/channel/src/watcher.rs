@@ -271,6 +271,7 @@ pub(crate) struct Fate {
 }
 
 impl Fate {
+    const ALIVE: u8 = 0;
     const GONE: u8 = 1;
     const BABBLING: u8 = 2;
 
@@ -278,11 +279,17 @@ impl Fate {
     #[inline]
     pub(crate) fn error(&self) -> Option<ChannelError> {
         match self.state.load(Ordering::Acquire) {
-            Self::GONE => Some(ChannelError::Gone("its process has ended or closed the link".into())),
-            Self::BABBLING => {
-                Some(ChannelError::Nonsense("it writes to a socket that is there to be closed".into()))
-            }
-            _ => None,
+            Self::ALIVE => None,
+            end => Some(Self::sentence(end)),
+        }
+    }
+
+    #[cold]
+    fn sentence(end: u8) -> ChannelError {
+        if end == Self::GONE {
+            ChannelError::Gone("its process has ended or closed the link".into())
+        } else {
+            ChannelError::Nonsense("it writes to a socket that is there to be closed".into())
         }
     }
 }
