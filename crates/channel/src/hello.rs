@@ -118,3 +118,19 @@ impl Greeting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_identity_of_a_deployment_is_read_back() {
+        for id in [0, 1, u128::MAX].map(DeploymentId) {
+            assert_eq!(id.to_string().parse(), Ok(id));
+        }
+        for wrong in ["", "12", "+0000000000000000000000000000001", "0000000000000000000000000000000g"] {
+            let error = wrong.parse::<DeploymentId>().expect_err("it is none");
+            assert!(error.to_string().contains("32 hexadecimal digits"), "{error}");
+        }
+    }
+}

@@ -19,7 +19,7 @@ use crossbeam_utils::CachePadded;
 use crate::memory::{Memory, PAGE_BYTES};
 use crate::sync::{AtomicU32, AtomicU64, Shadow};
 
-/// The smallest ring: an eighth of a page holds the records of a few short messages.
+/// The smallest ring: a quarter of it, the longest record, holds a message of 248 bytes.
 pub const RING_BYTES_MIN: usize = 1 << 10;
 /// The largest ring.
 pub const RING_BYTES_MAX: usize = 1 << 30;
