@@ -14,6 +14,7 @@ mod database;
 pub mod lock;
 pub mod log;
 pub mod occ;
+pub mod planted;
 mod primitives;
 mod rows;
 #[cfg(not(loom))]

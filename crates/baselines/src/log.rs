@@ -24,7 +24,6 @@
 //! is at the end of a record.
 
 mod daemon;
-pub mod planted;
 mod record;
 mod ring;
 mod sink;
@@ -47,6 +46,7 @@ use crossbeam_utils::CachePadded;
 pub use record::{LogReader, LogRecord};
 pub use sink::{FileSink, LogSink};
 
+use crate::planted::inherited;
 use record::{Checksum, occupied};
 use ring::Ring;
 use slot::Slot;
@@ -258,7 +258,7 @@ impl Log {
             leading: std::array::from_fn(|_| CachePadded::new(Mutex::new(()))),
         });
         let of_daemon = Arc::clone(&shared);
-        let run = planted::inherited(move || {
+        let run = inherited(move || {
             // A sink that panics has failed, and nobody may wait for it.
             let run = AssertUnwindSafe(|| daemon::run(&of_daemon, &mut sink));
             if catch_unwind(run).is_err() {

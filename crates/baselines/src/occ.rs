@@ -78,6 +78,3 @@ pub use engine::{MAX_KEY_BYTES, MAX_ROW_BYTES, OccEngine};
 pub use epoch::EPOCH_PERIOD;
 pub use statistics::{OccMemory, OccStatistics};
 pub use transaction::OccTransaction;
-
-#[doc(hidden)]
-pub use crate::tree::planted;

@@ -11,9 +11,9 @@ use std::io;
 use std::sync::atomic::Ordering;
 
 use super::Shared;
-use super::planted::{Bug, planted};
 use super::record::{length_of, occupied};
 use super::sink::LogSink;
+use crate::planted::{Bug, planted};
 
 /// Writes the log until it is closed, or until the sink fails.
 pub(super) fn run(shared: &Shared, sink: &mut dyn LogSink) {

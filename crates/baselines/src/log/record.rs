@@ -15,7 +15,7 @@
 use std::io::{self, Read};
 
 use super::Lsn;
-use super::planted::{Bug, planted};
+use crate::planted::{Bug, planted};
 
 /// The size of a header; what is reserved is a multiple of it.
 pub(super) const HEADER_BYTES: u64 = 8;

@@ -9,7 +9,7 @@ use atrapos_partition::abort::{Abort, AbortReason};
 
 use super::sets::Write;
 use super::transaction::OccTransaction;
-use crate::tree::planted::{Bug, pause, planted};
+use crate::planted::{Bug, pause, planted};
 use crate::tree::record::{ABSENT, EPOCH_SHIFT, FLAGS, LOCKED, OBSOLETE, Record, SEQUENCE};
 use crate::tree::retire_record;
 use crate::tree::sync::{SeqCst, fence};

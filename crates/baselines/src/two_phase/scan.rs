@@ -14,8 +14,8 @@ use crossbeam_epoch::Guard;
 
 use super::client::{Buffers, LockingClient};
 use super::transaction::{LockingTransaction, find};
-use crate::lock::planted::{Bug, planted};
 use crate::lock::{KeyMode, KeyOrEnd};
+use crate::planted::{Bug, planted};
 use crate::rows::Visit;
 use crate::tree::Tree;
 use crate::tree::record::{ABSENT, Record};

@@ -11,11 +11,10 @@ use crossbeam_epoch::Guard;
 
 use super::client::{Buffers, LockingClient};
 use super::undo::Before;
-use crate::lock::planted::{Bug, between_looks, planted};
 use crate::lock::{KeyMode, KeyOrEnd};
 use crate::occ::check_lengths;
+use crate::planted::{Bug, Place, at, pause, planted};
 use crate::rows::{Intent, RowTransaction, Visit};
-use crate::tree::planted::pause;
 use crate::tree::record::{ABSENT, OBSOLETE, Record, SEQUENCE};
 use crate::tree::sync::Spin;
 use crate::tree::{Found, Insertion, Tree, retire_record};
@@ -182,7 +181,7 @@ impl<'c> LockingTransaction<'c> {
         let all = KeyMode::WRITE | KeyMode::PROTECT | KeyMode::INSERT;
         let own = if planted(Bug::NewGapShared) { KeyMode::WRITE | gap } else { all };
         self.client.agent.lock(table, KeyOrEnd::Key(key), own)?;
-        between_looks();
+        at(Place::BetweenLooks);
         pause();
         let LockingClient { shared, buffers, .. } = &mut *self.client;
         let make = || {

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use atrapos_baselines::occ::planted::with_pauses;
+use atrapos_baselines::planted::with_pauses;
 use atrapos_baselines::{Engine, Intent, RowTransaction};
 use atrapos_history::{Entry, Event, Found, History, Outcome, Predicate, Report};
 use atrapos_partition::abort::{Abort, AbortReason, Advice};

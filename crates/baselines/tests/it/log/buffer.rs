@@ -220,7 +220,7 @@ fn many_threads_share_the_buffer() {
 #[cfg(debug_assertions)]
 #[test]
 fn planted_bugs_are_caught() {
-    use atrapos_baselines::log::planted::{Bug, with};
+    use atrapos_baselines::planted::{Bug, with};
     assert!(with(Bug::ToldBeforeSync, acknowledgement_follows_the_sync).is_err());
     assert!(with(Bug::FailureForgotten, failure_is_final).is_err());
     assert!(with(Bug::HolesWritten, release_is_in_order).is_err());

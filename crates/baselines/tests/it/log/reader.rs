@@ -143,6 +143,6 @@ proptest! {
 #[cfg(debug_assertions)]
 #[test]
 fn planted_bugs_are_caught() {
-    use atrapos_baselines::log::planted::{Bug, with};
+    use atrapos_baselines::planted::{Bug, with};
     assert!(!with(Bug::PositionNotChecked, stale_record_is_refused));
 }
