@@ -89,20 +89,28 @@ pub enum Bug {
     // The log.
     /// The daemon writes what is reserved, whether it is filled or not.
     HolesWritten,
-    /// Records are acknowledged when they are written, before the sync.
-    ToldBeforeSync,
-    /// The log goes on after a sync that has failed.
+    /// The log goes on after a write that has failed.
     FailureForgotten,
     /// The checksum of a record does not depend on its position.
     PositionNotChecked,
-    /// The space of records is given away again before they are written.
-    SpaceFreedEarly,
+    /// Records are acknowledged, and their space given away again, before they are written.
+    ToldBeforeWrite,
     /// The leader of a group opens its slot again although members still look for their position. (loom)
     SlotReopenedEarly,
     /// The position of a group is published with a relaxed store. (loom)
     BasePublishedRelaxed,
     /// A member of a group that joins does not count. (loom)
     MemberNotCounted,
+
+    // Engines that write a log.
+    /// A commit is logged after others may see it.
+    LoggedAfterInstall,
+    /// A commit is acknowledged before its record is durable.
+    CommitToldEarly,
+    /// A transaction that has only read is acknowledged before what it has read is durable.
+    ReaderToldEarly,
+    /// The last frame of a file counts although a part of it is missing.
+    TornTailAccepted,
 }
 
 /// A place within a transaction at which a test may do something, once.
@@ -110,6 +118,8 @@ pub enum Bug {
 pub enum Place {
     /// Between the first look of an insertion for the next key and its record in the tree.
     BetweenLooks,
+    /// Before the changes of a commit are logged.
+    BeforeLog,
 }
 
 /// The ordering at a place where a bug may be planted: the sound one, or relaxed.
@@ -175,10 +185,13 @@ mod switch {
 
     use super::{Bug, Place};
 
+    /// What a test does at a place.
+    type Act = (Place, Box<dyn FnOnce()>);
+
     thread_local! {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
         static PAUSES: Cell<Option<u64>> = const { Cell::new(None) };
-        static AT: Cell<Option<(Place, Box<dyn FnOnce()>)>> = const { Cell::new(None) };
+        static AT: Cell<Option<Act>> = const { Cell::new(None) };
     }
 
     /// One in so many pauses gives way to another thread.
