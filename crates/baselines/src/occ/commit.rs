@@ -26,7 +26,7 @@ impl OccTransaction<'_> {
     }
 
     /// Commits like [`commit`](Self::commit), and logs the changes between the validation and their installation.
-    #[inline]
+    #[inline(always)]
     pub(super) fn commit_to(mut self, log: &mut impl CommitLog) -> Result<(), Abort> {
         if self.client.buffers.writes.is_empty() {
             self.validate().inspect_err(|invalid| self.fail(invalid))?;
@@ -86,6 +86,7 @@ impl OccTransaction<'_> {
     }
 
     /// Validates the read set and the node set; `is_mine` says which records may be locked.
+    #[inline(always)]
     fn validate_reads(&self, is_mine: impl Fn(&super::sets::Read) -> bool) -> Result<(), Abort> {
         let buffers = &self.client.buffers;
         for read in &buffers.reads {
@@ -113,6 +114,7 @@ impl OccTransaction<'_> {
     }
 
     /// Phases 1 and 2; returns the epoch of the commit. If it fails, nothing is locked.
+    #[inline(always)]
     fn lock_and_validate(&self) -> Result<u64, Abort> {
         let writes = &self.client.buffers.writes;
         for (at, write) in writes.entries().iter().enumerate() {
@@ -162,6 +164,7 @@ impl OccTransaction<'_> {
     }
 
     /// Phase 3.
+    #[inline(always)]
     fn install(&mut self, epoch: u64) {
         let tid = self.next_tid(epoch);
         let buffers = &self.client.buffers;
@@ -183,6 +186,7 @@ impl OccTransaction<'_> {
     }
 
     /// The TID of this transaction, whose locks are held.
+    #[inline(always)]
     fn next_tid(&self, epoch: u64) -> u64 {
         let buffers = &self.client.buffers;
         let read = buffers.reads.iter().map(|read| read.tid);

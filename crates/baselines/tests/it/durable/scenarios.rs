@@ -197,6 +197,28 @@ fn relaxed_commits_do_not_wait() {
     }
 }
 
+/// A transaction that does not fit the buffer of the log is refused, and leaves nothing.
+#[test]
+fn transactions_too_large_for_the_log_leave_nothing() {
+    for make in ENGINES {
+        let files = ModelFiles::new();
+        let engine = make();
+        load(&*engine, TABLE, [(1, 0)]);
+        let engine = create(engine, &files).expect("files do not fail");
+        let row = vec![7; 1 << 20];
+        let refused = engine.client().attempt(&mut |tx| {
+            put(tx, TABLE, 1, 5)?;
+            (10..20_u64).try_for_each(|key| tx.insert(TABLE, &key.to_be_bytes(), &row).map(drop))
+        });
+        assert_eq!(refused.map_err(|abort| abort.reason()), Err(AbortReason::TransactionTooLarge));
+        assert_eq!(rows(&engine, TABLE), [(1, 0)]);
+        assert_eq!(engine.client().attempt(&mut |tx| put(tx, TABLE, 1, 6)), Ok(()), "the log goes on");
+        crate::engines::check(&engine);
+        drop(engine);
+        assert_eq!(rows(&open(make, &files).expect("it is sound"), TABLE), [(1, 6)]);
+    }
+}
+
 #[test]
 fn an_interval_writes_what_nobody_waits_for() {
     for make in ENGINES {
