@@ -4,19 +4,19 @@
 //! how an engine protects rows, or writes the log itself ([`log`](crate::log)).
 //!
 //! # A commit
-//! An engine that has decided to commit hands its changes over ([`CommitLog`](crate::redo::CommitLog)): after the last lock (two-phase locking) or the
-//! validation (optimistic), and *before anybody else may see one of the changes*: locks are held, nothing is installed. They go
-//! into the log's buffer as one record. Then the engine installs and releases at once, without waiting for the disk: the early lock
-//! release of Aether.
+//! An engine that has decided to commit hands its changes over ([`CommitLog`]): after the last lock (two-phase locking) or the
+//! validation (optimistic), and *before anybody else may see one of the changes*: all locks are held. The changes go into the
+//! log's buffer as one record. Then the engine installs them and releases its locks at once, without waiting for the disk: the
+//! early lock release of Aether.
 //!
 //! # Why the durable part of the log is a sound state
 //! If B depends on A (it has read or overwritten something of A, or found something absent that A has removed), it has seen a
 //! change of A, which is after A's record got its position. B's record gets its position later, and positions only grow. So B is
 //! behind A in the log; the log becomes durable from its beginning, so whatever is durable has everything that it depends on,
 //! and changes of one row are replayed in the order in which they were made. Where B has only overwritten what A has read, and
-//! A has not been told its outcome, B may be ahead of A and survive it: it does not depend on A. Positions are
-//! no order of all transactions, then, and need not be: what survives is closed under dependencies, so the order of all is one of
-//! those that survive.
+//! A has not been told its outcome, B may be ahead of A and survive it: it does not depend on A. So positions are no
+//! serialization order, and need not be one: what survives is closed under dependencies, and a serialization order of all
+//! transactions, without those that have vanished, is one of those that have survived.
 //!
 //! # What is waited for
 //! A transaction is acknowledged when its record is durable: everything before it is, too. One without changes waits for everything

@@ -53,7 +53,7 @@ pub trait Engine: std::fmt::Debug + Send + Sync {
     /// Describes what is wrong: the program is broken.
     fn check(&self) -> Result<(), String>;
 
-    /// Returns what has been written to its log since it was opened; none for an engine in memory.
+    /// Returns how much log has been written up to now; none for an engine in memory.
     fn written(&self) -> Option<Written> {
         None
     }

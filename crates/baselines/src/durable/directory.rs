@@ -19,7 +19,7 @@ use atrapos_storage::KeyBuf;
 
 use super::DurableOptions;
 use crate::log::Lsn;
-use crate::log::file::{Identity, LogFile, LogFileReader, io_error};
+use crate::log::file::{Identity, LogFile, LogFileReader, damaged, io_error};
 use crate::redo::{RecordKind, RedoRecord};
 use crate::rows::{Intent, RowTransaction};
 use crate::session::Engine;
@@ -78,10 +78,6 @@ fn random_identity() -> Identity {
         Identity::from(hasher.finish())
     };
     half(1) << 64 | half(2)
-}
-
-fn damaged(file: &Path, offset: u64, what: impl Into<String>) -> DirectoryError {
-    DirectoryError::Damaged { file: file.to_owned(), offset, what: what.into() }
 }
 
 fn lock(files: &dyn FileSystem, path: &Path) -> Result<Box<dyn DirectoryLock>, DirectoryError> {
@@ -293,4 +289,21 @@ fn load_rows(
         engine.load(TableId(table), &rows)?;
     }
     Ok(rows.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_of_other_kinds_are_refused_with_a_sentence() {
+        let mut record = RedoRecord::default();
+        record.begin(RecordKind::Rows);
+        record.push(b"rows");
+        assert_eq!(body(record.bytes(), RecordKind::Rows), Ok(&b"rows"[..]));
+        let other = body(record.bytes(), RecordKind::Commit).expect_err("it is of another kind");
+        assert!(other.contains("Rows") && other.contains("Commit"), "{other}");
+        assert!(body(&[99, 1], RecordKind::Commit).expect_err("there is no such kind").contains("kind 99"));
+        assert!(body(&[], RecordKind::Commit).is_err());
+    }
 }

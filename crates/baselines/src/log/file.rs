@@ -56,7 +56,8 @@ pub(crate) fn io_error(file: &Path, operation: &'static str) -> impl FnOnce(io::
     move |source| DirectoryError::Io { file, operation, source }
 }
 
-fn damaged(file: &Path, offset: u64, what: impl Into<String>) -> DirectoryError {
+/// Says that bytes are not what was written.
+pub(crate) fn damaged(file: &Path, offset: u64, what: impl Into<String>) -> DirectoryError {
     DirectoryError::Damaged { file: file.to_owned(), offset, what: what.into() }
 }
 
