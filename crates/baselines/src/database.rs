@@ -4,6 +4,8 @@
 //! partitioned database, whose index entries are made anew from the rows. The entries that the engine itself has are compared
 //! with those.
 //!
+//! A database may have a directory ([`SharedDatabase::into_durable`]), from which it is opened again.
+//!
 //! Owns: the two copies and the comparison. Never: looks into a row.
 
 use std::ops::ControlFlow;
@@ -16,6 +18,7 @@ use atrapos_partition::schema::{Catalog, TableId, TreeKind};
 use atrapos_storage::{DisplayKey, KeyBuf};
 use crossbeam_utils::CachePadded;
 
+use crate::durable::{DurableEngine, DurableOptions, StoreError};
 use crate::session::{Engine, SharedSession};
 
 /// Reasons for which the data could not be copied.
@@ -100,6 +103,40 @@ impl SharedDatabase {
             engine.load(table, &rows)?;
         }
         Ok(SharedDatabase { engine, catalog, retried: CachePadded::default() })
+    }
+
+    /// Makes a directory that has the data as they are now, and all transactions from now on.
+    ///
+    /// # Errors
+    /// Fails if there is a database or something else in the directory, or a file cannot be written.
+    pub fn into_durable(self, options: &DurableOptions) -> Result<SharedDatabase, StoreError> {
+        let SharedDatabase { engine, catalog, retried } = self;
+        let durable = DurableEngine::create(engine, catalog.tables.len(), &catalog.definitions, options)?;
+        Ok(SharedDatabase { engine: Box::new(durable), catalog, retried })
+    }
+
+    /// Opens a directory: gives an empty engine, made for as many trees as the catalog has, everything that has survived. Handles
+    /// of `handles`, which has the same tables, are handles of this database.
+    ///
+    /// # Errors
+    /// Fails if there is no database, or one with other tables, if another process has it open, or a file is damaged
+    /// or cannot be read.
+    pub fn open(
+        engine: impl FnOnce(usize) -> Box<dyn Engine>,
+        handles: &Database,
+        options: &DurableOptions,
+    ) -> Result<SharedDatabase, StoreError> {
+        let catalog = handles.catalog();
+        let engine = DurableEngine::open(engine(catalog.tables.len()), &catalog.definitions, options)?;
+        Ok(SharedDatabase { engine: Box::new(engine), catalog, retried: CachePadded::default() })
+    }
+
+    /// Ends it. What its clients were not told to be durable is written first.
+    ///
+    /// # Errors
+    /// Fails if the log could not be written.
+    pub fn close(self) -> Result<(), Abort> {
+        self.engine.close()
     }
 
     /// Creates a client for one thread.

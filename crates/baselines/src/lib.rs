@@ -11,10 +11,14 @@
 
 #[cfg(not(loom))]
 mod database;
+#[cfg(not(loom))]
+pub mod durable;
 pub mod lock;
 pub mod log;
 pub mod occ;
+pub mod planted;
 mod primitives;
+mod redo;
 mod rows;
 #[cfg(not(loom))]
 mod session;
@@ -28,6 +32,6 @@ pub mod two_phase;
 pub use database::{CopyError, SharedDatabase};
 pub use rows::{Intent, RowTransaction, Visit};
 #[cfg(not(loom))]
-pub use session::{Attempt, Body, Engine, EngineClient, SharedClient, SharedSession, run_stored};
+pub use session::{Attempt, Body, Engine, EngineClient, SharedClient, SharedSession, Written, run_stored};
 #[cfg(not(loom))]
 pub use transaction::SharedTx;

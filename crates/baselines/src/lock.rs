@@ -54,7 +54,6 @@ mod cache;
 mod latch;
 mod mode;
 mod name;
-pub mod planted;
 mod pool;
 mod queue;
 mod request;

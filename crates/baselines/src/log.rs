@@ -1,6 +1,6 @@
-//! The central log of the engine with strict two-phase locking.
+//! The central log of the engines with shared data.
 //!
-//! Owns: the log buffer, the positions of records, and the thread that writes them. Never: knows what is in a record, or which
+//! Owns: the log buffer, the positions of records, the thread that writes them, and the file that they are in. Never: knows what is in a record, or which
 //! transaction it belongs to; acknowledges a record that is not durable.
 //!
 //! # Design
@@ -12,9 +12,9 @@
 //!   (Aether's threads release in order themselves, and wait for each other or delegate to do so.)
 //! - **Flush pipelining**: [`Log::commit`] gives a [`Ticket`] back at once. The thread runs its next transaction and asks later, or
 //!   waits. While one round of the daemon is being synced, the next one gathers: groups form by themselves, without a timer.
-//! - **Early lock release** is the engine's: release the locks after [`Log::commit`] and before the ticket is durable. A
-//!   transaction that has written nothing may then have read what is not durable yet; it is acknowledged with
-//!   [`Log::ticket_of_everything`].
+//! - **Early lock release** is the engine's ([`durable`](crate::durable)): it lets others see the changes after [`Log::commit`] and
+//!   before the ticket is durable. A transaction that has written nothing may then have read what is not durable yet; it is
+//!   acknowledged with [`Log::ticket_of_everything`].
 //!
 //! # Failure
 //! When a write or a sync fails, nothing is acknowledged any more that was not before: every wait, and every new record, fails with
@@ -24,7 +24,8 @@
 //! is at the end of a record.
 
 mod daemon;
-pub mod planted;
+#[cfg(not(loom))]
+pub(crate) mod file;
 mod record;
 mod ring;
 mod sink;
@@ -39,14 +40,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_runtime::Parker;
 use crossbeam_utils::CachePadded;
 
 pub use record::{LogReader, LogRecord};
-pub use sink::{FileSink, LogSink};
+pub use sink::LogSink;
 
+use crate::planted::inherited;
 use record::{Checksum, occupied};
 use ring::Ring;
 use slot::Slot;
@@ -80,11 +83,14 @@ pub struct LogOptions {
     pub buffer_bytes: usize,
     /// The position of the first record, made a multiple of eight.
     pub first: Lsn,
+    /// The time after which the log is written although nobody waits for it; none if it is written when somebody does, and when
+    /// the buffer is half full.
+    pub flush_every: Option<Duration>,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        LogOptions { buffer_bytes: 1 << 24, first: Lsn(0) }
+        LogOptions { buffer_bytes: 1 << 24, first: Lsn(0), flush_every: None }
     }
 }
 
@@ -99,9 +105,12 @@ struct Shared {
     wanted: CachePadded<AtomicU64>,
     /// Written by the daemon.
     durable: CachePadded<AtomicU64>,
+    /// The writes so far. Written by the daemon.
+    writes: AtomicU64,
     /// Why the log could not be written.
     failure: OnceLock<String>,
     closing: AtomicBool,
+    flush_every: Option<Duration>,
     sleeper: Parker,
     /// Held while `durable` or `failure` is written, so that who waits for `progress` misses nothing.
     changes: Mutex<()>,
@@ -249,8 +258,10 @@ impl Log {
             reserved: CachePadded::new(AtomicU64::new(first)),
             wanted: CachePadded::new(AtomicU64::new(first)),
             durable: CachePadded::new(AtomicU64::new(first)),
+            writes: AtomicU64::new(0),
             failure: OnceLock::new(),
             closing: AtomicBool::new(false),
+            flush_every: options.flush_every,
             sleeper: Parker::new(),
             changes: Mutex::new(()),
             progress: Condvar::new(),
@@ -258,7 +269,7 @@ impl Log {
             leading: std::array::from_fn(|_| CachePadded::new(Mutex::new(()))),
         });
         let of_daemon = Arc::clone(&shared);
-        let run = planted::inherited(move || {
+        let run = inherited(move || {
             // A sink that panics has failed, and nobody may wait for it.
             let run = AssertUnwindSafe(|| daemon::run(&of_daemon, &mut sink));
             if catch_unwind(run).is_err() {
@@ -338,6 +349,12 @@ impl Log {
     #[must_use]
     pub fn durable(&self) -> Lsn {
         Lsn(self.shared.durable.load(Ordering::Acquire))
+    }
+
+    /// The number of writes so far, each of which has made all records durable that had come until then.
+    #[must_use]
+    pub fn writes(&self) -> u64 {
+        self.shared.writes.load(Ordering::Relaxed)
     }
 
     /// Writes what has been appended, and ends the daemon.

@@ -2,7 +2,7 @@
 //! Kohler, Liskov and Madden, *Speedy Transactions in Multicore In-Memory Databases*, SOSP 2013).
 //!
 //! Owns: the trees, the epoch, and the order in which a commit locks, validates and installs. Never: makes a reader write
-//! anything that other threads read, waits for a lock while a transaction still runs, or writes a log.
+//! anything that other threads read, or waits for a lock while a transaction still runs.
 //!
 //! # Protocol
 //! - A read copies the row and keeps the record with its TID (the *read set*). A search that finds nothing, and each leaf of a
@@ -24,8 +24,8 @@
 //! validation, and what others lock after it is installed after it. The fence decides between two transactions that write
 //! what the other one has read: at least one sees the other's lock, or the version that its insertion has changed. The
 //! moments lie within the transactions, whatever their epochs, so the order agrees with time; TIDs of transactions of
-//! which one overwrites what the other one has read say nothing about it, which matters to a log, not here. A
-//! transaction that made one single read needs no validation: the read itself is the moment.
+//! which one overwrites what the other one has read say nothing about it, nor do their places in a log, which
+//! need not (`durable` says why). A transaction that made one single read needs no validation: the read itself is the moment.
 //!
 //! Before it ends, a transaction may have read rows that were never there together. What it concludes from them is worthless
 //! until it has been validated; [`OccClient::run`] validates before it believes an error.
@@ -56,7 +56,7 @@
 //!
 //! # Epochs
 //! A thread advances the epoch every [`EPOCH_PERIOD`]; nothing waits for it. Silo holds the epoch back for workers that are two
-//! behind, for its log and its snapshots, of which there are none here; memory is reclaimed by the collector's own epochs.
+//! behind, for its log and its snapshots; the log here is a central one, and there are no snapshots. Memory is reclaimed by the collector's own epochs.
 
 mod client;
 mod commit;
@@ -78,6 +78,3 @@ pub use engine::{MAX_KEY_BYTES, MAX_ROW_BYTES, OccEngine};
 pub use epoch::EPOCH_PERIOD;
 pub use statistics::{OccMemory, OccStatistics};
 pub use transaction::OccTransaction;
-
-#[doc(hidden)]
-pub use crate::tree::planted;

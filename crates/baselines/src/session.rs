@@ -16,6 +16,8 @@ use atrapos_partition::schema::{Catalog, TableId};
 use atrapos_storage::KeyBuf;
 use atrapos_transaction::stored::StoredProcedure;
 
+use crate::durable::ClientLog;
+use crate::log::Ticket;
 use crate::rows::{RowTransaction, Visit};
 use crate::transaction::{Scratch, SharedTx};
 
@@ -23,7 +25,7 @@ use crate::transaction::{Scratch, SharedTx};
 pub type Attempt<'a> = dyn FnMut(&mut dyn RowTransaction) -> Result<(), Abort> + 'a;
 
 /// An engine whose threads share the data.
-pub trait Engine: Send + Sync {
+pub trait Engine: std::fmt::Debug + Send + Sync {
     /// Returns its name on the command line and in results.
     fn name(&self) -> &'static str;
 
@@ -50,6 +52,28 @@ pub trait Engine: Send + Sync {
     /// # Errors
     /// Describes what is wrong: the program is broken.
     fn check(&self) -> Result<(), String>;
+
+    /// Returns how much log has been written up to now; none for an engine in memory.
+    fn written(&self) -> Option<Written> {
+        None
+    }
+
+    /// Ends it; one that is durable writes what its log has.
+    ///
+    /// # Errors
+    /// Fails if the log could not be written.
+    fn close(self: Box<Self>) -> Result<(), Abort> {
+        Ok(())
+    }
+}
+
+/// An amount of log that was written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Bytes of records.
+    pub bytes: u64,
+    /// Writes, each of them synced.
+    pub writes: u64,
 }
 
 /// A client of an engine, which runs one transaction after the other on its thread.
@@ -60,8 +84,36 @@ pub trait EngineClient {
     /// Fails with the reason of `body`, or the one for which the transaction cannot commit.
     fn attempt(&mut self, body: &mut Attempt<'_>) -> Result<(), Abort>;
 
+    /// Runs a transaction like [`attempt`](Self::attempt), and logs its changes before others may see them.
+    ///
+    /// # Errors
+    /// Fails as [`attempt`](Self::attempt) does, and if the log could not be written.
+    fn attempt_logged(&mut self, body: &mut Attempt<'_>, log: &mut ClientLog<'_>) -> Result<(), Abort>;
+
     /// Waits a little before attempt number `attempt` of a transaction, counted from 1, that others were in the way of.
     fn back_off(&mut self, attempt: u32);
+
+    /// Says whether transactions return at their commit, before they are durable: outcomes may be told when the ticket that is taken
+    /// afterwards is acknowledged. Without durability everything is acknowledged at once.
+    fn set_pipelined(&mut self, _pipelined: bool) {}
+
+    /// Takes the ticket of the last transaction.
+    fn take_ticket(&mut self) -> Ticket {
+        Ticket::default()
+    }
+
+    /// Returns true if the outcomes that a ticket stands for may be told now.
+    fn is_acknowledged(&self, _ticket: Ticket) -> bool {
+        true
+    }
+
+    /// Waits until the outcomes that a ticket stands for may be told.
+    ///
+    /// # Errors
+    /// [`AbortReason::NotDurable`]: the log has failed, and it is not known which of the outcomes survive.
+    fn acknowledged(&self, _ticket: Ticket) -> Result<(), Abort> {
+        Ok(())
+    }
 }
 
 /// Attempts of a transaction before its abort is returned: as many as the partitioned engine makes.
@@ -128,11 +180,42 @@ pub trait SharedClient {
     /// # Errors
     /// The reason for which the transaction aborted.
     fn run_body(&self, body: &mut Body<'_>) -> Result<(), Abort>;
+
+    /// Has transactions return before they are durable, or not, as [`EngineClient::set_pipelined`] does.
+    fn set_pipelined(&self, pipelined: bool);
+
+    /// Takes the ticket of the last transaction.
+    fn take_ticket(&self) -> Ticket;
+
+    /// Returns true if the outcomes that a ticket stands for may be told now.
+    fn is_acknowledged(&self, ticket: Ticket) -> bool;
+
+    /// Waits until the outcomes that a ticket stands for may be told.
+    ///
+    /// # Errors
+    /// [`AbortReason::NotDurable`]: the log has failed, and it is not known which of the outcomes survive.
+    fn acknowledged(&self, ticket: Ticket) -> Result<(), Abort>;
 }
 
 impl SharedClient for RefCell<SharedSession<'_>> {
     fn run_body(&self, body: &mut Body<'_>) -> Result<(), Abort> {
         self.borrow_mut().run(body)
+    }
+
+    fn set_pipelined(&self, pipelined: bool) {
+        self.borrow_mut().client.set_pipelined(pipelined);
+    }
+
+    fn take_ticket(&self) -> Ticket {
+        self.borrow_mut().client.take_ticket()
+    }
+
+    fn is_acknowledged(&self, ticket: Ticket) -> bool {
+        self.borrow().client.is_acknowledged(ticket)
+    }
+
+    fn acknowledged(&self, ticket: Ticket) -> Result<(), Abort> {
+        self.borrow().client.acknowledged(ticket)
     }
 }
 

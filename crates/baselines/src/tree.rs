@@ -30,7 +30,6 @@ mod insert;
 pub(crate) mod key;
 mod latch;
 pub(crate) mod node;
-pub mod planted;
 pub(crate) mod record;
 mod remove;
 mod scan;
@@ -44,10 +43,10 @@ use std::sync::Mutex;
 use crossbeam_epoch::Guard;
 use crossbeam_utils::CachePadded;
 
+use crate::planted::{Bug, planted};
 pub(crate) use insert::Insertion;
 use key::Blob;
 use node::{Leaf, Node, NodeRef, Restart, free_node, node_memory};
-use planted::{Bug, planted};
 use record::{Header, Record};
 use sync::{Acquire, AtomicPtr, AtomicU64, Relaxed};
 

@@ -21,6 +21,9 @@
 //! Deadlocks are found when a transaction begins to wait; the youngest of the cycle is aborted. An attempt of a transaction that is made
 //! again is as old as the first.
 //!
+//! For loads that only read, locks can be left out ([`LockingEngine::without_locks`]): nothing changes then, and a
+//! transaction that wants to change something is aborted.
+//!
 //! # Strict serializability
 //! A transaction takes effect at any moment between its last lock and its first release, which is within its time.
 //!
@@ -31,6 +34,7 @@
 mod client;
 mod engine;
 mod erased;
+mod reader;
 mod scan;
 mod transaction;
 mod undo;

@@ -15,7 +15,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use self::bench::{BenchCommand, OtherBench, RawArgs, RecoveryArgs, WorkloadBench};
 pub(crate) use self::explain::ExplainArgs;
 pub(crate) use self::run::{
-    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, RoutingArg, RunArgs,
+    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, LocksArg, RoutingArg, RunArgs,
 };
 pub(crate) use self::torture::{TortureArgs, TortureChildArgs, TortureHistoryChildArgs};
 

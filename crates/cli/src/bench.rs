@@ -284,16 +284,22 @@ fn run_shared(
     args: &RunArgs,
     config: RunConfig,
 ) -> Result<(), CliError> {
-    let Measured { load, growth, runs, audit } = shared::run(workload, &config, resident_bytes())?;
+    let Measured { load, growth, runs, audit, pipeline, device_sync_us } =
+        shared::run(workload, &config, resident_bytes())?;
+    let mut settings = complete(choice.settings, benchmark, args, &config);
+    settings["pipeline"] = json!(pipeline);
+    if config.engine == EngineArg::Shared2pl {
+        settings["locks"] = json!(if config.locks_off { "off" } else { "on" });
+    }
     let report = BenchReport {
         benchmark,
         per_minute: choice.per_minute,
         title: choice.title,
-        config: complete(choice.settings, benchmark, args, &config),
+        config: settings,
         machine: machine::summary(&config.machine),
         load,
         growth,
-        device_sync_us: None,
+        device_sync_us,
         runs,
         decisions: Vec::new(),
         audit,

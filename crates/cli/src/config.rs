@@ -11,7 +11,7 @@ use atrapos_harness::driver::{Clients, Routing};
 use atrapos_topology::Machine;
 
 use crate::args::{
-    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, RoutingArg, RunArgs,
+    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, LocksArg, RoutingArg, RunArgs,
 };
 use crate::error::CliError;
 use crate::machine;
@@ -74,6 +74,11 @@ pub(crate) struct RunConfig {
     pub(crate) clients: Clients,
     /// True if their number was given, and is not to be derived from the speed of the device.
     pub(crate) clients_given: bool,
+    /// Transactions that a thread of an engine with shared data commits before the first is acknowledged; `None` for as many as
+    /// suit the device.
+    pub(crate) shared_pipeline: Option<NonZeroUsize>,
+    /// Set if the engine with locks takes none.
+    pub(crate) locks_off: bool,
     pub(crate) durability: Durability,
     /// The directory of the database, if it was given.
     pub(crate) dir: Option<PathBuf>,
@@ -107,7 +112,7 @@ impl RunConfig {
             RoutingArg::Owner => Routing::Owner,
         };
         let durability = durability(&args.durability)?;
-        check_engine(args, durability)?;
+        check_engine(args)?;
         let clients = clients(args, durability)?;
         let machine = machine::read(&args.common.topology)?;
         let workers = workers(args.workers, &machine)?;
@@ -127,6 +132,8 @@ impl RunConfig {
             wal_reserve_bytes: args.wal_reserve.map(|mib| mib.saturating_mul(1 << 20)),
             engine: args.engine,
             clients,
+            shared_pipeline: args.pipeline.map(|_| pipeline(args, durability)).transpose()?,
+            locks_off: args.locks == LocksArg::Off,
             clients_given: args.clients.is_some() || args.sessions.is_some() || args.pipeline.is_some(),
             durability,
             dir: args.durability.dir.clone(),
@@ -143,20 +150,27 @@ impl RunConfig {
     }
 }
 
-/// Refuses options that an engine with shared data does not have.
-fn check_engine(args: &RunArgs, durability: Durability) -> Result<(), CliError> {
-    if args.engine == EngineArg::Atrapos {
-        return Ok(());
-    }
-    if durability != Durability::None {
+/// Refuses options that the engine does not have.
+fn check_engine(args: &RunArgs) -> Result<(), CliError> {
+    if args.locks == LocksArg::Off && args.engine != EngineArg::Shared2pl {
         return Err(CliError::bad_input(
-            "an engine with shared data keeps it in memory only; add --durability none, or choose --engine atrapos",
+            "--locks off is for the engine that has a lock manager; leave it out, or choose --engine shared-2pl",
         ));
+    }
+    if args.engine == EngineArg::Atrapos {
+        return match (args.clients, args.pipeline) {
+            (Some(_), Some(_)) => Err(CliError::bad_input(
+                "--pipeline is for sessions, or for threads of an engine with shared data; leave out --clients, or choose \
+                 --engine shared-occ",
+            )),
+            _ => Ok(()),
+        };
     }
     let foreign = [
         (args.sessions.is_some(), "--sessions"),
-        (args.pipeline.is_some(), "--pipeline"),
         (args.reserve.is_some(), "--reserve"),
+        (args.wal_reserve.is_some(), "--wal-reserve"),
+        (args.durability.checkpoint_during, "--checkpoint-during"),
         (args.record.is_some(), "--record"),
     ];
     match foreign.into_iter().find(|(given, _)| *given) {

@@ -1,26 +1,28 @@
 //! `atrapos bench --engine` of an engine with shared data: fill it, run, audit.
 //!
-//! A partitioned database is loaded, and its rows are copied to the engine; another one, which stays empty, has the handles. For
-//! an audit the rows are copied back to a third one, which the workload's own auditor looks at.
+//! A partitioned database is loaded, and its rows are copied to the engine; another one, which stays empty, has the handles. A
+//! durable engine has a directory of its own format. For an audit the rows are copied back to a third one, which the workload's own auditor looks at.
 //!
 //! Owns: these databases, and the runs between the copies. Never: reports.
 
 use std::num::NonZeroUsize;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use atrapos::Database;
+use atrapos::{Database, Durability};
+use atrapos_baselines::durable::{Acknowledge, DurableOptions, ROOM_BYTES};
 use atrapos_baselines::occ::OccEngine;
 use atrapos_baselines::two_phase::LockingEngine;
 use atrapos_baselines::{Engine, SharedDatabase};
-use atrapos_harness::driver::{Clients, Progress, RunOptions};
+use atrapos_harness::driver::{Clients, Progress, RunOptions, SharedThreads};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_workloads::{AuditReport, Ledger};
 
 use crate::args::EngineArg;
 use crate::bench::{Audited, CLOSE_DEADLINE, Growth, Load, Run, load, measure, open};
-use crate::config::RunConfig;
+use crate::config::{RunConfig, sessions_durable};
 use crate::error::CliError;
 use crate::resident::resident_bytes;
+use crate::store::Store;
 use crate::{interrupt, store};
 
 /// Results of the runs, and of the audits after them.
@@ -29,12 +31,18 @@ pub(crate) struct Measured {
     pub(crate) growth: Growth,
     pub(crate) runs: Vec<Run>,
     pub(crate) audit: Audited,
+    /// Transactions that a thread has outstanding; `None` where nothing is waited for.
+    pub(crate) pipeline: Option<NonZeroUsize>,
+    pub(crate) device_sync_us: Option<f64>,
 }
 
 /// Returns a function that makes the engine, for a number of trees.
-fn engine(chosen: EngineArg) -> fn(usize) -> Box<dyn Engine> {
-    match chosen {
+fn engine(config: &RunConfig) -> fn(usize) -> Box<dyn Engine> {
+    match config.engine {
         EngineArg::SharedOcc => |trees| Box::new(OccEngine::new(trees)),
+        EngineArg::Shared2pl if config.locks_off => {
+            |trees| Box::new(LockingEngine::new(trees).without_locks())
+        }
         EngineArg::Shared2pl => |trees| Box::new(LockingEngine::new(trees)),
         EngineArg::Atrapos => unreachable!("it does not share its data"),
     }
@@ -47,7 +55,10 @@ pub(crate) fn run(
     resident_before: Option<u64>,
 ) -> Result<Measured, CliError> {
     let handles = empty(workload, config)?;
-    let (shared, load) = fill(workload, config, &handles, resident_before)?;
+    let files = store::files();
+    let store = Store::prepare(config.durability, config.dir.as_deref(), &*files)?;
+    let (shared, load) = fill(workload, config, (&handles, store.as_ref()), resident_before)?;
+    let pipeline = pipeline(config, store.as_ref());
     let bytes_before = shared.engine().memory_bytes();
     let threads = match config.clients {
         Clients::Threads { threads } => threads,
@@ -58,35 +69,68 @@ pub(crate) fn run(
     } else {
         Vec::new()
     };
+    let threads = SharedThreads { threads, cpus: &cpus, pipeline: pipeline.unwrap_or(NonZeroUsize::MIN) };
     let run = |options: &RunOptions, watch: &mut dyn FnMut(Progress)| {
-        workload.run_shared((&shared, &handles), options, (threads, &cpus), interrupt::flag(), watch)
+        workload.run_shared((&shared, &handles), options, threads, interrupt::flag(), watch)
     };
     let audit = |ledger: &Ledger| audit(workload, config, &shared, ledger);
     let (runs, audit) = measure(config, &mut |options, watch| Ok((run(options, watch), None)), &audit)?;
     let unprepared_bytes = shared.engine().memory_bytes().saturating_sub(bytes_before);
     let growth = Growth { reserved_bytes: 0, prepared_bytes: 0, unprepared_bytes };
-    let closed = handles.close(CLOSE_DEADLINE);
-    closed
-        .failure
-        .map_or(Ok(Measured { load, growth, runs, audit }), |failure| Err(CliError::failed(failure)))
+    shared.close().map_err(CliError::failed)?;
+    if let Some(failure) = handles.close(CLOSE_DEADLINE).failure {
+        return Err(CliError::failed(failure));
+    }
+    let device_sync_us = store.as_ref().map(|store| store.device_sync_us);
+    if let Some(store) = store {
+        store.remove();
+    }
+    Ok(Measured { load, growth, runs, audit, pipeline, device_sync_us })
+}
+
+/// Returns the transactions that a thread may have outstanding: as many as were requested, or as a worker would have sessions.
+fn pipeline(config: &RunConfig, store: Option<&Store>) -> Option<NonZeroUsize> {
+    let store = store.filter(|_| config.durability == Durability::Synchronous)?;
+    Some(config.shared_pipeline.unwrap_or_else(|| sessions_durable(store.device_sync_us)))
+}
+
+/// Returns the directory of the engine, and what its clients wait for.
+fn durable(config: &RunConfig, store: &Store) -> DurableOptions {
+    let acknowledge = match config.durability {
+        Durability::Relaxed { max_loss_ms } => {
+            // The other half is left to the write.
+            Acknowledge::AtOnce { flush_every: Duration::from_micros(max_loss_ms.saturating_mul(500)) }
+        }
+        Durability::Synchronous | Durability::None => Acknowledge::Durable,
+    };
+    DurableOptions {
+        files: store::files(),
+        path: store.path().to_owned(),
+        acknowledge,
+        room_bytes: ROOM_BYTES,
+    }
 }
 
 fn empty(workload: &dyn AnyWorkload, config: &RunConfig) -> Result<Database, CliError> {
     open(workload, config, None, &store::files())
 }
 
-/// Loads a partitioned database, and copies its rows to the engine.
+/// Loads a partitioned database, copies its rows to the engine, and makes its directory.
 fn fill(
     workload: &dyn AnyWorkload,
     config: &RunConfig,
-    handles: &Database,
+    (handles, store): (&Database, Option<&Store>),
     resident_before: Option<u64>,
 ) -> Result<(SharedDatabase, Load), CliError> {
     let began = Instant::now();
     let full = empty(workload, config)?;
     let loaded = load(workload, &full, None)?;
-    let shared = SharedDatabase::fill(engine(config.engine), &full, handles).map_err(CliError::failed)?;
+    let shared = SharedDatabase::fill(engine(config), &full, handles).map_err(CliError::failed)?;
     full.close(CLOSE_DEADLINE);
+    let shared = match store {
+        Some(store) => shared.into_durable(&durable(config, store)).map_err(CliError::failed)?,
+        None => shared,
+    };
     let resident_bytes =
         resident_bytes().zip(resident_before).map(|(now, before)| now.saturating_sub(before));
     let tree_bytes = shared.engine().memory_bytes();

@@ -76,6 +76,12 @@ fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
             let threads =
                 if report.config["clients"].is_null() { config("workers") } else { config("clients") };
             write!(out, "  {engine}, {threads} threads")?;
+            if let Some(pipeline) = report.config["pipeline"].as_u64().filter(|pipeline| *pipeline > 1) {
+                write!(out, " with up to {pipeline} transactions to be acknowledged on each")?;
+            }
+            if report.config["locks"] == "off" {
+                write!(out, ", locks off")?;
+            }
         }
     }
     writeln!(out, ", routing {}, seed {}", config("routing"), config("seed"))?;

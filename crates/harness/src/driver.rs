@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use atrapos::{Database, SessionHandle, Statistics, WorkerId};
-use atrapos_baselines::SharedDatabase;
+use atrapos_baselines::{SharedDatabase, Written};
 use atrapos_runtime::affinity::pin_current_thread;
 use atrapos_workloads::{Reach, SetupError, Workload};
 
@@ -241,9 +241,21 @@ fn on_threads<M>(
     Ok(measured)
 }
 
+/// The threads that run the transactions of an engine with shared data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SharedThreads<'a> {
+    /// Threads, one client on each.
+    pub threads: NonZeroUsize,
+    /// Processing units to which the threads are pinned in turn, as far as they may; none if they are not.
+    pub cpus: &'a [usize],
+    /// Transactions that a client has committed at most before the first of them is acknowledged as durable. With 1, it waits for
+    /// each.
+    pub pipeline: NonZeroUsize,
+}
+
 /// Runs a workload on an engine with shared data, by one client on each of some threads, like [`run`]. `handles` is the
 /// database of which the engine has the handles; its partitions say which keys a client chooses, if it keeps to a part
-/// ([`Routing::Owner`]). Each thread is pinned to one of `cpus` in turn, as far as it may.
+/// ([`Routing::Owner`]).
 ///
 /// # Errors
 /// As [`run`].
@@ -251,45 +263,51 @@ pub fn run_shared<W: Workload>(
     (shared, handles): (&SharedDatabase, &Database),
     workload: &W,
     options: &RunOptions,
-    (threads, cpus): (NonZeroUsize, &[usize]),
+    threads: SharedThreads<'_>,
     interrupt: &AtomicBool,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<RunResult, RunError> {
-    run_shared_erased((shared, handles), workload, options, (threads.get(), cpus), interrupt, watch)
+    run_shared_erased((shared, handles), workload, options, threads, interrupt, watch)
 }
 
 fn run_shared_erased(
     (shared, handles): (&SharedDatabase, &Database),
     workload: &dyn ClientSource,
     options: &RunOptions,
-    (threads, cpus): (usize, &[usize]),
+    SharedThreads { threads, cpus, pipeline }: SharedThreads<'_>,
     interrupt: &AtomicBool,
     watch: &mut dyn FnMut(Progress),
 ) -> Result<RunResult, RunError> {
     let classes = workload.classes().len();
-    let mut clients = clients_of_threads(handles, workload, options, threads)?;
+    let mut clients = clients_of_threads(handles, workload, options, threads.get())?;
     let recorders: Vec<Recorder> = clients.iter().map(|_| Recorder::new(classes)).collect();
     let run = |client: &mut dyn AnyClient, number: usize, recorder: &Recorder| {
         if let Some(cpu) = cpus.get(number % cpus.len().max(1)) {
             // Where it may not be pinned, it runs where the kernel puts it.
             let _ = pin_current_thread(*cpu);
         }
-        client.run_shared(&RefCell::new(shared.session()), recorder)
+        client.run_shared(&RefCell::new(shared.session()), recorder, pipeline.get())
     };
-    let mut retried_before = 0;
+    let (mut retried_before, mut written_before) = (0, Written::default());
+    let written = || shared.engine().written();
     let mut watch = |progress: Progress| {
         if progress.measuring && progress.elapsed.is_zero() {
             retried_before = shared.retried();
+            written_before = written().unwrap_or_default();
         }
         watch(progress);
     };
-    let measured = on_threads(workload, &mut clients, &recorders, &run, |recorders| {
-        measure(handles, recorders, classes, options, interrupt, &mut watch)
+    let (measured, written) = on_threads(workload, &mut clients, &recorders, &run, |recorders| {
+        (measure(handles, recorders, classes, options, interrupt, &mut watch), written())
     })?;
+    let wal = written.map(|now| WalResult {
+        bytes: now.bytes - written_before.bytes,
+        syncs: now.writes - written_before.writes,
+    });
     let retried = shared.retried() - retried_before;
     let recorders: Vec<&Recorder> = recorders.iter().collect();
     let result = result_of(workload.classes(), &|class| workload.updates(class), &recorders, measured);
     // The workers of the database have had nothing to do.
     let statistics = Statistics { retried, ..Statistics::default() };
-    Ok(RunResult { workers: Vec::new(), statistics, ..result })
+    Ok(RunResult { workers: Vec::new(), statistics, wal, ..result })
 }

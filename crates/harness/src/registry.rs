@@ -8,7 +8,6 @@
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
-use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
 
 use atrapos::{Database, LoadError, LoadProgress, RecordedFlow, Schema};
@@ -18,7 +17,7 @@ use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::{AuditError, AuditReport, Ledger, NotEnoughMemory, Workload};
 use clap::{ArgMatches, Command};
 
-use crate::driver::{self, Progress, RunError, RunOptions, RunResult};
+use crate::driver::{self, Progress, RunError, RunOptions, RunResult, SharedThreads};
 use crate::flows::{FlowError, flows};
 
 /// A workload by name: the facts known before its options are given.
@@ -99,7 +98,7 @@ pub trait AnyWorkload: Send + Sync {
         &self,
         databases: (&SharedDatabase, &Database),
         options: &RunOptions,
-        threads: (NonZeroUsize, &[usize]),
+        threads: SharedThreads<'_>,
         interrupt: &AtomicBool,
         watch: &mut dyn FnMut(Progress),
     ) -> Result<RunResult, RunError>;
@@ -151,7 +150,7 @@ impl<W: Workload> AnyWorkload for W {
         &self,
         databases: (&SharedDatabase, &Database),
         options: &RunOptions,
-        threads: (NonZeroUsize, &[usize]),
+        threads: SharedThreads<'_>,
         interrupt: &AtomicBool,
         watch: &mut dyn FnMut(Progress),
     ) -> Result<RunResult, RunError> {

@@ -82,8 +82,7 @@ enum Place {
 /// use atrapos_baselines::log::{Log, LogOptions, LogSink};
 /// # struct Nowhere;
 /// # impl LogSink for Nowhere {
-/// #     fn append(&mut self, _: [&[u8]; 2]) -> std::io::Result<()> { Ok(()) }
-/// #     fn sync(&mut self) -> std::io::Result<()> { Ok(()) }
+/// #     fn write(&mut self, _: [&[u8]; 2]) -> std::io::Result<()> { Ok(()) }
 /// # }
 /// # let orders = atrapos_partition::schema::TableId(0);
 /// # let log = Log::start(Nowhere, LogOptions::default())?;

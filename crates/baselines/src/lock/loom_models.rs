@@ -5,31 +5,16 @@
 //! fails): a model that cannot fail proves nothing. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p atrapos-baselines --release --lib loom`.
 
-use std::process::Command;
-
 use atrapos_partition::schema::TableId;
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::planted::Bug;
 use super::signal::{Answer, Signal};
 use super::{Agent, KeyMode, KeyOrEnd, LockManager, LockOptions, TableMode};
+use crate::planted::{Bug, must_fail};
 
 const TABLE: TableId = TableId(0);
-
-/// Runs one model of this file in a child process with a bug planted, and expects it to fail.
-fn must_fail(model: &str, bug: Bug) {
-    let name = format!("lock::loom_models::{model}");
-    let output = Command::new(std::env::current_exe().expect("a test knows its own path"))
-        .args([&name, "--exact", "--test-threads=1"])
-        .env("ATRAPOS_PLANTED_BUG", format!("{bug:?}"))
-        .output()
-        .expect("a test starts itself");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("running 1 test"), "{name} is not a test of this binary");
-    assert!(!output.status.success(), "{name} does not notice the planted bug {bug:?}");
-}
 
 fn bounded(preemptions: usize) -> loom::model::Builder {
     let mut builder = loom::model::Builder::new();
@@ -152,11 +137,11 @@ fn cycle_is_found() {
 
 #[test]
 fn lock_planted_bugs_are_caught() {
-    must_fail("signal_answers", Bug::ParkOverwrites);
-    must_fail("signal_answers", Bug::ParkedNotWoken);
-    must_fail("inherited_excludes", Bug::PassedOnRelaxed);
-    must_fail("inherited_excludes", Bug::ReclaimedBlindly);
-    must_fail("inherited_excludes", Bug::HoldersNotMarked);
-    must_fail("key_is_handed_over", Bug::ReleaseForgetsWaiters);
-    must_fail("cycle_is_found", Bug::BlockedWithoutFence);
+    must_fail("lock::loom_models::signal_answers", Bug::ParkOverwrites);
+    must_fail("lock::loom_models::signal_answers", Bug::ParkedNotWoken);
+    must_fail("lock::loom_models::inherited_excludes", Bug::PassedOnRelaxed);
+    must_fail("lock::loom_models::inherited_excludes", Bug::ReclaimedBlindly);
+    must_fail("lock::loom_models::inherited_excludes", Bug::HoldersNotMarked);
+    must_fail("lock::loom_models::key_is_handed_over", Bug::ReleaseForgetsWaiters);
+    must_fail("lock::loom_models::cycle_is_found", Bug::BlockedWithoutFence);
 }

@@ -29,9 +29,9 @@ use std::ptr;
 use super::latch::Latch;
 use super::mode::{Holders, Mode};
 use super::name::Name;
-use super::planted::{Bug, planted};
 use super::request::{InTheWay, Owner, Request};
 use super::signal::Answer;
+use crate::planted::{Bug, planted};
 use crate::primitives::thread::Thread;
 
 /// The handles of threads that have been answered, to be unparked when no latch is held any more.

@@ -26,9 +26,9 @@ use std::ptr;
 
 use super::mode::Mode;
 use super::name::Name;
-use super::planted::{Bug, ordering, planted};
 use super::queue::Queue;
 use super::signal::Signal;
+use crate::planted::{Bug, ordering, planted};
 use crate::primitives::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 const HELD: u32 = 0;

@@ -18,9 +18,9 @@
 //! the same time: at least one of them sees that the other waits.
 
 use super::LockManager;
-use super::planted::{Bug, planted};
 use super::queue::{Latched, Wakes};
 use super::request::{Owner, Request};
+use crate::planted::{Bug, planted};
 use crate::primitives::{Ordering, fence, lock};
 
 /// Returns true if a holder of the lock for which the owner waits in the bucket waits itself: only then can there be a cycle.

@@ -13,7 +13,7 @@
 
 use crate::primitives::{AtomicU32, Mutex, Ordering, lock, pause, thread};
 
-use super::planted::{Bug, planted};
+use crate::planted::{Bug, planted};
 
 /// Answers to a waiting transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

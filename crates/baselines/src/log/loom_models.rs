@@ -5,27 +5,12 @@
 //! fails): a model that cannot fail proves nothing. Run with
 //! `RUSTFLAGS="--cfg loom" cargo test -p atrapos-baselines --release --lib loom`.
 
-use std::process::Command;
-
 use loom::cell::UnsafeCell;
 use loom::sync::{Arc, Mutex};
 use loom::thread;
 
-use super::planted::Bug;
 use super::slot::Slot;
-
-/// Runs one model of this file in a child process with a bug planted, and expects it to fail.
-fn must_fail(model: &str, bug: Bug) {
-    let name = format!("log::loom_models::{model}");
-    let output = Command::new(std::env::current_exe().expect("a test knows its own path"))
-        .args([&name, "--exact", "--test-threads=1"])
-        .env("ATRAPOS_PLANTED_BUG", format!("{bug:?}"))
-        .output()
-        .expect("a test starts itself");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("running 1 test"), "{name} is not a test of this binary");
-    assert!(!output.status.success(), "{name} does not notice the planted bug {bug:?}");
-}
+use crate::planted::{Bug, must_fail};
 
 /// A slot, the tail that its leaders move, and the memory that is reserved: one cell for each byte.
 struct Buffer {
@@ -134,7 +119,7 @@ fn slot_is_used_again() {
 
 #[test]
 fn log_planted_bugs_are_caught() {
-    must_fail("slot_is_used_again", Bug::SlotReopenedEarly);
-    must_fail("slot_group_of_two", Bug::BasePublishedRelaxed);
-    must_fail("slot_is_used_again", Bug::MemberNotCounted);
+    must_fail("log::loom_models::slot_is_used_again", Bug::SlotReopenedEarly);
+    must_fail("log::loom_models::slot_group_of_two", Bug::BasePublishedRelaxed);
+    must_fail("log::loom_models::slot_is_used_again", Bug::MemberNotCounted);
 }

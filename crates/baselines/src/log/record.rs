@@ -15,7 +15,7 @@
 use std::io::{self, Read};
 
 use super::Lsn;
-use super::planted::{Bug, planted};
+use crate::planted::{Bug, planted};
 
 /// The size of a header; what is reserved is a multiple of it.
 pub(super) const HEADER_BYTES: u64 = 8;
@@ -54,6 +54,16 @@ pub(super) const fn length_of(header: u64) -> u32 {
     #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
     let length = header as u32;
     length
+}
+
+/// Appends a whole record, as it lies in the log at a position, to some bytes.
+#[cfg(not(loom))]
+pub(super) fn push_record(bytes: &mut Vec<u8>, position: Lsn, record: &[u8]) {
+    let length = u32::try_from(record.len()).expect("a record is shorter than 4 GiB");
+    bytes.extend_from_slice(&Checksum::of(record).header(position.0, length).to_le_bytes());
+    bytes.extend_from_slice(record);
+    let padding = occupied(length) as usize - HEADER_BYTES as usize - record.len();
+    bytes.resize(bytes.len() + padding, 0);
 }
 
 /// A record that was read back.

@@ -12,7 +12,7 @@
 
 use crate::primitives::{AtomicU64, Ordering, pause, thread};
 
-use super::planted::{Bug, ordering, planted};
+use crate::planted::{Bug, ordering, planted};
 
 const MEMBER: u64 = 1 << 32;
 const CLOSED: u64 = 1 << 63;

@@ -14,6 +14,7 @@ use super::engine::Shared;
 use super::sets::{NodeRead, Read, Writes};
 use super::statistics::Counters;
 use super::transaction::OccTransaction;
+use crate::redo::{CommitLog, InMemory};
 use crate::tree::record::{Header, RowBuffer};
 
 /// Rows that were read last, to be replaced without another search.
@@ -97,7 +98,7 @@ impl OccClient {
         mut procedure: impl FnMut(&mut OccTransaction<'_>) -> Result<R, Abort>,
     ) -> Result<R, Abort> {
         for attempt in 0_u32.. {
-            match self.attempt(&mut procedure) {
+            match self.attempt(&mut procedure, &mut InMemory) {
                 Err(abort) if abort.reason().advice() == Advice::Retry => self.back_off(attempt),
                 ended => return ended,
             }
@@ -108,10 +109,11 @@ impl OccClient {
     pub(super) fn attempt<R>(
         &mut self,
         procedure: &mut impl FnMut(&mut OccTransaction<'_>) -> Result<R, Abort>,
+        log: &mut impl CommitLog,
     ) -> Result<R, Abort> {
         let mut transaction = self.begin();
         match procedure(&mut transaction) {
-            Ok(result) => transaction.commit().map(|()| result),
+            Ok(result) => transaction.commit_to(log).map(|()| result),
             Err(abort) => {
                 let cause = transaction.validate().err().unwrap_or(abort);
                 transaction.fail(&cause);

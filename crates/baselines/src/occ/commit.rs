@@ -9,7 +9,8 @@ use atrapos_partition::abort::{Abort, AbortReason};
 
 use super::sets::Write;
 use super::transaction::OccTransaction;
-use crate::tree::planted::{Bug, pause, planted};
+use crate::planted::{Bug, pause, planted};
+use crate::redo::{CommitLog, InMemory};
 use crate::tree::record::{ABSENT, EPOCH_SHIFT, FLAGS, LOCKED, OBSOLETE, Record, SEQUENCE};
 use crate::tree::retire_record;
 use crate::tree::sync::{SeqCst, fence};
@@ -20,18 +21,48 @@ impl OccTransaction<'_> {
     /// # Errors
     /// Fails with [`AbortReason::Validation`] if something that it has read was changed meanwhile: nothing of it remains, and
     /// it may be run again.
-    pub fn commit(mut self) -> Result<(), Abort> {
+    pub fn commit(self) -> Result<(), Abort> {
+        self.commit_to(&mut InMemory)
+    }
+
+    /// Commits like [`commit`](Self::commit), and logs the changes between the validation and their installation.
+    #[inline(always)]
+    pub(super) fn commit_to(mut self, log: &mut impl CommitLog) -> Result<(), Abort> {
         if self.client.buffers.writes.is_empty() {
             self.validate().inspect_err(|invalid| self.fail(invalid))?;
         } else {
             self.client.buffers.writes.sort();
             let epoch = self.lock_and_validate().inspect_err(|invalid| self.fail(invalid))?;
             pause();
-            self.install(epoch);
+            if planted(Bug::LoggedAfterInstall) {
+                self.install(epoch);
+                self.log(log)?;
+            } else {
+                self.log(log).inspect_err(|unlogged| {
+                    self.unlock(self.client.buffers.writes.entries());
+                    self.fail(unlogged);
+                })?;
+                self.install(epoch);
+            }
         }
         self.client.counters.committed();
         self.end();
         Ok(())
+    }
+
+    /// Logs the changes, whose records are locked.
+    #[inline(always)]
+    fn log(&self, log: &mut impl CommitLog) -> Result<(), Abort> {
+        log.commit(|redo| {
+            let writes = &self.client.buffers.writes;
+            for (at, write) in writes.entries().iter().enumerate() {
+                let key = self.record(write.record).key();
+                match writes.row(at) {
+                    Some(row) => redo.put(write.table, key, row),
+                    None => redo.remove(write.table, key),
+                }
+            }
+        })
     }
 
     /// Aborts: nothing of it remains.
@@ -55,6 +86,7 @@ impl OccTransaction<'_> {
     }
 
     /// Validates the read set and the node set; `is_mine` says which records may be locked.
+    #[inline(always)]
     fn validate_reads(&self, is_mine: impl Fn(&super::sets::Read) -> bool) -> Result<(), Abort> {
         let buffers = &self.client.buffers;
         for read in &buffers.reads {
@@ -82,6 +114,7 @@ impl OccTransaction<'_> {
     }
 
     /// Phases 1 and 2; returns the epoch of the commit. If it fails, nothing is locked.
+    #[inline(always)]
     fn lock_and_validate(&self) -> Result<u64, Abort> {
         let writes = &self.client.buffers.writes;
         for (at, write) in writes.entries().iter().enumerate() {
@@ -131,6 +164,7 @@ impl OccTransaction<'_> {
     }
 
     /// Phase 3.
+    #[inline(always)]
     fn install(&mut self, epoch: u64) {
         let tid = self.next_tid(epoch);
         let buffers = &self.client.buffers;
@@ -152,6 +186,7 @@ impl OccTransaction<'_> {
     }
 
     /// The TID of this transaction, whose locks are held.
+    #[inline(always)]
     fn next_tid(&self, epoch: u64) -> u64 {
         let buffers = &self.client.buffers;
         let read = buffers.reads.iter().map(|read| read.tid);

@@ -7,6 +7,8 @@ use atrapos_partition::schema::TableId;
 use atrapos_storage::KeyBuf;
 
 use super::{OccClient, OccEngine};
+use crate::durable::ClientLog;
+use crate::redo::InMemory;
 use crate::rows::Visit;
 use crate::session::{Attempt, Engine, EngineClient};
 
@@ -45,7 +47,11 @@ impl Engine for OccEngine {
 
 impl EngineClient for OccClient {
     fn attempt(&mut self, body: &mut Attempt<'_>) -> Result<(), Abort> {
-        OccClient::attempt(self, &mut |transaction| body(transaction))
+        OccClient::attempt(self, &mut |transaction| body(transaction), &mut InMemory)
+    }
+
+    fn attempt_logged(&mut self, body: &mut Attempt<'_>, log: &mut ClientLog<'_>) -> Result<(), Abort> {
+        OccClient::attempt(self, &mut |transaction| body(transaction), log)
     }
 
     fn back_off(&mut self, attempt: u32) {

@@ -4,7 +4,6 @@
 //! Each model is also run with planted bugs, in a child process per bug (loom leaves its state in pieces when a model fails).
 //! Run with `RUSTFLAGS="--cfg loom" cargo test -p atrapos-baselines --release --lib loom_models`.
 
-use std::process::Command;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,26 +12,13 @@ use atrapos_partition::schema::TableId;
 use crossbeam_epoch::Collector;
 use loom::thread;
 
-use super::planted::Bug;
 use super::{OccEngine, OccTransaction};
+use crate::planted::{Bug, must_fail};
 use crate::rows::{Intent, RowTransaction};
 use crate::tree::record::{ABSENT, Header, OBSOLETE, Record, RowBuffer, SEQUENCE};
 use crate::tree::{Found, Insertion, Tree, retire_record};
 
 const TABLE: TableId = TableId(0);
-
-/// Runs one model of this file in a child process with a bug planted, and expects it to fail.
-fn must_fail(model: &str, bug: Bug) {
-    let name = format!("occ::loom_models::{model}");
-    let output = Command::new(std::env::current_exe().expect("a test knows its own path"))
-        .args([&name, "--exact", "--test-threads=1"])
-        .env("ATRAPOS_PLANTED_BUG", format!("{bug:?}"))
-        .output()
-        .expect("a test starts itself");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(text.contains("running 1 test"), "{name} is not a test of this binary");
-    assert!(!output.status.success(), "{name} does not notice the planted bug {bug:?}");
-}
 
 fn explore(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -109,7 +95,7 @@ fn record_locks() {
 #[test]
 fn record_bugs() {
     for bug in [Bug::TornReads, Bug::CopyFenceLeftOut, Bug::OverwriteFenceLeftOut] {
-        must_fail("record_copies", bug);
+        must_fail("occ::loom_models::record_copies", bug);
     }
 }
 
@@ -219,10 +205,10 @@ fn node_removal() {
 
 #[test]
 fn node_bugs() {
-    must_fail("node_removal", Bug::EmptinessNotChecked);
-    must_fail("node_insertion", Bug::LeafNotValidated);
-    must_fail("node_root_split", Bug::LeafNotValidated);
-    must_fail("node_leaf_split", Bug::InnerNotValidated);
+    must_fail("occ::loom_models::node_removal", Bug::EmptinessNotChecked);
+    must_fail("occ::loom_models::node_insertion", Bug::LeafNotValidated);
+    must_fail("occ::loom_models::node_root_split", Bug::LeafNotValidated);
+    must_fail("occ::loom_models::node_leaf_split", Bug::InnerNotValidated);
 }
 
 // --- commits -----------------------------------------------------------------------------------------------------------
@@ -302,8 +288,8 @@ fn commit_longer() {
 
 #[test]
 fn commit_bugs() {
-    must_fail("commit_skew", Bug::CommitFenceLeftOut);
-    must_fail("commit_skew", Bug::ReadsNotValidated);
-    must_fail("commit_phantoms", Bug::CommitFenceLeftOut);
-    must_fail("commit_phantoms", Bug::NodesNotValidated);
+    must_fail("occ::loom_models::commit_skew", Bug::CommitFenceLeftOut);
+    must_fail("occ::loom_models::commit_skew", Bug::ReadsNotValidated);
+    must_fail("occ::loom_models::commit_phantoms", Bug::CommitFenceLeftOut);
+    must_fail("occ::loom_models::commit_phantoms", Bug::NodesNotValidated);
 }

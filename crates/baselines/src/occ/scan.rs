@@ -13,8 +13,8 @@ use atrapos_partition::schema::TableId;
 
 use super::client::{Buffers, OccClient};
 use super::transaction::OccTransaction;
+use crate::planted::{Bug, pause, planted};
 use crate::rows::Visit;
-use crate::tree::planted::{Bug, pause, planted};
 use crate::tree::record::{ABSENT, Header, OBSOLETE, Record};
 
 /// Records that are fetched into the cache before they are read.

@@ -14,10 +14,10 @@ use super::latch::Latch;
 use super::node::{
     CAPACITY, FIRST_VERSION, Inner, Leaf, Node, NodeRef, Restart, node_memory, prefix_between,
 };
-use super::planted::pause;
 use super::record::{Header, Record};
 use super::sync::{Relaxed, Release};
 use super::{Tree, step};
+use crate::planted::pause;
 
 /// Outcomes of an insertion.
 pub(crate) enum Insertion<'g> {

@@ -26,9 +26,9 @@ use std::ops::Deref;
 use std::ptr::{NonNull, null_mut};
 
 use super::key::{Blob, LONG, common_prefix, head};
-use super::planted::{Bug, planted};
 use super::record::{Header, Record};
 use super::sync::{Acquire, AtomicPtr, AtomicU8, AtomicU16, AtomicU64, Relaxed, Spin, fence};
+use crate::planted::{Bug, planted};
 
 /// Entries of a leaf, and separators of an inner node, at most.
 #[cfg(not(loom))]

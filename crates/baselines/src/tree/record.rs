@@ -24,8 +24,8 @@ use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use super::planted::{Bug, pause, planted};
 use super::sync::{Acquire, AtomicU32, AtomicU64, Relaxed, Release, Spin, fence};
+use crate::planted::{Bug, pause, planted};
 
 /// Set while a commit, or the abort of an insertion, owns the record.
 pub(crate) const LOCKED: u64 = 1;

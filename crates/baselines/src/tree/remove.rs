@@ -16,10 +16,10 @@ use crossbeam_epoch::Guard;
 use super::key::Blob;
 use super::latch::Latch;
 use super::node::{NodeRef, Restart, node_memory, prefix_between};
-use super::planted::{Bug, pause, planted};
 use super::record::Record;
 use super::sync::{Relaxed, Release};
 use super::{Target, Tree, retire_blob, retire_node, step};
+use crate::planted::{Bug, pause, planted};
 
 /// The lowest ancestor of a leaf that has another child.
 #[derive(Clone, Copy)]

@@ -253,7 +253,7 @@ fn threads_change_disjoint_keys_at_once() {
             let (tree, collector) = (&tree, &collector);
             scope.spawn(move || {
                 let handle = collector.register();
-                super::planted::with_pauses(u64::from(thread) + 1, || {
+                crate::planted::with_pauses(u64::from(thread) + 1, || {
                     for round in 0..rounds {
                         let key = |number: u32| (number * threads + thread).to_be_bytes();
                         for number in 0..keys {

@@ -11,6 +11,7 @@ use super::engine::{STAMPS, Shared};
 use super::transaction::LockingTransaction;
 use super::undo::Undo;
 use crate::lock::{Agent, LockCounts};
+use crate::redo::{CommitLog, InMemory};
 use crate::tree::record::{Header, RowBuffer};
 
 /// A client of an engine. It stays on the thread that has created it, and runs one transaction after the other.
@@ -74,9 +75,19 @@ impl LockingClient {
         &mut self,
         procedure: impl FnOnce(&mut LockingTransaction<'_>) -> Result<R, Abort>,
     ) -> Result<R, Abort> {
+        self.attempt_to(procedure, &mut InMemory)
+    }
+
+    /// Runs a procedure like [`attempt`](Self::attempt), and logs what it changes.
+    #[inline]
+    pub(super) fn attempt_to<R>(
+        &mut self,
+        procedure: impl FnOnce(&mut LockingTransaction<'_>) -> Result<R, Abort>,
+        log: &mut impl CommitLog,
+    ) -> Result<R, Abort> {
         let mut transaction = self.begin();
         let result = procedure(&mut transaction)?;
-        transaction.commit()?;
+        transaction.commit_to(log)?;
         Ok(result)
     }
 

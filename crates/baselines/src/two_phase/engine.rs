@@ -13,6 +13,7 @@ use crossbeam_epoch::Collector;
 use crossbeam_utils::CachePadded;
 
 use super::client::LockingClient;
+use super::reader::ReadingClient;
 use crate::lock::{LockManager, LockOptions};
 use crate::occ::check_lengths;
 use crate::rows::Visit;
@@ -23,6 +24,8 @@ use crate::tree::{Insertion, Tree};
 #[derive(Debug)]
 pub struct LockingEngine {
     shared: Arc<Shared>,
+    /// Set if its clients only read, and lock nothing.
+    pub(super) only_reads: bool,
 }
 
 /// State that all clients of an engine share.
@@ -75,7 +78,18 @@ impl LockingEngine {
             stamps: CachePadded::new(AtomicU64::new(1)),
             collector: Collector::new(),
         };
-        LockingEngine { shared: Arc::new(shared) }
+        LockingEngine { shared: Arc::new(shared), only_reads: false }
+    }
+
+    /// Makes its clients, as any [`Engine`](crate::Engine) has them, read without locks and refuse changes.
+    #[must_use]
+    pub fn without_locks(self) -> LockingEngine {
+        LockingEngine { only_reads: true, ..self }
+    }
+
+    /// Creates a client that reads without locks and refuses changes.
+    pub(super) fn reader(&self) -> ReadingClient {
+        ReadingClient::new(Arc::clone(&self.shared))
     }
 
     /// Creates a client, which runs transactions on the thread that it was created on.

@@ -5,6 +5,7 @@ use atrapos_partition::schema::TableId;
 use atrapos_storage::KeyBuf;
 
 use super::{LockingClient, LockingEngine};
+use crate::durable::ClientLog;
 use crate::rows::Visit;
 use crate::session::{Attempt, Engine, EngineClient};
 
@@ -14,7 +15,7 @@ impl Engine for LockingEngine {
     }
 
     fn client(&self) -> Box<dyn EngineClient + '_> {
-        Box::new(LockingEngine::client(self))
+        if self.only_reads { Box::new(self.reader()) } else { Box::new(LockingEngine::client(self)) }
     }
 
     fn load(&self, table: TableId, rows: &[(KeyBuf, Box<[u8]>)]) -> Result<(), Abort> {
@@ -37,6 +38,10 @@ impl Engine for LockingEngine {
 impl EngineClient for LockingClient {
     fn attempt(&mut self, body: &mut Attempt<'_>) -> Result<(), Abort> {
         LockingClient::attempt(self, |transaction| body(transaction))
+    }
+
+    fn attempt_logged(&mut self, body: &mut Attempt<'_>, log: &mut ClientLog<'_>) -> Result<(), Abort> {
+        self.attempt_to(|transaction| body(transaction), log)
     }
 
     fn back_off(&mut self, _attempt: u32) {

@@ -14,8 +14,8 @@ use crossbeam_epoch::Guard;
 
 use super::client::{Buffers, LockingClient};
 use super::transaction::{LockingTransaction, find};
-use crate::lock::planted::{Bug, planted};
 use crate::lock::{KeyMode, KeyOrEnd};
+use crate::planted::{Bug, planted};
 use crate::rows::Visit;
 use crate::tree::Tree;
 use crate::tree::record::{ABSENT, Record};
@@ -40,7 +40,7 @@ pub(super) fn first_from(tree: &Tree, buffers: &mut Buffers, guard: &Guard) -> b
 
 /// Finds the greatest key in the tree below `buffers.next`, or of all if it is not `bounded`, and puts it there; returns false if
 /// there is none.
-fn last_below(tree: &Tree, buffers: &mut Buffers, mut bounded: bool, guard: &Guard) -> bool {
+pub(super) fn last_below(tree: &Tree, buffers: &mut Buffers, mut bounded: bool, guard: &Guard) -> bool {
     let Buffers { next, page, .. } = buffers;
     loop {
         let edge = tree.page_before(bounded.then_some(&next[..]), page, guard).edge;

@@ -11,11 +11,11 @@ use crossbeam_epoch::Guard;
 
 use super::client::{Buffers, LockingClient};
 use super::undo::Before;
-use crate::lock::planted::{Bug, between_looks, planted};
 use crate::lock::{KeyMode, KeyOrEnd};
 use crate::occ::check_lengths;
+use crate::planted::{Bug, Place, at, pause, planted};
+use crate::redo::{CommitLog, InMemory};
 use crate::rows::{Intent, RowTransaction, Visit};
-use crate::tree::planted::pause;
 use crate::tree::record::{ABSENT, OBSOLETE, Record, SEQUENCE};
 use crate::tree::sync::Spin;
 use crate::tree::{Found, Insertion, Tree, retire_record};
@@ -87,9 +87,18 @@ impl<'c> LockingTransaction<'c> {
     ///
     /// # Errors
     /// Fails if an operation has, and undoes everything then.
-    pub fn commit(mut self) -> Result<(), Abort> {
+    pub fn commit(self) -> Result<(), Abort> {
+        self.commit_to(&mut InMemory)
+    }
+
+    /// Commits like [`commit`](Self::commit), and logs the changes while all locks are held.
+    #[inline]
+    pub(super) fn commit_to(mut self, log: &mut impl CommitLog) -> Result<(), Abort> {
         if let Some(abort) = self.failed.take() {
             return Err(abort);
+        }
+        if !planted(Bug::LoggedAfterInstall) {
+            self.log(log)?;
         }
         let LockingClient { shared, buffers, .. } = &mut *self.client;
         for (table, key) in buffers.undo.removals() {
@@ -101,8 +110,33 @@ impl<'c> LockingTransaction<'c> {
                 take_out(tree, record, &self.guard);
             }
         }
+        if planted(Bug::LoggedAfterInstall) {
+            self.client.agent.release_all();
+            self.log(log)?;
+        }
         self.end();
         Ok(())
+    }
+
+    /// Logs the changes, if there are any: the rows as they are now, under locks. One that was changed twice is logged twice.
+    #[inline(always)]
+    fn log(&mut self, log: &mut impl CommitLog) -> Result<(), Abort> {
+        let LockingClient { shared, buffers, .. } = &mut *self.client;
+        if buffers.undo.len() == 0 {
+            return Ok(());
+        }
+        let Buffers { undo, row, .. } = buffers;
+        log.commit(|redo| {
+            for at in 0..undo.len() {
+                let (table, key, _) = undo.get(at);
+                // The tables of changes were found when they were made.
+                let Ok(tree) = shared.tree(table) else { continue };
+                match find(tree, key, &self.guard).filter(|record| record.read(row) & ABSENT == 0) {
+                    Some(_) => redo.put(table, key, row.bytes()),
+                    None => redo.remove(table, key),
+                }
+            }
+        })
     }
 
     /// Remembers an error: the transaction cannot commit any more.
@@ -182,7 +216,7 @@ impl<'c> LockingTransaction<'c> {
         let all = KeyMode::WRITE | KeyMode::PROTECT | KeyMode::INSERT;
         let own = if planted(Bug::NewGapShared) { KeyMode::WRITE | gap } else { all };
         self.client.agent.lock(table, KeyOrEnd::Key(key), own)?;
-        between_looks();
+        at(Place::BetweenLooks);
         pause();
         let LockingClient { shared, buffers, .. } = &mut *self.client;
         let make = || {

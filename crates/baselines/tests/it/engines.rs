@@ -1,7 +1,7 @@
 //! What holds for every engine with shared data: operations against a model, invariants of threads that conflict, proved histories.
 
-mod histories;
-mod model;
+pub(crate) mod histories;
+pub(crate) mod model;
 mod threads;
 
 use std::ops::ControlFlow;
@@ -21,7 +21,8 @@ pub(crate) const OTHER: TableId = TableId(1);
 pub(crate) type MakeEngine = fn() -> Box<dyn Engine>;
 
 /// All engines.
-const ENGINES: [MakeEngine; 2] = [|| Box::new(OccEngine::new(3)), || Box::new(LockingEngine::new(3))];
+pub(crate) const ENGINES: [MakeEngine; 2] =
+    [|| Box::new(OccEngine::new(3)), || Box::new(LockingEngine::new(3))];
 
 /// Row numbers of a range.
 pub(crate) type Numbers = Vec<(u64, u64)>;
@@ -31,7 +32,7 @@ fn number(bytes: &[u8]) -> u64 {
 }
 
 /// Runs a transaction, and again for as long as others are in its way.
-fn run<R>(
+pub(crate) fn run<R>(
     client: &mut dyn EngineClient,
     mut body: impl FnMut(&mut dyn RowTransaction) -> Result<R, Abort>,
 ) -> Result<R, Abort> {

@@ -2,4 +2,4 @@
 
 mod buffer;
 mod reader;
-mod sinks;
+pub(crate) mod sinks;

@@ -1,5 +1,6 @@
 //! Tests of the engines with shared data, through their public interfaces.
 
+mod durable;
 mod engines;
 mod lock;
 mod log;

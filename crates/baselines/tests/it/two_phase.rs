@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 
 use atrapos_baselines::RowTransaction;
-use atrapos_baselines::lock::planted::{Bug, with, with_between_looks};
+use atrapos_baselines::planted::{Bug, Place, with, with_at};
 use atrapos_baselines::two_phase::{LockingClient, LockingEngine, LockingTransaction};
 use atrapos_partition::schema::TableId;
 
@@ -92,7 +92,7 @@ fn overtaken(bug: Option<(Bug, Overtaken)>) -> Overtaken {
                 overtaken.send(()).expect("the test waits");
                 may_go.recv().expect("the test sends");
             };
-            with_between_looks(wait, || planted(&mut || insert(&mut engine.client(), 20)));
+            with_at(Place::BetweenLooks, wait, || planted(&mut || insert(&mut engine.client(), 20)));
         });
         is_overtaken.recv().expect("the insertion has looked once");
         insert(&mut engine.client(), 30);

@@ -51,17 +51,20 @@ pub(crate) struct RunArgs {
     /// length may write, at most 1024 and a quarter of what is free].
     #[arg(long, value_name = "MIB", help_heading = "Machine")]
     pub(crate) wal_reserve: Option<u64>,
-    /// The engine that runs the transactions. Those with shared data keep it in memory, and have threads as clients: --clients, or
-    /// one per worker.
+    /// The engine that runs the transactions. Those with shared data have threads as clients: --clients, or one per worker.
     #[arg(long, value_enum, default_value_t = EngineArg::Atrapos, help_heading = "Machine")]
     pub(crate) engine: EngineArg,
+    /// Whether transactions of --engine shared-2pl take locks. Without, the load may only read.
+    #[arg(long, value_enum, default_value_t = LocksArg::On, help_heading = "Machine")]
+    pub(crate) locks: LocksArg,
     /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 64; with
     /// synchronous durability 256 to 2048, the more the slower the disk].
     #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]
     pub(crate) sessions: Option<usize>,
-    /// Transactions that a session commits before the first of them is acknowledged as durable; it waits when there are as many
-    /// [default: 1, so that it waits for each].
-    #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]
+    /// Transactions that a session, or a thread of an engine with shared data, commits before the first of them is acknowledged as
+    /// durable; it waits when there are as many [default: 1, so that it waits for each; for a thread as many as a worker would
+    /// have sessions].
+    #[arg(long, value_name = "N", help_heading = "Clients")]
     pub(crate) pipeline: Option<usize>,
     /// Run from N client threads outside the engine instead of sessions on the workers.
     #[arg(long, value_name = "N", help_heading = "Clients")]
@@ -134,6 +137,14 @@ pub(crate) enum EngineArg {
     /// Threads that share the data; transactions lock what they access in one central lock manager.
     #[value(name = "shared-2pl")]
     Shared2pl,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LocksArg {
+    /// On all that they access.
+    On,
+    /// On nothing: a transaction that changes rows is refused.
+    Off,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -28,13 +28,29 @@ fn an_unknown_mix_is_refused_with_those_there_are() {
 
 #[test]
 fn options_that_an_engine_with_shared_data_does_not_have_are_refused() {
-    let complaint = refused(&["bench", "tatp", "--engine", "shared-occ"]);
-    assert!(complaint.contains("--durability none") && complaint.contains("--engine atrapos"), "{complaint}");
-    for option in [&["--sessions", "3"][..], &["--reserve", "3"], &["--record", "trace.json"]] {
-        let shared = ["bench", "tatp", "--engine", "shared-occ", "--durability", "none"];
+    for option in [
+        &["--sessions", "3"][..],
+        &["--reserve", "3"],
+        &["--wal-reserve", "3"],
+        &["--checkpoint-during"],
+        &["--record", "trace.json"],
+    ] {
+        let shared = ["bench", "tatp", "--engine", "shared-occ"];
         let complaint = refused(&[&shared, option].concat());
         assert!(complaint.contains(option[0]) && complaint.contains("--engine atrapos"), "{complaint}");
     }
+    for engine in ["atrapos", "shared-occ"] {
+        let complaint = refused(&["bench", "tatp", "--engine", engine, "--locks", "off"]);
+        assert!(
+            complaint.contains("--locks off") && complaint.contains("--engine shared-2pl"),
+            "{complaint}"
+        );
+    }
+    let complaint = refused(&["bench", "tatp", "--clients", "2", "--pipeline", "4"]);
+    assert!(complaint.contains("--pipeline") && complaint.contains("--engine shared-occ"), "{complaint}");
+    let complaint =
+        refused(&["bench", "tatp", "--engine", "shared-2pl", "--durability", "none", "--dir", "somewhere"]);
+    assert!(complaint.contains("--dir") && complaint.contains("--durability"), "{complaint}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::bad_input::refused;
 use crate::support::{interrupt, quick, run, stderr, stdout};
 
 /// Runs a quick benchmark with a JSON file, and returns its text and its JSON.
@@ -103,6 +104,50 @@ fn every_workload_runs_on_engines_with_shared_data() {
         assert!(json["throughput_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{json}");
         assert!(json["workers"].as_array().is_some_and(Vec::is_empty), "its threads are no workers");
     }
+}
+
+#[test]
+fn engines_with_shared_data_are_durable() {
+    let parent = tempfile::tempdir().expect("a directory");
+    for engine in ["shared-occ", "shared-2pl"] {
+        for (durability, pipeline) in [("synchronous", Some("4")), ("synchronous", None), ("relaxed", None)] {
+            let name = format!("{engine}-{durability}-{}", pipeline.is_some());
+            let dir = parent.path().join(name).display().to_string();
+            let mut options =
+                vec!["--engine", engine, "--durability", durability, "--clients", "2", "--dir", &dir];
+            options.extend(pipeline.iter().flat_map(|pipeline| ["--pipeline", *pipeline]));
+            let (text, json) = benchmark("tatp", &options);
+            assert!(text.contains("audit       passed") && text.contains("wal  "), "{text}");
+            assert!(text.contains(&format!("durability {durability}")) && text.contains(&dir), "{text}");
+            assert!(json["wal"]["device_sync_us"].as_f64().is_some_and(|us| us > 0.0), "{json}");
+            match (durability, pipeline) {
+                ("synchronous", Some(_)) => assert_eq!(json["config"]["pipeline"], 4),
+                ("synchronous", None) => {
+                    assert!(json["config"]["pipeline"].as_u64().is_some_and(|many| many >= 256));
+                }
+                _ => assert!(json["config"]["pipeline"].is_null()),
+            }
+            for file in ["population", "log"] {
+                assert!(std::path::Path::new(&dir).join(file).is_file(), "{file} is kept");
+            }
+            let complaint = refused(&quick("tatp", &options));
+            assert!(complaint.contains("is not empty") && complaint.contains(&dir), "{complaint}");
+        }
+    }
+}
+
+#[test]
+fn locks_are_off_for_loads_that_only_read() {
+    let off = ["--engine", "shared-2pl", "--durability", "none", "--locks", "off", "--mix"];
+    let (text, json) = benchmark("tatp", &[&off[..], &["get-subscriber-data"]].concat());
+    assert!(text.contains("locks off") && text.contains("audit       passed"), "{text}");
+    assert_eq!(json["config"]["locks"], "off");
+    let (_, json) = benchmark("tatp", &["--engine", "shared-2pl", "--durability", "none"]);
+    assert_eq!(json["config"]["locks"], "on");
+    let output = run(&quick("tatp", &[&off[..], &["update-location"]].concat()));
+    let complaint = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{complaint}");
+    assert!(complaint.contains("--locks on"), "{complaint}");
 }
 
 #[test]

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use atrapos::{Abort, AbortReason, CommitTicket, Database, Session, Ticks};
 use atrapos_baselines::SharedClient;
+use atrapos_baselines::log::Ticket;
 use atrapos_runtime::Clock;
 use atrapos_workloads::{ClassId, Client, Outcome, Reach, SetupError, Workload};
 
@@ -37,8 +38,9 @@ pub(crate) trait AnyClient: Send {
     /// Runs it on this thread, outside the workers, until the recorder says stop.
     fn run_thread(&mut self, db: &Database, recorder: &Recorder) -> ClientEnd;
 
-    /// Runs it on this thread with the transactions of an engine with shared data, until the recorder says stop.
-    fn run_shared(&mut self, client: &dyn SharedClient, recorder: &Recorder) -> ClientEnd;
+    /// Runs it on this thread with the transactions of an engine with shared data, until the recorder says stop. It has up to
+    /// `pipeline` transactions that are not acknowledged.
+    fn run_shared(&mut self, client: &dyn SharedClient, recorder: &Recorder, pipeline: usize) -> ClientEnd;
 }
 
 /// The state of a client of a workload.
@@ -58,7 +60,10 @@ impl<W: Workload> AnyClient for ClientOf<W> {
         run_thread::<W>(Client::Blocking(&Outside::new(db)), &mut self.0, recorder)
     }
 
-    fn run_shared(&mut self, client: &dyn SharedClient, recorder: &Recorder) -> ClientEnd {
+    fn run_shared(&mut self, client: &dyn SharedClient, recorder: &Recorder, pipeline: usize) -> ClientEnd {
+        if pipeline > 1 {
+            return run_pipelined::<W>(client, &mut self.0, recorder, pipeline);
+        }
         run_thread::<W>(Client::Shared(client), &mut self.0, recorder)
     }
 }
@@ -122,18 +127,18 @@ fn goes_on(abort: &Abort) -> bool {
 const TURN: Duration = Duration::from_micros(10);
 
 /// A transaction that has committed and is not acknowledged yet.
-struct Committed {
+struct Committed<T> {
     class: ClassId,
     outcome: Outcome,
     began: Ticks,
-    ticket: CommitTicket,
+    ticket: T,
 }
 
 /// The transactions of a session that are not acknowledged yet, the oldest first.
 struct Pipeline<'a> {
     session: &'a Session,
     recorder: &'a Recorder,
-    committed: VecDeque<Committed>,
+    committed: VecDeque<Committed<CommitTicket>>,
     room: usize,
 }
 
@@ -271,14 +276,8 @@ fn run_thread<W: Workload>(client: Client<'_>, state: &mut W::State, recorder: &
     let clock = Clock::real();
     let mut began = clock.now();
     while !recorder.is_stopped() {
-        if let Some(pause) = W::pause(state) {
-            let end = Instant::now() + pause;
-            while let Some(rest) = end.checked_duration_since(Instant::now())
-                && !rest.is_zero()
-                && !recorder.is_stopped()
-            {
-                std::thread::sleep(rest.min(LOOK_EVERY));
-            }
+        if let Some(time) = W::pause(state) {
+            pause(time, recorder);
             began = clock.now();
             continue;
         }
@@ -295,4 +294,75 @@ fn run_thread<W: Workload>(client: Client<'_>, state: &mut W::State, recorder: &
         began = now;
     }
     Ok(())
+}
+
+/// Sleeps for some time, or until the recorder says stop.
+fn pause(time: Duration, recorder: &Recorder) {
+    let end = Instant::now() + time;
+    while let Some(rest) = end.checked_duration_since(Instant::now())
+        && !rest.is_zero()
+        && !recorder.is_stopped()
+    {
+        std::thread::sleep(rest.min(LOOK_EVERY));
+    }
+}
+
+/// The transactions of a client of an engine with shared data that are not acknowledged yet, the oldest first.
+struct SharedPipeline<'a> {
+    client: &'a dyn SharedClient,
+    recorder: &'a Recorder,
+    committed: VecDeque<Committed<Ticket>>,
+}
+
+impl SharedPipeline<'_> {
+    /// Counts the transactions that are acknowledged by now.
+    fn count(&mut self, now: Ticks) {
+        while let Some(oldest) = self.committed.front()
+            && self.client.is_acknowledged(oldest.ticket)
+        {
+            self.recorder.record(oldest.class, &Ok(oldest.outcome), now.since(oldest.began));
+            self.committed.pop_front();
+        }
+    }
+
+    /// Waits until fewer than `room` transactions are not acknowledged.
+    fn make_room(&mut self, room: usize) -> ClientEnd {
+        while let Some(oldest) = self.committed.front()
+            && self.committed.len() >= room
+        {
+            self.client.acknowledged(oldest.ticket).map_err(|abort| (oldest.class.index(), abort))?;
+            self.count(Clock::real().now());
+        }
+        Ok(())
+    }
+}
+
+/// Runs one transaction after the other like [`run_thread`], while up to `room` of them wait to be acknowledged.
+fn run_pipelined<W: Workload>(
+    client: &dyn SharedClient,
+    state: &mut W::State,
+    recorder: &Recorder,
+    room: usize,
+) -> ClientEnd {
+    client.set_pipelined(true);
+    let clock = Clock::real();
+    let mut pipeline = SharedPipeline { client, recorder, committed: VecDeque::with_capacity(room) };
+    while !recorder.is_stopped() {
+        if let Some(time) = W::pause(state) {
+            pipeline.make_room(1)?;
+            pause(time, recorder);
+            continue;
+        }
+        pipeline.make_room(room)?;
+        let began = clock.now();
+        let (class, outcome) = block_on(W::transaction(Client::Shared(client), state));
+        let (ticket, now) = (client.take_ticket(), clock.now());
+        match outcome {
+            Ok(outcome) => pipeline.committed.push_back(Committed { class, outcome, began, ticket }),
+            Err(abort) if goes_on(&abort) => recorder.record(class, &Err(abort), now.since(began)),
+            Err(abort) => return Err((class.index(), abort)),
+        }
+        pipeline.count(now);
+    }
+    pipeline.make_room(1)
 }

@@ -2,18 +2,22 @@
 
 use std::cell::RefCell;
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use atrapos::{Abort, AbortReason, Database, LoadProgress};
+use atrapos_baselines::durable::{Acknowledge, DurableOptions};
 use atrapos_baselines::occ::OccEngine;
 use atrapos_baselines::two_phase::LockingEngine;
 use atrapos_baselines::{Engine, SharedDatabase, run_stored};
-use atrapos_harness::driver::{Routing, RunResult, run_shared};
+use atrapos_durability::file::RealFiles;
+use atrapos_harness::driver::{Routing, RunResult, SharedThreads, run_shared};
 use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::smallbank::parameters::{Mix as SmallBankMix, Skew};
 use atrapos_workloads::smallbank::{SmallBank, SmallBankConfig};
 use atrapos_workloads::tatp::Tatp;
-use atrapos_workloads::tatp::parameters::Mix as TatpMix;
+use atrapos_workloads::tatp::parameters::{Class as TatpClass, Mix as TatpMix};
 use atrapos_workloads::tatp::schema::{CallForwarding, Tables, sub_nbr};
 use atrapos_workloads::tatp::stored::{GetSubscriberData, InsertCallForwarding, UpdateSubscriberData};
 use atrapos_workloads::tpcb::{Tpcb, TpcbConfig};
@@ -31,7 +35,15 @@ use crate::support::{SESSIONS, loaded, short};
 const ENGINES: [fn(usize) -> Box<dyn Engine>; 2] =
     [|trees| Box::new(OccEngine::new(trees)), |trees| Box::new(LockingEngine::new(trees))];
 
-const THREADS: NonZeroUsize = NonZeroUsize::new(3).expect("three");
+/// Clients that wait for each transaction, and those that have some outstanding.
+const THREADS: [SharedThreads<'_>; 2] = [
+    SharedThreads { threads: NonZeroUsize::new(3).expect("three"), cpus: &[], pipeline: NonZeroUsize::MIN },
+    SharedThreads {
+        threads: NonZeroUsize::new(3).expect("three"),
+        cpus: &[],
+        pipeline: NonZeroUsize::new(8).expect("eight"),
+    },
+];
 
 fn empty<W: Workload>(workload: &W) -> Database {
     let db = Database::builder(workload.schema()).workers(2).pin(false).huge_pages(false).in_memory();
@@ -62,7 +74,7 @@ fn run_and_audit<W: Workload>(workload: &W) {
         for routing in [Routing::Any, Routing::Owner] {
             // On a busy machine a short interval may pass without one transaction.
             for attempt in 1..=100 {
-                let result = run_once(&shared, &handles, workload, routing, attempt);
+                let result = run_once((&shared, &handles), workload, (routing, THREADS[0]), attempt);
                 ledger.add(&result.tallies_all);
                 audit(&shared, workload, &ledger);
                 if result.classes.iter().any(|class| class.tally.completed() > 0) {
@@ -75,15 +87,98 @@ fn run_and_audit<W: Workload>(workload: &W) {
 }
 
 fn run_once<W: Workload>(
-    shared: &SharedDatabase,
-    handles: &Database,
+    databases: (&SharedDatabase, &Database),
     workload: &W,
-    routing: Routing,
+    (routing, threads): (Routing, SharedThreads<'_>),
     attempt: u64,
 ) -> RunResult {
     let options = short(SESSIONS, routing, attempt * 2 + u64::from(routing == Routing::Any));
     let never = AtomicBool::new(false);
-    run_shared((shared, handles), workload, &options, (THREADS, &[]), &never, &mut |_| {}).expect("it runs")
+    run_shared(databases, workload, &options, threads, &never, &mut |_| {}).expect("it runs")
+}
+
+/// Runs a workload on every engine with a log, opens what is left of it again after each run, and audits it.
+fn run_reopen_and_audit<W: Workload>(workload: &W) {
+    let acknowledges = [Acknowledge::Durable, Acknowledge::AtOnce { flush_every: Duration::from_millis(5) }];
+    for (engine, acknowledge) in ENGINES.into_iter().flat_map(|engine| acknowledges.map(|how| (engine, how)))
+    {
+        let directory = tempfile::tempdir().expect("there is a temporary directory");
+        let options = DurableOptions {
+            files: Arc::new(RealFiles::new()),
+            path: directory.path().join("shared"),
+            acknowledge,
+            room_bytes: 1 << 16,
+        };
+        let (shared, handles) = filled(workload, engine);
+        let mut shared = shared.into_durable(&options).expect("the directory is empty");
+        let mut ledger = Ledger::new();
+        for threads in THREADS {
+            for attempt in 1..=100 {
+                let result = run_once((&shared, &handles), workload, (Routing::Any, threads), attempt);
+                ledger.add(&result.tallies_all);
+                assert!(result.wal.is_some(), "it has written a log");
+                if result.classes.iter().any(|class| class.tally.completed() > 0) {
+                    break;
+                }
+                assert!(attempt < 100, "nothing ran");
+            }
+            audit(&shared, workload, &ledger);
+            shared.close().expect("the log can be written");
+            shared = SharedDatabase::open(engine, &handles, &options).expect("it was closed");
+            audit(&shared, workload, &ledger);
+        }
+    }
+}
+
+#[test]
+fn what_was_told_is_there_when_it_is_opened_again() {
+    run_reopen_and_audit(&Tatp::new(300, TatpMix::Standard, KeyChoice::Uniform, 3).expect("subscribers"));
+    let config = TpcbConfig { branches: 3, accounts_per_branch: 40, remote: 0.3, seed: 11 };
+    run_reopen_and_audit(&Tpcb::new(config).expect("branches"));
+    run_reopen_and_audit(&tpcc(TpccMix::Standard));
+}
+
+/// Without locks, a load that only reads runs, and one that writes is refused.
+#[test]
+fn locks_are_off_for_loads_that_only_read() {
+    let engine: fn(usize) -> Box<dyn Engine> = |trees| Box::new(LockingEngine::new(trees).without_locks());
+    let of = |mix| Tatp::new(300, mix, KeyChoice::Uniform, 3).expect("subscribers");
+    let reads = of(TatpMix::Only(TatpClass::GetSubscriberData));
+    let (shared, handles) = filled(&reads, engine);
+    run_once((&shared, &handles), &reads, (Routing::Any, THREADS[0]), 1);
+    let tables = Tables::of(&handles).expect("the schema");
+    let update = UpdateSubscriberData { s_id: 7, bit: 1, sf_type: 1, data_a: 1 };
+    let client = RefCell::new(shared.session());
+    let refused = run_stored(&client, &tables, &update).expect_err("it writes");
+    assert!(
+        refused.reason() == AbortReason::Misuse && refused.to_string().contains("--locks on"),
+        "{refused}"
+    );
+    audit(&shared, &reads, &Ledger::new());
+}
+
+/// A database of other tables is refused, with the first difference.
+#[test]
+fn directories_of_other_schemas_are_refused() {
+    let directory = tempfile::tempdir().expect("there is a temporary directory");
+    let options = DurableOptions {
+        files: Arc::new(RealFiles::new()),
+        path: directory.path().to_owned(),
+        acknowledge: Acknowledge::Durable,
+        room_bytes: 0,
+    };
+    let (shared, _handles) = filled(&tatp(), ENGINES[1]);
+    drop(shared.into_durable(&options).expect("the directory is empty"));
+    let config = TpcbConfig { branches: 1, accounts_per_branch: 4, remote: 0.0, seed: 1 };
+    let other = empty(&Tpcb::new(config).expect("a branch"));
+    let refused =
+        SharedDatabase::open(ENGINES[1], &other, &options).expect_err("it has other tables").to_string();
+    assert!(refused.contains("subscriber"), "{refused}");
+    // Another engine, and another number of workers, read the same directory.
+    let handles = Database::builder(tatp().schema()).workers(1).pin(false).huge_pages(false).in_memory();
+    let handles = handles.expect("the schema is sound");
+    let opened = SharedDatabase::open(ENGINES[0], &handles, &options).expect("it is the same database");
+    audit(&opened, &tatp(), &Ledger::new());
 }
 
 #[test]
@@ -106,25 +201,18 @@ fn smallbank_leaves_sound_data() {
 
 #[test]
 fn every_class_of_tpcc_leaves_sound_data() {
-    let of = |mix| {
-        let remote = Remote { payments: 0.3, lines: 0.1 };
-        let (deliveries, think) = (Deliveries::Interactive, false);
-        Tpcc::new(TpccConfig {
-            warehouses: 2,
-            items: 100,
-            customers: 20,
-            mix,
-            remote,
-            deliveries,
-            think,
-            seed: 3,
-        })
-        .expect("warehouses")
-    };
-    run_and_audit(&of(TpccMix::Standard));
+    run_and_audit(&tpcc(TpccMix::Standard));
     for class in Class::ALL {
-        run_and_audit(&of(TpccMix::Only(class)));
+        run_and_audit(&tpcc(TpccMix::Only(class)));
     }
+}
+
+fn tpcc(mix: TpccMix) -> Tpcc {
+    let remote = Remote { payments: 0.3, lines: 0.1 };
+    let (deliveries, think) = (Deliveries::Interactive, false);
+    let (warehouses, items, customers, seed) = (2, 100, 20, 3);
+    Tpcc::new(TpccConfig { warehouses, items, customers, mix, remote, deliveries, think, seed })
+        .expect("warehouses")
 }
 
 fn letters<R: Record>(operations: usize) {

@@ -8,10 +8,10 @@
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::schema::TableId;
 
-use super::super::planted::{Bug, planted};
 use super::super::search;
 use super::super::signal::Answer;
 use super::{Agent, Handle, KeyOrEnd, Mode, Name, Outcome, Patience, Pending, Place, Slot, TableMode};
+use crate::planted::{Bug, planted};
 
 /// An inherited lock is released when this many transactions in a row have not used it. To keep one costs a few instructions for
 /// each transaction, to request it again some hundred and a latch that others want, too.

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use atrapos_baselines::occ::planted::with_pauses;
+use atrapos_baselines::planted::with_pauses;
 use atrapos_baselines::{Engine, Intent, RowTransaction};
 use atrapos_history::{Entry, Event, Found, History, Outcome, Predicate, Report};
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
@@ -16,12 +16,12 @@ use atrapos_partition::schema::TableId;
 
 use super::{ENGINES, MakeEngine};
 
-const ROWS: TableId = TableId(0);
-const GRAVES: TableId = TableId(1);
+pub(crate) const ROWS: TableId = TableId(0);
+pub(crate) const GRAVES: TableId = TableId(1);
 const BY_GROUP: TableId = TableId(2);
 
-const THREADS: u64 = 4;
-const KEYS: u64 = 12;
+pub(crate) const THREADS: u64 = 4;
+pub(crate) const KEYS: u64 = 12;
 const GROUPS: u64 = 3;
 /// Transactions of each client.
 const TRANSACTIONS: u64 = if cfg!(miri) { 4 } else { 150 };
@@ -87,7 +87,7 @@ fn draw(random: &mut Random, version: &mut u64) -> Step {
     }
 }
 
-fn state(tx: &mut dyn RowTransaction, table: TableId, key: u64) -> Result<Option<Found>, Abort> {
+pub(crate) fn state(tx: &mut dyn RowTransaction, table: TableId, key: u64) -> Result<Option<Found>, Abort> {
     tx.read(table, &key.to_be_bytes(), Intent::Write)?.map(decode).transpose()
 }
 
@@ -213,6 +213,8 @@ fn run_client(
         }
         let (outcome, events) = match ended {
             Ok(()) => (Outcome::Committed, events),
+            // Whether it survives is not known yet, and the engine does not go on.
+            Err(abort) if abort.reason() == AbortReason::NotDurable => return Ok(entries),
             Err(abort) => {
                 let is_known =
                     abort.reason().advice() == Advice::Retry || abort.reason() == AbortReason::User;
@@ -227,16 +229,16 @@ fn run_client(
     Ok(entries)
 }
 
-/// Runs one random history, with something that is done around each client, and judges it.
-pub(crate) fn run_and_judge(
-    engine: MakeEngine,
+/// Runs the clients of one random history, with something that is done around each, and returns what they tell.
+pub(crate) fn run_clients(
+    engine: &dyn Engine,
     seed: u64,
+    moments: &AtomicU64,
     around: impl Fn(&mut dyn FnMut()) + Sync,
-) -> Result<Report, String> {
-    let (engine, moments) = (engine(), AtomicU64::new(1));
+) -> Result<Vec<Entry>, String> {
     let clients = std::thread::scope(|scope| {
         let spawn = |session| {
-            let (engine, moments, around) = (&*engine, &moments, &around);
+            let around = &around;
             scope.spawn(move || {
                 let mut entries = Ok(Vec::new());
                 with_pauses(seed.wrapping_mul(31) + session, || {
@@ -254,6 +256,17 @@ pub(crate) fn run_and_judge(
     for client in clients {
         entries.extend(client.map_err(|abort| abort.to_string())?);
     }
+    Ok(entries)
+}
+
+/// Runs one random history, with something that is done around each client, and judges it.
+pub(crate) fn run_and_judge(
+    engine: MakeEngine,
+    seed: u64,
+    around: impl Fn(&mut dyn FnMut()) + Sync,
+) -> Result<Report, String> {
+    let (engine, moments) = (engine(), AtomicU64::new(1));
+    let entries = run_clients(&*engine, seed, &moments, around)?;
     engine.check()?;
     History::new(entries)?.check().map_err(|anomaly| anomaly.to_string())
 }

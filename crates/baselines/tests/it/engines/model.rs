@@ -12,12 +12,12 @@ use proptest::prelude::*;
 use super::{ENGINES, TABLE, check, get, load, put, range, rows, run};
 
 type Bytes = Vec<u8>;
-type Model = Vec<BTreeMap<Bytes, Bytes>>;
+pub(crate) type Model = Vec<BTreeMap<Bytes, Bytes>>;
 
-const TABLES: u16 = 2;
+pub(crate) const TABLES: u16 = 2;
 
 #[derive(Clone, Debug)]
-enum Step {
+pub(crate) enum Step {
     Read(TableId, Bytes, bool),
     Insert(TableId, Bytes, Bytes),
     Replace(TableId, Bytes, Bytes),
@@ -44,7 +44,7 @@ fn row() -> impl Strategy<Value = Bytes> {
     ]
 }
 
-fn step() -> impl Strategy<Value = Step> {
+pub(crate) fn step() -> impl Strategy<Value = Step> {
     let scan = (table(), key(), prop::option::of(key()), any::<bool>(), 0..60_usize);
     prop_oneof![
         2 => (table(), key(), any::<bool>()).prop_map(|(table, key, write)| Step::Read(table, key, write)),
@@ -79,7 +79,7 @@ fn scan_both(
     assert_eq!(found, expected);
 }
 
-fn make(tx: &mut dyn RowTransaction, model: &mut Model, step: &Step) {
+pub(crate) fn make(tx: &mut dyn RowTransaction, model: &mut Model, step: &Step) {
     match step {
         Step::Read(table, key, write) => {
             let intent = if *write { Intent::Write } else { Intent::Read };
@@ -109,7 +109,7 @@ fn make(tx: &mut dyn RowTransaction, model: &mut Model, step: &Step) {
     }
 }
 
-fn assert_same(engine: &dyn Engine, model: &Model) {
+pub(crate) fn assert_same(engine: &dyn Engine, model: &Model) {
     for (at, rows) in model.iter().enumerate() {
         let mut found = Vec::new();
         let visited = engine.walk(TableId(at as u16), &mut |key, row| {

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use atrapos_baselines::occ::planted::with_pauses;
+use atrapos_baselines::planted::with_pauses;
 use atrapos_baselines::{Engine, EngineClient, Intent};
 use atrapos_partition::abort::Abort;
 

@@ -359,7 +359,7 @@ fn schedules_follow_the_rules_without_inheritance() {
 #[cfg(debug_assertions)]
 #[test]
 fn planted_bugs_are_caught() {
-    use atrapos_baselines::lock::planted::{Bug, with};
+    use atrapos_baselines::planted::{Bug, with};
     for bug in [
         Bug::InheritedKept,
         Bug::HoldersNotMarked,

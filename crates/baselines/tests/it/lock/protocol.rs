@@ -257,7 +257,7 @@ fn transactions_are_serializable_with_rows_that_come_and_go() {
 #[cfg(debug_assertions)]
 #[test]
 fn planted_bugs_are_caught() {
-    use atrapos_baselines::lock::planted::{Bug, with};
+    use atrapos_baselines::planted::{Bug, with};
     let found = (0..40).any(|seed| run(seed, |work| with(Bug::InsertIntoProtected, work)).is_err());
     assert!(found, "gaps that are not protected are not noticed");
 }

@@ -1,9 +1,8 @@
 //! Logs that are read back: whole, cut at every byte, and with every byte changed.
 
-use std::fs;
 use std::io::{self, Read};
 
-use atrapos_baselines::log::{FileSink, Log, LogOptions, LogReader, LogRecord, Lsn};
+use atrapos_baselines::log::{Log, LogOptions, LogReader, LogRecord, Lsn};
 use atrapos_partition::abort::AbortReason;
 use proptest::prelude::*;
 
@@ -93,26 +92,8 @@ fn an_error_of_the_file_is_not_an_end() {
 }
 
 #[test]
-fn a_file_is_written_and_read_back() {
-    let directory = tempfile::tempdir().expect("there is a temporary directory");
-    let path = directory.path().join("log");
-    let options = LogOptions { buffer_bytes: 1024, first: Lsn(0) };
-    let log =
-        Log::start(FileSink::create(&path).expect("it is new"), options).expect("threads can be started");
-    let bodies: Vec<Vec<u8>> = (1..200u8).map(|number| vec![number; usize::from(number)]).collect();
-    let mut tickets = bodies.iter().map(|body| log.commit(body).expect("the log can be written"));
-    let last = tickets.by_ref().last().expect("there are some");
-    log.wait(last).expect("the log can be written");
-    assert_eq!(log.durable(), last.lsn());
-    let read = records(&fs::read(&path).expect("it is there"), Lsn(0));
-    assert_eq!(read.into_iter().map(|record| record.bytes).collect::<Vec<_>>(), bodies);
-    log.close().expect("the log can be written");
-    assert!(FileSink::create(&path).is_err(), "a log is not written over");
-}
-
-#[test]
 fn records_that_do_not_fit_are_refused_with_a_sentence() {
-    let log = Log::start(Memory::default(), LogOptions { buffer_bytes: 1024, first: Lsn(0) })
+    let log = Log::start(Memory::default(), LogOptions { buffer_bytes: 1024, ..LogOptions::default() })
         .expect("threads can be started");
     let abort = log.append(&[1; 505]).expect_err("it is longer than half of the buffer");
     assert_eq!(abort.reason(), AbortReason::TransactionTooLarge);
@@ -129,7 +110,7 @@ proptest! {
     #[test]
     fn what_is_appended_comes_back(bodies in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..400), 1..80)) {
         let memory = Memory::default();
-        let log = Log::start(memory.clone(), LogOptions { buffer_bytes: 1024, first: Lsn(80) }).expect("threads");
+        let log = Log::start(memory.clone(), LogOptions { buffer_bytes: 1024, first: Lsn(80), ..LogOptions::default() }).expect("threads");
         let mut expected = Vec::new();
         for body in &bodies {
             let lsn = log.append(body).expect("the log can be written");
@@ -143,6 +124,6 @@ proptest! {
 #[cfg(debug_assertions)]
 #[test]
 fn planted_bugs_are_caught() {
-    use atrapos_baselines::log::planted::{Bug, with};
+    use atrapos_baselines::planted::{Bug, with};
     assert!(!with(Bug::PositionNotChecked, stale_record_is_refused));
 }

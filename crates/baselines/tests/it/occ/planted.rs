@@ -5,7 +5,7 @@
 use std::cell::Cell;
 
 use atrapos_baselines::occ::OccEngine;
-use atrapos_baselines::occ::planted::{Bug, with};
+use atrapos_baselines::planted::{Bug, with};
 use atrapos_baselines::{Intent, RowTransaction};
 
 use crate::engines::run_and_judge;
