@@ -55,6 +55,7 @@ pub use atrapos_storage::{
     Column, ColumnRef, ColumnType, Date, Decimal, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row,
     RowEdit, RowView, Timestamp, Uuid, row,
 };
+pub use atrapos_transaction::central::{ActiveTransaction, CentralState, Scope};
 pub use atrapos_transaction::dynamic::AnyTable;
 pub use atrapos_transaction::procedure::{AnyProcedure, AnyResult, CommitTicket, Procedure, Session};
 pub use atrapos_transaction::recording::RecordedRun;
