@@ -36,7 +36,7 @@ fn engine(chosen: EngineArg) -> fn(usize) -> Box<dyn Engine> {
     match chosen {
         EngineArg::SharedOcc => |trees| Box::new(OccEngine::new(trees)),
         EngineArg::Shared2pl => |trees| Box::new(LockingEngine::new(trees)),
-        EngineArg::Atrapos => unreachable!("it does not share its data"),
+        EngineArg::Atrapos | EngineArg::Plp => unreachable!("it does not share its data"),
     }
 }
 
@@ -62,7 +62,8 @@ pub(crate) fn run(
         workload.run_shared((&shared, &handles), options, (threads, &cpus), interrupt::flag(), watch)
     };
     let audit = |ledger: &Ledger| audit(workload, config, &shared, ledger);
-    let (runs, audit) = measure(config, &mut |options, watch| Ok((run(options, watch), None)), &audit)?;
+    let mut one = |options: &RunOptions, watch: &mut dyn FnMut(Progress)| Ok((run(options, watch), None));
+    let (runs, audit) = measure(config, Ledger::new(), &mut one, &audit)?;
     let unprepared_bytes = shared.engine().memory_bytes().saturating_sub(bytes_before);
     let growth = Growth { reserved_bytes: 0, prepared_bytes: 0, unprepared_bytes };
     let closed = handles.close(CLOSE_DEADLINE);

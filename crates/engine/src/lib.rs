@@ -47,7 +47,7 @@ pub use atrapos_partition::routing::{FamilyScheme, Route, Scheme};
 pub use atrapos_partition::schema::{
     Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef,
 };
-pub use atrapos_placement::adaptation::{Adaptation, AdaptationEvent};
+pub use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, SchemeSearch};
 pub use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 pub use atrapos_runtime::memory::PreparedStatistics;
 pub use atrapos_runtime::{Ticks, WorkerId};
