@@ -30,11 +30,26 @@ fn an_unknown_mix_is_refused_with_those_there_are() {
 fn options_that_an_engine_with_shared_data_does_not_have_are_refused() {
     let complaint = refused(&["bench", "tatp", "--engine", "shared-occ"]);
     assert!(complaint.contains("--durability none") && complaint.contains("--engine atrapos"), "{complaint}");
-    for option in [&["--sessions", "3"][..], &["--reserve", "3"], &["--record", "trace.json"]] {
+    for option in [
+        &["--sessions", "3"][..],
+        &["--reserve", "3"],
+        &["--record", "trace.json"],
+        &["--transaction-list", "central"],
+        &["--transaction-numbers", "island"],
+        &["--state-locks", "worker"],
+        &["--log-buffer", "central"],
+        &["--partitioning", "naive"],
+    ] {
         let shared = ["bench", "tatp", "--engine", "shared-occ", "--durability", "none"];
         let complaint = refused(&[&shared, option].concat());
         assert!(complaint.contains(option[0]) && complaint.contains("--engine atrapos"), "{complaint}");
     }
+}
+
+#[test]
+fn a_log_buffer_of_what_is_not_logged_is_refused() {
+    let complaint = refused(&["bench", "tatp", "--log-buffer", "central", "--durability", "none"]);
+    assert!(complaint.contains("--log-buffer") && complaint.contains("another --durability"), "{complaint}");
 }
 
 #[test]
