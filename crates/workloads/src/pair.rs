@@ -1,4 +1,4 @@
-//! The simple transaction of `ATraPos §V-A`, Figures 5 and 6 (thesis Figures 4.6 and 4.7): a row of table A, and one of table B that
+//! The simple transaction of `ATraPos §V-A`, Figure 6 (thesis Figures 4.6 and 4.7): a row of table A, and one of table B that
 //! belongs to it.
 //!
 //! Owns: the two tables, their population, the transaction and the auditor. It is no benchmark of its own but what the experiment

@@ -75,6 +75,7 @@ impl TxnState {
     pub(super) fn ensure_known(self: &Rc<Self>, worker: &EngineWorker) -> TxnId {
         if self.txn.get() == TxnId(0) {
             let txn = if self.age.get() == Age::NONE {
+                debug_assert!(self.attendance.get().txn == TxnId(0), "who attends has an age");
                 self.age.set(worker.shard().ages.next(worker.step_time()));
                 worker.shard().new_own_txn(worker.id())
             } else {
