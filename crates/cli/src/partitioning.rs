@@ -7,8 +7,9 @@ use std::time::Duration;
 use atrapos::Database;
 use atrapos_harness::driver::RunOptions;
 use atrapos_harness::registry::AnyWorkload;
-use atrapos_workloads::Ledger;
+use atrapos_workloads::{ClassTally, Ledger};
 
+use crate::args::PartitioningArg;
 use crate::config::RunConfig;
 use crate::error::CliError;
 use crate::interrupt;
@@ -30,7 +31,7 @@ pub(crate) fn choose(
     config: &RunConfig,
 ) -> Result<Ledger, CliError> {
     let mut ledger = Ledger::new();
-    let search = config.partitioning.and_then(|partitioning| partitioning.search());
+    let search = config.partitioning.and_then(PartitioningArg::search);
     let (Some(search), Some(adaptation)) = (search, config.adaptation) else { return Ok(ledger) };
     // The statistics of loading are discarded.
     db.workload_trace().map_err(CliError::failed)?;
@@ -47,7 +48,7 @@ pub(crate) fn choose(
         };
         let result = workload.run(db, &options, interrupt::flag(), &mut |_| {}).map_err(CliError::failed)?;
         ledger.add(&result.tallies_all);
-        completed += result.tallies_all.iter().map(|tally| tally.completed()).sum::<u64>();
+        completed += result.tallies_all.iter().map(ClassTally::completed).sum::<u64>();
         if completed >= wanted || interrupt::is_set() {
             break;
         }

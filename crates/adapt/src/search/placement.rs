@@ -101,7 +101,7 @@ fn bring_near(state: &mut State<'_>, slices_of: &mut [Vec<u32>], slice: usize, t
     let islands = state.problem.platform.islands().iter();
     let ranks = islands.map(|(_, first, count)| *first..*first + *count);
     let around = ranks.filter(|ranks| ranks.contains(&target) && !ranks.contains(&from));
-    let Some(near) = around.max_by_key(|ranks| ranks.len()) else { return false };
+    let Some(near) = around.max_by_key(ExactSizeIterator::len) else { return false };
     let available = |rank: &u32| state.problem.available.contains(rank) && *rank != target;
     let near: Vec<u32> = near.filter(available).collect();
     let partition = state.partition_around(slice);

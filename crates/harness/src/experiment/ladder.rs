@@ -16,7 +16,7 @@ use atrapos::{Adaptation, CentralState, Database, SchemeSearch, Scope};
 use atrapos_baselines::SharedDatabase;
 use atrapos_baselines::two_phase::LockingEngine;
 use atrapos_workloads::pair::Pair;
-use atrapos_workloads::{Ledger, Workload};
+use atrapos_workloads::{ClassTally, Ledger, Workload};
 
 use super::{ExperimentError, Setup, Watched, audit_and_close};
 use crate::driver::{self, Clients, Progress, Routing, RunOptions, RunResult};
@@ -224,7 +224,7 @@ impl Climb<'_> {
                 driver::run(&db, workload, options, interrupt, watch)
             };
             let result = self.run(warm_up, number + 1, &mut ledger, run)?;
-            completed += result.tallies_all.iter().map(|tally| tally.completed()).sum::<u64>();
+            completed += result.tallies_all.iter().map(ClassTally::completed).sum::<u64>();
             if completed >= wanted {
                 break;
             }
