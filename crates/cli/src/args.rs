@@ -6,6 +6,7 @@
 mod bench;
 mod explain;
 mod run;
+mod system;
 mod torture;
 
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ pub(crate) use self::explain::ExplainArgs;
 pub(crate) use self::run::{
     AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, LocksArg, RoutingArg, RunArgs,
 };
+pub(crate) use self::system::{PartitioningArg, SystemArgs};
 pub(crate) use self::torture::{TortureArgs, TortureChildArgs, TortureHistoryChildArgs};
 
 /// An in-memory, durable, serializable transaction engine that adapts itself to hardware islands.
@@ -44,6 +46,7 @@ Examples:
   atrapos bench tatp --durability none       in memory only: what durability costs is the difference
   atrapos bench ycsb --updates 0.5 --ops-per-txn 16
                                              16 reads and updates of popular rows in each transaction
+  atrapos bench tatp --engine plp            PLP: the same engine with central system state and a naive scheme
   atrapos bench raw                          what this machine can do without any engine
   atrapos experiment adapt-skew --svg skew.svg
                                              what a database makes of sudden skew, beside one that keeps its scheme

@@ -22,7 +22,7 @@ use atrapos_workloads::registry::{Choice, Common};
 use atrapos_workloads::{AuditReport, ClassId, Ledger};
 use serde_json::{Value, json};
 
-use crate::args::{EngineArg, RunArgs, WorkloadBench};
+use crate::args::{PartitioningArg, RunArgs, WorkloadBench};
 use crate::checkpoints::{Checkpoints, while_measuring};
 use crate::config::{self, RunConfig};
 use crate::error::CliError;
@@ -31,7 +31,7 @@ use crate::progress::{RunBar, while_loading};
 use crate::resident::resident_bytes;
 use crate::shared::{self, Measured};
 use crate::store::{self, Store};
-use crate::{interrupt, json, machine, output, table};
+use crate::{interrupt, json, machine, output, partitioning, table};
 
 /// Result of loading.
 #[derive(Clone, Copy, Debug)]
@@ -162,6 +162,11 @@ fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig
         "topology": args.common.topology,
         "pin": config.pin,
         "place_memory": config.place_memory,
+        "transaction_list": json::scope_name(config.central_state.transaction_list),
+        "transaction_numbers": json::scope_name(config.central_state.transaction_numbers),
+        "state_locks": json::scope_name(config.central_state.state_locks),
+        "log_buffer": json::scope_name(config.central_state.log_buffer),
+        "partitioning": config.partitioning.map(PartitioningArg::name),
         "seed": config.seed,
     });
     if let (Some(all), Value::Object(settings)) = (all.as_object_mut(), settings) {
@@ -195,6 +200,7 @@ pub(crate) fn open(
         .pin(config.pin)
         .place_memory(config.place_memory)
         .durability(config.durability)
+        .central_state(config.central_state)
         .files(Arc::clone(files));
     let builder = match config.adaptation {
         Some(adaptation) => builder.adaptation(adaptation),
@@ -220,7 +226,7 @@ fn run(
     }
     interrupt::install();
     let resident_before = resident_bytes();
-    if config.engine != EngineArg::Atrapos {
+    if config.engine.shares_data() {
         return run_shared(benchmark, choice, workload, args, config);
     }
     let machine = machine::summary(&config.machine);
@@ -237,11 +243,12 @@ fn run(
     for warning in db.warnings() {
         output::complain(&format!("warning: {warning}"));
     }
+    let ledger = partitioning::choose(workload, &db, &config)?;
     if config.record.is_some() {
-        // The statistics of loading are discarded.
+        // The statistics so far, of loading, are discarded.
         db.workload_trace().map_err(CliError::failed)?;
     }
-    let (runs, audit) = measure_atrapos(workload, &db, &config)?;
+    let (runs, audit) = measure_atrapos(workload, &db, &config, ledger)?;
     let after = db.prepared_memory();
     let growth = Growth {
         reserved_bytes,
@@ -398,6 +405,7 @@ fn measure_atrapos(
     workload: &dyn AnyWorkload,
     db: &Database,
     config: &RunConfig,
+    ledger: Ledger,
 ) -> Result<(Vec<Run>, Audited), CliError> {
     let mut one = |options: &RunOptions, watch: &mut dyn FnMut(Progress)| -> Result<OneRun, CliError> {
         if !config.checkpoint_during {
@@ -413,16 +421,17 @@ fn measure_atrapos(
         Ok((result, Some(made.map_err(CliError::failed)?)))
     };
     let audit = |ledger: &Ledger| workload.audit(db, ledger).map_err(|error| error.to_string());
-    measure(config, &mut one, &audit)
+    measure(config, ledger, &mut one, &audit)
 }
 
-/// Makes all runs by `one`, each followed by an audit. Stops at the first audit that fails, and at an interrupt.
+/// Makes all runs by `one`, each followed by an audit; `ledger` has what ran before. Stops at the first audit that fails, and at an
+/// interrupt.
 pub(crate) fn measure(
     config: &RunConfig,
+    mut ledger: Ledger,
     one: &mut RunOnce<'_>,
     audit: &dyn Fn(&Ledger) -> Audited,
 ) -> Result<(Vec<Run>, Audited), CliError> {
-    let mut ledger = Ledger::new();
     let mut runs = Vec::new();
     for number in 0..config.runs {
         let label =

@@ -6,12 +6,13 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use atrapos::{Adaptation, Durability};
+use atrapos::{Adaptation, CentralState, Durability};
 use atrapos_harness::driver::{Clients, Routing};
 use atrapos_topology::Machine;
 
 use crate::args::{
-    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, LocksArg, RoutingArg, RunArgs,
+    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, LocksArg, PartitioningArg,
+    RoutingArg, RunArgs,
 };
 use crate::error::CliError;
 use crate::machine;
@@ -71,6 +72,10 @@ pub(crate) struct RunConfig {
     /// Bytes of WAL to fill with zeros; `None` for what a run may write.
     pub(crate) wal_reserve_bytes: Option<u64>,
     pub(crate) engine: EngineArg,
+    /// The parts of the system state that workers share.
+    pub(crate) central_state: CentralState,
+    /// How partitions are chosen before the first measurement; `None` if they are not.
+    pub(crate) partitioning: Option<PartitioningArg>,
     pub(crate) clients: Clients,
     /// True if their number was given, and is not to be derived from the speed of the device.
     pub(crate) clients_given: bool,
@@ -112,7 +117,7 @@ impl RunConfig {
             RoutingArg::Owner => Routing::Owner,
         };
         let durability = durability(&args.durability)?;
-        check_engine(args)?;
+        check_engine(args, durability)?;
         let clients = clients(args, durability)?;
         let machine = machine::read(&args.common.topology)?;
         let workers = workers(args.workers, &machine)?;
@@ -120,7 +125,8 @@ impl RunConfig {
         let record = args.record.as_deref().map(JsonFile::prepare).transpose()?;
         // A recording is to be of one scheme; and clients that use only keys of their worker need its keys to stay the
         // same.
-        let act = record.is_none() && matches!(routing, Routing::Any);
+        let partitioning = args.system.partitioning(args.engine, args.fixed);
+        let act = record.is_none() && matches!(routing, Routing::Any) && partitioning.is_none();
         let adaptation = Adaptation { act, ..adaptation(&args.adaptation)? };
         let pin = !args.common.no_pin && machine::may_pin(&machine);
         Ok(RunConfig {
@@ -131,6 +137,8 @@ impl RunConfig {
             reserve_bytes: args.reserve.map(|mib| mib.saturating_mul(1 << 20)),
             wal_reserve_bytes: args.wal_reserve.map(|mib| mib.saturating_mul(1 << 20)),
             engine: args.engine,
+            central_state: args.system.central_state(args.engine),
+            partitioning,
             clients,
             shared_pipeline: args.pipeline.map(|_| pipeline(args, durability)).transpose()?,
             locks_off: args.locks == LocksArg::Off,
@@ -151,19 +159,19 @@ impl RunConfig {
 }
 
 /// Refuses options that the engine does not have.
-fn check_engine(args: &RunArgs) -> Result<(), CliError> {
+fn check_engine(args: &RunArgs, durability: Durability) -> Result<(), CliError> {
     if args.locks == LocksArg::Off && args.engine != EngineArg::Shared2pl {
         return Err(CliError::bad_input(
             "--locks off is for the engine that has a lock manager; leave it out, or choose --engine shared-2pl",
         ));
     }
-    if args.engine == EngineArg::Atrapos {
+    if !args.engine.shares_data() {
         return match (args.clients, args.pipeline) {
             (Some(_), Some(_)) => Err(CliError::bad_input(
                 "--pipeline is for sessions, or for threads of an engine with shared data; leave out --clients, or choose \
                  --engine shared-occ",
             )),
-            _ => Ok(()),
+            _ => check_log_buffer(args, durability),
         };
     }
     let foreign = [
@@ -173,12 +181,23 @@ fn check_engine(args: &RunArgs) -> Result<(), CliError> {
         (args.durability.checkpoint_during, "--checkpoint-during"),
         (args.record.is_some(), "--record"),
     ];
-    match foreign.into_iter().find(|(given, _)| *given) {
-        Some((_, option)) => Err(CliError::bad_input(format!(
+    let foreign = foreign.into_iter().find(|(given, _)| *given).map(|(_, option)| option);
+    match foreign.or(args.system.given()) {
+        Some(option) => Err(CliError::bad_input(format!(
             "{option} is for engines whose workers own the data; leave it out, or choose --engine atrapos"
         ))),
         None => Ok(()),
     }
+}
+
+/// Refuses a log buffer for what is not logged.
+fn check_log_buffer(args: &RunArgs, durability: Durability) -> Result<(), CliError> {
+    if args.system.log_buffer.is_some() && durability == Durability::None {
+        return Err(CliError::bad_input(
+            "--log-buffer is of no use to a database in memory; leave it out, or choose another --durability",
+        ));
+    }
+    Ok(())
 }
 
 /// Returns the number of workers.

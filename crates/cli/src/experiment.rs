@@ -1,10 +1,12 @@
-//! `atrapos experiment`: a database that adapts itself beside one that does not, and the cost of adapting.
+//! `atrapos experiment`: a database that adapts itself beside one that does not, the steps from PLP to there, and the cost of
+//! adapting.
 //!
 //! Owns: the order of the steps: checking, running, showing and writing. Never: measures anything itself (the workloads
 //! crate does), or formats it (the modules below do).
 
 pub(crate) mod args;
 mod costs;
+mod ladder;
 mod plot;
 mod sides;
 
@@ -12,7 +14,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use atrapos::{Builder, Database, Schema};
-use atrapos_harness::experiment::{ExperimentError, Setup, Watched, monitoring, repartitioning, scenario};
+use atrapos_harness::experiment::{
+    ExperimentError, Setup, Watched, ladder as rungs, monitoring, repartitioning, scenario,
+};
 use serde_json::{Value, json};
 
 use self::args::{Experiment, ExperimentArgs};
@@ -106,6 +110,7 @@ pub(crate) fn experiment(args: &ExperimentArgs) -> Result<(), CliError> {
     match (experiment.scenario(), available) {
         (Some(scenario), available) => scenario::check(scenario, &setup, available),
         (None, available) if experiment == Experiment::MonitoringCost => monitoring::check(&setup, available),
+        (None, available) if experiment == Experiment::AtraposFig6 => rungs::check(&setup, available),
         (None, available) => repartitioning::check(&setup, available),
     }
     .map_err(refused)?;
@@ -150,6 +155,7 @@ fn run(experiment: Experiment, setup: &Setup<'_>, rounds: u32, pairs: u32) -> Re
     let length = match experiment.scenario() {
         Some(scenario) => scenario.length(setup, rounds),
         None if experiment == Experiment::MonitoringCost => monitoring::length(setup, pairs),
+        None if experiment == Experiment::AtraposFig6 => rungs::length(setup, rounds),
         None => repartitioning::length(setup),
     };
     let bar = RunBar::new(format!("{}: ", experiment.name()), Duration::ZERO, length);
@@ -166,6 +172,9 @@ fn run(experiment: Experiment, setup: &Setup<'_>, rounds: u32, pairs: u32) -> Re
         None if experiment == Experiment::MonitoringCost => monitoring::run(setup, pairs, flag, &mut watch)
             .map_err(refused)
             .and_then(|costs| costs::monitoring(setup, &costs)),
+        None if experiment == Experiment::AtraposFig6 => rungs::run(setup, rounds, flag, &mut watch)
+            .map_err(refused)
+            .and_then(|results| ladder::report(setup, &results)),
         None => repartitioning::run(setup, flag, &mut watch)
             .map_err(refused)
             .and_then(|costs| costs::repartitioning(setup, &costs)),

@@ -2,7 +2,7 @@
 //!
 //! Owns: the keys. Never: rounds, or leaves a key out: an unknown value is `null`.
 
-use atrapos::AbortReason;
+use atrapos::{AbortReason, Scope};
 use atrapos_harness::driver::{ClassResult, Routing, RunResult, WorkerResult};
 use atrapos_harness::raw::{RawReport, RawResult};
 use hdrhistogram::Histogram;
@@ -24,10 +24,20 @@ pub(crate) fn routing_name(routing: Routing) -> &'static str {
     }
 }
 
+/// Returns the name of those who share a part of the system state, as on the command line.
+pub(crate) fn scope_name(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Central => "central",
+        Scope::Island => "island",
+        Scope::Worker => "worker",
+    }
+}
+
 /// Returns the name of an engine.
 pub(crate) fn engine_name(engine: EngineArg) -> &'static str {
     match engine {
         EngineArg::Atrapos => "atrapos",
+        EngineArg::Plp => "plp",
         EngineArg::SharedOcc => "shared-occ",
         EngineArg::Shared2pl => "shared-2pl",
     }
@@ -61,6 +71,7 @@ pub(crate) fn bench(report: &BenchReport) -> Value {
         "locks": { "entered": statistics.locks_entered, "waits": statistics.lock_waits },
         "forwarded": statistics.forwarded,
         "retried": statistics.retried,
+        "central_accesses": statistics.central_accesses,
         "workers": run.workers.iter().map(worker).collect::<Vec<_>>(),
         "runs": report.throughputs(),
         "interrupted": report.runs.iter().any(|run| run.result.interrupted),

@@ -22,6 +22,7 @@ mod interrupt;
 mod json;
 mod machine;
 mod output;
+mod partitioning;
 mod plan;
 mod progress;
 mod raw;

@@ -44,7 +44,7 @@ fn engine(config: &RunConfig) -> fn(usize) -> Box<dyn Engine> {
             |trees| Box::new(LockingEngine::new(trees).without_locks())
         }
         EngineArg::Shared2pl => |trees| Box::new(LockingEngine::new(trees)),
-        EngineArg::Atrapos => unreachable!("it does not share its data"),
+        EngineArg::Atrapos | EngineArg::Plp => unreachable!("it does not share its data"),
     }
 }
 
@@ -74,7 +74,8 @@ pub(crate) fn run(
         workload.run_shared((&shared, &handles), options, threads, interrupt::flag(), watch)
     };
     let audit = |ledger: &Ledger| audit(workload, config, &shared, ledger);
-    let (runs, audit) = measure(config, &mut |options, watch| Ok((run(options, watch), None)), &audit)?;
+    let mut one = |options: &RunOptions, watch: &mut dyn FnMut(Progress)| Ok((run(options, watch), None));
+    let (runs, audit) = measure(config, Ledger::new(), &mut one, &audit)?;
     let unprepared_bytes = shared.engine().memory_bytes().saturating_sub(bytes_before);
     let growth = Growth { reserved_bytes: 0, prepared_bytes: 0, unprepared_bytes };
     shared.close().map_err(CliError::failed)?;

@@ -72,6 +72,7 @@ fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     };
     match config("engine").as_str() {
         "atrapos" => write!(out, "  {} workers, {clients}", config("workers"))?,
+        "plp" => write!(out, "  plp, {} workers, {clients}", config("workers"))?,
         engine => {
             let threads =
                 if report.config["clients"].is_null() { config("workers") } else { config("clients") };
@@ -260,6 +261,13 @@ fn foot(out: &mut String, run: &RunResult) -> std::fmt::Result {
         count(statistics.locks_entered),
         count(statistics.lock_waits)
     )?;
+    if statistics.central_accesses > 0 {
+        writeln!(
+            out,
+            "shared      {} accesses to system state of several workers",
+            count(statistics.central_accesses)
+        )?;
+    }
     writeln!(out, "workers     {}", workers(run))
 }
 

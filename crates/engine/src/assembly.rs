@@ -13,6 +13,7 @@ use atrapos_partition::schema::{Catalog, PublishedCatalog, SchemaError, TableId,
 use atrapos_runtime::rng::Seed;
 use atrapos_runtime::{Clock, Pump, Runtime, RuntimeBuilder, Ticks, WorkerId};
 use atrapos_storage::{Memory, Tree, TreeConfig};
+use atrapos_transaction::central::SystemState;
 use atrapos_transaction::monitor::Monitor;
 use atrapos_transaction::shard::{Shard, ShardOptions};
 use atrapos_transaction::stats::EngineStats;
@@ -31,6 +32,8 @@ pub(crate) struct Parts {
     pub(crate) stats: Vec<Arc<EngineStats>>,
     /// The WAL; `None` without a directory.
     pub(crate) wal: Option<Arc<Wal>>,
+    /// The system state that workers share; `None` if they share none.
+    pub(crate) system_state: Option<Arc<SystemState>>,
     /// The sampling period in events and the number of sub-partitions of a partition; `None` if statistics are not collected.
     pub(crate) observing: Option<(u32, usize)>,
 }
@@ -44,7 +47,7 @@ impl Parts {
         let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
         let catalogs = Arc::new(PublishedCatalog::new(Arc::new(catalog)));
         let stats = (0..workers).map(|_| Arc::default()).collect();
-        Ok(Parts { catalogs, scheme, stats, wal: None, observing: None })
+        Ok(Parts { catalogs, scheme, stats, wal: None, system_state: None, observing: None })
     }
 
     /// Returns the definitions of all trees, as they are stored.
@@ -96,11 +99,16 @@ impl Parts {
                 Durability::Relaxed { max_loss_ms } => Some(clock.ticks(Duration::from_millis(max_loss_ms))),
                 _ => None,
             };
-            CommitWaiters::new(Arc::clone(wal), catalog.tables.len(), max_loss)
+            CommitWaiters::new(Arc::clone(wal), worker, catalog.tables.len(), max_loss)
         });
         let monitor = Monitor::new(&catalog, worker, clock, self.observing);
         let stats = Arc::clone(&self.stats[worker.index()]);
-        Shard::new(Arc::clone(&self.catalogs), tables, memory, stats, options, commit_waiters, monitor)
+        let shard =
+            Shard::new(Arc::clone(&self.catalogs), tables, memory, stats, options, commit_waiters, monitor);
+        match &self.system_state {
+            Some(system_state) => shard.sharing(system_state.view(worker)),
+            None => shard,
+        }
     }
 }
 

@@ -21,7 +21,8 @@ use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_runtime::RuntimeBuilder;
 use atrapos_runtime::memory::{HugeChunks, MemoryOptions};
 use atrapos_topology::Machine;
-use atrapos_transaction::wal::{Durability, Wal};
+use atrapos_transaction::central::{CentralState, SystemState};
+use atrapos_transaction::wal::{Durability, Wal, WalLayout};
 
 use self::placed::{Placed, live_machine};
 use crate::assembly::Parts;
@@ -47,6 +48,7 @@ pub struct Builder {
     policy: Policy,
     files: Arc<dyn FileSystem>,
     adaptation: Option<Adaptation>,
+    central_state: CentralState,
     patience: Duration,
 }
 
@@ -64,6 +66,7 @@ impl Builder {
             policy: Policy::default(),
             files: Arc::new(RealFiles::new()),
             adaptation: Some(Adaptation::default()),
+            central_state: CentralState::default(),
             patience: Duration::from_secs(10),
         }
     }
@@ -81,6 +84,14 @@ impl Builder {
     #[must_use]
     pub fn fixed_scheme(mut self) -> Builder {
         self.adaptation = None;
+        self
+    }
+
+    /// Sets the parts of the system state that workers share: none by default. They make the engine slower, as the systems are
+    /// that ATraPos is compared with; that is what they are for.
+    #[must_use]
+    pub fn central_state(mut self, central_state: CentralState) -> Builder {
+        self.central_state = central_state;
         self
     }
 
@@ -255,18 +266,19 @@ impl Builder {
         let observing = self.adaptation.filter(|adaptation| workers > 1 || !adaptation.act);
         parts.observing = observing.map(|adaptation| (adaptation.sample_every, adaptation.sub_partitions));
         let placed = Placed::new(&machine, workers, self.pin, self.place_memory);
+        parts.system_state = SystemState::new(self.central_state, placed.island_of.clone());
         let opened = match directory {
             None => None,
             Some((path, progress)) => {
-                let streams = placed.stream_of.iter().max().map_or(1, |last| last + 1);
+                let layout = WalLayout::new(self.central_state.log_buffer, placed.island_of.clone());
                 let opened = DirectoryContents::new(
                     Arc::clone(&self.files),
                     path,
                     &parts.definitions(),
-                    streams,
+                    layout.streams(),
                     self.policy.clone(),
                 )?;
-                let wal = opened.wal(placed.stream_of.clone());
+                let wal = opened.wal(layout);
                 parts.wal = Some(Arc::clone(&wal));
                 Some((opened, wal, progress))
             }
@@ -302,6 +314,7 @@ impl Builder {
             adaptive,
             adapting,
             stats: parts.stats,
+            system_state: parts.system_state,
             cpus: placed.cpus,
             memory: Some(memory),
             pinned: placed.pin,

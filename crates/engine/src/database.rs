@@ -24,6 +24,7 @@ use atrapos_partition::schema::{
 };
 use atrapos_placement::adaptation::{AdaptingThread, Adaptive};
 use atrapos_runtime::{Handle, Runtime, WorkerId};
+use atrapos_transaction::central::SystemState;
 use atrapos_transaction::jobs::{self, settle, start_on_worker};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::EngineStats;
@@ -73,6 +74,8 @@ pub struct Database {
     pub(crate) adaptive: Arc<Adaptive>,
     pub(crate) adapting: Option<AdaptingThread>,
     pub(crate) stats: Vec<Arc<EngineStats>>,
+    /// The system state that workers share, if they share any.
+    pub(crate) system_state: Option<Arc<SystemState>>,
     pub(crate) cpus: Vec<Option<usize>>,
     /// The memory of the workers, until the database closes.
     pub(crate) memory: Option<DatabaseMemory>,

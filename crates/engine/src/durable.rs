@@ -32,7 +32,7 @@ use atrapos_runtime::Handle;
 use atrapos_transaction::jobs::on_all_workers;
 use atrapos_transaction::shard::Shard;
 use atrapos_transaction::wal::flusher::Flusher;
-use atrapos_transaction::wal::{Durability, Wal, WalLimits};
+use atrapos_transaction::wal::{Durability, Wal, WalLayout, WalLimits};
 
 use crate::builder::OpenError;
 use crate::checkpoint::Pace;
@@ -166,8 +166,8 @@ impl DirectoryContents {
     }
 
     /// Returns the WAL state that the workers of the new incarnation share.
-    pub(crate) fn wal(&self, stream_of: Vec<usize>) -> Arc<Wal> {
-        Wal::new(self.policy.durability, self.plan.next_epoch, stream_of, self.policy.limits)
+    pub(crate) fn wal(&self, layout: WalLayout) -> Arc<Wal> {
+        Wal::new(self.policy.durability, self.plan.next_epoch, layout, self.policy.limits)
     }
 
     /// Fills the trees of the workers, which have been started, and begins the new incarnation.

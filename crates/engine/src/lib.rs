@@ -47,7 +47,7 @@ pub use atrapos_partition::routing::{FamilyScheme, Route, Scheme};
 pub use atrapos_partition::schema::{
     Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef,
 };
-pub use atrapos_placement::adaptation::{Adaptation, AdaptationEvent};
+pub use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, SchemeSearch};
 pub use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 pub use atrapos_runtime::memory::PreparedStatistics;
 pub use atrapos_runtime::{Ticks, WorkerId};
@@ -55,6 +55,7 @@ pub use atrapos_storage::{
     Column, ColumnRef, ColumnType, Date, Decimal, Field, FixedStr, Key, KeyBuf, KeyPart, MAX_ROW_BYTES, Row,
     RowEdit, RowView, Timestamp, Uuid, row,
 };
+pub use atrapos_transaction::central::{ActiveTransaction, CentralState, Scope};
 pub use atrapos_transaction::dynamic::AnyTable;
 pub use atrapos_transaction::procedure::{AnyProcedure, AnyResult, CommitTicket, Procedure, Session};
 pub use atrapos_transaction::recording::RecordedRun;

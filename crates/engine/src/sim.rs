@@ -22,10 +22,12 @@ use atrapos_placement::published_scheme::PublishedScheme;
 use atrapos_placement::repartition::{RepartitionReport, SchemeChange, carry_out};
 use atrapos_runtime::{Handle, Ticks, WorkerId};
 use atrapos_storage::{HeapMemory, Memory};
+use atrapos_transaction::central::{ActiveTransaction, CentralState, SystemState};
 use atrapos_transaction::procedure::{AnyProcedure, Procedure, Session, result_of, run_here};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::{EngineStats, Statistics};
 use atrapos_transaction::waiting::Token;
+use atrapos_transaction::wal::WalLayout;
 use stepper::{SimulatedWal, Stepper};
 
 use crate::assembly::Parts;
@@ -41,6 +43,8 @@ pub struct Simulation {
     catalogs: Arc<PublishedCatalog>,
     scheme: Arc<PublishedScheme>,
     stats: Vec<Arc<EngineStats>>,
+    /// The system state that workers share, if they share any.
+    system_state: Option<Arc<SystemState>>,
     /// The state of the directory, if there is one.
     durable: Option<Arc<Durable>>,
     adapting: Option<Adapting>,
@@ -71,7 +75,8 @@ impl Simulation {
     /// # Errors
     /// Fails if the schema contradicts itself, or there is no worker.
     pub fn new(schema: Schema, workers: usize, seed: u64) -> Result<Simulation, SchemaError> {
-        match Simulation::start(schema, workers, seed, None, None, Arc::new(HeapMemory)) {
+        let own = CentralState::default();
+        match Simulation::start(schema, workers, seed, None, None, own, Arc::new(HeapMemory)) {
             Ok(simulation) => Ok(simulation),
             Err(OpenError::Schema(error)) => Err(error),
             Err(error) => Err(SchemaError::new(error.to_string())),
@@ -88,7 +93,8 @@ impl Simulation {
         seed: u64,
         memory: Arc<dyn Memory>,
     ) -> Result<Simulation, SchemaError> {
-        let started = Simulation::start(schema, workers, seed, None, None, memory);
+        let own = CentralState::default();
+        let started = Simulation::start(schema, workers, seed, None, None, own, memory);
         started.map_err(|error| SchemaError::new(error.to_string()))
     }
 
@@ -105,7 +111,23 @@ impl Simulation {
         files: Arc<dyn FileSystem>,
         path: &Path,
     ) -> Result<Simulation, OpenError> {
-        Simulation::start(schema, workers, seed, Some((streams, files, path)), None, Arc::new(HeapMemory))
+        Simulation::sharing(schema, workers, seed, CentralState::default(), Some((streams, files, path)))
+    }
+
+    /// Creates an empty database whose workers share parts of the system state: in memory, or as
+    /// [`durable`](Simulation::durable) does in a directory with so many streams. There are as many islands as streams, two
+    /// in memory.
+    ///
+    /// # Errors
+    /// The errors of [`durable`](Simulation::durable).
+    pub fn sharing(
+        schema: Schema,
+        workers: usize,
+        seed: u64,
+        central_state: CentralState,
+        directory: Option<(usize, Arc<dyn FileSystem>, &Path)>,
+    ) -> Result<Simulation, OpenError> {
+        Simulation::start(schema, workers, seed, directory, None, central_state, Arc::new(HeapMemory))
     }
 
     fn start(
@@ -114,6 +136,7 @@ impl Simulation {
         seed: u64,
         directory: Option<(usize, Arc<dyn FileSystem>, &Path)>,
         observing: Option<(u32, usize)>,
+        central_state: CentralState,
         memory: Arc<dyn Memory>,
     ) -> Result<Simulation, OpenError> {
         if workers == 0 {
@@ -122,19 +145,23 @@ impl Simulation {
             );
         }
         let mut parts = Parts::new(Catalog::new(schema)?, workers)?;
+        let islands = directory.as_ref().map_or(2, |(streams, ..)| *streams).clamp(1, workers);
+        let island_of: Vec<usize> = (0..workers).map(|worker| worker % islands).collect();
+        parts.system_state = SystemState::new(central_state, island_of.clone());
         let (wal, directory) = match directory {
             None => (None, None),
-            Some((streams, files, path)) => {
+            Some((_, files, path)) => {
+                let layout = WalLayout::new(central_state.log_buffer, island_of);
                 let definitions = parts.definitions();
                 let (wal, directory, manifest) =
-                    SimulatedWal::create(&definitions, workers, streams, seed, &files, path)?;
+                    SimulatedWal::create(&definitions, layout, seed, &files, path)?;
                 (Some(wal), Some((files, directory, manifest)))
             }
         };
         parts.wal = wal.as_ref().map(|wal| Arc::clone(&wal.wal));
         parts.observing = observing;
         let pump = parts.on_pump(seed, &memory).map_err(SchemaError::new)?;
-        let Parts { catalogs, scheme, stats, wal: shared, .. } = parts;
+        let Parts { catalogs, scheme, stats, system_state, wal: shared, .. } = parts;
         let (handle, workers) = (pump.handle(), pump.workers().to_vec());
         let durable = directory.zip(shared).map(|((files, directory, manifest), wal)| {
             let (policy, report) = (Policy::default(), RecoveryReport::default());
@@ -147,6 +174,7 @@ impl Simulation {
             catalogs,
             scheme: Arc::new(PublishedScheme::new(scheme)),
             stats,
+            system_state,
             durable,
             adapting: None,
             scheme_token: Token::default(),
@@ -259,6 +287,12 @@ impl Simulation {
     #[must_use]
     pub fn steps(&self) -> u64 {
         self.stepper.borrow().pump.steps()
+    }
+
+    /// Returns the transactions under way, as [`Database::active_transactions`](crate::Database::active_transactions) does.
+    #[must_use]
+    pub fn active_transactions(&self) -> Option<Vec<ActiveTransaction>> {
+        self.system_state.as_ref()?.active()
     }
 
     /// Returns a hash of the run so far: the same for the same seed.

@@ -95,6 +95,10 @@ pub enum Bug {
     StatementNotSaved,
     /// Ages of transactions come from counters of single workers, which are not comparable.
     AgesOfOneWorker,
+    /// A transaction that has ended stays in the shared list of active transactions.
+    EndStaysListed,
+    /// A shared counter of transaction numbers is read and written in two steps.
+    NumberDrawnTwice,
 }
 
 /// Returns true if the bug is planted: never, in a release build.

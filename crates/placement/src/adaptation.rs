@@ -2,12 +2,13 @@
 //! and carries out its decisions (`ATraPos §V-D`, thesis §4.4); and workers that retire and return (`ATraPos §VI-D`).
 //!
 //! Owns: the adapting thread, and the history of decisions. Statistics are collected in [`observation`] and given to the
-//! controller in [`decision`], by the slices of [`slices`]; [`workers`] has which workers may own data. Never: decides anything
+//! controller in [`decision`], or to the search that somebody asks for in [`chosen`], by the slices of [`slices`]; [`workers`] has which workers may own data. Never: decides anything
 //! itself ([`atrapos_adapt::Controller`] does), or is on the path of a transaction.
 //!
 //! Invariant: the scheme does not change between the moment statistics are taken and the moment the plan made of them is
 //! carried out.
 
+mod chosen;
 mod decision;
 mod observation;
 mod settings;
@@ -21,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use atrapos_adapt::{Controller, Decision, Observation, Platform, WaitReason, WorkloadTrace};
-use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::PublishedCatalog;
 use atrapos_runtime::{Handle, Ticks, WorkerId};
 use atrapos_transaction::jobs::run_task_on_worker;
@@ -33,6 +34,7 @@ use self::workers::Absence;
 use crate::published_scheme::PublishedScheme;
 use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 
+pub use self::chosen::SchemeSearch;
 pub use self::decision::{Now, decide};
 pub use self::observation::Observed;
 pub use self::settings::{Adaptation, AdaptationEvent};
@@ -250,12 +252,7 @@ impl Adaptive {
 
     /// Returns the statistics since they were collected last, as a trace.
     pub fn trace(&self) -> Result<WorkloadTrace, Abort> {
-        if self.settings.is_none() {
-            return Err(Abort::because(
-                AbortReason::Misuse,
-                "the database does not observe itself; open it with an adaptation",
-            ));
-        }
+        self.refuse_unobserved()?;
         let _scheme = self.keep_scheme();
         let observed = self.observe()?;
         let catalog = self.catalogs.working();

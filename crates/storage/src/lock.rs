@@ -47,6 +47,13 @@ impl TxnId {
         TxnId(sequence << 16 | u64::from(home))
     }
 
+    /// The transaction's number among those with its home.
+    #[inline]
+    #[must_use]
+    pub fn sequence(self) -> u64 {
+        self.0 >> 16
+    }
+
     /// The number of the transaction's home.
     #[inline]
     #[must_use]

@@ -12,6 +12,7 @@
 
 pub mod age;
 pub mod branch;
+pub mod central;
 pub mod deadlock;
 pub mod dynamic;
 pub mod jobs;

@@ -23,6 +23,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::age::{Age, AgeClock};
 use crate::branch::{Access, Branch};
+use crate::central::StateView;
 use crate::deadlock::{self, home_of};
 use crate::lock_waits::{LockWaitState, LockWaits};
 use crate::lookups::Lookups;
@@ -48,7 +49,7 @@ pub struct Shard {
     pub(crate) published: Arc<PublishedCatalog>,
     /// The tables, and the partitions this worker owns.
     pub tables: RefCell<Tables>,
-    /// Recycled transaction states.
+    /// Recycled transaction states, no more than there is room for at first: none if the worker shares system state.
     states: RefCell<Vec<Rc<TxnState>>>,
     /// Transactions with their home here that are known to others: they were suspended at least once.
     pub active: RefCell<FastMap<TxnId, Rc<TxnState>>>,
@@ -90,6 +91,8 @@ pub struct Shard {
     pub commit_waiters: Option<CommitWaiters>,
     /// The monitor of the worker's partitions.
     pub monitor: Monitor,
+    /// What the worker has of the system state that workers share, if any is.
+    system_state: Option<Box<StateView>>,
 }
 
 /// Settings of every worker.
@@ -102,7 +105,7 @@ pub struct ShardOptions {
 }
 
 /// The number of recycled states kept per worker; further transactions in flight cost allocations.
-const POOL: usize = 4096;
+pub(crate) const POOL: usize = 4096;
 
 impl Shard {
     /// Creates a worker's state before its first transaction.
@@ -119,7 +122,7 @@ impl Shard {
             tag: tables.catalog.tag,
             published,
             tables: RefCell::new(tables),
-            states: RefCell::default(),
+            states: RefCell::new(Vec::with_capacity(POOL)),
             active: RefCell::default(),
             participants: RefCell::default(),
             branches: RefCell::default(),
@@ -141,7 +144,14 @@ impl Shard {
             snapshots: Snapshots::default(),
             commit_waiters,
             monitor,
+            system_state: None,
         }
+    }
+
+    /// Returns the worker's state with a part in the system state that workers share.
+    #[must_use]
+    pub fn sharing(self, system_state: StateView) -> Shard {
+        Shard { states: RefCell::default(), system_state: Some(Box::new(system_state)), ..self }
     }
 
     /// The catalog of this worker.
@@ -157,17 +167,49 @@ impl Shard {
 
     /// Takes a state for a transaction that begins.
     #[inline(always)]
-    pub(crate) fn take_state(&self) -> Rc<TxnState> {
+    pub(crate) fn take_state(&self, worker: &EngineWorker) -> Rc<TxnState> {
         let recycled = self.states.borrow_mut().pop();
-        recycled.unwrap_or_else(|| Rc::new(TxnState::bounded(self.options.transaction_redo_bytes)))
+        recycled.unwrap_or_else(|| self.first_state(worker))
+    }
+
+    /// Returns a state for a transaction that begins while none is recycled; of a worker that shares system state, every one.
+    #[cold]
+    #[inline(never)]
+    fn first_state(&self, worker: &EngineWorker) -> Rc<TxnState> {
+        let new = || Rc::new(TxnState::bounded(self.options.transaction_redo_bytes));
+        match &self.system_state {
+            Some(system_state) => system_state.enter(worker, new),
+            None => new(),
+        }
     }
 
     /// Recycles the state of a transaction that has ended. No other reference to it may exist.
     #[inline(always)]
     pub(crate) fn put_state(&self, state: Rc<TxnState>) {
         let mut states = self.states.borrow_mut();
-        if states.len() < POOL {
+        if states.len() < states.capacity() {
             states.push(state);
+        } else {
+            drop(states);
+            self.put_last_state(state);
+        }
+    }
+
+    /// Takes back the state of a transaction that has ended while there is no room for it; of a worker that shares system
+    /// state, every one.
+    #[cold]
+    #[inline(never)]
+    fn put_last_state(&self, state: Rc<TxnState>) {
+        self.leave_system_state(&state);
+        if let Some(system_state) = &self.system_state {
+            system_state.recycle(state);
+        }
+    }
+
+    /// Takes a transaction that has ended out of the system state that workers share, if any is.
+    pub(crate) fn leave_system_state(&self, state: &TxnState) {
+        if let Some(system_state) = &self.system_state {
+            self.stats.central_accesses.add(system_state.leave(state));
         }
     }
 
@@ -232,6 +274,13 @@ impl Shard {
 
     /// Gives a number to a transaction with its home here, unique in the database and growing with time on each worker.
     pub fn new_txn(&self, home: WorkerId) -> TxnId {
+        let drawn = self.system_state.as_ref().and_then(|system_state| system_state.draw());
+        drawn.map_or_else(|| self.new_own_txn(home), |number| TxnId::new(number, home.0))
+    }
+
+    /// Gives a number to a transaction of a worker that shares no system state.
+    #[inline]
+    pub(crate) fn new_own_txn(&self, home: WorkerId) -> TxnId {
         let next = self.next_txn.get();
         self.next_txn.set(next + 1);
         TxnId::new(next, home.0)

@@ -29,6 +29,8 @@ pub struct EngineStats {
     pub(crate) passed_on: Counter,
     /// Ends of transactions forwarded.
     pub(crate) ends_passed_on: Counter,
+    /// Accesses to shared system state at the beginnings and ends of transactions.
+    pub(crate) central_accesses: Counter,
 }
 
 /// Counts of events since the database was opened, of one worker or summed over several.
@@ -54,6 +56,9 @@ pub struct Statistics {
     pub forwarded: u64,
     /// Actions that arrived at a worker whose partition had moved to another one, and were forwarded.
     pub passed_on: u64,
+    /// Accesses to lists of transactions, number sources and state locks that workers share: none by default, five for each
+    /// transaction if all are [central](crate::central).
+    pub central_accesses: u64,
 }
 
 impl EngineStats {
@@ -70,6 +75,7 @@ impl EngineStats {
             interleaved: self.interleaved.get(),
             forwarded: self.forwarded.get(),
             passed_on: self.passed_on.get(),
+            central_accesses: self.central_accesses.get(),
         }
     }
 }
@@ -100,6 +106,7 @@ impl Statistics {
             interleaved: with(self.interleaved, other.interleaved),
             forwarded: with(self.forwarded, other.forwarded),
             passed_on: with(self.passed_on, other.passed_on),
+            central_accesses: with(self.central_accesses, other.central_accesses),
         }
     }
 

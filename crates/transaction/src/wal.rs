@@ -6,6 +6,7 @@
 //!   or the bytes that differ) to its branch; the redo of changes on another worker comes back with the reply. When it
 //!   commits, its home worker stamps the redo with the current *epoch* and appends it to the worker's own
 //!   [`CommitBuffer`]. So a transaction is in one record, and atomic by construction; no central structure is written.
+//!   (By an [option](crate::central) several workers share a buffer; nothing else changes.)
 //! - **Streams.** The workers of one island share a *stream* of segment files, written by the island's flusher
 //!   ([`flusher`]): it takes the records from its workers' buffers, writes them as a frame (as several, if they are too
 //!   many for one), and syncs.
@@ -28,7 +29,7 @@
 //!
 //! 1. *Sealed means complete.* A commit reads the epoch and appends its record under the lock of its worker's buffer; a flusher
 //!    advances the epoch before it takes the buffers. So a record that is not in a buffer when it is taken has a newer epoch
-//!    than the one sealed. The lock is the worker's own: only its flusher ever contends, once per sync.
+//!    than the one sealed. The lock is the worker's own, unless buffers are shared: only its flusher ever contends, once per sync.
 //! 2. *Dependence is monotonic.* If T2 saw a change of T1, T2's home read the epoch after T1's home did (the locks on
 //!    what T2 saw were released after T1's commit), so epoch(T2) >= epoch(T1), and T2 survives only if T1 does.
 //! 3. *No stream is left behind.* A record is in a buffer, or its epoch is wanted of every stream, or durable. A
@@ -50,6 +51,8 @@ use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::redo::TRANSACTION_REDO_BYTES;
 use atrapos_runtime::{Parker, Ticks, WorkerId};
+
+use crate::central::Scope;
 
 pub use buffer::{Appended, CommitBuffer, Full};
 pub use commit_waiters::CommitWaiters;
@@ -90,6 +93,51 @@ impl Default for WalLimits {
     }
 }
 
+/// The streams and the buffers of the workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WalLayout {
+    /// The stream of each worker, numbered from 0.
+    stream_of: Vec<usize>,
+    /// The buffer of each worker. Workers with one buffer have one stream.
+    buffer_of: Vec<BufferIndex>,
+}
+
+/// The number of a commit buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct BufferIndex(usize);
+
+impl WalLayout {
+    /// Returns the layout of workers on these islands, which are numbered from 0: a stream for each island, and the buffers by the
+    /// scope of each. A central buffer has one stream.
+    #[must_use]
+    pub fn new(log_buffer: Scope, island_of: Vec<usize>) -> WalLayout {
+        let stream_of = match log_buffer {
+            Scope::Central => vec![0; island_of.len()],
+            Scope::Island | Scope::Worker => island_of,
+        };
+        let buffer_of: Vec<usize> = match log_buffer {
+            Scope::Central | Scope::Island => stream_of.clone(),
+            Scope::Worker => (0..stream_of.len()).collect(),
+        };
+        WalLayout { stream_of, buffer_of: buffer_of.into_iter().map(BufferIndex).collect() }
+    }
+
+    /// Returns the number of streams.
+    #[must_use]
+    pub fn streams(&self) -> usize {
+        self.stream_of.iter().max().map_or(1, |last| last + 1)
+    }
+
+    fn buffers(&self) -> usize {
+        self.buffer_of.iter().max().map_or(0, |last| last.0 + 1)
+    }
+
+    fn stream_of_buffer(&self, buffer: BufferIndex) -> usize {
+        let worker = self.buffer_of.iter().position(|of_worker| *of_worker == buffer);
+        worker.map_or(0, |worker| self.stream_of[worker])
+    }
+}
+
 /// The state that one flusher shares with the others and the workers.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -105,10 +153,10 @@ pub struct StreamState {
     /// The time on the real clock from which on the flusher is late, in ticks: it should have gone on by then, and may be
     /// waiting for a processing unit. `u64::MAX` while it waits for nothing.
     late_from: AtomicU64,
-    /// True if the buffer of a worker is filling up, so that the next round begins at once.
+    /// True if one of the buffers is filling up, so that the next round begins at once.
     filling: AtomicBool,
-    /// The workers whose records are in this stream.
-    workers: Vec<WorkerId>,
+    /// The buffers whose records are in this stream.
+    buffers: Vec<BufferIndex>,
     /// The epoch before which segments may be removed, since a checkpoint has replaced them.
     remove_before: AtomicU64,
     /// Bytes written, including headers.
@@ -128,9 +176,8 @@ pub struct Wal {
     wanted: Line,
     /// The state of each stream.
     pub streams: Vec<StreamState>,
-    /// The buffers, by worker.
     buffers: Vec<CommitBuffer>,
-    stream_of: Vec<usize>,
+    layout: WalLayout,
     failed: AtomicBool,
     failure: OnceLock<String>,
     /// The last error that did no harm to stored data.
@@ -152,11 +199,11 @@ pub struct Wal {
 struct Line(AtomicU64);
 
 impl Wal {
-    /// Creates the shared state of a WAL whose first epoch is `first`; `stream_of` has the stream of each worker.
-    pub fn new(durability: Durability, first: Epoch, stream_of: Vec<usize>, limits: WalLimits) -> Arc<Wal> {
-        // The bound is divided among the workers, so that a commit checks its own buffer only.
-        let share = limits.buffer_bytes / stream_of.len().max(1);
-        let streams = stream_of.iter().max().map_or(1, |last| last + 1);
+    /// Creates the shared state of a WAL whose first epoch is `first`.
+    pub fn new(durability: Durability, first: Epoch, layout: WalLayout, limits: WalLimits) -> Arc<Wal> {
+        // The bound is divided among the buffers, so that a commit checks its own buffer only.
+        let buffers = layout.buffers();
+        let share = limits.buffer_bytes / buffers.max(1);
         let sealed = first.0 - 1;
         let state = |stream: usize| StreamState {
             sealed: AtomicU64::new(sealed),
@@ -165,9 +212,9 @@ impl Wal {
             hurry: AtomicBool::new(false),
             late_from: AtomicU64::new(u64::MAX),
             filling: AtomicBool::new(false),
-            workers: (0..stream_of.len())
-                .filter(|worker| stream_of[*worker] == stream)
-                .map(|worker| WorkerId(worker as u16))
+            buffers: (0..buffers)
+                .map(BufferIndex)
+                .filter(|buffer| layout.stream_of_buffer(*buffer) == stream)
                 .collect(),
             remove_before: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -177,9 +224,9 @@ impl Wal {
             epoch: Line(AtomicU64::new(first.0)),
             durable: Line(AtomicU64::new(sealed)),
             wanted: Line(AtomicU64::new(0)),
-            streams: (0..streams).map(state).collect(),
-            buffers: stream_of.iter().map(|_| CommitBuffer::new(share)).collect(),
-            stream_of,
+            streams: (0..layout.streams()).map(state).collect(),
+            buffers: (0..buffers).map(|_| CommitBuffer::new(share)).collect(),
+            layout,
             failed: AtomicBool::new(false),
             failure: OnceLock::new(),
             warning: Mutex::default(),
@@ -197,21 +244,26 @@ impl Wal {
         self.durability != Durability::None
     }
 
-    /// Appends the record of a transaction that commits now on `worker`, and returns its epoch. If the buffer is full,
+    /// The buffer of a worker.
+    pub(crate) fn buffer_of(&self, worker: WorkerId) -> BufferIndex {
+        self.layout.buffer_of[worker.index()]
+    }
+
+    /// Appends the record of a transaction that commits now to a buffer, and returns its epoch. If the buffer is full,
     /// returns the epoch of the newest record in it: there is room when that is durable.
     #[inline]
-    pub(crate) fn commit(&self, worker: WorkerId, changes: &[u8]) -> Result<Epoch, Full> {
-        let appended = self.buffers[worker.index()].append(&self.epoch.0, changes);
+    pub(crate) fn commit(&self, buffer: BufferIndex, changes: &[u8]) -> Result<Epoch, Full> {
+        let appended = self.buffers[buffer.0].append(&self.epoch.0, changes);
         if !matches!(appended, Ok(Appended { is_filling: false, .. })) {
-            self.fills_up(worker);
+            self.fills_up(buffer);
         }
         appended.map(|appended| appended.epoch)
     }
 
-    /// Notifies the flusher of a worker to begin its next round at once.
+    /// Notifies the flusher of a buffer to begin its next round at once.
     #[cold]
-    fn fills_up(&self, worker: WorkerId) {
-        let stream = &self.streams[self.stream_of[worker.index()]];
+    fn fills_up(&self, buffer: BufferIndex) {
+        let stream = &self.streams[self.layout.stream_of_buffer(buffer)];
         stream.filling.store(true, Ordering::SeqCst);
         stream.parker.wake();
         stream.pause.wake();
@@ -253,12 +305,12 @@ impl Wal {
 
     /// Notifies the flusher of a worker of records in the worker's buffer.
     pub(crate) fn notify_flusher(&self, worker: WorkerId) {
-        self.streams[self.stream_of[worker.index()]].parker.wake();
+        self.streams[self.layout.stream_of[worker.index()]].parker.wake();
     }
 
     /// Notifies the flusher of a worker that the worker has nothing to do until the next round is over.
     pub(crate) fn hurry(&self, worker: WorkerId) {
-        let stream = &self.streams[self.stream_of[worker.index()]];
+        let stream = &self.streams[self.layout.stream_of[worker.index()]];
         if !stream.hurry.load(Ordering::Relaxed) {
             stream.hurry.store(true, Ordering::SeqCst);
             stream.pause.wake();
@@ -268,7 +320,7 @@ impl Wal {
     /// Returns true if the flusher of a worker is late.
     #[inline]
     pub(crate) fn is_late(&self, worker: WorkerId, now: Ticks) -> bool {
-        now.0 >= self.streams[self.stream_of[worker.index()]].late_from.load(Ordering::Relaxed)
+        now.0 >= self.streams[self.layout.stream_of[worker.index()]].late_from.load(Ordering::Relaxed)
     }
 
     /// Allows removal of segments that have sealed only epochs before `epoch`.
@@ -339,7 +391,7 @@ impl Wal {
         Abort::explained(
             AbortReason::Overloaded,
             format!(
-                "more is committed than the device of the WAL takes, and the worker's share of the {} bytes that may wait \
+                "more is committed than the device of the WAL takes, and the buffer's share of the {} bytes that may wait \
                  for it is full; try again later, find out why the device is slow, or allow more with \
                  Builder::wal_buffer_bytes",
                 self.limits.buffer_bytes

@@ -10,7 +10,8 @@
 //! - [`ycsb`]: the Yahoo! Cloud Serving Benchmark, A to F, with one operation per transaction or several.
 //! - [`smallbank`]: SmallBank, short transactions on popular customers, known to show write skew.
 //!
-//! [`registry`] lists them all with their options, so that generic code names none of them.
+//! [`registry`] lists them all with their options, so that generic code names none of them. [`pair`] is in no list: an experiment's
+//! own, a transaction of two reads.
 //!
 //! Owns: workloads, their generators and auditors, and the random choices they share. Never: runs a client or measures
 //! one (the harness does), reaches below the public interface of the engine, prints, or reads the command line (it only
@@ -26,6 +27,7 @@ mod digits;
 mod keys;
 mod ledger;
 pub mod micro;
+pub mod pair;
 mod popularity;
 mod random;
 pub mod registry;

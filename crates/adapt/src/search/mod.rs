@@ -107,6 +107,7 @@ pub fn choose_placement(
     let ranks = owners.iter().map(|owner| platform.rank(*owner)).collect();
     let mut state = State::new(&problem, ranks);
     placement::improve(&mut state, settings.effort_for(workload));
+    placement::gather(&mut state, settings.effort_for(workload));
     Ok(state.scheme())
 }
 

@@ -16,15 +16,29 @@ const PASSES_MAX: usize = 16;
 
 /// Moves and switches partitions until no synchronization point gains, or until `effort` evaluations are spent.
 pub(crate) fn improve(state: &mut State<'_>, effort: u64) {
+    passes(state, effort, bring);
+}
+
+/// Switches partitions with those of workers near the ones they meet, until no synchronization point gains, or until `effort`
+/// evaluations are spent. Where every worker has one partition this is how the paper brings what meets to one socket; the full
+/// search brings it to one worker and needs no such switches.
+pub(crate) fn gather(state: &mut State<'_>, effort: u64) {
+    passes(state, effort, bring_near);
+}
+
+/// Brings the partition around a slice to a worker; returns true if it did.
+type Bring = fn(&mut State<'_>, &mut [Vec<u32>], usize, u32) -> bool;
+
+fn passes(state: &mut State<'_>, effort: u64, bring: Bring) {
     let end = state.effort + effort;
     for _ in 0..PASSES_MAX {
-        if state.effort >= end || !pass(state, end) {
+        if state.effort >= end || !pass(state, end, bring) {
             break;
         }
     }
 }
 
-fn pass(state: &mut State<'_>, end: u64) -> bool {
+fn pass(state: &mut State<'_>, end: u64, bring: Bring) -> bool {
     let points =
         u32::try_from(state.problem.workload.sync_points().len()).expect("points are numbered in 32 bits");
     let mut costly: Vec<(f64, u32)> =
@@ -71,14 +85,32 @@ fn by_owner(state: &State<'_>) -> Vec<Vec<u32>> {
 /// Brings the partition around `slice`, or `slice` alone, to `target`, or switches the partition with one from there.
 fn bring(state: &mut State<'_>, slices_of: &mut [Vec<u32>], slice: usize, target: u32) -> bool {
     let partition = state.partition_around(slice);
-    let from = state.owner[slice];
     for moved in [partition.clone(), slice..slice + 1] {
         if state.move_if_better(moved.clone(), target) {
             slices_of[target as usize].extend(moved.map(|slice| slice as u32));
             return true;
         }
     }
-    let load = state.problem.load(partition.clone());
+    switch(state, slices_of, partition, target)
+}
+
+/// Switches the partition around `slice` with one of a worker that shares with `target` the largest island that the partition is not
+/// in.
+fn bring_near(state: &mut State<'_>, slices_of: &mut [Vec<u32>], slice: usize, target: u32) -> bool {
+    let from = state.owner[slice];
+    let islands = state.problem.platform.islands().iter();
+    let ranks = islands.map(|(_, first, count)| *first..*first + *count);
+    let around = ranks.filter(|ranks| ranks.contains(&target) && !ranks.contains(&from));
+    let Some(near) = around.max_by_key(ExactSizeIterator::len) else { return false };
+    let available = |rank: &u32| state.problem.available.contains(rank) && *rank != target;
+    let near: Vec<u32> = near.filter(available).collect();
+    let partition = state.partition_around(slice);
+    near.into_iter().any(|rank| switch(state, slices_of, partition.clone(), rank))
+}
+
+/// Switches a partition with one of `target` of about the same load, if that is better.
+fn switch(state: &mut State<'_>, slices_of: &mut [Vec<u32>], partition: Range<usize>, target: u32) -> bool {
+    let (from, load) = (state.owner[partition.start], state.problem.load(partition.clone()));
     for other in candidates(state, slices_of, target, load) {
         if state.swap_if_better(partition.clone(), other.clone()) {
             slices_of[target as usize].extend(partition.map(|slice| slice as u32));

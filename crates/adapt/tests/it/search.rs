@@ -2,7 +2,7 @@
 
 use crate::fixture::{Random, new_order, platform, random_scheme, random_workload, tatp};
 use atrapos_adapt::{
-    PlannedScheme, Platform, Settings, TableScheme, WorkerIndex, Workload, choose_partitioning,
+    PlannedScheme, Platform, Settings, SyncPoint, TableScheme, WorkerIndex, Workload, choose_partitioning,
     choose_placement, evaluate, plan, search,
 };
 use proptest::prelude::*;
@@ -79,6 +79,31 @@ fn a_plan_is_a_fixed_point() {
         // The second search starts from the first one's result; it may still find a little.
         assert!(second.gain() < 0.01, "on {machine} {} is found a second time", second.gain());
     }
+}
+
+/// `ATraPos §V-A`, Figure 6: two tables whose rows meet one to one, on a machine of eight sockets of ten cores.
+#[test]
+fn what_meets_in_the_simple_transaction_of_the_paper_comes_to_one_socket() {
+    let platform = platform("pack:8 core:10 pu:1");
+    const SLICES: u32 = 400;
+    let tables = ["a", "b"].map(|name| (name.to_owned(), vec![100_000.0; SLICES as usize]));
+    let meet = |slice| SyncPoint { partners: vec![slice, SLICES + slice], bytes: 1_000.0, count: 10.0 };
+    let workload = Workload::new(tables.to_vec(), (0..SLICES).map(meet).collect(), 1.0).expect("a workload");
+    let settings = Settings::default();
+    let sockets = |scheme: &PlannedScheme, table: usize| -> Vec<u32> {
+        let parts = scheme.tables()[table].partitions(SLICES);
+        parts.flat_map(|part| (part.from.0..part.to.0).map(move |_| part.owner.0 / 10)).collect()
+    };
+    let apart = |scheme: &PlannedScheme| {
+        sockets(scheme, 0).into_iter().zip(sockets(scheme, 1)).filter(|(a, b)| a != b).count()
+    };
+    let aware = choose_partitioning(&workload, &platform, &settings).expect("a partitioning");
+    assert!(sockets(&aware, 0).iter().all(|socket| *socket < 4), "A is on the first half of the sockets");
+    assert_eq!(apart(&aware), SLICES as usize, "and B on the others");
+    let placed = choose_placement(&workload, &platform, &aware, &settings).expect("a placement");
+    assert!(apart(&placed) < SLICES as usize / 10, "{} slices are apart", apart(&placed));
+    let after = evaluate(&workload, &platform, &placed, &settings.weights).expect("a cost");
+    assert!(after.load_max_ratio() < 1.1, "the load is as even as before: {}", after.load_max_ratio());
 }
 
 #[test]

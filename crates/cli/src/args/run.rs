@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
+use super::SystemArgs;
+
 /// Arguments of every measurement.
 #[derive(Debug, Args)]
 pub(crate) struct CommonArgs {
@@ -74,6 +76,8 @@ pub(crate) struct RunArgs {
     pub(crate) routing: RoutingArg,
     #[command(flatten)]
     pub(crate) durability: DurabilityArgs,
+    #[command(flatten)]
+    pub(crate) system: SystemArgs,
     /// Keep the scheme the database begins with, and observe nothing.
     #[arg(long = "static", conflicts_with = "record", help_heading = "Adaptation")]
     pub(crate) fixed: bool,
@@ -132,11 +136,21 @@ pub(crate) enum DurabilityArg {
 pub(crate) enum EngineArg {
     /// Workers that own the data.
     Atrapos,
+    /// The same with the system state of PLP: one list of transactions, one counter, one state lock and one log buffer for all workers,
+    /// and a naive scheme.
+    Plp,
     /// Threads that share the data; transactions are validated when they commit, as in Silo.
     SharedOcc,
     /// Threads that share the data; transactions lock what they access in one central lock manager.
     #[value(name = "shared-2pl")]
     Shared2pl,
+}
+
+impl EngineArg {
+    /// Returns true if its threads share the data.
+    pub(crate) fn shares_data(self) -> bool {
+        matches!(self, EngineArg::SharedOcc | EngineArg::Shared2pl)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

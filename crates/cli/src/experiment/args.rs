@@ -14,13 +14,14 @@ pub(crate) struct ExperimentArgs {
     /// Experiment to run.
     #[arg(value_enum, value_name = "EXPERIMENT")]
     pub(crate) experiment: Experiment,
-    /// Run only the side that keeps its scheme.
+    /// Run only the side that keeps its scheme; of atrapos-fig6 only what it begins with, centralized and plp.
     #[arg(long = "static")]
     pub(crate) fixed: bool,
     /// Length of a phase, in seconds [default: such that everything takes about a minute].
     #[arg(long, value_name = "S", help_heading = "Measurement")]
     pub(crate) seconds_per_phase: Option<f64>,
-    /// Number of runs of each side of an adapt- experiment; they take turns to be first. The median of the rounds counts.
+    /// Number of runs of each side of an adapt- experiment, or rung of atrapos-fig6; they take turns to be first. The median of the
+    /// rounds counts.
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
     pub(crate) rounds: u32,
     /// Pairs of runs that monitoring-cost compares.
@@ -38,7 +39,7 @@ pub(crate) struct ExperimentArgs {
     /// Also draw the result.
     #[arg(long, value_name = "FILE", help_heading = "Measurement")]
     pub(crate) svg: Option<PathBuf>,
-    /// TATP subscribers, or rows of the table of repartition-cost [default: 800000; 100000 for monitoring-cost].
+    /// TATP subscribers, or rows of the table of repartition-cost or of each of atrapos-fig6 [default: 800000; 100000 for monitoring-cost].
     #[arg(long, value_name = "N", help_heading = "Workload")]
     pub(crate) rows: Option<u64>,
     /// Sessions per worker: clients that live on the worker, ask for any data, and run one transaction after the other.
@@ -67,6 +68,8 @@ pub(crate) enum Experiment {
     AdaptFailure,
     /// A long calm, then frequent changes: how often the database looks.
     AdaptFrequency,
+    /// The steps from PLP to ATraPos: shared system state, naive and better schemes.
+    AtraposFig6,
     /// Cost of observing.
     MonitoringCost,
     /// Cost of splitting, merging and rearranging partitions.
@@ -81,7 +84,7 @@ impl Experiment {
             Experiment::AdaptSkew => Some(Scenario::Skew),
             Experiment::AdaptFailure => Some(Scenario::Failure),
             Experiment::AdaptFrequency => Some(Scenario::Frequency),
-            Experiment::MonitoringCost | Experiment::RepartitionCost => None,
+            Experiment::AtraposFig6 | Experiment::MonitoringCost | Experiment::RepartitionCost => None,
         }
     }
 
@@ -92,6 +95,7 @@ impl Experiment {
             Experiment::AdaptSkew => "adapt-skew",
             Experiment::AdaptFailure => "adapt-failure",
             Experiment::AdaptFrequency => "adapt-frequency",
+            Experiment::AtraposFig6 => "atrapos-fig6",
             Experiment::MonitoringCost => "monitoring-cost",
             Experiment::RepartitionCost => "repartition-cost",
         }
@@ -102,6 +106,7 @@ impl Experiment {
         match self.scenario() {
             Some(scenario) => scenario.phase_seconds(),
             None if self == Experiment::MonitoringCost => 0.6,
+            None if self == Experiment::AtraposFig6 => 8.0,
             None => 10.0,
         }
     }

@@ -15,7 +15,7 @@ use crate::error::CliError;
 use crate::table::{columns, count, rate};
 
 /// Returns a phase in the form that all experiments share; in those about costs no side adapts.
-fn phase(name: &str, static_tps: f64, adaptive_tps: Option<f64>, ratio: Option<f64>) -> Value {
+pub(super) fn phase(name: &str, static_tps: f64, adaptive_tps: Option<f64>, ratio: Option<f64>) -> Value {
     json!({
         "name": name,
         "static_tps": static_tps,

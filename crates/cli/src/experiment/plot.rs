@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use atrapos_harness::experiment::ladder::RungResult;
 use atrapos_harness::experiment::monitoring::MonitoringCost;
 use atrapos_harness::experiment::repartitioning::{Cost, Kind};
 use atrapos_harness::experiment::scenario::{Round, Scenario};
@@ -285,6 +286,43 @@ pub(super) fn monitoring(costs: &[MonitoringCost]) -> Result<String, CliError> {
     })
 }
 
+/// Draws the throughput of every rung as a bar, with the spread of the rounds.
+pub(super) fn ladder(results: &[RungResult]) -> Result<String, CliError> {
+    let most = results.iter().map(|result| result.spread().1).fold(1.0, f64::max);
+    let (unit, unit_name) = unit(most);
+    svg(HEIGHT, |area| {
+        let mut chart = ChartBuilder::on(area)
+            .caption("From PLP to ATraPos (ATraPos, Figure 6)", (FONT, 18))
+            .margin(12)
+            .x_label_area_size(42)
+            .y_label_area_size(64)
+            .build_cartesian_2d(-0.5..results.len() as f64 - 0.5, 0.0..1.15 * most / unit)?;
+        chart
+            .configure_mesh()
+            .disable_x_mesh()
+            .disable_x_axis()
+            .bold_line_style(FAINT.mix(0.5))
+            .light_line_style(TRANSPARENT)
+            .y_desc(unit_name)
+            .y_label_formatter(&axis)
+            .label_style((FONT, 14))
+            .axis_desc_style((FONT, 15))
+            .draw()?;
+        for (at, result) in results.iter().enumerate() {
+            let (x, tps) = (at as f64, result.tps() / unit);
+            let bar = Rectangle::new([(x - 0.3, 0.0), (x + 0.3, tps)], ADAPTIVE.mix(0.7).filled());
+            chart.draw_series(std::iter::once(bar))?;
+            let (least, most) = result.spread();
+            let line = [(x, least / unit), (x, most / unit)];
+            chart.draw_series(std::iter::once(PathElement::new(line, MARK.stroke_width(2))))?;
+            let place = (x - 0.3, 0.04 * chart.y_range().end);
+            let name = Text::new(result.rung.name(), place, (FONT, 14).into_font().color(&WHITE));
+            chart.draw_series(std::iter::once(name))?;
+        }
+        Ok(())
+    })
+}
+
 /// Returns the label of a number on an axis: with as many digits behind the point as it needs, three at most.
 fn axis(number: &f64) -> String {
     let text = format!("{number:.3}");
@@ -319,6 +357,7 @@ mod tests {
             sides(Scenario::Frequency, &Round { adaptive: Some(Timeline::default()), ..Round::default() }),
             repartitioning(&[], 10),
             monitoring(&[]),
+            ladder(&[]),
         ];
         for drawn in empty {
             assert!(drawn.expect("drawn").trim_end().ends_with("</svg>"));

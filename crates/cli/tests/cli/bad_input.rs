@@ -34,6 +34,11 @@ fn options_that_an_engine_with_shared_data_does_not_have_are_refused() {
         &["--wal-reserve", "3"],
         &["--checkpoint-during"],
         &["--record", "trace.json"],
+        &["--transaction-list", "central"],
+        &["--transaction-numbers", "island"],
+        &["--state-locks", "worker"],
+        &["--log-buffer", "central"],
+        &["--partitioning", "naive"],
     ] {
         let shared = ["bench", "tatp", "--engine", "shared-occ"];
         let complaint = refused(&[&shared, option].concat());
@@ -51,6 +56,12 @@ fn options_that_an_engine_with_shared_data_does_not_have_are_refused() {
     let complaint =
         refused(&["bench", "tatp", "--engine", "shared-2pl", "--durability", "none", "--dir", "somewhere"]);
     assert!(complaint.contains("--dir") && complaint.contains("--durability"), "{complaint}");
+}
+
+#[test]
+fn a_log_buffer_of_what_is_not_logged_is_refused() {
+    let complaint = refused(&["bench", "tatp", "--log-buffer", "central", "--durability", "none"]);
+    assert!(complaint.contains("--log-buffer") && complaint.contains("another --durability"), "{complaint}");
 }
 
 #[test]

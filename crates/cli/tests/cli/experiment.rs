@@ -180,9 +180,32 @@ fn the_cost_of_repartitioning_is_that_of_every_kind_number_and_size() {
 }
 
 #[test]
+fn the_steps_from_plp_are_shown_side_by_side() {
+    let more = ["--rounds", "3", "--seconds-per-phase", "0.2", "--workers", "4"];
+    let result = experiment("atrapos-fig6", &[&more[..], &["--topology", "pack:2 core:2 pu:1"]].concat());
+    let rungs = ["centralized", "plp", "hardware-aware", "workload-aware", "placed", "per-worker"];
+    assert_is_a_result(&result, "atrapos-fig6", &rungs, false);
+    assert_eq!(result.csv.lines().count(), 1 + 3 * rungs.len(), "{}", result.csv);
+    let phases = result.json["phases"].as_array().expect("a list");
+    let number = |at: usize, key: &str| phases[at][key].as_f64().expect("a number");
+    assert_eq!(phases[1]["over_plp"], 1.0);
+    for (at, rung) in rungs.into_iter().enumerate() {
+        assert!(number(at, "tps_least") <= number(at, "static_tps"), "{rung}");
+        assert!(number(at, "static_tps") <= number(at, "tps_most"), "{rung}");
+        assert_eq!(phases[at]["rounds"].as_array().map(Vec::len), Some(3));
+        assert!(result.svg.contains(rung) && result.text.contains(rung), "{rung}");
+        let shares = !["centralized", "per-worker"].contains(&rung);
+        assert_eq!(number(at, "central_accesses") > 4.0, shares, "{rung}: {}", phases[at]);
+        // Cut apart and in a row, A and B never meet on one worker; cut alike they always do.
+        let is_apart = ["workload-aware", "placed"].contains(&rung);
+        assert_eq!(number(at, "remote_actions") > 0.1, is_apart, "{rung}: {}", phases[at]);
+    }
+}
+
+#[test]
 fn the_static_side_runs_alone() {
     let names = ["adapt-workload", "adapt-skew", "adapt-failure", "adapt-frequency"];
-    for name in names.into_iter().chain(["monitoring-cost", "repartition-cost"]) {
+    for name in names.into_iter().chain(["monitoring-cost", "repartition-cost", "atrapos-fig6"]) {
         let result = experiment(name, &["--static", "--seconds-per-phase", "0.3"]);
         let phases = result.json["phases"].as_array().expect("a list");
         assert!(!phases.is_empty());
@@ -201,6 +224,8 @@ fn experiments_that_make_no_sense_are_refused_before_anything_runs() {
     for (arguments, what) in [
         (&["adapt-skew", "--seconds-per-phase", "0"][..], "--seconds-per-phase 0"),
         (&["adapt-skew", "--rounds", "0"], "--rounds 0"),
+        (&["atrapos-fig6", "--rows", "0"], "0 rows in each"),
+        (&["atrapos-fig6", "--rows", "900000000000"], "pairs of rows need about"),
         (&["monitoring-cost", "--pairs", "0"], "--pairs 0"),
         (&["adapt-skew", "--sessions", "0"], "--sessions 0"),
         (&["adapt-skew", "--workers", "0"], "--workers 0"),

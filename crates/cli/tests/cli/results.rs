@@ -106,6 +106,63 @@ fn every_workload_runs_on_engines_with_shared_data() {
     }
 }
 
+/// Every workload runs as PLP, and with each step from there to ATraPos, durable and in memory.
+#[test]
+fn every_workload_runs_with_every_step_from_plp() {
+    let rungs: [(&[&str], u64); 8] = [
+        (&["--engine", "plp"], 5),
+        (&["--engine", "plp", "--log-buffer", "worker", "--transaction-list", "worker"], 3),
+        (&["--engine", "plp", "--state-locks", "island", "--partitioning", "workload"], 5),
+        (&["--engine", "plp", "--durability", "none", "--state-locks", "worker"], 3),
+        (&["--transaction-numbers", "island", "--durability", "none"], 1),
+        (&["--log-buffer", "central", "--partitioning", "naive"], 0),
+        (&["--partitioning", "placed", "--durability", "relaxed", "--log-buffer", "island"], 0),
+        (&["--engine", "plp", "--partitioning", "placed", "--durability", "none", "--clients", "2"], 5),
+    ];
+    for (at, workload) in ["tatp", "tpcc", "tpcb", "ycsb", "smallbank", "micro"].into_iter().enumerate() {
+        // Four workers on two sockets that only exist on paper. All rungs with TATP; each other workload with half of them.
+        let chosen = rungs.iter().enumerate().filter(|(rung, _)| at == 0 || (rung + at) % 2 == 0);
+        for (_, (options, accesses)) in chosen {
+            let mut more = vec!["--topology", "pack:2 core:2 pu:1", "--workers", "4"];
+            more.extend(*options);
+            let (text, json) = benchmark(workload, &more);
+            assert_eq!(json["audit"]["passed"], true, "{workload} {options:?}");
+            let shared = json["central_accesses"].as_u64().expect("a number");
+            let classes = json["classes"].as_object().expect("classes");
+            let count = |key: &str| classes.values().filter_map(|class| class[key].as_u64()).sum::<u64>();
+            let ended = count("committed") + count("expected_failures");
+            // Attempts that were repeated have accesses of their own; what is under way at both ends of the interval is blurred.
+            assert!(shared > 0 || *accesses == 0 || ended < 100, "{workload} {options:?}: {shared}");
+            assert_eq!(shared > 0, *accesses > 0, "{workload} {options:?}: {shared}, {ended}");
+            assert!(shared >= accesses * ended / 2, "{workload} {options:?}: {shared}, {ended}");
+            assert_eq!(text.contains("\nshared      "), shared > 0, "{text}");
+            if options[0] == "--engine" {
+                assert!(text.contains("  plp, 4 workers") && json["config"]["engine"] == "plp", "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_options_of_the_system_state_are_in_the_result() {
+    let state = |more: &[&str]| {
+        let (_, json) = benchmark("tatp", more);
+        let config = &json["config"];
+        let keys = ["transaction_list", "transaction_numbers", "state_locks", "log_buffer", "partitioning"];
+        keys.map(|key| config[key].as_str().unwrap_or("null").to_owned())
+    };
+    assert_eq!(state(&[]), ["worker", "worker", "worker", "worker", "null"]);
+    assert_eq!(state(&["--engine", "plp"]), ["central", "central", "central", "central", "naive"]);
+    assert_eq!(
+        state(&["--engine", "plp", "--state-locks", "island", "--static"]),
+        ["central", "central", "island", "central", "null"]
+    );
+    assert_eq!(
+        state(&["--transaction-list", "island", "--partitioning", "placed"]),
+        ["island", "worker", "worker", "worker", "placed"]
+    );
+}
+
 #[test]
 fn engines_with_shared_data_are_durable() {
     let parent = tempfile::tempdir().expect("a directory");

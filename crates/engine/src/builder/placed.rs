@@ -1,6 +1,6 @@
 //! Placement of the workers of a database on its machine.
 //!
-//! Owns: the core, memory node and WAL stream of each worker. Never: pins a thread.
+//! Owns: the core, memory node and island of each worker. Never: pins a thread.
 
 use atrapos_runtime::affinity;
 use atrapos_topology::{CpuId, CpuSet, LiveOptions, Machine};
@@ -12,8 +12,8 @@ pub(super) struct Placed {
     pub(super) cpus: Vec<Option<usize>>,
     /// The memory node of each worker, where there is a choice.
     pub(super) nodes: Vec<Option<usize>>,
-    /// The WAL stream of each worker: one for each island.
-    pub(super) stream_of: Vec<usize>,
+    /// The island of each worker, its memory node: one for each WAL stream.
+    pub(super) island_of: Vec<usize>,
     pub(super) pin: bool,
 }
 
@@ -27,7 +27,7 @@ impl Placed {
         Placed {
             cpus: placement.iter().map(|cpu| Some(cpu.0 as usize)).collect(),
             nodes: placement.iter().map(|cpu| several.then(|| node(cpu)).flatten()).collect(),
-            stream_of: dense(placement.iter().map(|cpu| node(cpu).unwrap_or(0))),
+            island_of: dense(placement.iter().map(|cpu| node(cpu).unwrap_or(0))),
             placement,
             pin,
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use atrapos_durability::backup::{BackupReport, backup};
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_placement::adaptation::AdaptationEvent;
+use atrapos_placement::adaptation::{AdaptationEvent, SchemeSearch};
 use atrapos_placement::repartition::{RepartitionReport, SchemeChange};
 use atrapos_runtime::WorkerId;
 
@@ -28,6 +28,18 @@ impl Database {
     ) -> Result<RepartitionReport, Abort> {
         refuse_on_worker()?;
         self.adaptive.repartition(changes.into_iter().collect())
+    }
+
+    /// Chooses partitioning and placement by the statistics since they were taken last, better or not than what there is, and
+    /// carries it out while transactions run. For databases that observe themselves without acting
+    /// ([`Adaptation::act`](crate::Adaptation)): elsewhere the controller does better, and may change it again.
+    ///
+    /// # Errors
+    /// Fails if nothing was observed, the database [does not observe itself](crate::Builder::fixed_scheme), or is shutting
+    /// down.
+    pub fn choose_scheme(&self, search: SchemeSearch) -> Result<RepartitionReport, Abort> {
+        refuse_on_worker()?;
+        self.adaptive.choose(search)
     }
 
     /// Prepares memory by which tables may grow before a worker meets a page fault: `bytes`, evenly on all workers, besides what

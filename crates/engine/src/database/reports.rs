@@ -9,6 +9,7 @@ use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::WorkerSnapshot;
 use atrapos_runtime::memory::PreparedStatistics;
+use atrapos_transaction::central::ActiveTransaction;
 use atrapos_transaction::shard::EngineWorker;
 use atrapos_transaction::stats::Statistics;
 
@@ -74,6 +75,13 @@ impl Database {
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.stats.iter().fold(Statistics::default(), |sum, stats| sum.plus(&stats.read()))
+    }
+
+    /// Returns the transactions under way, in order of their numbers; `None` if no list of them is
+    /// [shared](crate::CentralState). They are those of one moment if state locks are shared, too.
+    #[must_use]
+    pub fn active_transactions(&self) -> Option<Vec<ActiveTransaction>> {
+        self.system_state.as_ref()?.active()
     }
 
     /// Returns the statistics of each worker since the database was opened.

@@ -11,6 +11,7 @@ use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, Now, Observed, 
 use atrapos_runtime::WorkerId;
 use atrapos_storage::HeapMemory;
 use atrapos_topology::Machine;
+use atrapos_transaction::central::CentralState;
 
 use super::Simulation;
 use crate::builder::OpenError;
@@ -48,8 +49,8 @@ impl Simulation {
             committed: 0,
         };
         let observing = (adaptation.sample_every, adaptation.sub_partitions);
-        let mut simulation =
-            Simulation::start(schema, workers, seed, None, Some(observing), Arc::new(HeapMemory))?;
+        let (own, memory) = (CentralState::default(), Arc::new(HeapMemory));
+        let mut simulation = Simulation::start(schema, workers, seed, None, Some(observing), own, memory)?;
         simulation.adapting = Some(adapting);
         Ok(simulation)
     }

@@ -14,7 +14,7 @@ use atrapos_runtime::Pump;
 use atrapos_runtime::rng::Seed;
 use atrapos_transaction::shard::Shard;
 use atrapos_transaction::wal::flusher::Flusher;
-use atrapos_transaction::wal::{Durability, Wal, WalLimits};
+use atrapos_transaction::wal::{Durability, Wal, WalLayout, WalLimits};
 
 use crate::builder::OpenError;
 
@@ -36,17 +36,15 @@ impl SimulatedWal {
     /// Makes a directory and the WAL in it.
     pub(super) fn create(
         schema: &Definitions,
-        workers: usize,
-        streams: usize,
+        layout: WalLayout,
         seed: u64,
         files: &Arc<dyn FileSystem>,
         path: &Path,
     ) -> Result<(SimulatedWal, Directory, Manifest), OpenError> {
-        let streams = streams.clamp(1, workers);
+        let streams = layout.streams();
         let (directory, manifest) =
             Directory::create(Arc::clone(files), path, schema.clone(), streams as u16)?;
-        let stream_of = (0..workers).map(|worker| worker % streams).collect();
-        let wal = Wal::new(Durability::Synchronous, manifest.first_epoch, stream_of, WalLimits::default());
+        let wal = Wal::new(Durability::Synchronous, manifest.first_epoch, layout, WalLimits::default());
         let flushers = (0..streams).map(|stream| {
             let writer = StreamWriter::create(
                 Arc::clone(files),

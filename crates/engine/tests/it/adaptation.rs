@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use atrapos::sim::Simulation;
 use atrapos::{
-    AbortReason, Adaptation, AdaptationEvent, Database, Key, KeyBuf, Schema, SchemeChange, WorkerId,
+    AbortReason, Adaptation, AdaptationEvent, Database, Key, KeyBuf, Schema, SchemeChange, SchemeSearch,
+    WorkerId,
 };
 use atrapos_runtime::affinity;
 use atrapos_topology::Machine;
@@ -101,6 +102,24 @@ fn other_database_table() -> atrapos::TableId {
     let many = Schema::new().table::<Items>().table::<Others>().table::<crate::indexes::Users>();
     let other = open(many, 1);
     other.table_names().map(|(id, _)| id).last().expect("it has tables")
+}
+
+#[test]
+fn a_scheme_is_not_chosen_by_nothing() {
+    let builder = || Database::builder(two_tables()).workers(2).pin(false).huge_pages(false);
+    let unobserved = builder().fixed_scheme().in_memory().unwrap();
+    let refused = unobserved.choose_scheme(SchemeSearch::Partitioning).expect_err("it does not observe");
+    assert!(refused.to_string().contains("open it with an adaptation"), "{refused}");
+    let idle = builder().adaptation(Adaptation { act: false, ..Adaptation::default() }).in_memory().unwrap();
+    load_items(&idle, ROWS, 1);
+    let before = owners(&idle);
+    for search in [SchemeSearch::Partitioning, SchemeSearch::PartitioningAndPlacement] {
+        // What was observed of loading is discarded.
+        idle.workload_trace().unwrap();
+        let refused = idle.choose_scheme(search).expect_err("it has seen nothing");
+        assert!(refused.to_string().contains("run transactions first"), "{refused}");
+    }
+    assert_eq!(owners(&idle), before);
 }
 
 #[test]

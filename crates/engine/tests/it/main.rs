@@ -7,6 +7,7 @@
 
 mod adaptation;
 mod bad_input;
+mod central;
 mod closing;
 mod columns;
 mod crud;

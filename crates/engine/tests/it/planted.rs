@@ -4,13 +4,13 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use atrapos::planted::{Bug, Damage, damage, with};
-use atrapos::{Database, Schema, TableId, VerifyError, WorkerId};
+use atrapos::{CentralState, Database, Schema, Scope, TableId, VerifyError, WorkerId};
 
 use crate::indexes::{ByCity, ByEmail, Orders, Users, family, users};
 use crate::isolation::by_hand::numbers;
 use crate::isolation::{ages, anomalies, bank, hermitage, lists, queues, waiting};
 use crate::support::{Engine, Random, open, show, two_tables};
-use crate::{columns, crud, indexes};
+use crate::{central, columns, crud, indexes};
 
 type Scenario = fn(&mut Engine, usize, u64) -> Result<(), String>;
 
@@ -87,6 +87,15 @@ fn a_deadlock_that_nobody_looks_for_is_caught() {
 #[test]
 fn ages_that_only_one_worker_knows_are_caught() {
     caught(Bug::AgesOfOneWorker, waiting::items, ages::seniority);
+}
+
+#[test]
+fn an_end_that_stays_in_the_list_of_transactions_is_caught() {
+    let listed = |bug| {
+        let central = CentralState::all(Scope::Central);
+        with(bug, || central::serializable_and_counted(central, 1))
+    };
+    assert!(listed(Bug::EndStaysListed).is_err_and(|wrong| wrong.contains("under way")));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //!
 //! - [`scenario`]: scenarios of changes (Figures 10 to 13), and running all sides of one;
 //! - [`comparison`]: the sides' throughputs over time, compared;
+//! - [`ladder`]: the steps from PLP to ATraPos (Figure 6);
 //! - [`monitoring`]: the cost of observing (Table II);
 //! - [`repartitioning`]: the cost of changing the scheme (Figure 9).
 //!
@@ -13,6 +14,7 @@
 
 pub mod comparison;
 mod crowd;
+pub mod ladder;
 pub mod monitoring;
 pub mod repartitioning;
 pub mod scenario;
@@ -22,6 +24,7 @@ pub mod timeline;
 use std::time::{Duration, Instant};
 
 use atrapos::{Abort, Builder, Database, LoadError, LoadProgress, OpenError, Schema};
+use atrapos_workloads::pair::BadPair;
 use atrapos_workloads::tatp::BadSubscribers;
 use atrapos_workloads::{AuditError, Ledger, NotEnoughMemory, SetupError, Workload};
 
@@ -35,6 +38,9 @@ pub enum ExperimentError {
     /// The number of subscribers is impossible.
     #[error(transparent)]
     Subscribers(#[from] BadSubscribers),
+    /// The number of rows is impossible.
+    #[error(transparent)]
+    Rows(#[from] BadPair),
     /// The data does not fit in memory.
     #[error(transparent)]
     Memory(#[from] NotEnoughMemory),
@@ -50,6 +56,9 @@ pub enum ExperimentError {
     /// The clients failed.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// The engine with shared data could not be filled, or not be copied for its audit.
+    #[error("the engine with shared data could not be copied: {0}")]
+    Shared(String),
     /// The scheme or the workers could not be changed.
     #[error("the database could not be changed: {0}")]
     Change(#[from] Abort),
@@ -76,6 +85,7 @@ impl ExperimentError {
         matches!(
             self,
             ExperimentError::Subscribers(_)
+                | ExperimentError::Rows(_)
                 | ExperimentError::Memory(_)
                 | ExperimentError::Setting(_)
                 | ExperimentError::Open(_)

@@ -3,6 +3,7 @@
 
 mod flows;
 mod micro;
+mod pair;
 mod procedures;
 mod shared;
 mod smallbank;

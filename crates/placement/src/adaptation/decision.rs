@@ -61,7 +61,7 @@ pub fn decide(
     });
     match considered {
         Ok(considered) => {
-            (event(considered.decision, None), considered.plan.map(|plan| slices.changes(&plan)))
+            (event(considered.decision, None), considered.plan.map(|plan| slices.changes(&plan.steps)))
         }
         Err(failure) => {
             let decision = Decision::waited(&observation, WaitReason::TurnedDown { trigger });

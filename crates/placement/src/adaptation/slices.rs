@@ -3,8 +3,7 @@
 //! Owns: the slices of one scheme, and the trace of statistics by slices. Never: outlives the scheme that it was made of.
 
 use atrapos_adapt::{
-    PartitionTrace, Plan, Step, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, WorkerIndex,
-    WorkloadTrace,
+    PartitionTrace, Step, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, WorkerIndex, WorkloadTrace,
 };
 use atrapos_partition::monitor::Meetings;
 use atrapos_partition::routing::Scheme;
@@ -148,8 +147,8 @@ impl Slices {
         }
     }
 
-    /// Returns the steps of a plan as changes of the scheme.
-    pub(super) fn changes(&self, plan: &Plan) -> Vec<SchemeChange> {
+    /// Returns steps as changes of the scheme.
+    pub(super) fn changes(&self, steps: &[Step]) -> Vec<SchemeChange> {
         let at = |table: atrapos_adapt::TableIndex, slice: atrapos_adapt::SliceIndex| {
             let slices = &self.families[table.index()];
             (slices.table, slices.starts[slice.0 as usize].clone())
@@ -168,6 +167,6 @@ impl Slices {
                 SchemeChange::Move { table, at, to: WorkerId(target.0 as u16) }
             }
         };
-        plan.steps.iter().map(change).collect()
+        steps.iter().map(change).collect()
     }
 }

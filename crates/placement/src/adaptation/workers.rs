@@ -115,7 +115,7 @@ impl Adaptive {
             planned.map_err(|error| error.to_string())
         });
         let plan = plan.map_err(misuse)?;
-        let report = self.carry_out(slices.changes(&plan));
+        let report = self.carry_out(slices.changes(&plan.steps));
         self.nudge();
         report
     }

@@ -31,7 +31,7 @@ impl<'w> TxnGuard<'w> {
     /// Begins a transaction.
     #[inline(never)]
     pub(crate) fn begin(worker: &'w Rc<EngineWorker>) -> TxnGuard<'w> {
-        TxnGuard { worker, state: Some(worker.shard().take_state()) }
+        TxnGuard { worker, state: Some(worker.shard().take_state(worker)) }
     }
 
     /// The home.
@@ -193,6 +193,7 @@ fn end_known(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
     // Tasks that run its actions here refer to the state too, and go on when they are polled or receive an answer.
     if Rc::strong_count(&state) > 1 && !planted(Bug::SharedStateReused) {
         state.home.borrow_mut().closed = true;
+        shard.leave_system_state(&state);
         return;
     }
     state.txn.set(TxnId(0));

@@ -20,6 +20,7 @@ use atrapos_storage::lock::TxnId;
 
 use crate::age::Age;
 use crate::branch::Branch;
+use crate::central::Attendance;
 use crate::shard::EngineWorker;
 use crate::trace::{Stage, Trace};
 use crate::tx::savepoint::Savepoints;
@@ -54,6 +55,8 @@ pub struct TxnState {
     pub(super) savepoints: RefCell<Savepoints>,
     /// The trace or recording.
     pub(crate) trace: Trace,
+    /// What it has of the system state that workers share.
+    pub(crate) attendance: Cell<Attendance>,
 }
 
 impl TxnState {
@@ -71,14 +74,25 @@ impl TxnState {
     /// Gives the transaction a number and registers it on this worker, before it becomes known to others.
     pub(super) fn ensure_known(self: &Rc<Self>, worker: &EngineWorker) -> TxnId {
         if self.txn.get() == TxnId(0) {
-            let txn = worker.shard().new_txn(worker.id());
-            self.txn.set(txn);
-            if self.age.get() == Age::NONE {
+            let txn = if self.age.get() == Age::NONE {
+                debug_assert!(self.attendance.get().txn == TxnId(0), "who attends has an age");
                 self.age.set(worker.shard().ages.next(worker.step_time()));
-            }
+                worker.shard().new_own_txn(worker.id())
+            } else {
+                self.number_of_aged(worker)
+            };
+            self.txn.set(txn);
             worker.shard().active.borrow_mut().insert(txn, Rc::clone(self));
         }
         self.txn()
+    }
+
+    /// Returns the number of a transaction that has an age: an attempt after a deadlock, or a transaction that has attended to
+    /// the shared system state since its beginning.
+    #[cold]
+    fn number_of_aged(&self, worker: &EngineWorker) -> TxnId {
+        let Attendance { txn, .. } = self.attendance.get();
+        if txn == TxnId(0) { worker.shard().new_txn(worker.id()) } else { txn }
     }
 
     /// Notes an access on another worker.

@@ -10,9 +10,9 @@ use std::time::Duration;
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::planted::{Bug, planted};
-use atrapos_runtime::{TaskId, Ticks};
+use atrapos_runtime::{TaskId, Ticks, WorkerId};
 
-use super::{Full, UndurableWrites, Wal};
+use super::{BufferIndex, Full, UndurableWrites, Wal};
 use crate::shard::EngineWorker;
 
 /// The time between two yields of a worker to a flusher that is late: a yield that nobody wants costs about a microsecond.
@@ -23,6 +23,8 @@ const WAY_EVERY: Duration = Duration::from_micros(100);
 pub struct CommitWaiters {
     /// The WAL.
     pub(crate) wal: Arc<Wal>,
+    /// The worker's buffer.
+    buffer: BufferIndex,
     /// The tasks by the epoch they wait for, ascending.
     waiting: RefCell<VecDeque<(Epoch, Vec<TaskId>)>>,
     spare: RefCell<Vec<Vec<TaskId>>>,
@@ -41,9 +43,10 @@ pub struct CommitWaiters {
 }
 
 impl CommitWaiters {
-    /// Creates the list without waiting transactions.
-    pub fn new(wal: Arc<Wal>, tables: usize, max_loss: Option<Ticks>) -> CommitWaiters {
+    /// Creates the list of a worker without waiting transactions.
+    pub fn new(wal: Arc<Wal>, worker: WorkerId, tables: usize, max_loss: Option<Ticks>) -> CommitWaiters {
         CommitWaiters {
+            buffer: wal.buffer_of(worker),
             wal,
             waiting: RefCell::default(),
             spare: RefCell::default(),
@@ -61,7 +64,7 @@ impl CommitWaiters {
 
     /// Appends the record of a transaction that commits, and returns its epoch.
     pub(crate) fn commit(&self, worker: &EngineWorker, changes: &[u8]) -> Result<Epoch, Abort> {
-        let epoch = self.wal.commit(worker.id(), changes).map_err(|full| self.refuse(full))?;
+        let epoch = self.wal.commit(self.buffer, changes).map_err(|full| self.refuse(full))?;
         self.dirty.set(true);
         if self.max_loss.is_some() {
             let mut began = self.began.borrow_mut();

@@ -28,7 +28,7 @@ pub struct Flusher {
     wal: Arc<Wal>,
     stream: usize,
     writer: StreamWriter,
-    /// The records taken from each worker's buffer, in order of the stream's workers.
+    /// The records taken from each of the stream's buffers, in their order.
     taken: Vec<Vec<u8>>,
     removed_before: u64,
     /// The bytes of records that the last round made durable.
@@ -57,7 +57,7 @@ const KEEP_BYTES: usize = 4 << 20;
 impl Flusher {
     /// Creates the flusher of a stream.
     pub fn new(wal: Arc<Wal>, stream: usize, writer: StreamWriter) -> Flusher {
-        let taken = wal.streams[stream].workers.iter().map(|_| Vec::new()).collect();
+        let taken = wal.streams[stream].buffers.iter().map(|_| Vec::new()).collect();
         let clock = Clock::real();
         let usual_round = clock.ticks(DISTANCE_MAX).0 / DISTANCE;
         Flusher { wal, stream, writer, taken, removed_before: 0, last_bytes: 0, usual_round, clock }
@@ -71,10 +71,10 @@ impl Flusher {
             || self.has_records()
     }
 
-    /// Returns true if a worker has records that were not taken yet.
+    /// Returns true if a buffer has records that were not taken yet.
     fn has_records(&self) -> bool {
-        let workers = &self.wal.streams[self.stream].workers;
-        workers.iter().any(|worker| !self.wal.buffers[worker.index()].is_empty())
+        let buffers = &self.wal.streams[self.stream].buffers;
+        buffers.iter().any(|buffer| !self.wal.buffers[buffer.0].is_empty())
     }
 
     /// Seals an epoch and makes it durable, if there is anything to make durable.
@@ -123,8 +123,8 @@ impl Flusher {
             wal.want(Epoch(sealed));
         }
         let mut bytes = 0;
-        for (worker, taken) in state.workers.iter().zip(&mut self.taken) {
-            wal.buffers[worker.index()].take(Epoch(sealed), taken);
+        for (buffer, taken) in state.buffers.iter().zip(&mut self.taken) {
+            wal.buffers[buffer.0].take(Epoch(sealed), taken);
             bytes += taken.len();
         }
         self.last_bytes = bytes;
@@ -285,15 +285,17 @@ mod tests {
     use atrapos_durability::file::{FileSystem, ModelFiles};
     use atrapos_durability::wal::{Incarnation, StreamId, StreamOptions};
 
-    use super::super::WalLimits;
+    use super::super::{WalLayout, WalLimits};
     use super::*;
+    use crate::central::Scope;
 
     /// Creates a WAL of streams with one worker each, and their flushers.
     fn wal(streams: usize, durability: Durability) -> (Arc<Wal>, Vec<Flusher>) {
         let files: Arc<dyn FileSystem> = Arc::new(ModelFiles::new());
         let dir = Path::new("db");
         files.create_dir(dir).unwrap();
-        let wal = Wal::new(durability, Epoch(1), (0..streams).collect(), WalLimits::default());
+        let layout = WalLayout::new(Scope::Worker, (0..streams).collect());
+        let wal = Wal::new(durability, Epoch(1), layout, WalLimits::default());
         let flusher = |stream: usize| {
             let (files, stream_id) = (Arc::clone(&files), StreamId(stream as u16));
             let options = StreamOptions::of_segments(4 << 10);
@@ -308,7 +310,8 @@ mod tests {
     /// Returns true if all records are durable then.
     fn all_is_durable(committed: &[usize], order: &[usize]) -> bool {
         let (wal, mut flushers) = wal(order.len(), Durability::Relaxed { max_loss_ms: 10_000 });
-        let newest = committed.iter().map(|worker| wal.commit(WorkerId(*worker as u16), b"").unwrap()).max();
+        let commit = |worker: &usize| wal.commit(wal.buffer_of(WorkerId(*worker as u16)), b"").unwrap();
+        let newest = committed.iter().map(commit).max();
         wal.close();
         for stream in order {
             while flushers[*stream].round() != Round::Ended {}
@@ -330,6 +333,24 @@ mod tests {
             atrapos_partition::planted::with(Bug::FlusherEndsEarly, || !all_is_durable(committed, order))
         };
         assert!(closings().iter().any(lost));
+    }
+
+    #[test]
+    fn workers_of_one_scope_share_a_buffer() {
+        let buffers = |scope, islands: &[usize]| {
+            let layout = WalLayout::new(scope, islands.to_vec());
+            let streams = layout.streams();
+            let wal = Wal::new(Durability::Synchronous, Epoch(1), layout, WalLimits::default());
+            let of_stream = |stream: &super::super::StreamState| stream.buffers.len();
+            assert_eq!(wal.streams.len(), streams);
+            let of_workers: Vec<usize> =
+                (0..islands.len()).map(|worker| wal.buffer_of(WorkerId(worker as u16)).0).collect();
+            (of_workers, wal.streams.iter().map(of_stream).collect::<Vec<_>>())
+        };
+        let islands = [0, 1, 0, 1, 1];
+        assert_eq!(buffers(Scope::Worker, &islands), (vec![0, 1, 2, 3, 4], vec![2, 3]));
+        assert_eq!(buffers(Scope::Island, &islands), (vec![0, 1, 0, 1, 1], vec![1, 1]));
+        assert_eq!(buffers(Scope::Central, &islands), (vec![0; 5], vec![1]));
     }
 
     #[test]

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use atrapos::sim::Simulation;
 use atrapos::{
-    Abort, AbortReason, Builder, Database, Index, KeyRange, Route, Schema, SchemeChange, Session, Statistics,
-    Table, TableRef, Tx, WorkerId, row,
+    Abort, AbortReason, Builder, CentralState, Database, Index, KeyRange, Route, Schema, SchemeChange,
+    Session, Statistics, Table, TableRef, Tx, WorkerId, row,
 };
-use atrapos_durability::file::ModelFiles;
+use atrapos_durability::file::{FileSystem, ModelFiles};
 
 use crate::support::{Random, Shuffle};
 
@@ -69,7 +69,6 @@ pub(crate) fn directory() -> &'static Path {
 /// A model of files in which the directory can be made.
 pub(crate) fn files() -> ModelFiles {
     let files = ModelFiles::new();
-    use atrapos_durability::file::FileSystem;
     files.create_dir(Path::new("/data")).expect("the model takes it");
     files.sync_dir(Path::new("/")).expect("the model takes it");
     files
@@ -279,13 +278,18 @@ fn steps_before_the_crash(random: &mut Random) -> u64 {
 /// One run of clients on a simulation that is cut off somewhere, while partitions move or do not, and the judgement: everything
 /// follows from the seed.
 pub(crate) fn crash_once(seed: u64) -> Result<Observed, String> {
+    crash_once_sharing(seed, CentralState::default())
+}
+
+/// The same with workers that share parts of the system state.
+pub(crate) fn crash_once_sharing(seed: u64, central_state: CentralState) -> Result<Observed, String> {
     let mut random = Random::new(seed);
     let workers = 1 + random.below(3) as usize;
     let streams = 1 + random.below(workers as u64) as usize;
     let files = files();
-    let mut simulation =
-        Simulation::durable(schema(), workers, streams, seed, Arc::new(files.clone()), directory())
-            .map_err(|error| error.to_string())?;
+    let durable: (_, Arc<dyn FileSystem>, _) = (streams, Arc::new(files.clone()), directory());
+    let mut simulation = Simulation::sharing(schema(), workers, seed, central_state, Some(durable))
+        .map_err(|error| error.to_string())?;
     let witnesses = start_clients(&simulation, workers, 6, 40, seed);
     let steps = steps_before_the_crash(&mut random);
     if random.below(4) == 0 {
