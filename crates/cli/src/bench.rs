@@ -22,7 +22,7 @@ use atrapos_workloads::registry::{Choice, Common};
 use atrapos_workloads::{AuditReport, ClassId, Ledger};
 use serde_json::{Value, json};
 
-use crate::args::{PartitioningArg, RunArgs, WorkloadBench};
+use crate::args::{EngineArg, PartitioningArg, RunArgs, WorkloadBench};
 use crate::checkpoints::{Checkpoints, while_measuring};
 use crate::config::{self, RunConfig};
 use crate::error::CliError;
@@ -31,7 +31,7 @@ use crate::progress::{RunBar, while_loading};
 use crate::resident::resident_bytes;
 use crate::shared::{self, Measured};
 use crate::store::{self, Store};
-use crate::{interrupt, json, machine, output, partitioning, table};
+use crate::{instances, interrupt, json, machine, output, partitioning, table};
 
 /// Result of loading.
 #[derive(Clone, Copy, Debug)]
@@ -97,13 +97,13 @@ pub(crate) struct BenchReport {
 
 impl BenchReport {
     /// Prints it, and writes it to the file.
-    fn print(&self, json: Option<JsonFile>) -> Result<(), CliError> {
+    pub(crate) fn print(&self, json: Option<JsonFile>) -> Result<(), CliError> {
         output::print(&table::bench(self))?;
         json.map_or(Ok(()), |file| file.write(&json::bench(self)))
     }
 
     /// Fails if the audit has.
-    fn check(self) -> Result<(), CliError> {
+    pub(crate) fn check(self) -> Result<(), CliError> {
         self.audit.map(drop).map_err(|wrong| CliError::failed(format!("the audit failed: {wrong}")))
     }
 
@@ -134,7 +134,7 @@ impl BenchReport {
 }
 
 /// Returns the settings in a result: those of the workload and those all benchmarks have.
-fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig) -> Value {
+pub(crate) fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig) -> Value {
     let (sessions, pipeline) = match config.clients {
         Clients::Sessions { per_worker, pipeline } => (Some(per_worker.get()), Some(pipeline.get())),
         Clients::Threads { .. } => (None, None),
@@ -158,6 +158,9 @@ fn complete(settings: Value, benchmark: &str, args: &RunArgs, config: &RunConfig
         "max_loss_ms": max_loss_ms,
         "dir": config.dir.as_ref().map(|dir| dir.display().to_string()),
         "checkpoint_during": config.checkpoint_during,
+        "instances": args.instances.instances,
+        "channel": args.instances.instances.map(|_| args.instances.channel.to_string()),
+        "placement": args.instances.instances.map(|_| args.instances.placement.name()),
         "routing": json::routing_name(config.routing),
         "topology": args.common.topology,
         "pin": config.pin,
@@ -226,6 +229,9 @@ fn run(
     }
     interrupt::install();
     let resident_before = resident_bytes();
+    if args.instances.instances.is_some() {
+        return instances::run(benchmark, choice, workload, args, config);
+    }
     if config.engine.shares_data() {
         return run_shared(benchmark, choice, workload, args, config);
     }
@@ -357,7 +363,11 @@ pub(crate) fn load(
 /// Prepares the memory by which the tables will grow: what was requested, or what such a workload is known to take.
 ///
 /// Returns its bytes.
-fn reserve(workload: &dyn AnyWorkload, db: &Database, config: &RunConfig) -> Result<u64, CliError> {
+pub(crate) fn reserve(
+    workload: &dyn AnyWorkload,
+    db: &Database,
+    config: &RunConfig,
+) -> Result<u64, CliError> {
     let known = || {
         let time = (config.warmup + config.measured).as_secs_f64() * f64::from(config.runs);
         // More workers than processing units make no more rows.
@@ -394,7 +404,7 @@ const RESERVE_BYTES_MAX: u64 = 2 << 30;
 pub(crate) type Audited = Result<AuditReport, String>;
 
 /// One run of the clients, with the checkpoints that were made meanwhile.
-type OneRun = (Result<RunResult, RunError>, Option<Checkpoints>);
+pub(crate) type OneRun = (Result<RunResult, RunError>, Option<Checkpoints>);
 
 /// Makes one run, and shows its progress by the closure that it is given.
 pub(crate) type RunOnce<'a> =

@@ -18,6 +18,7 @@ mod error;
 mod experiment;
 mod explain;
 mod inspect;
+mod instances;
 mod interrupt;
 mod json;
 mod machine;

@@ -6,6 +6,8 @@
 //! A temporary directory is made in the system's place for temporary files, unless that is in memory (as `/tmp` often
 //! is); then in the current directory. It is removed on Ctrl-C as well.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -38,6 +40,17 @@ fn refuse(path: &Path, why: impl std::fmt::Display) -> CliError {
         "a database cannot be made in {}: {why}; give the path of an empty directory, or of one that does not exist",
         path.display()
     ))
+}
+
+/// Creates a fresh directory for sockets and copies of rows, that is removed when the command ends. It may be in memory.
+pub(crate) fn temporary_in_memory(prefix: &str) -> Result<TempDir, CliError> {
+    let own = Permissions::from_mode(0o700);
+    tempfile::Builder::new().prefix(prefix).permissions(own).tempdir().map_err(|error| {
+        CliError::bad_input(format!(
+            "no temporary directory can be made in {}: {error}; set TMPDIR to a place that can be written",
+            std::env::temp_dir().display()
+        ))
+    })
 }
 
 /// Creates a fresh directory that is removed when the command ends.

@@ -71,6 +71,16 @@ fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         clients => format!("{clients} client threads outside"),
     };
     match config("engine").as_str() {
+        "atrapos" if !report.config["instances"].is_null() => {
+            let (instances, way) = (config("instances"), (config("channel"), config("placement")));
+            write!(
+                out,
+                "  {instances} instances ({}, {}) of {} workers in all, {clients}",
+                way.0,
+                way.1,
+                config("workers")
+            )?;
+        }
         "atrapos" => write!(out, "  {} workers, {clients}", config("workers"))?,
         "plp" => write!(out, "  plp, {} workers, {clients}", config("workers"))?,
         engine => {

@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use atrapos_catalog::Definitions;
 use atrapos_partition::partition::{Partition, TableShard, Tables};
-use atrapos_partition::routing::{FamilyScheme, Scheme, nowhere};
+use atrapos_partition::routing::{Division, FamilyScheme, Scheme, nowhere};
 use atrapos_partition::schema::{Catalog, PublishedCatalog, SchemaError, TableId, TableMeta, TreeKind};
 use atrapos_runtime::rng::Seed;
 use atrapos_runtime::{Clock, Pump, Runtime, RuntimeBuilder, Ticks, WorkerId};
 use atrapos_storage::{Memory, Tree, TreeConfig};
 use atrapos_transaction::central::SystemState;
+use atrapos_transaction::distributed::Peers;
 use atrapos_transaction::monitor::Monitor;
 use atrapos_transaction::shard::{Shard, ShardOptions};
 use atrapos_transaction::stats::EngineStats;
@@ -34,6 +35,8 @@ pub(crate) struct Parts {
     pub(crate) wal: Option<Arc<Wal>>,
     /// The system state that workers share; `None` if they share none.
     pub(crate) system_state: Option<Arc<SystemState>>,
+    /// The division of the keys, if the database is an instance of a deployment.
+    pub(crate) division: Option<Division>,
     /// The sampling period in events and the number of sub-partitions of a partition; `None` if statistics are not collected.
     pub(crate) observing: Option<(u32, usize)>,
 }
@@ -43,11 +46,18 @@ impl Parts {
     ///
     /// # Errors
     /// Declared cuts that contradict themselves.
-    pub(crate) fn new(catalog: Catalog, workers: usize) -> Result<Parts, SchemaError> {
-        let scheme = Arc::new(Scheme::naive(&catalog, workers)?);
-        let catalogs = Arc::new(PublishedCatalog::new(Arc::new(catalog)));
+    pub(crate) fn new(
+        catalog: Arc<Catalog>,
+        workers: usize,
+        division: Option<Division>,
+    ) -> Result<Parts, SchemaError> {
+        let scheme = Arc::new(match &division {
+            Some(division) => Scheme::of_instance(&catalog, division)?,
+            None => Scheme::naive(&catalog, workers)?,
+        });
+        let catalogs = Arc::new(PublishedCatalog::new(catalog));
         let stats = (0..workers).map(|_| Arc::default()).collect();
-        Ok(Parts { catalogs, scheme, stats, wal: None, system_state: None, observing: None })
+        Ok(Parts { catalogs, scheme, stats, wal: None, system_state: None, division, observing: None })
     }
 
     /// Returns the definitions of all trees, as they are stored.
@@ -103,8 +113,11 @@ impl Parts {
         });
         let monitor = Monitor::new(&catalog, worker, clock, self.observing);
         let stats = Arc::clone(&self.stats[worker.index()]);
-        let shard =
-            Shard::new(Arc::clone(&self.catalogs), tables, memory, stats, options, commit_waiters, monitor);
+        let catalogs = Arc::clone(&self.catalogs);
+        let shard = Shard::new(catalogs, tables, memory, stats, options, commit_waiters, monitor);
+        if let Some(division) = &self.division {
+            shard.peers.get_or_init(|| Peers::new(division.instance));
+        }
         match &self.system_state {
             Some(system_state) => shard.sharing(system_state.view(worker)),
             None => shard,

@@ -15,6 +15,7 @@ use atrapos_catalog::Definitions;
 use atrapos_durability::directory::DirectoryError;
 use atrapos_durability::file::{FileSystem, RealFiles};
 use atrapos_durability::manifest::Manifest;
+use atrapos_partition::routing::Division;
 use atrapos_partition::schema::{Catalog, Schema};
 use atrapos_placement::adaptation::{Adaptation, Adaptive};
 use atrapos_placement::published_scheme::PublishedScheme;
@@ -50,6 +51,7 @@ pub struct Builder {
     adaptation: Option<Adaptation>,
     central_state: CentralState,
     patience: Duration,
+    division: Option<Division>,
 }
 
 impl Builder {
@@ -68,6 +70,7 @@ impl Builder {
             adaptation: Some(Adaptation::default()),
             central_state: CentralState::default(),
             patience: Duration::from_secs(10),
+            division: None,
         }
     }
 
@@ -99,6 +102,17 @@ impl Builder {
     #[must_use]
     pub fn workers(mut self, workers: usize) -> Builder {
         self.workers = Some(workers);
+        self
+    }
+
+    /// Makes the database an instance of a deployment, with the workers that the division has for it. It keeps the rows whose keys
+    /// are its own and reaches the others by [links](Database::link). Such a database is in memory, has a fixed scheme
+    /// and refuses schema statements.
+    #[must_use]
+    pub fn instance(mut self, division: Division) -> Builder {
+        self.workers = division.workers.get(usize::from(division.instance.0)).copied();
+        self.adaptation = None;
+        self.division = Some(division);
         self
     }
 
@@ -259,9 +273,10 @@ impl Builder {
         let machine = self.machine.clone().unwrap_or_else(live_machine);
         let workers = self.workers.unwrap_or_else(|| machine.default_workers());
         self.check(workers)?;
+        self.check_division(directory.is_some())?;
         let schema = self.schema.take();
         let catalog = self.catalog(schema, directory.map(|(path, _)| path))?;
-        let mut parts = Parts::new(catalog, workers)?;
+        let mut parts = Parts::new(Arc::new(catalog), workers, self.division.take())?;
         // Nothing is observed where there is nothing to choose.
         let observing = self.adaptation.filter(|adaptation| workers > 1 || !adaptation.act);
         parts.observing = observing.map(|adaptation| (adaptation.sample_every, adaptation.sub_partitions));
@@ -319,6 +334,7 @@ impl Builder {
             memory: Some(memory),
             pinned: placed.pin,
             patience: self.patience,
+            division: parts.division,
             durable,
         })
     }

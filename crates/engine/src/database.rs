@@ -18,7 +18,7 @@ use std::time::Duration;
 use atrapos_catalog::{ColumnDef, Definitions};
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::dynamic::{IndexHandle, TableHandle};
-use atrapos_partition::routing::Scheme;
+use atrapos_partition::routing::{Division, Scheme};
 use atrapos_partition::schema::{
     Catalog, Dependency, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableId, TableRef,
 };
@@ -82,6 +82,8 @@ pub struct Database {
     pub(crate) pinned: bool,
     /// The time that a schema statement waits for transactions.
     pub(crate) patience: Duration,
+    /// The division of the keys, if the database is an instance of a deployment.
+    pub(crate) division: Option<Division>,
     /// The state of the directory, if there is one, and its threads until the database closes.
     pub(crate) durable: Option<(Arc<Durable>, DurableThreads)>,
 }

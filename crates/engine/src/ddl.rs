@@ -184,6 +184,12 @@ impl Statements<'_> {
     /// Excludes other statements, and loads and verifications, which need definitions unchanged.
     fn begin_statement(&self) -> Result<MutexGuard<'_, ()>, DefineError> {
         refuse_on_worker()?;
+        if self.scheme().is_of_instance() {
+            return Err(DefineError::InUse(
+                "the tables of an instance cannot be changed, as the other instances of its deployment have the same; stop the                  deployment, and start it with another schema"
+                    .to_owned(),
+            ));
+        }
         Ok(self.catalogs.keep())
     }
 

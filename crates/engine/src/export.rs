@@ -2,14 +2,10 @@
 //!
 //! Owns: the slices in which a table is read. Never: decodes a row.
 
-use std::ops::ControlFlow;
-
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{
-    AccessKind as Kind, Action, Operation, OperationKind, ResultShape, RowContext,
-};
+use atrapos_partition::action::{Action, CopyRows};
 use atrapos_partition::range::KeyRange;
-use atrapos_partition::routing::Route;
+use atrapos_partition::routing::{InstanceId, Route};
 use atrapos_partition::schema::{TableId, unknown_table};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::KeyBuf;
@@ -17,45 +13,12 @@ use atrapos_storage::lock::LockMode;
 
 use crate::database::Database;
 
-/// Bytes of rows after which a slice ends.
-const SLICE_BYTES: usize = 1 << 20;
-
-/// Copies rows of a range until there are enough of them.
-#[derive(Debug)]
-struct CopyRows;
-
-/// Rows that were copied, and the range that is left.
-#[derive(Debug, Default)]
-struct Copied {
-    bytes: Vec<u8>,
-    /// For each row its key, and where its bytes end.
-    rows: Vec<(KeyBuf, usize)>,
-    rest: Option<KeyRange>,
-}
-
-impl Operation for CopyRows {
-    type Output = Copied;
-
-    fn apply(self, at: &mut RowContext<'_>) -> Result<Copied, Abort> {
-        let mut copied = Copied::default();
-        let stopped = at.walk(false, |key, row| {
-            copied.bytes.extend_from_slice(row);
-            copied.rows.push((KeyBuf::from(key), copied.bytes.len()));
-            let is_full = copied.bytes.len() >= SLICE_BYTES;
-            Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
-        })?;
-        copied.rest = if stopped { None } else { at.left_out.take() };
-        Ok(copied)
-    }
-
-    fn kind(&self) -> OperationKind {
-        OperationKind::new(Kind::Scan, 0, ResultShape::KeysAndRows)
-    }
-}
+/// Slices of about a MiB of rows.
+const SLICE: CopyRows = CopyRows { rows_max: usize::MAX, bytes_max: 1 << 20, backward: false };
 
 impl Database {
     /// Visits the encoded rows of a table in the order of their keys, or the entries of an index with the primary keys they lead
-    /// to. Each slice of about a MiB is read in a transaction of its own.
+    /// to. Each slice of about a MiB is read in a transaction of its own. An instance of a deployment visits its own rows.
     ///
     /// # Errors
     /// Fails if there is no such table, a transaction aborts, or `visit` fails.
@@ -69,29 +32,42 @@ impl Database {
             return Err(unknown_table(table));
         }
         let tag = catalog.tag;
-        let mut rest = Some(KeyRange::all());
-        while let Some(range) = rest.take() {
-            let slice = range.clone();
-            let copied = self.run(Route::worker(WorkerId(0)), async move |tx| {
-                tx.run(Action::on_range(table, tag, LockMode::Shared, slice.clone(), false, CopyRows)).await
-            })?;
-            let mut start = 0;
-            for (key, end) in &copied.rows {
-                visit(key, &copied.bytes[start..*end])?;
-                start = *end;
+        for range in self.own_ranges(table) {
+            let mut rest = Some(range);
+            while let Some(range) = rest.take() {
+                let slice = range.clone();
+                let copied = self.run(Route::worker(WorkerId(0)), async move |tx| {
+                    tx.run(Action::on_range(table, tag, LockMode::Shared, slice.clone(), false, SLICE)).await
+                })?;
+                copied.iter().try_for_each(|(key, row)| visit(key, row))?;
+                rest = match copied.rows.last() {
+                    // The slice was full: the next one begins behind its last key.
+                    Some((last, _)) if copied.stopped => {
+                        let mut lower = last.clone();
+                        lower.push(0);
+                        Some(KeyRange { lower, upper: range.upper })
+                    }
+                    // The partition was read to its end.
+                    _ => copied.rest,
+                };
             }
-            rest = match (copied.rest, copied.rows.last()) {
-                // The partition was read to its end.
-                (Some(rest), _) => Some(rest),
-                // The slice was full: what comes next begins behind its last key.
-                (None, Some((last, _))) if start >= SLICE_BYTES => {
-                    let mut lower = last.clone();
-                    lower.push(0);
-                    Some(KeyRange { lower, upper: None })
-                }
-                (None, _) => None,
-            };
         }
         Ok(())
+    }
+
+    /// Returns the ranges of the keys of a table that are not those of another instance.
+    fn own_ranges(&self, table: TableId) -> Vec<KeyRange> {
+        let scheme = self.scheme();
+        let family = scheme.family(table);
+        let mut ranges: Vec<KeyRange> = Vec::new();
+        for index in (0..family.partitions()).filter(|at| InstanceId::of_owner(family.owner(*at)).is_none()) {
+            let lower = family.lower(index).map_or_else(KeyBuf::new, KeyBuf::from);
+            let upper = family.upper(index).map(KeyBuf::from);
+            match ranges.last_mut() {
+                Some(before) if before.upper.as_ref() == Some(&lower) => before.upper = upper,
+                _ => ranges.push(KeyRange { lower, upper }),
+            }
+        }
+        ranges
     }
 }

@@ -21,6 +21,7 @@ mod database;
 mod ddl;
 mod durable;
 mod export;
+mod instance;
 mod load;
 mod memory;
 mod recording;
@@ -33,6 +34,7 @@ mod verify;
 
 pub use atrapos_adapt::{ControllerSettings, Decision};
 pub use atrapos_catalog as catalog;
+pub use atrapos_channel as channel;
 pub use atrapos_durability::backup::BackupReport;
 pub use atrapos_partition::abort::{Abort, AbortReason, Advice};
 pub use atrapos_partition::action::{
@@ -43,7 +45,7 @@ pub use atrapos_partition::dynamic::{
 };
 pub use atrapos_partition::either::Either;
 pub use atrapos_partition::range::KeyRange;
-pub use atrapos_partition::routing::{FamilyScheme, Route, Scheme};
+pub use atrapos_partition::routing::{Division, FamilyScheme, InstanceId, Route, Scheme};
 pub use atrapos_partition::schema::{
     Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef,
 };
@@ -74,6 +76,7 @@ pub use database::{
     BackupFailure, CloseReport, Database, SessionHandle, Submitted, WalStatistics, WorkerReport,
 };
 pub use ddl::{DefineError, NewForeignKey, NewTable};
+pub use instance::WorkerLinks;
 pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;
 pub use recording::{ClassRecording, RecordedAction, RecordedFlow};

@@ -2,6 +2,7 @@
 //! pseudo-random order with a virtual clock. The same seed gives the same run, so a failure can be repeated.
 
 mod adapting;
+mod deployment;
 mod statements;
 mod stepper;
 
@@ -11,10 +12,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use adapting::Adapting;
+use atrapos_channel::Channel;
 use atrapos_durability::file::FileSystem;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::dynamic::{IndexHandle, TableHandle};
-use atrapos_partition::routing::{Route, Scheme};
+use atrapos_partition::routing::{Division, InstanceId, Route, Scheme};
 use atrapos_partition::schema::{
     Catalog, Index, IndexRef, PublishedCatalog, Schema, SchemaError, Table, TableRef,
 };
@@ -23,11 +25,13 @@ use atrapos_placement::repartition::{RepartitionReport, SchemeChange, carry_out}
 use atrapos_runtime::{Handle, Ticks, WorkerId};
 use atrapos_storage::{HeapMemory, Memory};
 use atrapos_transaction::central::{ActiveTransaction, CentralState, SystemState};
+use atrapos_transaction::distributed;
 use atrapos_transaction::procedure::{AnyProcedure, Procedure, Session, result_of, run_here};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::{EngineStats, Statistics};
 use atrapos_transaction::waiting::Token;
 use atrapos_transaction::wal::WalLayout;
+pub use deployment::Deployment;
 use stepper::{SimulatedWal, Stepper};
 
 use crate::assembly::Parts;
@@ -76,7 +80,7 @@ impl Simulation {
     /// Fails if the schema contradicts itself, or there is no worker.
     pub fn new(schema: Schema, workers: usize, seed: u64) -> Result<Simulation, SchemaError> {
         let own = CentralState::default();
-        match Simulation::start(schema, workers, seed, None, None, own, Arc::new(HeapMemory)) {
+        match Simulation::start_with(schema, workers, seed, None, None, own, Arc::new(HeapMemory)) {
             Ok(simulation) => Ok(simulation),
             Err(OpenError::Schema(error)) => Err(error),
             Err(error) => Err(SchemaError::new(error.to_string())),
@@ -94,7 +98,7 @@ impl Simulation {
         memory: Arc<dyn Memory>,
     ) -> Result<Simulation, SchemaError> {
         let own = CentralState::default();
-        let started = Simulation::start(schema, workers, seed, None, None, own, memory);
+        let started = Simulation::start_with(schema, workers, seed, None, None, own, memory);
         started.map_err(|error| SchemaError::new(error.to_string()))
     }
 
@@ -127,13 +131,39 @@ impl Simulation {
         central_state: CentralState,
         directory: Option<(usize, Arc<dyn FileSystem>, &Path)>,
     ) -> Result<Simulation, OpenError> {
-        Simulation::start(schema, workers, seed, directory, None, central_state, Arc::new(HeapMemory))
+        Simulation::start_with(schema, workers, seed, directory, None, central_state, Arc::new(HeapMemory))
     }
 
-    fn start(
+    /// Adds links to another instance, to the workers in turn.
+    fn link(&self, instance: InstanceId, channels: Vec<Box<dyn Channel>>) {
+        for (worker, channel) in self.workers.iter().cycle().zip(channels) {
+            distributed::add_link(worker, instance, channel);
+        }
+    }
+
+    /// Closes the links to another instance.
+    fn unlink(&self, instance: InstanceId) {
+        self.workers.iter().for_each(|worker| distributed::remove_links(worker, instance));
+    }
+
+    fn start_with(
         schema: Schema,
         workers: usize,
         seed: u64,
+        directory: Option<(usize, Arc<dyn FileSystem>, &Path)>,
+        observing: Option<(u32, usize)>,
+        central_state: CentralState,
+        memory: Arc<dyn Memory>,
+    ) -> Result<Simulation, OpenError> {
+        let catalog = Arc::new(Catalog::new(schema)?);
+        Simulation::start(catalog, workers, seed, None, directory, observing, central_state, memory)
+    }
+
+    fn start(
+        catalog: Arc<Catalog>,
+        workers: usize,
+        seed: u64,
+        division: Option<Division>,
         directory: Option<(usize, Arc<dyn FileSystem>, &Path)>,
         observing: Option<(u32, usize)>,
         central_state: CentralState,
@@ -144,7 +174,7 @@ impl Simulation {
                 SchemaError::new("zero workers cannot own data; simulate at least 1".to_owned()).into()
             );
         }
-        let mut parts = Parts::new(Catalog::new(schema)?, workers)?;
+        let mut parts = Parts::new(catalog, workers, division)?;
         let islands = directory.as_ref().map_or(2, |(streams, ..)| *streams).clamp(1, workers);
         let island_of: Vec<usize> = (0..workers).map(|worker| worker % islands).collect();
         parts.system_state = SystemState::new(central_state, island_of.clone());

@@ -77,6 +77,7 @@ impl Debug for Configured {
 #[expect(clippy::missing_errors_doc, reason = "each is documented at the item of its name")]
 pub trait AnyWorkload: Send + Sync {
     fn schema(&self) -> Schema;
+    fn classes(&self) -> &'static [&'static str];
     fn encoded_bytes(&self) -> u64;
     fn growth_bytes_per_second(&self) -> u64;
     fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory>;
@@ -110,6 +111,10 @@ pub trait AnyWorkload: Send + Sync {
 impl<W: Workload> AnyWorkload for W {
     fn schema(&self) -> Schema {
         Workload::schema(self)
+    }
+
+    fn classes(&self) -> &'static [&'static str] {
+        Workload::classes(self)
     }
 
     fn encoded_bytes(&self) -> u64 {

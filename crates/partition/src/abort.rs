@@ -46,6 +46,8 @@ pub enum AbortReason {
     InvalidValue,
     /// What an optimistic transaction has read was changed before it could commit.
     Validation,
+    /// Another instance of the deployment, which has a part of the data, cannot be reached.
+    Unreachable,
 }
 
 /// Advice to the caller of an aborted transaction.
@@ -55,7 +57,7 @@ pub enum Advice {
     Retry,
     /// The request cannot succeed as it is.
     FixInput,
-    /// Open the database again.
+    /// Open the database again; start the instance of a deployment again.
     Reopen,
     /// Report it: the data or the program is broken.
     Report,
@@ -63,7 +65,7 @@ pub enum Advice {
 
 impl AbortReason {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [AbortReason; 18] = [
+    pub const ALL: [AbortReason; 19] = [
         AbortReason::User,
         AbortReason::DuplicateKey,
         AbortReason::ForeignKey,
@@ -82,6 +84,7 @@ impl AbortReason {
         AbortReason::TableChanged,
         AbortReason::InvalidValue,
         AbortReason::Validation,
+        AbortReason::Unreachable,
     ];
 
     /// The reason's name in statistics and JSON.
@@ -106,6 +109,7 @@ impl AbortReason {
             AbortReason::TableChanged => "table-changed",
             AbortReason::InvalidValue => "invalid-value",
             AbortReason::Validation => "validation",
+            AbortReason::Unreachable => "unreachable",
         }
     }
 
@@ -142,7 +146,7 @@ impl AbortReason {
             | AbortReason::TransactionTooLarge
             | AbortReason::TableChanged
             | AbortReason::InvalidValue => Advice::FixInput,
-            AbortReason::ShuttingDown | AbortReason::NotDurable => Advice::Reopen,
+            AbortReason::ShuttingDown | AbortReason::NotDurable | AbortReason::Unreachable => Advice::Reopen,
             AbortReason::Panic | AbortReason::Corruption => Advice::Report,
         }
     }

@@ -15,6 +15,7 @@
 mod access;
 mod batch;
 mod context;
+mod copy;
 mod dependent;
 mod erased;
 mod kind;
@@ -35,6 +36,7 @@ use crate::schema::{CatalogTag, TableId, TreeKind, corrupt};
 pub use access::{RowAccess, refuse_duplicate};
 pub use batch::{ActionBatch, BatchedOperation};
 pub use context::{ChangeRow, EditRow, RowChange, RowContext};
+pub use copy::{CopiedRows, CopyRows, PutImage};
 pub use dependent::{Dependent, DependentAction, follow_change};
 pub use erased::ErasedOperation;
 pub use kind::{AccessKind, OperationKind, ResultShape};

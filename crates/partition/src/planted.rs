@@ -99,6 +99,12 @@ pub enum Bug {
     EndStaysListed,
     /// A shared counter of transaction numbers is read and written in two steps.
     NumberDrawnTwice,
+    /// A transaction over several instances commits without waiting for their votes.
+    VotesNotAwaited,
+    /// The subordinates of a transaction that aborts are not told.
+    AbortNotSent,
+    /// Rows are copied for another instance without their locks.
+    CopyNotLocked,
 }
 
 /// Returns true if the bug is planted: never, in a release build.

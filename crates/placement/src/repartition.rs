@@ -40,7 +40,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_partition::routing::FamilyScheme;
+use atrapos_partition::routing::{FamilyScheme, InstanceId};
 use atrapos_partition::schema::{Catalog, TableId, TreeKind};
 use atrapos_runtime::{Lost, Reply, Ticks, WorkerId};
 use atrapos_storage::{DisplayKey, KeyBuf};
@@ -183,6 +183,7 @@ async fn split_at(worker: &Rc<EngineWorker>, family: &Family, at: KeyBuf) -> Res
         )));
     };
     let (scheme, owner) = (Arc::new(scheme), family.today.owner(family.today.partition_of(&at)));
+    refuse_other_instance(family, owner)?;
     let (number, split) = (family.number, Arc::clone(&scheme));
     let times = call(worker, owner, move |worker| on_split(worker, number, &at, &split)).await?;
     Ok(Made { owner, scheme, times })
@@ -208,6 +209,7 @@ async fn merge_at(worker: &Rc<EngineWorker>, family: &Family, at: KeyBuf) -> Res
             other.0
         )));
     }
+    refuse_other_instance(family, owner)?;
     let scheme = Arc::new(scheme);
     let (number, merged) = (family.number, Arc::clone(&scheme));
     let times = call(worker, owner, move |worker| on_merge(worker, number, &at, &merged)).await?;
@@ -230,6 +232,7 @@ async fn move_at(
     }
     let index = family.today.partition_of(at);
     let owner = family.today.owner(index);
+    refuse_other_instance(family, owner)?;
     if owner == to {
         return Ok(None);
     }
@@ -254,6 +257,13 @@ fn refuse_closed(worker: &EngineWorker, catalog: &Catalog, family: usize) -> Res
         ))),
         None => Ok(()),
     }
+}
+
+/// Refuses a change of a partition that another instance of a deployment owns.
+fn refuse_other_instance(family: &Family, owner: WorkerId) -> Result<(), Abort> {
+    InstanceId::of_owner(owner).map_or(Ok(()), |other| {
+        Err(misuse(format!("the partition of table '{}' is that of {other}; change it there", family.table)))
+    })
 }
 
 fn misuse(why: String) -> Abort {

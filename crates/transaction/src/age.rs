@@ -21,7 +21,7 @@ use atrapos_runtime::Ticks;
 /// The time at which a transaction became known to others for the first time: the smaller, the older. Ages of one
 /// worker differ; between equal ages of different workers the number of the lock owner decides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Age(u64);
+pub(crate) struct Age(pub(crate) u64);
 
 impl Age {
     /// The age of a transaction that is not known to others.

@@ -30,7 +30,8 @@ use atrapos_runtime::{Ticks, WorkerId};
 use atrapos_storage::lock::{LockTicket, TxnId};
 use rustc_hash::FxBuildHasher;
 
-use crate::age::Age;
+use crate::distributed::GlobalProbe;
+use crate::distributed::probes::{self, identity};
 use crate::lock_waits::LockWaitState;
 use crate::messages;
 use crate::shard::{EngineWorker, Shard};
@@ -80,15 +81,6 @@ const RESTARTS_AT_A_TIME: usize = 4;
 /// transactions wait in one queue, a probe visits all of them, each with all that are ahead of it. Detection takes a
 /// sixty-fifth of the time of a worker at most: at 8 it took 5% of TPC-C with 512 sessions on each worker, at 64 it takes 1%.
 const PAUSE_FACTOR: u64 = 64;
-
-/// A message that follows the waits-for graph.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Probe {
-    round: u64,
-    initiator: TxnId,
-    /// The youngest transaction on its path, including the initiator.
-    youngest: (Age, TxnId),
-}
 
 /// Returns the home of a transaction.
 pub(crate) fn home_of(owner: TxnId) -> WorkerId {
@@ -146,14 +138,17 @@ fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<TxnId> {
 }
 
 /// Starts a probe, at the home of a transaction that has waited for a while.
-pub(crate) fn on_long_wait(worker: &Rc<EngineWorker>, round: u64, initiator: TxnId) {
-    let Some(state) = worker.shard().active.borrow().get(&initiator).cloned() else { return };
-    let probe = Probe { round, initiator, youngest: (state.age.get(), initiator) };
-    pass_on(worker, &state, probe, initiator);
+pub(crate) fn on_long_wait(worker: &Rc<EngineWorker>, round: u64, waiter: TxnId) {
+    let Some(state) = worker.shard().active.borrow().get(&waiter).cloned() else { return };
+    // Rounds of different instances differ too, as those of workers do.
+    let initiator = identity(worker.shard(), &state, waiter);
+    let round = round ^ u64::from(initiator.instance.0) << 48;
+    let probe = GlobalProbe { round, initiator, youngest: (state.age.get(), initiator) };
+    pass_on(worker, &state, probe, waiter);
 }
 
 /// Forwards a probe, at a worker on which `waiter` may wait, to the transactions it waits for here.
-pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: Probe, waiter: TxnId) {
+pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: GlobalProbe, waiter: TxnId) {
     let shard = worker.shard();
     let began = worker.now();
     let mut ahead = Vec::new();
@@ -168,15 +163,15 @@ pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: Probe, waiter: TxnId) {
         }
     }
     // It may also wait on a worker to which its data, or its action, was sent on.
-    for next in passed_to(shard, (probe.round, probe.initiator, not_itself(waiter)), waiter) {
+    for next in passed_to(shard, (probe.round, probe.initiator.txn, not_itself(waiter)), waiter) {
         messages::send_probe(worker, next, probe, waiter);
     }
     ahead.sort_unstable();
     ahead.dedup();
     for blocker in ahead {
-        if shard.probes.borrow_mut().is_new((probe.round, probe.initiator, blocker)) {
+        if shard.probes.borrow_mut().is_new((probe.round, probe.initiator.txn, blocker)) {
             messages::send_probe_home(worker, probe, blocker);
-        } else if blocker != probe.initiator {
+        } else if blocker != probe.initiator.txn {
             messages::send_probe_again(worker, probe.round, blocker);
         }
     }
@@ -221,28 +216,34 @@ fn not_itself(owner: TxnId) -> TxnId {
 
 /// Receives a probe, at the home of `met`, for which a transaction waits: chooses the victim if the cycle is closed,
 /// and otherwise forwards the probe to the workers on which `met` may be waiting itself.
-pub(crate) fn on_probe_at_home(worker: &Rc<EngineWorker>, mut probe: Probe, met: TxnId) {
+pub(crate) fn on_probe_at_home(worker: &Rc<EngineWorker>, mut probe: GlobalProbe, met: TxnId) {
     let shard = worker.shard();
     // Transactions that begin here from now on are younger than all on the probe's path, including the one that waits
     // for `met`.
     shard.ages.observe(probe.youngest.0);
     // A transaction that has ended waits for no other.
     let Some(state) = shard.active.borrow().get(&met).cloned() else { return };
-    if met == probe.initiator {
+    let itself = identity(shard, &state, met);
+    if itself == probe.initiator {
         let (_, victim) = probe.youngest;
-        let round = probe.round;
-        messages::send_victim(worker, round, victim);
+        probes::send_victim(worker, probe.round, victim);
         return;
     }
-    probe.youngest = probe.youngest.max((state.age.get(), met));
+    if state.coordinator.get().is_some() {
+        // What it waits for is known at its coordinator's home.
+        probes::send_home(worker, itself, probe);
+        return;
+    }
+    probe.youngest = probe.youngest.max((state.age.get(), itself));
     pass_on(worker, &state, probe, met);
 }
 
 /// Forwards a probe to all workers on which a transaction may be waiting.
-fn pass_on(worker: &Rc<EngineWorker>, state: &TxnState, probe: Probe, waiter: TxnId) {
+pub(crate) fn pass_on(worker: &Rc<EngineWorker>, state: &TxnState, probe: GlobalProbe, waiter: TxnId) {
     for participant in state.participants.borrow().iter().copied() {
         messages::send_probe(worker, participant, probe, waiter);
     }
+    probes::send_to_subordinates(worker, state, probe, waiter);
     on_probe(worker, probe, waiter);
 }
 
@@ -252,6 +253,7 @@ pub(crate) fn on_victim(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
     for participant in state.participants.borrow().iter().copied() {
         messages::send_refuse_waits(worker, participant, round, victim);
     }
+    probes::refuse_at_subordinates(worker, &state, round, victim);
     on_refuse_waits(worker, round, victim);
 }
 

@@ -1,7 +1,7 @@
 //! Transactions of the atrapos transaction engine.
 //!
 //! Owns: the interface of transactions to procedures ([`transaction`]), the access path ([`tx`]), phases and participants, lock waits and deadlocks, the messages between workers
-//! ([`messages`]), procedures ([`procedure`]) and those with a name ([`stored`]), and the durability of commits ([`wal`]). [`shard::Shard`] is the state
+//! ([`messages`]), transactions over several instances of a deployment ([`distributed`]), procedures ([`procedure`]) and those with a name ([`stored`]), and the durability of commits ([`wal`]). [`shard::Shard`] is the state
 //! of one worker. Never: decides the placement of data, or changes a row other than by an operation of
 //! `atrapos-partition`.
 //!
@@ -14,6 +14,7 @@ pub mod age;
 pub mod branch;
 pub mod central;
 pub mod deadlock;
+pub mod distributed;
 pub mod dynamic;
 pub mod jobs;
 pub mod lock_waits;

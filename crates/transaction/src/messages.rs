@@ -34,7 +34,8 @@ use atrapos_partition::undo::Mark;
 use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::TxnId;
 
-use crate::deadlock::{self, Probe, home_of};
+use crate::deadlock::{self, home_of};
+use crate::distributed::GlobalProbe;
 use crate::procedure::{Procedure, ProcedureReply, on_procedure};
 use crate::shard::EngineWorker;
 use crate::tx::{ActionReply, Origin, PlannedPhase, on_action, on_actions, on_rollback};
@@ -91,12 +92,12 @@ pub(crate) fn send_long_wait(worker: &EngineWorker, round: u64, txn: TxnId) {
 }
 
 /// Sends a probe to a worker on which `waiter` may wait.
-pub(crate) fn send_probe(worker: &EngineWorker, to: WorkerId, probe: Probe, waiter: TxnId) {
+pub(crate) fn send_probe(worker: &EngineWorker, to: WorkerId, probe: GlobalProbe, waiter: TxnId) {
     worker.send(to, move |worker| deadlock::on_probe(worker, probe, waiter));
 }
 
 /// Sends a probe to the home of `blocker`, for which a transaction waits.
-pub(crate) fn send_probe_home(worker: &EngineWorker, probe: Probe, blocker: TxnId) {
+pub(crate) fn send_probe_home(worker: &EngineWorker, probe: GlobalProbe, blocker: TxnId) {
     worker.send(home_of(blocker), move |worker| deadlock::on_probe_at_home(worker, probe, blocker));
 }
 

@@ -14,18 +14,19 @@ use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::action::panicked;
 use atrapos_partition::dynamic::{IndexHandle, TableHandle};
-use atrapos_partition::routing::{Destination, Route};
+use atrapos_partition::routing::{Destination, InstanceId, Route};
 use atrapos_partition::schema::{Index, IndexRef, SchemaError, Table, TableRef};
 use atrapos_runtime::{Reply, WorkerId};
 use atrapos_storage::{Key, Position};
 
+use crate::distributed::coordinator::decide;
 use crate::lookups::{LookupTicket, RouteHint};
 use crate::messages::call_procedure;
 use crate::recording::{RecordedRun, Recorder};
 use crate::shard::EngineWorker;
 use crate::stored::StoredProcedure;
 use crate::trace::{Stage, TraceEvent};
-use crate::tx::{Tx, TxnGuard, TxnState};
+use crate::tx::{Tx, TxnGuard, TxnState, UNDECIDED};
 
 /// The number of attempts of a transaction that is the victim of deadlocks, before the abort is returned to its caller.
 /// A retried transaction is older than all that begin after it, so it loses only to those that were under way, though
@@ -235,8 +236,8 @@ fn poll_to_end<'a, R>(
             poll_fn(|context| poll_once(worker, state, running.as_mut(), outcome, context)).await;
         }
         let wait_epoch = guard.finish(outcome);
-        if wait_epoch > Epoch(0) && !is_told_early(early, wait_epoch) && !may_tell(worker, wait_epoch) {
-            wait_until_durable(worker, wait_epoch, outcome).await;
+        if wait_epoch > Epoch(0) && needs_more(worker, wait_epoch, early) {
+            complete(worker, wait_epoch, early, outcome).await;
         }
     }
 }
@@ -257,8 +258,8 @@ async fn poll_apart_to_end<R>(
         poll_apart(worker, state, running, &mut outcome).await;
     }
     let wait_epoch = guard.finish(&mut outcome);
-    if wait_epoch > Epoch(0) && !is_told_early(early, wait_epoch) && !may_tell(worker, wait_epoch) {
-        wait_until_durable(worker, wait_epoch, &mut outcome).await;
+    if wait_epoch > Epoch(0) && needs_more(worker, wait_epoch, early) {
+        complete(worker, wait_epoch, early, &mut outcome).await;
     }
     outcome
 }
@@ -311,6 +312,35 @@ fn is_told_early(early: Option<&Cell<Epoch>>, wait_epoch: Epoch) -> bool {
 /// Returns true if the outcome of a transaction that depends on `wait_epoch` may be told at once.
 fn may_tell(worker: &EngineWorker, wait_epoch: Epoch) -> bool {
     worker.shard().commit_waiters.as_ref().is_none_or(|waiters| waiters.may_tell(worker, wait_epoch))
+}
+
+/// Returns true if a transaction that has to wait for an epoch is not complete for its caller: it may not be told yet, or
+/// is not decided.
+#[inline(always)]
+fn needs_more(worker: &EngineWorker, wait_epoch: Epoch, early: Option<&Cell<Epoch>>) -> bool {
+    wait_epoch == UNDECIDED || (!is_told_early(early, wait_epoch) && !may_tell(worker, wait_epoch))
+}
+
+/// Decides a transaction that is not decided, and waits until its outcome may be told.
+async fn complete<R>(
+    worker: &Rc<EngineWorker>,
+    mut wait_epoch: Epoch,
+    early: Option<&Cell<Epoch>>,
+    outcome: &mut Result<R, Abort>,
+) {
+    if wait_epoch == UNDECIDED {
+        match decide(worker).await {
+            Ok(epoch) => wait_epoch = epoch,
+            Err(abort) => {
+                *outcome = Err(abort);
+                return;
+            }
+        }
+        if wait_epoch == Epoch(0) || !needs_more(worker, wait_epoch, early) {
+            return;
+        }
+    }
+    wait_until_durable(worker, wait_epoch, outcome).await;
 }
 
 /// Waits until the outcome of a transaction may be told.
@@ -616,6 +646,9 @@ impl Session {
                     if shard.lookups.pays(worker) {
                         start.ticket = Some(shard.lookups.defer(worker, partition, key));
                     }
+                } else if InstanceId::of_owner(home).is_some() {
+                    // The data of another instance is as far from all workers.
+                    start.home = worker.id();
                 }
             }
             Destination::Worker(home) => start.home = WorkerId(home.0 % worker.workers() as u16),

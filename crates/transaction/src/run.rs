@@ -12,6 +12,7 @@ use std::task::{Context, Poll};
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{Action, ErasedOperation, Operation, Request};
 use atrapos_partition::partition::PartitionId;
+use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::Call;
 use atrapos_storage::lock::{LockMode, LockTarget};
@@ -91,6 +92,11 @@ impl<'t, 'w, O: Operation> Run<'t, 'w, O> {
             AccessStart::Refused => return Poll::Ready(Err(tx.refusal(&self.request))),
             AccessStart::Elsewhere(owner) => {
                 let action = self.take_action().erase();
+                if let Some(instance) = InstanceId::of_owner(owner) {
+                    let running = Box::pin(tx.run_remote(instance, action));
+                    self.step = Step::Rare(Box::new(RareStep::Waiting(running)));
+                    return self.poll_step();
+                }
                 self.step = Step::Sent(tx.send(owner, action), OperationGuard::begin(tx.state()));
             }
             AccessStart::Conflict => {

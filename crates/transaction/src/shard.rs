@@ -6,7 +6,7 @@
 //! Invariant: a shard's cells are borrowed only within one call of this crate, never across a point where a task may be
 //! suspended or a closure of the user runs that could call back in.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use crate::age::{Age, AgeClock};
 use crate::branch::{Access, Branch};
 use crate::central::StateView;
 use crate::deadlock::{self, home_of};
+use crate::distributed::{self, Peers};
 use crate::lock_waits::{LockWaitState, LockWaits};
 use crate::lookups::Lookups;
 use crate::messages::send_end;
@@ -93,6 +94,10 @@ pub struct Shard {
     pub monitor: Monitor,
     /// What the worker has of the system state that workers share, if any is.
     system_state: Option<Box<StateView>>,
+    /// The links to other instances, if the database is an instance of a deployment.
+    pub peers: OnceCell<Peers>,
+    /// A transaction that has to be voted on, between its procedure's end and the beginning of the vote.
+    pub(crate) undecided: Cell<Option<Rc<TxnState>>>,
 }
 
 /// Settings of every worker.
@@ -145,6 +150,8 @@ impl Shard {
             commit_waiters,
             monitor,
             system_state: None,
+            peers: OnceCell::new(),
+            undecided: Cell::new(None),
         }
     }
 
@@ -419,11 +426,12 @@ impl RuntimeShard for Shard {
     fn background(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
         let hardened =
             worker.shard().commit_waiters.as_ref().is_some_and(|commit_waiters| commit_waiters.step(worker));
-        deadlock::check_waits(worker, now) | hardened
+        deadlock::check_waits(worker, now) | hardened | distributed::step(worker)
     }
 
     fn has_arrivals(worker: &Rc<EngineWorker>) -> bool {
         worker.shard().commit_waiters.as_ref().is_some_and(CommitWaiters::has_news)
+            || distributed::has_arrivals(worker)
     }
 
     fn next_deadline(worker: &Rc<EngineWorker>) -> Option<Ticks> {

@@ -34,7 +34,7 @@ pub struct EngineStats {
 }
 
 /// Counts of events since the database was opened, of one worker or summed over several.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Statistics {
     /// Transactions committed (with their home on the worker).
     pub committed: u64,

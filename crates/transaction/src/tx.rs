@@ -53,6 +53,7 @@ use crate::shard::EngineWorker;
 use crate::transaction::{RowPhase, Transaction};
 
 pub use commit::{Ending, TxnGuard};
+pub(crate) use commit::{UNDECIDED, end_subordinate};
 pub(crate) use home::AccessStart;
 pub use participant::{ActionReply, BranchRef, on_action, on_actions};
 pub use phase::Phase;

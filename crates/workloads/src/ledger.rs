@@ -9,7 +9,7 @@ use crate::workload::ClassId;
 use crate::workload::Outcome;
 
 /// Outcomes of the transactions of one class.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ClassTally {
     /// Transactions that did their work and committed.
     pub committed: u64,

@@ -4,6 +4,8 @@
 
 use std::path::PathBuf;
 
+use atrapos_instances::ChannelKind;
+use atrapos_instances::plan::Placement;
 use clap::{Args, ValueEnum};
 
 use super::SystemArgs;
@@ -59,6 +61,8 @@ pub(crate) struct RunArgs {
     /// Whether transactions of --engine shared-2pl take locks. Without, the load may only read.
     #[arg(long, value_enum, default_value_t = LocksArg::On, help_heading = "Machine")]
     pub(crate) locks: LocksArg,
+    #[command(flatten)]
+    pub(crate) instances: InstanceArgs,
     /// Sessions per worker: clients that live on the worker and run one transaction after the other [default: 64; with
     /// synchronous durability 256 to 2048, the more the slower the disk].
     #[arg(long, value_name = "N", conflicts_with = "clients", help_heading = "Clients")]
@@ -86,6 +90,25 @@ pub(crate) struct RunArgs {
     pub(crate) record: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) adaptation: AdaptationArgs,
+}
+
+/// The instances of a deployment.
+#[derive(Debug, Args)]
+pub(crate) struct InstanceArgs {
+    /// Divide the data among N databases, each in a process of its own with its share of the workers; transactions over several of
+    /// them commit in two phases.
+    #[arg(long, value_name = "N", conflicts_with_all = ["clients", "record", "checkpoint_during"], help_heading = "Instances")]
+    pub(crate) instances: Option<usize>,
+    /// The way of the messages between instances: shm (shared memory), unix (Unix sockets), pipe or tcp (on this machine).
+    #[arg(long, value_name = "C", default_value_t = ChannelKind::Shm, requires = "instances", help_heading = "Instances")]
+    pub(crate) channel: ChannelKind,
+    /// The processors of an instance: islands (next to each other), spread (of all islands) or system (as the operating system
+    /// chooses).
+    #[arg(long, value_name = "P", default_value_t = Placement::Islands, requires = "instances", help_heading = "Instances")]
+    pub(crate) placement: Placement,
+    /// The place of this process in a deployment that another one has started.
+    #[arg(long, value_name = "JSON", hide = true, requires = "instances")]
+    pub(crate) member: Option<String>,
 }
 
 /// Settings by which a database adapts itself; the engine's default where none is given.

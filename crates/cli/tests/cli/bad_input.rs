@@ -65,6 +65,21 @@ fn a_log_buffer_of_what_is_not_logged_is_refused() {
 }
 
 #[test]
+fn instances_that_cannot_be_are_refused() {
+    let bench = ["bench", "tatp", "--workers", "2", "--instances"];
+    for (more, what) in [
+        (&["2"][..], "--durability none"),
+        (&["0", "--durability", "none"], "0 instances"),
+        (&["3", "--durability", "none"], "more --workers"),
+        (&["2", "--durability", "none", "--engine", "shared-occ"], "--engine atrapos"),
+        (&["2", "--durability", "none", "--topology", "pack:1 core:2 pu:1"], "--topology"),
+    ] {
+        let complaint = refused(&[&bench, more].concat());
+        assert!(complaint.contains(what), "{more:?}: {complaint}");
+    }
+}
+
+#[test]
 fn numbers_of_nothing_are_refused() {
     for (arguments, what) in [
         (&["bench", "tatp", "--workers", "0"][..], "--workers 0"),

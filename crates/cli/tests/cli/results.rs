@@ -208,6 +208,31 @@ fn locks_are_off_for_loads_that_only_read() {
 }
 
 #[test]
+fn every_workload_runs_on_instances() {
+    for workload in ["tatp", "tpcc", "tpcb", "ycsb", "smallbank", "micro"] {
+        let (text, json) =
+            benchmark(workload, &["--instances", "2", "--durability", "none", "--workers", "3"]);
+        assert!(text.contains("2 instances (shm, islands)"), "{text}");
+        assert!(text.contains("audit       passed"), "{text}");
+        assert_eq!(json["config"]["instances"], 2);
+        assert_eq!(json["audit"]["passed"], true);
+        assert!(json["throughput_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{json}");
+        assert_eq!(json["workers"].as_array().map(Vec::len), Some(3));
+    }
+}
+
+#[test]
+fn instances_reach_each_other_by_every_channel() {
+    for channel in ["shm", "unix", "pipe", "tcp"] {
+        let options = ["--instances", "2", "--channel", channel, "--durability", "none", "--multisite", "1"];
+        let (text, json) = benchmark("micro", &[&options[..], &["--kind", "update", "--rows", "3"]].concat());
+        assert!(text.contains("audit       passed"), "{text}");
+        assert!(json["actions"]["remote"].as_u64().is_some_and(|remote| remote > 0), "{json}");
+        assert_eq!(json["config"]["channel"], channel);
+    }
+}
+
+#[test]
 fn tatp_reports_what_is_promised() {
     let (text, json) = benchmark("tatp", &["--runs", "3", "--seed", "9"]);
     assert_is_a_benchmark_result(&json, &TATP, 2);

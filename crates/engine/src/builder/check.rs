@@ -3,6 +3,7 @@
 //! Owns: the limits of the settings, and the explanations of refusals. Never: changes a setting.
 
 use atrapos_partition::redo::TRANSACTION_REDO_BYTES_MAX;
+use atrapos_partition::routing::InstanceId;
 use atrapos_transaction::wal::{Durability, WalLimits};
 
 use super::{Builder, OpenError};
@@ -24,6 +25,31 @@ impl Builder {
         }
         check_limits(self.policy.limits)?;
         self.adaptation.map_or(Ok(()), |adaptation| adaptation.check().map_err(OpenError::Setting))
+    }
+}
+
+impl Builder {
+    /// Refuses a division of the keys that makes no sense, and a directory for an instance.
+    pub(super) fn check_division(&self, has_directory: bool) -> Result<(), OpenError> {
+        let Some(division) = &self.division else { return Ok(()) };
+        let (instance, instances) = (usize::from(division.instance.0), division.workers.len());
+        if instance >= instances || instances > InstanceId::MAX {
+            return Err(OpenError::Setting(format!(
+                "instance {instance} is none of a deployment of {instances} instances; number them from 0"
+            )));
+        }
+        if let Some(idle) = division.workers.iter().position(|workers| *workers == 0) {
+            return Err(OpenError::Setting(format!(
+                "instance {idle} has no worker; give every instance of a deployment at least 1"
+            )));
+        }
+        if has_directory {
+            return Err(OpenError::Setting(
+                "an instance of a deployment keeps its data in memory; open it without a directory"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
     }
 }
 

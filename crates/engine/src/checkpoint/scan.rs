@@ -204,7 +204,9 @@ pub(super) fn sections_by_owner(
             continue;
         }
         for index in 0..shard.scheme.partitions() {
-            sections[shard.scheme.owner(index).index()].push(Section {
+            // The rows of another instance are in its own checkpoints.
+            let Some(sections) = sections.get_mut(shard.scheme.owner(index).index()) else { continue };
+            sections.push(Section {
                 table,
                 lower: shard.scheme.lower(index).map_or_else(KeyBuf::new, KeyBuf::from),
                 upper: shard.scheme.upper(index).map(KeyBuf::from),

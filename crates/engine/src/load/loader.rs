@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 
 use atrapos_partition::action::MissingTable;
 use atrapos_partition::partition::PartitionId;
+use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::{Table, TableId, TableRef, unknown_table};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::lock::{LockMode, LockTarget};
@@ -146,7 +147,10 @@ impl<'a> Loader<'a> {
         let mut tables = shard.tables.borrow_mut();
         let (place, owner) = tables.locate(table, key);
         if owner != self.worker.id() {
-            self.elsewhere.entry(owner).or_default().push((table, key.clone(), row.into()));
+            // Each instance of a deployment loads the whole population, and keeps what is its own.
+            if InstanceId::of_owner(owner).is_none() {
+                self.elsewhere.entry(owner).or_default().push((table, key.clone(), row.into()));
+            }
             return Ok(());
         }
         let catalog = Arc::clone(&tables.catalog);

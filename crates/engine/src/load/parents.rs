@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use atrapos_partition::partition::Tables;
+use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::WorkerId;
 use atrapos_storage::{DisplayKey, KeyBuf};
@@ -36,7 +37,7 @@ impl WantedParent {
 }
 
 /// Checks the enforced foreign keys of the tables just loaded, as far as the parents are on this worker; returns those that
-/// other workers have to check.
+/// other workers have to check. Parents in another instance of a deployment are not checked.
 pub(super) fn check_own_parents(
     worker: &Rc<EngineWorker>,
 ) -> Result<BTreeMap<WorkerId, Vec<WantedParent>>, LoadError> {
@@ -60,7 +61,7 @@ pub(super) fn check_own_parents(
                 let owner = tables.locate(wanted.parent, &wanted.key).1;
                 if owner == worker.id() {
                     wanted.check(&tables)?;
-                } else {
+                } else if InstanceId::of_owner(owner).is_none() {
                     elsewhere.entry(owner).or_default().push(wanted);
                 }
             }

@@ -50,7 +50,8 @@ impl Simulation {
         };
         let observing = (adaptation.sample_every, adaptation.sub_partitions);
         let (own, memory) = (CentralState::default(), Arc::new(HeapMemory));
-        let mut simulation = Simulation::start(schema, workers, seed, None, Some(observing), own, memory)?;
+        let mut simulation =
+            Simulation::start_with(schema, workers, seed, None, Some(observing), own, memory)?;
         simulation.adapting = Some(adapting);
         Ok(simulation)
     }

@@ -17,6 +17,7 @@ mod dynamic;
 mod given_up;
 mod growth;
 mod indexes;
+mod instances;
 mod isolation;
 mod load;
 mod local_path;

@@ -19,10 +19,18 @@ const SEEDS: u64 = 60;
 
 /// Runs the scenario with the bug until it notices, and then once more without.
 fn caught(bug: Bug, schema: fn() -> Schema, scenario: Scenario) {
+    caught_on(bug, |workers, seed| Engine::simulated(schema(), workers, seed), scenario);
+}
+
+/// Runs the scenario like [`caught`], on several instances.
+fn caught_deployed(bug: Bug, schema: fn() -> Schema, scenario: Scenario) {
+    caught_on(bug, |workers, seed| Engine::deployed(schema(), workers + 1, seed), scenario);
+}
+
+fn caught_on(bug: Bug, engine: impl Fn(usize, u64) -> Engine, scenario: Scenario) {
     let run = |seed: u64| {
         let workers = 2 + (seed % 3) as usize;
-        let mut engine = Engine::simulated(schema(), workers, seed);
-        scenario(&mut engine, workers, seed)
+        scenario(&mut engine(workers, seed), workers, seed)
     };
     for seed in 0..SEEDS {
         let noticed = match with(bug, || catch_unwind(AssertUnwindSafe(|| run(seed)))) {
@@ -49,6 +57,22 @@ fn a_scan_that_is_not_locked_is_caught() {
     caught(Bug::ScanNotLocked, lists::lists, lists::serializable);
     caught(Bug::ScanNotLocked, anomalies::items, anomalies::phantoms);
     caught(Bug::ScanNotLocked, users, anomalies::index_phantoms);
+}
+
+#[test]
+fn votes_that_are_not_awaited_are_caught() {
+    caught_deployed(Bug::VotesNotAwaited, lists::lists, lists::serializable);
+}
+
+#[test]
+fn instances_that_are_not_told_of_an_abort_are_caught() {
+    caught_deployed(Bug::AbortNotSent, lists::lists, lists::serializable);
+}
+
+#[test]
+fn rows_copied_without_locks_are_caught() {
+    caught_deployed(Bug::CopyNotLocked, lists::lists, lists::serializable);
+    caught_deployed(Bug::CopyNotLocked, bank::few_accounts, bank::few);
 }
 
 #[test]

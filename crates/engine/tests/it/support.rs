@@ -8,7 +8,7 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 
-use atrapos::sim::Simulation;
+use atrapos::sim::{Deployment, Simulation};
 use atrapos::{
     Abort, Advice, Database, Index, IndexRef, Key, KeyBuf, LoadProgress, Route, Schema, Scheme, SchemeChange,
     Session, Statistics, Table, TableRef, Tx, WorkerId, row,
@@ -199,6 +199,8 @@ pub(crate) fn load_items(db: &Database, rows: u64, value: i64) {
 pub(crate) enum Engine {
     Simulated(Box<Simulation>, Option<Shuffle>),
     Threads(Database, Option<Shuffle>),
+    /// Simulated instances of a deployment.
+    Deployed(Box<Deployment>),
 }
 
 /// Changes the scheme at random while sessions run.
@@ -258,6 +260,17 @@ impl Engine {
         Engine::Simulated(Box::new(simulate(schema, workers, seed)), None)
     }
 
+    /// On simulated workers of several instances, some of which have more than one.
+    pub(crate) fn deployed(schema: Schema, workers: usize, seed: u64) -> Engine {
+        let (mut random, mut left, mut instances) = (Random::new(seed), workers, Vec::new());
+        while left > 0 {
+            let own = (1 + random.below(2) as usize).min(left);
+            instances.push(own);
+            left -= own;
+        }
+        Engine::Deployed(Box::new(Deployment::new(schema, &instances, seed).expect("the schema is fine")))
+    }
+
     pub(crate) fn threads(schema: Schema, workers: usize) -> Engine {
         Engine::Threads(open(schema, workers), None)
     }
@@ -271,6 +284,7 @@ impl Engine {
         match self {
             Engine::Simulated(simulation, _) => simulation.table(),
             Engine::Threads(db, _) => db.table(),
+            Engine::Deployed(deployment) => deployment.table(),
         }
         .expect("the table is in the schema")
     }
@@ -279,6 +293,7 @@ impl Engine {
         match self {
             Engine::Simulated(simulation, _) => simulation.index(),
             Engine::Threads(db, _) => db.index(),
+            Engine::Deployed(deployment) => deployment.index(),
         }
         .expect("the index is in the schema")
     }
@@ -287,6 +302,7 @@ impl Engine {
         match self {
             Engine::Simulated(simulation, _) => simulation.statistics(),
             Engine::Threads(db, _) => db.statistics(),
+            Engine::Deployed(deployment) => deployment.statistics(),
         }
     }
 
@@ -303,6 +319,11 @@ impl Engine {
                 outcome.take().expect("a simulation at rest has no transaction under way")
             }
             Engine::Threads(db, _) => db.run(route, procedure),
+            Engine::Deployed(deployment) => {
+                let outcome = deployment.submit(&route, procedure);
+                assert!(deployment.run(STEPS_MAX), "a single transaction does not come to rest");
+                outcome.take().expect("a deployment at rest has no transaction under way")
+            }
         }
     }
 
@@ -339,6 +360,25 @@ impl Engine {
                 if simulation.locks() != (0, 0) {
                     return Err(format!("locks are left behind: {:?}", simulation.locks()));
                 }
+                Ok(ended)
+            }
+            Engine::Deployed(deployment) => {
+                let start = |at: usize| {
+                    let body = body.clone();
+                    deployment.spawn_session(at % workers, async move |session| body(&session, at).await)
+                };
+                let started: Vec<_> = (0..count).map(start).collect();
+                let at_rest = deployment.run(STEPS_MAX);
+                let ended: Vec<_> = started.into_iter().filter_map(|session| session.take()).collect();
+                let locks = deployment.locks();
+                if !at_rest || ended.len() < count || locks != (0, 0) {
+                    return Err(format!(
+                        "{} of {count} sessions came to an end, with {locks:?} locks held and requested; {} tasks are left",
+                        ended.len(),
+                        deployment.tasks(),
+                    ));
+                }
+                deployment.check_trees()?;
                 Ok(ended)
             }
             Engine::Threads(db, shuffle) => {

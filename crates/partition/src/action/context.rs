@@ -153,6 +153,26 @@ impl RowContext<'_> {
         old_version: u64,
         new: &[u8],
     ) -> Result<(), Abort> {
+        self.put_over(within, old_version, new)?;
+        let meta = &self.catalog.tables[self.id.table.at()];
+        if meta.has_dependents {
+            let key = match (within, &*self.target) {
+                (Some(key), _) | (None, LockTarget::Key(key)) => key,
+                (None, LockTarget::Range { .. }) => unreachable!("in a range the key is told"),
+            };
+            follow_change(meta, key, Some(self.undo.last_row()), Some(new), self.dependents)?;
+        }
+        Ok(())
+    }
+
+    /// Replaces the row of the target key, known to exist with `old_version`, by `new`. Adds no dependents.
+    pub(super) fn patch_image(&mut self, old_version: u64, new: &[u8]) -> Result<(), Abort> {
+        self.put_over(None, old_version, new)
+    }
+
+    /// Replaces a row as [`patch`](Self::patch) does, without dependents.
+    #[inline(always)]
+    fn put_over(&mut self, within: Option<&KeyBuf>, old_version: u64, new: &[u8]) -> Result<(), Abort> {
         let version = self.partition.next_version();
         let tree = &mut self.partition.tree;
         let (key, position) = match (within, &*self.target) {
@@ -187,10 +207,6 @@ impl RowContext<'_> {
                 Ok(_) => {}
                 Err(error) => return Err(self.refuse(&error)),
             }
-        }
-        let meta = &self.catalog.tables[self.id.table.at()];
-        if meta.has_dependents {
-            follow_change(meta, key, Some(self.undo.last_row()), Some(new), self.dependents)?;
         }
         Ok(())
     }

@@ -16,6 +16,7 @@ use atrapos_storage::lock::TxnId;
 use super::state::TxnState;
 use crate::age::Age;
 use crate::branch::Branch;
+use crate::distributed::coordinator::end_subordinates;
 use crate::messages::send_end;
 use crate::shard::EngineWorker;
 use crate::trace::Stage;
@@ -34,6 +35,11 @@ impl<'w> TxnGuard<'w> {
         TxnGuard { worker, state: Some(worker.shard().take_state(worker)) }
     }
 
+    /// Goes on with a transaction that was handed over undecided.
+    pub(crate) fn resume(worker: &'w Rc<EngineWorker>, state: Rc<TxnState>) -> TxnGuard<'w> {
+        TxnGuard { worker, state: Some(state) }
+    }
+
     /// The home.
     #[inline]
     pub(crate) fn worker(&self) -> &'w Rc<EngineWorker> {
@@ -47,7 +53,8 @@ impl<'w> TxnGuard<'w> {
     }
 
     /// Commits or aborts by the procedure's outcome, which becomes an abort if the transaction cannot commit. Returns
-    /// the epoch that has to be durable before the outcome is returned to the caller; epoch 0 if there is none.
+    /// the epoch that has to be durable before the outcome is returned to the caller; epoch 0 if there is none, and [`UNDECIDED`]
+    /// if other instances have to vote first.
     #[inline]
     #[must_use]
     pub(crate) fn finish<R>(self, outcome: &mut Result<R, Abort>) -> Epoch {
@@ -66,6 +73,12 @@ impl<'w> TxnGuard<'w> {
         let state = self.state.take().expect("a guard is finished once");
         if failed.is_none() && (state.is_doomed.get() || state.outstanding.get() > 0) {
             *refusal = state.cannot_commit();
+            if refusal.is_none() && state.awaits_votes() {
+                self.worker.shard().undecided.set(Some(state));
+                // It has not ended: `distributed::coordinator::decide` goes on with it.
+                std::mem::forget(self);
+                return UNDECIDED;
+            }
         }
         let (mut epoch, mut wait_epoch) = (Epoch(0), Epoch(0));
         if let Some(commit_waiters) = &self.worker.shard().commit_waiters {
@@ -89,6 +102,15 @@ impl<'w> TxnGuard<'w> {
         std::mem::forget(self);
         wait_epoch
     }
+}
+
+/// The epoch that stands for a transaction which is not decided yet: it is handed over to
+/// [`decide`](crate::distributed::coordinator::decide).
+pub(crate) const UNDECIDED: Epoch = Epoch(u64::MAX);
+
+/// Ends a subordinate, which is no transaction of its own in the statistics.
+pub(crate) fn end_subordinate(worker: &EngineWorker, state: Rc<TxnState>, commit: bool) {
+    end(worker, state, Ending { commit, epoch: Epoch(0) });
 }
 
 impl Drop for TxnGuard<'_> {
@@ -181,6 +203,8 @@ fn end_known(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
         epoch = shard.snapshots.epoch_of_commit();
     }
     let txn = state.txn();
+    end_subordinates(worker, txn, &state.remote, commit);
+    state.coordinator.set(None);
     for participant in state.participants.borrow_mut().drain(..) {
         send_end(worker, participant, txn, commit, epoch);
     }

@@ -120,7 +120,7 @@ impl<'w> Tx<'w> {
     }
 
     /// Waits for `future`, one of the transaction's own operations.
-    pub(super) async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
+    pub(crate) async fn suspend<R>(&self, future: impl Future<Output = R>) -> R {
         let mut future = pin!(future);
         let guard = OperationGuard::begin(self.state);
         let result = poll_fn(|context| {

@@ -19,6 +19,9 @@ use atrapos_partition::action::{
 };
 use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
+use atrapos_partition::range::KeyRange;
+use atrapos_partition::routing::InstanceId;
+use atrapos_partition::undo::Mark;
 use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::{LockTarget, TxnId};
 use smallvec::SmallVec;
@@ -67,6 +70,11 @@ impl PlannedPhase {
             (planned.owner, request.table, request.key(), planned.at)
         };
         self.order[group.clone()].sort_unstable_by(|a, b| rank(a).cmp(&rank(b)));
+    }
+
+    /// Returns the actions.
+    pub(crate) fn into_actions(self: Box<Self>) -> ActionBatch {
+        self.actions
     }
 
     /// Takes out the action at a place of the order.
@@ -155,13 +163,22 @@ impl Tx<'_> {
 
     /// Runs actions as one phase, without their dependents, and returns them with their results.
     pub(super) async fn run_phase(&self, actions: ActionBatch) -> Result<ActionBatch, Abort> {
-        let mut phase = self.plan(actions)?;
+        let phase = self.plan(actions)?;
+        self.run_planned(phase).await
+    }
+
+    /// Runs a planned phase, as [`run_phase`](Tx::run_phase) does.
+    pub(crate) async fn run_planned(&self, mut phase: Box<PlannedPhase>) -> Result<ActionBatch, Abort> {
         let mut next = 0;
         while let Some(&Planned { owner, .. }) = phase.order.get(next) {
             let count = phase.order[next..].iter().take_while(|planned| planned.owner == owner).count();
             let group = next..next + count;
             next = group.end;
-            if owner != self.worker.id() {
+            if let Some(instance) = InstanceId::of_owner(owner) {
+                let chosen: SmallVec<[usize; BATCH]> =
+                    phase.order[group].iter().map(|planned| planned.at).collect();
+                self.run_group_remote(instance, &mut phase.actions, &chosen).await?;
+            } else if owner != self.worker.id() {
                 phase = self.receive(self.send_group(owner, phase, group)).await?;
             } else if !self.run_free_here(&mut phase, &group)? {
                 phase.sort(&group);
@@ -176,7 +193,7 @@ impl Tx<'_> {
 
     /// Locates the data of the actions of a phase, and plans the order in which they run.
     #[inline(never)]
-    fn plan(&self, actions: ActionBatch) -> Result<Box<PlannedPhase>, Abort> {
+    pub(crate) fn plan(&self, actions: ActionBatch) -> Result<Box<PlannedPhase>, Abort> {
         let mut phase = Box::new(PlannedPhase { actions, order: SmallVec::new() });
         let PlannedPhase { actions, order } = &mut *phase;
         let tables = self.worker.shard().tables.borrow();
@@ -195,6 +212,29 @@ impl Tx<'_> {
             phase.sort(&all);
         }
         Ok(phase)
+    }
+
+    /// Runs a planned phase if all its data is here and nothing of it has to wait. Returns false if not; nothing of it has run
+    /// then.
+    pub(crate) fn run_now(&self, phase: &mut PlannedPhase) -> Result<bool, Abort> {
+        let is_here = phase.order.iter().all(|planned| planned.owner == self.worker.id());
+        let all = 0..phase.order.len();
+        Ok(is_here && self.run_free_here(phase, &all)?)
+    }
+
+    /// Returns the part of a request's range that the owner of its beginning has; `None` if it has all of it.
+    pub(crate) fn part_of_owner(&self, request: &Request) -> Option<KeyRange> {
+        let tables = self.worker.shard().tables.borrow();
+        let (place, _) = request.locate(&tables);
+        match tables.cut_to_partition(place, &request.target, request.from_end).0 {
+            Some(LockTarget::Range { lower, upper }) => Some(KeyRange { lower, upper }),
+            _ => None,
+        }
+    }
+
+    /// Returns the mark of the changes that are made now.
+    pub(crate) fn mark(&self) -> Mark {
+        self.state.savepoints.borrow().now()
     }
 
     /// Runs a group of a phase on data of the home, as [`PlannedPhase::run_free`] does.

@@ -136,7 +136,7 @@ impl Tx<'_> {
     /// Returns to a savepoint at the home. Returns the range of marks whose changes are undone.
     fn return_to(&self, savepoint: Savepoint) -> Result<Range<Mark>, Abort> {
         let (worker, state) = (self.worker(), self.state());
-        if state.outstanding.get() > 0 {
+        if state.operations() > 0 {
             return Err(Abort::because(
                 AbortReason::Misuse,
                 "the procedure goes back to a savepoint while one of its actions is still under way; await every action",
@@ -159,6 +159,9 @@ impl Tx<'_> {
             home.redo.truncate(redo);
         }
         home.undo.roll_back(&time, &mut worker.shard().tables.borrow_mut());
+        if let Some(remote) = &mut *state.remote.borrow_mut() {
+            remote.roll_back(&time);
+        }
         panic_guard.leave();
         Ok(time)
     }

@@ -21,6 +21,8 @@ use atrapos_storage::lock::TxnId;
 use crate::age::Age;
 use crate::branch::Branch;
 use crate::central::Attendance;
+use crate::distributed::GlobalTxn;
+use crate::distributed::coordinator::Remote;
 use crate::shard::EngineWorker;
 use crate::trace::{Stage, Trace};
 use crate::tx::savepoint::Savepoints;
@@ -40,7 +42,8 @@ pub struct TxnState {
     pub(super) doomed: RefCell<Option<Abort>>,
     /// True if it can only abort.
     pub(super) is_doomed: Cell<bool>,
-    /// The number of operations that have suspended the transaction and have not ended ([`OperationGuard`]).
+    /// The number of operations that have suspended the transaction and have not ended ([`OperationGuard`]), with the flag
+    /// [`VOTES`].
     pub(super) outstanding: Cell<u32>,
     /// True if one of its own operations is about to suspend it: a procedure that suspends in any other future would
     /// never go on.
@@ -53,6 +56,10 @@ pub struct TxnState {
     pub(crate) dependents: RefCell<Vec<DependentAction>>,
     /// The savepoints that can be rolled back to.
     pub(super) savepoints: RefCell<Savepoints>,
+    /// Its part in other instances, if it has one.
+    pub(crate) remote: RefCell<Option<Box<Remote>>>,
+    /// The transaction whose subordinate it is, if it is one.
+    pub(crate) coordinator: Cell<Option<GlobalTxn>>,
     /// The trace or recording.
     pub(crate) trace: Trace,
     /// What it has of the system state that workers share.
@@ -72,7 +79,7 @@ impl TxnState {
     }
 
     /// Gives the transaction a number and registers it on this worker, before it becomes known to others.
-    pub(super) fn ensure_known(self: &Rc<Self>, worker: &EngineWorker) -> TxnId {
+    pub(crate) fn ensure_known(self: &Rc<Self>, worker: &EngineWorker) -> TxnId {
         if self.txn.get() == TxnId(0) {
             let txn = if self.age.get() == Age::NONE {
                 debug_assert!(self.attendance.get().txn == TxnId(0), "who attends has an age");
@@ -153,12 +160,33 @@ impl TxnState {
         if self.is_doomed.get() {
             return Some(self.doomed_for());
         }
-        (self.outstanding.get() > 0).then(|| {
+        (self.operations() > 0).then(|| {
             Abort::because(
                 AbortReason::Misuse,
                 "the procedure ended while one of its actions was still under way; await every action",
             )
         })
+    }
+
+    /// The number of operations that have suspended the transaction and have not ended.
+    pub(super) fn operations(&self) -> u32 {
+        self.outstanding.get() & !VOTES
+    }
+
+    /// Gives the transaction a part in other instances, made by `begin`, unless it has one.
+    pub(crate) fn begin_remote(&self, begin: impl FnOnce() -> Box<Remote>) {
+        self.remote.borrow_mut().get_or_insert_with(begin);
+        self.outstanding.set(self.outstanding.get() | VOTES);
+    }
+
+    /// Returns true if other instances have to vote before the transaction commits.
+    pub(super) fn awaits_votes(&self) -> bool {
+        self.outstanding.get() & VOTES != 0
+    }
+
+    /// Notes that other instances have voted.
+    pub(crate) fn set_voted(&self) {
+        self.outstanding.set(self.operations());
     }
 
     /// Notes that an operation of the transaction is about to suspend it.
@@ -181,6 +209,10 @@ impl TxnState {
         }
     }
 }
+
+/// A flag beside the number of operations: other instances have to vote before the transaction commits. There, because a
+/// transaction that ends looks at that number anyway.
+const VOTES: u32 = 1 << 31;
 
 /// The greatest number of accesses on other workers that a transaction notes.
 const SENT_MAX: usize = 32;

@@ -1,0 +1,333 @@
+//! `atrapos bench --instances`: a deployment of processes of this program, which load their shares, run, and hand over their rows
+//! for the audit.
+//!
+//! Every instance is this program again, with the same arguments and one more that says which instance it is ([`member`]). The
+//! process that was started by the user runs no transaction: it starts the others, has them run at the same time, adds their
+//! results up, and audits one database that is made of the rows of all.
+//!
+//! Owns: the deployment of a benchmark, and the sum of its results. Never: runs a transaction, or reports.
+
+mod member;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use atrapos::{Durability, Statistics};
+use atrapos_harness::driver::{ClassResult, Routing, RunOptions, RunResult, WorkerResult};
+use atrapos_harness::registry::AnyWorkload;
+use atrapos_instances::plan::{Placement, Plan};
+use atrapos_instances::{ChannelKind, DeploymentId, Process, ProcessError, load_rows};
+use atrapos_workloads::registry::Choice;
+use atrapos_workloads::{AuditReport, ClassTally, Ledger};
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+use tempfile::TempDir;
+
+use crate::args::{EngineArg, RunArgs};
+use crate::bench::{BenchReport, CLOSE_DEADLINE, Growth, Load, complete, measure, open};
+use crate::config::RunConfig;
+use crate::error::CliError;
+use crate::{machine, store};
+
+/// The place of a process in its deployment.
+#[derive(Debug, Serialize, Deserialize)]
+struct Place {
+    deployment: DeploymentId,
+    /// The directory of the sockets.
+    directory: PathBuf,
+    instance: u16,
+    plan: Plan,
+    /// The addresses of all instances, for messages by TCP.
+    tcp: Vec<SocketAddr>,
+}
+
+/// A line to an instance.
+#[derive(Debug, Serialize, Deserialize)]
+enum Order {
+    /// Run the clients, for the run of this number.
+    Run(u64),
+    /// Write the rows to this file.
+    Dump(PathBuf),
+}
+
+/// The first line of an instance: it is loaded, and linked to all others.
+#[derive(Debug, Serialize, Deserialize)]
+struct Ready {
+    rows: u64,
+    resident_bytes: Option<u64>,
+    tree_bytes: u64,
+    reserved_bytes: u64,
+}
+
+/// The results of one run in one instance.
+#[derive(Debug, Serialize, Deserialize)]
+struct MemberRun {
+    elapsed: Duration,
+    classes: Vec<ClassTally>,
+    /// For each class the latencies in nanoseconds, each with its count.
+    latencies_ns: Vec<Vec<(u64, u64)>>,
+    /// The core, the busy share and the transactions of each worker.
+    workers: Vec<(Option<usize>, f64, Statistics)>,
+    updates: u64,
+    tallies_all: Vec<ClassTally>,
+    interrupted: bool,
+}
+
+/// The answer to a request for the rows.
+#[derive(Debug, Serialize, Deserialize)]
+struct Dumped {
+    rows: u64,
+}
+
+/// The longest time that an instance may take to load, or to write its rows.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Runs `bench --instances`, as the process that was started by the user or as an instance.
+pub(crate) fn run(
+    benchmark: &'static str,
+    choice: Choice,
+    workload: &dyn AnyWorkload,
+    args: &RunArgs,
+    mut config: RunConfig,
+) -> Result<(), CliError> {
+    check(args, &mut config)?;
+    if let Some(place) = &args.instances.member {
+        let place = serde_json::from_str(place).map_err(CliError::bad_input)?;
+        return member::run(workload, config, args.instances.channel, place);
+    }
+    let mut deployment = Deployment::start(args, &config)?;
+    let began = Instant::now();
+    let load = deployment.wait_loaded(workload, began)?;
+    let growth = Growth { reserved_bytes: load.1, prepared_bytes: 0, unprepared_bytes: 0 };
+    let (runs, audit) = {
+        let deployment = std::cell::RefCell::new(&mut deployment);
+        let audit = |ledger: &Ledger| deployment.borrow_mut().audit(workload, &config, ledger);
+        measure(
+            &config,
+            Ledger::new(),
+            &mut |options, watch| deployment.borrow_mut().run(workload, options, watch),
+            &audit,
+        )?
+    };
+    let report = BenchReport {
+        benchmark,
+        per_minute: choice.per_minute,
+        title: choice.title,
+        config: complete(choice.settings, benchmark, args, &config),
+        machine: machine::summary(&config.machine),
+        load: load.0,
+        growth,
+        device_sync_us: None,
+        runs,
+        decisions: Vec::new(),
+        audit,
+    };
+    report.print(config.json)?;
+    deployment.stop()?;
+    report.check()
+}
+
+/// Refuses what instances do not have, and sets what follows from them.
+fn check(args: &RunArgs, config: &mut RunConfig) -> Result<(), CliError> {
+    if config.durability != Durability::None {
+        return Err(CliError::bad_input(
+            "instances keep their data in memory; add --durability none, or leave --instances out",
+        ));
+    }
+    if config.engine != EngineArg::Atrapos {
+        return Err(CliError::bad_input(
+            "an instance has workers that own its data; choose --engine atrapos, or leave --instances out",
+        ));
+    }
+    if let Some(option) = args.system.given() {
+        return Err(CliError::bad_input(format!(
+            "{option} is for one database; leave it out, or --instances"
+        )));
+    }
+    if !config.machine.is_live() {
+        return Err(CliError::bad_input(
+            "instances are processes of this machine; leave --topology out, or --instances",
+        ));
+    }
+    if args.instances.instances.is_some_and(|instances| instances > config.workers) {
+        return Err(CliError::bad_input(format!(
+            "{} instances need a worker each, and there are {}; use fewer --instances, or more --workers to have several share a \
+             processor",
+            args.instances.instances.unwrap_or_default(),
+            config.workers
+        )));
+    }
+    // Clients are where their data is: a transaction begins in the instance of its first key.
+    config.routing = Routing::Owner;
+    config.adaptation = None;
+    config.pin &= args.instances.placement != Placement::System;
+    Ok(())
+}
+
+/// The processes of the instances.
+struct Deployment {
+    processes: Vec<Process>,
+    directory: TempDir,
+    dumps: u64,
+}
+
+impl Deployment {
+    fn start(args: &RunArgs, config: &RunConfig) -> Result<Deployment, CliError> {
+        let instances = args.instances.instances.unwrap_or(1);
+        let cpus: Vec<usize> = config.machine.usable_cpus().iter().map(|cpu| cpu.0 as usize).collect();
+        let placement = if config.pin { args.instances.placement } else { Placement::System };
+        let plan = Plan::divide(instances, config.workers, &cpus, placement).map_err(CliError::bad_input)?;
+        let directory = store::temporary_in_memory("atrapos-instances-")?;
+        let tcp = match args.instances.channel {
+            ChannelKind::Tcp => free_addresses(instances).map_err(CliError::failed)?,
+            _ => Vec::new(),
+        };
+        let program = std::env::current_exe().map_err(CliError::failed)?;
+        let deployment = DeploymentId(unique());
+        let start = |instance: usize| {
+            let place = Place {
+                deployment,
+                directory: directory.path().to_owned(),
+                instance: instance as u16,
+                plan: plan.clone(),
+                tcp: tcp.clone(),
+            };
+            let place = serde_json::to_string(&place).map_err(CliError::failed)?;
+            let mut command = Command::new(&program);
+            command.args(std::env::args_os().skip(1)).arg("--member").arg(place);
+            Process::start(format!("instance {instance}"), &mut command).map_err(CliError::failed)
+        };
+        let processes = (0..instances).map(start).collect::<Result<_, _>>()?;
+        Ok(Deployment { processes, directory, dumps: 0 })
+    }
+
+    /// Waits until all instances are loaded and linked. Returns the load, and the memory that was prepared.
+    fn wait_loaded(&mut self, workload: &dyn AnyWorkload, began: Instant) -> Result<(Load, u64), CliError> {
+        let ready = self.all::<Ready>(PATIENCE)?;
+        let sum = |of: fn(&Ready) -> u64| ready.iter().map(of).sum::<u64>();
+        let load = Load {
+            rows: sum(|ready| ready.rows),
+            elapsed: began.elapsed(),
+            resident_bytes: ready.iter().map(|ready| ready.resident_bytes).sum(),
+            tree_bytes: sum(|ready| ready.tree_bytes),
+            encoded_bytes: workload.encoded_bytes(),
+        };
+        Ok((load, sum(|ready| ready.reserved_bytes)))
+    }
+
+    /// Waits for the next answer of every instance.
+    fn all<A: serde::de::DeserializeOwned>(&mut self, patience: Duration) -> Result<Vec<A>, CliError> {
+        let answers = self.processes.iter_mut().map(|process| process.answer(patience));
+        answers.collect::<Result<_, ProcessError>>().map_err(CliError::failed)
+    }
+
+    /// Runs the clients of all instances at the same time.
+    fn run(
+        &mut self,
+        workload: &dyn AnyWorkload,
+        options: &RunOptions,
+        watch: &mut dyn FnMut(atrapos_harness::driver::Progress),
+    ) -> Result<crate::bench::OneRun, CliError> {
+        for process in &mut self.processes {
+            process.tell(&Order::Run(options.run)).map_err(CliError::failed)?;
+        }
+        watch(atrapos_harness::driver::Progress { measuring: false, elapsed: Duration::ZERO, tps: 0.0 });
+        let runs = self.all::<MemberRun>(options.warmup + options.measured + PATIENCE)?;
+        Ok((Ok(sum_of(workload.classes(), &runs)), None))
+    }
+
+    /// Audits one database that is made of the rows of all instances.
+    fn audit(
+        &mut self,
+        workload: &dyn AnyWorkload,
+        config: &RunConfig,
+        ledger: &Ledger,
+    ) -> Result<AuditReport, String> {
+        let failed = |error: &dyn std::fmt::Display| error.to_string();
+        self.dumps += 1;
+        let file = |instance: usize| self.directory.path().join(format!("rows-{}-{instance}", self.dumps));
+        let files: Vec<PathBuf> = (0..self.processes.len()).map(file).collect();
+        for (process, file) in self.processes.iter_mut().zip(&files) {
+            process.tell(&Order::Dump(file.clone())).map_err(|error| failed(&error))?;
+        }
+        let dumped = self.all::<Dumped>(PATIENCE).map_err(|error| failed(&error))?;
+        let copy = open(workload, config, None, &store::files()).map_err(|error| failed(&error))?;
+        let loaded = load_rows(&copy, &files).map_err(|error| failed(&error))?;
+        files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        let written: u64 = dumped.iter().map(|dumped| dumped.rows).sum();
+        if loaded != written {
+            return Err(format!(
+                "the instances have {written} rows, of which {loaded} came into one database"
+            ));
+        }
+        let report = workload.audit(&copy, ledger).map_err(|error| failed(&error));
+        copy.close(CLOSE_DEADLINE);
+        report
+    }
+
+    /// Has the instances end in order.
+    fn stop(self) -> Result<(), CliError> {
+        for process in self.processes {
+            let name = process.name().to_owned();
+            match process.stop(CLOSE_DEADLINE) {
+                Some(ended) if ended.0.success() => {}
+                Some(ended) => {
+                    return Err(CliError::failed(format!("{name} has not ended in order: {}", ended.0)));
+                }
+                None => return Err(CliError::failed(format!("{name} had to be killed, as it did not end"))),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Adds the results of all instances up.
+fn sum_of(names: &'static [&'static str], runs: &[MemberRun]) -> RunResult {
+    let tallies = |of: &dyn Fn(&MemberRun) -> &[ClassTally], class: usize| {
+        let tallies = runs.iter().filter_map(|run| of(run).get(class));
+        tallies.fold(ClassTally::default(), |sum, tally| sum.zip(tally, u64::wrapping_add))
+    };
+    let classes = names.iter().enumerate().map(|(class, name)| {
+        let mut latency_ns =
+            Histogram::new(3).expect("three significant digits are within what a histogram takes");
+        for (value, count) in runs.iter().filter_map(|run| run.latencies_ns.get(class)).flatten() {
+            let recorded = latency_ns.record_n(*value, *count);
+            recorded.expect("a histogram that resizes itself takes every number");
+        }
+        ClassResult { name, tally: tallies(&|run| &run.classes, class), latency_ns }
+    });
+    let workers: Vec<WorkerResult> = runs
+        .iter()
+        .flat_map(|run| &run.workers)
+        .map(|(core, busy_ratio, transactions)| WorkerResult {
+            core: *core,
+            busy_ratio: *busy_ratio,
+            transactions: transactions.clone(),
+        })
+        .collect();
+    RunResult {
+        elapsed: runs.iter().map(|run| run.elapsed).max().unwrap_or_default(),
+        classes: classes.collect(),
+        statistics: workers.iter().fold(Statistics::default(), |sum, worker| sum.plus(&worker.transactions)),
+        workers,
+        wal: None,
+        updates: runs.iter().map(|run| run.updates).sum(),
+        tallies_all: (0..names.len()).map(|class| tallies(&|run| &run.tallies_all, class)).collect(),
+        interrupted: runs.iter().any(|run| run.interrupted),
+    }
+}
+
+/// Returns addresses of this machine that are free now.
+fn free_addresses(count: usize) -> std::io::Result<Vec<SocketAddr>> {
+    let listeners: Vec<TcpListener> =
+        (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
+    listeners.iter().map(TcpListener::local_addr).collect()
+}
+
+/// Returns a number that no other deployment of this machine has.
+fn unique() -> u128 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    now.as_nanos() << 32 | u128::from(std::process::id())
+}

@@ -1,0 +1,120 @@
+//! An instance of a benchmark: one of the processes that `bench --instances` starts.
+//!
+//! Owns: the life of the instance: it loads its share, joins the others, and does what it is told until its standard input ends.
+//! Never: audits or reports; the process that has started it does.
+
+use std::io::{BufRead, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use atrapos::{Database, Division, InstanceId};
+use atrapos_harness::driver::{RunOptions, RunResult};
+use atrapos_harness::registry::AnyWorkload;
+use atrapos_instances::{ChannelKind, Member, MemberOptions, write_rows};
+use atrapos_runtime::affinity;
+use serde::Serialize;
+
+use super::{Dumped, MemberRun, Order, Place, Ready};
+use crate::bench::{CLOSE_DEADLINE, reserve};
+use crate::config::RunConfig;
+use crate::error::CliError;
+use crate::resident::resident_bytes;
+use crate::{interrupt, machine};
+
+/// The time in which the links to all other instances are made, once this one is loaded: the others load, too.
+const LINK_PATIENCE: Duration = Duration::from_secs(300);
+
+/// Runs the instance.
+pub(super) fn run(
+    workload: &dyn AnyWorkload,
+    mut config: RunConfig,
+    kind: ChannelKind,
+    place: Place,
+) -> Result<(), CliError> {
+    let share = &place.plan.shares[usize::from(place.instance)];
+    if !share.cpus.is_empty() {
+        affinity::set_current_thread_cpus(&share.cpus).map_err(CliError::failed)?;
+        config.machine = machine::read("live")?;
+    }
+    config.workers = share.workers;
+    let before = resident_bytes();
+    let division = Division { instance: InstanceId(place.instance), workers: place.plan.workers() };
+    let opened = Database::builder(workload.schema())
+        .machine(config.machine.clone())
+        .pin(config.pin)
+        .place_memory(config.place_memory)
+        .instance(division)
+        .in_memory();
+    let db = Arc::new(opened.map_err(CliError::bad_input)?);
+    let rows = workload.load(&db, &atrapos::LoadProgress::default());
+    let rows =
+        rows.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;
+    let reserved_bytes = reserve(workload, &db, &config)?;
+    let options =
+        MemberOptions { deployment: place.deployment, directory: place.directory, kind, tcp: place.tcp };
+    let member = Member::join(Arc::clone(&db), options).map_err(CliError::failed)?;
+    if !member.wait_linked(Instant::now() + LINK_PATIENCE) {
+        let why = member.take_failures().pop().unwrap_or_else(|| "they are not there".to_owned());
+        return Err(CliError::failed(format!("the other instances cannot be reached: {why}")));
+    }
+    let resident_bytes = resident_bytes().zip(before).map(|(now, before)| now.saturating_sub(before));
+    let tree_bytes = db.memory_bytes().map_err(CliError::failed)? as u64;
+    say(&Ready { rows, resident_bytes, tree_bytes, reserved_bytes })?;
+    for line in std::io::stdin().lock().lines() {
+        let line = line.map_err(CliError::failed)?;
+        match serde_json::from_str(&line).map_err(CliError::bad_input)? {
+            Order::Run(number) => say(&run_clients(workload, &db, &config, number)?)?,
+            Order::Dump(file) => {
+                say(&Dumped { rows: write_rows(&db, &file).map_err(CliError::failed)? })?;
+            }
+        }
+    }
+    drop(member);
+    let closed = Arc::try_unwrap(db).map(|db| db.close(CLOSE_DEADLINE));
+    match closed.map(|closed| closed.failure) {
+        Ok(Some(failure)) => Err(CliError::failed(failure)),
+        _ => Ok(()),
+    }
+}
+
+/// Runs the clients of this instance.
+fn run_clients(
+    workload: &dyn AnyWorkload,
+    db: &Database,
+    config: &RunConfig,
+    number: u64,
+) -> Result<MemberRun, CliError> {
+    let options = RunOptions {
+        clients: config.clients,
+        routing: config.routing,
+        warmup: config.warmup,
+        measured: config.measured,
+        // Clients of other instances draw other numbers.
+        run: number << 16 | db.division().map_or(0, |division| u64::from(division.instance.0)),
+    };
+    let result = workload.run(db, &options, interrupt::flag(), &mut |_| {}).map_err(CliError::failed)?;
+    let RunResult { elapsed, classes, workers, updates, tallies_all, interrupted, .. } = result;
+    let latencies = classes.iter().map(|class| {
+        let recorded = class.latency_ns.iter_recorded();
+        recorded.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
+    });
+    Ok(MemberRun {
+        elapsed,
+        latencies_ns: latencies.collect(),
+        classes: classes.into_iter().map(|class| class.tally).collect(),
+        workers: workers
+            .into_iter()
+            .map(|worker| (worker.core, worker.busy_ratio, worker.transactions))
+            .collect(),
+        updates,
+        tallies_all,
+        interrupted,
+    })
+}
+
+/// Writes a line to the process that has started this one.
+fn say(what: &impl Serialize) -> Result<(), CliError> {
+    let line = serde_json::to_string(what).map_err(CliError::failed)?;
+    let mut output = std::io::stdout().lock();
+    writeln!(output, "{line}").and_then(|()| output.flush()).map_err(CliError::failed)
+}

@@ -1,0 +1,103 @@
+//! A database as an instance of a deployment: its links to the other instances.
+//!
+//! Owns: the way of links to the workers. Never: makes a link; whoever starts the deployment does.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use atrapos_channel::Channel;
+use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::routing::{Division, InstanceId};
+use atrapos_runtime::WorkerId;
+use atrapos_transaction::distributed::{self, LossObserver};
+
+use crate::database::Database;
+
+/// The links of one worker, as it tells of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerLinks {
+    /// The instances to which it has a link.
+    pub linked: Vec<InstanceId>,
+    /// The sentence about the link that ended last, if one has.
+    pub lost: Option<String>,
+}
+
+impl Database {
+    /// Returns the division of the keys, if the database is an instance of a deployment.
+    #[must_use]
+    pub fn division(&self) -> Option<&Division> {
+        self.division.as_ref()
+    }
+
+    /// Adds the links of workers to another instance in the place of those before. A link is to wake its worker by
+    /// [`waker`](Database::waker).
+    ///
+    /// # Errors
+    /// [`AbortReason::Misuse`] if the database is no instance, that is its own number, or a worker has no link;
+    /// [`AbortReason::ShuttingDown`].
+    pub fn link(
+        &self,
+        instance: InstanceId,
+        channels: Vec<(WorkerId, Box<dyn Channel>)>,
+    ) -> Result<(), Abort> {
+        let refuse = |why: &'static str| Err(Abort::because(AbortReason::Misuse, why));
+        match &self.division {
+            None => return refuse("only an instance of a deployment has links; build the database as one"),
+            Some(own) if own.instance == instance => {
+                return refuse("an instance has links to the other instances only; name another one");
+            }
+            Some(_)
+                if (0..self.workers()).any(|at| channels.iter().all(|(worker, _)| worker.index() != at)) =>
+            {
+                return refuse("each worker needs a link to the other instance; give at least one for each");
+            }
+            Some(_) => {}
+        }
+        self.unlink(instance)?;
+        for (worker, channel) in channels {
+            // Handed over by a lock, since a job may be cloned, and a channel belongs to one thread at a time only.
+            let channel = Arc::new(Mutex::new(Some(channel)));
+            self.on_worker(worker, move |worker| {
+                let channel = channel.lock().unwrap_or_else(PoisonError::into_inner).take();
+                if let Some(channel) = channel {
+                    distributed::add_link(worker, instance, channel);
+                }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sets the function that is told, on a worker's thread, of another instance that it cannot reach any more.
+    ///
+    /// # Errors
+    /// [`AbortReason::ShuttingDown`].
+    pub fn on_link_lost(&self, observer: LossObserver) -> Result<(), Abort> {
+        self.on_all_workers(move |worker| distributed::observe(worker, observer)).map(drop)
+    }
+
+    /// Removes the links to another instance: it cannot be reached any more.
+    ///
+    /// # Errors
+    /// [`AbortReason::ShuttingDown`].
+    pub fn unlink(&self, instance: InstanceId) -> Result<(), Abort> {
+        self.on_all_workers(move |worker| distributed::remove_links(worker, instance)).map(drop)
+    }
+
+    /// Returns a function that wakes a worker: the one that a link is given for the case that something arrives while its
+    /// worker sleeps.
+    #[must_use]
+    pub fn waker(&self, worker: WorkerId) -> Box<dyn Fn() + Send + Sync> {
+        let handle = self.handle.clone();
+        Box::new(move || handle.wake(worker))
+    }
+
+    /// Returns the links of every worker.
+    ///
+    /// # Errors
+    /// [`AbortReason::ShuttingDown`].
+    pub fn links(&self) -> Result<Vec<WorkerLinks>, Abort> {
+        self.on_all_workers(|worker| {
+            let (linked, lost) = distributed::links(worker);
+            WorkerLinks { linked, lost }
+        })
+    }
+}

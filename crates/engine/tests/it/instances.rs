@@ -1,0 +1,178 @@
+//! Transactions over several instances of a deployment, simulated: the scenarios of one database, whose rows are now in several.
+
+use atrapos::sim::Deployment;
+use atrapos::{Abort, AbortReason, InstanceId, KeyRange, Schema, WorkerId};
+
+use crate::isolation::{ages, anomalies, bank, lists, waiting};
+use crate::support::{Engine, Items, Random, STEPS_MAX, for_seeds_in_parallel, item, two_tables};
+use crate::{crud, indexes, savepoints};
+
+type Scenario = fn(&mut Engine, usize, u64) -> Result<(), String>;
+
+/// Runs a scenario on two to five workers of at least two instances, with many seeds.
+fn deployed(count: u64, schema: fn() -> Schema, scenario: Scenario) {
+    for_seeds_in_parallel(count, |seed| {
+        let workers = 3 + (seed % 3) as usize;
+        let mut engine = Engine::deployed(schema(), workers, seed);
+        if let Err(wrong) = scenario(&mut engine, workers, seed) {
+            panic!("with seed {seed}: {wrong}");
+        }
+    });
+}
+
+#[test]
+fn histories_are_serializable() {
+    deployed(60, lists::lists, lists::serializable);
+}
+
+#[test]
+fn money_is_neither_made_nor_lost() {
+    deployed(20, bank::few_accounts, bank::few);
+    deployed(20, bank::pairs, bank::twins);
+}
+
+#[test]
+fn there_are_no_phantoms() {
+    deployed(20, anomalies::items, anomalies::phantoms);
+    deployed(20, indexes::users, anomalies::index_phantoms);
+}
+
+#[test]
+fn rows_are_what_a_model_says() {
+    deployed(12, two_tables, |engine, workers, seed| crud::random_history(engine, workers as u64, seed, 40));
+}
+
+#[test]
+fn rows_and_indexes_stay_together() {
+    deployed(12, indexes::users, |engine, workers, seed| {
+        indexes::random_history(engine, workers as u64, seed, 40)
+    });
+}
+
+#[test]
+fn rollbacks_to_savepoints_leave_what_a_model_says() {
+    deployed(12, indexes::users, savepoints::random_rollbacks);
+}
+
+#[test]
+fn whoever_gives_way_gets_older() {
+    deployed(6, waiting::items, ages::seniority);
+}
+
+/// The row of each number that the tests insert is its value.
+fn filled(seed: u64, workers: &[usize]) -> Deployment {
+    let mut deployment = Deployment::new(two_tables(), workers, seed).expect("the schema is fine");
+    let items = deployment.table::<Items>().unwrap();
+    let filled = deployment.submit(&items.at(&0), async move |tx| {
+        for key in 0..100 {
+            tx.insert(items, key, item(key as i64)).await?;
+        }
+        Ok(())
+    });
+    assert!(deployment.run(STEPS_MAX));
+    filled.take().unwrap().unwrap();
+    deployment
+}
+
+#[test]
+fn ranges_go_through_all_instances_both_ways() {
+    for_seeds_in_parallel(6, |seed| {
+        let mut deployment = filled(seed, &[1, 2, 1]);
+        let items = deployment.table::<Items>().unwrap();
+        let read = deployment.spawn_session(1, async move |session| {
+            let procedure = async move |tx: &mut atrapos::Tx<'_>| {
+                tx.update(items, 90, |row| row.value = 900).await?;
+                tx.delete(items, 91).await?;
+                tx.insert(items, 1000, item(1000)).await?;
+                let forth = tx.scan(items, KeyRange::all(), 1_000).await?;
+                let back = tx.scan_backward(items, KeyRange::through(&3_u64, &95_u64), 80).await?;
+                let changed = tx
+                    .update_range(items, KeyRange::through(&20_u64, &70_u64), |_, row| row.value = -1)
+                    .await?;
+                let deleted = tx.delete_range(items, KeyRange::through(&40_u64, &60_u64)).await?;
+                let left = tx.scan(items, KeyRange::all(), 1_000).await?.len();
+                Ok::<_, Abort>((forth, back, changed, deleted, left))
+            };
+            session.run(&items.at(&30), procedure).await
+        });
+        assert!(deployment.run(STEPS_MAX));
+        let (forth, back, changed, deleted, left) = read.take().unwrap().unwrap();
+        let keys =
+            |rows: &[(u64, crate::support::Item)]| rows.iter().map(|(key, _)| *key).collect::<Vec<_>>();
+        let expected: Vec<u64> = (0..100).filter(|key| *key != 91).chain([1000]).collect();
+        assert_eq!(keys(&forth), expected);
+        assert_eq!(forth[90].1.value, 900, "it reads its own writes");
+        let expected: Vec<u64> = (3..=95).rev().filter(|key| *key != 91).take(80).collect();
+        assert_eq!(keys(&back), expected);
+        assert_eq!((changed, deleted, left), (51, 21, 79));
+        assert_eq!(deployment.locks(), (0, 0));
+    });
+}
+
+#[test]
+fn an_insertion_of_a_taken_key_elsewhere_aborts_all() {
+    for_seeds_in_parallel(4, |seed| {
+        let mut deployment = filled(seed, &[1, 1]);
+        let items = deployment.table::<Items>().unwrap();
+        let tried = deployment.submit(&items.at(&1), async move |tx| {
+            tx.update(items, 2, |row| row.value = 7).await?;
+            tx.update(items, 98, |row| row.value = 7).await?;
+            tx.insert(items, 99, item(7)).await
+        });
+        assert!(deployment.run(STEPS_MAX));
+        assert_eq!(tried.take().unwrap().unwrap_err().reason(), AbortReason::DuplicateKey);
+        let read = deployment.submit(&items.at(&1), async move |tx| {
+            let (a, b) = tx.join((items.get(2), items.get(98))).await?;
+            Ok((a.map(|row| row.value), b.map(|row| row.value)))
+        });
+        assert!(deployment.run(STEPS_MAX));
+        assert_eq!(read.take().unwrap(), Ok((Some(2), Some(98))));
+    });
+}
+
+/// Sessions of all instances change two rows each, anywhere, while the link between two of the instances is cut: what needs the
+/// other one aborts, the rest goes on, and nothing stays locked.
+#[test]
+fn the_loss_of_a_link_aborts_what_needs_it_and_nothing_else() {
+    for_seeds_in_parallel(20, |seed| {
+        let mut deployment = filled(seed, &[1, 2, 1]);
+        let items = deployment.table::<Items>().unwrap();
+        let sessions: Vec<_> = (0..8_usize)
+            .map(|at| {
+                deployment.spawn_session(at % 4, async move |session| {
+                    let mut random = Random::new(seed).part(at);
+                    let (mut done, mut lost) = (0, 0);
+                    for _ in 0..40 {
+                        let (a, b) = (random.below(100), random.below(100));
+                        let ran = session
+                            .run(&items.at(&a), async move |tx| {
+                                tx.update(items, a, |row| row.value += 1).await?;
+                                tx.update(items, b, |row| row.value -= 1).await.map(drop)
+                            })
+                            .await;
+                        match ran {
+                            Ok(()) => done += 1,
+                            Err(abort) if abort.reason() == AbortReason::Unreachable => lost += 1,
+                            Err(abort) => return Err(abort),
+                        }
+                    }
+                    Ok((done, lost))
+                })
+            })
+            .collect();
+        deployment.run_for(500 + Random::new(seed).below(2_000));
+        deployment.cut(InstanceId(0), InstanceId(2));
+        assert!(deployment.run(STEPS_MAX), "the survivors come to rest");
+        let ended: Vec<(u32, u32)> =
+            sessions.into_iter().map(|session| session.take().unwrap().unwrap()).collect();
+        assert!(ended.iter().all(|(done, lost)| done + lost == 40 && *done > 0), "{ended:?}");
+        assert!(ended.iter().any(|(_, lost)| *lost > 0), "some needed the link");
+        assert_eq!(deployment.locks(), (0, 0));
+        deployment.check_trees().unwrap();
+        let local = deployment.instance(InstanceId(0)).spawn_session(WorkerId(0), async move |session| {
+            session.run(&items.at(&3), async move |tx| tx.get(items, 3).await).await
+        });
+        assert!(deployment.run(STEPS_MAX));
+        assert!(local.take().unwrap().unwrap().is_some());
+    });
+}

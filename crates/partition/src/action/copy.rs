@@ -1,0 +1,101 @@
+//! Operations on encoded rows, for whoever keeps copies of them: another instance of a deployment, an export.
+//!
+//! Owns: copies of a row and of the rows of a range, and the replacement of a row by an image. Never: decodes a row, or makes
+//! dependents; whoever changed the copy has made them.
+
+use std::ops::ControlFlow;
+
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::LockTarget;
+
+use super::{AccessKind as Kind, Operation, OperationKind, ResultShape, RowContext};
+use crate::abort::Abort;
+use crate::planted::{Bug, planted};
+use crate::range::KeyRange;
+
+/// Copies the row of a key, or the first rows of a range.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyRows {
+    /// Rows of a range to copy, at most.
+    pub rows_max: usize,
+    /// Bytes of rows of a range after which no other is copied.
+    pub bytes_max: usize,
+    /// True if the last row of a range comes first.
+    pub backward: bool,
+}
+
+/// Copies of rows, in the order in which they were found.
+#[derive(Debug, Default)]
+pub struct CopiedRows {
+    /// The keys, each with the end of its row in `bytes`.
+    pub rows: Vec<(KeyBuf, usize)>,
+    /// The rows, one behind the other.
+    pub bytes: Vec<u8>,
+    /// True if a limit was reached: rows behind the last one may be left.
+    pub stopped: bool,
+    /// The part of the range beyond the partition.
+    pub rest: Option<KeyRange>,
+}
+
+impl CopiedRows {
+    /// Returns the keys and their rows.
+    pub fn iter(&self) -> impl Iterator<Item = (&KeyBuf, &[u8])> {
+        let mut start = 0;
+        self.rows.iter().map(move |(key, end)| {
+            let row = &self.bytes[start..*end];
+            start = *end;
+            (key, row)
+        })
+    }
+}
+
+impl Operation for CopyRows {
+    type Output = CopiedRows;
+
+    fn is_unlocked(&self) -> bool {
+        planted(Bug::CopyNotLocked)
+    }
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<CopiedRows, Abort> {
+        let mut copied = CopiedRows::default();
+        if let LockTarget::Key(key) = &*at.target {
+            if let Some((_, row)) = at.row() {
+                copied.bytes.extend_from_slice(row);
+                copied.rows.push((key.clone(), copied.bytes.len()));
+            }
+            return Ok(copied);
+        }
+        copied.stopped = at.walk(self.backward, |key, row| {
+            copied.bytes.extend_from_slice(row);
+            copied.rows.push((KeyBuf::from(key), copied.bytes.len()));
+            let is_full = copied.rows.len() >= self.rows_max || copied.bytes.len() >= self.bytes_max;
+            Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        })?;
+        copied.rest = at.left_out.take();
+        Ok(copied)
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Scan, 0, ResultShape::KeysAndRows)
+    }
+}
+
+/// Replaces the row of a key by an image of it, whatever was there; `None` removes it.
+#[derive(Debug)]
+pub struct PutImage(pub Option<Vec<u8>>);
+
+impl Operation for PutImage {
+    type Output = ();
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
+        let Some(image) = self.0 else { return at.remove(None).map(drop) };
+        match at.row().map(|(version, _)| version) {
+            Some(version) => at.patch_image(version, &image),
+            None => at.put(&image).map(drop),
+        }
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Update, self.0.as_ref().map_or(0, Vec::len), ResultShape::Nothing)
+    }
+}

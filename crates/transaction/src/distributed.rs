@@ -1,0 +1,312 @@
+//! Transactions over several instances of a deployment.
+//!
+//! A deployment divides its keys among *instances*: databases in processes of their own, each with its workers, memory and
+//! directory. A transaction runs at its home in one of them, its *coordinator*. For each other instance whose rows it accesses it
+//! has a *subordinate* there (the terms of System R*): a transaction of that instance, which holds its locks and makes
+//! its changes. Every worker has a [link](Link) to a worker of each other instance.
+//!
+//! # Access
+//!
+//! Closures never travel. An action on rows of another instance is run in three steps ([`coordinator`]): the subordinate locks and
+//! copies the rows, in one message for all actions of a phase in one instance; the copies are *staged*, in trees that only the
+//! transaction has ([`staged`]); and the operation runs on these. So an operation finds what earlier ones have written, and leaves
+//! dependents like any other. A row is copied once, unless its lock has to become exclusive.
+//!
+//! # Commit
+//!
+//! Two-phase commit with presumed abort (Mohan, Lindsay and Obermarck 1986). When the procedure has succeeded, all locks are held, so
+//! subordinates that have changed nothing are released at once and take no further part. Each of the others is sent the final
+//! images of its changed rows, makes the changes, and votes. If all vote to commit the coordinator decides to, which
+//! its own commit is, and tells them; it tells them to abort in any other case. A single subordinate with changes,
+//! when the home has none, commits in one phase.
+//!
+//! # Deadlocks
+//!
+//! Probes ([`crate::deadlock`]) follow a transaction from its home to its subordinates, and from a subordinate to its
+//! coordinator. Ages and numbers are those of the coordinator.
+//!
+//! # Loss of an instance
+//!
+//! The end of a link dooms the transactions that have a subordinate behind it, and aborts the subordinates whose coordinator was
+//! there. The data of instances is in memory: what the lost one knew is gone, so there is nobody to ask about those
+//! that have voted.
+//!
+//! Owns: the messages between instances ([`wire`]), links, and both parts of such transactions. Never: moves bytes itself (a
+//! [`Channel`] does), or changes a row other than by an operation.
+
+pub(crate) mod coordinator;
+pub(crate) mod probes;
+mod staged;
+pub(crate) mod subordinate;
+mod wire;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use atrapos_channel::{Channel, ChannelError};
+use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::routing::InstanceId;
+use atrapos_storage::lock::TxnId;
+
+use self::coordinator::Remote;
+use self::subordinate::Subordinate;
+pub(crate) use self::wire::GlobalProbe;
+use self::wire::Message;
+use crate::shard::{EngineWorker, FastMap};
+
+/// Messages taken from a link before what they ask for is done.
+const MESSAGES_AT_A_TIME: usize = 256;
+
+/// The links of a worker to other instances, and its subordinates.
+pub struct Peers {
+    /// The number of this instance.
+    instance: InstanceId,
+    /// The links. The first one to an instance is the one by which this worker's own transactions reach it; those of a larger
+    /// instance have several here.
+    links: RefCell<Vec<Rc<Link>>>,
+    /// The subordinates here, by the instance and the number of their coordinators.
+    subordinates: RefCell<FastMap<(InstanceId, TxnId), Subordinate>>,
+    /// Remote parts of transactions that have ended, to be used again.
+    spare: RefCell<Vec<Box<Remote>>>,
+    /// The messages that were received last.
+    received: RefCell<Received>,
+    /// A message that is being written.
+    draft: RefCell<Vec<u8>>,
+    /// The last sentence about a link that has ended.
+    lost: RefCell<Option<String>>,
+    /// The function that is told of an instance that cannot be reached any more.
+    observer: RefCell<Option<LossObserver>>,
+}
+
+/// A function that is told of an instance that a worker cannot reach any more. It is called on the worker's thread, so it must
+/// not wait.
+pub type LossObserver = Arc<dyn Fn(InstanceId) + Send + Sync>;
+
+impl std::fmt::Debug for Peers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Peers").field("instance", &self.instance).finish_non_exhaustive()
+    }
+}
+
+/// A link to a worker of another instance.
+pub(crate) struct Link {
+    instance: InstanceId,
+    channel: RefCell<Box<dyn Channel>>,
+    /// True if messages were sent since the last flush.
+    is_dirty: Cell<bool>,
+}
+
+/// Messages, one behind the other.
+#[derive(Default)]
+struct Received {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+}
+
+/// The identity of a transaction in a deployment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct GlobalTxn {
+    /// The instance of its home.
+    pub(crate) instance: InstanceId,
+    /// Its number there.
+    pub(crate) txn: TxnId,
+}
+
+impl Peers {
+    /// Creates the state of a worker of this instance, without links.
+    #[must_use]
+    pub fn new(instance: InstanceId) -> Peers {
+        Peers {
+            instance,
+            links: RefCell::default(),
+            subordinates: RefCell::default(),
+            spare: RefCell::default(),
+            received: RefCell::default(),
+            draft: RefCell::default(),
+            lost: RefCell::default(),
+            observer: RefCell::default(),
+        }
+    }
+
+    /// The number of this instance.
+    pub(crate) fn instance(&self) -> InstanceId {
+        self.instance
+    }
+
+    fn link(&self, instance: InstanceId) -> Option<Rc<Link>> {
+        self.links.borrow().iter().find(|link| link.instance == instance).cloned()
+    }
+
+    /// Sends a message to another instance. It is visible there when the step ends.
+    fn send(&self, to: InstanceId, message: &Message<'_>) -> Result<(), Abort> {
+        let Some(link) = self.link(to) else { return Err(unreachable(to)) };
+        self.send_on(&link, message)
+    }
+
+    /// Sends a message on a link.
+    fn send_on(&self, link: &Link, message: &Message<'_>) -> Result<(), Abort> {
+        let mut draft = self.draft.take();
+        draft.clear();
+        message.encode(&mut draft);
+        let sent = link.channel.borrow_mut().send(&[&draft]);
+        link.is_dirty.set(true);
+        self.draft.replace(draft);
+        sent.map_err(|error| match error {
+            ChannelError::TooLong { .. } => {
+                Abort::explained(AbortReason::TransactionTooLarge, error.to_string())
+            }
+            // The next receive reports the end of the link.
+            _ => unreachable(link.instance),
+        })
+    }
+}
+
+/// Creates the abort of a transaction that needs an instance to which there is no link.
+#[cold]
+pub(crate) fn unreachable(instance: InstanceId) -> Abort {
+    Abort::explained(
+        AbortReason::Unreachable,
+        format!("{instance} of the deployment cannot be reached; start it again, or wait until it is back"),
+    )
+}
+
+/// Adds a link to a worker of another instance.
+pub fn add_link(worker: &Rc<EngineWorker>, instance: InstanceId, channel: Box<dyn Channel>) {
+    if let Some(peers) = worker.shard().peers.get() {
+        let link = Link { instance, channel: RefCell::new(channel), is_dirty: Cell::new(false) };
+        peers.links.borrow_mut().push(Rc::new(link));
+    }
+}
+
+/// Sets the function that is told of the loss of an instance. The replacement of links by others is no loss.
+pub fn observe(worker: &Rc<EngineWorker>, observer: LossObserver) {
+    if let Some(peers) = worker.shard().peers.get() {
+        peers.observer.replace(Some(observer));
+    }
+}
+
+/// Removes the links to another instance.
+pub fn remove_links(worker: &Rc<EngineWorker>, instance: InstanceId) {
+    let Some(peers) = worker.shard().peers.get() else { return };
+    while let Some(link) = peers.link(instance) {
+        end_link(worker, peers, &link, "it was closed");
+    }
+}
+
+/// Returns the instances to which there are links, and the sentence about the link that ended last.
+pub fn links(worker: &Rc<EngineWorker>) -> (Vec<InstanceId>, Option<String>) {
+    let Some(peers) = worker.shard().peers.get() else { return (Vec::new(), None) };
+    let mut linked: Vec<InstanceId> = peers.links.borrow().iter().map(|link| link.instance).collect();
+    linked.sort_unstable();
+    linked.dedup();
+    (linked, peers.lost.borrow().clone())
+}
+
+/// Takes in what other instances have sent, and publishes what was sent to them; called once per step. Returns true if there was
+/// anything to do.
+#[inline]
+pub(crate) fn step(worker: &Rc<EngineWorker>) -> bool {
+    worker.shard().peers.get().is_some_and(|peers| step_peers(worker, peers))
+}
+
+#[inline(never)]
+fn step_peers(worker: &Rc<EngineWorker>, peers: &Peers) -> bool {
+    let mut found = false;
+    let count = peers.links.borrow().len();
+    for at in 0..count {
+        let link = peers.links.borrow().get(at).cloned();
+        if let Some(link) = link {
+            found |= receive(worker, peers, &link);
+        }
+    }
+    for link in peers.links.borrow().iter() {
+        let mut channel = link.channel.borrow_mut();
+        if link.is_dirty.get() || channel.backlog() > 0 {
+            found |= link.is_dirty.replace(false);
+            // The next receive reports the end of the link.
+            let _ = channel.flush();
+        }
+    }
+    found
+}
+
+/// Takes in what has arrived on a link.
+fn receive(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>) -> bool {
+    let mut received = peers.received.take();
+    received.bytes.clear();
+    received.ends.clear();
+    let taken = link.channel.borrow_mut().receive(MESSAGES_AT_A_TIME, &mut |message| {
+        received.bytes.extend_from_slice(message);
+        received.ends.push(received.bytes.len());
+    });
+    let mut start = 0;
+    let mut failed = taken.err().map(|error| error.to_string());
+    for end in &received.ends {
+        if let Err(nonsense) = on_message(worker, peers, link, &received.bytes[start..*end]) {
+            failed = Some(nonsense);
+            break;
+        }
+        start = *end;
+    }
+    let found = !received.ends.is_empty() || failed.is_some();
+    peers.received.replace(received);
+    if let Some(why) = failed {
+        end_link(worker, peers, link, &why);
+    }
+    found
+}
+
+fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: &[u8]) -> Result<(), String> {
+    let from = link.instance;
+    let message = Message::decode(bytes).map_err(|what| {
+        format!(
+            "{from} has sent a message that is none ({what}); use the same version of the program everywhere"
+        )
+    })?;
+    match message {
+        Message::Fetch { txn, age, requests } => {
+            subordinate::on_fetch(worker, peers, link, (txn, age), requests)?
+        }
+        Message::Fetched { txn, .. } | Message::Vote { txn, .. } => {
+            coordinator::on_reply(worker, from, txn, bytes);
+        }
+        Message::Prepare { txn, in_one_phase, writes } => {
+            subordinate::on_prepare(worker, peers, link, (txn, in_one_phase), writes)?;
+        }
+        Message::End { txn, commit } => subordinate::on_end(worker, peers, (from, txn), commit),
+        Message::Probe { probe, waiter } => probes::on_probe(worker, peers, from, probe, waiter),
+        Message::ProbeHome { probe, met } => probes::on_probe_home(worker, peers, probe, met),
+        Message::Victim { round, txn } => probes::on_victim(worker, round, txn),
+        Message::RefuseWaits { round, txn } => probes::on_refuse_waits(worker, peers, from, round, txn),
+    }
+    Ok(())
+}
+
+/// Ends a link: see "Loss of an instance".
+#[cold]
+fn end_link(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, why: &str) {
+    let is_own = peers.link(link.instance).is_some_and(|own| Rc::ptr_eq(&own, link));
+    peers.links.borrow_mut().retain(|other| !Rc::ptr_eq(other, link));
+    peers.lost.replace(Some(format!("the link to {} has ended: {why}", link.instance)));
+    if is_own {
+        coordinator::on_lost(worker, link.instance);
+    }
+    subordinate::on_lost(worker, peers, link);
+    let observer = peers.observer.borrow().clone();
+    if let Some(observe) = observer {
+        observe(link.instance);
+    }
+}
+
+/// Returns true if another instance has sent something. The worker is about to sleep: whatever arrives from now on wakes it.
+pub(crate) fn has_arrivals(worker: &Rc<EngineWorker>) -> bool {
+    let Some(peers) = worker.shard().peers.get() else { return false };
+    let mut arrived = false;
+    for link in peers.links.borrow().iter() {
+        let mut channel = link.channel.borrow_mut();
+        channel.arm();
+        arrived |= channel.has_arrivals();
+    }
+    arrived
+}

@@ -1,0 +1,528 @@
+//! The part of a distributed transaction at its home: accesses to rows of other instances, votes, and the decision.
+//!
+//! Invariants
+//! - A transaction waits for replies of one access, or for votes: a reply is that of the latest request.
+//! - A transaction with subordinates that have not been released does not commit before all have voted.
+
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::mem::replace;
+use std::rc::Rc;
+use std::task::Poll;
+
+use atrapos_durability::wal::Epoch;
+use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::action::{Action, ActionBatch, ErasedOperation, Request};
+use atrapos_partition::panic_guard::PanicGuard;
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::range::KeyRange;
+use atrapos_partition::routing::InstanceId;
+use atrapos_partition::schema::TableId;
+use atrapos_runtime::TaskId;
+use atrapos_storage::KeyBuf;
+use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
+use smallvec::SmallVec;
+
+use super::staged::Staged;
+use super::wire::{Bytes, FetchRequest, FetchTarget, Message, Nonsense, Requests, Write, Writes};
+use super::{Peers, unreachable};
+use crate::shard::EngineWorker;
+use crate::trace::Stage;
+use crate::tx::{Tx, TxnGuard, TxnState};
+
+/// The remote part of a transaction, at its home.
+pub(crate) struct Remote {
+    subordinates: SmallVec<[Subordinate; 2]>,
+    staged: Staged,
+    /// The number of replies that it waits for.
+    awaited: usize,
+    /// The first abort among them.
+    failed: Option<Abort>,
+    /// The message with the rows that were asked for last.
+    reply: Vec<u8>,
+    /// The task that waits.
+    task: TaskId,
+    /// The range that was read last, and how far it goes on at a time.
+    walk: Walk,
+}
+
+impl std::fmt::Debug for Remote {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Remote").field("subordinates", &self.subordinates).finish_non_exhaustive()
+    }
+}
+
+/// A subordinate, as its coordinator knows it.
+#[derive(Clone, Copy, Debug)]
+struct Subordinate {
+    instance: InstanceId,
+    state: SubordinateState,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SubordinateState {
+    /// It holds locks.
+    Active,
+    /// It was asked to prepare: it may have changed rows.
+    Preparing,
+    /// It has ended.
+    Ended,
+    /// It cannot be reached any more.
+    Lost,
+}
+
+/// Rows of a range are copied in slices, which grow as long as the walk goes on.
+#[derive(Debug)]
+struct Walk {
+    table: TableId,
+    end: KeyBuf,
+    rows: u32,
+}
+
+/// Rows of the first slice of a range, and of the first one if all of them will be changed.
+const ROWS_FIRST: u32 = 16;
+const ROWS_FIRST_CHANGED: u32 = 256;
+
+/// Rows of a slice, at most.
+const ROWS_MAX: u32 = 4096;
+
+impl Remote {
+    fn begin(peers: &Peers, worker: &EngineWorker) -> Box<Remote> {
+        let mut remote = peers.spare.borrow_mut().pop().unwrap_or_else(|| {
+            Box::new(Remote {
+                subordinates: SmallVec::new(),
+                staged: Staged::new(worker.shard()),
+                awaited: 0,
+                failed: None,
+                reply: Vec::new(),
+                task: TaskId::NONE,
+                walk: Walk { table: TableId(0), end: KeyBuf::new(), rows: 0 },
+            })
+        });
+        remote.staged.begin(worker.shard());
+        remote
+    }
+
+    /// Returns the instances that have a subordinate which has not ended.
+    pub(crate) fn instances(&self) -> impl Iterator<Item = InstanceId> {
+        let active = self.subordinates.iter().filter(|subordinate| {
+            matches!(subordinate.state, SubordinateState::Active | SubordinateState::Preparing)
+        });
+        active.map(|subordinate| subordinate.instance)
+    }
+
+    /// Undoes the changes of staged rows in a range of marks.
+    pub(crate) fn roll_back(&mut self, time: &std::ops::Range<atrapos_partition::undo::Mark>) {
+        self.staged.roll_back(time);
+    }
+
+    fn add_subordinate(&mut self, instance: InstanceId) -> Result<(), Abort> {
+        match self.subordinates.iter().find(|known| known.instance == instance) {
+            Some(known) if known.state == SubordinateState::Lost => Err(unreachable(instance)),
+            Some(_) => Ok(()),
+            None => {
+                self.subordinates.push(Subordinate { instance, state: SubordinateState::Active });
+                Ok(())
+            }
+        }
+    }
+
+    /// Prepares to wait for so many replies.
+    fn await_replies(&mut self, replies: usize, task: TaskId) {
+        (self.awaited, self.failed, self.task) = (replies, None, task);
+    }
+}
+
+impl Walk {
+    /// Returns the number of rows of the next slice of a range.
+    fn rows(&mut self, request: &Request) -> u32 {
+        let LockTarget::Range { lower, upper } = &request.target else { return 0 };
+        let goes_on = self.table == request.table
+            && self.rows > 0
+            && if request.from_end { upper.as_ref() == Some(&self.end) } else { *lower == self.end };
+        let first = if request.mode == LockMode::Exclusive { ROWS_FIRST_CHANGED } else { ROWS_FIRST };
+        self.rows = if goes_on { (4 * self.rows).min(ROWS_MAX) } else { first };
+        self.table = request.table;
+        self.rows
+    }
+}
+
+/// A request that was sent.
+struct Asked {
+    /// The number of its action.
+    at: usize,
+    /// True if the row of a key is copied.
+    copies: bool,
+    /// The range, as far as the instance owns it.
+    range: Option<KeyRange>,
+}
+
+impl Tx<'_> {
+    /// Runs one action on rows of another instance.
+    pub(crate) async fn run_remote(
+        &self,
+        instance: InstanceId,
+        action: Action<ErasedOperation>,
+    ) -> Result<ErasedOperation, Abort> {
+        let mut actions = ActionBatch::new(std::iter::once(action));
+        self.run_group_remote(instance, &mut actions, &[0]).await?;
+        let done = actions.into_outputs::<ErasedOperation>().next();
+        Ok(done.unwrap_or_else(|| unreachable!("the action has run")))
+    }
+
+    /// Runs some actions of a batch, all on rows of one other instance, in their order.
+    pub(crate) async fn run_group_remote(
+        &self,
+        instance: InstanceId,
+        actions: &mut ActionBatch,
+        chosen: &[usize],
+    ) -> Result<(), Abort> {
+        let done = self.stage_and_run(instance, actions, chosen).await;
+        done.inspect_err(|abort| self.state().doom(abort))
+    }
+
+    async fn stage_and_run(
+        &self,
+        instance: InstanceId,
+        actions: &mut ActionBatch,
+        chosen: &[usize],
+    ) -> Result<(), Abort> {
+        let (worker, state) = (self.worker(), self.state());
+        let shard = worker.shard();
+        let Some(peers) = shard.peers.get() else { return Err(unreachable(instance)) };
+        let txn = state.ensure_known(worker);
+        state.begin_remote(|| Remote::begin(peers, worker));
+        shard.stats.remote_actions.add(chosen.len() as u64);
+        let mut asked: SmallVec<[Asked; 8]> = SmallVec::new();
+        let requests = with_remote(state, |remote| {
+            remote.add_subordinate(instance)?;
+            remote.staged.reach(self.mark());
+            Ok::<_, Abort>(requests_of(remote, self, actions, chosen, &mut asked))
+        })?;
+        let mut covered: SmallVec<[(usize, KeyRange); 2]> = SmallVec::new();
+        if !asked.is_empty() {
+            with_remote(state, |remote| remote.await_replies(1, worker.current_task()));
+            let fetch = Message::Fetch { txn, age: state.age.get(), requests: Requests(&requests) };
+            peers.send(instance, &fetch)?;
+            state.trace.event(worker, Stage::Execute, || {
+                format!("asks {instance} for rows ({} requests)", asked.len())
+            });
+            self.suspend(replies(state)).await?;
+            with_remote(state, |remote| {
+                let reply = std::mem::take(&mut remote.reply);
+                let staged = stage(remote, actions, asked, &reply, &mut covered);
+                remote.reply = reply;
+                staged.map_err(|what| {
+                    let sentence = format!(
+                        "the reply of {instance} makes no sense ({what}); use the same version of the program everywhere"
+                    );
+                    Abort::explained(AbortReason::Corruption, sentence)
+                })?
+            })?;
+        }
+        let panic_guard = PanicGuard::enter();
+        let ran = with_remote(state, |remote| {
+            let mut dependents = state.dependents.borrow_mut();
+            chosen.iter().try_for_each(|at| {
+                let part = covered.iter().find(|(of, _)| of == at).map(|(_, part)| part);
+                run_staged(remote, actions, *at, part, &mut dependents)
+            })
+        });
+        panic_guard.leave();
+        ran
+    }
+}
+
+/// Looks at the remote part of a transaction.
+fn with_remote<R>(state: &TxnState, look: impl FnOnce(&mut Remote) -> R) -> R {
+    let mut remote = state.remote.borrow_mut();
+    look(remote.as_mut().expect("a transaction with subordinates has a remote part"))
+}
+
+/// Encodes the requests of actions for what the transaction has not got yet.
+fn requests_of(
+    remote: &mut Remote,
+    tx: &Tx<'_>,
+    actions: &ActionBatch,
+    chosen: &[usize],
+    asked: &mut SmallVec<[Asked; 8]>,
+) -> Vec<u8> {
+    let mut out = Vec::new();
+    for at in chosen {
+        let request = &actions.requests()[*at];
+        let Request { table, mode, from_end, ref target, .. } = *request;
+        let target = match target {
+            LockTarget::Key(key) => {
+                let held = remote.staged.lock_on(table, key);
+                if held.is_some_and(|held| held == LockMode::Exclusive || mode == LockMode::Shared) {
+                    continue;
+                }
+                asked.push(Asked { at: *at, copies: held.is_none(), range: None });
+                FetchTarget::Key { key, copies: held.is_none() }
+            }
+            LockTarget::Range { lower, upper } => {
+                let all = || KeyRange { lower: lower.clone(), upper: upper.clone() };
+                let part = tx.part_of_owner(request).unwrap_or_else(all);
+                let rows_max = remote.walk.rows(request);
+                let (lower, upper) = (&*part.lower, part.upper.as_deref());
+                FetchRequest { table, mode, target: FetchTarget::Range { lower, upper, from_end, rows_max } }
+                    .encode(&mut out);
+                asked.push(Asked { at: *at, copies: false, range: Some(part) });
+                continue;
+            }
+        };
+        FetchRequest { table, mode, target }.encode(&mut out);
+    }
+    out
+}
+
+/// Waits until all replies are there.
+async fn replies(state: &TxnState) -> Result<(), Abort> {
+    poll_fn(|_| {
+        with_remote(state, |remote| {
+            if remote.awaited > 0 {
+                return Poll::Pending;
+            }
+            Poll::Ready(remote.failed.take().map_or(Ok(()), Err))
+        })
+    })
+    .await
+}
+
+/// Stages the rows of a reply, and notes the parts of ranges that they are all rows of.
+fn stage(
+    remote: &mut Remote,
+    actions: &ActionBatch,
+    asked: SmallVec<[Asked; 8]>,
+    reply: &[u8],
+    covered: &mut SmallVec<[(usize, KeyRange); 2]>,
+) -> Result<Result<(), Abort>, Nonsense> {
+    let Message::Fetched { result: Ok(mut rows), .. } = Message::decode(reply)? else {
+        return Err("it is of another kind");
+    };
+    for Asked { at, copies, range } in asked {
+        let request = &actions.requests()[at];
+        let Request { table, mode, .. } = *request;
+        if let Some(mut part) = range {
+            if let Err(abort) = stage_range(remote, request, &mut part, &mut rows)? {
+                return Ok(Err(abort));
+            }
+            covered.push((at, part));
+            continue;
+        }
+        let row = if copies && rows.bool()? { Some(rows.row()?) } else { None };
+        if let Err(abort) = remote.staged.add(table, request.key(), mode, row) {
+            return Ok(Err(abort));
+        }
+    }
+    Ok(Ok(()))
+}
+
+/// Stages rows of a range, and narrows it to the part that they are all rows of.
+fn stage_range(
+    remote: &mut Remote,
+    request: &Request,
+    part: &mut KeyRange,
+    rows: &mut Bytes<'_>,
+) -> Result<Result<(), Abort>, Nonsense> {
+    let mut staged = Ok(());
+    let count = rows.u32()?;
+    for _ in 0..count {
+        let (key, row) = (rows.key()?, rows.row()?);
+        staged = staged.and_then(|()| remote.staged.add(request.table, key, request.mode, Some(row)));
+    }
+    if rows.bool()? {
+        let end = KeyBuf::from(rows.key()?);
+        remote.walk.end.clone_from(&end);
+        if request.from_end {
+            part.lower = end;
+        } else {
+            part.upper = Some(end);
+        }
+    }
+    // A range without rows is walked too, so the tree has to exist.
+    remote.staged.open(request.table);
+    Ok(staged)
+}
+
+/// Runs an action on staged rows; of a range, on the part of which all rows are staged.
+fn run_staged(
+    remote: &mut Remote,
+    actions: &mut ActionBatch,
+    at: usize,
+    part: Option<&KeyRange>,
+    dependents: &mut Vec<atrapos_partition::action::DependentAction>,
+) -> Result<(), Abort> {
+    let (request, operation) = actions.action(at);
+    let mut left_out = None;
+    if let (LockTarget::Range { lower, upper }, Some(part)) = (&mut request.target, part) {
+        if request.from_end {
+            if part.lower != *lower {
+                left_out = Some(KeyRange {
+                    lower: replace(lower, part.lower.clone()),
+                    upper: Some(part.lower.clone()),
+                });
+            }
+        } else if part.upper != *upper
+            && let Some(end) = &part.upper
+        {
+            left_out = Some(KeyRange { lower: end.clone(), upper: upper.replace(end.clone()) });
+        }
+    }
+    remote.staged.apply(request.table, &mut request.target, &mut left_out, dependents, operation)
+}
+
+/// Receives a reply of a subordinate, at the home of its transaction.
+pub(super) fn on_reply(worker: &EngineWorker, from: InstanceId, txn: TxnId, message: &[u8]) {
+    // A transaction that has ended waits for nothing.
+    let Some(state) = worker.shard().active.borrow().get(&txn).cloned() else { return };
+    let mut remote = state.remote.borrow_mut();
+    let Some(remote) = remote.as_mut() else { return };
+    if remote.awaited == 0 || !remote.subordinates.iter().any(|known| known.instance == from) {
+        return;
+    }
+    remote.awaited -= 1;
+    match Message::decode(message) {
+        Ok(Message::Fetched { result: Ok(_), .. }) => {
+            remote.reply.clear();
+            remote.reply.extend_from_slice(message);
+        }
+        Ok(Message::Fetched { result: Err(abort), .. } | Message::Vote { result: Err(abort), .. }) => {
+            remote.failed.get_or_insert(abort);
+        }
+        _ => {}
+    }
+    if remote.awaited == 0 {
+        worker.wake(remote.task);
+    }
+}
+
+/// Dooms the transactions that have a subordinate in an instance that cannot be reached any more.
+pub(super) fn on_lost(worker: &EngineWorker, instance: InstanceId) {
+    for state in worker.shard().active.borrow().values() {
+        let mut remote = state.remote.borrow_mut();
+        let Some(remote) = remote.as_mut() else { continue };
+        let known = remote.subordinates.iter_mut().find(|known| known.instance == instance);
+        let Some(known) = known.filter(|known| known.state != SubordinateState::Ended) else { continue };
+        known.state = SubordinateState::Lost;
+        state.doom(&unreachable(instance));
+        if remote.awaited > 0 {
+            remote.awaited = 0;
+            remote.failed.get_or_insert_with(|| unreachable(instance));
+            worker.wake(remote.task);
+        }
+    }
+}
+
+/// Decides a transaction whose procedure has succeeded, and ends it accordingly. Returns the epoch that has to be durable before
+/// the outcome is told.
+pub(crate) async fn decide(worker: &Rc<EngineWorker>) -> Result<Epoch, Abort> {
+    let state = worker.shard().undecided.take().expect("a transaction that awaits votes is handed over");
+    let guard = TxnGuard::resume(worker, state);
+    let mut outcome = collect_votes(worker, guard.state()).await;
+    guard.state().set_voted();
+    let epoch = guard.finish(&mut outcome);
+    outcome.map(|()| epoch)
+}
+
+/// Releases the subordinates that have changed nothing, and has the others vote.
+async fn collect_votes(worker: &Rc<EngineWorker>, state: &Rc<TxnState>) -> Result<(), Abort> {
+    let shard = worker.shard();
+    let Some(peers) = shard.peers.get() else { return Ok(()) };
+    {
+        let mut home = state.home.borrow_mut();
+        home.suspended = true;
+    }
+    state.enter_locks(worker);
+    let txn = state.txn();
+    let writes = with_remote(state, |remote| writes_of(worker, remote));
+    let changes_here = !state.home.borrow().undo.is_empty() || !state.participants.borrow().is_empty();
+    let in_one_phase = writes.len() == 1 && !changes_here;
+    let asked = with_remote(state, |remote| {
+        for subordinate in &mut remote.subordinates {
+            let instance = subordinate.instance;
+            let Some((_, writes)) = writes.iter().find(|(of, _)| *of == instance) else {
+                subordinate.state = SubordinateState::Ended;
+                peers.send(instance, &Message::End { txn, commit: true })?;
+                continue;
+            };
+            subordinate.state = SubordinateState::Preparing;
+            peers.send(instance, &Message::Prepare { txn, in_one_phase, writes: Writes(writes) })?;
+        }
+        remote.await_replies(writes.len(), worker.current_task());
+        Ok::<_, Abort>(writes.len())
+    })?;
+    state.trace.event(worker, Stage::Release, || format!("asks {asked} instances for their votes"));
+    if asked == 0 || planted(Bug::VotesNotAwaited) {
+        return Ok(());
+    }
+    let voted = replies(state).await;
+    if in_one_phase {
+        // It has ended there, in one way or the other.
+        with_remote(state, |remote| {
+            for known in &mut remote.subordinates {
+                known.state = SubordinateState::Ended;
+            }
+        });
+        return voted.map_err(unknown_if_lost);
+    }
+    voted
+}
+
+/// Explains the abort of a transaction that was to commit in another instance alone, which was lost meanwhile.
+fn unknown_if_lost(abort: Abort) -> Abort {
+    if abort.reason() != AbortReason::Unreachable {
+        return abort;
+    }
+    Abort::explained(
+        AbortReason::Unreachable,
+        "the only instance that the transaction has changed was lost while it committed there, so it is not known \
+         whether it did; look at its data when the instance is back",
+    )
+}
+
+/// Encodes the changes of each instance that has some.
+fn writes_of(worker: &EngineWorker, remote: &Remote) -> SmallVec<[(InstanceId, Vec<u8>); 2]> {
+    let tables = worker.shard().tables.borrow();
+    let mut writes: SmallVec<[(InstanceId, Vec<u8>); 2]> = SmallVec::new();
+    for (table, key, row) in remote.staged.changed() {
+        let owner = tables.locate(table, key).1;
+        let Some(instance) = InstanceId::of_owner(owner) else {
+            unreachable!("rows of other instances alone are staged")
+        };
+        let at = writes.iter().position(|(of, _)| *of == instance).unwrap_or_else(|| {
+            writes.push((instance, Vec::new()));
+            writes.len() - 1
+        });
+        Write { table, key, row }.encode(&mut writes[at].1);
+    }
+    writes
+}
+
+/// Tells the subordinates of a transaction its end.
+pub(crate) fn end_subordinates(
+    worker: &EngineWorker,
+    txn: TxnId,
+    remote: &RefCell<Option<Box<Remote>>>,
+    commit: bool,
+) {
+    let Some(mut remote) = remote.borrow_mut().take() else { return };
+    let Some(peers) = worker.shard().peers.get() else { return };
+    for instance in remote.instances() {
+        if !commit && planted(Bug::AbortNotSent) {
+            break;
+        }
+        // One that cannot be reached has been lost, and has nothing to end.
+        let _ = peers.send(instance, &Message::End { txn, commit });
+    }
+    remote.subordinates.clear();
+    remote.staged.clear();
+    (remote.awaited, remote.failed, remote.walk.rows) = (0, None, 0);
+    let mut spare = peers.spare.borrow_mut();
+    if spare.len() < SPARE_MAX {
+        spare.push(remote);
+    }
+}
+
+/// Remote parts that a worker keeps to be used again.
+const SPARE_MAX: usize = 1024;
