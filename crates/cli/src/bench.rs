@@ -418,7 +418,8 @@ fn measure_atrapos(
     measure(config, ledger, &mut one, &audit)
 }
 
-/// Makes all runs by `one`, each followed by an audit; `ledger` has what ran before. Stops at the first audit that fails, and at an interrupt.
+/// Makes all runs by `one`, each followed by an audit; `ledger` has what ran before. Stops at the first audit that fails, and at an
+/// interrupt.
 pub(crate) fn measure(
     config: &RunConfig,
     mut ledger: Ledger,
