@@ -56,20 +56,17 @@ pub(crate) fn bench(report: &BenchReport) -> String {
     out
 }
 
-fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
-    let config = |key: &str| match &report.config[key] {
+/// Returns a setting as text.
+fn setting(report: &BenchReport, key: &str) -> String {
+    match &report.config[key] {
         Value::String(text) => text.clone(),
         value => value.to_string(),
-    };
-    writeln!(out, "{}: {}", report.benchmark, report.title)?;
-    let clients = match &report.config["clients"] {
-        Value::Null if report.config["pipeline"].as_u64().unwrap_or(1) > 1 => {
-            let (sessions, pipeline) = (config("sessions"), config("pipeline"));
-            format!("{sessions} sessions on each with up to {pipeline} transactions to be acknowledged")
-        }
-        Value::Null => format!("{} sessions on each", config("sessions")),
-        clients => format!("{clients} client threads outside"),
-    };
+    }
+}
+
+/// Writes what runs the transactions, and for which clients.
+fn engine(out: &mut String, report: &BenchReport, clients: &str) -> std::fmt::Result {
+    let config = |key: &str| setting(report, key);
     match config("engine").as_str() {
         "atrapos" if !report.config["instances"].is_null() => {
             let (instances, way) = (config("instances"), (config("channel"), config("placement")));
@@ -95,6 +92,21 @@ fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
             }
         }
     }
+    Ok(())
+}
+
+fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
+    let config = |key: &str| setting(report, key);
+    writeln!(out, "{}: {}", report.benchmark, report.title)?;
+    let clients = match &report.config["clients"] {
+        Value::Null if report.config["pipeline"].as_u64().unwrap_or(1) > 1 => {
+            let (sessions, pipeline) = (config("sessions"), config("pipeline"));
+            format!("{sessions} sessions on each with up to {pipeline} transactions to be acknowledged")
+        }
+        Value::Null => format!("{} sessions on each", config("sessions")),
+        clients => format!("{clients} client threads outside"),
+    };
+    engine(out, report, &clients)?;
     writeln!(out, ", routing {}, seed {}", config("routing"), config("seed"))?;
     let kept = match (&report.config["dir"], report.device_sync_us) {
         (Value::String(dir), _) => format!(", kept in {dir}"),

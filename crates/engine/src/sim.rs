@@ -156,14 +156,13 @@ impl Simulation {
         memory: Arc<dyn Memory>,
     ) -> Result<Simulation, OpenError> {
         let catalog = Arc::new(Catalog::new(schema)?);
-        Simulation::start(catalog, workers, seed, None, directory, observing, central_state, memory)
+        Simulation::start((catalog, None), workers, seed, directory, observing, central_state, memory)
     }
 
     fn start(
-        catalog: Arc<Catalog>,
+        (catalog, division): (Arc<Catalog>, Option<Division>),
         workers: usize,
         seed: u64,
-        division: Option<Division>,
         directory: Option<(usize, Arc<dyn FileSystem>, &Path)>,
         observing: Option<(u32, usize)>,
         central_state: CentralState,

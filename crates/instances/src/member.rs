@@ -75,6 +75,9 @@ const FAILURES_MAX: usize = 64;
 /// connects.
 type Ends = BTreeMap<(u16, u16), Box<dyn Channel>>;
 
+/// Ends of links, each with the worker that gets it.
+type WorkerEnds = Vec<(WorkerId, Box<dyn Channel>)>;
+
 impl Member {
     /// Joins the deployment: listens, and begins to connect.
     ///
@@ -200,7 +203,7 @@ impl Shared {
     }
 
     /// Hands the ends of all links with an instance to the workers.
-    fn link(&self, other: InstanceId, ends: Vec<(WorkerId, Box<dyn Channel>)>) {
+    fn link(&self, other: InstanceId, ends: WorkerEnds) {
         let ends = ends.into_iter().map(|(worker, mut channel)| {
             channel.on_wake(self.db.waker(worker));
             (worker, channel)
@@ -277,7 +280,7 @@ impl Shared {
         }
     }
 
-    fn connect_all(&self, lower: InstanceId) -> Result<Vec<(WorkerId, Box<dyn Channel>)>, ChannelError> {
+    fn connect_all(&self, lower: InstanceId) -> Result<WorkerEnds, ChannelError> {
         let own = self.division.instance;
         let end = |instance: InstanceId, link: usize| EndId {
             instance: atrapos_channel::InstanceId(instance.0),

@@ -68,6 +68,7 @@ pub struct Peers {
     /// The subordinates here, by the instance and the number of their coordinators.
     subordinates: RefCell<FastMap<(InstanceId, TxnId), Subordinate>>,
     /// Remote parts of transactions that have ended, to be used again.
+    #[expect(clippy::vec_box, reason = "a transaction takes the box, and puts it back")]
     spare: RefCell<Vec<Box<Remote>>>,
     /// The messages that were received last.
     received: RefCell<Received>,
@@ -266,7 +267,7 @@ fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: 
     })?;
     match message {
         Message::Fetch { txn, age, requests } => {
-            subordinate::on_fetch(worker, peers, link, (txn, age), requests)?
+            subordinate::on_fetch(worker, peers, link, (txn, age), requests)?;
         }
         Message::Fetched { txn, .. } | Message::Vote { txn, .. } => {
             coordinator::on_reply(worker, from, txn, bytes);

@@ -106,10 +106,9 @@ impl Deployment {
             let seed = Seed(seed).derive(instance.0.into()).0;
             let (own, memory) = (workers[usize::from(instance.0)], Arc::new(HeapMemory));
             Simulation::start(
-                Arc::clone(&catalog),
+                (Arc::clone(&catalog), Some(division)),
                 own,
                 seed,
-                Some(division),
                 None,
                 None,
                 CentralState::default(),

@@ -362,25 +362,7 @@ impl Engine {
                 }
                 Ok(ended)
             }
-            Engine::Deployed(deployment) => {
-                let start = |at: usize| {
-                    let body = body.clone();
-                    deployment.spawn_session(at % workers, async move |session| body(&session, at).await)
-                };
-                let started: Vec<_> = (0..count).map(start).collect();
-                let at_rest = deployment.run(STEPS_MAX);
-                let ended: Vec<_> = started.into_iter().filter_map(|session| session.take()).collect();
-                let locks = deployment.locks();
-                if !at_rest || ended.len() < count || locks != (0, 0) {
-                    return Err(format!(
-                        "{} of {count} sessions came to an end, with {locks:?} locks held and requested; {} tasks are left",
-                        ended.len(),
-                        deployment.tasks(),
-                    ));
-                }
-                deployment.check_trees()?;
-                Ok(ended)
-            }
+            Engine::Deployed(deployment) => deployed_sessions(deployment, count, workers, &body),
             Engine::Threads(db, shuffle) => {
                 let started: Vec<_> = (0..count)
                     .map(|at| {
@@ -412,6 +394,32 @@ impl Engine {
             }
         }
     }
+}
+
+/// Runs sessions on the workers of all instances of a deployment, like [`Engine::sessions`].
+fn deployed_sessions<R: Send + 'static>(
+    deployment: &mut Deployment,
+    count: usize,
+    workers: usize,
+    body: &(impl AsyncFn(&Session, usize) -> R + Clone + Send + 'static),
+) -> Result<Vec<R>, String> {
+    let start = |at: usize| {
+        let body = body.clone();
+        deployment.spawn_session(at % workers, async move |session| body(&session, at).await)
+    };
+    let started: Vec<_> = (0..count).map(start).collect();
+    let at_rest = deployment.run(STEPS_MAX);
+    let ended: Vec<_> = started.into_iter().filter_map(|session| session.take()).collect();
+    let locks = deployment.locks();
+    if !at_rest || ended.len() < count || locks != (0, 0) {
+        return Err(format!(
+            "{} of {count} sessions came to an end, with {locks:?} locks held and requested; {} tasks are left",
+            ended.len(),
+            deployment.tasks(),
+        ));
+    }
+    deployment.check_trees()?;
+    Ok(ended)
 }
 
 /// Lets a simulation run while its scheme is changed, until its sessions have ended.
