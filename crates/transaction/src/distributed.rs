@@ -29,7 +29,8 @@
 //!
 //! The end of a link dooms the transactions that have a subordinate behind it, and aborts the subordinates whose coordinator was
 //! there. The data of instances is in memory: what the lost one knew is gone, so there is nobody to ask about those
-//! that have voted.
+//! that have voted. A link that is cut while both instances live is treated alike, so a transaction that was decided and not yet
+//! told may be committed at its home alone: within a machine, links end with a process.
 //!
 //! Owns: the messages between instances ([`wire`]), links, and both parts of such transactions. Never: moves bytes itself (a
 //! [`Channel`] does), or changes a row other than by an operation.
