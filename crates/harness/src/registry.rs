@@ -14,7 +14,7 @@ use atrapos::{Database, LoadError, LoadProgress, RecordedFlow, Schema};
 use atrapos_baselines::SharedDatabase;
 use atrapos_workloads::registry::{self, BadOptions, Choice, Classes, Common, Options, Registrar, Visitor};
 use atrapos_workloads::tatp::Tatp;
-use atrapos_workloads::{AuditError, AuditReport, Ledger, NotEnoughMemory, Workload};
+use atrapos_workloads::{AuditError, AuditReport, Ledger, NoShare, NotEnoughMemory, Workload};
 use clap::{ArgMatches, Command};
 
 use crate::driver::{self, Progress, RunError, RunOptions, RunResult, SharedThreads};
@@ -84,6 +84,9 @@ pub trait AnyWorkload: Send + Sync {
     fn expected_rows(&self) -> u64;
     fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError>;
     fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError>;
+    fn distributed_share(&self, parts: usize) -> Result<f64, NoShare>;
+    fn remote_share(&self) -> Option<f64>;
+    fn with_remote_share(&self, share: f64) -> Box<dyn AnyWorkload>;
 
     /// Runs it like [`driver::run`].
     fn run(
@@ -139,6 +142,18 @@ impl<W: Workload> AnyWorkload for W {
 
     fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError> {
         Workload::audit(self, db, ledger)
+    }
+
+    fn distributed_share(&self, parts: usize) -> Result<f64, NoShare> {
+        Workload::distributed_share(self, parts)
+    }
+
+    fn remote_share(&self) -> Option<f64> {
+        Workload::remote_share(self)
+    }
+
+    fn with_remote_share(&self, share: f64) -> Box<dyn AnyWorkload> {
+        Box::new(Workload::with_remote_share(self, share))
     }
 
     fn run(

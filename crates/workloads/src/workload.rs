@@ -12,6 +12,7 @@ use atrapos::{
 
 use crate::client::Client;
 use crate::ledger::Ledger;
+use crate::shares::NoShare;
 
 /// A transaction class of a workload: its index in [`Workload::classes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -198,6 +199,30 @@ pub trait Workload: Clone + Send + Sync + 'static {
     /// # Errors
     /// Fails if the database has another schema, or a name is taken.
     fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError>;
+
+    /// Returns the share of transactions that leave the part of the data they begin in, when the data is divided into `parts` parts as
+    /// the schema divides it among workers, and each client chooses the first key in its own part: with instances as parts, the share
+    /// of distributed transactions. The default is for workloads that never run in several instances.
+    ///
+    /// # Errors
+    /// Fails if there is no formula for this configuration.
+    fn distributed_share(&self, _parts: usize) -> Result<f64, NoShare> {
+        Err(NoShare(
+            "this workload has no formula for its distributed transactions; choose another one".to_owned(),
+        ))
+    }
+
+    /// Returns the option that decides how much work is remote, from 0 to 1; `None` if there is no such option.
+    fn remote_share(&self) -> Option<f64> {
+        None
+    }
+
+    /// Returns the same workload, of the same schema and population, with another [`remote_share`](Workload::remote_share), which has
+    /// no effect if there is no such option.
+    #[must_use]
+    fn with_remote_share(&self, _share: f64) -> Self {
+        self.clone()
+    }
 
     /// Creates the state of a client that chooses keys within `reach`. Clients with different `stream`s are
     /// independent.

@@ -10,6 +10,7 @@
 pub mod options;
 pub mod parameters;
 pub mod procedures;
+mod shares;
 
 use std::hint::black_box;
 use std::ops::ControlFlow;
@@ -25,6 +26,7 @@ use crate::keys::KeySet;
 use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::room::{self, NotEnoughMemory};
+use crate::shares::NoShare;
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use crate::zipf::Zipf;
 use parameters::{Rows, Sites};
@@ -285,6 +287,18 @@ impl Workload for Micro {
     fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
         registry.register::<ReadRows>(handles)?;
         registry.register::<UpdateRows>(handles)
+    }
+
+    fn distributed_share(&self, parts: usize) -> Result<f64, NoShare> {
+        shares::distributed(self, parts)
+    }
+
+    fn remote_share(&self) -> Option<f64> {
+        Some(self.config.multisite)
+    }
+
+    fn with_remote_share(&self, share: f64) -> Micro {
+        Micro { config: MicroConfig { multisite: share, ..self.config }, ..self.clone() }
     }
 
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<MicroState, SetupError> {

@@ -15,6 +15,7 @@ pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
+mod shares;
 pub mod stored;
 
 use std::hint::black_box;
@@ -31,6 +32,7 @@ use crate::ledger::Ledger;
 use crate::popularity::{Popularity, Zipfs};
 use crate::random::Random;
 use crate::room::{self, NotEnoughMemory};
+use crate::shares::NoShare;
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use parameters::{Class, Mix, Parameters, Skew};
 use schema::{Account, Checking, Saving, Tables, loaded, name_of};
@@ -196,6 +198,10 @@ impl Workload for SmallBank {
         registry.register::<Amalgamate>(handles)?;
         registry.register::<WriteCheck>(handles)?;
         registry.register::<SendPayment>(handles)
+    }
+
+    fn distributed_share(&self, _parts: usize) -> Result<f64, NoShare> {
+        shares::distributed()
     }
 
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<SmallBankState, SetupError> {

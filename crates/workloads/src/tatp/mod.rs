@@ -17,6 +17,7 @@ pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
+mod shares;
 pub mod stored;
 
 use std::hint::black_box;
@@ -32,6 +33,7 @@ use crate::keys::{KeyChoice, KeySet};
 use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::room::{self, NotEnoughMemory};
+use crate::shares::NoShare;
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use generator::{Population, ROWS_PER_SUBSCRIBER};
 use parameters::{Class, Mix, Parameters};
@@ -184,6 +186,10 @@ impl Workload for Tatp {
         registry.register::<UpdateLocation>(handles)?;
         registry.register::<InsertCallForwarding>(handles)?;
         registry.register::<DeleteCallForwarding>(handles)
+    }
+
+    fn distributed_share(&self, _parts: usize) -> Result<f64, NoShare> {
+        shares::distributed()
     }
 
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<TatpState, SetupError> {

@@ -16,6 +16,7 @@ pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
+mod shares;
 pub mod stored;
 
 use std::hint::black_box;
@@ -31,6 +32,7 @@ use crate::keys::KeySet;
 use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::room::{self, NotEnoughMemory};
+use crate::shares::NoShare;
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use parameters::Parameters;
 use schema::{Account, Branch, TELLERS, Tables, Teller};
@@ -212,6 +214,18 @@ impl Workload for Tpcb {
 
     fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
         registry.register::<AccountUpdate>(handles)
+    }
+
+    fn distributed_share(&self, parts: usize) -> Result<f64, NoShare> {
+        shares::distributed(self, parts)
+    }
+
+    fn remote_share(&self) -> Option<f64> {
+        Some(self.config.remote)
+    }
+
+    fn with_remote_share(&self, share: f64) -> Tpcb {
+        Tpcb { config: TpcbConfig { remote: share, ..self.config } }
     }
 
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<TpcbState, SetupError> {

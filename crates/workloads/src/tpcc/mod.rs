@@ -28,6 +28,7 @@ pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
+mod shares;
 pub mod stored;
 pub mod terminal;
 
@@ -46,6 +47,7 @@ use crate::keys::KeySet;
 use crate::ledger::Ledger;
 use crate::random::Random;
 use crate::room::{self, NotEnoughMemory};
+use crate::shares::NoShare;
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use generator::{CUSTOMERS, ITEMS, LOADED_AT, Population, Scale};
 use parameters::{Class, Mix, Parameters, Remote};
@@ -327,6 +329,21 @@ impl Workload for Tpcc {
         registry.register::<RecentItems>(handles)?;
         registry.register::<CountLow>(handles)?;
         registry.register::<StockLevel>(handles)
+    }
+
+    fn distributed_share(&self, parts: usize) -> Result<f64, NoShare> {
+        shares::distributed(self, parts)
+    }
+
+    fn remote_share(&self) -> Option<f64> {
+        Some(self.config.remote.greater())
+    }
+
+    fn with_remote_share(&self, share: f64) -> Tpcc {
+        Tpcc {
+            config: TpccConfig { remote: self.config.remote.scaled_to(share), ..self.config },
+            ..self.clone()
+        }
     }
 
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<TpccState, SetupError> {

@@ -208,7 +208,7 @@ pub struct Parameters {
 const SHARE_ONE: u32 = 1 << 30;
 
 /// Share of the orders to be rolled back, in percent (clause 2.4.1.4).
-const ROLLED_BACK_PERCENT: u32 = 1;
+pub(super) const ROLLED_BACK_PERCENT: u32 = 1;
 /// Share of the customers identified by last name, in percent.
 const BY_NAME_PERCENT: u32 = 60;
 

@@ -18,6 +18,7 @@ pub mod options;
 pub mod parameters;
 pub mod procedures;
 pub mod schema;
+mod shares;
 pub mod stored;
 
 use std::hint::black_box;
@@ -37,6 +38,7 @@ use crate::ledger::Ledger;
 use crate::popularity::{Popularity, Zipfs};
 use crate::random::Random;
 use crate::room::{self, NotEnoughMemory};
+use crate::shares::NoShare;
 use crate::workload::{AuditError, AuditReport, ClassId, Outcome, Reach, SetupError, Workload};
 use mix::{Distribution, Kind, Mix};
 use parameters::{Op, Parameters, Setting};
@@ -267,6 +269,10 @@ impl<R: Record> Workload for Ycsb<R> {
         registry.register::<Scan<R>>(handles)?;
         registry.register::<ReadModifyWrite<R>>(handles)?;
         registry.register::<Operations<R>>(handles)
+    }
+
+    fn distributed_share(&self, parts: usize) -> Result<f64, NoShare> {
+        shares::distributed(self, parts)
     }
 
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<YcsbState<R>, SetupError> {
