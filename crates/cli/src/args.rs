@@ -3,6 +3,7 @@
 //! Owns: names, defaults and help texts; those of the workloads' own options come from the workloads. Never: judges values beyond
 //! their syntax, so that all refusals that need knowledge of the engine or the machine are made in one voice, elsewhere.
 
+mod advise;
 mod bench;
 mod explain;
 mod run;
@@ -13,10 +14,12 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+pub(crate) use self::advise::{AdviseArgs, AdviseCommand, WorkloadAdvise};
 pub(crate) use self::bench::{BenchCommand, OtherBench, RawArgs, RecoveryArgs, WorkloadBench};
 pub(crate) use self::explain::ExplainArgs;
 pub(crate) use self::run::{
-    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, LocksArg, RoutingArg, RunArgs,
+    AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, InstanceArgs, LocksArg, RoutingArg,
+    RunArgs,
 };
 pub(crate) use self::system::{PartitioningArg, SystemArgs};
 pub(crate) use self::torture::{TortureArgs, TortureChildArgs, TortureHistoryChildArgs};
@@ -47,6 +50,8 @@ Examples:
   atrapos bench ycsb --updates 0.5 --ops-per-txn 16
                                              16 reads and updates of popular rows in each transaction
   atrapos bench tatp --engine plp            PLP: the same engine with central system state and a naive scheme
+  atrapos advise micro --kind update --multisite 0.2
+                                             one database or several instances: measured, predicted, and why
   atrapos bench raw                          what this machine can do without any engine
   atrapos experiment adapt-skew --svg skew.svg
                                              what a database makes of sudden skew, beside one that keeps its scheme
@@ -68,6 +73,14 @@ pub(crate) enum Command {
     Bench {
         #[command(subcommand)]
         benchmark: BenchCommand,
+    },
+    /// Find the deployment that is best for a workload: one database, or several instances that divide the data.
+    ///
+    /// Measures for every number of instances what a transaction takes that stays on its worker, and one that does not, predicts the
+    /// throughput for every share of remote work, and compares predictions with measurements.
+    Advise {
+        #[command(subcommand)]
+        workload: AdviseCommand,
     },
     /// Show how a database adapts itself, beside one that does not, or what that costs.
     ///

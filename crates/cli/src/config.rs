@@ -229,6 +229,11 @@ pub(crate) fn sessions_per_worker(wanted: usize, pipeline: NonZeroUsize) -> Resu
     Ok(Clients::Sessions { per_worker, pipeline })
 }
 
+/// Returns the clients of a database in memory unless others are asked for.
+pub(crate) fn clients_in_memory() -> Clients {
+    Clients::sessions(NonZeroUsize::new(SESSIONS_IN_MEMORY).unwrap_or(NonZeroUsize::MIN))
+}
+
 /// Returns the transactions that a session commits before the first of them is acknowledged.
 fn pipeline(args: &RunArgs, durability: Durability) -> Result<NonZeroUsize, CliError> {
     let Some(wanted) = args.pipeline else { return Ok(NonZeroUsize::MIN) };

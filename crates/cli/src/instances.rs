@@ -1,5 +1,5 @@
-//! `atrapos bench --instances`: a deployment of processes of this program, which load their shares, run, and hand over their rows
-//! for the audit.
+//! Deployments of processes of this program, which load their shares, run, and hand over their rows for the audit; `atrapos bench
+//! --instances` runs one of them, `atrapos advise` compares several.
 //!
 //! Every instance is this program again, with the same arguments and one more that says which instance it is ([`member`]). The
 //! process that was started by the user runs no transaction: it starts the others, has them run at the same time, adds their
@@ -7,7 +7,7 @@
 //!
 //! Owns: the deployment of a benchmark, and the sum of its results. Never: runs a transaction, or reports.
 
-mod member;
+pub(crate) mod member;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use atrapos::{Durability, Statistics};
-use atrapos_harness::driver::{ClassResult, Routing, RunOptions, RunResult, WorkerResult};
+use atrapos_harness::driver::{ClassResult, Progress, Routing, RunOptions, RunResult, WorkerResult};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::plan::{Placement, Plan};
 use atrapos_instances::{ChannelKind, DeploymentId, Process, ProcessError, load_rows};
@@ -25,7 +25,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::args::{EngineArg, RunArgs};
+use crate::args::{EngineArg, InstanceArgs, RunArgs};
 use crate::bench::{BenchReport, CLOSE_DEADLINE, Growth, Load, complete, measure, open};
 use crate::config::RunConfig;
 use crate::error::CliError;
@@ -33,8 +33,9 @@ use crate::{machine, store};
 
 /// The place of a process in its deployment.
 #[derive(Debug, Serialize, Deserialize)]
-struct Place {
+pub(crate) struct Place {
     deployment: DeploymentId,
+    channel: ChannelKind,
     /// The directory of the sockets.
     directory: PathBuf,
     instance: u16,
@@ -46,8 +47,8 @@ struct Place {
 /// A line to an instance.
 #[derive(Debug, Serialize, Deserialize)]
 enum Order {
-    /// Run the clients, for the run of this number.
-    Run(u64),
+    /// Run the clients, for the run of this number, with another share of remote work if one is given.
+    Run { number: u64, remote: Option<f64> },
     /// Write the rows to this file.
     Dump(PathBuf),
 }
@@ -94,22 +95,22 @@ pub(crate) fn run(
 ) -> Result<(), CliError> {
     check(args, &mut config)?;
     if let Some(place) = &args.instances.member {
-        let place = serde_json::from_str(place).map_err(CliError::bad_input)?;
-        return member::run(workload, config, args.instances.channel, place);
+        return member::run(workload, config, place);
     }
-    let mut deployment = Deployment::start(args, &config)?;
+    let InstanceArgs { instances, channel, placement, .. } = args.instances;
+    let layout = Layout { instances: instances.unwrap_or(1), channel, placement };
+    let mut deployment = Deployment::start(&layout, &config)?;
     let began = Instant::now();
     let load = deployment.wait_loaded(workload, began)?;
     let growth = Growth { reserved_bytes: load.1, prepared_bytes: 0, unprepared_bytes: 0 };
     let (runs, audit) = {
         let deployment = std::cell::RefCell::new(&mut deployment);
         let audit = |ledger: &Ledger| deployment.borrow_mut().audit(workload, &config, ledger);
-        measure(
-            &config,
-            Ledger::new(),
-            &mut |options, watch| deployment.borrow_mut().run(workload, options, watch),
-            &audit,
-        )?
+        let mut run = |options: &RunOptions, watch: &mut dyn FnMut(Progress)| {
+            watch(Progress { measuring: false, elapsed: Duration::ZERO, tps: 0.0 });
+            deployment.borrow_mut().run(workload, options, None).map(|result| (Ok(result), None))
+        };
+        measure(&config, Ledger::new(), &mut run, &audit)?
     };
     let report = BenchReport {
         benchmark,
@@ -166,21 +167,30 @@ fn check(args: &RunArgs, config: &mut RunConfig) -> Result<(), CliError> {
     Ok(())
 }
 
+/// The layout of a deployment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Layout {
+    pub(crate) instances: usize,
+    pub(crate) channel: ChannelKind,
+    pub(crate) placement: Placement,
+}
+
 /// The processes of the instances.
-struct Deployment {
+pub(crate) struct Deployment {
     processes: Vec<Process>,
     directory: TempDir,
     dumps: u64,
 }
 
 impl Deployment {
-    fn start(args: &RunArgs, config: &RunConfig) -> Result<Deployment, CliError> {
-        let instances = args.instances.instances.unwrap_or(1);
+    /// Starts this program once more for each instance, with the arguments of this process.
+    pub(crate) fn start(layout: &Layout, config: &RunConfig) -> Result<Deployment, CliError> {
+        let &Layout { instances, channel, placement } = layout;
         let cpus: Vec<usize> = config.machine.usable_cpus().iter().map(|cpu| cpu.0 as usize).collect();
-        let placement = if config.pin { args.instances.placement } else { Placement::System };
+        let placement = if config.pin { placement } else { Placement::System };
         let plan = Plan::divide(instances, config.workers, &cpus, placement).map_err(CliError::bad_input)?;
         let directory = store::temporary_in_memory("atrapos-instances-")?;
-        let tcp = match args.instances.channel {
+        let tcp = match channel {
             ChannelKind::Tcp => free_addresses(instances).map_err(CliError::failed)?,
             _ => Vec::new(),
         };
@@ -189,6 +199,7 @@ impl Deployment {
         let start = |instance: usize| {
             let place = Place {
                 deployment,
+                channel,
                 directory: directory.path().to_owned(),
                 instance: instance as u16,
                 plan: plan.clone(),
@@ -204,7 +215,11 @@ impl Deployment {
     }
 
     /// Waits until all instances are loaded and linked. Returns the load, and the memory that was prepared.
-    fn wait_loaded(&mut self, workload: &dyn AnyWorkload, began: Instant) -> Result<(Load, u64), CliError> {
+    pub(crate) fn wait_loaded(
+        &mut self,
+        workload: &dyn AnyWorkload,
+        began: Instant,
+    ) -> Result<(Load, u64), CliError> {
         let ready = self.all::<Ready>(PATIENCE)?;
         let sum = |of: fn(&Ready) -> u64| ready.iter().map(of).sum::<u64>();
         let load = Load {
@@ -223,23 +238,22 @@ impl Deployment {
         answers.collect::<Result<_, ProcessError>>().map_err(CliError::failed)
     }
 
-    /// Runs the clients of all instances at the same time.
-    fn run(
+    /// Runs the clients of all instances at the same time, with another share of remote work if one is given.
+    pub(crate) fn run(
         &mut self,
         workload: &dyn AnyWorkload,
         options: &RunOptions,
-        watch: &mut dyn FnMut(atrapos_harness::driver::Progress),
-    ) -> Result<crate::bench::OneRun, CliError> {
+        remote: Option<f64>,
+    ) -> Result<RunResult, CliError> {
         for process in &mut self.processes {
-            process.tell(&Order::Run(options.run)).map_err(CliError::failed)?;
+            process.tell(&Order::Run { number: options.run, remote }).map_err(CliError::failed)?;
         }
-        watch(atrapos_harness::driver::Progress { measuring: false, elapsed: Duration::ZERO, tps: 0.0 });
         let runs = self.all::<MemberRun>(options.warmup + options.measured + PATIENCE)?;
-        Ok((Ok(sum_of(workload.classes(), &runs)), None))
+        Ok(sum_of(workload.classes(), &runs))
     }
 
     /// Audits one database that is made of the rows of all instances.
-    fn audit(
+    pub(crate) fn audit(
         &mut self,
         workload: &dyn AnyWorkload,
         config: &RunConfig,
@@ -268,7 +282,7 @@ impl Deployment {
     }
 
     /// Has the instances end in order.
-    fn stop(self) -> Result<(), CliError> {
+    pub(crate) fn stop(self) -> Result<(), CliError> {
         for process in self.processes {
             let name = process.name().to_owned();
             match process.stop(CLOSE_DEADLINE) {

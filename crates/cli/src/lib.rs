@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advise;
 mod args;
 mod backup;
 mod bench;
@@ -52,6 +53,7 @@ pub fn run() -> ExitCode {
         Command::Bench { benchmark: BenchCommand::Other(OtherBench::Recovery(args)) } => {
             recovery::recovery(args)
         }
+        Command::Advise { workload } => advise::advise(&workload.0),
         Command::Experiment(args) => experiment::experiment(args),
         Command::Topology(args) => topology::topology(args),
         Command::Plan(args) => plan::plan(args),

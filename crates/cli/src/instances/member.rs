@@ -1,4 +1,4 @@
-//! An instance of a benchmark: one of the processes that `bench --instances` starts.
+//! An instance of a deployment: one of the processes that are started by another one of this program.
 //!
 //! Owns: the life of the instance: it loads its share, joins the others, and does what it is told until its standard input ends.
 //! Never: audits or reports; the process that has started it does.
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use atrapos::{Database, Division, InstanceId};
 use atrapos_harness::driver::{RunOptions, RunResult};
 use atrapos_harness::registry::AnyWorkload;
-use atrapos_instances::{ChannelKind, Member, MemberOptions, write_rows};
+use atrapos_instances::{Member, MemberOptions, write_rows};
 use atrapos_runtime::affinity;
 use serde::Serialize;
 
@@ -24,13 +24,9 @@ use crate::{interrupt, machine};
 /// The time in which the links to all other instances are made, once this one is loaded: the others load, too.
 const LINK_PATIENCE: Duration = Duration::from_secs(300);
 
-/// Runs the instance.
-pub(super) fn run(
-    workload: &dyn AnyWorkload,
-    mut config: RunConfig,
-    kind: ChannelKind,
-    place: Place,
-) -> Result<(), CliError> {
+/// Runs the instance at `place`, as its `--member` says.
+pub(crate) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str) -> Result<(), CliError> {
+    let place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
     let share = &place.plan.shares[usize::from(place.instance)];
     if !share.cpus.is_empty() {
         affinity::set_current_thread_cpus(&share.cpus).map_err(CliError::failed)?;
@@ -50,8 +46,8 @@ pub(super) fn run(
     let rows =
         rows.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;
     let reserved_bytes = reserve(workload, &db, &config)?;
-    let options =
-        MemberOptions { deployment: place.deployment, directory: place.directory, kind, tcp: place.tcp };
+    let Place { deployment, directory, channel: kind, tcp, .. } = place;
+    let options = MemberOptions { deployment, directory, kind, tcp };
     let member = Member::join(Arc::clone(&db), options).map_err(CliError::failed)?;
     if !member.wait_linked(Instant::now() + LINK_PATIENCE) {
         let why = member.take_failures().pop().unwrap_or_else(|| "they are not there".to_owned());
@@ -63,7 +59,10 @@ pub(super) fn run(
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(CliError::failed)?;
         match serde_json::from_str(&line).map_err(CliError::bad_input)? {
-            Order::Run(number) => say(&run_clients(workload, &db, &config, number)?)?,
+            Order::Run { number, remote } => {
+                let varied = remote.map(|share| workload.with_remote_share(share));
+                say(&run_clients(varied.as_deref().unwrap_or(workload), &db, &config, number)?)?;
+            }
             Order::Dump(file) => {
                 say(&Dumped { rows: write_rows(&db, &file).map_err(CliError::failed)? })?;
             }

@@ -1,5 +1,6 @@
 //! The command, run as a user runs it: what it prints, what it refuses, and what it leaves behind.
 
+mod advise;
 mod bad_input;
 mod directories;
 mod documents;

@@ -1,0 +1,275 @@
+//! `atrapos advise`: which deployment is best for a workload: one database, or several instances that divide the data.
+//!
+//! Every deployment of this machine's workers is loaded once and runs the workload with all work local, with as much of it remote as
+//! there can be, and with a share in between. The first two give the times of the model ([`model`](atrapos_instances::model)), the
+//! third one checks it. Clients are at their data, so that a transaction begins in the instance of its first key.
+//!
+//! Owns: the order of the steps, and the result ([`Study`]). Never: measures itself ([`measure`] does), or formats ([`text`] and
+//! [`json`] do).
+
+mod elsewhere;
+mod json;
+mod measure;
+mod text;
+
+use atrapos_harness::registry::{AnyWorkload, Configured};
+use atrapos_instances::ChannelKind;
+use atrapos_instances::model::{self, Reign, Times};
+use atrapos_workloads::registry::{Choice, Common};
+use serde_json::Value;
+
+use self::elsewhere::Elsewhere;
+use self::measure::Runs;
+use crate::args::WorkloadAdvise;
+use crate::error::CliError;
+use crate::instances;
+use crate::output;
+use crate::output::JsonFile;
+use crate::{interrupt, machine};
+
+/// One way to divide the data of a number of workers among databases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Division {
+    /// Databases, each in a process of its own if there are several.
+    instances: usize,
+    /// The way of the messages between them, if there are several.
+    channel: Option<ChannelKind>,
+}
+
+impl Division {
+    /// Returns all of them for a number of workers: with every number of instances that divides it.
+    fn all(workers: usize, channels: &[ChannelKind]) -> Vec<Division> {
+        let several = (2..=workers).filter(|instances| workers.is_multiple_of(*instances));
+        let several = several.flat_map(|instances| {
+            channels.iter().map(move |channel| Division { instances, channel: Some(*channel) })
+        });
+        std::iter::once(Division { instances: 1, channel: None }).chain(several).collect()
+    }
+
+    fn name(self) -> String {
+        match self.channel {
+            None => "1 database".to_owned(),
+            Some(channel) => format!("{} instances, {channel}", self.instances),
+        }
+    }
+}
+
+/// The shares of transactions that leave their worker, and their instance, as the formulas of the workload say.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Shares {
+    /// Transactions over several workers.
+    leaving: f64,
+    /// Those of them that are over several instances.
+    distributed: f64,
+}
+
+/// A workload, and the formulas of its shares for a number of workers.
+struct Subject<'a> {
+    workload: &'a dyn AnyWorkload,
+    workers: usize,
+}
+
+impl Subject<'_> {
+    /// Returns the shares in a number of instances, with another share of remote work if one is given.
+    fn shares(&self, instances: usize, remote: Option<f64>) -> Result<Shares, CliError> {
+        let varied = remote.map(|share| self.workload.with_remote_share(share));
+        let workload = varied.as_deref().unwrap_or(self.workload);
+        let share = |parts| workload.distributed_share(parts).map_err(CliError::bad_input);
+        Ok(Shares { leaving: share(self.workers)?, distributed: share(instances)? })
+    }
+
+    /// Returns the share of remote work with which the share `leaving` leaves its worker, by bisection: more remote work has more
+    /// transactions leave.
+    fn remote_for(&self, leaving: f64) -> Result<f64, CliError> {
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..40 {
+            let middle = f64::midpoint(low, high);
+            if self.shares(1, Some(middle))?.leaving < leaving { low = middle } else { high = middle }
+        }
+        Ok(f64::midpoint(low, high))
+    }
+}
+
+/// The model of one deployment, and its predictions.
+#[derive(Clone, Debug)]
+struct Advised {
+    division: Division,
+    times: Times,
+    /// The shares of the workload as it was given.
+    shares: Shares,
+    /// The transactions per second of the workload as it was given.
+    tps: f64,
+    /// Predicted and measured transactions per second with the remote work of [`Remote::checked`].
+    check: Option<(f64, f64)>,
+}
+
+/// A workload whose remote work can be varied.
+#[derive(Clone, Debug)]
+struct Remote {
+    /// The share that was given.
+    asked: f64,
+    /// The share at which predictions are checked.
+    checked: f64,
+    /// Shares from 0 to 1, and those of the transactions that then leave their worker.
+    steps: Vec<(f64, f64)>,
+}
+
+/// The result.
+#[derive(Debug)]
+struct Study {
+    benchmark: &'static str,
+    choice: Choice,
+    machine: Value,
+    workers: usize,
+    seconds: f64,
+    /// Transactions of the workload as it was given that leave their worker.
+    leaving: f64,
+    /// `None` if no option decides how much work is remote, or if all stays on its worker anyhow.
+    remote: Option<Remote>,
+    /// In the order of instances; not empty.
+    deployments: Vec<Advised>,
+    /// The index of the best one.
+    best: usize,
+    /// Transactions per second of one database that adapts, with clients that choose any data.
+    adapting_tps: f64,
+    /// The best deployments by the share of transactions that leave their worker, each with the shares of remote work at which it
+    /// begins and ends to be; none if remote work cannot be varied.
+    reigns: Vec<(Reign, f64, f64)>,
+    elsewhere: Option<Elsewhere>,
+}
+
+/// Steps of the shares of remote work that are predicted.
+const STEPS: usize = 10;
+
+/// The share of remote work at which predictions are checked, unless the one that was given is between none and all.
+const CHECKED_DEFAULT: f64 = 0.5;
+
+/// Runs `atrapos advise`.
+pub(crate) fn advise(chosen: &WorkloadAdvise) -> Result<(), CliError> {
+    let args = &chosen.args;
+    let config = measure::config(args)?;
+    let common = Common { workers: config.workers, seed: config.seed };
+    let Configured { name, choice, workload } =
+        chosen.given.configure(common).map_err(CliError::bad_input)?;
+    if let Some(place) = &args.member {
+        return instances::member::run(&*workload, config, place);
+    }
+    let subject = Subject { workload: &*workload, workers: config.workers };
+    let leaving = subject.shares(1, None)?.leaving;
+    let goal = elsewhere::Goal::of(args, chosen)?;
+    if let Some(available) = machine::available_memory_bytes() {
+        workload.check_memory(available).map_err(CliError::bad_input)?;
+    }
+    let file = args.json.as_deref().map(JsonFile::prepare).transpose()?;
+    interrupt::install();
+    let remote = remote_of(&subject)?;
+    let runs = Runs { args, workload: &*workload, remote: remote.as_ref() };
+    let divisions = Division::all(config.workers, &args.channel.0);
+    let advised = divisions.into_iter().map(|division| one(&subject, &runs, division));
+    let deployments: Vec<Advised> = advised.collect::<Result<_, _>>()?;
+    let times: Vec<Times> = deployments.iter().map(|advised| advised.times).collect();
+    let reigns = remote.as_ref().map_or(Ok(Vec::new()), |remote| reigns(&subject, &times, remote))?;
+    let study = Study {
+        benchmark: name,
+        choice,
+        machine: machine::summary(&config.machine),
+        workers: config.workers,
+        seconds: args.seconds,
+        leaving,
+        best: model::best(&times, leaving),
+        adapting_tps: runs.adapting()?,
+        elsewhere: goal.map(|goal| goal.extrapolate(&deployments, &args.channel.0)),
+        remote,
+        reigns,
+        deployments,
+    };
+    output::print(&text::study(&study))?;
+    file.map_or(Ok(()), |file| file.write(&json::study(&study)))
+}
+
+/// Returns the remote work of the workload; `None` if it cannot be varied, or if that makes no transaction leave its worker.
+fn remote_of(subject: &Subject<'_>) -> Result<Option<Remote>, CliError> {
+    let Some(asked) = subject.workload.remote_share() else { return Ok(None) };
+    let step = |step: usize| {
+        let share = step as f64 / STEPS as f64;
+        Ok((share, subject.shares(1, Some(share))?.leaving))
+    };
+    let steps: Vec<(f64, f64)> = (0..=STEPS).map(step).collect::<Result<_, CliError>>()?;
+    let checked = if asked > 0.0 && asked < 1.0 { asked } else { CHECKED_DEFAULT };
+    let varies = steps[STEPS].1 > 0.0;
+    Ok(varies.then_some(Remote { asked, checked, steps }))
+}
+
+/// Measures a deployment, and returns what follows.
+fn one(subject: &Subject<'_>, runs: &Runs<'_>, division: Division) -> Result<Advised, CliError> {
+    let shares = subject.shares(division.instances, None)?;
+    let tps = runs.of(division)?;
+    let time = |tps: f64| model::time_us(subject.workers, tps);
+    let predict = |times: &Times, leaving| model::throughput_tps(subject.workers, times.at(leaving));
+    let Some(remote) = runs.remote else {
+        let times = Times { local_us: time(tps[0]), distributed_us: None };
+        return Ok(Advised { division, times, shares, tps: tps[0], check: None });
+    };
+    let most = subject.shares(1, Some(1.0))?.leaving;
+    let times = Times::of_runs(time(tps[0]), most, time(tps[1]));
+    let checked = subject.shares(1, Some(remote.checked))?.leaving;
+    let check = Some((predict(&times, checked), tps[2]));
+    Ok(Advised { division, times, shares, tps: predict(&times, shares.leaving), check })
+}
+
+/// Returns the best deployments over all shares of remote work.
+fn reigns(
+    subject: &Subject<'_>,
+    times: &[Times],
+    remote: &Remote,
+) -> Result<Vec<(Reign, f64, f64)>, CliError> {
+    let most = remote.steps[STEPS].1;
+    let ends = |share: f64| match share {
+        share if share <= 0.0 => Ok(0.0),
+        share if share >= most => Ok(1.0),
+        share => subject.remote_for(share),
+    };
+    let reigns = model::reigns(times, most).into_iter();
+    reigns.map(|reign| Ok((reign, ends(reign.from)?, ends(reign.to)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_divisor_of_the_workers_is_a_number_of_instances() {
+        let counts = |workers, channels: &[ChannelKind]| -> Vec<usize> {
+            Division::all(workers, channels).iter().map(|division| division.instances).collect()
+        };
+        assert_eq!(counts(6, &[ChannelKind::Shm]), [1, 2, 3, 6]);
+        assert_eq!(counts(1, &[ChannelKind::Shm]), [1]);
+        assert_eq!(counts(2, ChannelKind::all()), [1, 2, 2, 2, 2]);
+        let names: Vec<String> =
+            Division::all(2, &[ChannelKind::Tcp]).into_iter().map(Division::name).collect();
+        assert_eq!(names, ["1 database", "2 instances, tcp"]);
+    }
+
+    #[test]
+    fn the_remote_work_of_a_share_is_found_again() {
+        use atrapos_harness::registry::entry;
+        use clap::Command;
+        for name in ["micro", "tpcb", "tpcc"] {
+            let entry = entry(name).expect("a workload");
+            let command: Command = entry.command();
+            let given = entry.given(&command.get_matches_from([name])).expect("options have defaults");
+            let configured = given.configure(Common { workers: 2, seed: 1 }).expect("defaults are possible");
+            let subject = Subject { workload: &*configured.workload, workers: 2 };
+            for remote in [0.1, 0.3, 0.9] {
+                let leaving = subject.shares(1, Some(remote)).expect("a formula").leaving;
+                let found = subject.remote_for(leaving).expect("a formula");
+                assert!((found - remote).abs() < 1e-9, "{name}: {found} instead of {remote}");
+            }
+            let one = subject.shares(1, Some(1.0)).expect("a formula");
+            assert!(
+                one.leaving > 0.0 && one.distributed == 0.0,
+                "{name}: one database has nothing distributed"
+            );
+        }
+    }
+}

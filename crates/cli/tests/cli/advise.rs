@@ -1,0 +1,148 @@
+//! What `atrapos advise` measures, predicts, says and refuses. No test here asserts that anything is fast.
+
+use serde_json::Value;
+
+use crate::bad_input::refused;
+use crate::support::{run, stderr, stdout};
+
+const MICRO: [&str; 4] = ["advise", "micro", "--rows-per-site", "200"];
+const TPCC: [&str; 6] = ["advise", "tpcc", "--items", "200", "--customers", "30"];
+const QUICK: [&str; 7] = ["--no-pin", "--seconds", "0.2", "--warmup", "0.05", "--workers", "2"];
+
+/// Runs the command with a JSON file, and returns its text and its JSON.
+fn advised(own: &[&str], more: &[&str]) -> (String, Value) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("advice.json");
+    let arguments = [own, &QUICK, more, &["--json", path.to_str().expect("text")]].concat();
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?} said: {}", stderr(&output));
+    let text = std::fs::read_to_string(&path).expect("the file");
+    (stdout(&output), serde_json::from_str(&text).expect("one JSON object"))
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
+}
+
+/// Asserts that everything predicted follows from the two times of each deployment, and the choice from what is predicted.
+fn assert_follows_from_its_times(json: &Value) {
+    let deployments = list(&json["deployments"]);
+    let workers = number(&json["workers"]);
+    for one in deployments {
+        let (local, distributed) = (number(&one["t_local_us"]), number(&one["t_distr_us"]));
+        let predicted = |leaving: f64| 1e6 * workers / ((1.0 - leaving) * local + leaving * distributed);
+        let is = |found: &Value, leaving: &Value| {
+            let expected = predicted(number(leaving));
+            assert!((number(found) / expected - 1.0).abs() < 1e-9, "{found} instead of {expected} in {one}");
+        };
+        is(&one["tps"], &one["leaving_share"]);
+        assert_eq!(list(&one["curve"]).len(), 11);
+        list(&one["curve"]).iter().for_each(|step| is(&step["predicted_tps"], &step["leaving_share"]));
+        let (check, measured) = (&one["check"], number(&one["check"]["measured_tps"]));
+        let error = 100.0 * (number(&check["predicted_tps"]) - measured) / measured;
+        assert!((number(&check["error_percent"]) - error).abs() < 1e-6, "{check}");
+        assert_eq!(one["source"], "measured");
+    }
+    let best = json["best"].as_u64().expect("an index") as usize;
+    assert!(deployments.iter().all(|one| number(&one["tps"]) <= number(&deployments[best]["tps"])), "{json}");
+    let reigns = list(&json["best_by_share"]);
+    assert_eq!(
+        (number(&reigns[0]["remote_share"][0]), number(&reigns[reigns.len() - 1]["remote_share"][1])),
+        (0.0, 1.0)
+    );
+    assert!(
+        reigns.windows(2).all(|two| two[0]["remote_share"][1] == two[1]["remote_share"][0]),
+        "{reigns:?}"
+    );
+    assert!(number(&json["adapting_tps"]) > 0.0);
+}
+
+#[test]
+fn micro_is_compared_over_all_channels() {
+    let (text, json) =
+        advised(&MICRO, &["--kind", "update", "--rows", "2", "--multisite", "0.2", "--channel", "all"]);
+    assert_follows_from_its_times(&json);
+    let deployments = list(&json["deployments"]);
+    let names: Vec<_> = deployments.iter().filter_map(|one| one["name"].as_str()).collect();
+    let expected =
+        ["1 database", "2 instances, shm", "2 instances, unix", "2 instances, pipe", "2 instances, tcp"];
+    assert_eq!(names, expected);
+    // Of 400 rows, 199 of the 399 others are at home: 20% of 200/399 leave it.
+    for one in deployments {
+        assert!((number(&one["leaving_share"]) - 0.2 * 200.0 / 399.0).abs() < 1e-9, "{one}");
+        let distributed = if one["instances"] == 1 { 0.0 } else { number(&one["leaving_share"]) };
+        assert!((number(&one["distributed_share"]) - distributed).abs() < 1e-12, "{one}");
+    }
+    assert_eq!((&json["remote_share"], &json["checked_share"]), (&Value::from(0.2), &Value::from(0.2)));
+    for word in
+        ["T_local us", "check at 20.0% remote work", "crossovers", "best", "why", "ATraPos", "measured"]
+    {
+        assert!(text.contains(word), "no '{word}' in:\n{text}");
+    }
+    assert!(json["elsewhere"].is_null() && !text.contains("extrapolated"), "{text}");
+}
+
+#[test]
+fn tpcc_is_compared_and_extrapolated_to_another_machine() {
+    let (text, json) = advised(&TPCC, &["--warehouses", "8", "--topology", "pack:2 core:4 pu:1"]);
+    assert_follows_from_its_times(&json);
+    let elsewhere = &json["elsewhere"];
+    assert_eq!(elsewhere["workers"], 8);
+    let instances: Vec<_> = list(&elsewhere["deployments"]).iter().map(|one| &one["instances"]).collect();
+    assert_eq!(instances, [1, 2, 8], "the machine, its sockets, its cores");
+    for one in list(&elsewhere["deployments"]) {
+        assert_eq!(one["source"], "extrapolated");
+        assert!(number(&one["tps"]) > 0.0 && one["from"].is_string(), "{one}");
+    }
+    assert!(text.contains("extrapolated: ") && text.contains("cannot be known from here"), "{text}");
+}
+
+#[test]
+fn workloads_without_remote_work_are_compared_as_they_are() {
+    let (text, json) = advised(&["advise", "tatp", "--subscribers", "300"], &[]);
+    for one in list(&json["deployments"]) {
+        assert!(one["t_distr_us"].is_null() && one["check"].is_null() && one["curve"].is_null(), "{one}");
+        assert_eq!((number(&one["leaving_share"]), number(&one["distributed_share"])), (0.0, 0.0));
+    }
+    assert_eq!(list(&json["deployments"]).len(), 2);
+    assert!(text.contains("No transaction leaves its worker"), "{text}");
+}
+
+#[test]
+fn one_worker_has_nothing_to_choose_and_every_workload_has_its_formula() {
+    for own in
+        [&MICRO[..], &["advise", "smallbank", "--customers", "300"], &["advise", "ycsb", "--rows", "500"]]
+    {
+        let (text, json) = advised(own, &["--workers", "1"]);
+        assert_eq!(list(&json["deployments"]).len(), 1);
+        assert!(text.contains("use --workers 2"), "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_refused_with_a_cure() {
+    for (arguments, cure) in [
+        (&["advise", "micro", "--zipf", "0.5"][..], "leave --zipf out"),
+        (&["advise", "ycsb", "--mix", "e"], "--distribution uniform"),
+        (&["advise", "tpcc", "--think"], "leave --think out"),
+        (&["advise", "tpcc", "--warehouses", "1", "--workers", "2"], "use more warehouses"),
+        (
+            &["advise", "tpcc", "--warehouses", "2", "--workers", "2", "--topology", "pack:8 core:2 pu:1"],
+            "16 workers",
+        ),
+        (&["advise", "micro", "--workers", "0"], "use at least 1"),
+        (&["advise", "micro", "--seconds", "0"], "--seconds 0"),
+        (&["advise", "micro", "--multisite", "2"], "use 0 to 1"),
+        (&["advise", "micro", "--json", "/nowhere/at/all.json"], "choose a path"),
+    ] {
+        let complaint = refused(arguments);
+        assert!(complaint.contains(cure), "{arguments:?}: {complaint}");
+    }
+    let output = run(&["advise", "micro", "--channel", "mail"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("'mail'") && stderr(&output).contains("shm"), "{}", stderr(&output));
+}
