@@ -27,23 +27,23 @@ use crate::output;
 use crate::output::JsonFile;
 use crate::{interrupt, machine};
 
-/// One way to divide the data of a number of workers among databases.
+/// A deployment to compare: one way to divide the data of a number of workers among databases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Division {
+struct Candidate {
     /// Databases, each in a process of its own if there are several.
     instances: usize,
     /// The way of the messages between them, if there are several.
     channel: Option<ChannelKind>,
 }
 
-impl Division {
+impl Candidate {
     /// Returns all of them for a number of workers: with every number of instances that divides it.
-    fn all(workers: usize, channels: &[ChannelKind]) -> Vec<Division> {
+    fn all(workers: usize, channels: &[ChannelKind]) -> Vec<Candidate> {
         let several = (2..=workers).filter(|instances| workers.is_multiple_of(*instances));
         let several = several.flat_map(|instances| {
-            channels.iter().map(move |channel| Division { instances, channel: Some(*channel) })
+            channels.iter().map(move |channel| Candidate { instances, channel: Some(*channel) })
         });
-        std::iter::once(Division { instances: 1, channel: None }).chain(several).collect()
+        std::iter::once(Candidate { instances: 1, channel: None }).chain(several).collect()
     }
 
     fn name(self) -> String {
@@ -93,7 +93,7 @@ impl Subject<'_> {
 /// The model of one deployment, and its predictions.
 #[derive(Clone, Debug)]
 struct Advised {
-    division: Division,
+    candidate: Candidate,
     times: Times,
     /// The shares of the workload as it was given.
     shares: Shares,
@@ -164,8 +164,8 @@ pub(crate) fn advise(chosen: &WorkloadAdvise) -> Result<(), CliError> {
     interrupt::install();
     let remote = remote_of(&subject)?;
     let runs = Runs { args, workload: &*workload, remote: remote.as_ref() };
-    let divisions = Division::all(config.workers, &args.channel.0);
-    let advised = divisions.into_iter().map(|division| one(&subject, &runs, division));
+    let candidates = Candidate::all(config.workers, &args.channel.0);
+    let advised = candidates.into_iter().map(|candidate| one(&subject, &runs, candidate));
     let deployments: Vec<Advised> = advised.collect::<Result<_, _>>()?;
     let times: Vec<Times> = deployments.iter().map(|advised| advised.times).collect();
     let reigns = remote.as_ref().map_or(Ok(Vec::new()), |remote| reigns(&subject, &times, remote))?;
@@ -201,20 +201,20 @@ fn remote_of(subject: &Subject<'_>) -> Result<Option<Remote>, CliError> {
 }
 
 /// Measures a deployment, and returns what follows.
-fn one(subject: &Subject<'_>, runs: &Runs<'_>, division: Division) -> Result<Advised, CliError> {
-    let shares = subject.shares(division.instances, None)?;
-    let tps = runs.of(division)?;
+fn one(subject: &Subject<'_>, runs: &Runs<'_>, candidate: Candidate) -> Result<Advised, CliError> {
+    let shares = subject.shares(candidate.instances, None)?;
+    let tps = runs.of(candidate)?;
     let time = |tps: f64| model::time_us(subject.workers, tps);
     let predict = |times: &Times, leaving| model::throughput_tps(subject.workers, times.at(leaving));
     let Some(remote) = runs.remote else {
         let times = Times { local_us: time(tps[0]), distributed_us: None };
-        return Ok(Advised { division, times, shares, tps: tps[0], check: None });
+        return Ok(Advised { candidate, times, shares, tps: tps[0], check: None });
     };
     let most = subject.shares(1, Some(1.0))?.leaving;
     let times = Times::of_runs(time(tps[0]), most, time(tps[1]));
     let checked = subject.shares(1, Some(remote.checked))?.leaving;
     let check = Some((predict(&times, checked), tps[2]));
-    Ok(Advised { division, times, shares, tps: predict(&times, shares.leaving), check })
+    Ok(Advised { candidate, times, shares, tps: predict(&times, shares.leaving), check })
 }
 
 /// Returns the best deployments over all shares of remote work.
@@ -240,13 +240,13 @@ mod tests {
     #[test]
     fn every_divisor_of_the_workers_is_a_number_of_instances() {
         let counts = |workers, channels: &[ChannelKind]| -> Vec<usize> {
-            Division::all(workers, channels).iter().map(|division| division.instances).collect()
+            Candidate::all(workers, channels).iter().map(|candidate| candidate.instances).collect()
         };
         assert_eq!(counts(6, &[ChannelKind::Shm]), [1, 2, 3, 6]);
         assert_eq!(counts(1, &[ChannelKind::Shm]), [1]);
         assert_eq!(counts(2, ChannelKind::all()), [1, 2, 2, 2, 2]);
         let names: Vec<String> =
-            Division::all(2, &[ChannelKind::Tcp]).into_iter().map(Division::name).collect();
+            Candidate::all(2, &[ChannelKind::Tcp]).into_iter().map(Candidate::name).collect();
         assert_eq!(names, ["1 database", "2 instances, tcp"]);
     }
 

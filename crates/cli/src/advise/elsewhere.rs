@@ -12,7 +12,7 @@ use atrapos_instances::model::{self, Times};
 use atrapos_topology::{Level, Machine};
 use atrapos_workloads::registry::Common;
 
-use super::{Advised, Division, Shares, Subject};
+use super::{Advised, Candidate, Shares, Subject};
 use crate::args::{AdviseArgs, WorkloadAdvise};
 use crate::error::CliError;
 use crate::machine;
@@ -38,7 +38,7 @@ pub(super) struct Elsewhere {
 /// The prediction for one deployment there.
 #[derive(Clone, Debug)]
 pub(super) struct Extrapolated {
-    pub(super) division: Division,
+    pub(super) candidate: Candidate,
     pub(super) shares: Shares,
     /// The times with their origins; `None` if this machine does not show them.
     pub(super) times: Option<(Times, String)>,
@@ -75,13 +75,13 @@ impl Goal {
             let channels =
                 if *instances == 1 { vec![None] } else { channels.iter().copied().map(Some).collect() };
             let of = |channel| {
-                let division = Division { instances: *instances, channel };
+                let candidate = Candidate { instances: *instances, channel };
                 let size = self.workers / instances;
-                let times = times(measured, workers_here, (division, size), *shares);
+                let times = times(measured, workers_here, (candidate, size), *shares);
                 let tps = times
                     .as_ref()
                     .map(|(times, _)| model::throughput_tps(self.workers, times.at(shares.leaving)));
-                Extrapolated { division, shares: *shares, times, tps }
+                Extrapolated { candidate, shares: *shares, times, tps }
             };
             channels.into_iter().map(of).collect::<Vec<_>>()
         };
@@ -106,30 +106,30 @@ fn islands(machine: &Machine, workers: usize) -> Vec<usize> {
 
 /// Returns the workers of the measured deployments: the greatest number of instances has one in each.
 fn workers_of(measured: &[Advised]) -> usize {
-    measured.iter().map(|advised| advised.division.instances).max().unwrap_or(1)
+    measured.iter().map(|advised| advised.candidate.instances).max().unwrap_or(1)
 }
 
 /// Returns the times of instances of `size` workers, and where they come from.
 fn times(
     measured: &[Advised],
     workers_here: usize,
-    (division, size): (Division, usize),
+    (candidate, size): (Candidate, usize),
     shares: Shares,
 ) -> Option<(Times, String)> {
-    let size_of = |advised: &Advised| workers_here / advised.division.instances;
+    let size_of = |advised: &Advised| workers_here / advised.candidate.instances;
     let distance = |advised: &&Advised| (size_of(advised) as f64 / size as f64).ln().abs();
-    let nearest = |of: &dyn Fn(&Division) -> bool| {
-        let candidates = measured.iter().filter(|advised| of(&advised.division));
+    let nearest = |of: &dyn Fn(&Candidate) -> bool| {
+        let candidates = measured.iter().filter(|advised| of(&advised.candidate));
         candidates.min_by(|a, b| distance(a).total_cmp(&distance(b)))
     };
     let one = nearest(&|of| of.instances == 1)?;
-    if division.instances == 1 {
+    if candidate.instances == 1 {
         let of = format!("1 database of {}", crate::advise::text::workers(size_of(one)));
         return Some((one.times, of));
     }
-    let several = nearest(&|of| of.channel == division.channel && of.instances > 1)?;
-    let local = nearest(&|of| of.channel.is_none() || of.channel == division.channel)?;
-    let of = format!("local as in {}, the rest as in {}", local.division.name(), several.division.name());
+    let several = nearest(&|of| of.channel == candidate.channel && of.instances > 1)?;
+    let local = nearest(&|of| of.channel.is_none() || of.channel == candidate.channel)?;
+    let of = format!("local as in {}, the rest as in {}", local.candidate.name(), several.candidate.name());
     // No transaction leaves its worker, so nothing but local times is known, or needed.
     let Some(distributed_us) = several.times.distributed_us.filter(|_| shares.leaving > 0.0) else {
         let known = shares.leaving <= 0.0;
@@ -148,7 +148,7 @@ mod tests {
     fn advised(instances: usize, local_us: f64, distributed_us: Option<f64>) -> Advised {
         let channel = (instances > 1).then_some(ChannelKind::Shm);
         Advised {
-            division: Division { instances, channel },
+            candidate: Candidate { instances, channel },
             times: Times { local_us, distributed_us },
             shares: Shares { leaving: 0.2, distributed: 0.2 },
             tps: 1.0,

@@ -7,7 +7,7 @@ use atrapos_instances::model::{self, Times};
 use serde_json::{Value, json};
 
 use super::elsewhere::Elsewhere;
-use super::{Advised, Division, Shares, Study, text};
+use super::{Advised, Candidate, Shares, Study, text};
 use crate::json::COMMIT;
 
 /// Returns the result.
@@ -30,12 +30,12 @@ pub(super) fn study(study: &Study) -> Value {
     })
 }
 
-fn division(division: Division, workers: usize, shares: Shares) -> Value {
+fn candidate(candidate: Candidate, workers: usize, shares: Shares) -> Value {
     json!({
-        "name": division.name(),
-        "instances": division.instances,
-        "workers_per_instance": workers / division.instances,
-        "channel": division.channel.map(ChannelKind::name),
+        "name": candidate.name(),
+        "instances": candidate.instances,
+        "workers_per_instance": workers / candidate.instances,
+        "channel": candidate.channel.map(ChannelKind::name),
         "leaving_share": shares.leaving,
         "distributed_share": shares.distributed,
     })
@@ -63,7 +63,7 @@ fn deployment(study: &Study, advised: &Advised) -> Value {
         })
     });
     with(
-        division(advised.division, study.workers, advised.shares),
+        candidate(advised.candidate, study.workers, advised.shares),
         json!({
             "t_local_us": local_us,
             "t_distr_us": distributed_us,
@@ -79,7 +79,7 @@ fn best_by_share(study: &Study) -> Vec<Value> {
     let reign = |(reign, from, to): &(model::Reign, f64, f64)| {
         json!({
             "deployment": reign.deployment,
-            "name": study.deployments[reign.deployment].division.name(),
+            "name": study.deployments[reign.deployment].candidate.name(),
             "remote_share": [from, to],
             "leaving_share": [reign.from, reign.to],
         })
@@ -91,7 +91,7 @@ fn elsewhere(elsewhere: &Elsewhere) -> Value {
     let one = |one: &super::elsewhere::Extrapolated| {
         let times = one.times.as_ref();
         with(
-            division(one.division, elsewhere.workers, one.shares),
+            candidate(one.candidate, elsewhere.workers, one.shares),
             json!({
                 "t_local_us": times.map(|(times, _)| times.local_us),
                 "t_distr_us": times.and_then(|(times, _)| times.distributed_us),

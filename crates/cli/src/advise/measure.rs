@@ -10,7 +10,7 @@ use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::plan::Placement;
 use atrapos_workloads::{AuditReport, Ledger};
 
-use super::{Division, Remote};
+use super::{Candidate, Remote};
 use crate::args::{AdviseArgs, EngineArg};
 use crate::bench::{CLOSE_DEADLINE, load, open, reserve};
 use crate::config::{self, RunConfig};
@@ -66,17 +66,18 @@ type RunOnce<'a> =
 impl Runs<'_> {
     /// Runs the workload in a deployment. Returns the transactions per second without remote work, with as much as there can be, and
     /// with that of the check; or those of the workload as it was given, if its remote work cannot be varied.
-    pub(super) fn of(&self, division: Division) -> Result<Vec<f64>, CliError> {
+    pub(super) fn of(&self, candidate: Candidate) -> Result<Vec<f64>, CliError> {
         let shares = match self.remote {
             Some(remote) => vec![Some(0.0), Some(1.0), Some(remote.checked)],
             None => vec![None],
         };
         let config = config(self.args)?;
-        match division.channel {
-            None => self.in_one_database(&config, &division.name(), &shares),
+        match candidate.channel {
+            None => self.in_one_database(&config, &candidate.name(), &shares),
             Some(channel) => {
-                let layout = Layout { instances: division.instances, channel, placement: Placement::Islands };
-                self.in_instances(&config, &division.name(), &layout, &shares)
+                let layout =
+                    Layout { instances: candidate.instances, channel, placement: Placement::Islands };
+                self.in_instances(&config, &candidate.name(), &layout, &shares)
             }
         }
     }

@@ -110,8 +110,8 @@ fn line(
 fn table(study: &Study) -> String {
     let mut lines = vec![HEADER.map(str::to_owned).to_vec()];
     lines.extend(study.deployments.iter().map(|advised| {
-        let Advised { division, times, shares, tps, .. } = advised;
-        line(division.name(), Some(times), *shares, rate(*tps), "measured")
+        let Advised { candidate, times, shares, tps, .. } = advised;
+        line(candidate.name(), Some(times), *shares, rate(*tps), "measured")
     }));
     columns(&lines)
 }
@@ -120,10 +120,10 @@ fn table(study: &Study) -> String {
 fn check(out: &mut String, study: &Study, remote: &Remote) -> std::fmt::Result {
     let title = format!("check at {} remote work", percent(remote.checked));
     let mut lines = vec![vec![title, "predicted".to_owned(), "measured".to_owned(), "error".to_owned()]];
-    for Advised { division, check, .. } in &study.deployments {
+    for Advised { candidate, check, .. } in &study.deployments {
         if let Some((predicted, measured)) = check {
             let error = format!("{:+.1}%", error_percent(*predicted, *measured));
-            lines.push(vec![division.name(), rate(*predicted), rate(*measured), error]);
+            lines.push(vec![candidate.name(), rate(*predicted), rate(*measured), error]);
         }
     }
     write!(out, "\n{}", columns(&lines))?;
@@ -141,7 +141,7 @@ fn check(out: &mut String, study: &Study, remote: &Remote) -> std::fmt::Result {
 /// Writes the predictions for all shares of remote work, and which deployment is best at each.
 fn curves(out: &mut String, study: &Study, remote: &Remote) -> std::fmt::Result {
     let mut header = vec!["predicted tps at".to_owned(), "leave worker".to_owned()];
-    header.extend(study.deployments.iter().map(|advised| advised.division.name()));
+    header.extend(study.deployments.iter().map(|advised| advised.candidate.name()));
     let mut lines = vec![header];
     for (share, leaving) in &remote.steps {
         let mut line = vec![format!("{:.0}% remote work", 100.0 * share), percent(*leaving)];
@@ -150,7 +150,7 @@ fn curves(out: &mut String, study: &Study, remote: &Remote) -> std::fmt::Result 
         lines.push(line);
     }
     write!(out, "\n{}", columns(&lines))?;
-    let name = |deployment: usize| study.deployments[deployment].division.name();
+    let name = |deployment: usize| study.deployments[deployment].candidate.name();
     match &study.reigns[..] {
         [(reign, ..)] => writeln!(
             out,
@@ -173,7 +173,7 @@ fn best(study: &Study) -> String {
         Some(remote) => format!(" predicted with {} remote work", percent(remote.asked)),
         None => " measured".to_owned(),
     };
-    format!("{}: {} transactions/s{at}", best.division.name(), rate(best.tps))
+    format!("{}: {} transactions/s{at}", best.candidate.name(), rate(best.tps))
 }
 
 /// Returns the reasons for the choice, in a few sentences made of the numbers.
@@ -186,7 +186,7 @@ pub(super) fn why(study: &Study) -> String {
     };
     let time = |advised: &Advised| us(advised.times.at(study.leaving));
     let ahead = error_percent(best.tps, second.tps);
-    let (name, other) = (best.division.name(), second.division.name());
+    let (name, other) = (best.candidate.name(), second.candidate.name());
     let mut why = format!(
         "A transaction takes {} us of a worker in {name} and {} us in {other}, the next best one, so that the first runs {ahead:.1}% \
          more of them.",
@@ -254,7 +254,7 @@ fn foreign(out: &mut String, elsewhere: &Elsewhere) -> std::fmt::Result {
             Some(_) => format!("extrapolated: {from}"),
             None => from.to_owned(),
         };
-        line(one.division.name(), times, one.shares, tps, &source)
+        line(one.candidate.name(), times, one.shares, tps, &source)
     }));
     writeln!(out, "{}\n{UNKNOWN}", columns(&lines))
 }
