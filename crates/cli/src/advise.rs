@@ -1,7 +1,7 @@
 //! `atrapos advise`: which deployment is best for a workload: one database, or several instances that divide the data.
 //!
 //! Every deployment of this machine's workers is loaded once and runs the workload with all work local, with as much of it remote as
-//! there can be, and with a share in between. The first two give the times of the model ([`model`](atrapos_instances::model)), the
+//! there can be, and with a share in between. The first two give the times of the model ([`model`]), the
 //! third one checks it. Clients are at their data, so that a transaction begins in the instance of its first key.
 //!
 //! Owns: the order of the steps, and the result ([`Study`]). Never: measures itself ([`measure`] does), or formats ([`text`] and
