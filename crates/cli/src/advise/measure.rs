@@ -4,7 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use atrapos::{Adaptation, Durability};
+use atrapos::{Adaptation, CentralState, Durability};
 use atrapos_harness::driver::{Progress, Routing, RunOptions, RunResult};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::plan::Placement;
@@ -36,6 +36,10 @@ pub(super) fn config(args: &AdviseArgs) -> Result<RunConfig, CliError> {
         reserve_bytes: None,
         wal_reserve_bytes: None,
         engine: EngineArg::Atrapos,
+        central_state: CentralState::default(),
+        partitioning: None,
+        shared_pipeline: None,
+        locks_off: false,
         clients: config::clients_in_memory(),
         clients_given: false,
         durability: Durability::None,
