@@ -20,7 +20,10 @@ use crate::hello::{DeploymentId, InstanceId};
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// Makes the directory if it is not there, and checks that it is this user's alone and this deployment's.
-pub(crate) fn prepare(directory: &Path, deployment: DeploymentId) -> Result<(), ChannelError> {
+///
+/// # Errors
+/// If it is open to others, or another deployment's.
+pub fn prepare(directory: &Path, deployment: DeploymentId) -> Result<(), ChannelError> {
     let name = directory.display();
     DirBuilder::new()
         .recursive(true)

@@ -31,6 +31,18 @@ impl fmt::Display for DeploymentId {
 #[error("'{0}' is not the identity of a deployment: it has 32 hexadecimal digits")]
 pub struct NotADeployment(String);
 
+impl DeploymentId {
+    /// Draws an identity that nobody can guess.
+    ///
+    /// # Errors
+    /// If the system gives no random bytes.
+    pub fn draw() -> Result<Self, ChannelError> {
+        let nonce = crate::secret::random_nonce()?;
+        let half = nonce.first_chunk().expect("a nonce is longer than an identity");
+        Ok(Self(u128::from_le_bytes(*half)))
+    }
+}
+
 impl FromStr for DeploymentId {
     type Err = NotADeployment;
 
@@ -45,9 +57,14 @@ impl FromStr for DeploymentId {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InstanceId(pub u16);
 
+impl InstanceId {
+    /// The number in the place of an instance by which a client says that it is none.
+    pub const CLIENT: InstanceId = InstanceId(u16::MAX);
+}
+
 impl fmt::Display for InstanceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "instance {}", self.0)
+        if *self == Self::CLIENT { f.write_str("a client") } else { write!(f, "instance {}", self.0) }
     }
 }
 
@@ -60,8 +77,22 @@ pub struct EndId {
     pub worker: u16,
 }
 
+impl EndId {
+    /// The end of a client, which is no instance and has no workers.
+    pub const CLIENT: EndId = EndId { instance: InstanceId::CLIENT, worker: 0 };
+
+    /// Returns true for the end of a client.
+    #[must_use]
+    pub fn is_client(self) -> bool {
+        self.instance == InstanceId::CLIENT
+    }
+}
+
 impl fmt::Display for EndId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_client() {
+            return write!(f, "{}", self.instance);
+        }
         write!(f, "worker {} of {}", self.worker, self.instance)
     }
 }
@@ -71,7 +102,7 @@ impl fmt::Display for EndId {
 pub struct Hello {
     /// The deployment that both are of.
     pub deployment: DeploymentId,
-    /// The end that connects.
+    /// The end that connects; that of a client ([`EndId::CLIENT`]) asks for calls to be answered, and for no link of a worker.
     pub from: EndId,
     /// The end that is to accept.
     pub to: EndId,

@@ -68,6 +68,7 @@ pub use link::{RING_BYTES_DEFAULT, RING_BYTES_MAX, RING_BYTES_MIN, ring_bytes_va
 #[cfg(not(loom))]
 pub use {
     connect::{ConnectOptions, connect},
+    directory::prepare as prepare_directory,
     hello::{DeploymentId, EndId, Hello, InstanceId, NotADeployment, PROTOCOL_VERSION},
     listener::{Accepted, ListenOptions, Listener},
     secret::{SECRET_BYTES_MIN, Secret},

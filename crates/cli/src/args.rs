@@ -5,6 +5,7 @@
 
 mod advise;
 mod bench;
+mod deploy;
 mod explain;
 mod run;
 mod system;
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::advise::{AdviseArgs, AdviseCommand, WorkloadAdvise};
 pub(crate) use self::bench::{BenchCommand, OtherBench, RawArgs, RecoveryArgs, WorkloadBench};
+pub(crate) use self::deploy::{CallArgs, DeployArgs, DeployCommand};
 pub(crate) use self::explain::ExplainArgs;
 pub(crate) use self::run::{
     AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, InstanceArgs, LocksArg, RoutingArg,
@@ -52,6 +54,9 @@ Examples:
   atrapos bench tatp --engine plp            PLP: the same engine with central system state and a naive scheme
   atrapos advise micro --kind update --multisite 0.2
                                              one database or several instances: measured, predicted, and why
+  atrapos deploy tatp --instances 2          two databases with half of the subscribers each, until Ctrl-C
+  atrapos call DIR tatp.get-subscriber-data 01ac02
+                                             call a procedure of them: subscriber 300
   atrapos bench raw                          what this machine can do without any engine
   atrapos experiment adapt-skew --svg skew.svg
                                              what a database makes of sudden skew, beside one that keeps its scheme
@@ -82,6 +87,20 @@ pub(crate) enum Command {
         #[command(subcommand)]
         workload: AdviseCommand,
     },
+    /// Start instances of a workload's database, each in a process of its own, and keep them going until Ctrl-C.
+    ///
+    /// The keys are divided among the instances; transactions over several of them commit in two phases. The data is in memory: an
+    /// instance that has ended is started again with the population of the workload. Others call the stored procedures of the
+    /// workload through the directory that is printed.
+    Deploy {
+        #[command(subcommand)]
+        workload: DeployCommand,
+    },
+    /// Call a stored procedure of a deployment by its name, and print its encoded result in hexadecimal digits.
+    ///
+    /// The encoding is in docs/procedure-format.md. Exit status 1 means that the transaction aborted or the instance was lost, 2
+    /// that there is no such deployment or procedure, or the arguments are none of it.
+    Call(CallArgs),
     /// Show how a database adapts itself, beside one that does not, or what that costs.
     ///
     /// Reproduces the experiments of the ATraPos paper at the size of this machine.

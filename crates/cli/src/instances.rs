@@ -34,14 +34,14 @@ use crate::{machine, store};
 /// The place of a process in its deployment.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Place {
-    deployment: DeploymentId,
-    channel: ChannelKind,
+    pub(crate) deployment: DeploymentId,
+    pub(crate) channel: ChannelKind,
     /// The directory of the sockets.
-    directory: PathBuf,
-    instance: u16,
-    plan: Plan,
+    pub(crate) directory: PathBuf,
+    pub(crate) instance: u16,
+    pub(crate) plan: Plan,
     /// The addresses of all instances, for messages by TCP.
-    tcp: Vec<SocketAddr>,
+    pub(crate) tcp: Vec<SocketAddr>,
 }
 
 /// A line to an instance.
@@ -334,7 +334,7 @@ fn sum_of(names: &'static [&'static str], runs: &[MemberRun]) -> RunResult {
 }
 
 /// Returns addresses of this machine that are free now.
-fn free_addresses(count: usize) -> std::io::Result<Vec<SocketAddr>> {
+pub(crate) fn free_addresses(count: usize) -> std::io::Result<Vec<SocketAddr>> {
     let listeners: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
     listeners.iter().map(TcpListener::local_addr).collect()

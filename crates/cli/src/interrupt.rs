@@ -38,12 +38,17 @@ fn end_now() -> ! {
 
 /// Installs the handler. Best effort: without it, Ctrl-C ends the process by the system's default.
 pub(crate) fn install() {
-    let installed = ctrlc::set_handler(|| {
+    install_saying("interrupted: this is the result so far (once more to stop at once)");
+}
+
+/// Installs the handler with other words for the first signal.
+pub(crate) fn install_saying(words: &'static str) {
+    let installed = ctrlc::set_handler(move || {
         let again = INTERRUPTED.swap(true, Ordering::Relaxed);
         if again || !MEASURING.load(Ordering::Relaxed) {
             end_now();
         }
-        output::complain("interrupted: this is the result so far (once more to stop at once)");
+        output::complain(words);
     });
     if let Err(error) = installed {
         output::complain(&format!("warning: Ctrl-C will end the process without a result ({error})"));

@@ -12,12 +12,15 @@ mod advise;
 mod args;
 mod backup;
 mod bench;
+mod call;
 mod checkpoints;
 mod config;
 mod decisions;
+mod deploy;
 mod error;
 mod experiment;
 mod explain;
+mod input;
 mod inspect;
 mod instances;
 mod interrupt;
@@ -54,6 +57,8 @@ pub fn run() -> ExitCode {
             recovery::recovery(args)
         }
         Command::Advise { workload } => advise::advise(&workload.0),
+        Command::Deploy { workload } => deploy::deploy(workload),
+        Command::Call(args) => call::call(args),
         Command::Experiment(args) => experiment::experiment(args),
         Command::Topology(args) => topology::topology(args),
         Command::Plan(args) => plan::plan(args),

@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicBool;
 
-use atrapos::{Database, LoadError, LoadProgress, RecordedFlow, Schema};
+use atrapos::{Database, LoadError, LoadProgress, RecordedFlow, RegisterError, Registry, Schema};
 use atrapos_baselines::SharedDatabase;
 use atrapos_workloads::registry::{self, BadOptions, Choice, Classes, Common, Options, Registrar, Visitor};
 use atrapos_workloads::tatp::Tatp;
@@ -83,6 +83,7 @@ pub trait AnyWorkload: Send + Sync {
     fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory>;
     fn expected_rows(&self) -> u64;
     fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError>;
+    fn register(&self, registry: &mut Registry, db: &Database) -> Result<(), RegisterError>;
     fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError>;
     fn distributed_share(&self, parts: usize) -> Result<f64, NoShare>;
     fn remote_share(&self) -> Option<f64>;
@@ -138,6 +139,10 @@ impl<W: Workload> AnyWorkload for W {
 
     fn load(&self, db: &Database, progress: &LoadProgress) -> Result<u64, LoadError> {
         Workload::load(self, db, progress)
+    }
+
+    fn register(&self, registry: &mut Registry, db: &Database) -> Result<(), RegisterError> {
+        Workload::register(self, registry, db)
     }
 
     fn audit(&self, db: &Database, ledger: &Ledger) -> Result<AuditReport, AuditError> {

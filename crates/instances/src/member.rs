@@ -4,7 +4,9 @@
 //! Two instances with `a` and `b` workers have `max(a, b)` links, link `i` between worker `i mod a` of the one and `i mod b` of the
 //! other; so every worker has a link to each instance.
 //!
-//! Owns: the threads that establish links. Never: uses a link; the workers do.
+//! Clients connect to the same socket; each is served by a thread of its own (`server`).
+//!
+//! Owns: the threads that establish links, and those that serve clients. Never: uses a link; the workers do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,11 +15,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use atrapos::{Database, Division, InstanceId, WorkerId};
+use atrapos::{Database, Division, InstanceId, Registry, WorkerId};
 use atrapos_channel::{
     Accepted, Channel, ChannelError, ChannelKind, ConnectOptions, DeploymentId, EndId, Hello, ListenOptions,
-    Listener, Watcher, connect,
+    Listener, Secret, Watcher, connect,
 };
+
+use crate::server;
 
 /// The place of an instance in its deployment.
 #[derive(Clone, Debug)]
@@ -30,6 +34,10 @@ pub struct MemberOptions {
     pub kind: ChannelKind,
     /// The addresses on which the instances listen for TCP, if messages go that way.
     pub tcp: Vec<std::net::SocketAddr>,
+    /// The secret that those who connect by TCP must know; none if the identity of the deployment is enough.
+    pub secret: Option<Secret>,
+    /// The procedures that clients may call; none if there are no clients.
+    pub registry: Option<Arc<Registry>>,
 }
 
 /// The links of an instance, kept up by threads until this is dropped.
@@ -51,6 +59,7 @@ struct Shared {
     watcher: Watcher,
     stopping: AtomicBool,
     links: Mutex<Links>,
+    clients: Mutex<Vec<JoinHandle<()>>>,
     changed: Condvar,
 }
 
@@ -71,12 +80,15 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Sentences about failures that are kept.
 const FAILURES_MAX: usize = 64;
 
+/// Clients that an instance serves at a time: each takes a thread.
+const CLIENTS_MAX: usize = 1024;
+
 /// The ends of the links from another instance that have been accepted so far, by the end that is to accept and the one that
 /// connects.
 type Ends = BTreeMap<(u16, u16), Box<dyn Channel>>;
 
-/// Ends of links, each with the worker that gets it.
-type WorkerEnds = Vec<(WorkerId, Box<dyn Channel>)>;
+/// The own ends of all links with another instance, with the workers that they are for.
+type OwnEnds = Vec<(WorkerId, Box<dyn Channel>)>;
 
 impl Member {
     /// Joins the deployment: listens, and begins to connect.
@@ -95,6 +107,7 @@ impl Member {
         let mut listen =
             ListenOptions::new(&options.directory, options.deployment, instance, workers, watcher.clone());
         listen.tcp = options.tcp.get(usize::from(own.0)).copied();
+        listen.secret.clone_from(&options.secret);
         let listener = Listener::bind(listen)?;
         let shared = Arc::new(Shared {
             db,
@@ -103,6 +116,7 @@ impl Member {
             watcher,
             stopping: AtomicBool::new(false),
             links: Mutex::default(),
+            clients: Mutex::default(),
             changed: Condvar::new(),
         });
         let observer = Arc::clone(&shared);
@@ -119,7 +133,11 @@ impl Member {
         Ok(member)
     }
 
-    fn start(&mut self, name: &str, body: impl FnOnce(&Shared) + Send + 'static) -> Result<(), ChannelError> {
+    fn start(
+        &mut self,
+        name: &str,
+        body: impl FnOnce(&Arc<Shared>) + Send + 'static,
+    ) -> Result<(), ChannelError> {
         let shared = Arc::clone(&self.shared);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || body(&shared));
         self.threads.push(thread.map_err(|error| ChannelError::Io {
@@ -166,6 +184,11 @@ impl Drop for Member {
             // A thread that has panicked has nothing more to do.
             let _ = thread.join();
         }
+        let clients = std::mem::take(&mut *self.shared.clients());
+        clients.iter().for_each(|client| client.thread().unpark());
+        for client in clients {
+            let _ = client.join();
+        }
         // The observer holds this state, and with it the database.
         let _ = self.shared.db.on_link_lost(Arc::new(|_| {}));
     }
@@ -174,6 +197,10 @@ impl Drop for Member {
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Links> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_stopping(&self) -> bool {
@@ -203,7 +230,7 @@ impl Shared {
     }
 
     /// Hands the ends of all links with an instance to the workers.
-    fn link(&self, other: InstanceId, ends: WorkerEnds) {
+    fn link(&self, other: InstanceId, ends: OwnEnds) {
         let ends = ends.into_iter().map(|(worker, mut channel)| {
             channel.on_wake(self.db.waker(worker));
             (worker, channel)
@@ -219,10 +246,11 @@ impl Shared {
     }
 
     /// Accepts links of instances with greater numbers.
-    fn accept_links(&self, mut listener: Listener) {
+    fn accept_links(self: &Arc<Self>, mut listener: Listener) {
         let mut waiting: BTreeMap<InstanceId, Ends> = BTreeMap::new();
         while !self.is_stopping() {
             match listener.accept(LOOK_EVERY) {
+                Ok(Some(accepted)) if accepted.hello.from.is_client() => self.add_client(accepted.channel),
                 Ok(Some(accepted)) => self.add_end(&mut waiting, accepted),
                 Ok(None) => {}
                 Err(error) => {
@@ -230,9 +258,34 @@ impl Shared {
                     thread::sleep(PAUSE_MIN);
                 }
             }
-            for refused in listener.take_refusals() {
+            // One that has gone has connected again, or is of no interest.
+            let refusals = listener.take_refusals().into_iter();
+            for refused in refusals.filter(|refused| !matches!(refused, ChannelError::Gone(_))) {
                 self.note_failure(refused.to_string());
             }
+        }
+    }
+
+    /// Has a thread serve a client.
+    fn add_client(self: &Arc<Self>, channel: Box<dyn Channel>) {
+        let Some(registry) = self.options.registry.clone() else {
+            return self.note_failure("a client has connected, and this instance serves none".to_owned());
+        };
+        let mut clients = self.clients();
+        clients.retain(|client| !client.is_finished());
+        if clients.len() == CLIENTS_MAX {
+            return self
+                .note_failure(format!("a client more than {CLIENTS_MAX} has connected, and was cut off"));
+        }
+        let shared = Arc::clone(self);
+        let served = thread::Builder::new().name("atrapos-client".to_owned()).spawn(move || {
+            if let Err(why) = server::serve(&shared.db, &registry, channel, &shared.stopping) {
+                shared.note_failure(format!("a client was cut off: {why}"));
+            }
+        });
+        match served {
+            Ok(client) => clients.push(client),
+            Err(error) => self.note_failure(format!("a client gets no thread, and was cut off: {error}")),
         }
     }
 
@@ -280,7 +333,7 @@ impl Shared {
         }
     }
 
-    fn connect_all(&self, lower: InstanceId) -> Result<WorkerEnds, ChannelError> {
+    fn connect_all(&self, lower: InstanceId) -> Result<OwnEnds, ChannelError> {
         let own = self.division.instance;
         let end = |instance: InstanceId, link: usize| EndId {
             instance: atrapos_channel::InstanceId(instance.0),
@@ -288,6 +341,7 @@ impl Shared {
         };
         let mut options = ConnectOptions::new(&self.options.directory, self.watcher.clone());
         options.tcp = self.options.tcp.get(usize::from(lower.0)).copied();
+        options.secret.clone_from(&self.options.secret);
         let connect_one = |link: usize| {
             let (from, to) = (end(own, link), end(lower, link));
             let hello = Hello { deployment: self.options.deployment, from, to, kind: self.options.kind };

@@ -7,7 +7,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
@@ -107,6 +107,21 @@ impl Process {
                 Err(ProcessError::Silent(self.name.clone(), patience.as_secs()))
             }
             Err(RecvTimeoutError::Disconnected) => Err(self.ended()),
+        }
+    }
+
+    /// Returns the next line, if there is one.
+    ///
+    /// # Errors
+    /// Fails if the process has ended, or says something else.
+    pub fn try_answer<A: DeserializeOwned>(&mut self) -> Result<Option<A>, ProcessError> {
+        match self.lines.try_recv() {
+            Ok(line) => match serde_json::from_str(&line) {
+                Ok(answer) => Ok(Some(answer)),
+                Err(error) => Err(self.nonsense(&format!("{error}: {line}"))),
+            },
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => Err(self.ended()),
         }
     }
 

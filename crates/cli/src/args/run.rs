@@ -102,8 +102,8 @@ pub(crate) struct InstanceArgs {
     /// The way of the messages between instances: shm (shared memory), unix (Unix sockets), pipe or tcp (on this machine).
     #[arg(long, value_name = "C", default_value_t = ChannelKind::Shm, requires = "instances", help_heading = "Instances")]
     pub(crate) channel: ChannelKind,
-    /// The processors of an instance: islands (next to each other), spread (of all islands) or system (as the operating system
-    /// chooses).
+    /// The processors of an instance: islands (next to each other), spread (of all islands), mixed (half of them so, the others
+    /// so) or system (as the operating system chooses).
     #[arg(long, value_name = "P", default_value_t = Placement::Islands, requires = "instances", help_heading = "Instances")]
     pub(crate) placement: Placement,
     /// The place of this process in a deployment that another one has started.

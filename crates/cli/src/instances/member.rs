@@ -12,6 +12,7 @@ use atrapos_harness::driver::{RunOptions, RunResult};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::{Member, MemberOptions, write_rows};
 use atrapos_runtime::affinity;
+use atrapos_topology::Machine;
 use serde::Serialize;
 
 use super::{Dumped, MemberRun, Order, Place, Ready};
@@ -27,27 +28,16 @@ const LINK_PATIENCE: Duration = Duration::from_secs(300);
 /// Runs the instance at `place`, as its `--member` says.
 pub(crate) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str) -> Result<(), CliError> {
     let place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
-    let share = &place.plan.shares[usize::from(place.instance)];
-    if !share.cpus.is_empty() {
-        affinity::set_current_thread_cpus(&share.cpus).map_err(CliError::failed)?;
-        config.machine = machine::read("live")?;
-    }
-    config.workers = share.workers;
+    config.machine = processors(&place)?;
+    config.workers = place.plan.shares[usize::from(place.instance)].workers;
     let before = resident_bytes();
-    let division = Division { instance: InstanceId(place.instance), workers: place.plan.workers() };
-    let opened = Database::builder(workload.schema())
-        .machine(config.machine.clone())
-        .pin(config.pin)
-        .place_memory(config.place_memory)
-        .instance(division)
-        .in_memory();
-    let db = Arc::new(opened.map_err(CliError::bad_input)?);
+    let db = Arc::new(open(workload, &place, &config.machine, config.pin, config.place_memory)?);
     let rows = workload.load(&db, &atrapos::LoadProgress::default());
     let rows =
         rows.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;
     let reserved_bytes = reserve(workload, &db, &config)?;
     let Place { deployment, directory, channel: kind, tcp, .. } = place;
-    let options = MemberOptions { deployment, directory, kind, tcp };
+    let options = MemberOptions { deployment, directory, kind, tcp, secret: None, registry: None };
     let member = Member::join(Arc::clone(&db), options).map_err(CliError::failed)?;
     if !member.wait_linked(Instant::now() + LINK_PATIENCE) {
         let why = member.take_failures().pop().unwrap_or_else(|| "they are not there".to_owned());
@@ -74,6 +64,28 @@ pub(crate) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str
         Ok(Some(failure)) => Err(CliError::failed(failure)),
         _ => Ok(()),
     }
+}
+
+/// Has this process use the processors of its place, and returns the machine that they are.
+pub(crate) fn processors(place: &Place) -> Result<Machine, CliError> {
+    let share = &place.plan.shares[usize::from(place.instance)];
+    if !share.cpus.is_empty() {
+        affinity::set_current_thread_cpus(&share.cpus).map_err(CliError::failed)?;
+    }
+    machine::read("live")
+}
+
+/// Opens the empty database of an instance.
+pub(crate) fn open(
+    workload: &dyn AnyWorkload,
+    place: &Place,
+    machine: &Machine,
+    pin: bool,
+    place_memory: bool,
+) -> Result<Database, CliError> {
+    let division = Division { instance: InstanceId(place.instance), workers: place.plan.workers() };
+    let builder = Database::builder(workload.schema()).machine(machine.clone()).pin(pin);
+    builder.place_memory(place_memory).instance(division).in_memory().map_err(CliError::bad_input)
 }
 
 /// Runs the clients of this instance.
@@ -112,7 +124,7 @@ fn run_clients(
 }
 
 /// Writes a line to the process that has started this one.
-fn say(what: &impl Serialize) -> Result<(), CliError> {
+pub(crate) fn say(what: &impl Serialize) -> Result<(), CliError> {
     let line = serde_json::to_string(what).map_err(CliError::failed)?;
     let mut output = std::io::stdout().lock();
     writeln!(output, "{line}").and_then(|()| output.flush()).map_err(CliError::failed)

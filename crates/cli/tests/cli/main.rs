@@ -2,6 +2,7 @@
 
 mod advise;
 mod bad_input;
+mod deploy;
 mod directories;
 mod documents;
 mod experiment;

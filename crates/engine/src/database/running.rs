@@ -57,6 +57,14 @@ impl Database {
         Ok(result_of(self.run_any(&route, procedure)?))
     }
 
+    /// Submits a prepared call to its home, as [`submit`](Database::submit) does. The outcome is the encoded result.
+    ///
+    /// # Errors
+    /// As [`submit`](Database::submit).
+    pub fn submit_call(&self, call: PreparedCall) -> Result<Submitted<Vec<u8>>, Abort> {
+        self.submit_any(&call.route, call.procedure).map(Submitted::of)
+    }
+
     /// Submits a procedure to its home and returns a future of the outcome, which a session may await as well. While the
     /// worker is overloaded the caller waits (without spinning); a caller on a worker's thread, which others may wait for,
     /// is refused.

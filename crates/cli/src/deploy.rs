@@ -1,0 +1,318 @@
+//! `atrapos deploy`: instances of a workload's database, each in a process of its own, until they are to stop.
+//!
+//! Every instance is this program again, with the same arguments and one more that says which instance it is ([`instance`]). The
+//! process that was started by the user runs no transaction: it starts the others, shows them, and starts those again that end.
+//!
+//! Owns: the processes of a deployment and what is said of them. Never: runs a transaction, or reaches one from outside.
+
+mod file;
+mod instance;
+
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use atrapos_harness::registry::Configured;
+use atrapos_instances::plan::Plan;
+use atrapos_instances::{ChannelKind, DeploymentDirectory, DeploymentId, Description, Process, ProcessError};
+use atrapos_workloads::registry::Common;
+use serde::{Deserialize, Serialize};
+
+use crate::args::{DeployArgs, DeployCommand};
+use crate::bench::CLOSE_DEADLINE;
+use crate::error::CliError;
+use crate::instances::{Place, free_addresses};
+use crate::{config, input, interrupt, machine, output, store};
+
+/// A line of an instance.
+#[derive(Debug, Serialize, Deserialize)]
+enum Heard {
+    /// It has loaded its share, and serves clients.
+    Loaded { rows: u64, keys: Vec<String> },
+    /// It has links to all others, or not any more.
+    Linked(bool),
+}
+
+/// The time between two looks at the instances.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The shortest and the longest pause before an instance that has ended is started again. One that has lived for the longest pause
+/// begins anew with the shortest.
+const PAUSE_MIN: Duration = Duration::from_millis(10);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The way of the messages if none is chosen.
+const CHANNEL_DEFAULT: ChannelKind = ChannelKind::Shm;
+
+/// Runs `deploy`, as the process that was started by the user or as an instance.
+pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
+    let args = &command.args;
+    if let Some(place) = &args.member {
+        let place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
+        let workload = configure(command, &place.plan)?.workload;
+        return instance::run(&*workload, args.channel.unwrap_or(CHANNEL_DEFAULT), place);
+    }
+    let (kind, plan) = plan(args)?;
+    let Configured { workload, choice, .. } = configure(command, &plan)?;
+    if let Some(available) = machine::available_memory_bytes() {
+        workload.check_memory(available).map_err(CliError::bad_input)?;
+    }
+    let temporary = match &args.dir {
+        Some(_) => None,
+        None => Some(store::temporary_in_memory("atrapos-deploy-")?),
+    };
+    let path = temporary.as_ref().map(|directory| directory.path().to_owned());
+    let path = path.or_else(|| args.dir.clone()).unwrap_or_default();
+    let tcp = match kind {
+        ChannelKind::Tcp => free_addresses(plan.shares.len()).map_err(CliError::failed)?,
+        _ => Vec::new(),
+    };
+    // What was loaded follows from these, whatever else is chosen.
+    let data = vec![command.workload.clone(), choice.settings.to_string(), format!("--seed={}", args.seed)];
+    let mut description = Description::new(data, kind, plan.workers(), tcp.clone());
+    let directory = DeploymentDirectory::claim(&path, &mut description).map_err(CliError::bad_input)?;
+    interrupt::install_saying("stopping the instances (once more to end at once)");
+    let title = format!("{} ({})", command.workload, choice.title);
+    let deployment = Deployment::start(kind, &directory, description.deployment(), plan, tcp)?;
+    deployment.run(&title, args)
+}
+
+/// Returns the workload as all instances load it together.
+fn configure(command: &DeployCommand, plan: &Plan) -> Result<Configured, CliError> {
+    let common = Common { workers: plan.workers().iter().sum(), seed: command.args.seed };
+    command.given.configure(common).map_err(CliError::bad_input)
+}
+
+/// Returns the way of the messages, and the parts of the instances.
+fn plan(args: &DeployArgs) -> Result<(ChannelKind, Plan), CliError> {
+    let machine = machine::read("live")?;
+    let cpus: Vec<usize> = machine.usable_cpus().iter().map(|cpu| cpu.0 as usize).collect();
+    if let Some(file) = &args.file {
+        let (channel, shares) = file::read(file)?;
+        let plan = Plan::of_shares(shares, &cpus).map_err(CliError::bad_input)?;
+        return Ok((args.channel.or(channel).unwrap_or(CHANNEL_DEFAULT), plan));
+    }
+    let workers = config::workers(args.workers, &machine)?;
+    if args.instances > workers {
+        return Err(CliError::bad_input(format!(
+            "{} instances need a worker each, and there are {workers}; use fewer --instances, or more --workers to have several share \
+             a processor",
+            args.instances
+        )));
+    }
+    let plan = Plan::divide(args.instances, workers, &cpus, args.placement).map_err(CliError::bad_input)?;
+    Ok((args.channel.unwrap_or(CHANNEL_DEFAULT), plan))
+}
+
+/// An instance, and its process as far as it has one.
+struct Instance {
+    process: Option<Process>,
+    started: Instant,
+    /// The pause before the next start.
+    pause: Duration,
+    /// The moment of the next start, if there is no process.
+    due: Instant,
+    rows: u64,
+    keys: Vec<String>,
+    loaded: bool,
+    linked: bool,
+    /// True from an end to the moment at which it has links again.
+    away: bool,
+}
+
+/// The processes of the instances.
+struct Deployment {
+    instances: Vec<Instance>,
+    /// The arguments of each process besides those of this one.
+    places: Vec<String>,
+    kind: ChannelKind,
+    plan: Plan,
+    directory: PathBuf,
+}
+
+impl Deployment {
+    fn start(
+        kind: ChannelKind,
+        directory: &DeploymentDirectory,
+        deployment: DeploymentId,
+        plan: Plan,
+        tcp: Vec<SocketAddr>,
+    ) -> Result<Deployment, CliError> {
+        let place = |instance: usize| {
+            let (plan, tcp, directory) = (plan.clone(), tcp.clone(), directory.path().to_owned());
+            let place = Place { deployment, channel: kind, directory, instance: instance as u16, plan, tcp };
+            serde_json::to_string(&place).map_err(CliError::failed)
+        };
+        let places = (0..plan.shares.len()).map(place).collect::<Result<Vec<_>, _>>()?;
+        let instances = places.iter().enumerate().map(|(number, place)| {
+            let process = start(number, place, kind)?;
+            let now = Instant::now();
+            Ok(Instance {
+                process: Some(process),
+                started: now,
+                pause: PAUSE_MIN,
+                due: now,
+                rows: 0,
+                keys: Vec::new(),
+                loaded: false,
+                linked: false,
+                away: false,
+            })
+        });
+        let instances = instances.collect::<Result<_, CliError>>()?;
+        Ok(Deployment { instances, places, kind, plan, directory: directory.path().to_owned() })
+    }
+
+    /// Shows the instances when they are open, and keeps them going until they are to stop.
+    fn run(mut self, title: &str, args: &DeployArgs) -> Result<(), CliError> {
+        let stop = interrupt::flag();
+        let mut is_stopping = || {
+            let ended = args.until_eof && input::has_ended(LOOK_EVERY);
+            if !args.until_eof {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            ended || stop.load(Ordering::Relaxed)
+        };
+        if self.wait_open(&mut is_stopping)? {
+            output::print(&self.describe(title, args))?;
+            while !is_stopping() {
+                self.look()?;
+            }
+        }
+        self.stop()
+    }
+
+    /// Waits until all instances are loaded and linked. Returns false if they are to stop before.
+    fn wait_open(&mut self, is_stopping: &mut dyn FnMut() -> bool) -> Result<bool, CliError> {
+        while !self.instances.iter().all(|instance| instance.loaded && instance.linked) {
+            if is_stopping() {
+                return Ok(false);
+            }
+            // One that ends before all are open would end again.
+            self.instances.iter_mut().try_for_each(Instance::listen).map_err(CliError::failed)?;
+        }
+        Ok(true)
+    }
+
+    /// Returns the lines that show the instances.
+    fn describe(&self, title: &str, args: &DeployArgs) -> String {
+        let (instances, workers) = (self.instances.len(), self.plan.workers().iter().sum::<usize>());
+        let placement =
+            args.file.as_ref().map_or(args.placement.to_string(), |file| format!("as in {}", file.display()));
+        let mut text = format!(
+            "{title}: {instances} instances, {workers} workers, channel {}, placement {placement}\n",
+            self.kind
+        );
+        if self.plan.oversubscribed {
+            text += "there are more workers than processors, so some share one\n";
+        }
+        for (number, (instance, share)) in self.instances.iter().zip(&self.plan.shares).enumerate() {
+            let process = instance.process.as_ref().map_or(0, Process::id);
+            let cpus: Vec<String> = share.cpus.iter().map(ToString::to_string).collect();
+            let cpus = if cpus.is_empty() { "any".to_owned() } else { cpus.join(" ") };
+            let socket = self.directory.join(format!("instance-{number}.sock"));
+            let _ = writeln!(
+                text,
+                "instance {number}: process {process}, workers {}, processors {cpus}, rows {}, keys: {}, at {}",
+                share.workers,
+                instance.rows,
+                instance.keys.join(", "),
+                socket.display(),
+            );
+        }
+        let _ = writeln!(text, "open in {}", self.directory.display());
+        text
+    }
+
+    /// Hears the instances, reports those that have ended, and starts those whose pause is over.
+    fn look(&mut self) -> Result<(), CliError> {
+        for (number, (instance, place)) in self.instances.iter_mut().zip(&self.places).enumerate() {
+            if instance.process.is_none() {
+                if Instant::now() >= instance.due {
+                    instance.process = Some(start(number, place, self.kind)?);
+                    instance.started = Instant::now();
+                }
+                continue;
+            }
+            if let Err(error) = instance.listen() {
+                let pause = instance.end();
+                let error = match error {
+                    ProcessError::Ended { name, status } => format!("{name} has ended ({status})"),
+                    other => other.to_string(),
+                };
+                output::print(&format!(
+                    "{error}; it starts again in {} ms with the population of the workload, and what transactions have changed in it is \
+                     lost\n",
+                    pause.as_millis()
+                ))?;
+            } else if instance.away && instance.loaded && instance.linked {
+                instance.away = false;
+                let process = instance.process.as_ref().map_or(0, Process::id);
+                output::print(&format!(
+                    "instance {number}: process {process} is open and has links to all others\n"
+                ))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the instances end in their order.
+    fn stop(self) -> Result<(), CliError> {
+        let mut failed = Ok(());
+        for process in self.instances.into_iter().filter_map(|instance| instance.process) {
+            let name = process.name().to_owned();
+            match process.stop(CLOSE_DEADLINE) {
+                Some(ended) if ended.0.success() => output::print(&format!("{name} has stopped\n"))?,
+                Some(ended) => {
+                    failed = Err(CliError::failed(format!("{name} has not stopped in order: {}", ended.0)));
+                }
+                None => {
+                    failed = Err(CliError::failed(format!("{name} had to be killed, as it did not stop")));
+                }
+            }
+        }
+        failed
+    }
+}
+
+impl Instance {
+    /// Hears what the process has said.
+    fn listen(&mut self) -> Result<(), ProcessError> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        while let Some(heard) = process.try_answer()? {
+            match heard {
+                Heard::Loaded { rows, keys } => (self.rows, self.keys, self.loaded) = (rows, keys, true),
+                Heard::Linked(linked) => self.linked = linked,
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that the process has ended. Returns the pause before it is started again.
+    fn end(&mut self) -> Duration {
+        if self.started.elapsed() >= PAUSE_MAX {
+            self.pause = PAUSE_MIN;
+        }
+        let pause = self.pause;
+        self.due = Instant::now() + pause;
+        self.pause = (2 * pause).min(PAUSE_MAX);
+        (self.process, self.loaded, self.linked, self.away) = (None, false, false, true);
+        pause
+    }
+}
+
+/// Starts the process of an instance. It is in a group of its own: an interrupt at the terminal is for this process, which stops the
+/// others in order.
+fn start(number: usize, place: &str, kind: ChannelKind) -> Result<Process, CliError> {
+    let program = std::env::current_exe().map_err(CliError::failed)?;
+    let mut command = Command::new(program);
+    command
+        .args(std::env::args_os().skip(1))
+        .args(["--channel", kind.name(), "--member", place])
+        .process_group(0);
+    Process::start(format!("instance {number}"), &mut command).map_err(CliError::failed)
+}

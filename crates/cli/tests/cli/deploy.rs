@@ -1,0 +1,289 @@
+//! `atrapos deploy` and `atrapos call`: instances that others call, that may die, and that stop when they are told to.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use assert_cmd::cargo::CommandCargoExt;
+use atrapos_harness::registry::entries;
+use atrapos_instances::{Client, ClientError, ClientOptions};
+use atrapos_workloads::Workload;
+use atrapos_workloads::micro::procedures::{ReadRows, UpdateRows};
+use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
+
+use crate::bad_input::refused;
+use crate::support::{interrupt, run, stderr, stdout};
+
+/// Far more than anything takes on a loaded machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Rows of the microbenchmark: those below are of instance 0, the others of instance 1.
+const ROWS_PER_INSTANCE: u64 = 100;
+
+/// A deployment of the microbenchmark, which ends with its standard input.
+struct Deployment {
+    child: Child,
+    input: Option<ChildStdin>,
+    output: BufReader<ChildStdout>,
+    /// The lines up to the one that says that it is open.
+    opening: Vec<String>,
+    directory: PathBuf,
+}
+
+impl Drop for Deployment {
+    fn drop(&mut self) {
+        // The instances end with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn arguments<'a>(directory: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let mut arguments =
+        vec!["deploy", "micro", "--rows-per-site", "100", "--instances", "2", "--workers", "2"];
+    arguments.extend(["--placement", "system", "--until-eof", "--dir", directory]);
+    arguments.extend(more);
+    arguments
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("text")
+}
+
+impl Deployment {
+    fn start(directory: &Path, more: &[&str]) -> Deployment {
+        Deployment::start_as(directory, &arguments(text(directory), more))
+    }
+
+    fn start_as(directory: &Path, arguments: &[&str]) -> Deployment {
+        let mut command = Command::cargo_bin("atrapos").expect("the binary is built with its tests");
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().expect("the command starts");
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("it was asked for"));
+        let directory = directory.to_owned();
+        let mut deployment = Deployment { child, input, output, opening: Vec::new(), directory };
+        let open = format!("open in {}", text(&deployment.directory));
+        deployment.opening = deployment.read_until(&open);
+        deployment
+    }
+
+    /// Returns the lines up to one that begins with the words.
+    fn read_until(&mut self, words: &str) -> Vec<String> {
+        let mut lines = Vec::new();
+        while lines.last().is_none_or(|line: &String| !line.starts_with(words)) {
+            let mut line = String::new();
+            let read = self.output.read_line(&mut line).expect("text");
+            assert!(read > 0, "the output ends without '{words}': {lines:?}");
+            lines.push(line.trim_end().to_owned());
+        }
+        lines
+    }
+
+    /// The process of an instance, as the deployment has shown it.
+    fn process(&self, instance: u16) -> &str {
+        let begin = format!("instance {instance}: process ");
+        let line = self.opening.iter().find_map(|line| line.strip_prefix(begin.as_str()));
+        line.and_then(|line| line.split(',').next()).expect("a line for each instance")
+    }
+
+    fn client(&self) -> Client {
+        Client::connect(&self.directory, ClientOptions { kind: None, patience: PATIENCE })
+            .expect("it is open")
+    }
+
+    /// A client that knows who owns a key.
+    fn knowing_client(&self) -> Client {
+        let config = MicroConfig {
+            sites: 2,
+            rows_per_site: ROWS_PER_INSTANCE,
+            rows_per_transaction: 10,
+            kind: Kind::Read,
+            multisite: 0.0,
+            zipf: 0.0,
+            seed: 1,
+        };
+        let workload = Micro::new(config).expect("a sound configuration");
+        let knowing = self
+            .client()
+            .with_schema(workload.schema(), |registry, handles| workload.register(registry, handles));
+        knowing.expect("its own schema")
+    }
+
+    fn stop(mut self) {
+        self.input = None;
+        let lines = self.read_until("instance 1 has stopped");
+        assert_eq!(lines, ["instance 0 has stopped", "instance 1 has stopped"]);
+        assert!(self.child.wait().expect("it ends").success());
+    }
+}
+
+/// The sum of the counters of rows.
+fn sum(client: &Client, rows: &[u64]) -> Result<u64, ClientError> {
+    client.call(&ReadRows { rows: rows.to_vec() })
+}
+
+#[test]
+fn others_call_the_procedures_of_a_deployment() {
+    for channel in ["shm", "unix", "pipe", "tcp"] {
+        let parent = tempfile::tempdir().expect("a directory");
+        let directory = parent.path().join("d");
+        let deployment = Deployment::start(&directory, &["--channel", channel]);
+        let shown = deployment.opening.join("\n");
+        for words in
+            ["2 instances, 2 workers", channel, "below 100", "from 100", "rows 100", text(&directory)]
+        {
+            assert!(shown.contains(words), "no '{words}' in:\n{shown}");
+        }
+        let client = deployment.client();
+        let rows = [0, ROWS_PER_INSTANCE, 1, ROWS_PER_INSTANCE + 1];
+        client.call(&UpdateRows { rows: rows.to_vec() }).expect("rows of both instances");
+        assert_eq!(sum(&client, &rows).expect("an answer"), 4);
+        // The counters of rows 100 and 0: format 1, two rows, 100, 0. And back: format 1, two.
+        let called = run(&["call", text(&directory), "micro.read", "01026400"]);
+        assert_eq!(stdout(&called), "0102\n", "{}", stderr(&called));
+        let aborted = run(&["call", text(&directory), "micro.update", "0101e807"]);
+        assert_eq!(aborted.status.code(), Some(1), "{}", stderr(&aborted));
+        assert!(stderr(&aborted).starts_with("error: transaction aborted (user)"), "{}", stderr(&aborted));
+        deployment.stop();
+    }
+}
+
+#[test]
+fn an_instance_that_is_killed_starts_again_and_the_others_go_on() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let mut deployment = Deployment::start(&parent.path().join("d"), &["--channel", "unix"]);
+    let client = deployment.knowing_client();
+    let local = [0, 1];
+    let far = [ROWS_PER_INSTANCE, ROWS_PER_INSTANCE + 1];
+    client.call(&UpdateRows { rows: local.to_vec() }).expect("instance 0");
+    client.call(&UpdateRows { rows: far.to_vec() }).expect("instance 1");
+    let killed = Command::new("kill").args(["-KILL", deployment.process(1)]).status().expect("kill starts");
+    assert!(killed.success());
+    // Whether instance 1 is gone, away or back, instance 0 answers.
+    for done in 1..50 {
+        assert_eq!(sum(&client, &local).expect("instance 0"), 2 * done);
+        client.call(&UpdateRows { rows: local.to_vec() }).expect("instance 0");
+    }
+    let seen = deployment.read_until("instance 1: process");
+    assert!(seen[0].starts_with("instance 1 has ended (signal: 9 (SIGKILL))"), "{seen:?}");
+    assert!(seen[0].contains("starts again") && seen[0].contains("is lost"), "{seen:?}");
+    assert!(seen[1].ends_with("is open and has links to all others"), "{seen:?}");
+    // The end of the connection may not have been seen yet.
+    let read = loop {
+        match sum(&client, &far) {
+            Err(ClientError::Lost { .. }) => {}
+            other => break other,
+        }
+    };
+    assert_eq!(read.expect("instance 1"), 0, "it has the rows of the population");
+    let both = vec![0, ROWS_PER_INSTANCE];
+    // The link of instance 0 may be a moment younger than that of instance 1.
+    let again = loop {
+        match client.call(&UpdateRows { rows: both.clone() }) {
+            Err(ClientError::Call(error)) if error.to_string().contains("unreachable") => {
+                std::thread::yield_now();
+            }
+            other => break other,
+        }
+    };
+    again.expect("rows of both instances");
+    assert_eq!(sum(&client, &far).expect("instance 1"), 1);
+    deployment.stop();
+}
+
+#[test]
+fn an_interrupt_stops_the_instances_in_their_order() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let mut deployment = Deployment::start(&parent.path().join("d"), &[]);
+    interrupt(&deployment.child);
+    let lines = deployment.read_until("instance 1 has stopped");
+    assert_eq!(lines, ["instance 0 has stopped", "instance 1 has stopped"]);
+    assert!(deployment.child.wait().expect("it ends").success());
+    // The same deployment may use the directory again.
+    Deployment::start(&deployment.directory, &[]).stop();
+}
+
+#[test]
+fn directories_of_others_are_refused() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let directory = parent.path().join("d");
+    let complaint = refused(&["call", text(&directory), "micro.read"]);
+    assert!(complaint.contains("has no deployment"), "{complaint}");
+    let deployment = Deployment::start(&directory, &[]);
+    let complaint = refused(&arguments(text(&directory), &[]));
+    assert!(complaint.contains("runs in"), "{complaint}");
+    assert_eq!(sum(&deployment.client(), &[1]).expect("nothing has changed"), 0);
+    deployment.stop();
+    let complaint = refused(&arguments(text(&directory), &["--workers", "3"]));
+    assert!(complaint.contains("belongs to another deployment"), "{complaint}");
+    let files = tempfile::tempdir().expect("a directory");
+    File::create(files.path().join("letter")).expect("a file");
+    let complaint = refused(&arguments(text(files.path()), &[]));
+    assert!(complaint.contains("it has 'letter'"), "{complaint}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let complaint = refused(&["deploy", "tatp", "--instances", "3", "--workers", "2"]);
+    assert!(complaint.contains("3 instances need a worker each"), "{complaint}");
+    let complaint = refused(&["deploy", "tatp", "--instances", "0"]);
+    assert!(complaint.contains("0 instances"), "{complaint}");
+    let complaint = refused(&["deploy", "tatp", "--subscribers", "0"]);
+    assert!(complaint.contains("0 subscribers"), "{complaint}");
+    let complaint = refused(&["call", ".", "tatp.get-subscriber-data", "0g"]);
+    assert!(complaint.contains("'0g'"), "{complaint}");
+}
+
+#[test]
+fn a_file_says_the_parts_of_the_instances() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let file = parent.path().join("deployment.toml");
+    let write = |text: &str| {
+        let written = File::create(&file).and_then(|mut file| file.write_all(text.as_bytes()));
+        written.expect("a file");
+    };
+    let deploy = ["deploy", "micro", "--until-eof", "--file", text(&file)];
+    write("channel = \"unix\"\n[[instance]]\nworkers = 1\n[[instance]]\nworkers = 2\n");
+    let directory = parent.path().join("d");
+    let deployment = Deployment::start_as(&directory, &[&deploy[..], &["--dir", text(&directory)]].concat());
+    let shown = deployment.opening.join("\n");
+    for words in
+        ["2 instances, 3 workers, channel unix", "workers 1, processors any", "workers 2, processors any"]
+    {
+        assert!(shown.contains(words), "no '{words}' in:\n{shown}");
+    }
+    deployment.stop();
+    for (file, words) in [
+        ("", "0 instances"),
+        ("[[instance]]\nworkers = 1\nprocessors = [9999]", "processor 9999"),
+        ("[[instance]]\nworkers = 1\nkeys = [1]", "unknown field `keys`"),
+    ] {
+        write(file);
+        let complaint = refused(&deploy);
+        assert!(complaint.contains(words), "{complaint}");
+    }
+}
+
+#[test]
+fn every_workload_can_be_deployed() {
+    let list = stdout(&run(&["deploy", "--help"]));
+    for entry in entries() {
+        assert!(list.contains(entry.name()), "no {} in:\n{list}", entry.name());
+        let help = stdout(&run(&["deploy", entry.name(), "--help"]));
+        assert!(help.contains("--until-eof") && !help.contains("--member"), "{help}");
+    }
+}
+
+#[test]
+fn one_that_is_to_stop_at_once_stops_in_order() {
+    let output = run(&["deploy", "micro", "--workers", "2", "--placement", "system", "--until-eof"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(
+        stdout(&output).ends_with("instance 0 has stopped\ninstance 1 has stopped\n"),
+        "{}",
+        stdout(&output)
+    );
+}

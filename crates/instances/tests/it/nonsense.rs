@@ -1,0 +1,149 @@
+//! Clients that do not speak as they should.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use atrapos::{StoredProcedure, encode};
+use atrapos_channel::{
+    Channel, ChannelError, ChannelKind, ConnectOptions, DeploymentId, EndId, Hello, InstanceId, Secret,
+    Watcher, connect,
+};
+
+use crate::support::{CUT, Deployment, Insert, PATIENCE, Read, Running};
+
+/// Connects as a client to instance 0.
+fn stranger(deployment: &Deployment, id: DeploymentId) -> Result<Box<dyn Channel>, ChannelError> {
+    let watcher = Watcher::start().expect("threads");
+    let to = EndId { instance: InstanceId(0), worker: 0 };
+    let hello = Hello { deployment: id, from: EndId::CLIENT, to, kind: ChannelKind::Unix };
+    connect(&ConnectOptions::new(deployment.path(), watcher), hello, Instant::now() + PATIENCE)
+}
+
+fn send(channel: &mut dyn Channel, message: &[u8]) {
+    channel.send(&[message]).expect("it is short");
+    channel.flush().expect("the instance is there");
+}
+
+/// Returns the next messages until there are `count`, or the channel has ended.
+fn receive(channel: &mut dyn Channel, count: usize) -> (Vec<Vec<u8>>, Option<ChannelError>) {
+    let (mut messages, deadline) = (Vec::new(), Instant::now() + PATIENCE);
+    while messages.len() < count && Instant::now() < deadline {
+        if let Err(error) = channel.receive(count, &mut |message| messages.push(message.to_vec())) {
+            return (messages, Some(error));
+        }
+        let _backlog = channel.flush();
+        std::thread::yield_now();
+    }
+    (messages, None)
+}
+
+fn failure_with(running: &Running, words: &str) -> String {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let member = running.member.as_ref().expect("it runs");
+        if let Some(failure) = member.take_failures().into_iter().find(|failure| failure.contains(words)) {
+            return failure;
+        }
+        assert!(Instant::now() < deadline, "no failure with '{words}'");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_client_that_speaks_nonsense_is_cut_off_with_a_sentence_and_no_other_is() {
+    let deployment = Deployment::new(ChannelKind::Unix);
+    let running = deployment.start_all();
+    let good = deployment.client(PATIENCE);
+    assert_eq!(good.call(&Read { key: 1 }).expect("an answer"), None);
+    for (message, words) in [
+        (&[][..], "empty"),
+        (&[2, 1, 2, 3], "version 2 of calls"),
+        (&[1, 1, 200, 1], "cannot be read"),
+        (&[1; 999], "cannot be read"),
+    ] {
+        let mut channel = stranger(&deployment, deployment.description.deployment()).expect("a client");
+        send(&mut *channel, message);
+        let (told, ended) = receive(&mut *channel, 2);
+        assert!(String::from_utf8_lossy(&told[0]).contains(words), "{told:?}");
+        assert_eq!((told.len(), matches!(ended, Some(ChannelError::Gone(_)))), (1, true), "{ended:?}");
+        let sentence = failure_with(&running[0], words);
+        assert!(sentence.starts_with("a client was cut off: "), "{sentence}");
+    }
+    assert_eq!(good.call(&Read { key: 1 }).expect("an answer"), None);
+}
+
+#[test]
+fn a_client_of_another_deployment_is_refused() {
+    let deployment = Deployment::new(ChannelKind::Unix);
+    let _running = deployment.start_all();
+    let refused = stranger(&deployment, DeploymentId(7)).map(drop).expect_err("refused").to_string();
+    assert!(refused.contains("belongs to deployment"), "{refused}");
+}
+
+#[test]
+fn who_cannot_read_the_directory_gets_in_by_no_address() {
+    let deployment = Deployment::new(ChannelKind::Tcp);
+    let _running = deployment.start_all();
+    let to = EndId { instance: InstanceId(0), worker: 0 };
+    let id = deployment.description.deployment();
+    let hello = Hello { deployment: id, from: EndId::CLIENT, to, kind: ChannelKind::Tcp };
+    let mut options = ConnectOptions::new(deployment.path(), Watcher::start().expect("threads"));
+    options.tcp = Some(deployment.description.tcp[0]);
+    let guess = Secret::new("0123456789abcdef").expect("it is long enough");
+    for (secret, words) in
+        [(None, "demands the shared secret"), (Some(guess), "does not accept the proof of a client")]
+    {
+        options.secret = secret;
+        let refused = connect(&options, hello, Instant::now() + PATIENCE).map(drop).expect_err("refused");
+        assert!(refused.to_string().contains(words), "{refused}");
+    }
+}
+
+#[test]
+fn an_instance_without_procedures_cuts_clients_off() {
+    let deployment = Deployment::new(ChannelKind::Unix);
+    let running = deployment.start(0, true);
+    let mut channel = stranger(&deployment, deployment.description.deployment()).expect("a handshake");
+    let (told, ended) = receive(&mut *channel, 1);
+    assert!(told.is_empty() && ended.is_some(), "{told:?}");
+    failure_with(&running, "serves none");
+}
+
+/// The instance that does not own the home key says who does, and runs nothing.
+#[test]
+fn a_call_that_belongs_elsewhere_is_answered_with_its_owner() {
+    let deployment = Deployment::new(ChannelKind::Unix);
+    let _running = deployment.start_all();
+    let mut channel = stranger(&deployment, deployment.description.deployment()).expect("a client");
+    let arguments = encode(&Insert { key: CUT, number: 7 }).expect("encodes");
+    let message = postcard::to_extend(&(9u64, Insert::NAME, arguments.as_slice()), vec![1]).expect("encodes");
+    send(&mut *channel, &message);
+    let (answers, ended) = receive(&mut *channel, 1);
+    assert_eq!((answers, ended), (vec![vec![1, 9, 1, 1]], None));
+    assert_eq!(deployment.client(PATIENCE).call(&Read { key: CUT }).expect("an answer"), None);
+}
+
+/// More calls at once than the instance takes from a client: each has one answer.
+#[test]
+fn a_flood_of_calls_is_answered_call_by_call() {
+    const CALLS: u16 = 2000;
+    let deployment = Deployment::new(ChannelKind::Unix);
+    let _running = deployment.start_all();
+    let mut channel = stranger(&deployment, deployment.description.deployment()).expect("a client");
+    let arguments = encode(&Read { key: 1 }).expect("encodes");
+    for id in 0..CALLS {
+        let call = (u64::from(id), Read::NAME, arguments.as_slice());
+        let message = postcard::to_extend(&call, vec![1]).expect("encodes");
+        channel.send(&[&message]).expect("what does not fit waits");
+    }
+    channel.flush().expect("the instance is there");
+    let (answers, ended) = receive(&mut *channel, usize::from(CALLS));
+    assert!(ended.is_none(), "{ended:?}");
+    let ids = answers.iter().map(|answer| {
+        let (id, kind, result): (u64, u8, Vec<u8>) = postcard::from_bytes(&answer[1..]).expect("an answer");
+        assert_eq!((kind, result), (0, vec![1, 0]), "it found no row");
+        id
+    });
+    let ids: BTreeSet<u64> = ids.collect();
+    assert_eq!((ids.len(), answers.len()), (CALLS.into(), CALLS.into()));
+}
