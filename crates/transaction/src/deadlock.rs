@@ -226,7 +226,7 @@ pub(crate) fn on_probe_at_home(worker: &Rc<EngineWorker>, mut probe: GlobalProbe
     let itself = identity(shard, &state, met);
     if itself == probe.initiator {
         let (_, victim) = probe.youngest;
-        probes::send_victim(worker, probe.round, victim);
+        probes::send_victim(worker, probe.round, victim, probe.initiator);
         return;
     }
     if state.coordinator.get().is_some() {

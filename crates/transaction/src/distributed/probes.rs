@@ -51,13 +51,22 @@ pub(crate) fn send_home(worker: &EngineWorker, coordinator: GlobalTxn, probe: Gl
     }
 }
 
-/// Tells the home of a victim, in whatever instance, that it breaks a cycle.
-pub(crate) fn send_victim(worker: &EngineWorker, round: u64, victim: GlobalTxn) {
-    match worker.shard().peers.get() {
-        Some(peers) if peers.instance() != victim.instance => {
-            let _ = peers.send(victim.instance, &Message::Victim { round, txn: victim.txn });
+/// Tells the home of a victim, in whatever instance, that it breaks a cycle. If that instance cannot be reached from here, as the cycle
+/// goes through others, the initiator of the probe breaks it, which is in the cycle too, and has its home or a subordinate here.
+pub(crate) fn send_victim(worker: &EngineWorker, round: u64, victim: GlobalTxn, initiator: GlobalTxn) {
+    for chosen in [victim, initiator] {
+        let told = match worker.shard().peers.get() {
+            Some(peers) if peers.instance() != chosen.instance => {
+                peers.send(chosen.instance, &Message::Victim { round, txn: chosen.txn }).is_ok()
+            }
+            _ => {
+                messages::send_victim(worker, round, chosen.txn);
+                true
+            }
+        };
+        if told {
+            return;
         }
-        _ => messages::send_victim(worker, round, victim.txn),
     }
 }
 

@@ -249,6 +249,10 @@ pub(super) fn on_end(
 fn end(worker: &EngineWorker, peers: &Peers, coordinator: (InstanceId, TxnId), commit: bool) {
     let known = peers.subordinates.borrow_mut().remove(&coordinator);
     if let Some(Subordinate { state, .. }) = known {
+        if !commit {
+            // A task that runs its actions may wait, and must not go on with the next one.
+            state.doom(&super::unreachable(coordinator.0));
+        }
         end_subordinate(worker, state, commit);
     }
 }

@@ -171,6 +171,7 @@ impl Tx<'_> {
     pub(crate) async fn run_planned(&self, mut phase: Box<PlannedPhase>) -> Result<ActionBatch, Abort> {
         let mut next = 0;
         while let Some(&Planned { owner, .. }) = phase.order.get(next) {
+            self.check_not_doomed()?;
             let count = phase.order[next..].iter().take_while(|planned| planned.owner == owner).count();
             let group = next..next + count;
             next = group.end;
@@ -183,12 +184,18 @@ impl Tx<'_> {
             } else if !self.run_free_here(&mut phase, &group)? {
                 phase.sort(&group);
                 for place in group {
+                    self.check_not_doomed()?;
                     let action = phase.take(place);
                     phase.put_back(place, self.perform(action).await?);
                 }
             }
         }
         Ok(phase.actions)
+    }
+
+    /// Fails if the transaction has been doomed while it waited: a subordinate may have ended.
+    fn check_not_doomed(&self) -> Result<(), Abort> {
+        if self.state.is_doomed.get() { Err(self.state.doomed_for()) } else { Ok(()) }
     }
 
     /// Locates the data of the actions of a phase, and plans the order in which they run.
