@@ -185,7 +185,7 @@ mod switch {
 
     use super::{Bug, Place};
 
-    /// What a test does at a place.
+    /// Function that a test runs at a place.
     type Act = (Place, Box<dyn FnOnce()>);
 
     thread_local! {

@@ -195,7 +195,7 @@ impl Deployment {
             _ => Vec::new(),
         };
         let program = std::env::current_exe().map_err(CliError::failed)?;
-        let deployment = DeploymentId(unique());
+        let deployment = DeploymentId::draw().map_err(CliError::failed)?;
         let start = |instance: usize| {
             let place = Place {
                 deployment,
@@ -338,10 +338,4 @@ pub(crate) fn free_addresses(count: usize) -> std::io::Result<Vec<SocketAddr>> {
     let listeners: Vec<TcpListener> =
         (0..count).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
     listeners.iter().map(TcpListener::local_addr).collect()
-}
-
-/// Returns a number that no other deployment of this machine has.
-fn unique() -> u128 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    now.as_nanos() << 32 | u128::from(std::process::id())
 }

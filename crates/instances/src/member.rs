@@ -236,6 +236,8 @@ impl Shared {
             (worker, channel)
         });
         let ends: Vec<_> = ends.collect();
+        // Links of before may fail still, which is not to be taken for the end of these.
+        let _ = self.db.unlink(other);
         // Noted before the workers have them: one that fails at once is noted after.
         self.lock().linked.insert(other);
         if let Err(abort) = self.db.link(other, ends) {

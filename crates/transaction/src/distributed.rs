@@ -181,7 +181,7 @@ pub fn add_link(worker: &Rc<EngineWorker>, instance: InstanceId, channel: Box<dy
     }
 }
 
-/// Sets the function that is told of the loss of an instance. The replacement of links by others is no loss.
+/// Sets the function that is told of the loss of an instance. Links that this instance removes are no loss.
 pub fn observe(worker: &Rc<EngineWorker>, observer: LossObserver) {
     if let Some(peers) = worker.shard().peers.get() {
         peers.observer.replace(Some(observer));
@@ -192,7 +192,7 @@ pub fn observe(worker: &Rc<EngineWorker>, observer: LossObserver) {
 pub fn remove_links(worker: &Rc<EngineWorker>, instance: InstanceId) {
     let Some(peers) = worker.shard().peers.get() else { return };
     while let Some(link) = peers.link(instance) {
-        end_link(worker, peers, &link, "it was closed");
+        end_link(worker, peers, &link, "it was removed");
     }
 }
 
@@ -255,6 +255,10 @@ fn receive(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>) -> bool {
     peers.received.replace(received);
     if let Some(why) = failed {
         end_link(worker, peers, link, &why);
+        let observer = peers.observer.borrow().clone();
+        if let Some(observe) = observer {
+            observe(link.instance);
+        }
     }
     found
 }
@@ -278,7 +282,7 @@ fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: 
         }
         Message::End { txn, commit } => subordinate::on_end(worker, peers, (from, txn), commit),
         Message::Probe { probe, waiter } => probes::on_probe(worker, peers, from, probe, waiter),
-        Message::ProbeHome { probe, met } => probes::on_probe_home(worker, peers, probe, met),
+        Message::ProbeHome { probe, met } => probes::on_probe_home(worker, probe, met),
         Message::Victim { round, txn } => probes::on_victim(worker, round, txn),
         Message::RefuseWaits { round, txn } => probes::on_refuse_waits(worker, peers, from, round, txn),
     }
@@ -295,10 +299,6 @@ fn end_link(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, why: &str
         coordinator::on_lost(worker, link.instance);
     }
     subordinate::on_lost(worker, peers, link);
-    let observer = peers.observer.borrow().clone();
-    if let Some(observe) = observer {
-        observe(link.instance);
-    }
 }
 
 /// Returns true if another instance has sent something. The worker is about to sleep: whatever arrives from now on wakes it.

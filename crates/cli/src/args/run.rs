@@ -96,7 +96,7 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Args)]
 pub(crate) struct InstanceArgs {
     /// Divide the data among N databases, each in a process of its own with its share of the workers; transactions over several of
-    /// them commit in two phases.
+    /// them commit in two phases. Clients choose data of their own worker.
     #[arg(long, value_name = "N", conflicts_with_all = ["clients", "record", "checkpoint_during"], help_heading = "Instances")]
     pub(crate) instances: Option<usize>,
     /// The way of the messages between instances: shm (shared memory), unix (Unix sockets), pipe or tcp (on this machine).

@@ -86,7 +86,7 @@ pub(super) fn on_probe(
 }
 
 /// Receives a probe for a coordinator of this instance.
-pub(super) fn on_probe_home(worker: &Rc<EngineWorker>, _peers: &Peers, probe: GlobalProbe, met: TxnId) {
+pub(super) fn on_probe_home(worker: &Rc<EngineWorker>, probe: GlobalProbe, met: TxnId) {
     messages::send_probe_home(worker, probe, met);
 }
 

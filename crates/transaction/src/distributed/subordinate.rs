@@ -218,7 +218,7 @@ pub(super) fn on_prepare(
         let Some(peers) = worker.shard().peers.get() else { return };
         let result = done.map(drop);
         if in_one_phase {
-            end(worker, peers, (from, txn), result.is_ok());
+            on_end(worker, peers, (from, txn), result.is_ok());
         }
         let _ = peers.send_on(&link, &Message::Vote { txn, result });
     };
@@ -237,16 +237,7 @@ pub(super) fn on_prepare(
 }
 
 /// Ends a subordinate as its coordinator has decided.
-pub(super) fn on_end(
-    worker: &Rc<EngineWorker>,
-    peers: &Peers,
-    coordinator: (InstanceId, TxnId),
-    commit: bool,
-) {
-    end(worker, peers, coordinator, commit);
-}
-
-fn end(worker: &EngineWorker, peers: &Peers, coordinator: (InstanceId, TxnId), commit: bool) {
+pub(super) fn on_end(worker: &EngineWorker, peers: &Peers, coordinator: (InstanceId, TxnId), commit: bool) {
     let known = peers.subordinates.borrow_mut().remove(&coordinator);
     if let Some(Subordinate { state, .. }) = known {
         if !commit {
@@ -264,6 +255,6 @@ pub(super) fn on_lost(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>)
     let orphans: Vec<(InstanceId, TxnId)> = orphans.map(|(coordinator, _)| *coordinator).collect();
     drop(subordinates);
     for orphan in orphans {
-        end(worker, peers, orphan, false);
+        on_end(worker, peers, orphan, false);
     }
 }

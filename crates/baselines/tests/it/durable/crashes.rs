@@ -41,7 +41,7 @@ fn transaction(client: &mut dyn EngineClient, number: u64) -> Result<(), AbortRe
     ended.map_err(|abort| abort.reason())
 }
 
-/// What somebody was told, and what might have happened besides.
+/// Outcomes that somebody was told, and those that are possible besides.
 #[derive(Clone, Copy, Debug, Default)]
 struct Told {
     is_created: bool,
