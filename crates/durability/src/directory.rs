@@ -68,6 +68,7 @@ impl Directory {
             first_epoch: Epoch(1),
             checkpoint: None,
             closed: None,
+            instance: None,
             schema,
         };
         if let Some(what) = manifest.contradiction() {

@@ -26,7 +26,7 @@ pub const MANIFEST: &str = "MANIFEST";
 /// The name under which the next manifest is written before it takes its place.
 pub const MANIFEST_NEW: &str = "MANIFEST.new";
 /// The newest format of a database directory this program reads, and the one it writes.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 
 const MAGIC: [u8; 8] = *b"ATRAMANI";
 const HEADER_BYTES: usize = 20;
@@ -53,6 +53,19 @@ pub struct Manifest {
     /// The tables. A table's number, as WAL and checkpoints use it, is its place here.
     #[serde(with = "definitions")]
     pub schema: Definitions,
+    /// Its place, if the database is an instance of a deployment.
+    pub instance: Option<InstanceRecord>,
+}
+
+/// The place of an instance in its deployment.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InstanceRecord {
+    /// The identity of the deployment.
+    pub deployment: u128,
+    /// The number of the instance.
+    pub instance: u16,
+    /// The division of the keys among the instances, in the engine's encoding: equal divisions have equal bytes.
+    pub division: Vec<u8>,
 }
 
 /// Definitions as the bytes that the catalog makes of them.
@@ -190,7 +203,12 @@ impl Manifest {
         if version == 0 {
             return Err(damaged(8, "there is no format version 0".to_owned()));
         }
-        let read = if version == 1 { v1::read(body) } else { read_body(body) };
+        let read = match version {
+            1 => v1::read(body),
+            // It had no instances: the last field, which is none in one byte.
+            2 => read_body(&[body, &[0]].concat()),
+            _ => read_body(body),
+        };
         let (manifest, rest) = read.map_err(|what| damaged(HEADER_BYTES, what))?;
         if rest > 0 {
             return Err(damaged(bytes.len() - rest, "bytes follow its content".to_owned()));

@@ -268,7 +268,8 @@ fn count_records(
         stream.records += 1;
         stream.oldest = Some(stream.oldest.map_or(record.epoch, |oldest| oldest.min(record.epoch)));
         stream.newest = stream.newest.max(Some(record.epoch));
-        for change in Changes::new(record.changes) {
+        let (_, changes) = record.split().map_err(|error| error.to_string())?;
+        for change in Changes::new(changes) {
             let change = change.map_err(|error| error.to_string())?;
             let Some(table) = tables.get_mut(usize::from(change.table)) else {
                 return Err(format!(

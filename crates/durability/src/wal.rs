@@ -12,6 +12,7 @@
 //! - A stream that has failed once never touches its files again: after a failed sync nothing is known about them.
 
 mod frame;
+mod note;
 mod patch;
 mod read;
 mod record;
@@ -20,6 +21,7 @@ mod segment;
 mod tests;
 mod write;
 
+pub use note::{GlobalId, Note};
 pub use patch::{Patch, PatchRange, PatchRanges};
 pub use read::{Frame, SegmentSummary, StreamReader, StreamSummary, TornTail, scan, settle};
 pub use record::{

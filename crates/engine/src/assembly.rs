@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use atrapos_catalog::Definitions;
+use atrapos_durability::manifest::InstanceRecord;
 use atrapos_partition::partition::{Partition, TableShard, Tables};
 use atrapos_partition::routing::{Division, FamilyScheme, Scheme, nowhere};
 use atrapos_partition::schema::{Catalog, PublishedCatalog, SchemaError, TableId, TableMeta, TreeKind};
@@ -37,6 +38,8 @@ pub(crate) struct Parts {
     pub(crate) system_state: Option<Arc<SystemState>>,
     /// The division of the keys, if the database is an instance of a deployment.
     pub(crate) division: Option<Division>,
+    /// The incarnation of the database; 0 in memory.
+    pub(crate) incarnation: u32,
     /// The sampling period in events and the number of sub-partitions of a partition; `None` if statistics are not collected.
     pub(crate) observing: Option<(u32, usize)>,
 }
@@ -57,7 +60,14 @@ impl Parts {
         });
         let catalogs = Arc::new(PublishedCatalog::new(catalog));
         let stats = (0..workers).map(|_| Arc::default()).collect();
-        Ok(Parts { catalogs, scheme, stats, wal: None, system_state: None, division, observing: None })
+        let (wal, system_state, observing) = (None, None, None);
+        Ok(Parts { catalogs, scheme, stats, wal, system_state, division, incarnation: 0, observing })
+    }
+
+    /// Returns the place of an instance in a deployment, as its directory keeps it.
+    pub(crate) fn instance_record(&self, deployment: u128) -> Option<InstanceRecord> {
+        let division = self.division.as_ref()?;
+        Some(InstanceRecord { deployment, instance: division.instance.0, division: division.encode() })
     }
 
     /// Returns the definitions of all trees, as they are stored.
@@ -116,7 +126,7 @@ impl Parts {
         let catalogs = Arc::clone(&self.catalogs);
         let shard = Shard::new(catalogs, tables, memory, stats, options, commit_waiters, monitor);
         if let Some(division) = &self.division {
-            shard.peers.get_or_init(|| Peers::new(division.instance));
+            shard.peers.get_or_init(|| Peers::new(division.instance, self.incarnation));
         }
         match &self.system_state {
             Some(system_state) => shard.sharing(system_state.view(worker)),

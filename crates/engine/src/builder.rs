@@ -52,6 +52,7 @@ pub struct Builder {
     central_state: CentralState,
     patience: Duration,
     division: Option<Division>,
+    deployment: u128,
 }
 
 impl Builder {
@@ -71,6 +72,7 @@ impl Builder {
             central_state: CentralState::default(),
             patience: Duration::from_secs(10),
             division: None,
+            deployment: 0,
         }
     }
 
@@ -106,13 +108,21 @@ impl Builder {
     }
 
     /// Makes the database an instance of a deployment, with the workers that the division has for it. It keeps the rows whose keys
-    /// are its own and reaches the others by [links](Database::link). Such a database is in memory, has a fixed scheme
-    /// and refuses schema statements.
+    /// are its own and reaches the others by [links](Database::link). Such a database has a fixed scheme and refuses schema statements. In a
+    /// directory, which belongs to this instance of this [deployment](Builder::deployment) from then on, it logs.
     #[must_use]
     pub fn instance(mut self, division: Division) -> Builder {
         self.workers = division.workers.get(usize::from(division.instance.0)).copied();
         self.adaptation = None;
         self.division = Some(division);
+        self
+    }
+
+    /// Sets the identity of the deployment of an [instance](Builder::instance), which its directory keeps (0 by default): so no
+    /// instance is opened with a directory of another deployment.
+    #[must_use]
+    pub fn deployment(mut self, identity: u128) -> Builder {
+        self.deployment = identity;
         self
     }
 
@@ -292,7 +302,9 @@ impl Builder {
                     &parts.definitions(),
                     layout.streams(),
                     self.policy.clone(),
+                    parts.instance_record(self.deployment),
                 )?;
+                parts.incarnation = opened.incarnation().0;
                 let wal = opened.wal(layout);
                 parts.wal = Some(Arc::clone(&wal));
                 Some((opened, wal, progress))
@@ -308,7 +320,7 @@ impl Builder {
         let durable = match opened {
             None => None,
             Some((opened, wal, progress)) => {
-                Some(opened.recover(wal, runtime.handle(), &parts.scheme, progress)?)
+                Some(opened.recover_with_threads(wal, runtime.handle(), &parts.scheme, progress)?)
             }
         };
         let adaptive = Adaptive::new(

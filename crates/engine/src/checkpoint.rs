@@ -13,6 +13,8 @@
 //!    `begin`; replay applies it if it is newer than the row.
 //! 4. Rows may have changes that are not durable yet. The checkpoint is published only after all commits up to the end of the
 //!    scan are durable.
+//!    Transactions that are prepared here for another instance, and decisions that others have not acknowledged, are logged again after
+//!    `begin`: their notes before it are about to be removed.
 //! 5. It is published by replacing the manifest. Then segments with nothing of `begin` or later are removed, and
 //!    the checkpoint before.
 //!
@@ -34,7 +36,8 @@ use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::oneshot::Receiver;
 use atrapos_runtime::{Clock, WorkerId};
-use atrapos_transaction::jobs::{settle, start_on_worker};
+use atrapos_transaction::distributed::log_again;
+use atrapos_transaction::jobs::{on_all_workers, settle, start_on_worker};
 use atrapos_transaction::snapshot::HeldSnapshot;
 use atrapos_transaction::waiting;
 
@@ -164,6 +167,8 @@ impl Durable {
         let _held = holds.then(|| HeldSnapshot::begin(&self.handle, &self.wal)).transpose()?;
         let begin = self.wal.advance();
         settle(&self.handle)?;
+        // What two-phase commit still needs of the WAL before `begin`, which is removed later.
+        on_all_workers(&self.handle, log_again)?.into_iter().collect::<Result<(), Abort>>()?;
         let dir = self.directory.checkpoint_dir(number);
         // One worker's scheme covers every key once, however old it is; a part follows its key ranges to their owners.
         let careless = planted(Bug::ClosedTableLeftOut);

@@ -22,7 +22,7 @@ use std::time::Duration;
 use atrapos_catalog::Definitions;
 use atrapos_durability::directory::{Directory, DirectoryError};
 use atrapos_durability::file::FileSystem;
-use atrapos_durability::manifest::Manifest;
+use atrapos_durability::manifest::{InstanceRecord, Manifest};
 use atrapos_durability::wal::{Epoch, Incarnation, StreamEnd, StreamId, StreamOptions, StreamWriter};
 use atrapos_partition::abort::Abort;
 use atrapos_partition::partition::PartitionId;
@@ -150,6 +150,7 @@ impl DirectoryContents {
         schema: &Definitions,
         streams: usize,
         policy: Policy,
+        instance: Option<InstanceRecord>,
     ) -> Result<DirectoryContents, OpenError> {
         let is_new = !Directory::exists(&*fs, path)?;
         let (directory, mut manifest) = if is_new {
@@ -162,6 +163,12 @@ impl DirectoryContents {
         }
         manifest.schema.complete(schema);
         let plan = Plan::new(&fs, &directory, &manifest)?;
+        if manifest.instance.is_none() && instance.is_some() && plan.is_empty() {
+            manifest.instance = instance;
+            directory.publish(&manifest)?;
+        } else {
+            check_instance(path, manifest.instance.as_ref(), instance.as_ref())?;
+        }
         Ok(DirectoryContents { fs, directory, manifest, plan, is_new, policy })
     }
 
@@ -170,20 +177,29 @@ impl DirectoryContents {
         Wal::new(self.policy.durability, self.plan.next_epoch, layout, self.policy.limits)
     }
 
-    /// Fills the trees of the workers, which have been started, and begins the new incarnation.
+    /// The incarnation that is about to begin.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        Incarnation(self.manifest.incarnation.0 + u32::from(!self.is_new))
+    }
+
+    /// Fills the trees of the workers, which have been started, and begins the new incarnation, whose streams are returned.
     pub(crate) fn recover(
         self,
-        wal: Arc<Wal>,
+        wal: &Arc<Wal>,
         handle: Handle<Shard>,
         scheme: &Scheme,
         progress: &RecoveryProgress,
-    ) -> Result<(Arc<Durable>, DurableThreads), OpenError> {
+        stream_options: impl Fn(&Policy) -> StreamOptions,
+    ) -> Result<(Arc<Durable>, Vec<StreamWriter>), OpenError> {
+        let incarnation = self.incarnation();
         let DirectoryContents { fs, directory, mut manifest, plan, is_new, policy } = self;
         let (past, first_epoch) = (plan.past.clone(), plan.next_epoch);
-        let report = plan.recover(&fs, &directory, manifest.database, &handle, scheme, progress)?;
+        let (report, unresolved) =
+            plan.recover(&fs, &directory, manifest.database, &handle, scheme, progress)?;
+        unresolved.resume(&handle)?;
         if !is_new {
             manifest.past = past;
-            manifest.incarnation = Incarnation(manifest.incarnation.0 + 1);
+            manifest.incarnation = incarnation;
             manifest.first_epoch = first_epoch;
             manifest.streams = wal.streams.len() as u16;
             manifest.closed = None;
@@ -199,18 +215,31 @@ impl DirectoryContents {
                     manifest.database,
                     manifest.incarnation,
                     StreamId(stream as u16),
-                    policy.stream_options(wal.streams.len()),
+                    stream_options(&policy),
                 )?);
             }
         }
-        let durable =
-            Arc::new(Durable::new(fs, directory, manifest, Arc::clone(&wal), handle.clone(), policy, report));
+        let durable = Arc::new(Durable::new(fs, directory, manifest, Arc::clone(wal), handle, policy, report));
         if durable.report.changes == 0 {
             let saved = durable.progress().map_err(RecoveryError::from)?;
             durable.lock_state().saved = saved;
         }
         // The bytes just replayed would be replayed again: they count towards the next checkpoint.
         wal.set_checkpoint_at(durable.policy.checkpoint_wal_bytes.saturating_sub(durable.report.wal_bytes));
+        Ok((durable, writers))
+    }
+
+    /// Recovers like [`recover`](DirectoryContents::recover), and starts the threads that may block.
+    pub(crate) fn recover_with_threads(
+        self,
+        wal: Arc<Wal>,
+        handle: Handle<Shard>,
+        scheme: &Scheme,
+        progress: &RecoveryProgress,
+    ) -> Result<(Arc<Durable>, DurableThreads), OpenError> {
+        let streams = wal.streams.len();
+        let (durable, writers) = self
+            .recover(&wal, handle.clone(), scheme, progress, |policy| policy.stream_options(streams))?;
         let mut flushers = Vec::new();
         for (stream, writer) in writers.into_iter().enumerate() {
             let flusher = Flusher::new(Arc::clone(&wal), stream, writer);
@@ -225,6 +254,37 @@ impl DirectoryContents {
         };
         Ok((durable, DurableThreads { flushers, checkpointer }))
     }
+}
+
+/// Compares the place of an instance in its deployment with that in its directory.
+fn check_instance(
+    path: &Path,
+    stored: Option<&InstanceRecord>,
+    wanted: Option<&InstanceRecord>,
+) -> Result<(), OpenError> {
+    let what = match (stored, wanted) {
+        (None, None) => return Ok(()),
+        (None, Some(_)) => "is a database of its own, and no instance of a deployment; give the instance another directory".to_owned(),
+        (Some(stored), None) => format!(
+            "is instance {} of a deployment; open it as that, with the others",
+            stored.instance
+        ),
+        (Some(stored), Some(wanted)) if stored.deployment != wanted.deployment => format!(
+            "is an instance of deployment {:032x}, and this is deployment {:032x}; give the instance another directory",
+            stored.deployment, wanted.deployment
+        ),
+        (Some(stored), Some(wanted)) if stored.instance != wanted.instance => format!(
+            "is instance {} of the deployment, not instance {}; give each instance its own directory",
+            stored.instance, wanted.instance
+        ),
+        (Some(stored), Some(wanted)) if stored.division != wanted.division => {
+            "is an instance of a deployment that divides the keys in another way; start it with the numbers of instances and workers, \
+             and the key ranges, that it was created with"
+                .to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(OpenError::OtherInstance { path: path.to_owned(), what })
 }
 
 impl Durable {

@@ -21,6 +21,15 @@ pub struct WorkerLinks {
     pub lost: Option<String>,
 }
 
+/// Transactions over several instances that have not come to their end everywhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unresolved {
+    /// Transactions of others that are prepared here, while their instance cannot be reached.
+    pub in_doubt: usize,
+    /// Transactions that have committed here, and whose ends others have not acknowledged.
+    pub unacknowledged: usize,
+}
+
 impl Database {
     /// Returns the division of the keys, if the database is an instance of a deployment.
     #[must_use]
@@ -88,6 +97,20 @@ impl Database {
     pub fn waker(&self, worker: WorkerId) -> Box<dyn Fn() + Send + Sync> {
         let handle = self.handle.clone();
         Box::new(move || handle.wake(worker))
+    }
+
+    /// Returns the transactions of other instances that are prepared here and in doubt, and the number of decisions that not all
+    /// others have acknowledged.
+    ///
+    /// # Errors
+    /// [`AbortReason::ShuttingDown`].
+    pub fn unresolved(&self) -> Result<Unresolved, Abort> {
+        let of_workers = self.on_all_workers(distributed::unresolved)?;
+        let sum = |sum: Unresolved, (in_doubt, decided): (Vec<_>, Vec<_>)| Unresolved {
+            in_doubt: sum.in_doubt + in_doubt.len(),
+            unacknowledged: sum.unacknowledged + decided.len(),
+        };
+        Ok(of_workers.into_iter().fold(Unresolved::default(), sum))
     }
 
     /// Returns the links of every worker.

@@ -76,7 +76,7 @@ pub use database::{
     BackupFailure, CloseReport, Database, SessionHandle, Submitted, WalStatistics, WorkerReport,
 };
 pub use ddl::{DefineError, NewForeignKey, NewTable};
-pub use instance::WorkerLinks;
+pub use instance::{Unresolved, WorkerLinks};
 pub use load::{LoadError, LoadProgress, Loader};
 pub use memory::TreeMemory;
 pub use recording::{ClassRecording, RecordedAction, RecordedFlow};

@@ -25,6 +25,7 @@ mod distributor;
 mod replay;
 mod report;
 mod rows;
+mod unresolved;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,6 +45,8 @@ use atrapos_transaction::shard::Shard;
 
 use self::distributor::Distributor;
 use self::rows::load_checkpoint;
+
+pub(crate) use self::unresolved::Unresolved;
 
 pub use self::report::{RecoveryError, RecoveryProgress, RecoveryReport};
 
@@ -93,6 +96,11 @@ impl Plan {
         let closed = manifest.closed.as_deref();
         plan.add(fs, directory, manifest, manifest.incarnation, manifest.streams, None, closed)?;
         Ok(plan)
+    }
+
+    /// Returns true if there is nothing to recover.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.checkpoint.is_none() && self.incarnations.is_empty()
     }
 
     /// Adds an incarnation, after scanning its streams.
@@ -157,7 +165,7 @@ impl Plan {
         handle: &Handle<Shard>,
         scheme: &Scheme,
         progress: &RecoveryProgress,
-    ) -> Result<RecoveryReport, RecoveryError> {
+    ) -> Result<(RecoveryReport, Unresolved), RecoveryError> {
         progress.0.bytes_total.store(self.bytes, Ordering::Relaxed);
         if let Some(checkpoint) = &self.checkpoint {
             let rows = checkpoint.parts.iter().map(|part| part.rows).sum();
@@ -174,15 +182,20 @@ impl Plan {
                 loaded?;
             }
         }
+        let mut unresolved = Unresolved::default();
         for incarnation in &self.incarnations {
-            self.replay(fs, directory, database, incarnation, handle, scheme, progress)?;
+            self.replay(fs, directory, database, incarnation, handle, scheme, progress, &mut unresolved)?;
         }
-        Ok(RecoveryReport {
+        let (in_doubt, unacknowledged) = unresolved.counts();
+        let report = RecoveryReport {
             rows: progress.rows().0,
             changes: progress.changes(),
             wal_bytes: self.bytes,
             torn: self.torn,
-        })
+            in_doubt,
+            unacknowledged,
+        };
+        Ok((report, unresolved))
     }
 
     /// Replays one incarnation.
@@ -196,8 +209,9 @@ impl Plan {
         handle: &Handle<Shard>,
         scheme: &Scheme,
         progress: &RecoveryProgress,
+        unresolved: &mut Unresolved,
     ) -> Result<(), RecoveryError> {
-        let mut distributor = Distributor::new(handle, scheme, progress);
+        let mut distributor = Distributor::new(handle, scheme, progress, unresolved);
         let mut streams = Vec::new();
         for stream in &replayed.streams {
             let reader = StreamReader::open(

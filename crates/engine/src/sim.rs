@@ -29,15 +29,15 @@ use atrapos_transaction::distributed;
 use atrapos_transaction::procedure::{AnyProcedure, Procedure, Session, result_of, run_here};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::stats::{EngineStats, Statistics};
-use atrapos_transaction::waiting::Token;
+use atrapos_transaction::waiting::{self, Token};
 use atrapos_transaction::wal::WalLayout;
 pub use deployment::Deployment;
 use stepper::{SimulatedWal, Stepper};
 
 use crate::assembly::Parts;
 use crate::builder::OpenError;
-use crate::durable::{Durable, Policy};
-use crate::recovery::RecoveryReport;
+use crate::durable::{DirectoryContents, Durable, Policy};
+use crate::recovery::RecoveryProgress;
 
 /// A database whose workers all run on the caller's thread, one pseudo-randomly chosen step at a time.
 pub struct Simulation {
@@ -177,27 +177,43 @@ impl Simulation {
         let islands = directory.as_ref().map_or(2, |(streams, ..)| *streams).clamp(1, workers);
         let island_of: Vec<usize> = (0..workers).map(|worker| worker % islands).collect();
         parts.system_state = SystemState::new(central_state, island_of.clone());
-        let (wal, directory) = match directory {
-            None => (None, None),
-            Some((_, files, path)) => {
-                let layout = WalLayout::new(central_state.log_buffer, island_of);
-                let definitions = parts.definitions();
-                let (wal, directory, manifest) =
-                    SimulatedWal::create(&definitions, layout, seed, &files, path)?;
-                (Some(wal), Some((files, directory, manifest)))
+        let opened = match directory {
+            None => None,
+            Some((streams, files, path)) => {
+                let (definitions, instance) = (parts.definitions(), parts.instance_record(0));
+                let streams = streams.min(islands);
+                let opened =
+                    DirectoryContents::new(files, path, &definitions, streams, Policy::default(), instance)?;
+                parts.incarnation = opened.incarnation().0;
+                parts.wal = Some(opened.wal(WalLayout::new(central_state.log_buffer, island_of)));
+                Some(opened)
             }
         };
-        parts.wal = wal.as_ref().map(|wal| Arc::clone(&wal.wal));
         parts.observing = observing;
         let pump = parts.on_pump(seed, &memory).map_err(SchemaError::new)?;
-        let Parts { catalogs, scheme, stats, system_state, wal: shared, .. } = parts;
+        let Parts { catalogs, scheme, stats, system_state, wal, .. } = parts;
         let (handle, workers) = (pump.handle(), pump.workers().to_vec());
-        let durable = directory.zip(shared).map(|((files, directory, manifest), wal)| {
-            let (policy, report) = (Policy::default(), RecoveryReport::default());
-            Arc::new(Durable::new(files, directory, manifest, wal, handle.clone(), policy, report))
-        });
+        let stepper = Rc::new(RefCell::new(Stepper { pump, wal: None }));
+        let durable = match opened.zip(wal) {
+            None => None,
+            Some((opened, wal)) => {
+                let own = Rc::clone(&stepper);
+                let step: waiting::Stepper = Rc::new(move || {
+                    own.borrow_mut().step();
+                    true
+                });
+                let (durable, writers) = waiting::stepping(step, || {
+                    let progress = RecoveryProgress::default();
+                    opened.recover(&wal, handle.clone(), &scheme, &progress, |_| {
+                        SimulatedWal::stream_options()
+                    })
+                })?;
+                stepper.borrow_mut().wal = Some(SimulatedWal::new(&wal, writers, seed));
+                Some(durable)
+            }
+        };
         Ok(Simulation {
-            stepper: Rc::new(RefCell::new(Stepper { pump, wal })),
+            stepper,
             workers,
             handle,
             catalogs,

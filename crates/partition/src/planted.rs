@@ -105,6 +105,18 @@ pub enum Bug {
     AbortNotSent,
     /// Rows are copied for another instance without their locks.
     CopyNotLocked,
+    /// A subordinate votes before what it has prepared is durable.
+    VoteBeforeSync,
+    /// The outcome of a transaction is told to other instances before the decision is durable.
+    DecisionToldEarly,
+    /// A subordinate with changes releases its locks when it has prepared.
+    PreparedNotLocked,
+    /// Recovery leaves out transactions that were prepared.
+    InDoubtForgotten,
+    /// A checkpoint does not log again what is in doubt.
+    InDoubtNotLoggedAgain,
+    /// A transaction does not wait until what it has read in other instances is durable.
+    RemoteReaderToldEarly,
 }
 
 /// Returns true if the bug is planted: never, in a release build.

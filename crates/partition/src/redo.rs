@@ -61,6 +61,11 @@ impl Redo {
         self.push(|bytes| bytes.extend_from_slice(elsewhere))
     }
 
+    /// Puts a note of the WAL before the changes.
+    pub fn note(&mut self, note: &[u8]) {
+        self.bytes.splice(..0, note.iter().copied());
+    }
+
     /// Removes the bytes after the first `len`.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);

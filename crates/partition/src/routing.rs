@@ -64,6 +64,12 @@ pub struct Division {
 }
 
 impl Division {
+    /// Returns the division among all instances as bytes that are equal for equal divisions.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        self.workers.iter().flat_map(|workers| (*workers as u16).to_le_bytes()).collect()
+    }
+
     /// Returns the owner of a partition of this instance's schemes, given the worker that owns it among all workers.
     fn owner(&self, worker: usize) -> WorkerId {
         let mut first = 0;

@@ -28,14 +28,16 @@
 //! # Loss of an instance
 //!
 //! The end of a link dooms the transactions that have a subordinate behind it, and aborts the subordinates whose coordinator was
-//! there. The data of instances is in memory: what the lost one knew is gone, so there is nobody to ask about those
-//! that have voted. A link that is cut while both instances live is treated alike, so a transaction that was decided and not yet
-//! told may be committed at its home alone: within a machine, links end with a process.
+//! there, but for those that are prepared: they are in doubt until there is a link again ([`hardening`]). Where the data of
+//! instances is in memory, what the lost one knew is gone, so there is nobody to ask, and the prepared abort too. A link that is
+//! cut while both instances live is treated alike, so that in memory a transaction that was decided and not yet told may be
+//! committed at its home alone: within a machine, links end with a process.
 //!
 //! Owns: the messages between instances ([`wire`]), links, and both parts of such transactions. Never: moves bytes itself (a
 //! [`Channel`] does), or changes a row other than by an operation.
 
 pub(crate) mod coordinator;
+pub(crate) mod hardening;
 pub(crate) mod probes;
 mod staged;
 pub(crate) mod subordinate;
@@ -46,12 +48,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use atrapos_channel::{Channel, ChannelError};
+use atrapos_durability::wal::GlobalId;
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::routing::InstanceId;
 use atrapos_storage::lock::TxnId;
 
 use self::coordinator::Remote;
+use self::hardening::Hardening;
+pub use self::hardening::{log_again, recover_decision, unresolved};
 use self::subordinate::Subordinate;
+pub use self::subordinate::recover_prepared;
 pub(crate) use self::wire::GlobalProbe;
 use self::wire::Message;
 use crate::shard::{EngineWorker, FastMap};
@@ -79,6 +85,8 @@ pub struct Peers {
     lost: RefCell<Option<String>>,
     /// The function that is told of an instance that cannot be reached any more.
     observer: RefCell<Option<LossObserver>>,
+    /// What outlives the processes, if the database logs.
+    hardening: Hardening,
 }
 
 /// A function that is told of an instance that a worker cannot reach any more. It is called on the worker's thread, so it must
@@ -116,9 +124,9 @@ pub(crate) struct GlobalTxn {
 }
 
 impl Peers {
-    /// Creates the state of a worker of this instance, without links.
+    /// Creates the state of a worker of this instance, without links, in an incarnation of its database; 0 of one in memory.
     #[must_use]
-    pub fn new(instance: InstanceId) -> Peers {
+    pub fn new(instance: InstanceId, incarnation: u32) -> Peers {
         Peers {
             instance,
             links: RefCell::default(),
@@ -128,12 +136,18 @@ impl Peers {
             draft: RefCell::default(),
             lost: RefCell::default(),
             observer: RefCell::default(),
+            hardening: Hardening::new(incarnation),
         }
     }
 
     /// The number of this instance.
     pub(crate) fn instance(&self) -> InstanceId {
         self.instance
+    }
+
+    /// The incarnation of this instance's database.
+    fn incarnation(&self) -> u32 {
+        self.hardening.incarnation
     }
 
     fn link(&self, instance: InstanceId) -> Option<Rc<Link>> {
@@ -177,7 +191,11 @@ pub(crate) fn unreachable(instance: InstanceId) -> Abort {
 pub fn add_link(worker: &Rc<EngineWorker>, instance: InstanceId, channel: Box<dyn Channel>) {
     if let Some(peers) = worker.shard().peers.get() {
         let link = Link { instance, channel: RefCell::new(channel), is_dirty: Cell::new(false) };
+        let is_first = peers.link(instance).is_none();
         peers.links.borrow_mut().push(Rc::new(link));
+        if is_first {
+            hardening::on_linked(peers, instance);
+        }
     }
 }
 
@@ -214,7 +232,7 @@ pub(crate) fn step(worker: &Rc<EngineWorker>) -> bool {
 
 #[inline(never)]
 fn step_peers(worker: &Rc<EngineWorker>, peers: &Peers) -> bool {
-    let mut found = false;
+    let mut found = peers.step_hardening(worker);
     let count = peers.links.borrow().len();
     for at in 0..count {
         let link = peers.links.borrow().get(at).cloned();
@@ -277,10 +295,17 @@ fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: 
         Message::Fetched { txn, .. } | Message::Vote { txn, .. } => {
             coordinator::on_reply(worker, from, txn, bytes);
         }
-        Message::Prepare { txn, in_one_phase, writes } => {
-            subordinate::on_prepare(worker, peers, link, (txn, in_one_phase), writes)?;
+        Message::Prepare { txn, incarnation, in_one_phase, writes } => {
+            let of = GlobalId { instance: from.0, incarnation, txn: txn.0 };
+            subordinate::on_prepare(worker, peers, link, (of, in_one_phase), writes)?;
         }
         Message::End { txn, commit } => subordinate::on_end(worker, peers, (from, txn), commit),
+        Message::Outcome { of, commit } if of.instance == from.0 => {
+            subordinate::on_outcome(worker, peers, of, commit);
+        }
+        Message::Outcome { .. } => return Err(format!("{from} tells the outcome of a transaction of another instance")),
+        Message::Ended { of } => hardening::on_ended(worker, from, of)?,
+        Message::Ask { of } => hardening::on_ask(worker, from, of)?,
         Message::Probe { probe, waiter } => probes::on_probe(worker, peers, from, probe, waiter),
         Message::ProbeHome { probe, met } => probes::on_probe_home(worker, probe, met),
         Message::Victim { round, txn } => probes::on_victim(worker, round, txn),
@@ -304,7 +329,7 @@ fn end_link(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, why: &str
 /// Returns true if another instance has sent something. The worker is about to sleep: whatever arrives from now on wakes it.
 pub(crate) fn has_arrivals(worker: &Rc<EngineWorker>) -> bool {
     let Some(peers) = worker.shard().peers.get() else { return false };
-    let mut arrived = false;
+    let mut arrived = peers.has_durable_news(worker);
     for link in peers.links.borrow().iter() {
         let mut channel = link.channel.borrow_mut();
         channel.arm();

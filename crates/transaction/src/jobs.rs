@@ -48,11 +48,19 @@ pub fn run_task_on_worker<R: Send + 'static>(
     worker: WorkerId,
     job: impl AsyncFnOnce(Rc<EngineWorker>) -> R + Send + 'static,
 ) -> Result<R, Abort> {
-    let started = hand_over(handle, worker, move |worker, sender| {
+    waiting::wait(start_task_on_worker(handle, worker, job)?)
+}
+
+/// Starts `job` as a task of a worker, besides its other tasks.
+pub fn start_task_on_worker<R: Send + 'static>(
+    handle: &Handle<Shard>,
+    worker: WorkerId,
+    job: impl AsyncFnOnce(Rc<EngineWorker>) -> R + Send + 'static,
+) -> Result<Receiver<R>, Abort> {
+    hand_over(handle, worker, move |worker, sender| {
         let own = Rc::clone(worker);
         worker.spawn_control(async move { sender.send(job(own).await) });
-    });
-    waiting::wait(started?)
+    })
 }
 
 /// Runs `job` on every worker at once and collects the results in order of the workers.

@@ -53,7 +53,9 @@ use crate::shard::EngineWorker;
 use crate::transaction::{RowPhase, Transaction};
 
 pub use commit::{Ending, TxnGuard};
-pub(crate) use commit::{UNDECIDED, end_subordinate};
+pub(crate) use commit::{
+    UNDECIDED, commit_subordinate, commit_subordinate_alone, end_subordinate, has_read_durable, observed,
+};
 pub(crate) use home::AccessStart;
 pub use participant::{ActionReply, BranchRef, on_action, on_actions};
 pub use phase::Phase;

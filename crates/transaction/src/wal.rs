@@ -253,11 +253,23 @@ impl Wal {
     /// returns the epoch of the newest record in it: there is room when that is durable.
     #[inline]
     pub(crate) fn commit(&self, buffer: BufferIndex, changes: &[u8]) -> Result<Epoch, Full> {
-        let appended = self.buffers[buffer.0].append(&self.epoch.0, changes);
+        self.append(buffer, changes, false)
+    }
+
+    /// Appends a record like [`commit`](Wal::commit), however full the buffer is if it `must`.
+    #[inline(always)]
+    fn append(&self, buffer: BufferIndex, changes: &[u8], must: bool) -> Result<Epoch, Full> {
+        let appended = self.buffers[buffer.0].append(&self.epoch.0, changes, must);
         if !matches!(appended, Ok(Appended { is_filling: false, .. })) {
             self.fills_up(buffer);
         }
         appended.map(|appended| appended.epoch)
+    }
+
+    /// Appends the record of a transaction that was decided elsewhere, and cannot be refused any more. Returns its epoch.
+    pub(crate) fn commit_decided(&self, buffer: BufferIndex, changes: &[u8]) -> Epoch {
+        let appended = self.append(buffer, changes, true);
+        appended.unwrap_or_else(|_| unreachable!("a buffer refuses no record that it must take"))
     }
 
     /// Notifies the flusher of a buffer to begin its next round at once.

@@ -71,6 +71,7 @@ pub(super) fn read(body: &[u8]) -> Result<(Manifest, usize), String> {
         checkpoint: old.checkpoint,
         closed: old.closed,
         schema: Definitions { trees, foreign_keys },
+        instance: None,
     };
     Ok((manifest, rest))
 }

@@ -20,7 +20,7 @@ pub(crate) const SEGMENT_MAGIC: [u8; 8] = *b"ATRAPOSW";
 pub(crate) const FRAME_MAGIC: [u8; 4] = *b"WFr1";
 /// The version of the format that is written. Version 1, which has no long updates, and version 2, which has no segments in
 /// files that were used before, are read as well.
-pub(crate) const FORMAT_VERSION: u32 = 3;
+pub(crate) const FORMAT_VERSION: u32 = 4;
 const FORMAT_VERSION_MIN: u32 = 1;
 
 /// Identifies a segment: database, stream and number.

@@ -178,13 +178,21 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// All changes of one transaction.
+/// All changes of one transaction, or a [note](super::Note) on one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// The epoch the transaction committed in.
+    /// The epoch the transaction committed in, or that of the note.
     pub epoch: Epoch,
-    /// Its changes, encoded: for [`Changes::new`].
-    pub changes: &'a [u8],
+    /// A note, if there is one, and the changes, encoded: for [`split`](Record::split).
+    pub(super) contents: &'a [u8],
+}
+
+impl Record<'_> {
+    /// Bytes of the note and the changes.
+    #[must_use]
+    pub fn contents_len(&self) -> usize {
+        self.contents.len()
+    }
 }
 
 /// The records in the payload of a frame, in the order they were written. Ends after the first error.
@@ -228,8 +236,8 @@ impl<'a> Iterator for Records<'a> {
 fn decode_record<'a>(cursor: &mut Cursor<'a>) -> Result<Record<'a>, FormatError> {
     let len = u32::from_le_bytes(cursor.array("the header of a record is cut short")?);
     let epoch = Epoch(u64::from_le_bytes(cursor.array("the header of a record is cut short")?));
-    let changes = cursor.take(len as usize, "the changes of a record are cut short")?;
-    Ok(Record { epoch, changes })
+    let contents = cursor.take(len as usize, "the changes of a record are cut short")?;
+    Ok(Record { epoch, contents })
 }
 
 /// A change of one row.
@@ -264,7 +272,7 @@ pub struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// The changes in `changes`, which is [`Record::changes`].
+    /// The changes in `changes`, of [`Record::split`].
     #[inline]
     #[must_use]
     pub fn new(changes: &'a [u8]) -> Changes<'a> {

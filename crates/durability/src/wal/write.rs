@@ -501,7 +501,7 @@ fn split<'a>(payloads: &[&'a [u8]], frame_bytes: usize) -> Vec<Vec<&'a [u8]>> {
     for payload in payloads {
         let (mut from, mut at) = (0, 0);
         for record in Records::new(payload).map_while(Result::ok) {
-            let bytes = RECORD_HEADER_BYTES + record.changes.len();
+            let bytes = RECORD_HEADER_BYTES + record.contents_len();
             if filled > 0 && filled + bytes > frame_bytes {
                 frames.last_mut().expect("there is always one").push(&payload[from..at]);
                 frames.push(Vec::new());

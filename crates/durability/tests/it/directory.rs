@@ -8,7 +8,7 @@ use atrapos_durability::checkpoint::{PartId, PartReader, PartWriter, part_name};
 use atrapos_durability::directory::{BACKUP_UNFINISHED, Directory, DirectoryError, LOCK};
 use atrapos_durability::file::{FileSystem, ModelFiles, RealFiles};
 use atrapos_durability::manifest::{
-    CheckpointRecord, FORMAT_VERSION, MANIFEST, MANIFEST_NEW, Manifest, PastIncarnation,
+    CheckpointRecord, FORMAT_VERSION, InstanceRecord, MANIFEST, MANIFEST_NEW, Manifest, PastIncarnation,
 };
 use atrapos_durability::wal::{Epoch, Incarnation, StreamEnd};
 use proptest::prelude::*;
@@ -352,7 +352,7 @@ fn a_directory_of_a_newer_format_says_so() {
     let told = open(&fs).expect_err("newer").to_string();
     assert!(
         told.contains(
-            "/db/MANIFEST was written by a newer atrapos (format 3, this one knows up to 2); use that"
+            "/db/MANIFEST was written by a newer atrapos (format 4, this one knows up to 3); use that"
         ),
         "{told}"
     );
@@ -385,6 +385,7 @@ proptest! {
             checkpoint: None,
             closed: Some(vec![StreamEnd { segment: 1, length: 4096, frame: 9 }; 2]),
             schema: schema(),
+            instance: Some(InstanceRecord { deployment: 7, instance: 1, division: vec![2, 1, 1] }),
         };
         let path = Path::new(DB).join(MANIFEST);
         let bytes = manifest.encode().expect("sound");

@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use atrapos_durability::checkpoint::{PartId, PartReader};
 use atrapos_durability::file::{FileSystem, ModelFiles};
-use atrapos_durability::manifest::{CheckpointRecord, MANIFEST, Manifest, PastIncarnation};
+use atrapos_durability::manifest::{CheckpointRecord, InstanceRecord, MANIFEST, Manifest, PastIncarnation};
 use atrapos_durability::wal::{Epoch, Incarnation, StreamEnd};
 
 use crate::support::{schema, small_part, write_file};
 
 const MANIFEST_1: &[u8] = include_bytes!("../fixtures/directory-v1/MANIFEST");
 const MANIFEST_2: &[u8] = include_bytes!("../fixtures/directory-v2/MANIFEST");
+const MANIFEST_3: &[u8] = include_bytes!("../fixtures/directory-v3/MANIFEST");
 const PINNED_PART: &[u8] = include_bytes!("../fixtures/directory-v1/0003.part");
 
 const ID: PartId = PartId { database: 0x0011_2233_4455_6677_8899_aabb_ccdd_eeff, checkpoint: 7, part: 3 };
@@ -34,21 +35,27 @@ fn manifest() -> Manifest {
             StreamEnd { segment: 2, length: 80, frame: 12 },
         ]),
         schema: schema(),
+        instance: None,
     }
 }
 
-#[test]
-fn a_manifest_of_version_2_is_read_and_written_as_ever() {
-    let found = Manifest::decode(MANIFEST_2, Path::new(MANIFEST)).expect("sound");
-    assert_eq!(found, manifest());
-    assert_eq!(manifest().encode().expect("sound"), MANIFEST_2);
+fn of_an_instance() -> Manifest {
+    let instance = InstanceRecord { deployment: ID.database >> 1, instance: 2, division: vec![1, 4, 4, 2, 1] };
+    Manifest { instance: Some(instance), ..manifest() }
 }
 
 #[test]
-fn a_manifest_of_version_1_is_read_and_written_as_version_2() {
-    let found = Manifest::decode(MANIFEST_1, Path::new(MANIFEST)).expect("sound");
-    assert_eq!(found, manifest());
-    assert_eq!(found.encode().expect("sound"), MANIFEST_2);
+fn a_manifest_of_version_3_is_read_and_written_as_ever() {
+    let found = Manifest::decode(MANIFEST_3, Path::new(MANIFEST)).expect("sound");
+    assert_eq!(found, of_an_instance());
+    assert_eq!(of_an_instance().encode().expect("sound"), MANIFEST_3);
+}
+
+#[test]
+fn manifests_of_versions_before_instances_are_read_as_of_none() {
+    for bytes in [MANIFEST_1, MANIFEST_2] {
+        assert_eq!(Manifest::decode(bytes, Path::new(MANIFEST)).expect("sound"), manifest());
+    }
 }
 
 #[test]

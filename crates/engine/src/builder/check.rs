@@ -43,9 +43,10 @@ impl Builder {
                 "instance {idle} has no worker; give every instance of a deployment at least 1"
             )));
         }
-        if has_directory {
+        if has_directory && self.policy.durability == Durability::None {
             return Err(OpenError::Setting(
-                "an instance of a deployment keeps its data in memory; open it without a directory"
+                "checkpoints of instances at different moments are no state of the deployment; give an instance with a directory a \
+                 WAL (Durability::Synchronous or Relaxed), or keep it in memory"
                     .to_owned(),
             ));
         }

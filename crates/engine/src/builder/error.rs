@@ -30,6 +30,14 @@ pub enum OpenError {
         /// The first difference.
         difference: String,
     },
+    /// The directory has another place in a deployment than was declared.
+    #[error("the database in {} {what}", path.display())]
+    OtherInstance {
+        /// The directory.
+        path: PathBuf,
+        /// The difference, and the remedy.
+        what: String,
+    },
     /// The directory cannot be used.
     #[error(transparent)]
     Directory(#[from] DirectoryError),

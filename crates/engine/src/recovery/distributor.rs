@@ -5,14 +5,15 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use atrapos_durability::wal::{Changes, Epoch, Records};
-use atrapos_partition::abort::Abort;
 use atrapos_partition::routing::Scheme;
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Handle, WorkerId};
 use atrapos_transaction::jobs::start_on_worker;
 use atrapos_transaction::shard::Shard;
+use atrapos_transaction::waiting;
 
 use super::replay::{Batch, Replay, unreadable};
+use super::unresolved::Unresolved;
 use super::{RecoveryError, RecoveryProgress};
 
 /// Bytes of changes for one worker after which they are sent. Large enough to sort and look up together.
@@ -23,6 +24,7 @@ pub(super) struct Distributor<'a> {
     handle: &'a Handle<Shard>,
     scheme: &'a Scheme,
     progress: &'a RecoveryProgress,
+    unresolved: &'a mut Unresolved,
     batches: Vec<Batch>,
     /// The changes that each worker has received and not applied yet.
     replays: Vec<Arc<Mutex<Replay>>>,
@@ -35,12 +37,14 @@ impl<'a> Distributor<'a> {
         handle: &'a Handle<Shard>,
         scheme: &'a Scheme,
         progress: &'a RecoveryProgress,
+        unresolved: &'a mut Unresolved,
     ) -> Distributor<'a> {
         let workers = handle.workers();
         Distributor {
             handle,
             scheme,
             progress,
+            unresolved,
             batches: vec![Vec::new(); workers],
             replays: (0..workers).map(|_| Arc::default()).collect(),
             under_way: Vec::new(),
@@ -54,12 +58,16 @@ impl<'a> Distributor<'a> {
             if record.epoch < from || record.epoch > through {
                 continue;
             }
-            let mut changes = Changes::new(record.changes);
+            let (note, encoded_changes) = record.split().map_err(unreadable)?;
+            if let Some(note) = note {
+                self.unresolved.add(note);
+            }
+            let mut changes = Changes::new(encoded_changes);
             loop {
                 let begins = changes.offset();
                 let Some(change) = changes.next() else { break };
                 let change = change.map_err(unreadable)?;
-                let encoded = &record.changes[begins..changes.offset()];
+                let encoded = &encoded_changes[begins..changes.offset()];
                 if usize::from(change.table) >= self.scheme.family_of.len() {
                     return Err(RecoveryError::Unfit(format!(
                         "the WAL has a change of table number {}, which the schema does not have; the manifest and the WAL are not of one database",
@@ -71,7 +79,13 @@ impl<'a> Distributor<'a> {
                 }
                 let family = self.scheme.family(TableId(change.table));
                 let owner = family.owner(family.partition_of(change.key));
-                let batch = &mut self.batches[owner.index()];
+                let Some(batch) = self.batches.get_mut(owner.index()) else {
+                    return Err(RecoveryError::Unfit(
+                        "the WAL has a row that another instance of the deployment owns; open the instance with the division of the \
+                         keys that it was created with"
+                            .to_owned(),
+                    ));
+                };
                 batch.extend_from_slice(&record.epoch.0.to_le_bytes());
                 batch.extend_from_slice(&change.version.to_le_bytes());
                 batch.extend_from_slice(&(encoded.len() as u32).to_le_bytes());
@@ -104,7 +118,7 @@ impl<'a> Distributor<'a> {
     /// Waits until the batches under way have been applied.
     fn wait(&mut self) -> Result<(), RecoveryError> {
         for started in self.under_way.drain(..) {
-            started.wait().map_err(|_| Abort::shutting_down())??;
+            waiting::wait(started)??;
         }
         Ok(())
     }

@@ -83,4 +83,8 @@ pub struct RecoveryReport {
     pub wal_bytes: u64,
     /// Bytes that had not been written to their end when the database stopped, and were cut off, by file.
     pub torn: Vec<(PathBuf, u64)>,
+    /// Transactions of other instances that were prepared here, and whose outcomes have to be asked for.
+    pub in_doubt: u64,
+    /// Transactions decided here whose outcomes may not have reached all other instances.
+    pub unacknowledged: u64,
 }

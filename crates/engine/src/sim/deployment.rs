@@ -4,9 +4,11 @@
 //! Owns: the choice of the instance that goes on, and the links. Never: makes a step itself ([`Simulation`] does).
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use atrapos_channel::{Channel, ChannelError, Wake};
+use atrapos_durability::file::{FileSystem, ModelFiles};
 use atrapos_partition::abort::Abort;
 use atrapos_partition::routing::{Division, InstanceId, Route};
 use atrapos_partition::schema::{Catalog, Index, IndexRef, Schema, SchemaError, Table, TableRef};
@@ -14,18 +16,31 @@ use atrapos_runtime::WorkerId;
 use atrapos_runtime::rng::Seed;
 use atrapos_storage::HeapMemory;
 use atrapos_transaction::central::CentralState;
+use atrapos_transaction::distributed;
 use atrapos_transaction::procedure::{Procedure, Session};
 use atrapos_transaction::stats::Statistics;
 
 use super::{Outcome, Simulation};
 use crate::builder::OpenError;
+use crate::checkpoint::{CheckpointFailure, CheckpointReport};
+use crate::instance::Unresolved;
 
 /// Simulated instances of one deployment. They share a catalog, so a handle of a table is valid in all of them.
 pub struct Deployment {
-    instances: Vec<Simulation>,
-    links: Vec<Arc<Mutex<Wire>>>,
+    catalog: Arc<Catalog>,
+    /// The instances; none where one has crashed.
+    instances: Vec<Option<Simulation>>,
+    workers: Vec<usize>,
+    /// The files of each instance, if they have directories.
+    files: Option<Vec<ModelFiles>>,
+    wires: Vec<Arc<Mutex<Wire>>>,
+    /// The wires between two instances, the one with the smaller number first.
+    links: Vec<(InstanceId, InstanceId, Arc<Mutex<Wire>>)>,
     turn: Seed,
 }
+
+/// The directory of each instance in its files.
+const DIRECTORY: &str = "/instance";
 
 impl std::fmt::Debug for Deployment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -94,47 +109,153 @@ impl Channel for WireEnd {
 }
 
 impl Deployment {
-    /// Creates empty instances with so many workers each, linked with each other.
+    /// Creates empty instances in memory with so many workers each, linked with each other.
     ///
     /// # Errors
     /// The errors of [`Simulation::new`].
     pub fn new(schema: Schema, workers: &[usize], seed: u64) -> Result<Deployment, OpenError> {
-        let catalog = Arc::new(Catalog::new(schema)?);
-        let numbers = (0..workers.len()).map(|instance| InstanceId(instance as u16));
-        let start = |instance: InstanceId| {
-            let division = Division { instance, workers: workers.to_vec() };
-            let seed = Seed(seed).derive(instance.0.into()).0;
-            let (own, memory) = (workers[usize::from(instance.0)], Arc::new(HeapMemory));
-            Simulation::start(
-                (Arc::clone(&catalog), Some(division)),
-                own,
-                seed,
-                None,
-                None,
-                CentralState::default(),
-                memory,
-            )
+        Deployment::with_files(schema, workers, seed, None)
+    }
+
+    /// Creates empty instances like [`new`](Deployment::new), each in a directory of a file system of its own: they can
+    /// [crash](Deployment::crash). Durability is synchronous.
+    ///
+    /// # Errors
+    /// The errors of [`Simulation::durable`].
+    pub fn durable(schema: Schema, workers: &[usize], seed: u64) -> Result<Deployment, OpenError> {
+        let files = workers.iter().map(|_| ModelFiles::new()).collect();
+        Deployment::with_files(schema, workers, seed, Some(files))
+    }
+
+    fn with_files(
+        schema: Schema,
+        workers: &[usize],
+        seed: u64,
+        files: Option<Vec<ModelFiles>>,
+    ) -> Result<Deployment, OpenError> {
+        let mut deployment = Deployment {
+            catalog: Arc::new(Catalog::new(schema)?),
+            instances: workers.iter().map(|_| None).collect(),
+            workers: workers.to_vec(),
+            files,
+            wires: Vec::new(),
+            links: Vec::new(),
+            turn: Seed(seed),
         };
-        let instances = numbers.clone().map(start).collect::<Result<Vec<_>, _>>()?;
-        let mut deployment = Deployment { instances, links: Vec::new(), turn: Seed(seed).derive(u64::MAX) };
-        for one in numbers {
-            for other in (0..one.0).map(InstanceId) {
-                deployment.connect(one, other);
-            }
+        for instance in 0..workers.len() {
+            deployment.start(InstanceId(instance as u16))?;
         }
         Ok(deployment)
     }
 
+    /// Starts an instance, and links it with those that run.
+    ///
+    /// # Errors
+    /// The errors of [`Simulation::durable`], and of recovery.
+    pub fn start(&mut self, instance: InstanceId) -> Result<(), OpenError> {
+        let at = usize::from(instance.0);
+        let division = Division { instance, workers: self.workers.clone() };
+        let directory = self.files.as_ref().map(|files| {
+            let files: Arc<dyn FileSystem> = Arc::new(files[at].clone());
+            (1, files, Path::new(DIRECTORY))
+        });
+        self.turn = self.turn.derive(u64::MAX);
+        let started = Simulation::start(
+            (Arc::clone(&self.catalog), Some(division)),
+            self.workers[at],
+            self.turn.derive(instance.0.into()).0,
+            directory,
+            None,
+            CentralState::default(),
+            Arc::new(HeapMemory),
+        );
+        self.instances[at] = Some(started?);
+        let others = (0..self.workers.len()).filter(|other| *other != at && self.instances[*other].is_some());
+        for other in others.collect::<Vec<_>>() {
+            let other = InstanceId(other as u16);
+            // It may not have seen the end of the links before yet.
+            self.instance(other).unlink(instance);
+            self.connect(instance, other);
+        }
+        Ok(())
+    }
+
+    /// Stops an instance where it is, as a power cut does if it is given the seed of what remains in its files, or as a kill of the
+    /// process does. The others see the ends of its links.
+    ///
+    /// # Panics
+    /// If the instances have no directories, or it has crashed.
+    pub fn crash(&mut self, instance: InstanceId, power: Option<u64>) {
+        let at = usize::from(instance.0);
+        let files = self.files.as_mut().expect("an instance that crashes has a directory");
+        files[at] = match power {
+            Some(seed) => files[at].power_cut(seed),
+            None => files[at].kill(),
+        };
+        drop(self.instances[at].take().expect("an instance that crashes runs"));
+        for (_, _, wire) in self.links.iter().filter(|(one, other, _)| *one == instance || *other == instance) {
+            lock(wire).is_cut = true;
+        }
+        self.links.retain(|(one, other, _)| *one != instance && *other != instance);
+    }
+
+    /// Returns true if an instance runs.
+    #[must_use]
+    pub fn runs(&self, instance: InstanceId) -> bool {
+        self.instances[usize::from(instance.0)].is_some()
+    }
+
+    /// Ends the links between two instances, which both see, after what is on its way or without it.
+    pub fn lose_links(&mut self, one: InstanceId, other: InstanceId) {
+        let is_between = |link: &(InstanceId, InstanceId, _)| link.0 == one.min(other) && link.1 == one.max(other);
+        for (_, _, wire) in self.links.iter().filter(|link| is_between(link)) {
+            lock(wire).is_cut = true;
+        }
+        self.links.retain(|link| !is_between(link));
+    }
+
+    /// Links two instances anew, in the place of the links before.
+    pub fn link_again(&mut self, one: InstanceId, other: InstanceId) {
+        self.lose_links(one, other);
+        self.cut(one, other);
+        self.connect(one, other);
+    }
+
+    /// Makes a checkpoint of an instance, while the other instances stand still.
+    ///
+    /// # Errors
+    /// The errors of a checkpoint.
+    pub fn checkpoint(&self, instance: InstanceId) -> Result<CheckpointReport, CheckpointFailure> {
+        self.instance(instance).checkpoint()
+    }
+
+    /// Returns the transactions in doubt and the decisions that are not acknowledged, over all instances that run.
+    #[must_use]
+    pub fn unresolved(&self) -> Unresolved {
+        let mut sum = Unresolved::default();
+        for worker in self.running().flat_map(|instance| &instance.workers) {
+            let (in_doubt, decided) = distributed::unresolved(worker);
+            sum.in_doubt += in_doubt.len();
+            sum.unacknowledged += decided.len();
+        }
+        sum
+    }
+
+    fn running(&self) -> impl Iterator<Item = &Simulation> {
+        self.instances.iter().flatten()
+    }
+
     /// Links the workers of two instances: each to one of the other, with several links for those of the smaller one.
     fn connect(&mut self, one: InstanceId, other: InstanceId) {
-        let workers = |instance: InstanceId| self.instances[usize::from(instance.0)].stats.len();
+        let workers = |instance: InstanceId| self.workers[usize::from(instance.0)];
         let (ones, others) = (workers(one), workers(other));
         let mut ends: [Vec<Box<dyn Channel>>; 2] = [Vec::new(), Vec::new()];
         for _ in 0..ones.max(others) {
             let wires = [(); 2].map(|()| {
-                let turn = self.turn.derive(self.links.len() as u64).0;
+                let turn = self.turn.derive(self.wires.len() as u64).0;
                 let wire = Arc::new(Mutex::new(Wire { turn, ..Wire::default() }));
-                self.links.push(Arc::clone(&wire));
+                self.wires.push(Arc::clone(&wire));
+                self.links.push((one.min(other), one.max(other), Arc::clone(&wire)));
                 wire
             });
             for (at, ends) in ends.iter_mut().enumerate() {
@@ -143,14 +264,22 @@ impl Deployment {
             }
         }
         let [first, second] = ends;
-        self.instances[usize::from(one.0)].link(other, first);
-        self.instances[usize::from(other.0)].link(one, second);
+        self.instance(one).link(other, first);
+        self.instance(other).link(one, second);
     }
 
     /// Returns an instance.
+    ///
+    /// # Panics
+    /// If it has crashed.
     #[must_use]
     pub fn instance(&self, instance: InstanceId) -> &Simulation {
-        &self.instances[usize::from(instance.0)]
+        self.instances[usize::from(instance.0)].as_ref().expect("an instance that is used runs")
+    }
+
+    /// Returns one of the instances that run.
+    fn any(&self) -> &Simulation {
+        self.running().next().expect("an instance of a deployment runs")
     }
 
     /// Returns the handle of table `T`.
@@ -158,7 +287,7 @@ impl Deployment {
     /// # Errors
     /// Fails if the instances have no such table.
     pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
-        self.instances[0].table()
+        self.any().table()
     }
 
     /// Returns the handle of index `I`.
@@ -166,7 +295,7 @@ impl Deployment {
     /// # Errors
     /// Fails if the instances have no such index.
     pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
-        self.instances[0].index()
+        self.any().index()
     }
 
     /// Submits a procedure to the instance and the home that its route leads to. It runs while the deployment is stepped.
@@ -175,8 +304,8 @@ impl Deployment {
         route: &Route,
         procedure: impl Procedure<R>,
     ) -> Outcome<Result<R, Abort>> {
-        let scheme = self.instances[0].scheme();
-        let instance = scheme.instance_of(route).unwrap_or_default();
+        let any = self.instances.iter().position(Option::is_some).unwrap_or_default();
+        let instance = self.any().scheme().instance_of(route).unwrap_or(InstanceId(any as u16));
         self.instance(instance).submit(route, procedure)
     }
 
@@ -186,9 +315,12 @@ impl Deployment {
         mut worker: usize,
         body: impl AsyncFnOnce(Session) -> R + 'static,
     ) -> Outcome<R> {
-        for instance in &self.instances {
-            match worker.checked_sub(instance.stats.len()) {
-                None => return instance.spawn_session(WorkerId(worker as u16), body),
+        for (instance, workers) in self.workers.iter().enumerate() {
+            match worker.checked_sub(*workers) {
+                None => {
+                    let instance = self.instance(InstanceId(instance as u16));
+                    return instance.spawn_session(WorkerId(worker as u16), body);
+                }
                 Some(rest) => worker = rest,
             }
         }
@@ -211,18 +343,17 @@ impl Deployment {
     /// Steps without new work until no message is on its way. Returns true if no task has begun.
     fn settle(&mut self) -> bool {
         // What was on its way when a link was cut is lost.
-        self.links.retain(|wire| Arc::strong_count(wire) > 1);
+        self.links.retain(|(.., wire)| Arc::strong_count(wire) > 2);
+        let links = &self.links;
+        self.wires.retain(|wire| links.iter().any(|(.., kept)| Arc::ptr_eq(kept, wire)));
         for _ in 0..SETTLE_MAX {
             self.run_for(16 * self.instances.len() as u64);
             if self.tasks() > 0 {
                 return false;
             }
-            if self.links.iter().all(|wire| lock(wire).messages.is_empty()) {
+            if self.wires.iter().all(|wire| lock(wire).messages.is_empty()) {
                 // What has arrived last is done.
-                return self
-                    .instances
-                    .iter()
-                    .all(|instance| instance.stepper.borrow_mut().pump.run_until_idle(10_000));
+                return self.running().all(|instance| instance.stepper.borrow_mut().pump.run_until_idle(10_000));
             }
         }
         false
@@ -235,9 +366,9 @@ impl Deployment {
             self.turn = self.turn.derive(1);
             let instance = (self.turn.0 >> 8) as usize % self.instances.len();
             let some = 1 + (self.turn.0 >> 32) % 24;
-            let pump = &mut self.instances[instance].stepper.borrow_mut().pump;
+            let Some(instance) = &self.instances[instance] else { continue };
             // When all its tasks wait for a later time, the clock of the instance advances to it.
-            pump.run_until(|| false, some);
+            instance.stepper.borrow_mut().step_for(some);
         }
     }
 
@@ -250,19 +381,19 @@ impl Deployment {
     /// Returns the number of steps made so far.
     #[must_use]
     pub fn steps(&self) -> u64 {
-        self.instances.iter().map(Simulation::steps).sum()
+        self.running().map(Simulation::steps).sum()
     }
 
     /// Returns the number of sessions and transactions that have not ended.
     #[must_use]
     pub fn tasks(&self) -> usize {
-        self.instances.iter().map(Simulation::tasks).sum()
+        self.running().map(Simulation::tasks).sum()
     }
 
     /// Returns the statistics so far.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.instances.iter().fold(Statistics::default(), |sum, instance| sum.plus(&instance.statistics()))
+        self.running().fold(Statistics::default(), |sum, instance| sum.plus(&instance.statistics()))
     }
 
     /// Returns the numbers of locks held and of lock requests waiting.
@@ -270,7 +401,7 @@ impl Deployment {
     pub fn locks(&self) -> (usize, usize) {
         let sum =
             |(held, waiting): (usize, usize), (more, others): (usize, usize)| (held + more, waiting + others);
-        self.instances.iter().map(Simulation::locks).fold((0, 0), sum)
+        self.running().map(Simulation::locks).fold((0, 0), sum)
     }
 
     /// Checks the structure of every tree, as [`Simulation::check_trees`] does.
@@ -278,7 +409,7 @@ impl Deployment {
     /// # Errors
     /// The first violation, in words.
     pub fn check_trees(&self) -> Result<(), String> {
-        self.instances.iter().try_for_each(Simulation::check_trees)
+        self.running().try_for_each(Simulation::check_trees)
     }
 }
 

@@ -12,6 +12,7 @@ use atrapos_partition::schema::TableId;
 use atrapos_transaction::waiting::{self, Stepper};
 
 use super::Simulation;
+use crate::checkpoint::{CheckpointFailure, CheckpointReport, Pace};
 use crate::ddl::{DefineError, NewTable, SchemeLock, Statements};
 
 /// The time that a statement waits for transactions, by the clock of the simulation.
@@ -65,7 +66,32 @@ impl Simulation {
         self.statement_steps.set(steps);
     }
 
+    /// Makes a checkpoint. See [`Database::checkpoint`](crate::Database::checkpoint).
+    ///
+    /// # Errors
+    /// The errors of that function.
+    ///
+    /// # Panics
+    /// If the database has no directory.
+    pub fn checkpoint(&self) -> Result<CheckpointReport, CheckpointFailure> {
+        let durable = self.durable.as_ref().expect("a database with a directory has checkpoints");
+        self.stepping(|| durable.checkpoint(Pace::Full))
+    }
+
     fn statement<R>(&self, statement: impl FnOnce(&Statements<'_>) -> R) -> R {
+        let statements = Statements {
+            handle: &self.handle,
+            catalogs: &self.catalogs,
+            published: &self.scheme,
+            durable: self.durable.as_deref(),
+            scheme_lock: SchemeLock::Stepped(&self.scheme_token),
+            patience: PATIENCE,
+        };
+        self.stepping(|| statement(&statements))
+    }
+
+    /// Runs a function that waits for the workers, which this thread steps.
+    fn stepping<R>(&self, run: impl FnOnce() -> R) -> R {
         let (stepper, left) = (Rc::clone(&self.stepper), Rc::clone(&self.statement_steps));
         let step: Stepper = Rc::new(move || {
             let goes_on = left.get() > 0;
@@ -75,14 +101,6 @@ impl Simulation {
             }
             goes_on
         });
-        let statements = Statements {
-            handle: &self.handle,
-            catalogs: &self.catalogs,
-            published: &self.scheme,
-            durable: self.durable.as_deref(),
-            scheme_lock: SchemeLock::Stepped(&self.scheme_token),
-            patience: PATIENCE,
-        };
-        waiting::stepping(step, || statement(&statements))
+        waiting::stepping(step, run)
     }
 }

@@ -2,25 +2,17 @@
 //!
 //! Owns: the choice between workers and flushers, from the seed. Never: starts a task, or waits.
 
-use std::path::Path;
 use std::sync::Arc;
 
-use atrapos_catalog::Definitions;
-use atrapos_durability::directory::Directory;
-use atrapos_durability::file::FileSystem;
-use atrapos_durability::manifest::Manifest;
-use atrapos_durability::wal::{StreamId, StreamOptions, StreamWriter, WalError};
+use atrapos_durability::wal::{StreamOptions, StreamWriter};
 use atrapos_runtime::Pump;
 use atrapos_runtime::rng::Seed;
 use atrapos_transaction::shard::Shard;
 use atrapos_transaction::wal::flusher::Flusher;
-use atrapos_transaction::wal::{Durability, Wal, WalLayout, WalLimits};
-
-use crate::builder::OpenError;
+use atrapos_transaction::wal::Wal;
 
 /// The WAL of a simulated database: its flushers run on the same thread, at steps chosen by the seed.
 pub(super) struct SimulatedWal {
-    pub(super) wal: Arc<Wal>,
     flushers: Vec<Flusher>,
     /// The state of the generator that chooses between workers and flushers.
     turn: Seed,
@@ -33,37 +25,21 @@ const SEGMENT_BYTES: u64 = 16 << 10;
 const FRAME_BYTES: usize = 256;
 
 impl SimulatedWal {
-    /// Makes a directory and the WAL in it.
-    pub(super) fn create(
-        schema: &Definitions,
-        layout: WalLayout,
-        seed: u64,
-        files: &Arc<dyn FileSystem>,
-        path: &Path,
-    ) -> Result<(SimulatedWal, Directory, Manifest), OpenError> {
-        let streams = layout.streams();
-        let (directory, manifest) =
-            Directory::create(Arc::clone(files), path, schema.clone(), streams as u16)?;
-        let wal = Wal::new(Durability::Synchronous, manifest.first_epoch, layout, WalLimits::default());
-        let flushers = (0..streams).map(|stream| {
-            let writer = StreamWriter::create(
-                Arc::clone(files),
-                directory.path(),
-                manifest.database,
-                manifest.incarnation,
-                StreamId(stream as u16),
-                StreamOptions {
-                    segment_bytes: SEGMENT_BYTES,
-                    frame_bytes: FRAME_BYTES,
-                    filled_bytes: 0,
-                    kept_bytes: 2 * SEGMENT_BYTES,
-                },
-            )?;
-            Ok(Flusher::new(Arc::clone(&wal), stream, writer))
-        });
-        let flushers = flushers.collect::<Result<_, WalError>>()?;
-        let turn = Seed(seed).derive(u64::MAX);
-        Ok((SimulatedWal { wal, flushers, turn }, directory, manifest))
+    /// Returns the options of a stream with little segments and frames.
+    pub(super) fn stream_options() -> StreamOptions {
+        StreamOptions {
+            segment_bytes: SEGMENT_BYTES,
+            frame_bytes: FRAME_BYTES,
+            filled_bytes: 0,
+            kept_bytes: 2 * SEGMENT_BYTES,
+        }
+    }
+
+    /// Makes the flushers of a WAL.
+    pub(super) fn new(wal: &Arc<Wal>, writers: Vec<StreamWriter>, seed: u64) -> SimulatedWal {
+        let flushers = writers.into_iter().enumerate();
+        let flushers = flushers.map(|(stream, writer)| Flusher::new(Arc::clone(wal), stream, writer));
+        SimulatedWal { flushers: flushers.collect(), turn: Seed(seed).derive(u64::MAX) }
     }
 
     /// Returns a pseudo-random number below `bound`.
@@ -73,7 +49,7 @@ impl SimulatedWal {
     }
 
     /// Runs one round of a flusher.
-    fn round(&mut self) {
+    pub(super) fn round(&mut self) {
         let flusher = self.draw(self.flushers.len() as u64) as usize;
         self.flushers[flusher].round();
         self.flushers[flusher].tidy_up();
@@ -116,6 +92,17 @@ impl Stepper {
             if let Some(wal) = &mut self.wal {
                 wal.round();
             }
+        }
+    }
+
+    /// Makes about `steps` steps of workers, and sometimes a round of a flusher. When all tasks wait for a later time, the clock advances to
+    /// it.
+    pub(super) fn step_for(&mut self, steps: u64) {
+        self.pump.run_until(|| false, steps);
+        if let Some(wal) = &mut self.wal
+            && wal.draw(4) == 0
+        {
+            wal.round();
         }
     }
 

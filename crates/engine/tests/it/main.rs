@@ -13,6 +13,7 @@ mod columns;
 mod crud;
 mod ddl;
 mod durable;
+mod deployed_crashes;
 mod dynamic;
 mod given_up;
 mod growth;

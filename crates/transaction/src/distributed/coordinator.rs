@@ -25,10 +25,10 @@ use smallvec::SmallVec;
 
 use super::staged::Staged;
 use super::wire::{Bytes, FetchRequest, FetchTarget, Message, Nonsense, Requests, Write, Writes};
-use super::{Peers, unreachable};
+use super::{Peers, hardening, unreachable};
 use crate::shard::EngineWorker;
 use crate::trace::Stage;
-use crate::tx::{Tx, TxnGuard, TxnState};
+use crate::tx::{Ending, Tx, TxnGuard, TxnState, has_read_durable};
 
 /// The remote part of a transaction, at its home.
 pub(crate) struct Remote {
@@ -57,6 +57,8 @@ impl std::fmt::Debug for Remote {
 struct Subordinate {
     instance: InstanceId,
     state: SubordinateState,
+    /// True if all that it has read is known to be durable.
+    has_read_durable: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +67,8 @@ enum SubordinateState {
     Active,
     /// It was asked to prepare: it may have changed rows.
     Preparing,
+    /// It was released, and tells when what it has read is durable.
+    Released,
     /// It has ended.
     Ended,
     /// It cannot be reached any more.
@@ -111,6 +115,12 @@ impl Remote {
         active.map(|subordinate| subordinate.instance)
     }
 
+    /// Returns the instances that have prepared the transaction, when all have voted.
+    fn prepared(&self) -> SmallVec<[InstanceId; 2]> {
+        let prepared = self.subordinates.iter().filter(|known| known.state == SubordinateState::Preparing);
+        prepared.map(|known| known.instance).collect()
+    }
+
     /// Undoes the changes of staged rows in a range of marks.
     pub(crate) fn roll_back(&mut self, time: &std::ops::Range<atrapos_partition::undo::Mark>) {
         self.staged.roll_back(time);
@@ -121,7 +131,8 @@ impl Remote {
             Some(known) if known.state == SubordinateState::Lost => Err(unreachable(instance)),
             Some(_) => Ok(()),
             None => {
-                self.subordinates.push(Subordinate { instance, state: SubordinateState::Active });
+                let (state, has_read_durable) = (SubordinateState::Active, true);
+                self.subordinates.push(Subordinate { instance, state, has_read_durable });
                 Ok(())
             }
         }
@@ -378,12 +389,12 @@ pub(super) fn on_reply(worker: &EngineWorker, from: InstanceId, txn: TxnId, mess
     let Some(state) = worker.shard().active.borrow().get(&txn).cloned() else { return };
     let mut remote = state.remote.borrow_mut();
     let Some(remote) = remote.as_mut() else { return };
-    if remote.awaited == 0 || !remote.subordinates.iter().any(|known| known.instance == from) {
-        return;
-    }
+    let known = remote.subordinates.iter_mut().find(|known| known.instance == from);
+    let Some(known) = known.filter(|_| remote.awaited > 0) else { return };
     remote.awaited -= 1;
     match Message::decode(message) {
-        Ok(Message::Fetched { result: Ok(_), .. }) => {
+        Ok(Message::Fetched { result: Ok(_), is_durable, .. }) => {
+            known.has_read_durable = is_durable;
             remote.reply.clear();
             remote.reply.extend_from_slice(message);
         }
@@ -421,8 +432,22 @@ pub(crate) async fn decide(worker: &Rc<EngineWorker>) -> Result<Epoch, Abort> {
     let guard = TxnGuard::resume(worker, state);
     let mut outcome = collect_votes(worker, guard.state()).await;
     guard.state().set_voted();
+    if outcome.is_ok() {
+        note_decision(worker, guard.state());
+    }
     let epoch = guard.finish(&mut outcome);
     outcome.map(|()| epoch)
+}
+
+/// Puts the note that a transaction commits before its changes, if others have prepared it and it is logged.
+fn note_decision(worker: &EngineWorker, state: &TxnState) {
+    let shard = worker.shard();
+    let (Some(peers), true) = (shard.peers.get(), shard.commit_waiters.is_some()) else { return };
+    let instances = with_remote(state, |remote| remote.prepared());
+    if !instances.is_empty() {
+        let note = hardening::decided(peers, state.txn(), &instances);
+        state.home.borrow_mut().redo.note(&note);
+    }
 }
 
 /// Releases the subordinates that have changed nothing, and has the others vote.
@@ -437,20 +462,38 @@ async fn collect_votes(worker: &Rc<EngineWorker>, state: &Rc<TxnState>) -> Resul
     let txn = state.txn();
     let writes = with_remote(state, |remote| writes_of(worker, remote));
     let changes_here = !state.home.borrow().undo.is_empty() || !state.participants.borrow().is_empty();
-    let in_one_phase = writes.len() == 1 && !changes_here;
-    let asked = with_remote(state, |remote| {
+    // What commits in one phase is durable on its own, so nothing that it depends on may vanish.
+    let reads_durable = has_read_durable(worker, state);
+    let incarnation = peers.incarnation();
+    let (asked, in_one_phase) = with_remote(state, |remote| {
+        let has_changed = |instance: InstanceId| writes.iter().find(|(of, _)| *of == instance);
+        let mut readers = remote.subordinates.iter().filter(|known| has_changed(known.instance).is_none());
+        let in_one_phase =
+            writes.len() == 1 && !changes_here && reads_durable && readers.all(|reader| reader.has_read_durable);
+        let mut asked = 0;
         for subordinate in &mut remote.subordinates {
             let instance = subordinate.instance;
-            let Some((_, writes)) = writes.iter().find(|(of, _)| *of == instance) else {
-                subordinate.state = SubordinateState::Ended;
-                peers.send(instance, &Message::End { txn, commit: true })?;
-                continue;
+            let writes = match has_changed(instance) {
+                Some((_, writes)) => {
+                    subordinate.state = SubordinateState::Preparing;
+                    writes.as_slice()
+                }
+                None if subordinate.has_read_durable || planted(Bug::RemoteReaderToldEarly) => {
+                    subordinate.state = SubordinateState::Ended;
+                    peers.send(instance, &Message::End { txn, commit: true })?;
+                    continue;
+                }
+                None => {
+                    subordinate.state = SubordinateState::Released;
+                    &[]
+                }
             };
-            subordinate.state = SubordinateState::Preparing;
-            peers.send(instance, &Message::Prepare { txn, in_one_phase, writes: Writes(writes) })?;
+            asked += 1;
+            let in_one_phase = in_one_phase && subordinate.state == SubordinateState::Preparing;
+            peers.send(instance, &Message::Prepare { txn, incarnation, in_one_phase, writes: Writes(writes) })?;
         }
-        remote.await_replies(writes.len(), worker.current_task());
-        Ok::<_, Abort>(writes.len())
+        remote.await_replies(asked, worker.current_task());
+        Ok::<_, Abort>((asked, in_one_phase))
     })?;
     state.trace.event(worker, Stage::Release, || format!("asks {asked} instances for their votes"));
     if asked == 0 || planted(Bug::VotesNotAwaited) {
@@ -504,16 +547,20 @@ pub(crate) fn end_subordinates(
     worker: &EngineWorker,
     txn: TxnId,
     remote: &RefCell<Option<Box<Remote>>>,
-    commit: bool,
+    Ending { commit, epoch }: Ending,
 ) {
     let Some(mut remote) = remote.borrow_mut().take() else { return };
     let Some(peers) = worker.shard().peers.get() else { return };
-    for instance in remote.instances() {
+    let prepared = if commit && worker.shard().commit_waiters.is_some() { remote.prepared() } else { SmallVec::new() };
+    for instance in remote.instances().filter(|instance| !prepared.contains(instance)) {
         if !commit && planted(Bug::AbortNotSent) {
             break;
         }
-        // One that cannot be reached has been lost, and has nothing to end.
+        // One that cannot be reached has been lost: it has nothing to end, or asks.
         let _ = peers.send(instance, &Message::End { txn, commit });
+    }
+    if !prepared.is_empty() {
+        hardening::keep_decision(worker, peers, txn, epoch, prepared);
     }
     remote.subordinates.clear();
     remote.staged.clear();

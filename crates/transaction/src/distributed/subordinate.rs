@@ -6,19 +6,25 @@
 
 use std::rc::Rc;
 
+use atrapos_durability::wal::{Epoch, GlobalId};
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::action::{Action, ActionBatch, CopiedRows, CopyRows, Operation, PutImage};
+use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::routing::InstanceId;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, TxnId};
 use smallvec::SmallVec;
 
-use super::wire::{Bytes, FetchRequest, FetchTarget, Message, Put, Requests, Writes};
+use super::hardening::{self, Due, InDoubt};
+use super::wire::{Bytes, FetchRequest, FetchTarget, Message, Put, Requests, Write, Writes};
 use super::{GlobalTxn, Link, Peers};
 use crate::age::Age;
 use crate::shard::EngineWorker;
-use crate::tx::{PlannedPhase, Tx, TxnState, end_subordinate};
+use crate::tx::{
+    PlannedPhase, Tx, TxnState, commit_subordinate, commit_subordinate_alone, end_subordinate,
+    has_read_durable, observed,
+};
 
 /// Bytes of rows of a range in one reply, more or less.
 const REPLY_BYTES: usize = 256 << 10;
@@ -28,6 +34,15 @@ pub(super) struct Subordinate {
     pub(super) state: Rc<TxnState>,
     /// The link to its coordinator.
     link: Rc<Link>,
+    /// What it has logged as prepared.
+    prepared: Option<Prepared>,
+}
+
+/// A transaction that is prepared, as it is logged.
+pub(super) struct Prepared {
+    pub(super) of: GlobalId,
+    /// The rows, as the coordinator has sent them ([`Writes`]).
+    pub(super) rows: Vec<u8>,
 }
 
 /// The shape of what is copied for a request.
@@ -73,11 +88,13 @@ pub(super) fn on_fetch(
     let reply = move |worker: &EngineWorker, done: Result<ActionBatch, Abort>| {
         let Some(peers) = worker.shard().peers.get() else { return };
         let rows = done.map(|actions| encode_rows(actions.into_outputs::<CopyRows>(), &wanted));
+        let is_durable = worker.shard().commit_waiters.is_none()
+            || peers.subordinates.borrow().get(&(link.instance, txn)).is_none_or(|known| has_read_durable(worker, &known.state));
         let result = rows.as_ref().map(|rows| Bytes(rows)).map_err(Clone::clone);
         // Rows that no message carries are refused; a coordinator that cannot be reached has been lost, and the link's end aborts
         // the subordinate.
-        if let Err(abort) = peers.send_on(&link, &Message::Fetched { txn, result }) {
-            let _ = peers.send_on(&link, &Message::Fetched { txn, result: Err(abort) });
+        if let Err(abort) = peers.send_on(&link, &Message::Fetched { txn, is_durable, result }) {
+            let _ = peers.send_on(&link, &Message::Fetched { txn, is_durable, result: Err(abort) });
         }
     };
     run(worker, &state, actions.into_iter(), reply);
@@ -97,7 +114,7 @@ fn begin(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, txn: TxnId, 
     state.coordinator.set(Some(coordinator));
     state.ensure_known(worker);
     state.home.borrow_mut().suspended = true;
-    let subordinate = Subordinate { state: Rc::clone(&state), link: Rc::clone(link) };
+    let subordinate = Subordinate { state: Rc::clone(&state), link: Rc::clone(link), prepared: None };
     peers.subordinates.borrow_mut().insert((coordinator.instance, txn), subordinate);
     state
 }
@@ -197,64 +214,206 @@ fn end_of(copied: &CopiedRows, from_end: bool) -> Option<KeyBuf> {
     if from_end { rest.upper.clone() } else { Some(rest.lower.clone()) }
 }
 
-/// Makes the changes of a subordinate, and votes; in one phase it commits.
+/// Makes the changes of a subordinate, and votes; in one phase it commits. One without changes is released, and votes when what it
+/// has read is durable.
 pub(super) fn on_prepare(
     worker: &Rc<EngineWorker>,
     peers: &Peers,
     link: &Rc<Link>,
-    (txn, in_one_phase): (TxnId, bool),
+    (of, in_one_phase): (GlobalId, bool),
     writes: Writes<'_>,
 ) -> Result<(), String> {
+    let (coordinator, link) = ((link.instance, TxnId(of.txn)), Rc::clone(link));
+    let known = peers.subordinates.borrow().get(&coordinator).map(|known| Rc::clone(&known.state));
+    let Some(state) = known else {
+        vote(worker, peers, link, of, Err(replaced()));
+        return Ok(());
+    };
+    if writes.0.is_empty() {
+        peers.subordinates.borrow_mut().remove(&coordinator);
+        let epoch = observed(worker, &state);
+        end_subordinate(worker, state, true);
+        vote(worker, peers, link, of, Ok(epoch));
+        return Ok(());
+    }
+    let actions = put_images(worker, writes)?;
+    let rows = if worker.shard().commit_waiters.is_some() { writes.0.to_vec() } else { Vec::new() };
+    let voting = move |worker: &EngineWorker, done: Result<ActionBatch, Abort>| {
+        let Some(peers) = worker.shard().peers.get() else { return };
+        let result = done.and_then(|_| {
+            if in_one_phase {
+                commit_alone(worker, peers, coordinator)
+            } else {
+                prepare(worker, peers, coordinator, Prepared { of, rows })
+            }
+        });
+        if in_one_phase && result.is_err() {
+            on_end(worker, peers, coordinator, false);
+        }
+        vote(worker, peers, link, of, result);
+    };
+    run(worker, &state, actions.into_iter(), voting);
+    Ok(())
+}
+
+/// Returns the actions that make the changes of a transaction.
+fn put_images(
+    worker: &EngineWorker,
+    writes: Writes<'_>,
+) -> Result<SmallVec<[Action<PutImage>; 8]>, String> {
     let tag = worker.shard().tag;
-    let mut actions: SmallVec<[Action<PutImage>; 8]> = SmallVec::new();
-    for write in writes.iter() {
+    let action = |write: Result<Write<'_>, _>| {
         let write = write.map_err(str::to_owned)?;
         let image = PutImage(write.row.map(<[u8]>::to_vec));
-        let key = KeyBuf::from(write.key);
-        actions.push(Action::on_key(write.table, tag, LockMode::Exclusive, key, image));
-    }
-    let (from, link) = (link.instance, Rc::clone(link));
-    let vote = move |worker: &EngineWorker, done: Result<ActionBatch, Abort>| {
-        let Some(peers) = worker.shard().peers.get() else { return };
-        let result = done.map(drop);
-        if in_one_phase {
-            on_end(worker, peers, (from, txn), result.is_ok());
-        }
-        let _ = peers.send_on(&link, &Message::Vote { txn, result });
+        Ok(Action::on_key(write.table, tag, LockMode::Exclusive, KeyBuf::from(write.key), image))
     };
-    let known = peers.subordinates.borrow().get(&(from, txn)).map(|known| Rc::clone(&known.state));
-    match known {
-        Some(state) => run(worker, &state, actions.into_iter(), vote),
-        None => vote(
-            worker,
-            Err(Abort::because(
-                AbortReason::Unreachable,
-                "the link between two instances was replaced while the transaction ran; run it again",
-            )),
-        ),
+    writes.iter().map(action).collect()
+}
+
+/// The abort of a transaction whose subordinate has gone with a link.
+#[cold]
+fn replaced() -> Abort {
+    Abort::because(
+        AbortReason::Unreachable,
+        "the link between two instances was replaced while the transaction ran; run it again",
+    )
+}
+
+/// Votes: to commit when an epoch is durable, or to abort.
+fn vote(worker: &EngineWorker, peers: &Peers, link: Rc<Link>, of: GlobalId, result: Result<Epoch, Abort>) {
+    let txn = TxnId(of.txn);
+    match result {
+        Ok(epoch) => peers.when_durable(worker, epoch, Due::Vote { link, txn }),
+        Err(abort) => {
+            let _ = peers.send_on(&link, &Message::Vote { txn, result: Err(abort) });
+        }
     }
-    Ok(())
+}
+
+/// Commits a subordinate that has the only changes. Returns the epoch to wait for.
+fn commit_alone(
+    worker: &EngineWorker,
+    peers: &Peers,
+    coordinator: (InstanceId, TxnId),
+) -> Result<Epoch, Abort> {
+    let known = peers.subordinates.borrow_mut().remove(&coordinator);
+    commit_subordinate_alone(worker, known.ok_or_else(replaced)?.state)
+}
+
+/// Logs that a subordinate is prepared. Returns the epoch to wait for.
+fn prepare(
+    worker: &EngineWorker,
+    peers: &Peers,
+    coordinator: (InstanceId, TxnId),
+    prepared: Prepared,
+) -> Result<Epoch, Abort> {
+    let mut subordinates = peers.subordinates.borrow_mut();
+    let known = subordinates.get_mut(&coordinator).ok_or_else(replaced)?;
+    let epoch = hardening::log_prepared(worker, &prepared)?;
+    if worker.shard().commit_waiters.is_some() {
+        known.prepared = Some(prepared);
+    }
+    if planted(Bug::PreparedNotLocked) {
+        let early = subordinates.remove(&coordinator);
+        drop(subordinates);
+        early.into_iter().for_each(|early| end_subordinate(worker, early.state, true));
+    }
+    Ok(epoch)
 }
 
 /// Ends a subordinate as its coordinator has decided.
 pub(super) fn on_end(worker: &EngineWorker, peers: &Peers, coordinator: (InstanceId, TxnId), commit: bool) {
     let known = peers.subordinates.borrow_mut().remove(&coordinator);
-    if let Some(Subordinate { state, .. }) = known {
-        if !commit {
-            // A task that runs its actions may wait, and must not go on with the next one.
-            state.doom(&super::unreachable(coordinator.0));
-        }
-        end_subordinate(worker, state, commit);
+    let Some(Subordinate { state, prepared, .. }) = known else { return };
+    if commit {
+        end_subordinate(worker, state, true);
+    } else {
+        abort(worker, state, prepared.map(|prepared| prepared.of));
     }
 }
 
-/// Aborts the subordinates whose coordinators cannot be reached any more, since a link has ended.
+/// Aborts a subordinate, which may have been prepared.
+fn abort(worker: &EngineWorker, state: Rc<TxnState>, prepared: Option<GlobalId>) {
+    // A task that runs its actions may wait, and must not go on with the next one.
+    state.doom(&replaced());
+    if let Some(of) = prepared {
+        hardening::log_aborted(worker, of);
+    }
+    end_subordinate(worker, state, false);
+}
+
+/// Ends a prepared subordinate as its home has decided, and acknowledges a commit when that is durable.
+pub(super) fn on_outcome(worker: &EngineWorker, peers: &Peers, of: GlobalId, commit: bool) {
+    let coordinator = (InstanceId(of.instance), TxnId(of.txn));
+    let in_doubt = peers.hardening.in_doubt.borrow_mut().remove(&of).map(|doubt| doubt.state);
+    let state = in_doubt.or_else(|| {
+        let mut subordinates = peers.subordinates.borrow_mut();
+        let known = subordinates.get(&coordinator)?;
+        known.prepared.as_ref().filter(|prepared| prepared.of == of)?;
+        subordinates.remove(&coordinator).map(|known| known.state)
+    });
+    match state {
+        Some(state) if commit => {
+            let epoch = commit_subordinate(worker, state, || hardening::ended(of));
+            peers.when_durable(worker, epoch, Due::Acknowledge(of));
+        }
+        Some(state) => abort(worker, state, Some(of)),
+        None if commit => hardening::acknowledge_again(worker, peers, of),
+        None => {}
+    }
+}
+
+/// Aborts the subordinates whose coordinators cannot be reached any more, since a link has ended; the prepared ones are in doubt.
 pub(super) fn on_lost(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>) {
     let subordinates = peers.subordinates.borrow();
     let orphans = subordinates.iter().filter(|(_, known)| Rc::ptr_eq(&known.link, link));
     let orphans: Vec<(InstanceId, TxnId)> = orphans.map(|(coordinator, _)| *coordinator).collect();
     drop(subordinates);
     for orphan in orphans {
-        on_end(worker, peers, orphan, false);
+        let known = peers.subordinates.borrow_mut().remove(&orphan);
+        match known {
+            Some(Subordinate { state, prepared: Some(prepared), .. }) => {
+                peers.hardening.in_doubt.borrow_mut().insert(prepared.of, InDoubt { state, prepared });
+            }
+            Some(Subordinate { state, prepared: None, .. }) => abort(worker, state, None),
+            None => {}
+        }
     }
+}
+
+/// Looks at what is prepared and not in doubt.
+pub(super) fn prepared<E>(
+    peers: &Peers,
+    look: impl FnMut(&Prepared) -> Result<(), E>,
+) -> Result<(), E> {
+    peers.subordinates.borrow().values().filter_map(|known| known.prepared.as_ref()).try_for_each(look)
+}
+
+/// Brings back transactions that the WAL has as prepared, with their locks and changes: they are in doubt. Nothing else may run before.
+///
+/// # Errors
+/// Rows that cannot be read, or changed again.
+pub async fn recover_prepared(worker: &Rc<EngineWorker>, all: Vec<(GlobalId, Vec<u8>)>) -> Result<(), Abort> {
+    let Some(peers) = worker.shard().peers.get() else { return Ok(()) };
+    for (of, rows) in all {
+        let actions = put_images(worker, Writes(&rows)).map_err(|what| {
+            let sentence = format!(
+                "the WAL has a prepared transaction that cannot be read ({what}); it was written by another version of atrapos, \
+                 or by a bug"
+            );
+            Abort::explained(AbortReason::Corruption, sentence)
+        })?;
+        let state = worker.shard().take_state(worker);
+        state.coordinator.set(Some(GlobalTxn { instance: InstanceId(of.instance), txn: TxnId(of.txn) }));
+        state.ensure_known(worker);
+        state.home.borrow_mut().suspended = true;
+        let mut phase = plan(worker, &state, ActionBatch::new(actions.into_iter()))?;
+        let tx = Tx::new(worker, &state, None);
+        if !tx.run_now(&mut phase)? {
+            tx.run_planned(phase).await?;
+        }
+        let in_doubt = InDoubt { state: Rc::clone(&state), prepared: Prepared { of, rows } };
+        peers.hardening.in_doubt.borrow_mut().insert(of, in_doubt);
+    }
+    Ok(())
 }

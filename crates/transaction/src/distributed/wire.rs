@@ -10,6 +10,9 @@
 //! | prepare | coordinator | make these changes, and vote; or commit if they are all that changes (one phase) |
 //! | vote | subordinate | it will commit if the coordinator says so, or has committed (one phase); or the abort |
 //! | end | coordinator | commit or abort, and release; the end of a subordinate without changes too |
+//! | outcome | home | a transaction that was prepared has committed, durably; or has aborted, as the answer to a question |
+//! | ended | instance that was told an outcome | the end is durable there |
+//! | ask | instance where a transaction is in doubt | tell its outcome |
 //! | probe | home of a transaction that waits | follow what its subordinate waits for |
 //! | probe home | instance where a subordinate is in the way | follow what the transaction waits for |
 //! | victim | instance that found a cycle closed | this transaction breaks it |
@@ -17,6 +20,7 @@
 //!
 //! Owns: the encoding. Never: does what a message says.
 
+use atrapos_durability::wal::GlobalId;
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
@@ -29,10 +33,13 @@ use crate::age::Age;
 #[derive(Debug)]
 pub(super) enum Message<'a> {
     Fetch { txn: TxnId, age: Age, requests: Requests<'a> },
-    Fetched { txn: TxnId, result: Result<Bytes<'a>, Abort> },
-    Prepare { txn: TxnId, in_one_phase: bool, writes: Writes<'a> },
+    Fetched { txn: TxnId, is_durable: bool, result: Result<Bytes<'a>, Abort> },
+    Prepare { txn: TxnId, incarnation: u32, in_one_phase: bool, writes: Writes<'a> },
     Vote { txn: TxnId, result: Result<(), Abort> },
     End { txn: TxnId, commit: bool },
+    Outcome { of: GlobalId, commit: bool },
+    Ended { of: GlobalId },
+    Ask { of: GlobalId },
     Probe { probe: GlobalProbe, waiter: TxnId },
     ProbeHome { probe: GlobalProbe, met: TxnId },
     Victim { round: u64, txn: TxnId },
@@ -107,6 +114,11 @@ impl<'a> Bytes<'a> {
         Ok(GlobalTxn { instance: InstanceId(self.u16()?), txn: self.txn()? })
     }
 
+    /// Reads the rest of the identity of a transaction with this number.
+    fn id(&mut self, txn: TxnId) -> Result<GlobalId, Nonsense> {
+        Ok(GlobalId { instance: self.u16()?, incarnation: self.u32()?, txn: txn.0 })
+    }
+
     fn probe(&mut self) -> Result<GlobalProbe, Nonsense> {
         let (round, initiator) = (self.u64()?, self.global()?);
         Ok(GlobalProbe { round, initiator, youngest: (Age(self.u64()?), self.global()?) })
@@ -158,6 +170,12 @@ pub(super) trait Put {
     fn put_global(&mut self, global: GlobalTxn) {
         self.put_u16(global.instance.0);
         self.put_u64(global.txn.0);
+    }
+
+    /// Appends an identity but for its number.
+    fn put_id(&mut self, of: GlobalId) {
+        self.put_u16(of.instance);
+        self.put_u32(of.incarnation);
     }
 
     fn put_probe(&mut self, probe: &GlobalProbe) {
@@ -295,6 +313,9 @@ const PROBE: u8 = 6;
 const PROBE_HOME: u8 = 7;
 const VICTIM: u8 = 8;
 const REFUSE_WAITS: u8 = 9;
+const OUTCOME: u8 = 10;
+const ENDED: u8 = 11;
+const ASK: u8 = 12;
 
 impl<'a> Message<'a> {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -308,12 +329,14 @@ impl<'a> Message<'a> {
                 out.put_u64(age.0);
                 out.put(requests.0);
             }
-            Message::Fetched { txn, result } => {
+            Message::Fetched { txn, is_durable, result } => {
                 begin(FETCHED, txn.0);
+                out.put_u8(u8::from(*is_durable));
                 put_result(out, result.as_ref().map(|rows| rows.0));
             }
-            Message::Prepare { txn, in_one_phase, writes } => {
+            Message::Prepare { txn, incarnation, in_one_phase, writes } => {
                 begin(PREPARE, txn.0);
+                out.put_u32(*incarnation);
                 out.put_u8(u8::from(*in_one_phase));
                 out.put(writes.0);
             }
@@ -324,6 +347,19 @@ impl<'a> Message<'a> {
             Message::End { txn, commit } => {
                 begin(END, txn.0);
                 out.put_u8(u8::from(*commit));
+            }
+            Message::Outcome { of, commit } => {
+                begin(OUTCOME, of.txn);
+                out.put_id(*of);
+                out.put_u8(u8::from(*commit));
+            }
+            Message::Ended { of } => {
+                begin(ENDED, of.txn);
+                out.put_id(*of);
+            }
+            Message::Ask { of } => {
+                begin(ASK, of.txn);
+                out.put_id(*of);
             }
             Message::Probe { probe, waiter } => {
                 begin(PROBE, waiter.0);
@@ -353,15 +389,19 @@ impl<'a> Message<'a> {
                 return Ok(Message::Fetch { txn, age, requests: Requests(bytes.0) });
             }
             FETCHED => {
+                let is_durable = bytes.bool()?;
                 let result = if bytes.bool()? { Ok(Bytes(bytes.0)) } else { Err(bytes.abort()?) };
-                return Ok(Message::Fetched { txn, result });
+                return Ok(Message::Fetched { txn, is_durable, result });
             }
             PREPARE => {
-                let in_one_phase = bytes.bool()?;
-                return Ok(Message::Prepare { txn, in_one_phase, writes: Writes(bytes.0) });
+                let (incarnation, in_one_phase) = (bytes.u32()?, bytes.bool()?);
+                return Ok(Message::Prepare { txn, incarnation, in_one_phase, writes: Writes(bytes.0) });
             }
             VOTE => Message::Vote { txn, result: if bytes.bool()? { Ok(()) } else { Err(bytes.abort()?) } },
             END => Message::End { txn, commit: bytes.bool()? },
+            OUTCOME => Message::Outcome { of: bytes.id(txn)?, commit: bytes.bool()? },
+            ENDED => Message::Ended { of: bytes.id(txn)? },
+            ASK => Message::Ask { of: bytes.id(txn)? },
             PROBE => Message::Probe { probe: bytes.probe()?, waiter: txn },
             PROBE_HOME => Message::ProbeHome { probe: bytes.probe()?, met: txn },
             VICTIM => Message::Victim { round: bytes.u64()?, txn },

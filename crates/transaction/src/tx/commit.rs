@@ -108,9 +108,50 @@ impl<'w> TxnGuard<'w> {
 /// [`decide`](crate::distributed::coordinator::decide).
 pub(crate) const UNDECIDED: Epoch = Epoch(u64::MAX);
 
-/// Ends a subordinate, which is no transaction of its own in the statistics.
+/// Ends a subordinate without changes, or aborts one; it is no transaction of its own in the statistics.
 pub(crate) fn end_subordinate(worker: &EngineWorker, state: Rc<TxnState>, commit: bool) {
     end(worker, state, Ending { commit, epoch: Epoch(0) });
+}
+
+/// Commits a subordinate with changes. Returns the epoch of its record, zero if nothing is logged.
+///
+/// # Errors
+/// The record is refused, and the subordinate has aborted: it commits in one phase, on its own.
+pub(crate) fn commit_subordinate_alone(worker: &EngineWorker, state: Rc<TxnState>) -> Result<Epoch, Abort> {
+    let logged = match &worker.shard().commit_waiters {
+        Some(commit_waiters) => commit_waiters.harden(worker, &state, true),
+        None => Ok((Epoch(0), Epoch(0))),
+    };
+    let epoch = logged.as_ref().map_or(Epoch(0), |(epoch, _)| *epoch);
+    end(worker, state, Ending { commit: logged.is_ok(), epoch });
+    logged.map(|(_, wait_epoch)| wait_epoch)
+}
+
+/// Commits a subordinate as its coordinator has decided, with a note on its end if there is a WAL. Returns the epoch of its record.
+pub(crate) fn commit_subordinate(worker: &EngineWorker, state: Rc<TxnState>, ended: impl FnOnce() -> Vec<u8>) -> Epoch {
+    let mut epoch = Epoch(0);
+    if let Some(commit_waiters) = &worker.shard().commit_waiters {
+        let mut home = state.home.borrow_mut();
+        home.redo.note(&ended());
+        epoch = commit_waiters.commit_decided(worker, home.redo.bytes());
+        home.note_changes(&mut commit_waiters.undurable.borrow_mut(), epoch);
+    }
+    end(worker, state, Ending { commit: true, epoch });
+    epoch
+}
+
+/// Returns the newest epoch on which what a transaction has read depends; zero if nothing is logged.
+pub(crate) fn observed(worker: &EngineWorker, state: &TxnState) -> Epoch {
+    let Some(commit_waiters) = &worker.shard().commit_waiters else { return Epoch(0) };
+    let home = state.home.borrow();
+    let noted = home.observed_since(0, &commit_waiters.undurable.borrow());
+    state.observed.get().max(home.observed).max(noted)
+}
+
+/// Returns true if what a transaction has read so far is durable.
+pub(crate) fn has_read_durable(worker: &EngineWorker, state: &TxnState) -> bool {
+    let commit_waiters = &worker.shard().commit_waiters;
+    commit_waiters.as_ref().is_none_or(|commit_waiters| commit_waiters.is_durable(observed(worker, state)))
 }
 
 impl Drop for TxnGuard<'_> {
@@ -203,7 +244,7 @@ fn end_known(worker: &EngineWorker, state: Rc<TxnState>, ending: Ending) {
         epoch = shard.snapshots.epoch_of_commit();
     }
     let txn = state.txn();
-    end_subordinates(worker, txn, &state.remote, commit);
+    end_subordinates(worker, txn, &state.remote, ending);
     state.coordinator.set(None);
     for participant in state.participants.borrow_mut().drain(..) {
         send_end(worker, participant, txn, commit, epoch);

@@ -55,9 +55,9 @@ impl CommitBuffer {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends the record of a transaction, unless the buffer is full.
+    /// Appends the record of a transaction, unless the buffer is full and the record is not one that `must` be taken.
     #[inline]
-    pub(super) fn append(&self, epoch: &AtomicU64, changes: &[u8]) -> Result<Appended, Full> {
+    pub(super) fn append(&self, epoch: &AtomicU64, changes: &[u8], must: bool) -> Result<Appended, Full> {
         let early = Epoch(epoch.load(Ordering::Relaxed));
         if planted(Bug::EpochReadBeforeLock) {
             // Extends the window that the planted bug opens, so that the test hits it.
@@ -67,7 +67,7 @@ impl CommitBuffer {
         let epoch =
             if planted(Bug::EpochReadBeforeLock) { early } else { Epoch(epoch.load(Ordering::Relaxed)) };
         let before = waiting.records.len();
-        if before >= self.bytes_max {
+        if before >= self.bytes_max && !must {
             return Err(Full { newest: waiting.newest });
         }
         if epoch != waiting.newest {
@@ -121,13 +121,13 @@ mod tests {
         let mut taken = Vec::new();
         for at in [5, 5, 6, 6] {
             epoch.store(at, Ordering::Relaxed);
-            buffer.append(&epoch, b"").unwrap();
+            buffer.append(&epoch, b"", false).unwrap();
         }
         buffer.take(Epoch(5), &mut taken);
         assert_eq!(epochs(&taken), [5, 5]);
         assert!(!buffer.is_empty());
         taken.clear();
-        buffer.append(&epoch, b"").unwrap();
+        buffer.append(&epoch, b"", false).unwrap();
         buffer.take(Epoch(6), &mut taken);
         assert_eq!(epochs(&taken), [6, 6, 6]);
         taken.clear();
@@ -139,7 +139,7 @@ mod tests {
     fn a_full_buffer_refuses_until_it_is_taken() {
         let (buffer, epoch) = (CommitBuffer::new(100), AtomicU64::new(5));
         let append =
-            || buffer.append(&epoch, &[0; 28]).map(|appended| (appended.epoch.0, appended.is_filling));
+            || buffer.append(&epoch, &[0; 28], false).map(|appended| (appended.epoch.0, appended.is_filling));
         assert_eq!((append(), append(), append()), (Ok((5, false)), Ok((5, true)), Ok((5, false))));
         assert_eq!((append(), append()), (Err(Full { newest: Epoch(5) }), Err(Full { newest: Epoch(5) })));
         epoch.store(6, Ordering::Relaxed);
@@ -148,7 +148,7 @@ mod tests {
         buffer.take(Epoch(5), &mut taken);
         assert_eq!(epochs(&taken), [5, 5, 5]);
         // A record that is longer than all the room is taken by an empty buffer.
-        assert!(buffer.append(&epoch, &[0; 1000]).is_ok_and(|appended| appended.is_filling));
+        assert!(buffer.append(&epoch, &[0; 1000], false).is_ok_and(|appended| appended.is_filling));
         assert_eq!(append(), Err(Full { newest: Epoch(6) }));
     }
 

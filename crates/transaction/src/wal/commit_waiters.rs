@@ -65,6 +65,19 @@ impl CommitWaiters {
     /// Appends the record of a transaction that commits, and returns its epoch.
     pub(crate) fn commit(&self, worker: &EngineWorker, changes: &[u8]) -> Result<Epoch, Abort> {
         let epoch = self.wal.commit(self.buffer, changes).map_err(|full| self.refuse(full))?;
+        self.note_commit(worker, epoch);
+        Ok(epoch)
+    }
+
+    /// Appends the record of a transaction that was decided elsewhere, and returns its epoch.
+    pub(crate) fn commit_decided(&self, worker: &EngineWorker, changes: &[u8]) -> Epoch {
+        let epoch = self.wal.commit_decided(self.buffer, changes);
+        self.note_commit(worker, epoch);
+        epoch
+    }
+
+    #[inline(always)]
+    fn note_commit(&self, worker: &EngineWorker, epoch: Epoch) {
         self.dirty.set(true);
         if self.max_loss.is_some() {
             let mut began = self.began.borrow_mut();
@@ -72,7 +85,6 @@ impl CommitWaiters {
                 began.push_back((epoch, worker.step_time()));
             }
         }
-        Ok(epoch)
     }
 
     #[cold]

@@ -94,7 +94,7 @@ proptest! {
         let mut found = Vec::new();
         for record in Records::new(&payload) {
             let record = record.unwrap();
-            let changes = Changes::new(record.changes).map(|change| {
+            let changes = Changes::new(record.split().unwrap().1).map(|change| {
                 let change = change.unwrap();
                 assert_eq!(change.op, Op::Remove);
                 (change.table, change.key.len())

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use atrapos_durability::file::{FileSystem, ModelFiles, RealFiles};
 use atrapos_durability::wal::{
-    Changes, Epoch, Incarnation, Op, Records, StreamId, StreamOptions, StreamReader, StreamWriter,
+    Changes, Epoch, GlobalId, Incarnation, Note, Op, Records, StreamId, StreamOptions, StreamReader, StreamWriter,
     list_streams, push_put, push_record, push_remove, push_update,
 };
 
@@ -22,7 +22,7 @@ fn long_row() -> Vec<u8> {
 }
 
 /// The stream of the fixture: a put, an update, a removal, an update of a long row; two records in a frame, a frame without any;
-/// two segments, of which the first is removed, and two more, one of them in the file that was the first.
+/// two segments, of which the first is removed, and two more, one of them in the file that was the first; notes.
 fn write(fs: &Arc<dyn FileSystem>, dir: &Path) {
     let mut writer =
         StreamWriter::create(Arc::clone(fs), dir, DATABASE, Incarnation(1), StreamId(0), OPTIONS).unwrap();
@@ -56,6 +56,27 @@ fn write(fs: &Arc<dyn FileSystem>, dir: &Path) {
         push_record(&mut payload, Epoch(epoch), &changes);
         writer.seal(Epoch(epoch), &[&payload]).unwrap();
     }
+    payload.clear();
+    for note in notes() {
+        changes.clear();
+        note.push(&mut changes);
+        if matches!(note, Note::Decided { .. } | Note::Ended { commit: true, .. }) {
+            push_remove(&mut changes, 6, b"again", 20);
+        }
+        push_record(&mut payload, Epoch(13), &changes);
+    }
+    writer.seal(Epoch(13), &[&payload]).unwrap();
+}
+
+fn notes() -> [Note<'static>; 5] {
+    let of = GlobalId { instance: 1, incarnation: 2, txn: 3 << 40 };
+    [
+        Note::Prepared { of, rows: b"rows" },
+        Note::Decided { of, instances: &[0, 0, 4, 1] },
+        Note::Ended { of, commit: true },
+        Note::Ended { of, commit: false },
+        Note::Forgotten { of },
+    ]
 }
 
 /// Contents of a fixture, in words.
@@ -69,7 +90,9 @@ fn told(version: u32) -> Vec<String> {
         for record in Records::new(frame.payload) {
             let record = record.unwrap();
             lines.push(format!("record of {}", record.epoch));
-            for change in Changes::new(record.changes) {
+            let (note, changes) = record.split().unwrap();
+            lines.extend(note.map(|note| format!("{note:?}")));
+            for change in Changes::new(changes) {
                 let change = change.unwrap();
                 let op = match change.op {
                     Op::Put(row) => format!("put {}", row.len()),
@@ -128,6 +151,15 @@ fn the_fixtures_are_read() {
     });
     let newest: Vec<String> = newer[5..].iter().map(|line| (*line).to_owned()).chain(frames).collect();
     assert_eq!(told(3), newest);
+    let mut newest = newest;
+    newest.push("frame 9 in 4 sealed 13".to_owned());
+    for note in notes() {
+        newest.extend(["record of 13".to_owned(), format!("{note:?}")]);
+        if matches!(note, Note::Decided { .. } | Note::Ended { commit: true, .. }) {
+            newest.push("6 key of 5 version 20 remove".to_owned());
+        }
+    }
+    assert_eq!(told(4), newest);
 }
 
 #[test]
@@ -136,7 +168,7 @@ fn the_newest_fixture_is_still_written() {
     write(&model, Path::new(""));
     let real = RealFiles::new();
     let (written, pinned) =
-        (list_streams(&*model, Path::new("")).unwrap(), list_streams(&real, &fixture(3)).unwrap());
+        (list_streams(&*model, Path::new("")).unwrap(), list_streams(&real, &fixture(4)).unwrap());
     assert_eq!(written.len(), 1);
     assert_eq!(written[0].segments.len(), pinned[0].segments.len());
     for (written, pinned) in written[0].segments.iter().zip(&pinned[0].segments) {

@@ -145,7 +145,7 @@ fn segments_go_only_with_all_frames_of_their_epochs() {
         while let Some(frame) = reader.next_frame().unwrap() {
             for record in Records::new(frame.payload).map(Result::unwrap) {
                 if record.epoch >= Epoch(epoch) {
-                    push_record(&mut found, record.epoch, record.changes);
+                    push_record(&mut found, record.epoch, record.split().unwrap().1);
                 }
             }
         }

@@ -1,0 +1,227 @@
+//! Crashes of instances of a simulated deployment, at any step of two-phase commit: no transaction is half committed, none that was
+//! acknowledged is lost, nothing stays in doubt when all are back.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use atrapos::planted::{Bug, with};
+use atrapos::sim::Deployment;
+use atrapos::{InstanceId, TableRef, Unresolved};
+
+use crate::support::{Items, Random, STEPS_MAX, for_seeds_in_parallel, item, show, two_tables};
+
+/// The workers of the instances: of the keys from 0 to 99, a quarter belongs to each worker.
+const WORKERS: [usize; 3] = [1, 2, 1];
+
+const SESSIONS: u64 = 8;
+
+/// A key of an instance, which is its own for a session; `row` is 0 to 2.
+fn own_key(instance: u64, row: u64, session: u64) -> u64 {
+    [0, 30, 76][instance as usize] + row * SESSIONS + session
+}
+
+/// The keys of a session: two counters in different instances, and a note of what it has seen of another session's counter, in an
+/// instance that has not got that.
+struct Keys {
+    counters: [u64; 2],
+    seen: u64,
+    note: u64,
+}
+
+fn keys(session: u64) -> Keys {
+    let counter = |session: u64| own_key(session % 3, 0, session);
+    let other = (session + 1) % SESSIONS;
+    Keys {
+        counters: [counter(session), own_key((session + 1) % 3, 1, session)],
+        seen: counter(other),
+        note: own_key((other + 1) % 3, 2, session),
+    }
+}
+
+/// Accounts of all, between which money moves.
+const ACCOUNTS: [u64; 6] = [24, 55, 60, 65, 70, 74];
+
+/// The numbers of transactions of a session that were acknowledged, and that were begun.
+#[derive(Clone, Default)]
+struct Witness {
+    acknowledged: Rc<Cell<i64>>,
+    begun: Rc<Cell<i64>>,
+}
+
+/// Starts a session that increments its two counters together and moves money, and notes what it has seen.
+fn work(deployment: &Deployment, items: TableRef<Items>, session: u64, witness: &Witness, seed: u64) {
+    let witness = witness.clone();
+    let worker = (session % 4) as usize;
+    deployment.spawn_session(worker, async move |client| {
+        let mut random = Random::new(seed).part(session as usize);
+        for _ in 0..12 {
+            let Keys { counters: [one, other], seen, note } = keys(session);
+            let (from, to) = (ACCOUNTS[random.below(6) as usize], ACCOUNTS[random.below(6) as usize]);
+            let kind = random.below(4);
+            let home = [one, other, note][random.below(3) as usize];
+            if kind == 0 {
+                // Its fate does not matter, but what it has written must not be ahead of what it has read.
+                let _ = client
+                    .run(&items.at(&home), async move |tx| {
+                        let value = tx.get(items, seen).await?.map_or(0, |row| row.value);
+                        tx.update(items, note, move |row| row.value = row.value.max(value)).await.map(drop)
+                    })
+                    .await;
+                continue;
+            }
+            witness.begun.set(witness.begun.get() + 1);
+            let ran = client
+                .run(&items.at(&home), async move |tx| {
+                    if kind == 1 {
+                        tx.update(items, from, |row| row.value -= 5).await?;
+                        tx.update(items, to, |row| row.value += 5).await?;
+                    }
+                    tx.update(items, one, |row| row.value += 1).await?;
+                    tx.update(items, other, |row| row.value += 1).await.map(drop)
+                })
+                .await;
+            if ran.is_ok() {
+                witness.acknowledged.set(witness.acknowledged.get() + 1);
+            }
+        }
+    });
+}
+
+/// Has sessions work while instances crash, come back, lose links and make checkpoints.
+fn crashes(seed: u64) -> Result<(), String> {
+    let mut random = Random::new(seed);
+    let mut deployment = Deployment::durable(two_tables(), &WORKERS, seed).expect("the model takes it");
+    let items = deployment.table::<Items>().unwrap();
+    let filled = deployment.submit(&items.at(&0), async move |tx| {
+        for key in 0..100 {
+            tx.insert(items, key, item(0)).await?;
+        }
+        Ok(())
+    });
+    assert!(deployment.run(STEPS_MAX));
+    filled.take().unwrap().unwrap();
+    let witnesses: Vec<Witness> = (0..SESSIONS).map(|_| Witness::default()).collect();
+    for round in 0..4 {
+        for (session, witness) in (0..SESSIONS).zip(&witnesses) {
+            work(&deployment, items, session, witness, seed ^ round << 32);
+        }
+        deployment.run_for(random.below(4_000));
+        if random.below(3) == 0 {
+            let instance = InstanceId(random.below(3) as u16);
+            deployment.checkpoint(instance).map_err(|failure| format!("a checkpoint failed: {failure}"))?;
+        }
+        let (one, other) = (random.below(3) as u16, random.below(3) as u16);
+        if random.below(4) == 0 && one != other {
+            deployment.lose_links(InstanceId(one), InstanceId(other));
+            deployment.run_for(random.below(2_000));
+            deployment.link_again(InstanceId(one), InstanceId(other));
+        } else {
+            let mut gone = vec![InstanceId(one)];
+            if one != other && random.below(3) == 0 {
+                gone.push(InstanceId(other));
+            }
+            for instance in &gone {
+                let power = (random.below(2) == 0).then(|| random.below(1 << 40));
+                deployment.crash(*instance, power);
+                deployment.run_for(random.below(1_500));
+            }
+            for instance in &gone {
+                deployment.start(*instance).map_err(|error| format!("{instance} did not come back: {error}"))?;
+                if random.below(2) == 0 {
+                    deployment.run_for(random.below(1_500));
+                }
+            }
+        }
+    }
+    settled(&mut deployment)?;
+    judge(&mut deployment, items, &witnesses)
+}
+
+/// Runs until everything is at rest, and nothing is in doubt, unacknowledged or locked.
+fn settled(deployment: &mut Deployment) -> Result<(), String> {
+    for _ in 0..50 {
+        if !deployment.run(STEPS_MAX) {
+            return Err("it does not come to rest".to_owned());
+        }
+        if deployment.unresolved() == Unresolved::default() && deployment.locks() == (0, 0) {
+            return deployment.check_trees();
+        }
+        deployment.run_for(2_000);
+    }
+    Err(format!("{:?} remain, and locks {:?}", deployment.unresolved(), deployment.locks()))
+}
+
+fn judge(
+    deployment: &mut Deployment,
+    items: TableRef<Items>,
+    witnesses: &[Witness],
+) -> Result<(), String> {
+    let read = deployment.submit(&items.at(&0), async move |tx| {
+        let mut values = Vec::new();
+        for key in 0..100 {
+            values.push(tx.get(items, key).await?.expect("no row is deleted").value);
+        }
+        Ok(values)
+    });
+    assert!(deployment.run(STEPS_MAX));
+    let values = read.take().unwrap().unwrap();
+    let value = |key: u64| values[key as usize];
+    for (session, witness) in (0..SESSIONS).zip(witnesses) {
+        let Keys { counters: [one, other], seen, note } = keys(session);
+        let (acknowledged, begun) = (witness.acknowledged.get(), witness.begun.get());
+        if value(one) != value(other) {
+            return Err(format!("session {session} is half committed: {} and {}", value(one), value(other)));
+        }
+        if !(acknowledged..=begun).contains(&value(one)) {
+            return Err(format!(
+                "session {session} has {} transactions, of {acknowledged} acknowledged and {begun} begun",
+                value(one)
+            ));
+        }
+        if value(note) > value(seen) {
+            return Err(format!(
+                "session {session} has noted {}, and {} is there",
+                value(note),
+                value(seen)
+            ));
+        }
+    }
+    let sum: i64 = ACCOUNTS.iter().map(|key| value(*key)).sum();
+    if sum == 0 { Ok(()) } else { Err(format!("{sum} was made or lost")) }
+}
+
+#[test]
+fn no_crash_leaves_a_transaction_half_committed_or_loses_one() {
+    for_seeds_in_parallel(60, |seed| {
+        if let Err(wrong) = crashes(seed) {
+            panic!("with seed {seed}: {wrong}");
+        }
+    });
+}
+
+#[test]
+fn planted_bugs_of_durable_two_phase_commit_are_caught() {
+    let bugs = [
+        Bug::VoteBeforeSync,
+        Bug::DecisionToldEarly,
+        Bug::PreparedNotLocked,
+        Bug::InDoubtForgotten,
+        Bug::InDoubtNotLoggedAgain,
+        Bug::RemoteReaderToldEarly,
+        Bug::VotesNotAwaited,
+    ];
+    for bug in bugs {
+        let caught = (0..400).find_map(|seed| {
+            let run = std::panic::AssertUnwindSafe(|| crashes(seed));
+            let noticed = match with(bug, || std::panic::catch_unwind(run)) {
+                Ok(Ok(())) => return None,
+                Ok(Err(wrong)) => wrong,
+                Err(_) => "it panicked (see above)".to_owned(),
+            };
+            Some((seed, noticed))
+        });
+        let (seed, noticed) = caught.unwrap_or_else(|| panic!("{bug:?} was not noticed with any seed"));
+        show(&format!("{bug:?} is noticed with seed {seed}: {noticed}"));
+        assert_eq!(crashes(seed), Ok(()), "without the bug nothing is wrong");
+    }
+}
