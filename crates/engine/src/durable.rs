@@ -219,7 +219,8 @@ impl DirectoryContents {
                 )?);
             }
         }
-        let durable = Arc::new(Durable::new(fs, directory, manifest, Arc::clone(wal), handle, policy, report));
+        let durable =
+            Arc::new(Durable::new(fs, directory, manifest, Arc::clone(wal), handle, policy, report));
         if durable.report.changes == 0 {
             let saved = durable.progress().map_err(RecoveryError::from)?;
             durable.lock_state().saved = saved;
@@ -238,8 +239,8 @@ impl DirectoryContents {
         progress: &RecoveryProgress,
     ) -> Result<(Arc<Durable>, DurableThreads), OpenError> {
         let streams = wal.streams.len();
-        let (durable, writers) = self
-            .recover(&wal, handle.clone(), scheme, progress, |policy| policy.stream_options(streams))?;
+        let (durable, writers) =
+            self.recover(&wal, handle.clone(), scheme, progress, |policy| policy.stream_options(streams))?;
         let mut flushers = Vec::new();
         for (stream, writer) in writers.into_iter().enumerate() {
             let flusher = Flusher::new(Arc::clone(&wal), stream, writer);

@@ -73,6 +73,9 @@ impl<R> Outcome<R> {
     }
 }
 
+/// Steps after which a recovery is stuck.
+const RECOVERY_STEPS: u64 = 1_000_000;
+
 impl Simulation {
     /// Creates an empty database on `workers` simulated workers.
     ///
@@ -198,15 +201,16 @@ impl Simulation {
             None => None,
             Some((opened, wal)) => {
                 let own = Rc::clone(&stepper);
+                let left = Cell::new(RECOVERY_STEPS);
                 let step: waiting::Stepper = Rc::new(move || {
                     own.borrow_mut().step();
-                    true
+                    left.set(left.get() - 1);
+                    left.get() > 0
                 });
                 let (durable, writers) = waiting::stepping(step, || {
                     let progress = RecoveryProgress::default();
-                    opened.recover(&wal, handle.clone(), &scheme, &progress, |_| {
-                        SimulatedWal::stream_options()
-                    })
+                    opened
+                        .recover(&wal, handle.clone(), &scheme, &progress, |_| SimulatedWal::stream_options())
                 })?;
                 stepper.borrow_mut().wal = Some(SimulatedWal::new(&wal, writers, seed));
                 Some(durable)

@@ -303,7 +303,9 @@ fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: 
         Message::Outcome { of, commit } if of.instance == from.0 => {
             subordinate::on_outcome(worker, peers, of, commit);
         }
-        Message::Outcome { .. } => return Err(format!("{from} tells the outcome of a transaction of another instance")),
+        Message::Outcome { .. } => {
+            return Err(format!("{from} tells the outcome of a transaction of another instance"));
+        }
         Message::Ended { of } => hardening::on_ended(worker, from, of)?,
         Message::Ask { of } => hardening::on_ask(worker, from, of)?,
         Message::Probe { probe, waiter } => probes::on_probe(worker, peers, from, probe, waiter),

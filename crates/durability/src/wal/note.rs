@@ -157,7 +157,10 @@ mod tests {
             // Cut anywhere, a note is refused, but for one whose rows are of any length.
             for cut in 1..end {
                 let short = Record { epoch: Epoch(4), contents: &contents[..cut] };
-                assert!(short.split().is_err() || (matches!(note, Note::Prepared { .. }) && cut >= 15), "{note:?} cut to {cut}");
+                assert!(
+                    short.split().is_err() || (matches!(note, Note::Prepared { .. }) && cut >= 15),
+                    "{note:?} cut to {cut}"
+                );
             }
         }
     }

@@ -40,7 +40,8 @@ fn manifest() -> Manifest {
 }
 
 fn of_an_instance() -> Manifest {
-    let instance = InstanceRecord { deployment: ID.database >> 1, instance: 2, division: vec![1, 4, 4, 2, 1] };
+    let instance =
+        InstanceRecord { deployment: ID.database >> 1, instance: 2, division: vec![1, 4, 4, 2, 1] };
     Manifest { instance: Some(instance), ..manifest() }
 }
 

@@ -193,7 +193,8 @@ impl Deployment {
             None => files[at].kill(),
         };
         drop(self.instances[at].take().expect("an instance that crashes runs"));
-        for (_, _, wire) in self.links.iter().filter(|(one, other, _)| *one == instance || *other == instance) {
+        for (_, _, wire) in self.links.iter().filter(|(one, other, _)| *one == instance || *other == instance)
+        {
             lock(wire).is_cut = true;
         }
         self.links.retain(|(one, other, _)| *one != instance && *other != instance);
@@ -207,7 +208,8 @@ impl Deployment {
 
     /// Ends the links between two instances, which both see, after what is on its way or without it.
     pub fn lose_links(&mut self, one: InstanceId, other: InstanceId) {
-        let is_between = |link: &(InstanceId, InstanceId, _)| link.0 == one.min(other) && link.1 == one.max(other);
+        let is_between =
+            |link: &(InstanceId, InstanceId, _)| link.0 == one.min(other) && link.1 == one.max(other);
         for (_, _, wire) in self.links.iter().filter(|link| is_between(link)) {
             lock(wire).is_cut = true;
         }
@@ -353,7 +355,9 @@ impl Deployment {
             }
             if self.wires.iter().all(|wire| lock(wire).messages.is_empty()) {
                 // What has arrived last is done.
-                return self.running().all(|instance| instance.stepper.borrow_mut().pump.run_until_idle(10_000));
+                return self
+                    .running()
+                    .all(|instance| instance.stepper.borrow_mut().pump.run_until_idle(10_000));
             }
         }
         false

@@ -8,8 +8,8 @@ use atrapos_durability::wal::{StreamOptions, StreamWriter};
 use atrapos_runtime::Pump;
 use atrapos_runtime::rng::Seed;
 use atrapos_transaction::shard::Shard;
-use atrapos_transaction::wal::flusher::Flusher;
 use atrapos_transaction::wal::Wal;
+use atrapos_transaction::wal::flusher::Flusher;
 
 /// The WAL of a simulated database: its flushers run on the same thread, at steps chosen by the seed.
 pub(super) struct SimulatedWal {

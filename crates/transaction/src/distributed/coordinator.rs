@@ -468,8 +468,10 @@ async fn collect_votes(worker: &Rc<EngineWorker>, state: &Rc<TxnState>) -> Resul
     let (asked, in_one_phase) = with_remote(state, |remote| {
         let has_changed = |instance: InstanceId| writes.iter().find(|(of, _)| *of == instance);
         let mut readers = remote.subordinates.iter().filter(|known| has_changed(known.instance).is_none());
-        let in_one_phase =
-            writes.len() == 1 && !changes_here && reads_durable && readers.all(|reader| reader.has_read_durable);
+        let in_one_phase = writes.len() == 1
+            && !changes_here
+            && reads_durable
+            && readers.all(|reader| reader.has_read_durable);
         let mut asked = 0;
         for subordinate in &mut remote.subordinates {
             let instance = subordinate.instance;
@@ -490,7 +492,10 @@ async fn collect_votes(worker: &Rc<EngineWorker>, state: &Rc<TxnState>) -> Resul
             };
             asked += 1;
             let in_one_phase = in_one_phase && subordinate.state == SubordinateState::Preparing;
-            peers.send(instance, &Message::Prepare { txn, incarnation, in_one_phase, writes: Writes(writes) })?;
+            peers.send(
+                instance,
+                &Message::Prepare { txn, incarnation, in_one_phase, writes: Writes(writes) },
+            )?;
         }
         remote.await_replies(asked, worker.current_task());
         Ok::<_, Abort>((asked, in_one_phase))
@@ -551,7 +556,8 @@ pub(crate) fn end_subordinates(
 ) {
     let Some(mut remote) = remote.borrow_mut().take() else { return };
     let Some(peers) = worker.shard().peers.get() else { return };
-    let prepared = if commit && worker.shard().commit_waiters.is_some() { remote.prepared() } else { SmallVec::new() };
+    let prepared =
+        if commit && worker.shard().commit_waiters.is_some() { remote.prepared() } else { SmallVec::new() };
     for instance in remote.instances().filter(|instance| !prepared.contains(instance)) {
         if !commit && planted(Bug::AbortNotSent) {
             break;

@@ -89,7 +89,11 @@ pub(super) fn on_fetch(
         let Some(peers) = worker.shard().peers.get() else { return };
         let rows = done.map(|actions| encode_rows(actions.into_outputs::<CopyRows>(), &wanted));
         let is_durable = worker.shard().commit_waiters.is_none()
-            || peers.subordinates.borrow().get(&(link.instance, txn)).is_none_or(|known| has_read_durable(worker, &known.state));
+            || peers
+                .subordinates
+                .borrow()
+                .get(&(link.instance, txn))
+                .is_none_or(|known| has_read_durable(worker, &known.state));
         let result = rows.as_ref().map(|rows| Bytes(rows)).map_err(Clone::clone);
         // Rows that no message carries are refused; a coordinator that cannot be reached has been lost, and the link's end aborts
         // the subordinate.
@@ -257,10 +261,7 @@ pub(super) fn on_prepare(
 }
 
 /// Returns the actions that make the changes of a transaction.
-fn put_images(
-    worker: &EngineWorker,
-    writes: Writes<'_>,
-) -> Result<SmallVec<[Action<PutImage>; 8]>, String> {
+fn put_images(worker: &EngineWorker, writes: Writes<'_>) -> Result<SmallVec<[Action<PutImage>; 8]>, String> {
     let tag = worker.shard().tag;
     let action = |write: Result<Write<'_>, _>| {
         let write = write.map_err(str::to_owned)?;
@@ -382,10 +383,7 @@ pub(super) fn on_lost(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>)
 }
 
 /// Looks at what is prepared and not in doubt.
-pub(super) fn prepared<E>(
-    peers: &Peers,
-    look: impl FnMut(&Prepared) -> Result<(), E>,
-) -> Result<(), E> {
+pub(super) fn prepared<E>(peers: &Peers, look: impl FnMut(&Prepared) -> Result<(), E>) -> Result<(), E> {
     peers.subordinates.borrow().values().filter_map(|known| known.prepared.as_ref()).try_for_each(look)
 }
 

@@ -128,7 +128,11 @@ pub(crate) fn commit_subordinate_alone(worker: &EngineWorker, state: Rc<TxnState
 }
 
 /// Commits a subordinate as its coordinator has decided, with a note on its end if there is a WAL. Returns the epoch of its record.
-pub(crate) fn commit_subordinate(worker: &EngineWorker, state: Rc<TxnState>, ended: impl FnOnce() -> Vec<u8>) -> Epoch {
+pub(crate) fn commit_subordinate(
+    worker: &EngineWorker,
+    state: Rc<TxnState>,
+    ended: impl FnOnce() -> Vec<u8>,
+) -> Epoch {
     let mut epoch = Epoch(0);
     if let Some(commit_waiters) = &worker.shard().commit_waiters {
         let mut home = state.home.borrow_mut();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use atrapos_durability::file::{FileSystem, ModelFiles, RealFiles};
 use atrapos_durability::wal::{
-    Changes, Epoch, GlobalId, Incarnation, Note, Op, Records, StreamId, StreamOptions, StreamReader, StreamWriter,
-    list_streams, push_put, push_record, push_remove, push_update,
+    Changes, Epoch, GlobalId, Incarnation, Note, Op, Records, StreamId, StreamOptions, StreamReader,
+    StreamWriter, list_streams, push_put, push_record, push_remove, push_update,
 };
 
 const DATABASE: u128 = 0x00ff_1122_3344_5566_7788_99aa_bbcc_ddee;
