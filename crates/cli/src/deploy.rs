@@ -144,7 +144,15 @@ impl Deployment {
     ) -> Result<Deployment, CliError> {
         let place = |instance: usize| {
             let (plan, tcp, directory) = (plan.clone(), tcp.clone(), directory.path().to_owned());
-            let place = Place { deployment, channel: kind, directory, instance: instance as u16, plan, tcp };
+            let place = Place {
+                deployment,
+                channel: kind,
+                directory,
+                instance: instance as u16,
+                plan,
+                tcp,
+                data: None,
+            };
             serde_json::to_string(&place).map_err(CliError::failed)
         };
         let places = (0..plan.shares.len()).map(place).collect::<Result<Vec<_>, _>>()?;

@@ -42,6 +42,8 @@ pub(crate) struct Place {
     pub(crate) plan: Plan,
     /// The addresses of all instances, for messages by TCP.
     pub(crate) tcp: Vec<SocketAddr>,
+    /// The directory of the databases' directories, if the instances log.
+    pub(crate) data: Option<PathBuf>,
 }
 
 /// A line to an instance.
@@ -132,9 +134,9 @@ pub(crate) fn run(
 
 /// Refuses what instances do not have, and sets what follows from them.
 fn check(args: &RunArgs, config: &mut RunConfig) -> Result<(), CliError> {
-    if config.durability != Durability::None {
+    if config.checkpoint_during {
         return Err(CliError::bad_input(
-            "instances keep their data in memory; add --durability none, or leave --instances out",
+            "--checkpoint-during is for one database; leave it out, or --instances",
         ));
     }
     if config.engine != EngineArg::Atrapos {
@@ -179,6 +181,8 @@ pub(crate) struct Layout {
 pub(crate) struct Deployment {
     processes: Vec<Process>,
     directory: TempDir,
+    /// The directory of the databases, if it is to be removed.
+    _data: Option<TempDir>,
     dumps: u64,
 }
 
@@ -190,6 +194,7 @@ impl Deployment {
         let placement = if config.pin { placement } else { Placement::System };
         let plan = Plan::divide(instances, config.workers, &cpus, placement).map_err(CliError::bad_input)?;
         let directory = store::temporary_in_memory("atrapos-instances-")?;
+        let (data, temporary) = data_directory(config)?;
         let tcp = match channel {
             ChannelKind::Tcp => free_addresses(instances).map_err(CliError::failed)?,
             _ => Vec::new(),
@@ -204,6 +209,7 @@ impl Deployment {
                 instance: instance as u16,
                 plan: plan.clone(),
                 tcp: tcp.clone(),
+                data: data.clone(),
             };
             let place = serde_json::to_string(&place).map_err(CliError::failed)?;
             let mut command = Command::new(&program);
@@ -211,7 +217,7 @@ impl Deployment {
             Process::start(format!("instance {instance}"), &mut command).map_err(CliError::failed)
         };
         let processes = (0..instances).map(start).collect::<Result<_, _>>()?;
-        Ok(Deployment { processes, directory, dumps: 0 })
+        Ok(Deployment { processes, directory, _data: temporary, dumps: 0 })
     }
 
     /// Waits until all instances are loaded and linked. Returns the load, and the memory that was prepared.
@@ -294,6 +300,23 @@ impl Deployment {
             }
         }
         Ok(())
+    }
+}
+
+/// Returns the directory of the databases, if they log, and what removes it in the end.
+fn data_directory(config: &RunConfig) -> Result<(Option<PathBuf>, Option<TempDir>), CliError> {
+    if config.durability == Durability::None {
+        return Ok((None, None));
+    }
+    match &config.dir {
+        Some(asked) => {
+            store::make_empty(asked, &*store::files())?;
+            Ok((Some(asked.clone()), None))
+        }
+        None => {
+            let temporary = store::temporary("atrapos-deployment-")?;
+            Ok((Some(temporary.path().to_owned()), Some(temporary)))
+        }
     }
 }
 

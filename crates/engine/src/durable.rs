@@ -264,7 +264,6 @@ fn check_instance(
     wanted: Option<&InstanceRecord>,
 ) -> Result<(), OpenError> {
     let what = match (stored, wanted) {
-        (None, None) => return Ok(()),
         (None, Some(_)) => "is a database of its own, and no instance of a deployment; give the instance another directory".to_owned(),
         (Some(stored), None) => format!(
             "is instance {} of a deployment; open it as that, with the others",

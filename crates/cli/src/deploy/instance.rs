@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atrapos::{LoadProgress, Registry};
+use atrapos::{Durability, LoadProgress, Registry};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::{ChannelKind, Member, MemberOptions, own_keys, read_secret};
 
@@ -13,7 +13,7 @@ use super::Heard;
 use crate::bench::CLOSE_DEADLINE;
 use crate::error::CliError;
 use crate::instances::Place;
-use crate::instances::member::{open, processors, say};
+use crate::instances::member::{Opening, open, processors, say};
 use crate::{input, output};
 
 /// The time between two looks at the links.
@@ -23,7 +23,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) fn run(workload: &dyn AnyWorkload, kind: ChannelKind, place: Place) -> Result<(), CliError> {
     let machine = processors(&place)?;
     let pin = !place.plan.shares[usize::from(place.instance)].cpus.is_empty();
-    let db = Arc::new(open(workload, &place, &machine, pin, true)?);
+    let db = Arc::new(open(
+        workload,
+        &place,
+        Opening { machine: &machine, pin, place_memory: true, durability: Durability::None },
+    )?);
     let loaded = workload.load(&db, &LoadProgress::default());
     let rows =
         loaded.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;

@@ -7,7 +7,7 @@ use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use atrapos::{Database, Division, InstanceId};
+use atrapos::{Database, Division, Durability, InstanceId};
 use atrapos_harness::driver::{RunOptions, RunResult};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::{Member, MemberOptions, write_rows};
@@ -31,7 +31,9 @@ pub(crate) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str
     config.machine = processors(&place)?;
     config.workers = place.plan.shares[usize::from(place.instance)].workers;
     let before = resident_bytes();
-    let db = Arc::new(open(workload, &place, &config.machine, config.pin, config.place_memory)?);
+    let RunConfig { machine, pin, place_memory, durability, .. } = &config;
+    let opening = Opening { machine, pin: *pin, place_memory: *place_memory, durability: *durability };
+    let db = Arc::new(open(workload, &place, opening)?);
     let rows = workload.load(&db, &atrapos::LoadProgress::default());
     let rows =
         rows.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;
@@ -75,17 +77,34 @@ pub(crate) fn processors(place: &Place) -> Result<Machine, CliError> {
     machine::read("live")
 }
 
-/// Opens the empty database of an instance.
+/// The settings with which the database of an instance is opened.
+pub(crate) struct Opening<'a> {
+    pub(crate) machine: &'a Machine,
+    pub(crate) pin: bool,
+    pub(crate) place_memory: bool,
+    pub(crate) durability: Durability,
+}
+
+/// Opens the database of an instance.
 pub(crate) fn open(
     workload: &dyn AnyWorkload,
     place: &Place,
-    machine: &Machine,
-    pin: bool,
-    place_memory: bool,
+    Opening { machine, pin, place_memory, durability }: Opening<'_>,
 ) -> Result<Database, CliError> {
     let division = Division { instance: InstanceId(place.instance), workers: place.plan.workers() };
-    let builder = Database::builder(workload.schema()).machine(machine.clone()).pin(pin);
-    builder.place_memory(place_memory).instance(division).in_memory().map_err(CliError::bad_input)
+    let builder = Database::builder(workload.schema())
+        .machine(machine.clone())
+        .pin(pin)
+        .place_memory(place_memory)
+        .instance(division);
+    let opened = match &place.data {
+        None => builder.in_memory(),
+        Some(data) => {
+            let directory = data.join(format!("instance-{}", place.instance));
+            builder.durability(durability).deployment(place.deployment.0).open(directory)
+        }
+    };
+    opened.map_err(CliError::bad_input)
 }
 
 /// Runs the clients of this instance.

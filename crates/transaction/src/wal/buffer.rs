@@ -185,7 +185,7 @@ mod tests {
 
     /// Commits a record, unless there is no room.
     fn commit(buffer: &CommitBuffer, epoch: &AtomicU64) {
-        if buffer.append(epoch, b"").is_err() {
+        if buffer.append(epoch, b"", false).is_err() {
             std::thread::yield_now();
         }
     }
