@@ -16,9 +16,13 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use atrapos::InstanceId;
 use atrapos_harness::registry::Configured;
 use atrapos_instances::plan::Plan;
-use atrapos_instances::{ChannelKind, DeploymentDirectory, DeploymentId, Description, Process, ProcessError};
+use atrapos_instances::{
+    ChannelKind, DeploymentDirectory, DeploymentId, Description, Process, ProcessError, division,
+};
+use atrapos_topology::Machine;
 use atrapos_workloads::registry::Common;
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +62,10 @@ pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
     }
     let (kind, plan) = plan(args)?;
     let Configured { workload, choice, .. } = configure(command, &plan)?;
+    if let Some(file) = &args.file {
+        let keys = division(workload.schema(), InstanceId(0), plan.workers(), &plan.keys());
+        keys.map_err(|error| file::refuse(file, &error))?;
+    }
     if let Some(available) = machine::available_memory_bytes() {
         workload.check_memory(available).map_err(CliError::bad_input)?;
     }
@@ -73,7 +81,7 @@ pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
     };
     // What was loaded follows from these, whatever else is chosen.
     let data = vec![command.workload.clone(), choice.settings.to_string(), format!("--seed={}", args.seed)];
-    let mut description = Description::new(data, kind, plan.workers(), tcp.clone());
+    let mut description = Description::new(data, kind, plan.workers(), plan.keys(), tcp.clone());
     let directory = DeploymentDirectory::claim(&path, &mut description).map_err(CliError::bad_input)?;
     interrupt::install_saying("stopping the instances (once more to end at once)");
     let title = format!("{} ({})", command.workload, choice.title);
@@ -91,21 +99,48 @@ fn configure(command: &DeployCommand, plan: &Plan) -> Result<Configured, CliErro
 fn plan(args: &DeployArgs) -> Result<(ChannelKind, Plan), CliError> {
     let machine = machine::read("live")?;
     let cpus: Vec<usize> = machine.usable_cpus().iter().map(|cpu| cpu.0 as usize).collect();
-    if let Some(file) = &args.file {
-        let (channel, shares) = file::read(file)?;
-        let plan = Plan::of_shares(shares, &cpus).map_err(CliError::bad_input)?;
-        return Ok((args.channel.or(channel).unwrap_or(CHANNEL_DEFAULT), plan));
-    }
-    let workers = config::workers(args.workers, &machine)?;
-    if args.instances > workers {
+    let (channel, plan, may_share) = match &args.file {
+        Some(file) => {
+            let layout = file::read(file)?;
+            let plan = Plan::of_shares(layout.shares, &cpus).map_err(CliError::bad_input)?;
+            (layout.channel, plan, layout.oversubscribe)
+        }
+        None => {
+            let workers = workers(args, &machine)?;
+            let plan = Plan::divide(args.instances, workers, &cpus, args.placement);
+            (None, plan.map_err(CliError::bad_input)?, false)
+        }
+    };
+    if plan.oversubscribed && !(may_share || args.oversubscribe) {
         return Err(CliError::bad_input(format!(
-            "{} instances need a worker each, and there are {workers}; use fewer --instances, or more --workers to have several share \
-             a processor",
-            args.instances
+            "{} instances with {} workers have no processor for each of these alone, as {} may be used; use fewer, or say that several may \
+             share one, by --oversubscribe or by oversubscribe = true in a file",
+            plan.shares.len(),
+            plan.workers().iter().sum::<usize>(),
+            cpus.len(),
         )));
     }
-    let plan = Plan::divide(args.instances, workers, &cpus, args.placement).map_err(CliError::bad_input)?;
-    Ok((args.channel.unwrap_or(CHANNEL_DEFAULT), plan))
+    Ok((args.channel.or(channel).unwrap_or(CHANNEL_DEFAULT), plan))
+}
+
+/// Returns the number of workers of all instances that options ask for.
+fn workers(args: &DeployArgs, machine: &Machine) -> Result<usize, CliError> {
+    let workers = config::workers(args.workers, machine)?;
+    if args.instances <= workers {
+        return Ok(workers);
+    }
+    match args.workers {
+        None if args.oversubscribe => config::workers(Some(args.instances), machine),
+        None => Err(CliError::bad_input(format!(
+            "{} instances need a worker each, and there are processors for {workers}; use fewer --instances, or add --oversubscribe to have \
+             several share a processor",
+            args.instances
+        ))),
+        Some(_) => Err(CliError::bad_input(format!(
+            "{} instances need a worker each, and there are {workers}; use fewer --instances, or more --workers",
+            args.instances
+        ))),
+    }
 }
 
 /// An instance, and its process as far as it has one.

@@ -18,7 +18,7 @@ use atrapos::{Durability, Statistics};
 use atrapos_harness::driver::{ClassResult, Progress, Routing, RunOptions, RunResult, WorkerResult};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::plan::{Placement, Plan};
-use atrapos_instances::{ChannelKind, DeploymentId, Process, ProcessError, load_rows};
+use atrapos_instances::{ChannelKind, DeploymentId, Process, ProcessError, load_rows, write_secret};
 use atrapos_workloads::registry::Choice;
 use atrapos_workloads::{AuditReport, ClassTally, Ledger};
 use hdrhistogram::Histogram;
@@ -199,6 +199,7 @@ impl Deployment {
             ChannelKind::Tcp => free_addresses(instances).map_err(CliError::failed)?,
             _ => Vec::new(),
         };
+        write_secret(directory.path()).map_err(CliError::failed)?;
         let program = std::env::current_exe().map_err(CliError::failed)?;
         let deployment = DeploymentId::draw().map_err(CliError::failed)?;
         let start = |instance: usize| {

@@ -1,4 +1,4 @@
-//! Handling of Ctrl-C: the measurement ends with the results so far; at a second signal, or while there is
+//! Handling of Ctrl-C, and of the requests to end (SIGTERM, SIGHUP), which are the same: the measurement ends with the results so far; at a second signal, or while there is
 //! no result to report yet, the process ends.
 //!
 //! Owns: the signal handler and its flags, and the removal of the temporary directory when the process ends here.

@@ -110,6 +110,7 @@ impl Database {
             durable: self.durable(),
             scheme_lock: SchemeLock::Threads(&self.adaptive),
             patience: self.patience,
+            is_instance: self.division.is_some(),
         }
     }
 }
@@ -125,6 +126,8 @@ pub(crate) struct Statements<'a> {
     pub(crate) scheme_lock: SchemeLock<'a>,
     /// The time that a statement waits for transactions.
     pub(crate) patience: Duration,
+    /// True for an instance of a deployment.
+    pub(crate) is_instance: bool,
 }
 
 /// The lock of the scheme.
@@ -184,9 +187,10 @@ impl Statements<'_> {
     /// Excludes other statements, and loads and verifications, which need definitions unchanged.
     fn begin_statement(&self) -> Result<MutexGuard<'_, ()>, DefineError> {
         refuse_on_worker()?;
-        if self.scheme().is_of_instance() {
+        if self.is_instance {
             return Err(DefineError::InUse(
-                "the tables of an instance cannot be changed, as the other instances of its deployment have the same; stop the                  deployment, and start it with another schema"
+                "the tables of an instance cannot be changed, as the other instances of its deployment have the same; stop the \
+                 deployment, and start it with another schema"
                     .to_owned(),
             ));
         }

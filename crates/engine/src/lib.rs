@@ -45,7 +45,7 @@ pub use atrapos_partition::dynamic::{
 };
 pub use atrapos_partition::either::Either;
 pub use atrapos_partition::range::KeyRange;
-pub use atrapos_partition::routing::{Division, FamilyScheme, InstanceId, Route, Scheme};
+pub use atrapos_partition::routing::{Division, FamilyScheme, InstanceId, KeyRanges, Route, Scheme};
 pub use atrapos_partition::schema::{
     Dependency, Index, IndexRef, ParentKey, Schema, SchemaError, Table, TableId, TableRef,
 };

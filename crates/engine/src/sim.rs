@@ -52,6 +52,8 @@ pub struct Simulation {
     /// The state of the directory, if there is one.
     durable: Option<Arc<Durable>>,
     adapting: Option<Adapting>,
+    /// True for an instance of a deployment.
+    is_instance: bool,
     /// Held by a task that changes the scheme, or needs it unchanged.
     scheme_token: Token,
     /// The number of steps that may be made while statements wait.
@@ -176,6 +178,7 @@ impl Simulation {
                 SchemaError::new("zero workers cannot own data; simulate at least 1".to_owned()).into()
             );
         }
+        let is_instance = division.is_some();
         let mut parts = Parts::new(catalog, workers, division)?;
         let islands = directory.as_ref().map_or(2, |(streams, ..)| *streams).clamp(1, workers);
         let island_of: Vec<usize> = (0..workers).map(|worker| worker % islands).collect();
@@ -226,6 +229,7 @@ impl Simulation {
             system_state,
             durable,
             adapting: None,
+            is_instance,
             scheme_token: Token::default(),
             statement_steps: Rc::new(Cell::new(u64::MAX)),
         })
@@ -303,6 +307,12 @@ impl Simulation {
     #[must_use]
     pub fn scheme(&self) -> Arc<Scheme> {
         self.scheme.scheme()
+    }
+
+    /// Returns the number of workers.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.stats.len()
     }
 
     /// Starts a session on a worker.

@@ -117,13 +117,13 @@ impl Client {
     /// Has calls of the procedures that `register` adds go to their instance at once.
     ///
     /// # Errors
-    /// Fails if the schema contradicts itself, or a procedure does not fit it.
+    /// Fails if the schema contradicts itself, or a procedure or the keys of the instances do not fit it.
     pub fn with_schema(
         mut self,
         schema: Schema,
         register: impl FnOnce(&mut Registry, &SchemaHandles) -> Result<(), RegisterError>,
     ) -> Result<Client, ClientError> {
-        self.router = Some(Router::new(schema, &self.description.workers, register)?);
+        self.router = Some(Router::new(schema, &self.description.workers, &self.description.keys, register)?);
         Ok(self)
     }
 

@@ -14,8 +14,10 @@ use std::path::{Path, PathBuf};
 use atrapos_channel::{ChannelError, ChannelKind, DeploymentId, Secret, prepare_directory};
 use serde::{Deserialize, Serialize};
 
+use crate::keys::ChosenKeys;
+
 /// The version of the description.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 const DESCRIPTION: &str = "deployment.json";
 const LOCK: &str = "deploy.lock";
@@ -34,8 +36,10 @@ pub struct Description {
     pub data: Vec<String>,
     /// The way of the messages between instances.
     pub channel: ChannelKind,
-    /// The number of workers of each instance. They decide which keys an instance owns.
+    /// The number of workers of each instance. They decide which keys an instance owns, where these are not chosen.
     pub workers: Vec<usize>,
+    /// The keys that are chosen for each instance; empty if none are.
+    pub keys: Vec<ChosenKeys>,
     /// The addresses on which the instances listen for TCP; none if they do not.
     pub tcp: Vec<SocketAddr>,
 }
@@ -97,10 +101,11 @@ impl Description {
         data: Vec<String>,
         channel: ChannelKind,
         workers: Vec<usize>,
+        keys: Vec<ChosenKeys>,
         tcp: Vec<SocketAddr>,
     ) -> Description {
         let program = env!("CARGO_PKG_VERSION").to_owned();
-        Description { format: FORMAT, deployment: String::new(), program, data, channel, workers, tcp }
+        Description { format: FORMAT, deployment: String::new(), program, data, channel, workers, keys, tcp }
     }
 
     /// Reads the description of the deployment in a directory.
@@ -125,7 +130,8 @@ impl Description {
             )));
         }
         found.id().map_err(&unreadable)?;
-        if found.workers.is_empty() || (found.tcp.len() != found.workers.len() && !found.tcp.is_empty()) {
+        let fits = |entries: usize| entries == 0 || entries == found.workers.len();
+        if found.workers.is_empty() || !fits(found.tcp.len()) || !fits(found.keys.len()) {
             return Err(unreadable("its lists do not fit together".to_owned()));
         }
         Ok(found)
@@ -142,9 +148,15 @@ impl Description {
         self.id().unwrap_or(DeploymentId(0))
     }
 
+    /// Returns true if both have the same data, and the same keys in each instance.
+    fn has_data_of(&self, other: &Description) -> bool {
+        (&self.data, &self.workers, &self.keys) == (&other.data, &other.workers, &other.keys)
+    }
+
     /// The deployment in a few words.
     fn title(&self) -> String {
-        format!("'{}' with {:?} workers", self.data.join(" "), self.workers)
+        let keys = if self.keys.is_empty() { "" } else { " and chosen keys" };
+        format!("'{}' with {:?} workers{keys}", self.data.join(" "), self.workers)
     }
 
     /// Writes the description, whole or not at all.
@@ -190,7 +202,7 @@ impl DeploymentDirectory {
         }
         let lock = lock(path)?;
         description.deployment = match &found {
-            Some(found) if (&found.data, &found.workers) != (&description.data, &description.workers) => {
+            Some(found) if !found.has_data_of(description) => {
                 let (theirs, ours) = (found.title(), description.title());
                 return Err(DirectoryError::Other { path: path.to_owned(), theirs, ours });
             }
@@ -212,8 +224,11 @@ impl DeploymentDirectory {
     }
 }
 
-/// Draws the secret of a deployment.
-fn write_secret(path: &Path) -> Result<(), DirectoryError> {
+/// Draws the secret of a deployment, and writes it to a directory that is not to be read by others.
+///
+/// # Errors
+/// Fails if the file cannot be written, or the system gives no random bytes.
+pub fn write_secret(path: &Path) -> Result<(), DirectoryError> {
     let secret = format!("{}{}", DeploymentId::draw()?, DeploymentId::draw()?);
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(true).mode(0o600).open(path.join(SECRET));
@@ -248,9 +263,10 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::keys::KeyBounds;
 
     fn description(data: &str, workers: &[usize]) -> Description {
-        Description::new(vec![data.to_owned()], ChannelKind::Unix, workers.to_vec(), Vec::new())
+        Description::new(vec![data.to_owned()], ChannelKind::Unix, workers.to_vec(), Vec::new(), Vec::new())
     }
 
     fn refused(path: &Path, mut description: Description) -> String {
@@ -276,6 +292,9 @@ mod tests {
                 refused(&path, other).contains("belongs to another deployment ('tatp' with [1, 2] workers)")
             );
         }
+        let mut other = description("tatp", &[1, 2]);
+        other.keys = vec![ChosenKeys::from([("subscriber".to_owned(), KeyBounds::default())]), ChosenKeys::new()];
+        assert!(refused(&path, other).contains("'tatp' with [1, 2] workers and chosen keys"));
         let mut again = description("tatp", &[1, 2]);
         let _claimed = DeploymentDirectory::claim(&path, &mut again).expect("the same one");
         assert_eq!(again.deployment(), first.deployment());

@@ -20,8 +20,8 @@ mod rows;
 mod server;
 
 pub use client::{Client, ClientError, ClientOptions};
-pub use description::{DeploymentDirectory, Description, DirectoryError, read_secret};
-pub use keys::own_keys;
+pub use description::{DeploymentDirectory, Description, DirectoryError, read_secret, write_secret};
+pub use keys::{ChosenKeys, KeyBounds, KeysError, division, own_keys};
 pub use member::{Member, MemberOptions};
 pub use process::{Ended, Process, ProcessError};
 pub use router::{RouterError, SchemaHandles};

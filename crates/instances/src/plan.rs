@@ -1,4 +1,4 @@
-//! The division of processors and workers among instances.
+//! The division of processors, workers and, where they are chosen, keys among instances.
 //!
 //! Owns: [`Plan`], by a pure function. Never: reads the machine, or pins a thread.
 
@@ -7,6 +7,8 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
+
+use crate::keys::ChosenKeys;
 
 /// The choice of the processors of an instance (Islands, section 3.1).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,13 +72,16 @@ fn mixed(blocks: &[Range<usize>]) -> Vec<Vec<usize>> {
     places
 }
 
-/// The part of the machine that one instance gets.
+/// The part of the machine and of the data that one instance gets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {
     /// The number of its workers.
     pub workers: usize,
     /// The processors that it may use; none if the operating system chooses.
     pub cpus: Vec<usize>,
+    /// The keys that are chosen for it; where none are chosen, the numbers of workers decide.
+    #[serde(default)]
+    pub keys: ChosenKeys,
 }
 
 /// The parts of all instances, in the order of their numbers.
@@ -128,7 +133,7 @@ impl Plan {
             let mut chosen: Vec<usize> = own.clone().filter_map(cpu).collect();
             chosen.sort_unstable();
             chosen.dedup();
-            Share { workers: own.len(), cpus: chosen }
+            Share { workers: own.len(), cpus: chosen, keys: ChosenKeys::new() }
         });
         Ok(Plan { shares: shares.collect(), oversubscribed: workers > cpus.len() })
     }
@@ -166,6 +171,13 @@ impl Plan {
     pub fn workers(&self) -> Vec<usize> {
         self.shares.iter().map(|share| share.workers).collect()
     }
+
+    /// Returns the keys that are chosen for each instance; nothing if none are.
+    #[must_use]
+    pub fn keys(&self) -> Vec<ChosenKeys> {
+        let chosen = self.shares.iter().any(|share| !share.keys.is_empty());
+        if chosen { self.shares.iter().map(|share| share.keys.clone()).collect() } else { Vec::new() }
+    }
 }
 
 #[cfg(test)]
@@ -189,7 +201,7 @@ mod tests {
 
     #[test]
     fn chosen_parts_are_checked() {
-        let share = |workers, cpus: &[usize]| Share { workers, cpus: cpus.to_vec() };
+        let share = |workers, cpus: &[usize]| Share { workers, cpus: cpus.to_vec(), keys: ChosenKeys::new() };
         let plan = |shares: &[Share]| Plan::of_shares(shares.to_vec(), &[0, 1, 2]);
         let sound = plan(&[share(2, &[0, 1]), share(1, &[])]).expect("a plan");
         assert_eq!((sound.workers(), sound.oversubscribed), (vec![2, 1], false));

@@ -15,6 +15,8 @@
 //! Invariants: the cuts of a family ascend strictly; a family of `n` cuts has `n + 1` partitions, of which the first
 //! begins at the smallest key; every partition has exactly one owner and a number of its own.
 
+mod division;
+
 use std::sync::{Arc, LazyLock};
 
 use atrapos_runtime::WorkerId;
@@ -22,67 +24,7 @@ use atrapos_storage::{Key, KeyBuf, first_eight};
 
 use crate::schema::{Catalog, NO_FAMILY, SchemaError, Splits, TableId};
 
-/// The number of an instance of a deployment, from zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct InstanceId(pub u16);
-
-impl std::fmt::Display for InstanceId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "instance {}", self.0)
-    }
-}
-
-/// The bit that tells instances from workers among the owners of partitions.
-const INSTANCE: u16 = 1 << 15;
-
-impl InstanceId {
-    /// The number of instances that a deployment may have.
-    pub const MAX: usize = INSTANCE as usize;
-
-    /// Returns the owner of its partitions in the schemes of other instances.
-    #[must_use]
-    pub fn as_owner(self) -> WorkerId {
-        WorkerId(INSTANCE | self.0)
-    }
-
-    /// Returns the instance that owns a partition; `None` if a worker of this database does.
-    #[inline]
-    #[must_use]
-    pub fn of_owner(owner: WorkerId) -> Option<InstanceId> {
-        (owner.0 & INSTANCE != 0).then_some(InstanceId(owner.0 & !INSTANCE))
-    }
-}
-
-/// The division of the keys among the instances of a deployment, as one of them sees it: the partitions of the naive scheme of
-/// one database with as many workers as all instances have together.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Division {
-    /// The number of this instance.
-    pub instance: InstanceId,
-    /// The number of workers of each instance.
-    pub workers: Vec<usize>,
-}
-
-impl Division {
-    /// Returns the division among all instances as bytes that are equal for equal divisions.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        self.workers.iter().flat_map(|workers| (*workers as u16).to_le_bytes()).collect()
-    }
-
-    /// Returns the owner of a partition of this instance's schemes, given the worker that owns it among all workers.
-    fn owner(&self, worker: usize) -> WorkerId {
-        let mut first = 0;
-        for (instance, workers) in self.workers.iter().enumerate() {
-            if worker < first + workers {
-                let (instance, worker) = (InstanceId(instance as u16), WorkerId((worker - first) as u16));
-                return if instance == self.instance { worker } else { instance.as_owner() };
-            }
-            first += workers;
-        }
-        unreachable!("a worker is one of an instance")
-    }
-}
+pub use division::{Division, InstanceId, KeyRanges};
 
 /// The choice of a transaction's home: the owner of a key that its procedure will probably access first, or a worker by
 /// its number.
@@ -141,12 +83,6 @@ impl FamilyScheme {
     pub(crate) fn new(cuts: Vec<KeyBuf>, owners: Vec<WorkerId>) -> FamilyScheme {
         let slots = owners.into_iter().zip(0..).map(|(owner, number)| Slot { owner, number });
         FamilyScheme::of_slots(1, cuts, slots.collect())
-    }
-
-    /// Returns the partitions with their owners as an instance sees them.
-    fn of_instance(&self, division: &Division) -> FamilyScheme {
-        let owners = self.partitions.iter().map(|slot| division.owner(slot.owner.index()));
-        FamilyScheme::new(self.cuts.clone(), owners.collect())
     }
 
     fn of_slots(version: u64, cuts: Vec<KeyBuf>, partitions: Vec<Slot>) -> FamilyScheme {
@@ -288,19 +224,7 @@ impl Scheme {
     #[doc(hidden)]
     pub fn naive(catalog: &Catalog, workers: usize) -> Result<Scheme, SchemaError> {
         let families = catalog.families.iter().enumerate().map(|(at, (name, splits))| {
-            let cuts = match splits {
-                None => Vec::new(),
-                Some(Splits::At(cuts)) => cuts.clone(),
-                Some(Splits::By(cuts)) => (cuts.0)(workers),
-                Some(Splits::Even { first, last }) => {
-                    if first > last {
-                        return Err(SchemaError(format!(
-                            "family '{name}' is to be split evenly from {first} to {last}; the first must not be larger than the last"
-                        )));
-                    }
-                    even_cuts(*first, *last, workers)
-                }
-            };
+            let cuts = naive_cuts(name, splits.as_ref(), workers)?;
             let first = if cuts.is_empty() { at } else { 0 };
             let owners = (0..=cuts.len()).map(|i| WorkerId(((first + i) % workers) as u16)).collect();
             Ok(Arc::new(FamilyScheme::new(cuts, owners)))
@@ -309,16 +233,6 @@ impl Scheme {
             families: families.collect::<Result<_, _>>()?,
             family_of: catalog.tables.iter().map(|table| table.family).collect(),
         })
-    }
-
-    /// Returns the scheme that an instance of a deployment starts with.
-    #[doc(hidden)]
-    pub fn of_instance(catalog: &Catalog, division: &Division) -> Result<Scheme, SchemaError> {
-        let mut scheme = Scheme::naive(catalog, division.workers.iter().sum())?;
-        for family in &mut scheme.families {
-            *family = Arc::new(family.of_instance(division));
-        }
-        Ok(scheme)
     }
 
     /// Returns the scheme of the same database with another catalog: existing families keep their partitions, new ones
@@ -356,13 +270,6 @@ impl Scheme {
     #[doc(hidden)]
     pub fn is_dropped(&self, table: TableId) -> bool {
         self.family_of.get(table.at()) == Some(&NO_FAMILY)
-    }
-
-    /// Returns true if another instance of a deployment owns a part of the keys.
-    #[must_use]
-    pub fn is_of_instance(&self) -> bool {
-        let mut slots = self.families.iter().flat_map(|family| &family.partitions);
-        slots.any(|slot| InstanceId::of_owner(slot.owner).is_some())
     }
 
     /// The partitions of all families, with the tables and indexes of each.
@@ -417,6 +324,19 @@ pub fn nowhere() -> &'static Arc<FamilyScheme> {
     &NOWHERE
 }
 
+/// Returns the cuts of a family in the naive scheme of so many workers.
+fn naive_cuts(name: &str, splits: Option<&Splits>, workers: usize) -> Result<Vec<KeyBuf>, SchemaError> {
+    match splits {
+        None => Ok(Vec::new()),
+        Some(Splits::At(cuts)) => Ok(cuts.clone()),
+        Some(Splits::By(cuts)) => Ok((cuts.0)(workers)),
+        Some(Splits::Even { first, last }) if first > last => Err(SchemaError(format!(
+            "family '{name}' is to be split evenly from {first} to {last}; the first must not be larger than the last"
+        ))),
+        Some(Splits::Even { first, last }) => Ok(even_cuts(*first, *last, workers)),
+    }
+}
+
 fn even_cuts(first: u64, last: u64, parts: usize) -> Vec<KeyBuf> {
     let size = u128::from(last - first) + 1;
     let mut cuts: Vec<u64> = (1..parts as u128)
@@ -458,29 +378,6 @@ mod tests {
             let (lower, upper) = (scheme.lower(expected), scheme.upper(expected));
             assert!(lower.is_none_or(|lower| lower <= key) && upper.is_none_or(|upper| key < upper));
         }
-    }
-
-    #[test]
-    fn an_instance_sees_its_own_partitions_and_those_of_the_others() {
-        let cuts: [&[u8]; 5] = [b"b", b"c", b"d", b"e", b"f"];
-        let all = scheme(&cuts);
-        let division = |instance| Division { instance: InstanceId(instance), workers: vec![2, 1, 3] };
-        let seen = |instance| {
-            let family = all.of_instance(&division(instance));
-            let owner = |index| {
-                let owner = family.owner(index);
-                InstanceId::of_owner(owner).map_or(Ok(owner.0), |other| Err(other.0))
-            };
-            let parts = (0..family.partitions()).map(|at| (family.lower(at).map(<[u8]>::to_vec), owner(at)));
-            parts.collect::<Vec<_>>()
-        };
-        let at = |key: &[u8]| Some(key.to_vec());
-        let lowers = [None, at(b"b"), at(b"c"), at(b"d"), at(b"e"), at(b"f")];
-        let expect =
-            |owners: [Result<u16, u16>; 6]| lowers.clone().into_iter().zip(owners).collect::<Vec<_>>();
-        assert_eq!(seen(0), expect([Ok(0), Ok(1), Err(1), Err(2), Err(2), Err(2)]));
-        assert_eq!(seen(1), expect([Err(0), Err(0), Ok(0), Err(2), Err(2), Err(2)]));
-        assert_eq!(seen(2), expect([Err(0), Err(0), Err(1), Ok(0), Ok(1), Ok(2)]));
     }
 
     #[test]

@@ -39,10 +39,15 @@ pub(crate) struct DeployArgs {
     /// so) or system (as the operating system chooses).
     #[arg(long, value_name = "P", default_value_t = Placement::Islands, conflicts_with = "file", help_heading = "Instances")]
     pub(crate) placement: Placement,
-    /// A file (.toml) with the workers and processors of each instance: a table `[[instance]]` for each, with `workers = 2` and, unless the
-    /// operating system is to choose, `processors = [0, 1]`; before them, `channel = "unix"` if that is to be said there, too.
+    /// A file (.toml) with the workers, processors and keys of each instance: a table `[[instance]]` for each, with `workers = 2` and, unless
+    /// the operating system is to choose, `processors = [0, 1]`; `keys = { branch = { from = 10, below = 20 } }` gives the instance these
+    /// keys of a family of tables, all of which are to be given then [default: by the numbers of workers]. Before them,
+    /// `channel = "unix"` and `oversubscribe = true` if these are to be said there, too.
     #[arg(long, value_name = "FILE", help_heading = "Instances")]
     pub(crate) file: Option<PathBuf>,
+    /// Let several workers share a processor, if there are not enough.
+    #[arg(long, help_heading = "Instances")]
+    pub(crate) oversubscribe: bool,
     /// The directory of the sockets and of the description that clients read; new, empty, or of the same deployment before
     /// [default: a temporary one].
     #[arg(long, value_name = "DIR", help_heading = "Instances")]

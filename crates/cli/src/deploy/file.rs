@@ -1,11 +1,24 @@
-//! The file form of a deployment: the channel, and the workers and processors of each instance.
+//! The file form of a deployment: the channel, and the workers, processors and keys of each instance.
 //!
-//! Owns: its syntax. Never: judges whether the machine has the processors; the plan does.
+//! ```toml
+//! channel = "unix"            # shm if nothing is said here or as an option
+//! oversubscribe = true        # several workers may share a processor
+//! [[instance]]
+//! workers = 2
+//! processors = [0, 1]         # the operating system chooses if they are left out
+//! keys = { subscriber = { below = 30000 }, subscriber_by_nbr = { below = "'000000000030000'" } }
+//! [[instance]]
+//! workers = 1
+//! keys = { subscriber = { from = 30000 }, subscriber_by_nbr = { from = "'000000000030000'" } }
+//! ```
+//!
+//! Owns: its syntax. Never: judges whether the machine has the processors, or the workload the keys; the plan does, and the division.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use atrapos_instances::ChannelKind;
 use atrapos_instances::plan::Share;
+use atrapos_instances::{ChannelKind, ChosenKeys, KeyBounds};
 use serde::Deserialize;
 
 use crate::error::CliError;
@@ -15,6 +28,8 @@ use crate::error::CliError;
 #[serde(deny_unknown_fields)]
 struct Text {
     channel: Option<String>,
+    #[serde(default)]
+    oversubscribe: bool,
     #[serde(default)]
     instance: Vec<Entry>,
 }
@@ -26,27 +41,69 @@ struct Entry {
     /// The processors; none if the operating system chooses.
     #[serde(default)]
     processors: Vec<usize>,
+    /// The keys of families of tables; where no instance says any, the numbers of workers decide.
+    #[serde(default)]
+    keys: BTreeMap<String, Ends>,
 }
 
-/// Reads the channel, if one is chosen, and the parts of the instances.
-pub(super) fn read(path: &Path) -> Result<(Option<ChannelKind>, Vec<Share>), CliError> {
-    let refuse = |why: &dyn std::fmt::Display| {
-        CliError::bad_input(format!("the deployment file {} cannot be used: {why}", path.display()))
-    };
-    let text = std::fs::read_to_string(path).map_err(|error| refuse(&error))?;
-    parse(&text).map_err(|why| refuse(&why))
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ends {
+    from: Option<toml::Value>,
+    below: Option<toml::Value>,
 }
 
-fn parse(text: &str) -> Result<(Option<ChannelKind>, Vec<Share>), String> {
+/// The deployment that a file describes.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// The channel, if one is chosen.
+    pub(super) channel: Option<ChannelKind>,
+    /// True if workers may share a processor.
+    pub(super) oversubscribe: bool,
+    /// The parts of the instances.
+    pub(super) shares: Vec<Share>,
+}
+
+/// Returns the error of a file, for a reason.
+pub(super) fn refuse(path: &Path, why: &dyn std::fmt::Display) -> CliError {
+    CliError::bad_input(format!("the deployment file {} cannot be used: {why}", path.display()))
+}
+
+/// Reads a file.
+pub(super) fn read(path: &Path) -> Result<Layout, CliError> {
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(path, &error))?;
+    parse(&text).map_err(|why| refuse(path, &why))
+}
+
+fn parse(text: &str) -> Result<Layout, String> {
     let text: Text = toml::from_str(text).map_err(|error| {
         // The error of a name that is not known says which ones are.
         error.message().replace('\n', " ")
     })?;
     let channel = text.channel.map(|name| name.parse::<ChannelKind>()).transpose();
     let channel = channel.map_err(|error| error.to_string())?;
-    let shares =
-        text.instance.into_iter().map(|entry| Share { workers: entry.workers, cpus: entry.processors });
-    Ok((channel, shares.collect()))
+    let shares = text.instance.into_iter().enumerate().map(|(instance, entry)| {
+        let Entry { workers, processors: cpus, keys } = entry;
+        let keys = keys.into_iter().map(|(family, ends)| {
+            let end = |end: Option<toml::Value>| end.map(|end| key(instance, &family, end)).transpose();
+            let bounds = KeyBounds { from: end(ends.from)?, below: end(ends.below)? };
+            Ok((family, bounds))
+        });
+        Ok(Share { workers, cpus, keys: keys.collect::<Result<ChosenKeys, String>>()? })
+    });
+    let shares = shares.collect::<Result<_, String>>()?;
+    Ok(Layout { channel, oversubscribe: text.oversubscribe, shares })
+}
+
+/// Returns a key in the notation of keys: a number may be written without quotes.
+fn key(instance: usize, family: &str, value: toml::Value) -> Result<String, String> {
+    match value {
+        toml::Value::Integer(number) => Ok(number.to_string()),
+        toml::Value::String(text) => Ok(text),
+        other => Err(format!(
+            "the keys of '{family}' in instance {instance} begin or end at {other}, which is no key; write a number, or text in quotes"
+        )),
+    }
 }
 
 #[cfg(test)]
@@ -57,9 +114,24 @@ mod tests {
     fn a_file_says_the_parts_of_the_instances() {
         let text =
             "channel = \"unix\"\n[[instance]]\nworkers = 2\nprocessors = [0, 1]\n[[instance]]\nworkers = 1\n";
-        let shares = vec![Share { workers: 2, cpus: vec![0, 1] }, Share { workers: 1, cpus: Vec::new() }];
-        assert_eq!(parse(text), Ok((Some(ChannelKind::Unix), shares)));
-        assert_eq!(parse(""), Ok((None, Vec::new())));
+        let share = |workers, cpus: &[usize]| Share { workers, cpus: cpus.to_vec(), keys: ChosenKeys::new() };
+        let shares = vec![share(2, &[0, 1]), share(1, &[])];
+        let layout = Layout { channel: Some(ChannelKind::Unix), oversubscribe: false, shares };
+        assert_eq!(parse(text), Ok(layout));
+        assert_eq!(parse(""), Ok(Layout { channel: None, oversubscribe: false, shares: Vec::new() }));
+    }
+
+    #[test]
+    fn a_file_says_the_keys_of_the_instances() {
+        let text = "oversubscribe = true\n[[instance]]\nworkers = 1\nkeys = { a = { below = 5 }, b = { from = \"'x'\" } }\n";
+        let layout = parse(text).expect("a deployment");
+        let end = |text: &str| Some(text.to_owned());
+        let chosen = ChosenKeys::from([
+            ("a".to_owned(), KeyBounds { from: None, below: end("5") }),
+            ("b".to_owned(), KeyBounds { from: end("'x'"), below: None }),
+        ]);
+        assert!(layout.oversubscribe);
+        assert_eq!(layout.shares[0].keys, chosen);
     }
 
     #[test]
@@ -67,9 +139,11 @@ mod tests {
         for (text, words) in [
             ("channel = \"rdma\"", "there is no channel 'rdma'"),
             (
-                "[[instance]]\nworkers = 1\nkeys = [1, 2]",
-                "unknown field `keys`, expected `workers` or `processors`",
+                "[[instance]]\nworkers = 1\nranges = [1, 2]",
+                "unknown field `ranges`, expected one of `workers`, `processors`, `keys`",
             ),
+            ("[[instance]]\nworkers = 1\nkeys = { a = { to = 5 } }", "unknown field `to`, expected `from` or `below`"),
+            ("[[instance]]\nworkers = 1\nkeys = { a = { from = 1.5 } }", "'a' in instance 0 begin or end at 1.5"),
             ("[[instance]]\nprocessors = [1]", "missing field `workers`"),
             ("[[instance", "unclosed"),
         ] {

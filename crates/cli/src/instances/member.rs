@@ -7,10 +7,10 @@ use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use atrapos::{Database, Division, Durability, InstanceId};
+use atrapos::{Database, Durability, InstanceId};
 use atrapos_harness::driver::{RunOptions, RunResult};
 use atrapos_harness::registry::AnyWorkload;
-use atrapos_instances::{Member, MemberOptions, write_rows};
+use atrapos_instances::{Member, MemberOptions, division, read_secret, write_rows};
 use atrapos_runtime::affinity;
 use atrapos_topology::Machine;
 use serde::Serialize;
@@ -39,7 +39,8 @@ pub(crate) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str
         rows.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;
     let reserved_bytes = reserve(workload, &db, &config)?;
     let Place { deployment, directory, channel: kind, tcp, .. } = place;
-    let options = MemberOptions { deployment, directory, kind, tcp, secret: None, registry: None };
+    let secret = Some(read_secret(&directory).map_err(CliError::failed)?);
+    let options = MemberOptions { deployment, directory, kind, tcp, secret, registry: None };
     let member = Member::join(Arc::clone(&db), options).map_err(CliError::failed)?;
     if !member.wait_linked(Instant::now() + LINK_PATIENCE) {
         let why = member.take_failures().pop().unwrap_or_else(|| "they are not there".to_owned());
@@ -91,7 +92,9 @@ pub(crate) fn open(
     place: &Place,
     Opening { machine, pin, place_memory, durability }: Opening<'_>,
 ) -> Result<Database, CliError> {
-    let division = Division { instance: InstanceId(place.instance), workers: place.plan.workers() };
+    let (instance, plan) = (InstanceId(place.instance), &place.plan);
+    let division = division(workload.schema(), instance, plan.workers(), &plan.keys());
+    let division = division.map_err(CliError::bad_input)?;
     let builder = Database::builder(workload.schema())
         .machine(machine.clone())
         .pin(pin)

@@ -30,7 +30,7 @@ pub struct Deployment {
     catalog: Arc<Catalog>,
     /// The instances; none where one has crashed.
     instances: Vec<Option<Simulation>>,
-    workers: Vec<usize>,
+    division: Division,
     /// The files of each instance, if they have directories.
     files: Option<Vec<ModelFiles>>,
     wires: Vec<Arc<Mutex<Wire>>>,
@@ -114,7 +114,16 @@ impl Deployment {
     /// # Errors
     /// The errors of [`Simulation::new`].
     pub fn new(schema: Schema, workers: &[usize], seed: u64) -> Result<Deployment, OpenError> {
-        Deployment::with_files(schema, workers, seed, None)
+        Deployment::divided(schema, &Division::by_workers(InstanceId(0), workers.to_vec()), seed)
+    }
+
+    /// Creates empty instances among which the keys are divided as the division says, linked with each other. Which instance it
+    /// is of does not matter.
+    ///
+    /// # Errors
+    /// The errors of [`Simulation::new`], and ranges of keys that do not fit the schema.
+    pub fn divided(schema: Schema, division: &Division, seed: u64) -> Result<Deployment, OpenError> {
+        Deployment::with_files(schema, division, seed, None)
     }
 
     /// Creates empty instances like [`new`](Deployment::new), each in a directory of a file system of its own: they can
@@ -124,19 +133,21 @@ impl Deployment {
     /// The errors of [`Simulation::durable`].
     pub fn durable(schema: Schema, workers: &[usize], seed: u64) -> Result<Deployment, OpenError> {
         let files = workers.iter().map(|_| ModelFiles::new()).collect();
-        Deployment::with_files(schema, workers, seed, Some(files))
+        let division = Division::by_workers(InstanceId(0), workers.to_vec());
+        Deployment::with_files(schema, &division, seed, Some(files))
     }
 
     fn with_files(
         schema: Schema,
-        workers: &[usize],
+        division: &Division,
         seed: u64,
         files: Option<Vec<ModelFiles>>,
     ) -> Result<Deployment, OpenError> {
+        let workers = &division.workers;
         let mut deployment = Deployment {
             catalog: Arc::new(Catalog::new(schema)?),
             instances: workers.iter().map(|_| None).collect(),
-            workers: workers.to_vec(),
+            division: division.clone(),
             files,
             wires: Vec::new(),
             links: Vec::new(),
@@ -154,7 +165,7 @@ impl Deployment {
     /// The errors of [`Simulation::durable`], and of recovery.
     pub fn start(&mut self, instance: InstanceId) -> Result<(), OpenError> {
         let at = usize::from(instance.0);
-        let division = Division { instance, workers: self.workers.clone() };
+        let division = Division { instance, ..self.division.clone() };
         let directory = self.files.as_ref().map(|files| {
             let files: Arc<dyn FileSystem> = Arc::new(files[at].clone());
             (1, files, Path::new(DIRECTORY))
@@ -162,7 +173,7 @@ impl Deployment {
         self.turn = self.turn.derive(u64::MAX);
         let started = Simulation::start(
             (Arc::clone(&self.catalog), Some(division)),
-            self.workers[at],
+            self.division.workers[at],
             self.turn.derive(instance.0.into()).0,
             directory,
             None,
@@ -170,7 +181,7 @@ impl Deployment {
             Arc::new(HeapMemory),
         );
         self.instances[at] = Some(started?);
-        let others = (0..self.workers.len()).filter(|other| *other != at && self.instances[*other].is_some());
+        let others = (0..self.instances.len()).filter(|other| *other != at && self.instances[*other].is_some());
         for other in others.collect::<Vec<_>>() {
             let other = InstanceId(other as u16);
             // It may not have seen the end of the links before yet.
@@ -249,7 +260,7 @@ impl Deployment {
 
     /// Links the workers of two instances: each to one of the other, with several links for those of the smaller one.
     fn connect(&mut self, one: InstanceId, other: InstanceId) {
-        let workers = |instance: InstanceId| self.workers[usize::from(instance.0)];
+        let workers = |instance: InstanceId| self.division.workers[usize::from(instance.0)];
         let (ones, others) = (workers(one), workers(other));
         let mut ends: [Vec<Box<dyn Channel>>; 2] = [Vec::new(), Vec::new()];
         for _ in 0..ones.max(others) {
@@ -282,6 +293,12 @@ impl Deployment {
     /// Returns one of the instances that run.
     fn any(&self) -> &Simulation {
         self.running().next().expect("an instance of a deployment runs")
+    }
+
+    /// Returns the number of instances.
+    #[must_use]
+    pub fn instances(&self) -> usize {
+        self.instances.len()
     }
 
     /// Returns the handle of table `T`.
@@ -317,7 +334,7 @@ impl Deployment {
         mut worker: usize,
         body: impl AsyncFnOnce(Session) -> R + 'static,
     ) -> Outcome<R> {
-        for (instance, workers) in self.workers.iter().enumerate() {
+        for (instance, workers) in self.division.workers.iter().enumerate() {
             match worker.checked_sub(*workers) {
                 None => {
                     let instance = self.instance(InstanceId(instance as u16));

@@ -86,6 +86,7 @@ impl Simulation {
             durable: self.durable.as_deref(),
             scheme_lock: SchemeLock::Stepped(&self.scheme_token),
             patience: PATIENCE,
+            is_instance: self.is_instance,
         };
         self.stepping(|| statement(&statements))
     }

@@ -13,7 +13,7 @@ type Scenario = fn(&mut Engine, usize, u64) -> Result<(), String>;
 fn deployed(count: u64, schema: fn() -> Schema, scenario: Scenario) {
     for_seeds_in_parallel(count, |seed| {
         let workers = 3 + (seed % 3) as usize;
-        let mut engine = Engine::deployed(schema(), workers, seed);
+        let mut engine = Engine::deployed(schema, workers, seed);
         if let Err(wrong) = scenario(&mut engine, workers, seed) {
             panic!("with seed {seed}: {wrong}");
         }

@@ -24,7 +24,7 @@ fn caught(bug: Bug, schema: fn() -> Schema, scenario: Scenario) {
 
 /// Runs the scenario like [`caught`], on several instances.
 fn caught_deployed(bug: Bug, schema: fn() -> Schema, scenario: Scenario) {
-    caught_on(bug, |workers, seed| Engine::deployed(schema(), workers + 1, seed), scenario);
+    caught_on(bug, |workers, seed| Engine::deployed(schema, workers + 1, seed), scenario);
 }
 
 fn caught_on(bug: Bug, engine: impl Fn(usize, u64) -> Engine, scenario: Scenario) {

@@ -94,7 +94,7 @@ fn reads_and_moves_of_partitions_go_together() {
 fn check_moving(engine: &mut Engine, workers: usize, seed: u64) {
     let (items, prices) = (engine.table::<Items>(), engine.table::<Prices>());
     let price = match engine {
-        Engine::Simulated(..) | Engine::Deployed(_) => 0,
+        Engine::Simulated(..) | Engine::Deployed(..) => 0,
         Engine::Threads(db, _) => {
             load_prices(db, 0..ROWS).unwrap();
             7

@@ -1,5 +1,6 @@
 //! Parts that the tests share: tables, seeds, and one way to run sessions on the simulation and on real threads.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::future::{Future, poll_fn};
 use std::hash::{BuildHasher, RandomState};
@@ -10,9 +11,10 @@ use std::task::Poll;
 
 use atrapos::sim::{Deployment, Simulation};
 use atrapos::{
-    Abort, Advice, Database, Index, IndexRef, Key, KeyBuf, LoadProgress, Route, Schema, Scheme, SchemeChange,
+    Abort, Advice, Database, Division, Index, IndexRef, InstanceId, Key, KeyBuf, KeyRanges, LoadProgress, Route, Schema, Scheme, SchemeChange,
     Session, Statistics, Table, TableRef, Tx, WorkerId, row,
 };
+use atrapos_partition::schema::Catalog;
 
 /// Steps after which a simulation that has not come to rest is taken for stuck.
 pub(crate) const STEPS_MAX: u64 = 20_000_000;
@@ -200,7 +202,7 @@ pub(crate) enum Engine {
     Simulated(Box<Simulation>, Option<Shuffle>),
     Threads(Database, Option<Shuffle>),
     /// Simulated instances of a deployment.
-    Deployed(Box<Deployment>),
+    Deployed(Box<Deployment>, Option<Shuffle>),
 }
 
 /// Changes the scheme at random while sessions run.
@@ -248,6 +250,18 @@ impl Shuffle {
     }
 }
 
+/// Random ranges of all families, whose keys are taken to be small numbers or to begin with such.
+fn random_ranges(schema: &Catalog, random: &mut Random, instances: u64) -> BTreeMap<String, KeyRanges> {
+    let of = |(name, _): &(&str, _)| {
+        let cuts: BTreeSet<u64> =
+            (0..random.below(5)).map(|_| 1 + (random.below(100) >> random.below(5))).collect();
+        let owners = (0..=cuts.len()).map(|_| InstanceId(random.below(instances) as u16)).collect();
+        let ranges = KeyRanges::new(cuts.iter().map(Key::encode).collect(), owners);
+        ((*name).to_owned(), ranges.expect("cuts in their order"))
+    };
+    schema.families.iter().map(of).collect()
+}
+
 impl Engine {
     /// On simulated workers; with an odd seed, partitions are split, merged and moved all the time.
     pub(crate) fn simulated(schema: Schema, workers: usize, seed: u64) -> Engine {
@@ -260,15 +274,23 @@ impl Engine {
         Engine::Simulated(Box::new(simulate(schema, workers, seed)), None)
     }
 
-    /// On simulated workers of several instances, some of which have more than one.
-    pub(crate) fn deployed(schema: Schema, workers: usize, seed: u64) -> Engine {
+    /// On simulated workers of several instances, some of which have more than one. With an odd seed, the ranges of keys of the
+    /// instances are chosen at random, and inside of each partitions are split, merged and moved all the time.
+    pub(crate) fn deployed(schema: fn() -> Schema, workers: usize, seed: u64) -> Engine {
         let (mut random, mut left, mut instances) = (Random::new(seed), workers, Vec::new());
         while left > 0 {
             let own = (1 + random.below(2) as usize).min(left);
             instances.push(own);
             left -= own;
         }
-        Engine::Deployed(Box::new(Deployment::new(schema, &instances, seed).expect("the schema is fine")))
+        let mut division = Division::by_workers(InstanceId(0), instances);
+        let shuffle = (seed % 2 == 1).then(|| Shuffle::new(seed));
+        if shuffle.is_some() {
+            let catalog = Catalog::new(schema()).expect("the schema is fine");
+            division.ranges = random_ranges(&catalog, &mut random, division.workers.len() as u64);
+        }
+        let deployment = Deployment::divided(schema(), &division, seed).expect("the schema is fine");
+        Engine::Deployed(Box::new(deployment), shuffle)
     }
 
     pub(crate) fn threads(schema: Schema, workers: usize) -> Engine {
@@ -284,7 +306,7 @@ impl Engine {
         match self {
             Engine::Simulated(simulation, _) => simulation.table(),
             Engine::Threads(db, _) => db.table(),
-            Engine::Deployed(deployment) => deployment.table(),
+            Engine::Deployed(deployment, _) => deployment.table(),
         }
         .expect("the table is in the schema")
     }
@@ -293,7 +315,7 @@ impl Engine {
         match self {
             Engine::Simulated(simulation, _) => simulation.index(),
             Engine::Threads(db, _) => db.index(),
-            Engine::Deployed(deployment) => deployment.index(),
+            Engine::Deployed(deployment, _) => deployment.index(),
         }
         .expect("the index is in the schema")
     }
@@ -302,7 +324,7 @@ impl Engine {
         match self {
             Engine::Simulated(simulation, _) => simulation.statistics(),
             Engine::Threads(db, _) => db.statistics(),
-            Engine::Deployed(deployment) => deployment.statistics(),
+            Engine::Deployed(deployment, _) => deployment.statistics(),
         }
     }
 
@@ -319,7 +341,7 @@ impl Engine {
                 outcome.take().expect("a simulation at rest has no transaction under way")
             }
             Engine::Threads(db, _) => db.run(route, procedure),
-            Engine::Deployed(deployment) => {
+            Engine::Deployed(deployment, _) => {
                 let outcome = deployment.submit(&route, procedure);
                 assert!(deployment.run(STEPS_MAX), "a single transaction does not come to rest");
                 outcome.take().expect("a deployment at rest has no transaction under way")
@@ -362,7 +384,9 @@ impl Engine {
                 }
                 Ok(ended)
             }
-            Engine::Deployed(deployment) => deployed_sessions(deployment, count, workers, &body),
+            Engine::Deployed(deployment, shuffle) => {
+                deployed_sessions(deployment, shuffle.as_mut(), count, workers, &body)
+            }
             Engine::Threads(db, shuffle) => {
                 let started: Vec<_> = (0..count)
                     .map(|at| {
@@ -399,6 +423,7 @@ impl Engine {
 /// Runs sessions on the workers of all instances of a deployment, like [`Engine::sessions`].
 fn deployed_sessions<R: Send + 'static>(
     deployment: &mut Deployment,
+    shuffle: Option<&mut Shuffle>,
     count: usize,
     workers: usize,
     body: &(impl AsyncFn(&Session, usize) -> R + Clone + Send + 'static),
@@ -408,6 +433,9 @@ fn deployed_sessions<R: Send + 'static>(
         deployment.spawn_session(at % workers, async move |session| body(&session, at).await)
     };
     let started: Vec<_> = (0..count).map(start).collect();
+    if let Some(shuffle) = shuffle {
+        shuffle_deployed(deployment, shuffle)?;
+    }
     let at_rest = deployment.run(STEPS_MAX);
     let ended: Vec<_> = started.into_iter().filter_map(|session| session.take()).collect();
     let locks = deployment.locks();
@@ -441,6 +469,42 @@ fn shuffle_simulated(simulation: &mut Simulation, shuffle: &mut Shuffle, workers
         }
     }
     Ok(())
+}
+
+/// Lets a deployment run while the schemes of its instances are changed, each inside its instance, until the sessions have ended.
+fn shuffle_deployed(deployment: &mut Deployment, shuffle: &mut Shuffle) -> Result<(), String> {
+    for _ in 0..SHUFFLES_MAX {
+        let any = InstanceId(shuffle.0.below(deployment.instances() as u64) as u16);
+        let instance = deployment.instance(any);
+        let (scheme, workers) = (instance.scheme(), instance.workers() as u64);
+        let mut changes = shuffle.changes(&scheme, workers);
+        changes.retain(|change| is_inside(&scheme, change));
+        let changed = instance.repartition(changes);
+        let outcome = loop {
+            deployment.run_for(1 + shuffle.0.below(40));
+            if let Some(outcome) = changed.take() {
+                break outcome;
+            }
+        };
+        outcome.map_err(|abort| abort.to_string())?;
+        deployment.run_for(shuffle.0.below(60));
+        if deployment.tasks() == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Returns true if a change concerns partitions of the own instance alone.
+fn is_inside(scheme: &Scheme, change: &SchemeChange) -> bool {
+    let (SchemeChange::Split { table, at } | SchemeChange::Merge { table, at } | SchemeChange::Move { table, at, .. }) =
+        change;
+    let family = scheme.family(*table);
+    let index = family.partition_of(at);
+    let is_own = |index: usize| InstanceId::of_owner(family.owner(index)).is_none();
+    let to_own = !matches!(change, SchemeChange::Move { to, .. } if InstanceId::of_owner(*to).is_some());
+    let before = !matches!(change, SchemeChange::Merge { .. }) || index == 0 || is_own(index - 1);
+    is_own(index) && to_own && before
 }
 
 /// Changes of the scheme during one run of sessions, at most.

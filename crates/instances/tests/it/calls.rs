@@ -1,9 +1,9 @@
 //! Clients that do as they should.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use atrapos::{Abort, AbortReason, CallError};
-use atrapos_instances::{ChannelKind, Client, ClientError, ClientOptions};
+use atrapos_instances::{ChannelKind, ChosenKeys, Client, ClientError, ClientOptions, KeyBounds};
 
 use crate::support::{AddBoth, CUT, Deployment, Insert, Long, PATIENCE, Read, register, schema};
 
@@ -63,6 +63,40 @@ fn calls_reach_the_owners_by_pipes() {
 #[test]
 fn calls_reach_the_owners_by_tcp() {
     calls_reach_the_owners(ChannelKind::Tcp);
+}
+
+/// Instance 1 has most of the keys, at both ends, and instance 0 those between: every call finds its rows, also over both.
+#[test]
+fn calls_reach_the_owners_of_chosen_keys() {
+    let bounds = |from: Option<u64>, below: Option<u64>| {
+        let end = |key: Option<u64>| key.map(|key| key.to_string());
+        ChosenKeys::from([("counts".to_owned(), KeyBounds { from: end(from), below: end(below) })])
+    };
+    let keys = vec![bounds(Some(90), None), bounds(None, Some(10)), bounds(Some(10), Some(90))];
+    let deployment = Deployment::divided(ChannelKind::Unix, &[1, 1, 2], keys);
+    let running = [deployment.start(0, false), deployment.start(1, false), deployment.start(2, false)];
+    for instance in &running {
+        let member = instance.member.as_ref().expect("it runs");
+        assert!(member.wait_linked(Instant::now() + PATIENCE), "{:?}", member.take_failures());
+    }
+    let knowing = deployment.client(PATIENCE).with_schema(schema(), register).expect("its own schema");
+    let clients = [deployment.client(PATIENCE), knowing];
+    for key in 0..2 * CUT {
+        clients[key as usize % 2].call(&Insert { key, number: 0 }).expect("a new key");
+    }
+    std::thread::scope(|scope| {
+        for (client, step) in clients.iter().zip([1, 7]) {
+            scope.spawn(move || {
+                for key in 0..2 * CUT {
+                    let keys = [key, (key + 33 * step) % (2 * CUT)];
+                    client.call(&AddBoth { keys, by: 1 }).expect("both are there");
+                }
+            });
+        }
+    });
+    let sum: u64 =
+        (0..2 * CUT).map(|key| clients[0].call(&Read { key }).expect("an answer").expect("a row")).sum();
+    assert_eq!(sum, 8 * CUT, "two clients have added one to two rows for each row");
 }
 
 #[test]

@@ -8,9 +8,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use atrapos::{Database, Division, InstanceId, Registry, Schema, Table, TableRef, row};
+use atrapos::{Database, InstanceId, Registry, Schema, Table, TableRef, row};
 use atrapos_instances::{
-    ChannelKind, Client, ClientOptions, DeploymentDirectory, Description, Member, MemberOptions, read_secret,
+    ChannelKind, ChosenKeys, Client, ClientOptions, DeploymentDirectory, Description, Member, MemberOptions,
+    division, read_secret,
 };
 use tempfile::TempDir;
 
@@ -90,6 +91,11 @@ impl Drop for Running {
 
 impl Deployment {
     pub(crate) fn new(kind: ChannelKind) -> Deployment {
+        Deployment::divided(kind, &[1, 1], Vec::new())
+    }
+
+    /// A deployment with these workers in each instance, and these keys if any are chosen.
+    pub(crate) fn divided(kind: ChannelKind, workers: &[usize], keys: Vec<ChosenKeys>) -> Deployment {
         let own = Permissions::from_mode(0o700);
         let directory =
             tempfile::Builder::new().prefix("inst").permissions(own).tempdir().expect("a directory");
@@ -104,7 +110,7 @@ impl Deployment {
             }
             _ => Vec::new(),
         };
-        let mut description = Description::new(vec!["test".to_owned()], kind, vec![1, 1], tcp);
+        let mut description = Description::new(vec!["test".to_owned()], kind, workers.to_vec(), keys, tcp);
         let claim =
             DeploymentDirectory::claim(directory.path(), &mut description).expect("an empty directory");
         Deployment { description, kind, directory, _claim: claim }
@@ -116,7 +122,8 @@ impl Deployment {
 
     /// Starts an instance, which clients can call unless `alone`.
     pub(crate) fn start(&self, instance: u16, alone: bool) -> Running {
-        let division = Division { instance: InstanceId(instance), workers: self.description.workers.clone() };
+        let Description { workers, keys, .. } = &self.description;
+        let division = division(schema(), InstanceId(instance), workers.clone(), keys).expect("sound keys");
         let db = Database::builder(schema()).pin(false).instance(division).in_memory().expect("an instance");
         let db = Arc::new(db);
         let mut registry = Registry::default();
