@@ -161,6 +161,8 @@ pub(crate) fn complete(settings: Value, benchmark: &str, args: &RunArgs, config:
         "instances": args.instances.instances,
         "channel": args.instances.instances.map(|_| args.instances.channel.to_string()),
         "placement": args.instances.instances.map(|_| args.instances.placement.name()),
+        "oversubscribed": config.workers > config.machine.usable_cpus().len(),
+        "adapts": config.adaptation.is_some_and(|adaptation| adaptation.act),
         "routing": json::routing_name(config.routing),
         "topology": args.common.topology,
         "pin": config.pin,

@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use atrapos::InstanceId;
+use atrapos::{Adaptation, InstanceId};
 use atrapos_harness::registry::Configured;
 use atrapos_instances::plan::Plan;
 use atrapos_instances::{
@@ -55,10 +55,12 @@ const CHANNEL_DEFAULT: ChannelKind = ChannelKind::Shm;
 /// Runs `deploy`, as the process that was started by the user or as an instance.
 pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
     let args = &command.args;
+    let adaptation = adaptation(args)?;
     if let Some(place) = &args.member {
         let place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
         let workload = configure(command, &place.plan)?.workload;
-        return instance::run(&*workload, args.channel.unwrap_or(CHANNEL_DEFAULT), place);
+        let kind = args.channel.unwrap_or(CHANNEL_DEFAULT);
+        return instance::run(&*workload, kind, adaptation, place);
     }
     let (kind, plan) = plan(args)?;
     let Configured { workload, choice, .. } = configure(command, &plan)?;
@@ -87,6 +89,18 @@ pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
     let title = format!("{} ({})", command.workload, choice.title);
     let deployment = Deployment::start(kind, &directory, description.deployment(), plan, tcp)?;
     deployment.run(&title, args)
+}
+
+/// Returns the settings by which each instance adapts; `None` if it keeps its scheme.
+fn adaptation(args: &DeployArgs) -> Result<Option<Adaptation>, CliError> {
+    if let (true, Some(option)) = (args.fixed, args.adaptation.given()) {
+        return Err(CliError::bad_input(format!(
+            "{option} says how an instance adapts, and with --static it does not; leave one of them out"
+        )));
+    }
+    let adaptation = config::adaptation(&args.adaptation)?;
+    adaptation.check().map_err(CliError::bad_input)?;
+    Ok((!args.fixed).then_some(adaptation))
 }
 
 /// Returns the workload as all instances load it together.

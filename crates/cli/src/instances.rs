@@ -149,6 +149,12 @@ fn check(args: &RunArgs, config: &mut RunConfig) -> Result<(), CliError> {
             "{option} is for one database; leave it out, or --instances"
         )));
     }
+    if let Some(option) = args.fixed.then_some("--static").or(args.adaptation.given()) {
+        return Err(CliError::bad_input(format!(
+            "{option} says how one database adapts, and clients of instances use only keys of their worker, so that these stay as they are; \
+             leave it out, or --instances"
+        )));
+    }
     if !config.machine.is_live() {
         return Err(CliError::bad_input(
             "instances are processes of this machine; leave --topology out, or --instances",

@@ -77,6 +77,9 @@ fn engine(out: &mut String, report: &BenchReport, clients: &str) -> std::fmt::Re
                 way.1,
                 config("workers")
             )?;
+            if report.config["oversubscribed"] == true {
+                write!(out, ", several of which share a processor")?;
+            }
         }
         "atrapos" => write!(out, "  {} workers, {clients}", config("workers"))?,
         "plp" => write!(out, "  plp, {} workers, {clients}", config("workers"))?,

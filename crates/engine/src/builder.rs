@@ -108,12 +108,11 @@ impl Builder {
     }
 
     /// Makes the database an instance of a deployment, with the workers that the division has for it. It keeps the rows whose keys
-    /// are its own and reaches the others by [links](Database::link). Such a database has a fixed scheme and refuses schema statements. In a
-    /// directory, which belongs to this instance of this [deployment](Builder::deployment) from then on, it logs.
+    /// are its own and reaches the others by [links](Database::link). Such a database refuses schema statements, and adapts inside of its
+    /// own keys. In a directory, which belongs to this instance of this [deployment](Builder::deployment) from then on, it logs.
     #[must_use]
     pub fn instance(mut self, division: Division) -> Builder {
         self.workers = division.workers.get(usize::from(division.instance.0)).copied();
-        self.adaptation = None;
         self.division = Some(division);
         self
     }

@@ -293,7 +293,8 @@ mod tests {
             );
         }
         let mut other = description("tatp", &[1, 2]);
-        other.keys = vec![ChosenKeys::from([("subscriber".to_owned(), KeyBounds::default())]), ChosenKeys::new()];
+        other.keys =
+            vec![ChosenKeys::from([("subscriber".to_owned(), KeyBounds::default())]), ChosenKeys::new()];
         assert!(refused(&path, other).contains("'tatp' with [1, 2] workers and chosen keys"));
         let mut again = description("tatp", &[1, 2]);
         let _claimed = DeploymentDirectory::claim(&path, &mut again).expect("the same one");

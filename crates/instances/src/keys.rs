@@ -75,7 +75,9 @@ fn field_of(catalog: &Catalog, name: &str) -> Result<KeyField, KeysError> {
     let table = catalog.tables.iter().find(|table| table.name == name);
     Err(KeysError(match table.and_then(|table| families.get(table.family)) {
         Some(family) => {
-            format!("'{name}' is divided with the tables of '{family}', at the same keys; choose the keys of that")
+            format!(
+                "'{name}' is divided with the tables of '{family}', at the same keys; choose the keys of that"
+            )
         }
         None => format!("there are no tables '{name}' to divide; choose the keys of {}", families.join(", ")),
     }))
@@ -131,7 +133,8 @@ impl Spans<'_> {
     /// Returns the ranges, if they have each key once.
     fn into_ranges(mut self) -> Result<KeyRanges, KeysError> {
         self.spans.sort_by(|one, other| one.from.cmp(&other.from));
-        let (first, last) = (self.spans.first(), self.spans.iter().max_by_key(|span| (span.below.is_none(), &span.below)));
+        let (first, last) =
+            (self.spans.first(), self.spans.iter().max_by_key(|span| (span.below.is_none(), &span.below)));
         if let Some(Span { instance, from: from @ Some(_), .. }) = first {
             return Err(self.missing(None, from.as_deref(), &format!("before those of {instance}")));
         }
@@ -239,7 +242,8 @@ fn read(field: KeyField, text: &str) -> Result<KeyBuf, String> {
         });
     }
     let quoted = text.strip_prefix('\'').and_then(|text| text.strip_suffix('\''));
-    let number = || format!("'{text}' is no number, which keys of type {} begin with; write one", field.part.ty);
+    let number =
+        || format!("'{text}' is no number, which keys of type {} begin with; write one", field.part.ty);
     let value = match (field.part.ty, quoted) {
         (ColumnType::Unsigned(_), _) => Value::Unsigned(text.parse().map_err(|_| number())?),
         (ColumnType::Signed(_), _) => Value::Signed(text.parse().map_err(|_| number())?),

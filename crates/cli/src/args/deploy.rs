@@ -12,6 +12,8 @@ use clap::builder::Resettable;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
+use super::AdaptationArgs;
+
 /// A workload to deploy, and how.
 #[derive(Debug)]
 pub(crate) struct DeployCommand {
@@ -52,6 +54,11 @@ pub(crate) struct DeployArgs {
     /// [default: a temporary one].
     #[arg(long, value_name = "DIR", help_heading = "Instances")]
     pub(crate) dir: Option<PathBuf>,
+    /// Keep the scheme that each instance begins with, and observe nothing.
+    #[arg(long = "static", help_heading = "Adaptation")]
+    pub(crate) fixed: bool,
+    #[command(flatten)]
+    pub(crate) adaptation: AdaptationArgs,
     /// Stop when the standard input ends, too.
     #[arg(long, help_heading = "Instances")]
     pub(crate) until_eof: bool,

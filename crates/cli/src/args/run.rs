@@ -128,6 +128,19 @@ pub(crate) struct AdaptationArgs {
     pub(crate) sample_every: Option<u32>,
 }
 
+impl AdaptationArgs {
+    /// Returns the first option that was given, if one was.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let given = [
+            (self.interval.is_some(), "--interval"),
+            (self.threshold.is_some(), "--threshold"),
+            (self.sub_partitions.is_some(), "--sub-partitions"),
+            (self.sample_every.is_some(), "--sample-every"),
+        ];
+        given.into_iter().find(|(given, _)| *given).map(|(_, option)| option)
+    }
+}
+
 /// When transactions are reported as committed, and where the database is kept.
 #[derive(Debug, Args)]
 pub(crate) struct DurabilityArgs {

@@ -1,16 +1,5 @@
 //! The file form of a deployment: the channel, and the workers, processors and keys of each instance.
-//!
-//! ```toml
-//! channel = "unix"            # shm if nothing is said here or as an option
-//! oversubscribe = true        # several workers may share a processor
-//! [[instance]]
-//! workers = 2
-//! processors = [0, 1]         # the operating system chooses if they are left out
-//! keys = { subscriber = { below = 30000 }, subscriber_by_nbr = { below = "'000000000030000'" } }
-//! [[instance]]
-//! workers = 1
-//! keys = { subscriber = { from = 30000 }, subscriber_by_nbr = { from = "'000000000030000'" } }
-//! ```
+//! `docs/deployment-file.md` says what it may have, with an example.
 //!
 //! Owns: its syntax. Never: judges whether the machine has the processors, or the workload the keys; the plan does, and the division.
 
@@ -108,6 +97,10 @@ fn key(instance: usize, family: &str, value: toml::Value) -> Result<String, Stri
 
 #[cfg(test)]
 mod tests {
+    use atrapos::InstanceId;
+    use atrapos_instances::division;
+    use atrapos_instances::plan::Plan;
+
     use super::*;
 
     #[test]
@@ -135,6 +128,17 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_document_is_a_deployment() {
+        let document = include_str!("../../../../docs/deployment-file.md");
+        let example = document.split("```toml\n").nth(1).and_then(|text| text.split("```").next());
+        let layout = parse(example.expect("an example")).expect("a deployment");
+        let plan = Plan::of_shares(layout.shares, &[0, 1]).expect("two processors");
+        let schema = atrapos_workloads::tatp::schema::schema(100_000);
+        let division = division(schema, InstanceId(0), plan.workers(), &plan.keys()).expect("keys of TATP");
+        assert_eq!(division.ranges.len(), 2);
+    }
+
+    #[test]
     fn what_a_file_may_not_say_is_named() {
         for (text, words) in [
             ("channel = \"rdma\"", "there is no channel 'rdma'"),
@@ -142,8 +146,14 @@ mod tests {
                 "[[instance]]\nworkers = 1\nranges = [1, 2]",
                 "unknown field `ranges`, expected one of `workers`, `processors`, `keys`",
             ),
-            ("[[instance]]\nworkers = 1\nkeys = { a = { to = 5 } }", "unknown field `to`, expected `from` or `below`"),
-            ("[[instance]]\nworkers = 1\nkeys = { a = { from = 1.5 } }", "'a' in instance 0 begin or end at 1.5"),
+            (
+                "[[instance]]\nworkers = 1\nkeys = { a = { to = 5 } }",
+                "unknown field `to`, expected `from` or `below`",
+            ),
+            (
+                "[[instance]]\nworkers = 1\nkeys = { a = { from = 1.5 } }",
+                "'a' in instance 0 begin or end at 1.5",
+            ),
             ("[[instance]]\nprocessors = [1]", "missing field `workers`"),
             ("[[instance", "unclosed"),
         ] {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atrapos::{Durability, LoadProgress, Registry};
+use atrapos::{Adaptation, Durability, LoadProgress, Registry};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::{ChannelKind, Member, MemberOptions, own_keys, read_secret};
 
@@ -20,14 +20,17 @@ use crate::{input, output};
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs the instance.
-pub(super) fn run(workload: &dyn AnyWorkload, kind: ChannelKind, place: Place) -> Result<(), CliError> {
+pub(super) fn run(
+    workload: &dyn AnyWorkload,
+    kind: ChannelKind,
+    adaptation: Option<Adaptation>,
+    place: Place,
+) -> Result<(), CliError> {
     let machine = processors(&place)?;
     let pin = !place.plan.shares[usize::from(place.instance)].cpus.is_empty();
-    let db = Arc::new(open(
-        workload,
-        &place,
-        Opening { machine: &machine, pin, place_memory: true, durability: Durability::None },
-    )?);
+    let opening =
+        Opening { machine: &machine, pin, place_memory: true, adaptation, durability: Durability::None };
+    let db = Arc::new(open(workload, &place, opening)?);
     let loaded = workload.load(&db, &LoadProgress::default());
     let rows =
         loaded.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;

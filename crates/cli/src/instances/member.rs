@@ -7,7 +7,7 @@ use std::io::{BufRead, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use atrapos::{Database, Durability, InstanceId};
+use atrapos::{Adaptation, Database, Durability, InstanceId};
 use atrapos_harness::driver::{RunOptions, RunResult};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::{Member, MemberOptions, division, read_secret, write_rows};
@@ -32,7 +32,8 @@ pub(crate) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str
     config.workers = place.plan.shares[usize::from(place.instance)].workers;
     let before = resident_bytes();
     let RunConfig { machine, pin, place_memory, durability, .. } = &config;
-    let opening = Opening { machine, pin: *pin, place_memory: *place_memory, durability: *durability };
+    let (pin, place_memory, durability) = (*pin, *place_memory, *durability);
+    let opening = Opening { machine, pin, place_memory, adaptation: None, durability };
     let db = Arc::new(open(workload, &place, opening)?);
     let rows = workload.load(&db, &atrapos::LoadProgress::default());
     let rows =
@@ -83,6 +84,8 @@ pub(crate) struct Opening<'a> {
     pub(crate) machine: &'a Machine,
     pub(crate) pin: bool,
     pub(crate) place_memory: bool,
+    /// None if it keeps its scheme.
+    pub(crate) adaptation: Option<Adaptation>,
     pub(crate) durability: Durability,
 }
 
@@ -90,16 +93,17 @@ pub(crate) struct Opening<'a> {
 pub(crate) fn open(
     workload: &dyn AnyWorkload,
     place: &Place,
-    Opening { machine, pin, place_memory, durability }: Opening<'_>,
+    Opening { machine, pin, place_memory, adaptation, durability }: Opening<'_>,
 ) -> Result<Database, CliError> {
     let (instance, plan) = (InstanceId(place.instance), &place.plan);
     let division = division(workload.schema(), instance, plan.workers(), &plan.keys());
     let division = division.map_err(CliError::bad_input)?;
-    let builder = Database::builder(workload.schema())
-        .machine(machine.clone())
-        .pin(pin)
-        .place_memory(place_memory)
-        .instance(division);
+    let builder = Database::builder(workload.schema()).machine(machine.clone()).pin(pin);
+    let builder = builder.place_memory(place_memory).instance(division);
+    let builder = match adaptation {
+        Some(adaptation) => builder.adaptation(adaptation),
+        None => builder.fixed_scheme(),
+    };
     let opened = match &place.data {
         None => builder.in_memory(),
         Some(data) => {

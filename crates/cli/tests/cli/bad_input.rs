@@ -73,6 +73,11 @@ fn instances_that_cannot_be_are_refused() {
         (&["3", "--durability", "none"], "more --workers"),
         (&["2", "--durability", "none", "--engine", "shared-occ"], "--engine atrapos"),
         (&["2", "--durability", "none", "--topology", "pack:1 core:2 pu:1"], "--topology"),
+        (&["2", "--durability", "none", "--static"], "--static"),
+        (&["2", "--durability", "none", "--interval", "1"], "--interval"),
+        (&["2", "--durability", "none", "--threshold", "0.1"], "--threshold"),
+        (&["2", "--durability", "none", "--sub-partitions", "10"], "--sub-partitions"),
+        (&["2", "--durability", "none", "--sample-every", "64"], "--sample-every"),
     ] {
         let complaint = refused(&[&bench, more].concat());
         assert!(complaint.contains(what), "{more:?}: {complaint}");

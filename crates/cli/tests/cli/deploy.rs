@@ -43,7 +43,7 @@ impl Drop for Deployment {
 fn arguments<'a>(directory: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     let mut arguments =
         vec!["deploy", "micro", "--rows-per-site", "100", "--instances", "2", "--workers", "2"];
-    arguments.extend(["--placement", "system", "--until-eof", "--dir", directory]);
+    arguments.extend(["--placement", "system", "--oversubscribe", "--until-eof", "--dir", directory]);
     arguments.extend(more);
     arguments
 }
@@ -114,6 +114,11 @@ impl Deployment {
 
     fn stop(mut self) {
         self.input = None;
+        self.has_stopped();
+    }
+
+    /// Asserts that it stops, as it was told to.
+    fn has_stopped(&mut self) {
         let lines = self.read_until("instance 1 has stopped");
         assert_eq!(lines, ["instance 0 has stopped", "instance 1 has stopped"]);
         assert!(self.child.wait().expect("it ends").success());
@@ -195,13 +200,15 @@ fn an_instance_that_is_killed_starts_again_and_the_others_go_on() {
 }
 
 #[test]
-fn an_interrupt_stops_the_instances_in_their_order() {
+fn an_interrupt_and_a_request_to_end_stop_the_instances_in_their_order() {
     let parent = tempfile::tempdir().expect("a directory");
     let mut deployment = Deployment::start(&parent.path().join("d"), &[]);
     interrupt(&deployment.child);
-    let lines = deployment.read_until("instance 1 has stopped");
-    assert_eq!(lines, ["instance 0 has stopped", "instance 1 has stopped"]);
-    assert!(deployment.child.wait().expect("it ends").success());
+    deployment.has_stopped();
+    let mut deployment = Deployment::start(&deployment.directory, &[]);
+    let sent = Command::new("kill").args(["-TERM", &deployment.child.id().to_string()]).status();
+    assert!(sent.expect("kill starts").success());
+    deployment.has_stopped();
     // The same deployment may use the directory again.
     Deployment::start(&deployment.directory, &[]).stop();
 }
@@ -229,6 +236,13 @@ fn directories_of_others_are_refused() {
 fn what_makes_no_sense_is_refused() {
     let complaint = refused(&["deploy", "tatp", "--instances", "3", "--workers", "2"]);
     assert!(complaint.contains("3 instances need a worker each"), "{complaint}");
+    let complaint = refused(&["deploy", "tatp", "--instances", "9999"]);
+    assert!(
+        complaint.contains("9999 instances need") && complaint.contains("--oversubscribe"),
+        "{complaint}"
+    );
+    let complaint = refused(&["deploy", "tatp", "--instances", "2", "--workers", "4096"]);
+    assert!(complaint.contains("4096 workers") && complaint.contains("--oversubscribe"), "{complaint}");
     let complaint = refused(&["deploy", "tatp", "--instances", "0"]);
     assert!(complaint.contains("0 instances"), "{complaint}");
     let complaint = refused(&["deploy", "tatp", "--subscribers", "0"]);
@@ -246,20 +260,49 @@ fn a_file_says_the_parts_of_the_instances() {
         written.expect("a file");
     };
     let deploy = ["deploy", "micro", "--until-eof", "--file", text(&file)];
-    write("channel = \"unix\"\n[[instance]]\nworkers = 1\n[[instance]]\nworkers = 2\n");
+    write(
+        "channel = \"unix\"\noversubscribe = true\n[[instance]]\nworkers = 1\nkeys = { counters = { below = 30 } }\n\
+         [[instance]]\nworkers = 2\nkeys = { counters = { from = 30 } }\n",
+    );
     let directory = parent.path().join("d");
     let deployment = Deployment::start_as(&directory, &[&deploy[..], &["--dir", text(&directory)]].concat());
     let shown = deployment.opening.join("\n");
-    for words in
-        ["2 instances, 3 workers, channel unix", "workers 1, processors any", "workers 2, processors any"]
-    {
+    for words in [
+        "2 instances, 3 workers, channel unix",
+        "workers 1, processors any, rows 30, keys: counters below 30,",
+        "workers 2, processors any, rows 29970, keys: counters from 30,",
+    ] {
         assert!(shown.contains(words), "no '{words}' in:\n{shown}");
     }
+    let (client, rows) = (deployment.client(), [29, 30, 29_999]);
+    client.call(&UpdateRows { rows: rows.to_vec() }).expect("rows of both instances");
+    assert_eq!(sum(&client, &rows).expect("an answer"), 3);
     deployment.stop();
+    let instance = |keys: &str| format!("[[instance]]\nworkers = 1\nkeys = {{ {keys} }}\n");
+    for (keys, words) in [
+        (
+            ["counters = { below = 50 }", "counters = { from = 40 }"],
+            "instance 0 and instance 1 both have the keys counters from 40 below 50",
+        ),
+        (
+            ["counters = { below = 40 }", "counters = { from = 50 }"],
+            "no instance has the keys counters from 40 below 50, between those of instance 0 and instance 1",
+        ),
+        (
+            ["counters = { below = 40 }", ""],
+            "no instance has the keys counters from 40, after those of instance 0",
+        ),
+        (["counter = {}", ""], "there are no tables 'counter' to divide; choose the keys of counters"),
+    ] {
+        write(&format!("oversubscribe = true\n{}", keys.map(instance).concat()));
+        let complaint = refused(&deploy);
+        assert!(complaint.contains(words) && complaint.contains(text(&file)), "{complaint}");
+    }
     for (file, words) in [
         ("", "0 instances"),
         ("[[instance]]\nworkers = 1\nprocessors = [9999]", "processor 9999"),
-        ("[[instance]]\nworkers = 1\nkeys = [1]", "unknown field `keys`"),
+        ("[[instance]]\nworkers = 1\nrows = [1]", "unknown field `rows`"),
+        ("[[instance]]\nworkers = 4096", "oversubscribe = true"),
     ] {
         write(file);
         let complaint = refused(&deploy);
@@ -279,7 +322,16 @@ fn every_workload_can_be_deployed() {
 
 #[test]
 fn one_that_is_to_stop_at_once_stops_in_order() {
-    let output = run(&["deploy", "micro", "--workers", "2", "--placement", "system", "--until-eof"]);
+    let output = run(&[
+        "deploy",
+        "micro",
+        "--workers",
+        "2",
+        "--placement",
+        "system",
+        "--oversubscribe",
+        "--until-eof",
+    ]);
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(
         stdout(&output).ends_with("instance 0 has stopped\ninstance 1 has stopped\n"),

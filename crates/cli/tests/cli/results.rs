@@ -215,6 +215,9 @@ fn every_workload_runs_on_instances() {
         assert!(text.contains("2 instances (shm, islands)"), "{text}");
         assert!(text.contains("audit       passed"), "{text}");
         assert_eq!(json["config"]["instances"], 2);
+        assert_eq!((&json["config"]["adapts"], &json["config"]["routing"]), (&false.into(), &"owner".into()));
+        let shared = json["config"]["oversubscribed"].as_bool();
+        assert_eq!(shared, Some(text.contains("several of which share a processor")), "{text}");
         assert_eq!(json["audit"]["passed"], true);
         assert!(json["throughput_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{json}");
         assert_eq!(json["workers"].as_array().map(Vec::len), Some(3));

@@ -26,6 +26,25 @@ pub(super) struct Adapting {
     committed: u64,
 }
 
+impl Adapting {
+    /// Returns the state of a database that has not adapted yet.
+    pub(super) fn new(
+        machine: &Machine,
+        workers: usize,
+        adaptation: &Adaptation,
+    ) -> Result<Adapting, OpenError> {
+        adaptation.check().map_err(OpenError::Setting)?;
+        let setting = |error: atrapos_adapt::AdaptError| OpenError::Setting(error.to_string());
+        Ok(Adapting {
+            controller: Controller::new(adaptation.controller).map_err(setting)?,
+            platform: Platform::for_workers(machine, workers).map_err(setting)?,
+            available: vec![true; workers],
+            elapsed: Duration::ZERO,
+            committed: 0,
+        })
+    }
+}
+
 impl Simulation {
     /// Creates an empty database on `workers` simulated workers of a described machine, which records every event with a
     /// cost of one tick. It adapts itself on calls of [`adapt`](Simulation::adapt).
@@ -39,15 +58,7 @@ impl Simulation {
         seed: u64,
         adaptation: &Adaptation,
     ) -> Result<Simulation, OpenError> {
-        adaptation.check().map_err(OpenError::Setting)?;
-        let setting = |error: atrapos_adapt::AdaptError| OpenError::Setting(error.to_string());
-        let adapting = Adapting {
-            controller: Controller::new(adaptation.controller).map_err(setting)?,
-            platform: Platform::for_workers(machine, workers).map_err(setting)?,
-            available: vec![true; workers],
-            elapsed: Duration::ZERO,
-            committed: 0,
-        };
+        let adapting = Adapting::new(machine, workers, adaptation)?;
         let observing = (adaptation.sample_every, adaptation.sub_partitions);
         let (own, memory) = (CentralState::default(), Arc::new(HeapMemory));
         let mut simulation =

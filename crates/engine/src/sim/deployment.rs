@@ -6,20 +6,24 @@
 use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use atrapos_channel::{Channel, ChannelError, Wake};
 use atrapos_durability::file::{FileSystem, ModelFiles};
 use atrapos_partition::abort::Abort;
 use atrapos_partition::routing::{Division, InstanceId, Route};
 use atrapos_partition::schema::{Catalog, Index, IndexRef, Schema, SchemaError, Table, TableRef};
+use atrapos_placement::adaptation::{Adaptation, AdaptationEvent};
 use atrapos_runtime::WorkerId;
 use atrapos_runtime::rng::Seed;
 use atrapos_storage::HeapMemory;
+use atrapos_topology::Machine;
 use atrapos_transaction::central::CentralState;
 use atrapos_transaction::distributed;
 use atrapos_transaction::procedure::{Procedure, Session};
 use atrapos_transaction::stats::Statistics;
 
+use super::adapting::Adapting;
 use super::{Outcome, Simulation};
 use crate::builder::OpenError;
 use crate::checkpoint::{CheckpointFailure, CheckpointReport};
@@ -33,6 +37,8 @@ pub struct Deployment {
     division: Division,
     /// The files of each instance, if they have directories.
     files: Option<Vec<ModelFiles>>,
+    /// The sampling period in events and the number of sub-partitions of a partition, if they adapt.
+    observing: Option<(u32, usize)>,
     wires: Vec<Arc<Mutex<Wire>>>,
     /// The wires between two instances, the one with the smaller number first.
     links: Vec<(InstanceId, InstanceId, Arc<Mutex<Wire>>)>,
@@ -123,7 +129,37 @@ impl Deployment {
     /// # Errors
     /// The errors of [`Simulation::new`], and ranges of keys that do not fit the schema.
     pub fn divided(schema: Schema, division: &Division, seed: u64) -> Result<Deployment, OpenError> {
-        Deployment::with_files(schema, division, seed, None)
+        Deployment::begin(schema, division, seed, None, None)
+    }
+
+    /// Creates instances like [`divided`](Deployment::divided) that adapt on calls of [`adapt`](Deployment::adapt), each on such a
+    /// machine.
+    ///
+    /// # Errors
+    /// The errors of [`Simulation::adaptive`] and of [`divided`](Deployment::divided).
+    pub fn adaptive(
+        schema: Schema,
+        division: &Division,
+        machine: &Machine,
+        seed: u64,
+        adaptation: &Adaptation,
+    ) -> Result<Deployment, OpenError> {
+        let observing = Some((adaptation.sample_every, adaptation.sub_partitions));
+        let mut deployment = Deployment::begin(schema, division, seed, None, observing)?;
+        for instance in deployment.instances.iter_mut().flatten() {
+            instance.adapting = Some(Adapting::new(machine, instance.workers(), adaptation)?);
+        }
+        Ok(deployment)
+    }
+
+    /// Has an instance adapt, as [`Simulation::adapt`] says.
+    pub fn adapt(
+        &mut self,
+        instance: InstanceId,
+        interval: Duration,
+        steps_max: u64,
+    ) -> Option<AdaptationEvent> {
+        self.instances[usize::from(instance.0)].as_mut()?.adapt(interval, steps_max)
     }
 
     /// Creates empty instances like [`new`](Deployment::new), each in a directory of a file system of its own: they can
@@ -134,14 +170,15 @@ impl Deployment {
     pub fn durable(schema: Schema, workers: &[usize], seed: u64) -> Result<Deployment, OpenError> {
         let files = workers.iter().map(|_| ModelFiles::new()).collect();
         let division = Division::by_workers(InstanceId(0), workers.to_vec());
-        Deployment::with_files(schema, &division, seed, Some(files))
+        Deployment::begin(schema, &division, seed, Some(files), None)
     }
 
-    fn with_files(
+    fn begin(
         schema: Schema,
         division: &Division,
         seed: u64,
         files: Option<Vec<ModelFiles>>,
+        observing: Option<(u32, usize)>,
     ) -> Result<Deployment, OpenError> {
         let workers = &division.workers;
         let mut deployment = Deployment {
@@ -149,6 +186,7 @@ impl Deployment {
             instances: workers.iter().map(|_| None).collect(),
             division: division.clone(),
             files,
+            observing,
             wires: Vec::new(),
             links: Vec::new(),
             turn: Seed(seed),
@@ -176,7 +214,7 @@ impl Deployment {
             self.division.workers[at],
             self.turn.derive(instance.0.into()).0,
             directory,
-            None,
+            self.observing,
             CentralState::default(),
             Arc::new(HeapMemory),
         );

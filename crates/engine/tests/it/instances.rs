@@ -1,10 +1,21 @@
 //! Transactions over several instances of a deployment, simulated: the scenarios of one database, whose rows are now in several.
 
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::rc::Rc;
+use std::time::Duration;
+
 use atrapos::sim::Deployment;
-use atrapos::{Abort, AbortReason, InstanceId, KeyRange, Schema, WorkerId};
+use atrapos::{
+    Abort, AbortReason, Adaptation, Division, InstanceId, Key, KeyRange, KeyRanges, Schema, Tx, WorkerId,
+};
+use atrapos_topology::Machine;
 
 use crate::isolation::{ages, anomalies, bank, lists, waiting};
-use crate::support::{Engine, Items, Random, STEPS_MAX, for_seeds_in_parallel, item, two_tables};
+use crate::support::{
+    Engine, Item, Items, Random, STEPS_MAX, for_seeds_in_parallel, item, two_tables, until_done,
+};
 use crate::{crud, indexes, savepoints};
 
 type Scenario = fn(&mut Engine, usize, u64) -> Result<(), String>;
@@ -80,7 +91,7 @@ fn ranges_go_through_all_instances_both_ways() {
         let mut deployment = filled(seed, &[1, 2, 1]);
         let items = deployment.table::<Items>().unwrap();
         let read = deployment.spawn_session(1, async move |session| {
-            let procedure = async move |tx: &mut atrapos::Tx<'_>| {
+            let procedure = async move |tx: &mut Tx<'_>| {
                 tx.update(items, 90, |row| row.value = 900).await?;
                 tx.delete(items, 91).await?;
                 tx.insert(items, 1000, item(1000)).await?;
@@ -97,8 +108,7 @@ fn ranges_go_through_all_instances_both_ways() {
         });
         assert!(deployment.run(STEPS_MAX));
         let (forth, back, changed, deleted, left) = read.take().unwrap().unwrap();
-        let keys =
-            |rows: &[(u64, crate::support::Item)]| rows.iter().map(|(key, _)| *key).collect::<Vec<_>>();
+        let keys = |rows: &[(u64, Item)]| rows.iter().map(|(key, _)| *key).collect::<Vec<_>>();
         let expected: Vec<u64> = (0..100).filter(|key| *key != 91).chain([1000]).collect();
         assert_eq!(keys(&forth), expected);
         assert_eq!(forth[90].1.value, 900, "it reads its own writes");
@@ -174,5 +184,138 @@ fn the_loss_of_a_link_aborts_what_needs_it_and_nothing_else() {
         });
         assert!(deployment.run(STEPS_MAX));
         assert!(local.take().unwrap().unwrap().is_some());
+    });
+}
+
+const KEYS: u64 = 1_000;
+
+/// The first keys, which most transactions want.
+const HOT: u64 = 40;
+
+/// Instances with several workers, the first of which has keys at both ends; sessions of all ask for few keys of the first one most
+/// of the time, and now and then for one of the others as well.
+struct Adapting {
+    deployment: Deployment,
+    ended: Rc<Cell<bool>>,
+    /// Transactions of sessions; each adds one to the sum of all rows.
+    committed: Rc<Cell<i64>>,
+}
+
+impl Adapting {
+    fn new(seed: u64) -> Adapting {
+        let schema = Schema::new().table::<Items>().split_evenly("items", 0, KEYS - 1);
+        let mut division = Division::by_workers(InstanceId(0), vec![4, 2, 1]);
+        let ranges = KeyRanges::new(
+            [400_u64, 600, 800].map(|key| key.encode()).to_vec(),
+            [0, 1, 2, 0].map(InstanceId).to_vec(),
+        );
+        division.ranges.insert("items".to_owned(), ranges.expect("cuts in their order"));
+        let adaptation = Adaptation { sample_every: 1, ..Adaptation::default() };
+        let machine = Machine::synthetic("core:4 pu:1").unwrap();
+        let mut deployment = Deployment::adaptive(schema, &division, &machine, seed, &adaptation).unwrap();
+        let items = deployment.table::<Items>().unwrap();
+        let filled = deployment.submit(&items.at(&0), async move |tx| {
+            for key in 0..KEYS {
+                tx.insert(items, key, item(0)).await?;
+            }
+            Ok(())
+        });
+        assert!(deployment.run(STEPS_MAX));
+        filled.take().unwrap().unwrap();
+        let (ended, committed) = (Rc::new(Cell::new(false)), Rc::new(Cell::new(0)));
+        for at in 0..14 {
+            let (ended, committed) = (Rc::clone(&ended), Rc::clone(&committed));
+            let mut random = Random::new(seed).part(at);
+            let _ = deployment.spawn_session(at % 7, async move |session| {
+                while !ended.get() {
+                    let keys = if random.chance(90) { HOT } else { KEYS };
+                    let a = random.below(keys);
+                    let b = random.chance(20).then(|| 400 + random.below(400));
+                    let route = items.at(&a);
+                    let done = until_done(&session, &route, async move |tx: &mut Tx<'_>| {
+                        let Some(b) = b else {
+                            return tx.update(items, a, |row| row.value += 1).await.map(drop);
+                        };
+                        tx.update(items, a, |row| row.value += 2).await?;
+                        tx.update(items, b, |row| row.value -= 1).await.map(drop)
+                    });
+                    done.await.unwrap();
+                    committed.set(committed.get() + 1);
+                }
+            });
+        }
+        Adapting { deployment, ended, committed }
+    }
+
+    /// The partitions of an instance as it sees them: the first key of each, and its owner.
+    fn seen(&self, instance: u16) -> Vec<(Option<Vec<u8>>, WorkerId)> {
+        let scheme = self.deployment.instance(InstanceId(instance)).scheme();
+        let family = scheme.family(self.deployment.table::<Items>().unwrap().id());
+        (0..family.partitions()).map(|at| (family.lower(at).map(<[u8]>::to_vec), family.owner(at))).collect()
+    }
+
+    /// The workers of instance 0 that own some of the keys that most transactions want.
+    fn hot_owners(&self) -> BTreeSet<WorkerId> {
+        let scheme = self.deployment.instance(InstanceId(0)).scheme();
+        let family = scheme.family(self.deployment.table::<Items>().unwrap().id());
+        (0..HOT).map(|key| family.owner(family.partition_of(&key.encode()))).collect()
+    }
+}
+
+/// A part of a scheme that instances of others see: who has which keys, whatever the partitions are.
+fn instances_of(seen: &[(Option<Vec<u8>>, WorkerId)]) -> Vec<(Option<Vec<u8>>, Option<InstanceId>)> {
+    let mut owners: Vec<(Option<Vec<u8>>, Option<InstanceId>)> = Vec::new();
+    for (lower, owner) in seen {
+        let owner = InstanceId::of_owner(*owner);
+        if owners.last().is_none_or(|(_, last)| *last != owner) {
+            owners.push((lower.clone(), owner));
+        }
+    }
+    owners
+}
+
+/// What one instance changes in its scheme is its own business: the hot keys get several of its workers, and partitions of others
+/// stay as they are in every scheme.
+#[test]
+fn an_instance_adapts_inside_of_its_keys() {
+    for_seeds_in_parallel(3, |seed| {
+        let mut adapting = Adapting::new(seed);
+        let before = [0, 1, 2].map(|instance| adapting.seen(instance));
+        assert_eq!(adapting.hot_owners().len(), 1);
+        let mut changes = 0;
+        for _ in 0..8 {
+            adapting.deployment.run_for(60_000);
+            for instance in [0, 1, 2].map(InstanceId) {
+                let event = adapting.deployment.adapt(instance, Duration::from_secs(1), STEPS_MAX).unwrap();
+                assert_eq!(event.failure, None, "{instance}: {}", event.decision);
+                changes += usize::from(event.report.is_some_and(|report| report.moves > 0));
+            }
+        }
+        assert!(changes > 0, "seed {seed}: nothing has moved");
+        assert!(adapting.hot_owners().len() > 1, "seed {seed}: {:?}", adapting.hot_owners());
+        for (instance, before) in before.iter().enumerate() {
+            let now = adapting.seen(instance as u16);
+            assert_eq!(instances_of(&now), instances_of(before), "instance {instance}");
+            let others = |seen: &[(Option<Vec<u8>>, WorkerId)]| {
+                let others = seen.iter().filter(|(_, owner)| InstanceId::of_owner(*owner).is_some());
+                others.cloned().collect::<Vec<_>>()
+            };
+            assert_eq!(others(&now), others(before), "instance {instance}");
+        }
+        adapting.ended.set(true);
+        let deployment = &mut adapting.deployment;
+        assert!(deployment.run(STEPS_MAX), "seed {seed}");
+        let items = deployment.table::<Items>().unwrap();
+        let sum = deployment.submit(&items.at(&500), async move |tx| {
+            tx.fold(items, KeyRange::all(), (0, 0), |sum: &mut (u64, i64), _, row: Item| {
+                *sum = (sum.0 + 1, sum.1 + row.value);
+                ControlFlow::Continue(())
+            })
+            .await
+        });
+        assert!(deployment.run(STEPS_MAX));
+        assert_eq!(sum.take().unwrap(), Ok((KEYS, adapting.committed.get())));
+        assert_eq!(deployment.locks(), (0, 0));
+        deployment.check_trees().unwrap();
     });
 }

@@ -11,8 +11,8 @@ use std::task::Poll;
 
 use atrapos::sim::{Deployment, Simulation};
 use atrapos::{
-    Abort, Advice, Database, Division, Index, IndexRef, InstanceId, Key, KeyBuf, KeyRanges, LoadProgress, Route, Schema, Scheme, SchemeChange,
-    Session, Statistics, Table, TableRef, Tx, WorkerId, row,
+    Abort, Advice, Database, Division, Index, IndexRef, InstanceId, Key, KeyBuf, KeyRanges, LoadProgress,
+    Route, Schema, Scheme, SchemeChange, Session, Statistics, Table, TableRef, Tx, WorkerId, row,
 };
 use atrapos_partition::schema::Catalog;
 
@@ -497,8 +497,9 @@ fn shuffle_deployed(deployment: &mut Deployment, shuffle: &mut Shuffle) -> Resul
 
 /// Returns true if a change concerns partitions of the own instance alone.
 fn is_inside(scheme: &Scheme, change: &SchemeChange) -> bool {
-    let (SchemeChange::Split { table, at } | SchemeChange::Merge { table, at } | SchemeChange::Move { table, at, .. }) =
-        change;
+    let (SchemeChange::Split { table, at }
+    | SchemeChange::Merge { table, at }
+    | SchemeChange::Move { table, at, .. }) = change;
     let family = scheme.family(*table);
     let index = family.partition_of(at);
     let is_own = |index: usize| InstanceId::of_owner(family.owner(index)).is_none();

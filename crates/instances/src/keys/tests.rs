@@ -64,7 +64,10 @@ fn keys_of_two_instances_or_of_none_are_refused() {
         ),
         (&[("", ""), ("40", "")], "instance 0 and instance 1 both have the keys counts from 40;"),
         (&[("", ""), ("", "")], "instance 0 and instance 1 both have the keys counts;"),
-        (&[("20", "30"), ("", "90"), ("90", "")], "instance 1 and instance 0 both have the keys counts from 20 below 30;"),
+        (
+            &[("20", "30"), ("", "90"), ("90", "")],
+            "instance 1 and instance 0 both have the keys counts from 20 below 30;",
+        ),
         (
             &[("", "40"), ("50", "")],
             "no instance has the keys counts from 40 below 50, between those of instance 0 and instance 1; give them to one",

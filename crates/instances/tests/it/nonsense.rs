@@ -1,6 +1,8 @@
 //! Clients that do not speak as they should.
 
 use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use atrapos::{StoredProcedure, encode};
@@ -70,6 +72,34 @@ fn a_client_that_speaks_nonsense_is_cut_off_with_a_sentence_and_no_other_is() {
         assert!(sentence.starts_with("a client was cut off: "), "{sentence}");
     }
     assert_eq!(good.call(&Read { key: 1 }).expect("an answer"), None);
+}
+
+/// What begins with the header of another version, or announces more than a frame may have, is told why, and so is the instance;
+/// everybody else goes on.
+#[test]
+fn other_versions_and_frames_that_are_too_large_are_refused_with_a_sentence() {
+    let deployment = Deployment::new(ChannelKind::Unix);
+    let running = deployment.start_all();
+    let good = deployment.client(PATIENCE);
+    good.call(&Insert { key: 1, number: 5 }).expect("a new key");
+    let too_large = [0xA7, 1, 0, 0, 0xFF, 0xFF, 0xFF, 0x7F, 0, 0, 0, 0];
+    for (header, words) in [
+        (
+            [0xA7, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+            "speaks version 9 of the channels' protocol, and this instance version 1",
+        ),
+        (too_large, "announces 2147483647 bytes, where at most 4096 are allowed"),
+    ] {
+        let mut guest = UnixStream::connect(deployment.path().join("instance-0.sock")).expect("it listens");
+        guest.write_all(&header).expect("there is room");
+        let mut told = Vec::new();
+        guest.read_to_end(&mut told).expect("an answer and the end");
+        let told = String::from_utf8_lossy(&told).into_owned();
+        assert!(told.contains(words), "{told}");
+        failure_with(&running[0], words);
+        assert_eq!(good.call(&Read { key: 1 }).expect("an answer"), Some(5));
+        assert_eq!(good.call(&Read { key: CUT }).expect("an answer"), None);
+    }
 }
 
 #[test]

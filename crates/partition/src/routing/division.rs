@@ -150,8 +150,7 @@ impl Division {
 impl FamilyScheme {
     /// Returns the partitions with their owners as an instance sees them.
     fn of_instance(&self, division: &Division) -> FamilyScheme {
-        let owners =
-            (0..self.partitions()).map(|at| division.owner(division.place(self.owner(at).index())));
+        let owners = (0..self.partitions()).map(|at| division.owner(division.place(self.owner(at).index())));
         FamilyScheme::new(self.cuts.clone(), owners.collect())
     }
 
@@ -181,9 +180,7 @@ impl Scheme {
     pub fn of_instance(catalog: &Catalog, division: &Division) -> Result<Scheme, SchemaError> {
         division.check(catalog)?;
         let mut scheme = Scheme::naive(catalog, division.workers.iter().sum())?;
-        for (at, (family, (name, splits))) in
-            scheme.families.iter_mut().zip(&catalog.families).enumerate()
-        {
+        for (at, (family, (name, splits))) in scheme.families.iter_mut().zip(&catalog.families).enumerate() {
             *family = Arc::new(match division.ranges.get(*name) {
                 None => family.of_instance(division),
                 Some(ranges) => FamilyScheme::of_ranges((at, name, splits.as_ref()), ranges, division)?,
@@ -207,9 +204,8 @@ fn cuts_within(
     (lower, upper): (Option<&KeyBuf>, Option<&KeyBuf>),
     workers: usize,
 ) -> Result<Vec<KeyBuf>, SchemaError> {
-    let inside = |cut: &KeyBuf| {
-        lower.is_none_or(|lower| lower < cut) && upper.is_none_or(|upper| cut < upper)
-    };
+    let inside =
+        |cut: &KeyBuf| lower.is_none_or(|lower| lower < cut) && upper.is_none_or(|upper| cut < upper);
     let of = |workers: usize| -> Result<(usize, Vec<KeyBuf>), SchemaError> {
         let cuts = naive_cuts(name, splits, workers)?;
         Ok((cuts.len(), cuts.into_iter().filter(inside).collect()))

@@ -1,12 +1,15 @@
 //! Translation between keys and the numbered slices that plans are made of.
 //!
+//! Neighbouring partitions of a family that workers of this database own are a *run*, and a table of the trace. Without a deployment
+//! each family is one run. Partitions of other instances are in none, so no plan cuts, joins or moves them, or joins two runs.
+//!
 //! Owns: the slices of one scheme, and the trace of statistics by slices. Never: outlives the scheme that it was made of.
 
 use atrapos_adapt::{
     PartitionTrace, Step, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, WorkerIndex, WorkloadTrace,
 };
 use atrapos_partition::monitor::Meetings;
-use atrapos_partition::routing::Scheme;
+use atrapos_partition::routing::{InstanceId, Scheme};
 use atrapos_partition::schema::{Catalog, TableId};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::KeyBuf;
@@ -14,18 +17,21 @@ use atrapos_storage::KeyBuf;
 use super::observation::Observed;
 use crate::repartition::SchemeChange;
 
-/// The sub-partitions of all families as the numbered slices that plans are made of.
+/// The sub-partitions of all runs as the numbered slices that plans are made of.
 pub(super) struct Slices {
-    families: Vec<FamilySlices>,
+    runs: Vec<Run>,
 }
 
-/// The sub-partitions of one family, in key order.
-struct FamilySlices {
+/// The sub-partitions of one run, in key order.
+struct Run {
+    family: usize,
     /// A table of the family.
     table: TableId,
-    /// First key of every slice; the first one's is empty.
+    /// First key of every slice; empty for the first one of a family.
     starts: Vec<KeyBuf>,
-    /// The partitions of the family, in key order.
+    /// First key after the run; none if it has the last key of all.
+    upper: Option<KeyBuf>,
+    /// The partitions of the run, in key order.
     partitions: Vec<PartitionSlices>,
 }
 
@@ -39,51 +45,72 @@ struct PartitionSlices {
 
 impl Slices {
     pub(super) fn of(scheme: &Scheme, catalog: &Catalog, observed: &Observed) -> Slices {
-        let families = scheme.families().enumerate().map(|(family, (scheme, tables))| {
-            let (mut starts, mut partitions) = (Vec::new(), Vec::new());
-            for index in 0..scheme.partitions() {
-                let (owner, number) = (scheme.owner(index), scheme.number(index));
-                partitions.push(PartitionSlices { owner, number, first: starts.len() });
-                starts.push(scheme.lower(index).map_or_else(KeyBuf::new, KeyBuf::from));
-                if let Some(collected) = observed.find(family, number) {
-                    starts.extend(collected.bounds.iter().cloned());
-                }
-            }
-            FamilySlices { table: tables[0], starts, partitions }
-        });
         debug_assert_eq!(scheme.families().count(), catalog.families.len(), "every family has partitions");
-        Slices { families: families.collect() }
+        let mut runs: Vec<Run> = Vec::new();
+        for (family, (scheme, tables)) in scheme.families().enumerate() {
+            let own = |index: usize| InstanceId::of_owner(scheme.owner(index)).is_none();
+            for index in (0..scheme.partitions()).filter(|index| own(*index)) {
+                if index == 0 || !own(index - 1) {
+                    let (starts, partitions) = (Vec::new(), Vec::new());
+                    runs.push(Run { family, table: tables[0], starts, upper: None, partitions });
+                }
+                let run = runs.last_mut().expect("a run has just begun, or goes on");
+                let (owner, number) = (scheme.owner(index), scheme.number(index));
+                run.partitions.push(PartitionSlices { owner, number, first: run.starts.len() });
+                run.starts.push(scheme.lower(index).map_or_else(KeyBuf::new, KeyBuf::from));
+                if let Some(collected) = observed.find(family, number) {
+                    run.starts.extend(collected.bounds.iter().cloned());
+                }
+                run.upper = scheme.upper(index).map(KeyBuf::from);
+            }
+        }
+        Slices { runs }
     }
 
-    /// Returns the sub-partition that holds a key.
-    fn locate(&self, family: usize, key: &[u8]) -> SubPartition {
-        let slices = &self.families[family];
-        let slice = slices.starts.partition_point(|start| **start <= *key).saturating_sub(1);
-        let partition = slices.partitions.partition_point(|partition| partition.first <= slice) - 1;
-        let first = slices.partitions[partition].first;
-        SubPartition {
-            table: family as u32,
+    /// Returns the sub-partition that holds a key; `None` if another instance has it.
+    fn locate(&self, family: usize, key: &[u8]) -> Option<SubPartition> {
+        let holds = |run: &Run| {
+            let below = run.upper.as_deref().is_none_or(|upper| key < upper);
+            run.family == family && *run.starts[0] <= *key && below
+        };
+        let table = self.runs.iter().position(holds)?;
+        let run = &self.runs[table];
+        let slice = run.starts.partition_point(|start| **start <= *key).saturating_sub(1);
+        let partition = run.partitions.partition_point(|partition| partition.first <= slice) - 1;
+        let first = run.partitions[partition].first;
+        Some(SubPartition {
+            table: table as u32,
             partition: partition as u32,
             sub_partition: (slice - first) as u32,
+        })
+    }
+
+    /// Returns the name of a run: that of its family, with a number if it is not the first one of it.
+    fn name(&self, table: usize, catalog: &Catalog) -> String {
+        let family = self.runs[table].family;
+        let name = catalog.families[family].0;
+        match self.runs[..table].iter().filter(|run| run.family == family).count() {
+            0 => name.to_owned(),
+            before => format!("{name} ({})", before + 1),
         }
     }
 
     /// Returns the statistics as a trace, the input of the planner.
     pub(super) fn trace(&self, observed: &Observed, catalog: &Catalog) -> WorkloadTrace {
         let mut sync_points = Vec::new();
-        let tables = self.families.iter().enumerate().map(|(family, slices)| {
-            let ends = slices.partitions.iter().skip(1).map(|partition| partition.first);
-            let ends = ends.chain(std::iter::once(slices.starts.len()));
-            let partitions = slices.partitions.iter().zip(ends).enumerate().map(|(at, (partition, end))| {
+        let tables = self.runs.iter().enumerate().map(|(table, run)| {
+            let ends = run.partitions.iter().skip(1).map(|partition| partition.first);
+            let ends = ends.chain(std::iter::once(run.starts.len()));
+            let partitions = run.partitions.iter().zip(ends).enumerate().map(|(at, (partition, end))| {
                 let PartitionSlices { owner, number, first } = partition;
-                let collected = observed.find(family, *number);
+                let collected = observed.find(run.family, *number);
                 let costs =
                     collected.map_or_else(|| vec![0; end - first], |collected| collected.costs.clone());
                 for (part, meetings) in
                     collected.iter().flat_map(|collected| collected.meetings.iter().enumerate())
                 {
                     let here = SubPartition {
-                        table: family as u32,
+                        table: table as u32,
                         partition: at as u32,
                         sub_partition: part as u32,
                     };
@@ -91,7 +118,7 @@ impl Slices {
                 }
                 PartitionTrace { worker: WorkerIndex(u32::from(owner.0)), cost_cycles: costs }
             });
-            TableTrace { name: catalog.families[family].0.to_owned(), partitions: partitions.collect() }
+            TableTrace { name: self.name(table, catalog), partitions: partitions.collect() }
         });
         let tables = tables.collect();
         WorkloadTrace {
@@ -111,9 +138,9 @@ impl Slices {
         let mut trace = self.trace(observed, catalog);
         trace.samples = None;
         trace.sync_points.clear();
-        for (family, (table, slices)) in trace.tables.iter_mut().zip(&self.families).enumerate() {
-            for (partition, slices) in table.partitions.iter_mut().zip(&slices.partitions) {
-                let rows = observed.find(family, slices.number).map_or(0, |collected| collected.rows);
+        for (table, run) in trace.tables.iter_mut().zip(&self.runs) {
+            for (partition, slices) in table.partitions.iter_mut().zip(&run.partitions) {
+                let rows = observed.find(run.family, slices.number).map_or(0, |collected| collected.rows);
                 let parts = partition.cost_cycles.len() as u64;
                 partition.cost_cycles.fill(rows.div_ceil(parts));
             }
@@ -136,7 +163,8 @@ impl Slices {
             let family_of = |table: TableId| catalog.tables[table.at()].family;
             let mut partners = vec![here];
             for (table, key) in &meeting.partners {
-                let partner = self.locate(family_of(*table), key);
+                // What another instance has is as far from all workers.
+                let Some(partner) = self.locate(family_of(*table), key) else { continue };
                 if !partners.contains(&partner) {
                     partners.push(partner);
                 }
@@ -150,8 +178,8 @@ impl Slices {
     /// Returns steps as changes of the scheme.
     pub(super) fn changes(&self, steps: &[Step]) -> Vec<SchemeChange> {
         let at = |table: atrapos_adapt::TableIndex, slice: atrapos_adapt::SliceIndex| {
-            let slices = &self.families[table.index()];
-            (slices.table, slices.starts[slice.0 as usize].clone())
+            let run = &self.runs[table.index()];
+            (run.table, run.starts[slice.0 as usize].clone())
         };
         let change = |step: &Step| match *step {
             Step::Split { table, at: slice } => {

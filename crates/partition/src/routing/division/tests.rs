@@ -30,7 +30,8 @@ const FAMILIES: [&str; 4] = ["even", "by", "at", "whole"];
 const KEYS: u64 = 1000;
 
 fn catalog() -> Catalog {
-    let by = |workers: usize| (1..workers as u64).map(|part| KEYS * part / workers as u64).collect::<Vec<u64>>();
+    let by =
+        |workers: usize| (1..workers as u64).map(|part| KEYS * part / workers as u64).collect::<Vec<u64>>();
     let schema = Schema::new().table::<Even>().table::<By>().table::<At>().table::<Whole>();
     let schema = schema
         .split_evenly("even", 0, KEYS - 1)
@@ -99,7 +100,8 @@ fn ranges_that_contradict_themselves_or_the_schema_are_refused() {
         assert_eq!(KeyRanges::new(cuts.iter().map(u64::encode).collect(), two()), None, "{cuts:?}");
     }
     assert_eq!(KeyRanges::new(vec![KeyBuf::new()], two()), None);
-    for (family, owner, words) in [("odd", 1, "'odd', to which no table"), ("even", 2, "given to instance 2")] {
+    for (family, owner, words) in [("odd", 1, "'odd', to which no table"), ("even", 2, "given to instance 2")]
+    {
         let division = division(0, &[1, 1], &[(family, ranges(&[5], &[0, owner]))]);
         let refused = Scheme::of_instance(&catalog(), &division).expect_err("refused").to_string();
         assert!(refused.contains(words), "{refused}");
