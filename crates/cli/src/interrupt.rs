@@ -1,5 +1,5 @@
-//! Handling of Ctrl-C, and of the requests to end (SIGTERM, SIGHUP), which are the same: the measurement ends with the results so far; at a second signal, or while there is
-//! no result to report yet, the process ends.
+//! Handling of Ctrl-C, and of the requests to end (SIGTERM, SIGHUP), which are the same: the measurement ends with the results so far;
+//! at a second signal, or while there is no result to report yet, the process ends.
 //!
 //! Owns: the signal handler and its flags, and the removal of the temporary directory when the process ends here.
 //! Never: unwinds anything; the data is temporary and goes with the process.
@@ -14,6 +14,9 @@ use crate::output;
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// True while a measurement checks the flag.
 static MEASURING: AtomicBool = AtomicBool::new(false);
+
+/// True from the moment at which a signal has begun to end the process.
+static ENDING: AtomicBool = AtomicBool::new(false);
 
 /// The exit status of a process that ended by an interrupt, as shells report it.
 const INTERRUPTED_STATUS: i32 = 130;
@@ -30,10 +33,18 @@ pub(crate) fn remove_at_exit(directory: &Path) {
 }
 
 fn end_now() -> ! {
+    ENDING.store(true, Ordering::SeqCst);
     if let Some(directory) = TEMPORARY.get() {
         let _ = (0..REMOVALS).any(|_| std::fs::remove_dir_all(directory).is_ok());
     }
     std::process::exit(INTERRUPTED_STATUS)
+}
+
+/// Waits for the end if a signal ends the process: what fails meanwhile for want of the removed directory is no failure to report.
+pub(crate) fn wait_if_ending() {
+    while ENDING.load(Ordering::SeqCst) {
+        std::thread::park();
+    }
 }
 
 /// Installs the handler. Best effort: without it, Ctrl-C ends the process by the system's default.

@@ -72,6 +72,7 @@ pub fn run() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
+            interrupt::wait_if_ending();
             output::complain(&format!("error: {error}"));
             error.exit_code()
         }
