@@ -296,6 +296,12 @@ mod tests {
         other.keys =
             vec![ChosenKeys::from([("subscriber".to_owned(), KeyBounds::default())]), ChosenKeys::new()];
         assert!(refused(&path, other).contains("'tatp' with [1, 2] workers and chosen keys"));
+        let (file, text) =
+            (path.join(DESCRIPTION), fs::read_to_string(path.join(DESCRIPTION)).expect("it is there"));
+        fs::write(&file, text.replace("\"format\": 2", "\"format\": 9")).expect("a file");
+        let later = Description::read(&path).expect_err("it is of a later version").to_string();
+        assert!(later.contains("it has format 9, and this program reads format 2"), "{later}");
+        fs::write(&file, text).expect("a file");
         let mut again = description("tatp", &[1, 2]);
         let _claimed = DeploymentDirectory::claim(&path, &mut again).expect("the same one");
         assert_eq!(again.deployment(), first.deployment());
