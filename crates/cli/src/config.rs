@@ -270,25 +270,29 @@ fn clients(args: &RunArgs, durability: Durability) -> Result<Clients, CliError> 
     sessions_per_worker(args.sessions.unwrap_or(default), pipeline)
 }
 
+/// Returns the durability that two options name together.
+pub(crate) fn durability_of(
+    durability: DurabilityArg,
+    max_loss_ms: Option<u64>,
+) -> Result<Durability, CliError> {
+    match (durability, max_loss_ms) {
+        (DurabilityArg::Relaxed, Some(0)) => Err(CliError::bad_input(
+            "--max-loss-ms 0 is synchronous durability; ask for that, or for at least 1",
+        )),
+        (DurabilityArg::Relaxed, max_loss_ms) => {
+            Ok(Durability::Relaxed { max_loss_ms: max_loss_ms.unwrap_or(MAX_LOSS_MS_DEFAULT) })
+        }
+        (_, Some(_)) => Err(CliError::bad_input(
+            "--max-loss-ms says what relaxed durability may lose; add --durability relaxed, or leave it out",
+        )),
+        (DurabilityArg::Synchronous, None) => Ok(Durability::Synchronous),
+        (DurabilityArg::None, None) => Ok(Durability::None),
+    }
+}
+
 /// Returns the durability, which decides when transactions are reported; refuses options that contradict each other.
 fn durability(args: &DurabilityArgs) -> Result<Durability, CliError> {
-    let durability = match (args.durability, args.max_loss_ms) {
-        (DurabilityArg::Relaxed, Some(0)) => {
-            return Err(CliError::bad_input(
-                "--max-loss-ms 0 is synchronous durability; ask for that, or for at least 1",
-            ));
-        }
-        (DurabilityArg::Relaxed, max_loss_ms) => {
-            return Ok(Durability::Relaxed { max_loss_ms: max_loss_ms.unwrap_or(MAX_LOSS_MS_DEFAULT) });
-        }
-        (_, Some(_)) => {
-            return Err(CliError::bad_input(
-                "--max-loss-ms says what relaxed durability may lose; add --durability relaxed, or leave it out",
-            ));
-        }
-        (DurabilityArg::Synchronous, None) => Durability::Synchronous,
-        (DurabilityArg::None, None) => Durability::None,
-    };
+    let durability = durability_of(args.durability, args.max_loss_ms)?;
     if durability == Durability::None {
         for (given, option) in
             [(args.dir.is_some(), "--dir"), (args.checkpoint_during, "--checkpoint-during")]

@@ -16,7 +16,7 @@ use std::process::Command;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use atrapos::{Adaptation, InstanceId};
+use atrapos::{Adaptation, Durability, InstanceId};
 use atrapos_harness::registry::Configured;
 use atrapos_instances::plan::Plan;
 use atrapos_instances::{
@@ -56,11 +56,12 @@ const CHANNEL_DEFAULT: ChannelKind = ChannelKind::Shm;
 pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
     let args = &command.args;
     let adaptation = adaptation(args)?;
+    let durability = config::durability_of(args.durability, args.max_loss_ms)?;
     if let Some(place) = &args.member {
         let place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
         let workload = configure(command, &place.plan)?.workload;
         let kind = args.channel.unwrap_or(CHANNEL_DEFAULT);
-        return instance::run(&*workload, kind, adaptation, place);
+        return instance::run(&*workload, kind, (adaptation, durability), place);
     }
     let (kind, plan) = plan(args)?;
     let Configured { workload, choice, .. } = configure(command, &plan)?;
@@ -77,6 +78,14 @@ pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
     };
     let path = temporary.as_ref().map(|directory| directory.path().to_owned());
     let path = path.or_else(|| args.dir.clone()).unwrap_or_default();
+    let (databases, _temporary) = match (&args.dir, durability) {
+        (_, Durability::None) => (None, None),
+        (Some(directory), _) => (Some(directory.clone()), None),
+        (None, _) => {
+            let temporary = store::temporary("atrapos-deployment-")?;
+            (Some(temporary.path().to_owned()), Some(temporary))
+        }
+    };
     let tcp = match kind {
         ChannelKind::Tcp => free_addresses(plan.shares.len()).map_err(CliError::failed)?,
         _ => Vec::new(),
@@ -87,7 +96,7 @@ pub(crate) fn deploy(command: &DeployCommand) -> Result<(), CliError> {
     let directory = DeploymentDirectory::claim(&path, &mut description).map_err(CliError::bad_input)?;
     interrupt::install_saying("stopping the instances (once more to end at once)");
     let title = format!("{} ({})", command.workload, choice.title);
-    let deployment = Deployment::start(kind, &directory, description.deployment(), plan, tcp)?;
+    let deployment = Deployment::start((kind, databases), &directory, description.deployment(), plan, tcp)?;
     deployment.run(&title, args)
 }
 
@@ -181,11 +190,13 @@ struct Deployment {
     kind: ChannelKind,
     plan: Plan,
     directory: PathBuf,
+    /// True if an instance that starts again has its data.
+    keeps_data: bool,
 }
 
 impl Deployment {
     fn start(
-        kind: ChannelKind,
+        (kind, data): (ChannelKind, Option<PathBuf>),
         directory: &DeploymentDirectory,
         deployment: DeploymentId,
         plan: Plan,
@@ -200,7 +211,7 @@ impl Deployment {
                 instance: instance as u16,
                 plan,
                 tcp,
-                data: None,
+                data: data.clone(),
             };
             serde_json::to_string(&place).map_err(CliError::failed)
         };
@@ -221,7 +232,8 @@ impl Deployment {
             })
         });
         let instances = instances.collect::<Result<_, CliError>>()?;
-        Ok(Deployment { instances, places, kind, plan, directory: directory.path().to_owned() })
+        let keeps_data = data.is_some();
+        Ok(Deployment { instances, places, kind, plan, directory: directory.path().to_owned(), keeps_data })
     }
 
     /// Shows the instances when they are open, and keeps them going until they are to stop.
@@ -301,11 +313,12 @@ impl Deployment {
                     ProcessError::Ended { name, status } => format!("{name} has ended ({status})"),
                     other => other.to_string(),
                 };
-                output::print(&format!(
-                    "{error}; it starts again in {} ms with the population of the workload, and what transactions have changed in it is \
-                     lost\n",
-                    pause.as_millis()
-                ))?;
+                let with = if self.keeps_data {
+                    "with its data"
+                } else {
+                    "with the population of the workload, and what transactions have changed in it is lost"
+                };
+                output::print(&format!("{error}; it starts again in {} ms {with}\n", pause.as_millis()))?;
             } else if instance.away && instance.loaded && instance.linked {
                 instance.away = false;
                 let process = instance.process.as_ref().map_or(0, Process::id);

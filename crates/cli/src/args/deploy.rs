@@ -12,7 +12,7 @@ use clap::builder::Resettable;
 use clap::error::ErrorKind;
 use clap::{ArgMatches, Args, Command, FromArgMatches, Subcommand};
 
-use super::AdaptationArgs;
+use super::{AdaptationArgs, DurabilityArg};
 
 /// A workload to deploy, and how.
 #[derive(Debug)]
@@ -50,10 +50,17 @@ pub(crate) struct DeployArgs {
     /// Let several workers share a processor, if there are not enough.
     #[arg(long, help_heading = "Instances")]
     pub(crate) oversubscribe: bool,
-    /// The directory of the sockets and of the description that clients read; new, empty, or of the same deployment before
-    /// [default: a temporary one].
+    /// The directory of the sockets, of the description that clients read and of the databases; new, empty, or of the same deployment
+    /// before, which goes on with its data [default: a temporary one].
     #[arg(long, value_name = "DIR", help_heading = "Instances")]
     pub(crate) dir: Option<PathBuf>,
+    /// When a transaction is reported as committed; of several instances, those that change rows in more than one wait for the
+    /// device in any case but none.
+    #[arg(long, value_name = "D", value_enum, default_value_t = DurabilityArg::Synchronous, help_heading = "Durability")]
+    pub(crate) durability: DurabilityArg,
+    /// Milliseconds of transactions that relaxed durability may lose [default: 10].
+    #[arg(long, value_name = "MS", help_heading = "Durability")]
+    pub(crate) max_loss_ms: Option<u64>,
     /// Keep the scheme that each instance begins with, and observe nothing.
     #[arg(long = "static", help_heading = "Adaptation")]
     pub(crate) fixed: bool,

@@ -2,6 +2,9 @@
 //!
 //! Owns: the life of the instance: it loads its share, joins the others, serves clients, and closes when its standard input ends.
 
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,21 +22,78 @@ use crate::{input, output};
 /// The time between two looks at the links.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// The population of an instance with a directory: a file beside the directory says that it is complete, and how many rows it has.
+struct Population {
+    directory: PathBuf,
+    mark: PathBuf,
+}
+
+impl Population {
+    fn of(data: &Path, instance: u16) -> Population {
+        let directory = data.join(format!("instance-{instance}"));
+        Population { mark: directory.with_extension("loaded"), directory }
+    }
+
+    /// Returns the rows of a population that is complete; otherwise removes what there is of it.
+    fn begin(&self) -> Result<Option<u64>, CliError> {
+        let failed = |error: io::Error| CliError::failed(format!("{}: {error}", self.mark.display()));
+        match fs::read_to_string(&self.mark) {
+            Ok(rows) => {
+                let rows = rows.trim().parse().map_err(|_| {
+                    CliError::failed(format!(
+                        "{} is not what an instance has written; remove it and {} to load the population anew",
+                        self.mark.display(),
+                        self.directory.display()
+                    ))
+                })?;
+                Ok(Some(rows))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                match fs::remove_dir_all(&self.directory) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+                    _ => Ok(None),
+                }
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Notes, durably, that the population is complete.
+    fn complete(&self, rows: u64) -> Result<(), CliError> {
+        let write = || {
+            let mut file = tempfile::NamedTempFile::new_in(self.mark.parent().unwrap_or(Path::new(".")))?;
+            writeln!(file, "{rows}")?;
+            file.as_file().sync_all()?;
+            file.persist(&self.mark)?.sync_all()?;
+            self.mark.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
+        };
+        write().map_err(|error: io::Error| CliError::failed(format!("{}: {error}", self.mark.display())))
+    }
+}
+
 /// Runs the instance.
 pub(super) fn run(
     workload: &dyn AnyWorkload,
     kind: ChannelKind,
-    adaptation: Option<Adaptation>,
+    (adaptation, durability): (Option<Adaptation>, Durability),
     place: Place,
 ) -> Result<(), CliError> {
     let machine = processors(&place)?;
     let pin = !place.plan.shares[usize::from(place.instance)].cpus.is_empty();
-    let opening =
-        Opening { machine: &machine, pin, place_memory: true, adaptation, durability: Durability::None };
+    let population = place.data.as_ref().map(|data| Population::of(data, place.instance));
+    let loaded_before = population.as_ref().map(Population::begin).transpose()?.flatten();
+    let opening = Opening { machine: &machine, pin, place_memory: true, adaptation, durability };
     let db = Arc::new(open(workload, &place, opening)?);
-    let loaded = workload.load(&db, &LoadProgress::default());
-    let rows =
-        loaded.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;
+    let rows = match loaded_before {
+        Some(rows) => rows,
+        None => {
+            let loaded = workload.load(&db, &LoadProgress::default());
+            let rows = loaded
+                .map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;
+            population.as_ref().map_or(Ok(()), |population| population.complete(rows))?;
+            rows
+        }
+    };
     let mut registry = Registry::default();
     workload.register(&mut registry, &db).map_err(CliError::failed)?;
     let others = place.plan.shares.len() - 1;

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use assert_cmd::cargo::CommandCargoExt;
@@ -159,7 +160,8 @@ fn others_call_the_procedures_of_a_deployment() {
 #[test]
 fn an_instance_that_is_killed_starts_again_and_the_others_go_on() {
     let parent = tempfile::tempdir().expect("a directory");
-    let mut deployment = Deployment::start(&parent.path().join("d"), &["--channel", "unix"]);
+    let options = ["--channel", "unix", "--durability", "none"];
+    let mut deployment = Deployment::start(&parent.path().join("d"), &options);
     let client = deployment.knowing_client();
     let local = [0, 1];
     let far = [ROWS_PER_INSTANCE, ROWS_PER_INSTANCE + 1];
@@ -338,4 +340,82 @@ fn one_that_is_to_stop_at_once_stops_in_order() {
         "{}",
         stdout(&output)
     );
+}
+
+/// Counters of one row in each instance, which a client increments together.
+struct Witness {
+    rows: Vec<u64>,
+    acknowledged: AtomicU64,
+    begun: AtomicU64,
+}
+
+/// Sends a signal to a process.
+fn signal(process: &str, name: &str) {
+    assert!(Command::new("kill").args([name, process]).status().expect("kill starts").success());
+}
+
+/// The number of times that an instance is killed or stopped.
+fn kills() -> u64 {
+    std::env::var("ATRAPOS_KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(8)
+}
+
+#[test]
+fn transactions_over_instances_are_whole_after_kills_at_any_time() {
+    let parent = tempfile::tempdir().expect("a directory");
+    let directory = parent.path().join("d");
+    let mut deployment = Deployment::start(&directory, &[]);
+    let witnesses: Vec<Witness> = (0..3)
+        .map(|at| Witness {
+            rows: vec![at, ROWS_PER_INSTANCE + at],
+            acknowledged: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+        })
+        .collect();
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for witness in &witnesses {
+            let (client, stop) = (deployment.knowing_client(), &stop);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    witness.begun.fetch_add(1, Ordering::Relaxed);
+                    if client.call(&UpdateRows { rows: witness.rows.clone() }).is_ok() {
+                        witness.acknowledged.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+            });
+        }
+        let mut processes: Vec<String> =
+            (0..2).map(|instance| deployment.process(instance).to_owned()).collect();
+        for kill in 0..kills() {
+            let instance = (kill.wrapping_mul(0x9e37_79b9) >> 7) as usize % 2;
+            std::thread::sleep(Duration::from_millis(kill * 37 % 230));
+            if kill % 4 == 3 {
+                signal(&processes[instance], "-STOP");
+                std::thread::sleep(Duration::from_millis(150));
+                signal(&processes[instance], "-CONT");
+                continue;
+            }
+            signal(&processes[instance], "-KILL");
+            let back = deployment.read_until(&format!("instance {instance}: process"));
+            assert!(back[0].contains("starts again") && back[0].ends_with("with its data"), "{back:?}");
+            let words = back.last().map(|line| line.split(' ').collect::<Vec<_>>()).expect("a line");
+            processes[instance] = words[3].to_owned();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    deployment.stop();
+    // Opened once more, nothing is missing, and nothing is locked.
+    let deployment = Deployment::start(&directory, &[]);
+    let client = deployment.knowing_client();
+    for Witness { rows, acknowledged, begun } in &witnesses {
+        let [here, there] = [0, 1].map(|at| sum(&client, &rows[at..=at]).expect("it is open"));
+        let (acknowledged, begun) = (acknowledged.load(Ordering::Relaxed), begun.load(Ordering::Relaxed));
+        assert_eq!(here, there, "of row {} half a transaction has committed", rows[0]);
+        assert!(
+            (acknowledged..=begun).contains(&here),
+            "{here} of {acknowledged} acknowledged and {begun} begun"
+        );
+        assert!(acknowledged > 0, "the witness got somewhere");
+    }
+    deployment.stop();
 }

@@ -219,7 +219,8 @@ impl Deployment {
             Arc::new(HeapMemory),
         );
         self.instances[at] = Some(started?);
-        let others = (0..self.instances.len()).filter(|other| *other != at && self.instances[*other].is_some());
+        let others =
+            (0..self.instances.len()).filter(|other| *other != at && self.instances[*other].is_some());
         for other in others.collect::<Vec<_>>() {
             let other = InstanceId(other as u16);
             // It may not have seen the end of the links before yet.
