@@ -52,7 +52,7 @@ use crate::log::{Log, LogOptions, LogSink, Lsn, Ticket};
 use crate::planted::{Bug, Place, at, planted};
 use crate::redo::{CommitLog, RecordKind, RedoRecord};
 use crate::rows::Visit;
-use crate::session::{Attempt, Engine, EngineClient, Written};
+use crate::session::{Attempt, BranchBody, Engine, EngineClient, Written};
 
 pub use directory::StoreError;
 
@@ -210,6 +210,10 @@ impl Engine for DurableEngine {
     }
 }
 
+/// The refusal of a log for one of several instances.
+pub(crate) const NOT_DURABLE: &str =
+    "an engine with shared data keeps its data in memory inside an instance; create it without a directory";
+
 /// The way of one client to the log.
 #[derive(Debug)]
 pub struct ClientLog<'l> {
@@ -277,6 +281,10 @@ impl EngineClient for DurableClient<'_> {
 
     fn attempt_logged(&mut self, body: &mut Attempt<'_>, log: &mut ClientLog<'_>) -> Result<(), Abort> {
         self.client.attempt_logged(body, log)
+    }
+
+    fn run_branch(&mut self, _age: u64, _body: &mut BranchBody<'_>) -> Result<(), Abort> {
+        Err(Abort::because(AbortReason::Misuse, NOT_DURABLE))
     }
 
     fn back_off(&mut self, attempt: u32) {

@@ -13,6 +13,8 @@
 mod database;
 #[cfg(not(loom))]
 pub mod durable;
+#[cfg(not(loom))]
+pub mod instance;
 pub mod lock;
 pub mod log;
 pub mod occ;
@@ -30,8 +32,10 @@ pub mod two_phase;
 
 #[cfg(not(loom))]
 pub use database::{CopyError, SharedDatabase};
-pub use rows::{Intent, RowTransaction, Visit};
+pub use rows::{Branch, Intent, RowTransaction, Visit};
 #[cfg(not(loom))]
-pub use session::{Attempt, Body, Engine, EngineClient, SharedClient, SharedSession, Written, run_stored};
+pub use session::{
+    Attempt, Body, BranchBody, Engine, EngineClient, SharedClient, SharedSession, Written, run_stored,
+};
 #[cfg(not(loom))]
 pub use transaction::SharedTx;

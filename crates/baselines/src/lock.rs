@@ -47,7 +47,8 @@
 //!
 //! Invariants: two transactions never hold conflicting modes of one lock; a request is not overtaken by a conflicting
 //! one that has come later, upgrades excepted; of each cycle of waiting transactions, the youngest is aborted with
-//! [`AbortReason::Deadlock`](atrapos_partition::abort::AbortReason::Deadlock), and nobody else for this reason; nothing here depends on time.
+//! [`AbortReason::Deadlock`](atrapos_partition::abort::AbortReason::Deadlock), and nobody else for this reason, unless cycles are prevented
+//! ([`Deadlocks::Prevented`]), where whoever waits is older than all that it waits for; nothing here depends on time.
 
 mod agent;
 mod cache;
@@ -83,6 +84,17 @@ pub enum KeyOrEnd<'a> {
     End,
 }
 
+/// What is done about transactions that wait for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deadlocks {
+    /// A cycle is found when its last transaction begins to wait.
+    Found,
+    /// There are none: a transaction waits for younger ones only, and is aborted where it would wait for an older one (*wait-die*:
+    /// Rosenkrantz, Stearns and Lewis, "System Level Concurrency Control for Distributed Database Systems", TODS 1978). For
+    /// transactions that wait in several lock managers, whose stamps are comparable and unique.
+    Prevented,
+}
+
 /// The settings of a lock manager.
 #[derive(Clone, Copy, Debug)]
 pub struct LockOptions {
@@ -90,11 +102,13 @@ pub struct LockOptions {
     pub buckets: usize,
     /// True if locks of tables and of the database are passed on to the next transaction of the same agent.
     pub inherit: bool,
+    /// What is done about transactions that wait for each other.
+    pub deadlocks: Deadlocks,
 }
 
 impl Default for LockOptions {
     fn default() -> Self {
-        LockOptions { buckets: 1 << 16, inherit: true }
+        LockOptions { buckets: 1 << 16, inherit: true, deadlocks: Deadlocks::Found }
     }
 }
 
@@ -104,6 +118,7 @@ pub struct LockManager {
     /// The binary logarithm of the number of buckets.
     bucket_bits: u32,
     inherit: bool,
+    deadlocks: Deadlocks,
     /// The number of searches for cycles so far; whoever holds it searches.
     searches: Mutex<u64>,
     agents: AtomicU32,
@@ -125,6 +140,7 @@ impl LockManager {
             buckets: (0..buckets).map(|_| Bucket::new()).collect(),
             bucket_bits: buckets.trailing_zeros(),
             inherit: options.inherit,
+            deadlocks: options.deadlocks,
             searches: Mutex::new(0),
             agents: AtomicU32::new(0),
             agents_so_far: AtomicU32::new(0),

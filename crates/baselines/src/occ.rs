@@ -58,6 +58,8 @@
 //! A thread advances the epoch every [`EPOCH_PERIOD`]; nothing waits for it. Silo holds the epoch back for workers that are two
 //! behind, for its log and its snapshots; the log here is a central one, and there are no snapshots. Memory is reclaimed by the collector's own epochs.
 
+#[cfg(not(loom))]
+mod branch;
 mod client;
 mod commit;
 mod engine;

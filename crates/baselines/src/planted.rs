@@ -111,6 +111,20 @@ pub enum Bug {
     ReaderToldEarly,
     /// The last frame of a file counts although a part of it is missing.
     TornTailAccepted,
+
+    // Transactions over several instances.
+    /// A transaction commits whatever the votes of its parts are.
+    VotesNotHeeded,
+    /// A part with changes installs and unlocks its rows when it has voted, before the decision.
+    LocksReleasedWithVote,
+    /// A part in another instance does not validate what it has read.
+    PartNotValidated,
+    /// The parts in other instances are not told of an abort.
+    AbortNotSent,
+    /// A transaction waits for older ones, too, where deadlocks are prevented.
+    YoungerWaits,
+    /// A transaction that gets a stronger lock lets younger ones wait for it.
+    YoungerKeepsWaiting,
 }
 
 /// A place within a transaction at which a test may do something, once.
@@ -120,6 +134,8 @@ pub enum Place {
     BetweenLooks,
     /// Before the changes of a commit are logged.
     BeforeLog,
+    /// Between the votes of the parts of a transaction and the decision.
+    BeforeDecision,
 }
 
 /// The ordering at a place where a bug may be planted: the sound one, or relaxed.

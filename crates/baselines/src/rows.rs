@@ -64,3 +64,43 @@ pub trait RowTransaction {
         visit: &mut Visit<'_>,
     ) -> Result<bool, Abort>;
 }
+
+/// A running transaction whose end is made in steps, so that it can be the part of a transaction over several instances. Dropped
+/// before its end, it aborts.
+pub trait Branch: RowTransaction {
+    /// Returns true if it has changed rows.
+    fn has_changes(&self) -> bool;
+
+    /// Returns true if it protects what it has read by validation, and not by locks.
+    fn is_optimistic(&self) -> bool;
+
+    /// Replaces a row that it has read with [`Intent::Write`] before, without waiting for anybody.
+    ///
+    /// # Errors
+    /// Fails if the transaction has to abort, as the row is not what it was.
+    fn replace_read(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<(), Abort>;
+
+    /// Locks the rows that it is going to write, without waiting for anybody. No operation follows.
+    ///
+    /// # Errors
+    /// Fails if the transaction has to abort.
+    fn lock(&mut self) -> Result<(), Abort>;
+
+    /// Validates that everything it has read is as it was. Before a commit, this follows the locks of all its parts.
+    ///
+    /// # Errors
+    /// Fails if the transaction has to abort.
+    fn validate(&mut self) -> Result<(), Abort>;
+
+    /// Commits what was locked and validated.
+    fn commit(&mut self);
+
+    /// Locks, validates and commits at once, where it has no other parts.
+    ///
+    /// # Errors
+    /// Fails if the transaction has to abort, which it has then.
+    fn commit_alone(&mut self) -> Result<(), Abort>;
+
+    /// Aborts: nothing of it remains.
+    fn abort(&mut self, why: &Abort);
+}

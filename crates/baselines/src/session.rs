@@ -18,11 +18,14 @@ use atrapos_transaction::stored::StoredProcedure;
 
 use crate::durable::ClientLog;
 use crate::log::Ticket;
-use crate::rows::{RowTransaction, Visit};
+use crate::rows::{Branch, RowTransaction, Visit};
 use crate::transaction::{Scratch, SharedTx};
 
 /// The body of one attempt of a transaction: what it does with its rows.
 pub type Attempt<'a> = dyn FnMut(&mut dyn RowTransaction) -> Result<(), Abort> + 'a;
+
+/// The life of a part of a transaction, which it ends itself; the part is aborted if it does not.
+pub type BranchBody<'a> = dyn FnMut(&mut dyn Branch) -> Result<(), Abort> + 'a;
 
 /// An engine whose threads share the data.
 pub trait Engine: std::fmt::Debug + Send + Sync {
@@ -89,6 +92,13 @@ pub trait EngineClient {
     /// # Errors
     /// Fails as [`attempt`](Self::attempt) does, and if the log could not be written.
     fn attempt_logged(&mut self, body: &mut Attempt<'_>, log: &mut ClientLog<'_>) -> Result<(), Abort>;
+
+    /// Begins a transaction that is the part of one over several instances, of an age that these compare, and runs `body`, which
+    /// ends it. The older of two has the smaller age.
+    ///
+    /// # Errors
+    /// Fails with the reason of `body`, or if the engine has no such parts.
+    fn run_branch(&mut self, age: u64, body: &mut BranchBody<'_>) -> Result<(), Abort>;
 
     /// Waits a little before attempt number `attempt` of a transaction, counted from 1, that others were in the way of.
     fn back_off(&mut self, attempt: u32);

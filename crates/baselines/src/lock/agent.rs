@@ -19,7 +19,7 @@ use super::name::Name;
 use super::pool::{Handle, Pool};
 use super::queue::{Outcome, Patience, Wakes};
 use super::request::Owner;
-use super::{KeyMode, KeyOrEnd, LockManager, TableMode};
+use super::{Deadlocks, KeyMode, KeyOrEnd, LockManager, TableMode};
 use crate::primitives::Ordering;
 
 /// Counts of what an agent has done so far.
@@ -126,9 +126,10 @@ impl std::fmt::Debug for Agent {
 
 impl Agent {
     pub(super) fn new(manager: Arc<LockManager>, number: u32) -> Agent {
+        let waits_for_younger = manager.deadlocks == Deadlocks::Prevented;
         Agent {
             manager,
-            owner: Arc::new(Owner::new(number)),
+            owner: Arc::new(Owner::new(number, waits_for_younger)),
             pool: Pool::default(),
             cache: Cache::new(),
             slots: vec![Slot::default()],
@@ -256,8 +257,10 @@ impl Agent {
                 self.request_key(Name::of_key(table, key), mode.0, Patience::Waits)
             }
         };
-        if outcome == Outcome::Waits {
-            self.search();
+        match outcome {
+            Outcome::Waits => self.search(),
+            Outcome::Dies => drop(self.die()),
+            Outcome::Granted | Outcome::Refused => {}
         }
         outcome == Outcome::Granted
     }

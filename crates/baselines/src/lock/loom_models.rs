@@ -23,7 +23,7 @@ fn bounded(preemptions: usize) -> loom::model::Builder {
 }
 
 fn manager() -> std::sync::Arc<LockManager> {
-    LockManager::new(LockOptions { buckets: 2, inherit: true })
+    LockManager::new(LockOptions { buckets: 2, ..LockOptions::default() })
 }
 
 /// Does `work` under a lock of the table, in a transaction of its own.

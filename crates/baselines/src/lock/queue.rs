@@ -45,6 +45,15 @@ pub(super) enum Outcome {
     Waits,
     /// It would have to wait, and was not to.
     Refused,
+    /// It would have to wait for an older transaction.
+    Dies,
+}
+
+impl Outcome {
+    /// Returns true if the request is in no queue.
+    pub(super) fn is_refusal(self) -> bool {
+        matches!(self, Outcome::Refused | Outcome::Dies)
+    }
 }
 
 /// Permission of a request to wait.
@@ -193,6 +202,30 @@ impl Queue {
             || (upgrades && self.granted().any(|holder| holder.wanted.get().conflicts(mode)))
     }
 
+    /// Returns true if a request with this mode may wait for those in its way: all of them are younger, if that matters.
+    fn may_wait(&self, request: &Request, mode: Mode) -> bool {
+        let owner = request.owner();
+        if !owner.waits_for_younger || planted(Bug::YoungerWaits) {
+            return true;
+        }
+        let in_the_way = |other: &Request| {
+            !ptr::eq(other, request)
+                && (other.granted.get().conflicts(mode) || other.wanted.get().conflicts(mode))
+        };
+        let mut others = self.granted().chain(self.waiting()).filter(|other| in_the_way(other));
+        others.all(|other| owner.youth() < other.owner().youth())
+    }
+
+    /// Finds a request that waits for a holder with this mode, and is younger.
+    fn younger_waiter(&self, holder: &Request, mode: Mode) -> Option<&Request> {
+        let waits = |other: &&Request| {
+            !ptr::eq(*other, holder)
+                && other.wanted.get().conflicts(mode)
+                && other.owner().youth() > holder.owner().youth()
+        };
+        self.granted().chain(self.waiting()).find(waits)
+    }
+
     /// Invalidates the inherited requests that conflict with the mode, and marks the others if `mark` says so.
     fn clear_the_way(&self, mode: Mode, except: *const Request, mark: bool) {
         for holder in self.granted() {
@@ -323,6 +356,9 @@ impl<'a> Latched<'a> {
             if !waits {
                 return Outcome::Refused;
             }
+            if !queue.may_wait(request, mode) {
+                return Outcome::Dies;
+            }
             queue.push_waiting(request, mode);
             request.owner().set_waiting(number, request);
             return Outcome::Waits;
@@ -333,7 +369,14 @@ impl<'a> Latched<'a> {
     }
 
     /// Requests a stronger mode for a lock that the owner has.
-    pub(super) fn upgrade(&self, request: &Request, number: u32, mode: Mode, patience: Patience) -> Outcome {
+    pub(super) fn upgrade(
+        &self,
+        request: &Request,
+        number: u32,
+        mode: Mode,
+        patience: Patience,
+        wakes: &mut Wakes,
+    ) -> Outcome {
         let queue = request.queue();
         let joined = request.granted.get().join(mode);
         let waits = patience == Patience::Waits;
@@ -347,17 +390,33 @@ impl<'a> Latched<'a> {
                 if !waits {
                     return Outcome::Refused;
                 }
+                if !queue.may_wait(request, joined) {
+                    return Outcome::Dies;
+                }
                 request.wanted.set(joined);
                 self.bucket.upgrades.set(self.bucket.upgrades.get() + 1);
                 request.owner().set_waiting(number, request);
+                self.withdraw_younger(request, joined, wakes);
                 return Outcome::Waits;
             }
         }
         self.grant_upgrade(queue, request, joined);
+        self.withdraw_younger(request, joined, wakes);
         if !queue.waiting.get().is_null() || self.bucket.upgrades.get() > 0 {
             request.set_held(true);
         }
         Outcome::Granted
+    }
+
+    /// Withdraws the younger requests that wait for one that has got a stronger mode, or is before them in its wait for one, where
+    /// nobody may wait for an older transaction.
+    fn withdraw_younger(&self, request: &Request, joined: Mode, wakes: &mut Wakes) {
+        if !request.owner().waits_for_younger || planted(Bug::YoungerKeepsWaiting) {
+            return;
+        }
+        while let Some(younger) = request.queue().younger_waiter(request, joined) {
+            self.withdraw(younger, wakes);
+        }
     }
 
     fn grant_upgrade(&self, queue: &Queue, request: &Request, joined: Mode) {

@@ -165,18 +165,21 @@ pub(super) struct Owner {
     pub(super) stamp: AtomicU64,
     /// The number of the agent: decides between equal stamps.
     pub(super) number: u32,
+    /// Set if it waits for younger transactions only.
+    pub(super) waits_for_younger: bool,
     /// The last search for cycles that has come here. Used by the one search that runs.
     pub(super) searched: AtomicU64,
 }
 
 impl Owner {
-    pub(super) fn new(number: u32) -> Owner {
+    pub(super) fn new(number: u32, waits_for_younger: bool) -> Owner {
         Owner {
             signal: Signal::default(),
             waits_in: AtomicU32::new(0),
             waits_with: AtomicPtr::new(ptr::null_mut()),
             stamp: AtomicU64::new(0),
             number,
+            waits_for_younger,
             searched: AtomicU64::new(0),
         }
     }

@@ -28,6 +28,11 @@ impl OccTransaction<'_> {
     /// Commits like [`commit`](Self::commit), and logs the changes between the validation and their installation.
     #[inline(always)]
     pub(super) fn commit_to(mut self, log: &mut impl CommitLog) -> Result<(), Abort> {
+        self.finish(log)
+    }
+
+    #[inline(always)]
+    pub(super) fn finish(&mut self, log: &mut impl CommitLog) -> Result<(), Abort> {
         if self.client.buffers.writes.is_empty() {
             self.validate().inspect_err(|invalid| self.fail(invalid))?;
         } else {
@@ -87,7 +92,7 @@ impl OccTransaction<'_> {
 
     /// Validates the read set and the node set; `is_mine` says which records may be locked.
     #[inline(always)]
-    fn validate_reads(&self, is_mine: impl Fn(&super::sets::Read) -> bool) -> Result<(), Abort> {
+    pub(super) fn validate_reads(&self, is_mine: impl Fn(&super::sets::Read) -> bool) -> Result<(), Abort> {
         let buffers = &self.client.buffers;
         for read in &buffers.reads {
             let tid = self.record(read.record).tid_now();
@@ -156,7 +161,7 @@ impl OccTransaction<'_> {
         }
     }
 
-    fn unlock(&self, locked: &[Write]) {
+    pub(super) fn unlock(&self, locked: &[Write]) {
         for write in locked {
             let record = self.record(write.record);
             record.unlock(record.tid_now() & !LOCKED);
@@ -165,7 +170,7 @@ impl OccTransaction<'_> {
 
     /// Phase 3.
     #[inline(always)]
-    fn install(&mut self, epoch: u64) {
+    pub(super) fn install(&mut self, epoch: u64) {
         let tid = self.next_tid(epoch);
         let buffers = &self.client.buffers;
         for (at, write) in buffers.writes.entries().iter().enumerate() {
@@ -225,10 +230,13 @@ impl OccTransaction<'_> {
         unsafe { retire_record(record, &self.guard) };
     }
 
-    /// Aborts for a reason. Nothing is locked.
+    /// Aborts for a reason. Nothing is locked, but by a commit in steps.
     pub(super) fn fail(&mut self, why: &Abort) {
         if self.has_ended {
             return;
+        }
+        if self.locked_in.take().is_some() {
+            self.unlock(self.client.buffers.writes.entries());
         }
         for write in self.client.buffers.writes.entries().iter().filter(|write| write.is_own) {
             let record = self.record(write.record);
@@ -246,7 +254,7 @@ impl OccTransaction<'_> {
         self.end();
     }
 
-    fn end(&mut self) {
+    pub(super) fn end(&mut self) {
         self.client.buffers.clear();
         self.has_ended = true;
     }

@@ -10,7 +10,7 @@ use super::{OccClient, OccEngine};
 use crate::durable::ClientLog;
 use crate::redo::InMemory;
 use crate::rows::Visit;
-use crate::session::{Attempt, Engine, EngineClient};
+use crate::session::{Attempt, BranchBody, Engine, EngineClient};
 
 impl Engine for OccEngine {
     fn name(&self) -> &'static str {
@@ -52,6 +52,10 @@ impl EngineClient for OccClient {
 
     fn attempt_logged(&mut self, body: &mut Attempt<'_>, log: &mut ClientLog<'_>) -> Result<(), Abort> {
         OccClient::attempt(self, &mut |transaction| body(transaction), log)
+    }
+
+    fn run_branch(&mut self, _age: u64, body: &mut BranchBody<'_>) -> Result<(), Abort> {
+        body(&mut self.begin())
     }
 
     fn back_off(&mut self, attempt: u32) {

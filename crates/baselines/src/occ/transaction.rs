@@ -29,6 +29,8 @@ pub struct OccTransaction<'c> {
     pub(super) client: &'c mut OccClient,
     pub(super) guard: Guard,
     pub(super) has_ended: bool,
+    /// The epoch in which the rows of the write set were locked, if they are and the commit is made in steps.
+    pub(super) locked_in: Option<u64>,
 }
 
 /// Finds of a search for a row.
@@ -44,7 +46,7 @@ enum State {
 impl<'c> OccTransaction<'c> {
     #[inline]
     pub(super) fn new(client: &'c mut OccClient, guard: Guard) -> OccTransaction<'c> {
-        OccTransaction { client, guard, has_ended: false }
+        OccTransaction { client, guard, has_ended: false, locked_in: None }
     }
 
     /// A record of one of the sets.

@@ -263,6 +263,19 @@ impl<'g> Record<'g> {
         true
     }
 
+    /// Locks the record if its TID is the expected one and nobody holds it.
+    #[cfg(not(loom))]
+    pub(crate) fn try_lock(self, expected: u64) -> bool {
+        self.tid_now() == expected && {
+            let locked =
+                self.header().tid.compare_exchange(expected, expected | LOCKED, Acquire, Relaxed).is_ok();
+            if locked {
+                fence(Release);
+            }
+            locked
+        }
+    }
+
     /// Locks the record whatever its TID is, which it returns.
     pub(crate) fn lock_any(self) -> u64 {
         loop {

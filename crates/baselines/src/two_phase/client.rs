@@ -57,7 +57,13 @@ impl LockingClient {
                 self.stamp = self.shared.take_stamps();
             }
         }
-        self.agent.begin(self.stamp);
+        self.begin_at(self.stamp)
+    }
+
+    /// Begins a transaction of an age.
+    #[inline]
+    pub(super) fn begin_at(&mut self, stamp: u64) -> LockingTransaction<'_> {
+        self.agent.begin(stamp);
         let guard = self.handle.pin();
         LockingTransaction::new(self, guard)
     }

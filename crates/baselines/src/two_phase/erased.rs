@@ -7,7 +7,7 @@ use atrapos_storage::KeyBuf;
 use super::{LockingClient, LockingEngine};
 use crate::durable::ClientLog;
 use crate::rows::Visit;
-use crate::session::{Attempt, Engine, EngineClient};
+use crate::session::{Attempt, BranchBody, Engine, EngineClient};
 
 impl Engine for LockingEngine {
     fn name(&self) -> &'static str {
@@ -42,6 +42,10 @@ impl EngineClient for LockingClient {
 
     fn attempt_logged(&mut self, body: &mut Attempt<'_>, log: &mut ClientLog<'_>) -> Result<(), Abort> {
         self.attempt_to(|transaction| body(transaction), log)
+    }
+
+    fn run_branch(&mut self, age: u64, body: &mut BranchBody<'_>) -> Result<(), Abort> {
+        body(&mut self.begin_at(age))
     }
 
     fn back_off(&mut self, _attempt: u32) {

@@ -14,8 +14,8 @@ use super::engine::Shared;
 use super::scan::{first_from, last_below};
 use super::transaction::find;
 use crate::durable::ClientLog;
-use crate::rows::{Intent, RowTransaction, Visit};
-use crate::session::{Attempt, EngineClient};
+use crate::rows::{Branch, Intent, RowTransaction, Visit};
+use crate::session::{Attempt, BranchBody, EngineClient};
 
 /// A client that only reads. It stays on the thread that has created it.
 pub(super) struct ReadingClient {
@@ -39,6 +39,11 @@ impl EngineClient for ReadingClient {
 
     fn attempt_logged(&mut self, body: &mut Attempt<'_>, _log: &mut ClientLog<'_>) -> Result<(), Abort> {
         self.attempt(body)
+    }
+
+    fn run_branch(&mut self, _age: u64, body: &mut BranchBody<'_>) -> Result<(), Abort> {
+        let ReadingClient { handle, shared, buffers } = self;
+        body(&mut Reading { shared, buffers, guard: handle.pin() })
     }
 
     // Nobody is in the way of who only reads.
@@ -122,4 +127,35 @@ impl RowTransaction for Reading<'_> {
         }
         Ok(false)
     }
+}
+
+// There is nothing to lock, to validate or to undo where nothing changes.
+impl Branch for Reading<'_> {
+    fn has_changes(&self) -> bool {
+        false
+    }
+
+    fn is_optimistic(&self) -> bool {
+        false
+    }
+
+    fn replace_read(&mut self, _table: TableId, _key: &[u8], _row: &[u8]) -> Result<(), Abort> {
+        refuse()
+    }
+
+    fn lock(&mut self) -> Result<(), Abort> {
+        Ok(())
+    }
+
+    fn validate(&mut self) -> Result<(), Abort> {
+        Ok(())
+    }
+
+    fn commit(&mut self) {}
+
+    fn commit_alone(&mut self) -> Result<(), Abort> {
+        Ok(())
+    }
+
+    fn abort(&mut self, _why: &Abort) {}
 }

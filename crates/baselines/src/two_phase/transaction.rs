@@ -15,7 +15,7 @@ use crate::lock::{KeyMode, KeyOrEnd};
 use crate::occ::check_lengths;
 use crate::planted::{Bug, Place, at, pause, planted};
 use crate::redo::{CommitLog, InMemory};
-use crate::rows::{Intent, RowTransaction, Visit};
+use crate::rows::{Branch, Intent, RowTransaction, Visit};
 use crate::tree::record::{ABSENT, OBSOLETE, Record, SEQUENCE};
 use crate::tree::sync::Spin;
 use crate::tree::{Found, Insertion, Tree, retire_record};
@@ -94,6 +94,11 @@ impl<'c> LockingTransaction<'c> {
     /// Commits like [`commit`](Self::commit), and logs the changes while all locks are held.
     #[inline]
     pub(super) fn commit_to(mut self, log: &mut impl CommitLog) -> Result<(), Abort> {
+        self.finish(log)
+    }
+
+    #[inline(always)]
+    fn finish(&mut self, log: &mut impl CommitLog) -> Result<(), Abort> {
         if let Some(abort) = self.failed.take() {
             return Err(abort);
         }
@@ -327,6 +332,45 @@ impl RowTransaction for LockingTransaction<'_> {
             self.scan_forward(table, range, visit)
         };
         self.note(flow).map(|flow| flow == ControlFlow::Break(()))
+    }
+}
+
+impl Branch for LockingTransaction<'_> {
+    fn has_changes(&self) -> bool {
+        self.client.buffers.undo.len() > 0
+    }
+
+    fn is_optimistic(&self) -> bool {
+        false
+    }
+
+    fn replace_read(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<(), Abort> {
+        // The read has locked it.
+        self.replace(table, key, row)
+    }
+
+    fn lock(&mut self) -> Result<(), Abort> {
+        // What it writes has been locked since.
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn validate(&mut self) -> Result<(), Abort> {
+        self.failed.clone().map_or(Ok(()), Err)
+    }
+
+    fn commit(&mut self) {
+        let committed = self.finish(&mut InMemory);
+        debug_assert!(committed.is_ok(), "it was validated, and memory takes every change");
+    }
+
+    fn commit_alone(&mut self) -> Result<(), Abort> {
+        self.finish(&mut InMemory).inspect_err(|_| self.undo())
+    }
+
+    fn abort(&mut self, _why: &Abort) {
+        if !self.has_ended {
+            self.undo();
+        }
     }
 }
 

@@ -24,6 +24,14 @@ pub(crate) type MakeEngine = fn() -> Box<dyn Engine>;
 pub(crate) const ENGINES: [MakeEngine; 2] =
     [|| Box::new(OccEngine::new(3)), || Box::new(LockingEngine::new(3))];
 
+/// All engines, and inside instances, too, where the system lets processes have links.
+pub(crate) fn everywhere() -> impl Iterator<Item = MakeEngine> {
+    let engines = ENGINES.into_iter();
+    #[cfg(not(miri))]
+    let engines = engines.chain(crate::instance::IN_INSTANCES);
+    engines
+}
+
 /// Row numbers of a range.
 pub(crate) type Numbers = Vec<(u64, u64)>;
 

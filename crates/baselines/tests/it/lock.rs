@@ -14,7 +14,7 @@ const TABLE: TableId = TableId(0);
 
 /// A lock manager whose buckets are few, so that queues share them.
 fn crowded(inherit: bool) -> Arc<LockManager> {
-    LockManager::new(LockOptions { buckets: 2, inherit })
+    LockManager::new(LockOptions { buckets: 2, inherit, ..LockOptions::default() })
 }
 
 /// Agents with running transactions, the first one the oldest.

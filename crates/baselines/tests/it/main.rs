@@ -2,6 +2,8 @@
 
 mod durable;
 mod engines;
+#[cfg(not(miri))]
+mod instance;
 mod lock;
 mod log;
 mod occ;

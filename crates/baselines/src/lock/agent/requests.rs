@@ -25,6 +25,7 @@ impl Agent {
             Outcome::Granted => Ok(true),
             Outcome::Refused => Ok(false),
             Outcome::Waits => self.wait().map(|()| true),
+            Outcome::Dies => Err(self.die()),
         }
     }
 
@@ -110,7 +111,7 @@ impl Agent {
         }
         let request = self.pool.take();
         let outcome = self.acquire(request, name, mode, Place::Cache, patience);
-        if outcome == Outcome::Refused {
+        if outcome.is_refusal() {
             self.pool.give_back(request);
         }
         outcome
@@ -161,7 +162,7 @@ impl Agent {
         patience: Patience,
     ) -> Outcome {
         let outcome = self.acquire(request, name, mode, Place::Slot(slot), patience);
-        if outcome == Outcome::Refused {
+        if outcome.is_refusal() {
             self.pool.give_back(request);
         }
         outcome
@@ -185,7 +186,7 @@ impl Agent {
         match outcome {
             Outcome::Granted => self.put(request, name, place),
             Outcome::Waits => self.pending = Some(Pending { request, name, place }),
-            Outcome::Refused => {}
+            Outcome::Refused | Outcome::Dies => {}
         }
         outcome
     }
@@ -197,7 +198,9 @@ impl Agent {
             return Outcome::Granted;
         }
         let bucket = self.bucket_of(name);
-        let outcome = self.manager.bucket(bucket).latch().upgrade(&request, bucket, mode, patience);
+        let outcome =
+            self.manager.bucket(bucket).latch().upgrade(&request, bucket, mode, patience, &mut self.wakes);
+        self.wake();
         self.counts.acquired += 1;
         if outcome == Outcome::Waits {
             self.pending = Some(Pending { request, name, place: Place::Upgrade });
@@ -235,6 +238,9 @@ impl Agent {
     /// Breaks the cycles that the pending request closes.
     pub(super) fn search(&mut self) {
         let Some(pending) = self.pending else { return };
+        if self.owner.waits_for_younger {
+            return;
+        }
         if planted(Bug::UpgradeNotSearched) && pending.place == Place::Upgrade {
             return;
         }
@@ -243,6 +249,16 @@ impl Agent {
             self.counts.cycles += search::break_cycles(&self.manager, &self.owner, bucket, &mut self.wakes);
             self.wake();
         }
+    }
+
+    /// Returns the reason for which a transaction aborts that may not wait.
+    #[cold]
+    pub(super) fn die(&mut self) -> Abort {
+        self.counts.victims += 1;
+        Abort::because(
+            AbortReason::Deadlock,
+            "a transaction would have waited for an older one, and they could have waited for each other; run it again",
+        )
     }
 
     /// Takes note of the answer to the pending request.

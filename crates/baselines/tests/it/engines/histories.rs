@@ -14,7 +14,7 @@ use atrapos_history::{Entry, Event, Found, History, Outcome, Predicate, Report};
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::schema::TableId;
 
-use super::{ENGINES, MakeEngine};
+use super::{MakeEngine, everywhere};
 
 pub(crate) const ROWS: TableId = TableId(0);
 pub(crate) const GRAVES: TableId = TableId(1);
@@ -273,7 +273,7 @@ pub(crate) fn run_and_judge(
 
 #[test]
 fn random_histories_are_strictly_serializable() {
-    for engine in ENGINES {
+    for engine in everywhere() {
         let mut all = Report::default();
         for seed in 0..if cfg!(miri) { 1 } else { 20 } {
             let report = run_and_judge(engine, seed, |run| run());

@@ -9,7 +9,7 @@ use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::schema::TableId;
 use proptest::prelude::*;
 
-use super::{ENGINES, TABLE, check, get, load, put, range, rows, run};
+use super::{TABLE, check, everywhere, get, load, put, range, rows, run};
 
 type Bytes = Vec<u8>;
 pub(crate) type Model = Vec<BTreeMap<Bytes, Bytes>>;
@@ -133,7 +133,7 @@ proptest! {
     fn transactions_do_what_a_map_does(
         transactions in prop::collection::vec((prop::collection::vec(step(), 1..25), 0..3_u8), 1..20),
     ) {
-        for engine in ENGINES.map(|engine| engine()) {
+        for engine in everywhere().map(|engine| engine()) {
             let mut client = engine.client();
             let mut model: Model = vec![BTreeMap::new(); usize::from(TABLES)];
             for (steps, end) in &transactions {
@@ -155,7 +155,7 @@ proptest! {
 
 #[test]
 fn large_transactions_find_their_own_writes() {
-    for engine in ENGINES.map(|engine| engine()) {
+    for engine in everywhere().map(|engine| engine()) {
         let mut client = engine.client();
         let keys = if cfg!(miri) { 40 } else { 2_000_u64 };
         load(&*engine, TABLE, (0..keys).map(|key| (3 * key, 0)));
@@ -178,6 +178,7 @@ fn large_transactions_find_their_own_writes() {
         });
         let all = all.unwrap_or_else(|abort| panic!("{abort}"));
         assert_eq!(all.len() as u64, keys + keys / 2);
+        drop(client);
         assert_eq!(rows(&*engine, TABLE), all);
         check(&*engine);
     }
@@ -185,7 +186,7 @@ fn large_transactions_find_their_own_writes() {
 
 #[test]
 fn bad_requests_are_refused() {
-    for engine in ENGINES.map(|engine| engine()) {
+    for engine in everywhere().map(|engine| engine()) {
         let mut client = engine.client();
         let mut refused = |body: &dyn Fn(&mut dyn RowTransaction) -> Result<(), Abort>| {
             client.attempt(&mut |tx| body(tx)).map_err(|abort| abort.reason())

@@ -6,7 +6,7 @@ use atrapos_baselines::planted::with_pauses;
 use atrapos_baselines::{Engine, EngineClient, Intent};
 use atrapos_partition::abort::Abort;
 
-use super::{ENGINES, OTHER, TABLE, check, get, load, number, put, range, rows, run};
+use super::{OTHER, TABLE, check, everywhere, get, load, number, put, range, rows, run};
 
 const THREADS: u64 = 4;
 
@@ -44,7 +44,7 @@ fn unwrapped<T>(result: Result<T, Abort>) -> T {
 
 #[test]
 fn no_update_is_lost() {
-    for engine in ENGINES.map(|engine| engine()) {
+    for engine in everywhere().map(|engine| engine()) {
         load(&*engine, TABLE, [(1, 0)]);
         let rounds = scaled(800);
         on_threads(&*engine, |_, client, _| {
@@ -61,7 +61,7 @@ fn no_update_is_lost() {
 
 #[test]
 fn transfers_keep_the_sum_that_scans_see() {
-    for engine in ENGINES.map(|engine| engine()) {
+    for engine in everywhere().map(|engine| engine()) {
         const ACCOUNTS: u64 = 100;
         load(&*engine, TABLE, (0..ACCOUNTS).map(|account| (account, 1000)));
         on_threads(&*engine, |_, client, random| {
@@ -93,7 +93,7 @@ fn transfers_keep_the_sum_that_scans_see() {
 
 #[test]
 fn of_those_who_count_a_range_and_insert_one_wins() {
-    for engine in ENGINES.map(|engine| engine()) {
+    for engine in everywhere().map(|engine| engine()) {
         on_threads(&*engine, |thread, client, random| {
             for round in 0..scaled(250) {
                 let (key, backward) = (round * 1000 + 10 * random.below(90) + thread, random.below(2) == 0);
@@ -118,7 +118,7 @@ fn of_those_who_count_a_range_and_insert_one_wins() {
 
 #[test]
 fn two_rows_are_never_both_zero() {
-    for engine in ENGINES.map(|engine| engine()) {
+    for engine in everywhere().map(|engine| engine()) {
         load(&*engine, TABLE, [(0, 1), (1, 1)]);
         on_threads(&*engine, |thread, client, _| {
             let own = thread % 2;
@@ -139,7 +139,7 @@ fn two_rows_are_never_both_zero() {
 
 #[test]
 fn a_queue_hands_out_each_row_once_in_order() {
-    for engine in ENGINES.map(|engine| engine()) {
+    for engine in everywhere().map(|engine| engine()) {
         let rounds = scaled(300);
         on_threads(&*engine, |_, client, _| {
             for _ in 0..rounds {
@@ -174,7 +174,7 @@ fn a_queue_hands_out_each_row_once_in_order() {
 
 #[test]
 fn rows_of_changing_length_are_never_torn() {
-    for engine in ENGINES.map(|engine| engine()) {
+    for engine in everywhere().map(|engine| engine()) {
         let row = |byte: u64, len: u64| vec![byte as u8; len as usize];
         let at_first: Vec<_> =
             (0..4_u64).map(|key| ((&key.to_be_bytes()[..]).into(), row(key, 20).into())).collect();

@@ -225,7 +225,7 @@ fn work(manager: &Arc<LockManager>, rows: &Mutex<Rows>, stamps: &AtomicU64, seed
 
 /// Runs random transactions. Fails with what one of them has seen and should not have.
 fn run(seed: u64, prepare: impl Fn(&mut dyn FnMut()) + Copy + Send + 'static) -> Result<(), String> {
-    let manager = LockManager::new(LockOptions { buckets: 8, inherit: true });
+    let manager = LockManager::new(LockOptions { buckets: 8, ..LockOptions::default() });
     let rows: Rows = (0..ROWS).map(|row| (row as u8 * 2, 10)).collect();
     let shared = Arc::new((Mutex::new(rows), AtomicU64::new(0)));
     let threads: Vec<_> = (0..THREADS)

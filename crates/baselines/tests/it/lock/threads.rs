@@ -114,7 +114,7 @@ fn transaction(
 }
 
 fn stress(inherit: bool, seed: u64) {
-    let manager = LockManager::new(LockOptions { buckets: 4, inherit });
+    let manager = LockManager::new(LockOptions { buckets: 4, inherit, ..LockOptions::default() });
     let cells: Arc<[Cell]> = (0..KEYS).map(|_| Cell::default()).collect();
     let whole = Arc::new(Cell::default());
     let stamps = Arc::new(AtomicU64::new(0));
