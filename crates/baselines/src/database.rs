@@ -11,14 +11,18 @@
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use atrapos::{Database, LoadError, LoadProgress};
+use atrapos_channel::ChannelError;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::{Catalog, TableId, TreeKind};
 use atrapos_storage::{DisplayKey, KeyBuf};
 use crossbeam_utils::CachePadded;
 
 use crate::durable::{DurableEngine, DurableOptions, StoreError};
+use crate::instance::{InstanceEngine, InstanceOptions, Ownership};
+use crate::rows::Visit;
 use crate::session::{Engine, SharedSession};
 
 /// Reasons for which the data could not be copied.
@@ -115,6 +119,29 @@ impl SharedDatabase {
         Ok(SharedDatabase { engine: Box::new(durable), catalog, retried })
     }
 
+    /// Makes the database one of several instances, whose rows its clients may access, too. `handles` knows which keys it has. Returns when
+    /// all others can be reached.
+    ///
+    /// # Errors
+    /// Fails if `handles` is no instance, the socket cannot be made, or an instance cannot be reached before the deadline.
+    pub fn into_instance(
+        self,
+        handles: &Database,
+        options: InstanceOptions,
+        deadline: Instant,
+    ) -> Result<SharedDatabase, ChannelError> {
+        let SharedDatabase { engine, catalog, retried } = self;
+        let Some(division) = handles.division().filter(|division| division.instance == options.instance)
+        else {
+            let why = "a database that is no instance has no keys of a deployment; build it as this instance";
+            return Err(ChannelError::Refused(why.to_owned()));
+        };
+        let ownership = Ownership::of_scheme(&handles.scheme(), division.instance, catalog.tables.len());
+        let instance = InstanceEngine::join(engine, ownership, options)?;
+        instance.wait_reachable(deadline)?;
+        Ok(SharedDatabase { engine: Box::new(instance), catalog, retried })
+    }
+
     /// Opens a directory: gives an empty engine, made for as many trees as the catalog has, everything that has survived. Handles
     /// of `handles`, which has the same tables, are handles of this database.
     ///
@@ -157,6 +184,25 @@ impl SharedDatabase {
         &*self.engine
     }
 
+    /// Visits all rows, or the entries of all indexes with the keys that they lead to, while no transaction runs.
+    ///
+    /// # Errors
+    /// Fails if the engine has damaged its structures, or `visit` fails.
+    pub fn visit(
+        &self,
+        entries: bool,
+        visit: &mut dyn FnMut(TableId, &[u8], &[u8]) -> Result<(), Abort>,
+    ) -> Result<(), CopyError> {
+        self.engine.check().map_err(CopyError::Engine)?;
+        for (table, _) in self.tables(|kind| matches!(kind, TreeKind::Entries { .. }) == entries) {
+            self.engine.walk(table, &mut |key, row| {
+                visit(table, key, row)?;
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        Ok(())
+    }
+
     /// Copies all rows to an empty partitioned database with the same tables, while no transaction runs, and compares the index
     /// entries. Returns the number of rows.
     ///
@@ -182,7 +228,7 @@ impl SharedDatabase {
             rows.iter().try_for_each(|(table, key, row)| loader.add_encoded(*table, key, row))
         })?;
         for (index, name) in self.tables(|kind| matches!(kind, TreeKind::Entries { .. })) {
-            self.compare_entries(db, index, name)?;
+            compare_entries(db, (index, name), |visit| self.engine.walk(index, visit))?;
         }
         Ok(count)
     }
@@ -193,31 +239,59 @@ impl SharedDatabase {
             .filter(move |(_, meta)| wanted(&meta.kind))
             .map(|(table, meta)| (table, meta.name))
     }
+}
 
-    /// Compares the entries of an index with those that a partitioned database has made from the rows.
-    fn compare_entries(&self, db: &Database, index: TableId, name: &'static str) -> Result<(), CopyError> {
-        let mut expected = Vec::new();
-        db.visit_encoded(index, |entry, key| {
-            expected.push((KeyBuf::from(entry), KeyBuf::from(key)));
+/// Compares index entries, each with its index and the key that it leads to, with those that a partitioned database has made from the rows.
+///
+/// # Errors
+/// Fails if an index has other entries, or the database cannot be read.
+pub fn compare_all_entries(
+    db: &Database,
+    mut entries: Vec<(TableId, KeyBuf, Box<[u8]>)>,
+) -> Result<(), CopyError> {
+    entries.sort();
+    let catalog = db.catalog();
+    let indexes = catalog.live().filter(|(_, meta)| matches!(meta.kind, TreeKind::Entries { .. }));
+    for (index, meta) in indexes {
+        compare_entries(db, (index, meta.name), |visit| {
+            for (_, entry, key) in entries.iter().filter(|(of, ..)| *of == index) {
+                if visit(entry, key)?.is_break() {
+                    break;
+                }
+            }
             Ok(())
         })?;
-        let (mut found, mut wrong) = (0, None);
-        self.engine.walk(index, &mut |entry, key| {
-            let is_right = expected.get(found).is_some_and(|(e, k)| (&**e, &**k) == (entry, key));
-            found += 1;
-            if is_right {
-                return Ok(ControlFlow::Continue(()));
-            }
-            wrong = Some(DisplayKey(entry).to_string());
-            Ok(ControlFlow::Break(()))
-        })?;
-        match wrong {
-            Some(entry) => Err(CopyError::Entry { index: name, entry }),
-            None if found != expected.len() => {
-                let (found, expected) = (found as u64, expected.len() as u64);
-                Err(CopyError::Entries { index: name, found, expected })
-            }
-            None => Ok(()),
+    }
+    Ok(())
+}
+
+/// Compares the entries of an index, in their order, with those that a partitioned database has made from the rows.
+fn compare_entries(
+    db: &Database,
+    (index, name): (TableId, &'static str),
+    walk: impl FnOnce(&mut Visit<'_>) -> Result<(), Abort>,
+) -> Result<(), CopyError> {
+    let mut expected = Vec::new();
+    db.visit_encoded(index, |entry, key| {
+        expected.push((KeyBuf::from(entry), KeyBuf::from(key)));
+        Ok(())
+    })?;
+    let (mut found, mut wrong) = (0, None);
+    walk(&mut |entry, key| {
+        let is_right = expected.get(found).is_some_and(|(e, k)| (&**e, &**k) == (entry, key));
+        found += 1;
+        if is_right {
+            return Ok(ControlFlow::Continue(()));
         }
+        wrong = Some(DisplayKey(entry).to_string());
+        Ok(ControlFlow::Break(()))
+    })?;
+    match wrong {
+        Some(entry) => Err(CopyError::Entry { index: name, entry }),
+        None if found != expected.len() => {
+            let (found, expected) = (found as u64, expected.len() as u64);
+            Err(CopyError::Entries { index: name, found, expected })
+        }
+        None => Ok(()),
     }
 }

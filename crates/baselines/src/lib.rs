@@ -31,7 +31,7 @@ mod tree;
 pub mod two_phase;
 
 #[cfg(not(loom))]
-pub use database::{CopyError, SharedDatabase};
+pub use database::{CopyError, SharedDatabase, compare_all_entries};
 pub use rows::{Branch, Intent, RowTransaction, Visit};
 #[cfg(not(loom))]
 pub use session::{

@@ -8,17 +8,21 @@
 //! Owns: the deployment of a benchmark, and the sum of its results. Never: runs a transaction, or reports.
 
 pub(crate) mod member;
+mod shared;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use atrapos::{Durability, Statistics};
+use atrapos::{Database, Durability, Statistics};
+use atrapos_baselines::compare_all_entries;
 use atrapos_harness::driver::{ClassResult, Progress, Routing, RunOptions, RunResult, WorkerResult};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::plan::{Placement, Plan};
-use atrapos_instances::{ChannelKind, DeploymentId, Process, ProcessError, load_rows, write_secret};
+use atrapos_instances::{
+    ChannelKind, DeploymentId, Process, ProcessError, load_rows, read_visited, write_secret,
+};
 use atrapos_workloads::registry::Choice;
 use atrapos_workloads::{AuditReport, ClassTally, Ledger};
 use hdrhistogram::Histogram;
@@ -53,6 +57,8 @@ enum Order {
     Run { number: u64, remote: Option<f64> },
     /// Write the rows to this file.
     Dump(PathBuf),
+    /// Write the rows to one file, and the entries of indexes to another, which have been kept apart from the rows.
+    DumpWithEntries(PathBuf, PathBuf),
 }
 
 /// The first line of an instance: it is loaded, and linked to all others.
@@ -76,6 +82,19 @@ struct MemberRun {
     updates: u64,
     tallies_all: Vec<ClassTally>,
     interrupted: bool,
+    /// Transactions that threads have run again, where there are no workers to count them.
+    retried: u64,
+}
+
+/// Adds what an engine with shared data has in place of sessions to the settings in a result.
+fn describe_engine(settings: &mut serde_json::Value, config: &RunConfig) {
+    if !config.engine.shares_data() {
+        return;
+    }
+    settings["pipeline"] = serde_json::Value::Null;
+    if config.engine == EngineArg::Shared2pl {
+        settings["locks"] = if config.locks_off { "off" } else { "on" }.into();
+    }
 }
 
 /// The answer to a request for the rows.
@@ -97,6 +116,9 @@ pub(crate) fn run(
 ) -> Result<(), CliError> {
     check(args, &mut config)?;
     if let Some(place) = &args.instances.member {
+        if config.engine.shares_data() {
+            return shared::run(workload, config, place);
+        }
         return member::run(workload, config, place);
     }
     let InstanceArgs { instances, channel, placement, .. } = args.instances;
@@ -114,11 +136,13 @@ pub(crate) fn run(
         };
         measure(&config, Ledger::new(), &mut run, &audit)?
     };
+    let mut settings = complete(choice.settings, benchmark, args, &config);
+    describe_engine(&mut settings, &config);
     let report = BenchReport {
         benchmark,
         per_minute: choice.per_minute,
         title: choice.title,
-        config: complete(choice.settings, benchmark, args, &config),
+        config: settings,
         machine: machine::summary(&config.machine),
         load: load.0,
         growth,
@@ -139,9 +163,14 @@ fn check(args: &RunArgs, config: &mut RunConfig) -> Result<(), CliError> {
             "--checkpoint-during is for one database; leave it out, or --instances",
         ));
     }
-    if config.engine != EngineArg::Atrapos {
+    if config.engine.shares_data() && config.durability != Durability::None {
         return Err(CliError::bad_input(
-            "an instance has workers that own its data; choose --engine atrapos, or leave --instances out",
+            "instances of an engine with shared data keep their data in memory; add --durability none, or choose --engine atrapos",
+        ));
+    }
+    if config.engine == EngineArg::Plp {
+        return Err(CliError::bad_input(
+            "an instance has no central system state; choose --engine atrapos, shared-2pl or shared-occ, or leave --instances out",
         ));
     }
     if let Some(option) = args.system.given() {
@@ -276,13 +305,23 @@ impl Deployment {
         self.dumps += 1;
         let file = |instance: usize| self.directory.path().join(format!("rows-{}-{instance}", self.dumps));
         let files: Vec<PathBuf> = (0..self.processes.len()).map(file).collect();
-        for (process, file) in self.processes.iter_mut().zip(&files) {
-            process.tell(&Order::Dump(file.clone())).map_err(|error| failed(&error))?;
+        let entries: Vec<PathBuf> = files.iter().map(|file| file.with_extension("entries")).collect();
+        let shares_data = config.engine.shares_data();
+        for (process, (file, entries)) in self.processes.iter_mut().zip(files.iter().zip(&entries)) {
+            let order = if shares_data {
+                Order::DumpWithEntries(file.clone(), entries.clone())
+            } else {
+                Order::Dump(file.clone())
+            };
+            process.tell(&order).map_err(|error| failed(&error))?;
         }
         let dumped = self.all::<Dumped>(PATIENCE).map_err(|error| failed(&error))?;
         let copy = open(workload, config, None, &store::files()).map_err(|error| failed(&error))?;
         let loaded = load_rows(&copy, &files).map_err(|error| failed(&error))?;
-        files.iter().for_each(|file| drop(std::fs::remove_file(file)));
+        if shares_data {
+            compare_entries(&copy, &entries)?;
+        }
+        files.iter().chain(&entries).for_each(|file| drop(std::fs::remove_file(file)));
         let written: u64 = dumped.iter().map(|dumped| dumped.rows).sum();
         if loaded != written {
             return Err(format!(
@@ -327,6 +366,15 @@ fn data_directory(config: &RunConfig) -> Result<(Option<PathBuf>, Option<TempDir
     }
 }
 
+/// Compares the index entries that the instances have kept with those of their rows in one database.
+fn compare_entries(copy: &Database, files: &[PathBuf]) -> Result<(), String> {
+    let mut entries = Vec::new();
+    for file in files {
+        entries.extend(read_visited(file).map_err(|error| error.to_string())?);
+    }
+    compare_all_entries(copy, entries).map_err(|error| error.to_string())
+}
+
 /// Adds the results of all instances up.
 fn sum_of(names: &'static [&'static str], runs: &[MemberRun]) -> RunResult {
     let tallies = |of: &dyn Fn(&MemberRun) -> &[ClassTally], class: usize| {
@@ -351,10 +399,12 @@ fn sum_of(names: &'static [&'static str], runs: &[MemberRun]) -> RunResult {
             transactions: transactions.clone(),
         })
         .collect();
+    let retried = runs.iter().map(|run| run.retried).sum();
+    let of_threads = Statistics { retried, ..Statistics::default() };
     RunResult {
         elapsed: runs.iter().map(|run| run.elapsed).max().unwrap_or_default(),
         classes: classes.collect(),
-        statistics: workers.iter().fold(Statistics::default(), |sum, worker| sum.plus(&worker.transactions)),
+        statistics: workers.iter().fold(of_threads, |sum, worker| sum.plus(&worker.transactions)),
         workers,
         wal: None,
         updates: runs.iter().map(|run| run.updates).sum(),

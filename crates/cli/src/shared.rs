@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use atrapos::{Database, Durability};
 use atrapos_baselines::durable::{Acknowledge, DurableOptions, ROOM_BYTES};
+use atrapos_baselines::lock::{Deadlocks, LockOptions};
 use atrapos_baselines::occ::OccEngine;
 use atrapos_baselines::two_phase::LockingEngine;
 use atrapos_baselines::{Engine, SharedDatabase};
@@ -36,9 +37,14 @@ pub(crate) struct Measured {
     pub(crate) device_sync_us: Option<f64>,
 }
 
-/// Returns a function that makes the engine, for a number of trees.
-fn engine(config: &RunConfig) -> fn(usize) -> Box<dyn Engine> {
+/// Returns a function that makes the engine, of one database or inside an instance, for a number of trees.
+pub(crate) fn engine(config: &RunConfig, in_instance: bool) -> fn(usize) -> Box<dyn Engine> {
     match config.engine {
+        EngineArg::Shared2pl if in_instance && !config.locks_off => |trees| {
+            // Those who wait may wait for each other in several instances, where none sees a cycle.
+            let options = LockOptions { deadlocks: Deadlocks::Prevented, ..LockOptions::default() };
+            Box::new(LockingEngine::with_locks(trees, options))
+        },
         EngineArg::SharedOcc => |trees| Box::new(OccEngine::new(trees)),
         EngineArg::Shared2pl if config.locks_off => {
             |trees| Box::new(LockingEngine::new(trees).without_locks())
@@ -60,16 +66,8 @@ pub(crate) fn run(
     let (shared, load) = fill(workload, config, (&handles, store.as_ref()), resident_before)?;
     let pipeline = pipeline(config, store.as_ref());
     let bytes_before = shared.engine().memory_bytes();
-    let threads = match config.clients {
-        Clients::Threads { threads } => threads,
-        Clients::Sessions { .. } => NonZeroUsize::new(config.workers).unwrap_or(NonZeroUsize::MIN),
-    };
-    let cpus: Vec<usize> = if config.pin {
-        config.machine.usable_cpus().iter().map(|cpu| cpu.0 as usize).collect()
-    } else {
-        Vec::new()
-    };
-    let threads = SharedThreads { threads, cpus: &cpus, pipeline: pipeline.unwrap_or(NonZeroUsize::MIN) };
+    let cpus = cpus(config);
+    let threads = threads(config, &cpus, pipeline);
     let run = |options: &RunOptions, watch: &mut dyn FnMut(Progress)| {
         workload.run_shared((&shared, &handles), options, threads, interrupt::flag(), watch)
     };
@@ -87,6 +85,27 @@ pub(crate) fn run(
         store.remove();
     }
     Ok(Measured { load, growth, runs, audit, pipeline, device_sync_us })
+}
+
+/// Returns the processing units to which threads are pinned.
+pub(crate) fn cpus(config: &RunConfig) -> Vec<usize> {
+    if !config.pin {
+        return Vec::new();
+    }
+    config.machine.usable_cpus().iter().map(|cpu| cpu.0 as usize).collect()
+}
+
+/// Returns the threads of a run: as many as were asked for, or as there would be workers.
+pub(crate) fn threads<'a>(
+    config: &RunConfig,
+    cpus: &'a [usize],
+    pipeline: Option<NonZeroUsize>,
+) -> SharedThreads<'a> {
+    let threads = match config.clients {
+        Clients::Threads { threads } => threads,
+        Clients::Sessions { .. } => NonZeroUsize::new(config.workers).unwrap_or(NonZeroUsize::MIN),
+    };
+    SharedThreads { threads, cpus, pipeline: pipeline.unwrap_or(NonZeroUsize::MIN) }
 }
 
 /// Returns the transactions that a thread may have outstanding: as many as were requested, or as a worker would have sessions.
@@ -126,7 +145,7 @@ fn fill(
     let began = Instant::now();
     let full = empty(workload, config)?;
     let loaded = load(workload, &full, None)?;
-    let shared = SharedDatabase::fill(engine(config), &full, handles).map_err(CliError::failed)?;
+    let shared = SharedDatabase::fill(engine(config, false), &full, handles).map_err(CliError::failed)?;
     full.close(CLOSE_DEADLINE);
     let shared = match store {
         Some(store) => shared.into_durable(&durable(config, store)).map_err(CliError::failed)?,

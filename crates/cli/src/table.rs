@@ -86,7 +86,15 @@ fn engine(out: &mut String, report: &BenchReport, clients: &str) -> std::fmt::Re
         engine => {
             let threads =
                 if report.config["clients"].is_null() { config("workers") } else { config("clients") };
-            write!(out, "  {engine}, {threads} threads")?;
+            write!(out, "  {engine}, ")?;
+            if !report.config["instances"].is_null() {
+                let (channel, placement) = (config("channel"), config("placement"));
+                write!(out, "{} instances ({channel}, {placement}) of ", config("instances"))?;
+            }
+            write!(out, "{threads} threads")?;
+            if !report.config["instances"].is_null() {
+                out.push_str(" in all");
+            }
             if let Some(pipeline) = report.config["pipeline"].as_u64().filter(|pipeline| *pipeline > 1) {
                 write!(out, " with up to {pipeline} transactions to be acknowledged on each")?;
             }

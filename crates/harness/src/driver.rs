@@ -204,16 +204,29 @@ fn clients_of_threads(
         Routing::Any => Reach::Everywhere,
         Routing::Owner => Reach::OwnedBy(WorkerId((client % db.workers()) as u16)),
     };
-    let client = |client: usize| workload.client(db, reach(client), stream(options, client));
-    let mut clients: Vec<Box<dyn AnyClient>> = (0..threads).map(client).collect::<Result<_, _>>()?;
     let reaches = match options.routing {
         Routing::Any => 1,
         Routing::Owner => threads.min(db.workers()),
     };
-    for client in 0..reaches {
-        clients.extend(workload.server(db, reach(client), stream(options, client))?);
+    let (mut clients, mut servers, mut nothing_owned) = (Vec::new(), Vec::new(), None);
+    for thread in 0..threads {
+        match workload.client(db, reach(thread), stream(options, thread)) {
+            Ok(client) => clients.push(client),
+            // As with sessions: the clients of other workers run nevertheless.
+            Err(error @ SetupError::NothingOwned { .. }) => {
+                nothing_owned = Some(error);
+                continue;
+            }
+            Err(error) => return Err(error),
+        }
+        if thread < reaches {
+            servers.extend(workload.server(db, reach(thread), stream(options, thread))?);
+        }
     }
-    Ok(clients)
+    match nothing_owned {
+        Some(error) if clients.is_empty() => Err(error),
+        _ => Ok(clients.into_iter().chain(servers).collect()),
+    }
 }
 
 /// Runs each client on a thread of its own by `run`, which is given its number, until `measure` has ended.

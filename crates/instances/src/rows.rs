@@ -39,22 +39,49 @@ pub enum RowsError {
 /// # Errors
 /// Fails if the file cannot be written, or a row cannot be read.
 pub fn write_rows(db: &Database, path: &Path) -> Result<u64, RowsError> {
+    write_visited(path, |visit| {
+        for (table, _) in db.table_names().filter(|(table, _)| !db.columns(*table).is_empty()) {
+            db.visit_encoded(table, |key, row| visit(table, key, row))?;
+        }
+        Ok(())
+    })
+}
+
+/// A function that is called with the table, the key and the bytes of each row.
+pub type VisitRow<'a> = dyn FnMut(TableId, &[u8], &[u8]) -> Result<(), Abort> + 'a;
+
+/// Writes the rows that `visit_all` visits to a new file. Returns their number.
+///
+/// # Errors
+/// Fails if the file cannot be written, or `visit_all` fails.
+pub fn write_visited(
+    path: &Path,
+    visit_all: impl FnOnce(&mut VisitRow<'_>) -> Result<(), Abort>,
+) -> Result<u64, RowsError> {
     let failed = |why: io::Error| RowsError::File { path: path.to_owned(), why };
     let mut file = BufWriter::new(File::create_new(path).map_err(failed)?);
     let (mut rows, mut error) = (0, None);
-    for (table, _) in db.table_names().filter(|(table, _)| !db.columns(*table).is_empty()) {
-        db.visit_encoded(table, |key, row| {
-            rows += 1;
-            let written = write_row(&mut file, table, key, row);
-            written.map_err(|why| {
-                error.get_or_insert(why);
-                Abort::user("the file could not be written")
-            })
+    let visited = visit_all(&mut |table, key, row| {
+        rows += 1;
+        let written = write_row(&mut file, table, key, row);
+        written.map_err(|why| {
+            error.get_or_insert(why);
+            Abort::user("the file could not be written")
         })
-        .map_err(|abort| error.take().map_or(RowsError::Aborted(abort), failed))?;
-    }
+    });
+    visited.map_err(|abort| error.take().map_or(RowsError::Aborted(abort), failed))?;
     file.flush().map_err(failed)?;
     Ok(rows)
+}
+
+/// Reads what [`write_visited`] has written.
+///
+/// # Errors
+/// Fails if the file cannot be read, or is damaged.
+pub fn read_visited(path: &Path) -> Result<Vec<(TableId, KeyBuf, Box<[u8]>)>, RowsError> {
+    let bytes = std::fs::read(path).map_err(|why| RowsError::File { path: path.to_owned(), why })?;
+    let rows = rows_of(&bytes).map(|row| row.map(|(table, key, row)| (table, KeyBuf::from(key), row.into())));
+    rows.collect::<Option<_>>().ok_or_else(|| RowsError::Damaged(path.to_owned()))
 }
 
 fn write_row(file: &mut impl Write, table: TableId, key: &[u8], row: &[u8]) -> io::Result<()> {

@@ -23,7 +23,7 @@ use crate::resident::resident_bytes;
 use crate::{interrupt, machine};
 
 /// The time in which the links to all other instances are made, once this one is loaded: the others load, too.
-const LINK_PATIENCE: Duration = Duration::from_secs(300);
+pub(super) const LINK_PATIENCE: Duration = Duration::from_secs(300);
 
 /// Runs the instance at `place`, as its `--member` says.
 pub(crate) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str) -> Result<(), CliError> {
@@ -57,7 +57,7 @@ pub(crate) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str
                 let varied = remote.map(|share| workload.with_remote_share(share));
                 say(&run_clients(varied.as_deref().unwrap_or(workload), &db, &config, number)?)?;
             }
-            Order::Dump(file) => {
+            Order::Dump(file) | Order::DumpWithEntries(file, _) => {
                 say(&Dumped { rows: write_rows(&db, &file).map_err(CliError::failed)? })?;
             }
         }
@@ -121,21 +121,31 @@ fn run_clients(
     config: &RunConfig,
     number: u64,
 ) -> Result<MemberRun, CliError> {
-    let options = RunOptions {
+    let options = options(db, config, number);
+    let result = workload.run(db, &options, interrupt::flag(), &mut |_| {}).map_err(CliError::failed)?;
+    Ok(run_of(result, 0))
+}
+
+/// Returns the options of the run of this number in the instance that a database is.
+pub(super) fn options(db: &Database, config: &RunConfig, number: u64) -> RunOptions {
+    RunOptions {
         clients: config.clients,
         routing: config.routing,
         warmup: config.warmup,
         measured: config.measured,
         // Clients of other instances draw other numbers.
         run: number << 16 | db.division().map_or(0, |division| u64::from(division.instance.0)),
-    };
-    let result = workload.run(db, &options, interrupt::flag(), &mut |_| {}).map_err(CliError::failed)?;
+    }
+}
+
+/// Returns the results of a run as they are told, with what threads have run again.
+pub(super) fn run_of(result: RunResult, retried: u64) -> MemberRun {
     let RunResult { elapsed, classes, workers, updates, tallies_all, interrupted, .. } = result;
     let latencies = classes.iter().map(|class| {
         let recorded = class.latency_ns.iter_recorded();
         recorded.map(|value| (value.value_iterated_to(), value.count_at_value())).collect()
     });
-    Ok(MemberRun {
+    MemberRun {
         elapsed,
         latencies_ns: latencies.collect(),
         classes: classes.into_iter().map(|class| class.tally).collect(),
@@ -146,7 +156,8 @@ fn run_clients(
         updates,
         tallies_all,
         interrupted,
-    })
+        retried,
+    }
 }
 
 /// Writes a line to the process that has started this one.

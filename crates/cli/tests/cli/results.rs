@@ -225,6 +225,38 @@ fn every_workload_runs_on_instances() {
 }
 
 #[test]
+fn every_workload_runs_on_engines_with_shared_data_in_instances() {
+    let base = ["--instances", "2", "--durability", "none", "--workers", "3", "--engine"];
+    for engine in ["shared-2pl", "shared-occ"] {
+        for (workload, more) in [
+            ("tatp", &[][..]),
+            ("tpcc", &["--remote-payment", "0.5", "--remote-lines", "0.3"]),
+            ("tpcb", &["--remote", "1"]),
+            ("ycsb", &[]),
+            ("smallbank", &[]),
+            ("micro", &["--multisite", "1", "--kind", "update", "--rows", "3"]),
+        ] {
+            let (text, json) = benchmark(workload, &[&base[..], &[engine], more].concat());
+            assert!(text.contains("2 instances (shm, islands)") && text.contains(engine), "{text}");
+            assert!(text.contains("audit       passed"), "{text}");
+            assert_eq!(
+                (&json["config"]["engine"], &json["config"]["instances"]),
+                (&engine.into(), &2.into())
+            );
+            assert!(json["throughput_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{json}");
+        }
+    }
+}
+
+#[test]
+fn instances_that_only_read_need_no_locks() {
+    let options = ["--instances", "2", "--durability", "none", "--engine", "shared-2pl", "--locks", "off"];
+    let (text, json) = benchmark("micro", &[&options[..], &["--multisite", "1", "--kind", "read"]].concat());
+    assert!(text.contains("locks off") && text.contains("audit       passed"), "{text}");
+    assert_eq!(json["config"]["locks"], "off");
+}
+
+#[test]
 fn instances_reach_each_other_by_every_channel() {
     for channel in ["shm", "unix", "pipe", "tcp"] {
         let options = ["--instances", "2", "--channel", channel, "--durability", "none", "--multisite", "1"];
