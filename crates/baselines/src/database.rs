@@ -191,7 +191,7 @@ impl SharedDatabase {
     pub fn visit(
         &self,
         entries: bool,
-        visit: &mut dyn FnMut(TableId, &[u8], &[u8]) -> Result<(), Abort>,
+        visit: &mut (impl FnMut(TableId, &[u8], &[u8]) -> Result<(), Abort> + ?Sized),
     ) -> Result<(), CopyError> {
         self.engine.check().map_err(CopyError::Engine)?;
         for (table, _) in self.tables(|kind| matches!(kind, TreeKind::Entries { .. }) == entries) {

@@ -25,7 +25,7 @@ pub use keys::{ChosenKeys, KeyBounds, KeysError, division, own_keys};
 pub use member::{Member, MemberOptions};
 pub use process::{Ended, Process, ProcessError};
 pub use router::{RouterError, SchemaHandles};
-pub use rows::{RowsError, VisitRow, load_rows, read_visited, write_rows, write_visited};
+pub use rows::{ReadRow, RowsError, VisitRow, load_rows, read_visited, write_rows, write_visited};
 
 /// The way of the messages between instances.
 pub use atrapos_channel::{ChannelError, ChannelKind, DeploymentId, Secret};

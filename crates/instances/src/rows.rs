@@ -74,11 +74,14 @@ pub fn write_visited(
     Ok(rows)
 }
 
+/// The table, the key and the bytes of a row.
+pub type ReadRow = (TableId, KeyBuf, Box<[u8]>);
+
 /// Reads what [`write_visited`] has written.
 ///
 /// # Errors
 /// Fails if the file cannot be read, or is damaged.
-pub fn read_visited(path: &Path) -> Result<Vec<(TableId, KeyBuf, Box<[u8]>)>, RowsError> {
+pub fn read_visited(path: &Path) -> Result<Vec<ReadRow>, RowsError> {
     let bytes = std::fs::read(path).map_err(|why| RowsError::File { path: path.to_owned(), why })?;
     let rows = rows_of(&bytes).map(|row| row.map(|(table, key, row)| (table, KeyBuf::from(key), row.into())));
     rows.collect::<Option<_>>().ok_or_else(|| RowsError::Damaged(path.to_owned()))

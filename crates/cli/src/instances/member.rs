@@ -31,10 +31,7 @@ pub(crate) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str
     config.machine = processors(&place)?;
     config.workers = place.plan.shares[usize::from(place.instance)].workers;
     let before = resident_bytes();
-    let RunConfig { machine, pin, place_memory, durability, .. } = &config;
-    let (pin, place_memory, durability) = (*pin, *place_memory, *durability);
-    let opening = Opening { machine, pin, place_memory, adaptation: None, durability };
-    let db = Arc::new(open(workload, &place, opening)?);
+    let db = Arc::new(open(workload, &place, Opening::of(&config))?);
     let rows = workload.load(&db, &atrapos::LoadProgress::default());
     let rows =
         rows.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;
@@ -87,6 +84,14 @@ pub(crate) struct Opening<'a> {
     /// None if it keeps its scheme.
     pub(crate) adaptation: Option<Adaptation>,
     pub(crate) durability: Durability,
+}
+
+impl Opening<'_> {
+    /// Returns the settings of a benchmark, whose instances keep their scheme.
+    pub(crate) fn of(config: &RunConfig) -> Opening<'_> {
+        let &RunConfig { ref machine, pin, place_memory, durability, .. } = config;
+        Opening { machine, pin, place_memory, adaptation: None, durability }
+    }
 }
 
 /// Opens the database of an instance.

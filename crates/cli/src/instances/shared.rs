@@ -29,7 +29,7 @@ pub(super) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str
     config.machine = processors(&place)?;
     config.workers = place.plan.shares[usize::from(place.instance)].workers;
     let before = resident_bytes();
-    let handles = open(workload, &place, &config.machine, config.pin, config.place_memory)?;
+    let handles = open(workload, &place, Opening::of(&config))?;
     let (shared, rows) = fill(workload, &config, &handles, place)?;
     let resident_bytes = resident_bytes().zip(before).map(|(now, before)| now.saturating_sub(before));
     let tree_bytes = shared.engine().memory_bytes();
@@ -66,13 +66,13 @@ fn fill(
     handles: &Database,
     place: Place,
 ) -> Result<(SharedDatabase, u64), CliError> {
-    let full = open(workload, &place, &config.machine, config.pin, config.place_memory)?;
+    let full = open(workload, &place, Opening::of(&config))?;
     let rows = workload.load(&full, &LoadProgress::default());
     let rows =
         rows.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;
     let shared = SharedDatabase::fill(engine(config, true), &full, handles).map_err(CliError::failed)?;
     full.close(CLOSE_DEADLINE);
-    let Place { deployment, directory, channel: kind, tcp, plan, instance } = place;
+    let Place { deployment, directory, channel: kind, tcp, plan, instance, .. } = place;
     let (instance, instances) = (InstanceId(instance), plan.shares.len());
     let options = InstanceOptions { deployment, directory, kind, tcp, instance, instances };
     let joined = shared.into_instance(handles, options, Instant::now() + LINK_PATIENCE);
