@@ -14,7 +14,7 @@ use atrapos_baselines::instance::InstanceOptions;
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::{VisitRow, write_visited};
 
-use super::member::{LINK_PATIENCE, open, options, processors, run_of, say};
+use super::member::{LINK_PATIENCE, Opening, open, options, processors, run_of, say};
 use super::{Dumped, Order, Place, Ready};
 use crate::bench::CLOSE_DEADLINE;
 use crate::config::RunConfig;
