@@ -66,7 +66,7 @@ fn fill(
     handles: &Database,
     place: Place,
 ) -> Result<(SharedDatabase, u64), CliError> {
-    let full = open(workload, &place, Opening::of(&config))?;
+    let full = open(workload, &place, Opening::of(config))?;
     let rows = workload.load(&full, &LoadProgress::default());
     let rows =
         rows.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;
