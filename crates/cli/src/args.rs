@@ -15,7 +15,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub(crate) use self::advise::{AdviseArgs, AdviseCommand, WorkloadAdvise};
+pub(crate) use self::advise::{AdviseArgs, AdviseCommand, ChannelsArg, WorkloadAdvise};
 pub(crate) use self::bench::{BenchCommand, OtherBench, RawArgs, RecoveryArgs, WorkloadBench};
 pub(crate) use self::deploy::{CallArgs, DeployArgs, DeployCommand};
 pub(crate) use self::explain::ExplainArgs;
@@ -101,10 +101,10 @@ pub(crate) enum Command {
     /// The encoding is in docs/procedure-format.md. Exit status 1 means that the transaction aborted or the instance was lost, 2
     /// that there is no such deployment or procedure, or the arguments are none of it.
     Call(CallArgs),
-    /// Show how a database adapts itself, beside one that does not, or what that costs.
+    /// Show how a database adapts itself, beside one that does not, or what that costs; or compare designs by islands.
     ///
-    /// Reproduces the experiments of the ATraPos paper at the size of this machine.
-    Experiment(crate::experiment::args::ExperimentArgs),
+    /// Reproduces the experiments of the ATraPos paper and of *OLTP on hardware islands* at the size of this machine.
+    Experiment(crate::experiment::args::ExperimentCommand),
     /// Show the machine: nested islands of cores, their distances, and where each piece of knowledge comes from.
     Topology(TopologyArgs),
     /// Show which partitions there should be, and on which workers, for recorded statistics.

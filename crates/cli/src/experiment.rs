@@ -1,11 +1,12 @@
-//! `atrapos experiment`: a database that adapts itself beside one that does not, the steps from PLP to there, and the cost of
-//! adapting.
+//! `atrapos experiment`: a database that adapts itself beside one that does not, the steps from PLP to there, the cost of
+//! adapting, and designs by islands.
 //!
 //! Owns: the order of the steps: checking, running, showing and writing. Never: measures anything itself (the workloads
 //! crate does), or formats it (the modules below do).
 
 pub(crate) mod args;
 mod costs;
+mod islands;
 mod ladder;
 mod plot;
 mod sides;
@@ -19,7 +20,7 @@ use atrapos_harness::experiment::{
 };
 use serde_json::{Value, json};
 
-use self::args::{Experiment, ExperimentArgs};
+use self::args::{Experiment, ExperimentArgs, ExperimentCommand};
 use crate::error::CliError;
 use crate::json::COMMIT;
 use crate::output::JsonFile;
@@ -46,13 +47,9 @@ struct Files {
 }
 
 impl Files {
-    fn prepare(args: &ExperimentArgs) -> Result<Files, CliError> {
+    fn prepare(json: Option<&Path>, csv: Option<&Path>, svg: Option<&Path>) -> Result<Files, CliError> {
         let file = |what, path: Option<&Path>| path.map(|path| JsonFile::prepare_as(what, path)).transpose();
-        Ok(Files {
-            json: file("JSON", args.json.as_deref())?,
-            csv: file("CSV", args.csv.as_deref())?,
-            svg: file("SVG", args.svg.as_deref())?,
-        })
+        Ok(Files { json: file("JSON", json)?, csv: file("CSV", csv)?, svg: file("SVG", svg)? })
     }
 
     fn write(self, report: &Report) -> Result<(), CliError> {
@@ -84,8 +81,16 @@ fn repeated(option: &str, number: u32) -> Result<u32, CliError> {
 }
 
 /// Runs `atrapos experiment`.
-pub(crate) fn experiment(args: &ExperimentArgs) -> Result<(), CliError> {
-    let experiment = args.experiment;
+pub(crate) fn experiment(command: &ExperimentCommand) -> Result<(), CliError> {
+    match (&command.islands, command.adapting.experiment) {
+        (Some(islands), _) => islands::run(islands),
+        (None, Some(experiment)) => run_adapting(experiment, &command.adapting),
+        (None, None) => Err(CliError::bad_input("which experiment? `atrapos experiment --help` lists them")),
+    }
+}
+
+/// Runs an experiment in which a database adapts itself.
+fn run_adapting(experiment: Experiment, args: &ExperimentArgs) -> Result<(), CliError> {
     let seconds = args.seconds_per_phase.unwrap_or_else(|| experiment.phase_seconds());
     let phase = config::duration("--seconds-per-phase", seconds, false)?;
     let (rounds, pairs) = (repeated("--rounds", args.rounds)?, repeated("--pairs", args.pairs)?);
@@ -106,7 +111,7 @@ pub(crate) fn experiment(args: &ExperimentArgs) -> Result<(), CliError> {
         adaptation,
     };
     let available = machine::available_memory_bytes();
-    let files = Files::prepare(args)?;
+    let files = Files::prepare(args.json.as_deref(), args.csv.as_deref(), args.svg.as_deref())?;
     match (experiment.scenario(), available) {
         (Some(scenario), available) => scenario::check(scenario, &setup, available),
         (None, available) if experiment == Experiment::MonitoringCost => monitoring::check(&setup, available),

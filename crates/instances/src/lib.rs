@@ -2,7 +2,7 @@
 //!
 //! Owns: which processors an instance has ([`plan`]), the links of an instance to the others ([`Member`]), the processes of a
 //! deployment ([`Process`]), its directory ([`DeploymentDirectory`]), the calls of clients in other processes ([`Client`]), copies of
-//! the rows ([`write_rows`], [`load_rows`]), and the model of what a deployment gives ([`model`]). Never: runs a transaction, or knows a
+//! the rows ([`write_rows`], [`load_rows`]), the speed of channels ([`message_rate`]), and the model of what a deployment gives ([`model`]). Never: runs a transaction, or knows a
 //! workload.
 
 #![forbid(unsafe_code)]
@@ -11,6 +11,7 @@ mod client;
 mod description;
 mod keys;
 mod member;
+pub mod message_rate;
 pub mod model;
 pub mod plan;
 mod process;

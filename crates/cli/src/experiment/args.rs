@@ -7,13 +7,24 @@ use std::path::PathBuf;
 use atrapos_harness::experiment::scenario::Scenario;
 use clap::{Args, ValueEnum};
 
+use super::islands::args::IslandsCommand;
 use crate::args::AdaptationArgs;
+
+/// An experiment of one of the two kinds.
+#[derive(Debug, Args)]
+#[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
+pub(crate) struct ExperimentCommand {
+    #[command(subcommand)]
+    pub(crate) islands: Option<IslandsCommand>,
+    #[command(flatten)]
+    pub(crate) adapting: ExperimentArgs,
+}
 
 #[derive(Debug, Args)]
 pub(crate) struct ExperimentArgs {
     /// Experiment to run.
-    #[arg(value_enum, value_name = "EXPERIMENT")]
-    pub(crate) experiment: Experiment,
+    #[arg(value_enum, value_name = "EXPERIMENT", required = true)]
+    pub(crate) experiment: Option<Experiment>,
     /// Run only the side that keeps its scheme; of atrapos-fig6 only what it begins with, centralized and plp.
     #[arg(long = "static")]
     pub(crate) fixed: bool,

@@ -19,24 +19,24 @@ use plotters::prelude::*;
 use super::sides::intervals;
 use crate::error::CliError;
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-type Drawn = Result<(), Box<dyn std::error::Error>>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(super) type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+pub(super) type Drawn = Result<(), Box<dyn std::error::Error>>;
 
 const ADAPTIVE: RGBColor = RGBColor(0, 68, 136);
 const STATIC: RGBColor = RGBColor(102, 102, 102);
 const REFERENCE: RGBColor = RGBColor(0, 119, 68);
 const MARK: RGBColor = RGBColor(204, 51, 17);
-const FAINT: RGBColor = RGBColor(187, 187, 187);
+pub(super) const FAINT: RGBColor = RGBColor(187, 187, 187);
 
 const WIDTH: u32 = 960;
-const HEIGHT: u32 = 420;
+pub(super) const HEIGHT: u32 = 420;
 /// Height of a second panel.
 const PANEL: u32 = 160;
-const FONT: &str = "sans-serif";
+pub(super) const FONT: &str = "sans-serif";
 
 /// Draws into a string.
-fn svg(height: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, CliError> {
+pub(super) fn svg(height: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<String, CliError> {
     let mut text = String::new();
     let failed =
         |error: &dyn std::fmt::Display| CliError::failed(format!("the result cannot be drawn: {error}"));
@@ -149,7 +149,7 @@ fn references(chart: &mut Chart<'_, '_>, scenario: Scenario, round: &Round, unit
     Ok(())
 }
 
-fn legend<'a, 'b: 'a>(chart: &mut Chart<'a, 'b>) -> Drawn {
+pub(super) fn legend<'a, 'b: 'a>(chart: &mut Chart<'a, 'b>) -> Drawn {
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::LowerRight)
@@ -324,12 +324,12 @@ pub(super) fn ladder(results: &[RungResult]) -> Result<String, CliError> {
 }
 
 /// Returns the label of a number on an axis: with as many digits behind the point as it needs, three at most.
-fn axis(number: &f64) -> String {
+pub(super) fn axis(number: &f64) -> String {
     let text = format!("{number:.3}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-fn capitalized(text: &str) -> String {
+pub(super) fn capitalized(text: &str) -> String {
     let mut rest = text.chars();
     rest.next().map_or_else(String::new, |first| first.to_uppercase().chain(rest).collect())
 }

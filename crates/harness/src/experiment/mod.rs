@@ -3,6 +3,7 @@
 //!
 //! - [`scenario`]: scenarios of changes (Figures 10 to 13), and running all sides of one;
 //! - [`comparison`]: the sides' throughputs over time, compared;
+//! - [`counters`]: counters that threads share (Islands, Figures 5 and 7);
 //! - [`ladder`]: the steps from PLP to ATraPos (Figure 6);
 //! - [`monitoring`]: the cost of observing (Table II);
 //! - [`repartitioning`]: the cost of changing the scheme (Figure 9).
@@ -13,6 +14,7 @@
 //! Invariant: every returned measurement was made on databases that passed their audit afterwards.
 
 pub mod comparison;
+pub mod counters;
 mod crowd;
 pub mod ladder;
 pub mod monitoring;

@@ -1,0 +1,266 @@
+//! The command line of the experiments of islands: one command for each family of figures.
+//!
+//! Owns: names, defaults and help texts. Never: judges values beyond their syntax.
+
+use std::path::PathBuf;
+
+use atrapos_workloads::micro::Kind;
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::args::ChannelsArg;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum IslandsCommand {
+    /// Throughput by the share of multisite transactions: Figures 11, 14, 25 and 28 of Islands, Figure 3 of ATraPos.
+    IslandsMultisite(MultisiteArgs),
+    /// Time of a transaction by the number of its rows: Figures 17, 18 and 27 of Islands.
+    IslandsRows(RowsArgs),
+    /// Throughput by skew: Figure 20 of Islands.
+    IslandsSkew(SkewArgs),
+    /// Throughput by the number of workers: Figure 19 of Islands, Figures 1, 2 and 5 of ATraPos.
+    IslandsWorkers(WorkersArgs),
+    /// Throughput of TPC-B, Payment or New-Order by the share of remote work: Figures 8, 22, 23 and 24 of Islands.
+    IslandsStandard(StandardArgs),
+    /// Throughput of Payment by the placement of instances: Figure 6 of Islands.
+    IslandsPlacement(PlacementArgs),
+    /// Messages of 256 bytes by channel: Figure 2 of Islands.
+    IslandsChannels(ChannelsArgs),
+    /// Increments of counters by who shares them: Figures 5 and 7 of Islands.
+    IslandsCounters(CountersArgs),
+    /// Work and atomic operations of a transaction by what they are for: Figures 13, 15 and 26 of Islands, Figure 4 of ATraPos.
+    ///
+    /// Counts the instructions of the processes by callgrind, which takes minutes; they are no times.
+    IslandsBreakdown(BreakdownArgs),
+}
+
+/// Options of every experiment of islands.
+#[derive(Debug, Args)]
+pub(crate) struct IslandsArgs {
+    /// Length of the measurement of a point in a round, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 1.0, help_heading = "Measurement")]
+    pub(crate) seconds: f64,
+    /// Number of measurements of each point. The series take turns; the median of the rounds counts.
+    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Measurement")]
+    pub(crate) rounds: u32,
+    /// Seed of all random choices.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
+    pub(crate) seed: u64,
+    /// Also write the result as one JSON object to this file.
+    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
+    pub(crate) json: Option<PathBuf>,
+    /// Also write every round of every point as comma-separated values.
+    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Also draw the result.
+    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Workers of each design in all [default: one per usable core]. More than there are cores are marked as oversubscribed.
+    #[arg(long, value_name = "N", help_heading = "Machine")]
+    pub(crate) workers: Option<usize>,
+    /// Leave threads where the kernel puts them.
+    #[arg(long, help_heading = "Machine")]
+    pub(crate) no_pin: bool,
+}
+
+/// Options of the experiments that compare designs.
+#[derive(Debug, Args)]
+pub(crate) struct DesignsArgs {
+    /// Designs to compare: one database whose workers own their data, instances that divide the data (every number that divides the
+    /// workers), and engines whose threads share it.
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "D,D", default_value = "database,instances,shared-2pl,shared-occ,plp",
+        help_heading = "Designs")]
+    pub(crate) designs: Vec<DesignArg>,
+    /// The way of the messages between instances: shm (shared memory), unix (Unix sockets), pipe, tcp (on this machine) or all.
+    #[arg(long, value_name = "C", default_value = "shm", help_heading = "Designs")]
+    pub(crate) channel: ChannelsArg,
+    /// Length of the run before the measurement of a point, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 0.3, help_heading = "Measurement")]
+    pub(crate) warmup: f64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DesignArg {
+    /// Workers that own the data, in one process.
+    Database,
+    /// Databases that divide the data, each in a process of its own.
+    Instances,
+    /// Threads that share the data: two-phase locking with a central lock manager.
+    #[value(name = "shared-2pl")]
+    Shared2pl,
+    /// Threads that share the data: validated when they commit.
+    SharedOcc,
+    /// Workers that own the data and share the system state.
+    Plp,
+}
+
+/// The microbenchmark.
+#[derive(Debug, Args)]
+pub(crate) struct MicroArgs {
+    /// Operation of transactions on their rows.
+    #[arg(long, value_enum, default_value_t = Kind::Read, help_heading = "Workload")]
+    pub(crate) kind: Kind,
+    /// Rows per site; there is one site per worker.
+    #[arg(long, value_name = "N", default_value_t = 10_000, help_heading = "Workload")]
+    pub(crate) rows_per_site: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MultisiteArgs {
+    /// Rows per transaction.
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Workload")]
+    pub(crate) rows: u64,
+    /// Shares of multisite transactions to measure at, from 0 to 1.
+    #[arg(long, value_name = "P,P", value_delimiter = ',', default_value = "0,0.2,0.4,0.6,0.8,1", help_heading = "Workload")]
+    pub(crate) at: Vec<f64>,
+    #[command(flatten)]
+    pub(crate) micro: MicroArgs,
+    #[command(flatten)]
+    pub(crate) designs: DesignsArgs,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RowsArgs {
+    /// Probability that a transaction is multisite: 0 for Figure 17 (local), 1 for Figure 18.
+    #[arg(long, value_name = "P", default_value_t = 0.0, help_heading = "Workload")]
+    pub(crate) multisite: f64,
+    /// Numbers of rows to measure at.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "2,10,20,40,60,80,100", help_heading = "Workload")]
+    pub(crate) at: Vec<u64>,
+    #[command(flatten)]
+    pub(crate) micro: MicroArgs,
+    #[command(flatten)]
+    pub(crate) designs: DesignsArgs,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SkewArgs {
+    /// Rows per transaction.
+    #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Workload")]
+    pub(crate) rows: u64,
+    /// Probability that a transaction is multisite.
+    #[arg(long, value_name = "P", default_value_t = 0.2, help_heading = "Workload")]
+    pub(crate) multisite: f64,
+    /// Exponents of Zipf's distribution to measure at.
+    #[arg(long, value_name = "S,S", value_delimiter = ',', default_value = "0,0.25,0.5,0.75,1", help_heading = "Workload")]
+    pub(crate) at: Vec<f64>,
+    #[command(flatten)]
+    pub(crate) micro: MicroArgs,
+    #[command(flatten)]
+    pub(crate) designs: DesignsArgs,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkersArgs {
+    /// Rows per transaction: 1 for the figures of ATraPos, 10 for that of Islands.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
+    pub(crate) rows: u64,
+    /// Probability that a transaction is multisite: 0 for the figures of ATraPos, 0.2 for that of Islands.
+    #[arg(long, value_name = "P", default_value_t = 0.0, help_heading = "Workload")]
+    pub(crate) multisite: f64,
+    #[command(flatten)]
+    pub(crate) micro: MicroArgs,
+    #[command(flatten)]
+    pub(crate) designs: DesignsArgs,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StandardArg {
+    /// TPC-B: the account is of another branch.
+    Tpcb,
+    /// The payments of TPC-C: the customer is of another warehouse.
+    Payment,
+    /// The new orders of TPC-C: order lines are supplied by another warehouse.
+    NewOrder,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StandardArgs {
+    /// Transactions to run.
+    #[arg(value_enum, value_name = "WORKLOAD")]
+    pub(crate) workload: StandardArg,
+    /// Branches or warehouses [default: one per worker].
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub(crate) scale: Option<u64>,
+    /// Shares of remote transactions (of new orders: of remote order lines) to measure at, from 0 to 1; the standard ones are 0.15,
+    /// 0.15 and 0.01 [default: 0, the standard one, 0.25, 0.5, 0.75, 1].
+    #[arg(long, value_name = "P,P", value_delimiter = ',', help_heading = "Workload")]
+    pub(crate) at: Vec<f64>,
+    #[command(flatten)]
+    pub(crate) designs: DesignsArgs,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PlacementArgs {
+    /// Warehouses [default: one per worker].
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub(crate) scale: Option<u64>,
+    /// Share of remote payments.
+    #[arg(long, value_name = "P", default_value_t = 0.0, help_heading = "Workload")]
+    pub(crate) remote: f64,
+    /// The way of the messages between instances.
+    #[arg(long, value_name = "C", default_value = "shm", help_heading = "Designs")]
+    pub(crate) channel: ChannelsArg,
+    /// Length of the run before the measurement of a point, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 0.3, help_heading = "Measurement")]
+    pub(crate) warmup: f64,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChannelsArgs {
+    /// Messages that are sent before the sender flushes.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,16", help_heading = "Workload")]
+    pub(crate) batch: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CountersArgs {
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BreakdownArgs {
+    /// Rows per transaction.
+    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Workload")]
+    pub(crate) rows: u64,
+    /// Shares of multisite transactions to count at, from 0 to 1.
+    #[arg(long, value_name = "P,P", value_delimiter = ',', default_value = "0,0.5,1", help_heading = "Workload")]
+    pub(crate) at: Vec<f64>,
+    #[command(flatten)]
+    pub(crate) micro: MicroArgs,
+    #[command(flatten)]
+    pub(crate) designs: DesignsArgs,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+impl IslandsCommand {
+    /// The options that all have.
+    pub(crate) fn common(&self) -> &IslandsArgs {
+        match self {
+            IslandsCommand::IslandsMultisite(args) => &args.common,
+            IslandsCommand::IslandsRows(args) => &args.common,
+            IslandsCommand::IslandsSkew(args) => &args.common,
+            IslandsCommand::IslandsWorkers(args) => &args.common,
+            IslandsCommand::IslandsStandard(args) => &args.common,
+            IslandsCommand::IslandsPlacement(args) => &args.common,
+            IslandsCommand::IslandsChannels(args) => &args.common,
+            IslandsCommand::IslandsCounters(args) => &args.common,
+            IslandsCommand::IslandsBreakdown(args) => &args.common,
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The drawing of an experiment of islands: a line for each series, or a stack of what a transaction consists of for each point.
+//!
+//! Owns: colours and places. Never: computes what is drawn.
+
+use plotters::prelude::*;
+
+use super::super::plot::{Area, Chart, Drawn, FAINT, FONT, HEIGHT, axis, capitalized, legend, svg};
+use super::callgrind::Class;
+use super::figures::{Figure, Quantity};
+use super::{Measured, Study};
+use crate::error::CliError;
+
+/// Colours that differ also for those who see some of them alike.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 68, 136),
+    RGBColor(204, 51, 17),
+    RGBColor(0, 119, 68),
+    RGBColor(170, 119, 0),
+    RGBColor(119, 68, 170),
+    RGBColor(51, 153, 204),
+    RGBColor(102, 102, 102),
+    RGBColor(221, 119, 136),
+];
+
+fn colour(index: usize) -> RGBColor {
+    COLOURS[index % COLOURS.len()]
+}
+
+/// Draws the result.
+pub(super) fn draw(study: &Study<'_>) -> Result<String, CliError> {
+    svg(HEIGHT, |area| match study.figure.y {
+        Quantity::Instructions => stacks(area, study),
+        _ => lines(area, study),
+    })
+}
+
+/// Returns the greatest number that is drawn.
+fn greatest(study: &Study<'_>) -> f64 {
+    let key = study.figure.y.key();
+    let spreads = study.measured.iter().filter_map(|measured| measured.spread(key));
+    spreads.map(|spread| spread.most).fold(1e-9, f64::max)
+}
+
+/// Returns the factor of the numbers on the axis, and its label: numbers are to be short.
+fn unit(figure: &Figure, greatest: f64) -> (f64, String) {
+    let label = figure.y.label();
+    match greatest {
+        greatest if greatest >= 2e6 => (1e6, format!("million {label}")),
+        greatest if greatest >= 2e3 => (1e3, format!("thousand {label}")),
+        _ => (1.0, label.to_owned()),
+    }
+}
+
+fn caption(figure: &Figure) -> String {
+    format!("{} ({})", capitalized(&figure.title), figure.after)
+}
+
+fn lines(area: &Area<'_>, study: &Study<'_>) -> Drawn {
+    let figure = study.figure;
+    let greatest = greatest(study);
+    let (unit, unit_name) = unit(figure, greatest);
+    let places = || figure.positions.iter().map(|position| position.at);
+    let (first, last) = (places().fold(f64::INFINITY, f64::min), places().fold(f64::NEG_INFINITY, f64::max));
+    let margin = 0.04 * (last - first).max(1.0);
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption(figure), (FONT, 18))
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(64)
+        .build_cartesian_2d(first - margin..last + margin, 0.0..1.15 * greatest / unit)?;
+    let label = |at: &f64| {
+        let named = figure.positions.iter().find(|position| (position.at - at).abs() < 1e-9);
+        named.map_or_else(|| axis(at), |position| position.label.clone())
+    };
+    let has_names = figure.positions.iter().any(|position| position.label != axis(&position.at));
+    let labels = if has_names { figure.positions.len() } else { 11 };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .bold_line_style(FAINT.mix(0.5))
+        .light_line_style(TRANSPARENT)
+        .x_desc(figure.x)
+        .y_desc(unit_name)
+        .x_labels(labels)
+        .x_label_formatter(&label)
+        .y_label_formatter(&axis)
+        .label_style((FONT, 14))
+        .axis_desc_style((FONT, 15))
+        .draw()?;
+    for (series, name) in figure.series.iter().enumerate() {
+        line(&mut chart, study, series, name, unit)?;
+    }
+    legend(&mut chart)
+}
+
+/// Draws a series: its medians, and the least and the most of the rounds.
+fn line(chart: &mut Chart<'_, '_>, study: &Study<'_>, series: usize, name: &str, unit: f64) -> Drawn {
+    let colour = colour(series);
+    let of: Vec<&Measured<'_>> =
+        study.measured.iter().filter(|measured| measured.point.series == series).collect();
+    let points: Vec<_> = of
+        .iter()
+        .filter_map(|measured| {
+            let at = study.figure.positions[measured.point.position].at;
+            measured.spread(study.figure.y.key()).map(|spread| (at, spread))
+        })
+        .collect();
+    let is_oversubscribed = of.iter().any(|measured| study.is_oversubscribed(measured.point));
+    let name = if is_oversubscribed { format!("{name} (oversubscribed)") } else { name.to_owned() };
+    let medians = points.iter().map(|(at, spread)| (*at, spread.median / unit));
+    chart
+        .draw_series(LineSeries::new(medians.clone(), colour.stroke_width(2)))?
+        .label(name)
+        .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], colour.stroke_width(2)));
+    let ends = points.iter().map(|(at, spread)| {
+        PathElement::new([(*at, spread.least / unit), (*at, spread.most / unit)], colour.stroke_width(1))
+    });
+    chart.draw_series(ends)?;
+    chart.draw_series(medians.map(|point| Circle::new(point, 3, colour.filled())))?;
+    Ok(())
+}
+
+/// Draws a stack of all classes of work for each point, those of a position side by side.
+fn stacks(area: &Area<'_>, study: &Study<'_>) -> Drawn {
+    let figure = study.figure;
+    let greatest = greatest(study);
+    let (unit, unit_name) = unit(figure, greatest);
+    let mut chart = ChartBuilder::on(area)
+        .caption(caption(figure), (FONT, 18))
+        .margin(12)
+        .x_label_area_size(42)
+        .y_label_area_size(64)
+        .build_cartesian_2d(-0.6..figure.positions.len() as f64 - 0.4, 0.0..1.3 * greatest / unit)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .disable_x_axis()
+        .bold_line_style(FAINT.mix(0.5))
+        .light_line_style(TRANSPARENT)
+        .y_desc(unit_name)
+        .y_label_formatter(&axis)
+        .label_style((FONT, 14))
+        .axis_desc_style((FONT, 15))
+        .draw()?;
+    let width = 0.9 / figure.series.len().max(1) as f64;
+    let left = |measured: &Measured<'_>| {
+        measured.point.position as f64 - 0.45 + width * measured.point.series as f64
+    };
+    let mut below = vec![0.0; study.measured.len()];
+    for (index, class) in Class::ALL.into_iter().enumerate() {
+        let colour = colour(index);
+        let key = class.key(Quantity::Instructions.key());
+        let bars = study.measured.iter().zip(&mut below).map(|(measured, below)| {
+            let height = measured.spread(&key).map_or(0.0, |spread| spread.median / unit);
+            let (from, left) = (*below, left(measured));
+            *below += height;
+            Rectangle::new([(left, from), (left + 0.92 * width, *below)], colour.mix(0.8).filled())
+        });
+        chart
+            .draw_series(bars)?
+            .label(class.name())
+            .legend(move |(x, y)| Rectangle::new([(x + 6, y - 5), (x + 18, y + 5)], colour.mix(0.8).filled()));
+    }
+    for (measured, height) in study.measured.iter().zip(&below) {
+        let position = &figure.positions[measured.point.position];
+        let name = format!("{}: {}%", figure.series[measured.point.series], position.label);
+        let place = (left(measured), height + 0.05 * greatest / unit);
+        chart.draw_series(std::iter::once(Text::new(name, place, (FONT, 10))))?;
+    }
+    legend(&mut chart)
+}
