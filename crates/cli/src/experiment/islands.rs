@@ -254,7 +254,8 @@ fn readings(result: &Value, workers: usize, y: Quantity) -> Vec<Reading> {
     let counted = |count: &Value| count.as_u64().unwrap_or(0);
     all.push(Reading::new("aborts_per_transaction", each(aborted + counted(&result["retried"]))));
     // Engines whose threads share the data have neither.
-    let has_owners = !["shared-2pl", "shared-occ"].contains(&result["config"]["engine"].as_str().unwrap_or(""));
+    let has_owners =
+        !["shared-2pl", "shared-occ"].contains(&result["config"]["engine"].as_str().unwrap_or(""));
     if has_owners {
         let remote = counted(&result["actions"]["remote"]);
         all.push(Reading::new("remote_actions_per_transaction", each(remote)));

@@ -29,7 +29,7 @@ const REFERENCE: RGBColor = RGBColor(0, 119, 68);
 const MARK: RGBColor = RGBColor(204, 51, 17);
 pub(super) const FAINT: RGBColor = RGBColor(187, 187, 187);
 
-const WIDTH: u32 = 960;
+pub(super) const WIDTH: u32 = 960;
 pub(super) const HEIGHT: u32 = 420;
 /// Height of a second panel.
 const PANEL: u32 = 160;
@@ -149,7 +149,7 @@ fn references(chart: &mut Chart<'_, '_>, scenario: Scenario, round: &Round, unit
     Ok(())
 }
 
-pub(super) fn legend<'a, 'b: 'a>(chart: &mut Chart<'a, 'b>) -> Drawn {
+fn legend<'a, 'b: 'a>(chart: &mut Chart<'a, 'b>) -> Drawn {
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::LowerRight)

@@ -7,6 +7,7 @@ mod directories;
 mod documents;
 mod experiment;
 mod explain;
+mod islands;
 mod plan;
 mod registry;
 mod results;

@@ -67,8 +67,14 @@ pub(crate) struct IslandsArgs {
 pub(crate) struct DesignsArgs {
     /// Designs to compare: one database whose workers own their data, instances that divide the data (every number that divides the
     /// workers), and engines whose threads share it.
-    #[arg(long, value_enum, value_delimiter = ',', value_name = "D,D", default_value = "database,instances,shared-2pl,shared-occ,plp",
-        help_heading = "Designs")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "D,D",
+        default_value = "database,instances,shared-2pl,shared-occ,plp",
+        help_heading = "Designs"
+    )]
     pub(crate) designs: Vec<DesignArg>,
     /// The way of the messages between instances: shm (shared memory), unix (Unix sockets), pipe, tcp (on this machine) or all.
     #[arg(long, value_name = "C", default_value = "shm", help_heading = "Designs")]
@@ -110,7 +116,13 @@ pub(crate) struct MultisiteArgs {
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Workload")]
     pub(crate) rows: u64,
     /// Shares of multisite transactions to measure at, from 0 to 1.
-    #[arg(long, value_name = "P,P", value_delimiter = ',', default_value = "0,0.2,0.4,0.6,0.8,1", help_heading = "Workload")]
+    #[arg(
+        long,
+        value_name = "P,P",
+        value_delimiter = ',',
+        default_value = "0,0.2,0.4,0.6,0.8,1",
+        help_heading = "Workload"
+    )]
     pub(crate) at: Vec<f64>,
     #[command(flatten)]
     pub(crate) micro: MicroArgs,
@@ -126,7 +138,13 @@ pub(crate) struct RowsArgs {
     #[arg(long, value_name = "P", default_value_t = 0.0, help_heading = "Workload")]
     pub(crate) multisite: f64,
     /// Numbers of rows to measure at.
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "2,10,20,40,60,80,100", help_heading = "Workload")]
+    #[arg(
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        default_value = "2,10,20,40,60,80,100",
+        help_heading = "Workload"
+    )]
     pub(crate) at: Vec<u64>,
     #[command(flatten)]
     pub(crate) micro: MicroArgs,
@@ -145,7 +163,13 @@ pub(crate) struct SkewArgs {
     #[arg(long, value_name = "P", default_value_t = 0.2, help_heading = "Workload")]
     pub(crate) multisite: f64,
     /// Exponents of Zipf's distribution to measure at.
-    #[arg(long, value_name = "S,S", value_delimiter = ',', default_value = "0,0.25,0.5,0.75,1", help_heading = "Workload")]
+    #[arg(
+        long,
+        value_name = "S,S",
+        value_delimiter = ',',
+        default_value = "0,0.25,0.5,0.75,1",
+        help_heading = "Workload"
+    )]
     pub(crate) at: Vec<f64>,
     #[command(flatten)]
     pub(crate) micro: MicroArgs,
@@ -220,7 +244,13 @@ pub(crate) struct PlacementArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ChannelsArgs {
     /// Messages that are sent before the sender flushes.
-    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,16", help_heading = "Workload")]
+    #[arg(
+        long,
+        value_name = "N,N",
+        value_delimiter = ',',
+        default_value = "1,16",
+        help_heading = "Workload"
+    )]
     pub(crate) batch: Vec<usize>,
     #[command(flatten)]
     pub(crate) common: IslandsArgs,
@@ -238,7 +268,13 @@ pub(crate) struct BreakdownArgs {
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Workload")]
     pub(crate) rows: u64,
     /// Shares of multisite transactions to count at, from 0 to 1.
-    #[arg(long, value_name = "P,P", value_delimiter = ',', default_value = "0,0.5,1", help_heading = "Workload")]
+    #[arg(
+        long,
+        value_name = "P,P",
+        value_delimiter = ',',
+        default_value = "0,0.5,1",
+        help_heading = "Workload"
+    )]
     pub(crate) at: Vec<f64>,
     #[command(flatten)]
     pub(crate) micro: MicroArgs,

@@ -4,7 +4,7 @@
 
 use plotters::prelude::*;
 
-use super::super::plot::{Area, Chart, Drawn, FAINT, FONT, HEIGHT, axis, capitalized, legend, svg};
+use super::super::plot::{Area, Chart, Drawn, FAINT, FONT, HEIGHT, WIDTH, axis, capitalized, svg};
 use super::callgrind::Class;
 use super::figures::{Figure, Quantity};
 use super::{Measured, Study};
@@ -28,10 +28,41 @@ fn colour(index: usize) -> RGBColor {
 
 /// Draws the result.
 pub(super) fn draw(study: &Study<'_>) -> Result<String, CliError> {
-    svg(HEIGHT, |area| match study.figure.y {
-        Quantity::Instructions => stacks(area, study),
-        _ => lines(area, study),
+    svg(HEIGHT, |area| {
+        let (chart, names) = area.split_horizontally(WIDTH - NAMES_WIDTH);
+        match study.figure.y {
+            Quantity::Instructions => {
+                stacks(&chart, study)?;
+                key(&names, Class::ALL.into_iter().map(|class| class.name().to_owned()))
+            }
+            _ => {
+                lines(&chart, study)?;
+                key(&names, (0..study.figure.series.len()).map(|series| series_name(study, series)))
+            }
+        }
     })
+}
+
+/// Width of the names beside the chart.
+const NAMES_WIDTH: u32 = 230;
+
+/// Draws the names of the colours, from top to bottom.
+fn key(area: &Area<'_>, names: impl Iterator<Item = String>) -> Drawn {
+    for (index, name) in names.enumerate() {
+        let top = 40 + 22 * index as i32;
+        area.draw(&Rectangle::new([(4, top), (18, top + 10)], colour(index).filled()))?;
+        area.draw(&Text::new(name, (26, top - 2), (FONT, 14)))?;
+    }
+    Ok(())
+}
+
+fn series_name(study: &Study<'_>, series: usize) -> String {
+    let name = &study.figure.series[series];
+    let mut of = study.measured.iter().filter(|measured| measured.point.series == series);
+    if of.any(|measured| study.is_oversubscribed(measured.point)) {
+        return format!("{name} (oversubscribed)");
+    }
+    name.clone()
 }
 
 /// Returns the greatest number that is drawn.
@@ -87,31 +118,23 @@ fn lines(area: &Area<'_>, study: &Study<'_>) -> Drawn {
         .label_style((FONT, 14))
         .axis_desc_style((FONT, 15))
         .draw()?;
-    for (series, name) in figure.series.iter().enumerate() {
-        line(&mut chart, study, series, name, unit)?;
-    }
-    legend(&mut chart)
+    (0..figure.series.len()).try_for_each(|series| line(&mut chart, study, series, unit))
 }
 
 /// Draws a series: its medians, and the least and the most of the rounds.
-fn line(chart: &mut Chart<'_, '_>, study: &Study<'_>, series: usize, name: &str, unit: f64) -> Drawn {
+fn line(chart: &mut Chart<'_, '_>, study: &Study<'_>, series: usize, unit: f64) -> Drawn {
     let colour = colour(series);
-    let of: Vec<&Measured<'_>> =
-        study.measured.iter().filter(|measured| measured.point.series == series).collect();
-    let points: Vec<_> = of
+    let points: Vec<_> = study
+        .measured
         .iter()
+        .filter(|measured| measured.point.series == series)
         .filter_map(|measured| {
             let at = study.figure.positions[measured.point.position].at;
             measured.spread(study.figure.y.key()).map(|spread| (at, spread))
         })
         .collect();
-    let is_oversubscribed = of.iter().any(|measured| study.is_oversubscribed(measured.point));
-    let name = if is_oversubscribed { format!("{name} (oversubscribed)") } else { name.to_owned() };
     let medians = points.iter().map(|(at, spread)| (*at, spread.median / unit));
-    chart
-        .draw_series(LineSeries::new(medians.clone(), colour.stroke_width(2)))?
-        .label(name)
-        .legend(move |(x, y)| PathElement::new([(x, y), (x + 24, y)], colour.stroke_width(2)));
+    chart.draw_series(LineSeries::new(medians.clone(), colour.stroke_width(2)))?;
     let ends = points.iter().map(|(at, spread)| {
         PathElement::new([(*at, spread.least / unit), (*at, spread.most / unit)], colour.stroke_width(1))
     });
@@ -148,18 +171,14 @@ fn stacks(area: &Area<'_>, study: &Study<'_>) -> Drawn {
     };
     let mut below = vec![0.0; study.measured.len()];
     for (index, class) in Class::ALL.into_iter().enumerate() {
-        let colour = colour(index);
         let key = class.key(Quantity::Instructions.key());
         let bars = study.measured.iter().zip(&mut below).map(|(measured, below)| {
             let height = measured.spread(&key).map_or(0.0, |spread| spread.median / unit);
             let (from, left) = (*below, left(measured));
             *below += height;
-            Rectangle::new([(left, from), (left + 0.92 * width, *below)], colour.mix(0.8).filled())
+            Rectangle::new([(left, from), (left + 0.92 * width, *below)], colour(index).filled())
         });
-        chart
-            .draw_series(bars)?
-            .label(class.name())
-            .legend(move |(x, y)| Rectangle::new([(x + 6, y - 5), (x + 18, y + 5)], colour.mix(0.8).filled()));
+        chart.draw_series(bars)?;
     }
     for (measured, height) in study.measured.iter().zip(&below) {
         let position = &figure.positions[measured.point.position];
@@ -167,5 +186,5 @@ fn stacks(area: &Area<'_>, study: &Study<'_>) -> Drawn {
         let place = (left(measured), height + 0.05 * greatest / unit);
         chart.draw_series(std::iter::once(Text::new(name, place, (FONT, 10))))?;
     }
-    legend(&mut chart)
+    Ok(())
 }

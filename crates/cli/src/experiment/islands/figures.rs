@@ -96,7 +96,11 @@ impl Quantity {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Design {
     Database,
-    Instances { number: usize, channel: ChannelKind, placement: Placement },
+    Instances {
+        number: usize,
+        channel: ChannelKind,
+        placement: Placement,
+    },
     /// An instance for each worker, however many there are.
     InstancePerWorker(ChannelKind),
     Shared2pl,
@@ -165,7 +169,12 @@ fn chosen(args: &DesignsArgs, instances: Vec<Design>) -> Vec<Design> {
     };
     let mut all: Vec<Design> = args.designs.iter().flat_map(one).collect();
     let mut seen = Vec::new();
-    all.retain(|design| !seen.contains(design) && { seen.push(*design); true });
+    all.retain(|design| {
+        !seen.contains(design) && {
+            seen.push(*design);
+            true
+        }
+    });
     all
 }
 
@@ -207,8 +216,9 @@ impl Runs<'_> {
         let mut all = words(&["bench"]);
         all.extend_from_slice(options);
         all.extend(words(&["--durability", "none", "--workers", &workers.to_string()]));
-        all.extend(words(&["--seconds", &self.common.seconds.to_string()]));
-        all.extend(words(&["--warmup", &self.warmup.to_string(), "--seed", &self.common.seed.to_string()]));
+        all.push(option("--seconds", self.common.seconds));
+        all.push(option("--warmup", self.warmup));
+        all.extend(words(&["--seed", &self.common.seed.to_string()]));
         all.extend(self.common.no_pin.then(|| "--no-pin".to_owned()));
         all.extend(design.options(workers));
         all
@@ -250,10 +260,10 @@ pub(super) fn figure(command: &IslandsCommand, workers: usize) -> Figure {
 
 /// Returns the options of the microbenchmark.
 fn micro(args: &MicroArgs, rows: u64, multisite: f64) -> Vec<String> {
-    let (rows, sites, multisite) =
-        (rows.to_string(), args.rows_per_site.to_string(), multisite.to_string());
+    let (rows, per_site, multisite) =
+        (rows.to_string(), args.rows_per_site.to_string(), option("--multisite", multisite));
     let kind = args.kind.name();
-    words(&["micro", "--kind", kind, "--rows", &rows, "--rows-per-site", &sites, "--multisite", &multisite])
+    words(&["micro", "--kind", kind, "--rows", &rows, "--rows-per-site", &per_site, &multisite])
 }
 
 fn verb(kind: Kind) -> &'static str {
@@ -303,7 +313,7 @@ fn skew(args: &SkewArgs, workers: usize) -> Figure {
     };
     let step = |zipf: &f64| {
         let mut options = micro(of, *rows, *multisite);
-        options.extend(words(&["--zipf", &zipf.to_string()]));
+        options.push(option("--zipf", *zipf));
         Step::number(*zipf, workers, options)
     };
     let steps: Vec<Step> = at.iter().map(step).collect();
@@ -328,17 +338,16 @@ fn by_workers(args: &WorkersArgs, most: usize) -> Figure {
     Runs { common, warmup: chosen.warmup }.figure(head, &designs_for_any_workers(chosen), &steps)
 }
 
-/// Returns the options of a standard workload with a share of remote work; without one, of the standard share.
+/// Returns the options of a standard workload with a share of remote work.
 fn standard_options(workload: StandardArg, scale: u64, remote: f64) -> Vec<String> {
-    let (scale, remote) = (scale.to_string(), remote.to_string());
+    let scale = scale.to_string();
+    let tpcc = |mix: &str, share: &str| {
+        words(&["tpcc", "--mix", mix, "--warehouses", &scale, &option(share, remote)])
+    };
     match workload {
-        StandardArg::Tpcb => words(&["tpcb", "--branches", &scale, "--remote", &remote]),
-        StandardArg::Payment => {
-            words(&["tpcc", "--mix", "payment", "--warehouses", &scale, "--remote-payment", &remote])
-        }
-        StandardArg::NewOrder => {
-            words(&["tpcc", "--mix", "new-order", "--warehouses", &scale, "--remote-lines", &remote])
-        }
+        StandardArg::Tpcb => words(&["tpcb", "--branches", &scale, &option("--remote", remote)]),
+        StandardArg::Payment => tpcc("payment", "--remote-payment"),
+        StandardArg::NewOrder => tpcc("new-order", "--remote-lines"),
     }
 }
 
@@ -447,6 +456,11 @@ fn breakdown(args: &BreakdownArgs, workers: usize) -> Figure {
 /// Returns positions that have names instead of numbers.
 fn named(names: impl Iterator<Item = &'static str>) -> Vec<Position> {
     names.enumerate().map(|(at, name)| Position { at: at as f64, label: name.to_owned() }).collect()
+}
+
+/// Returns an option in one word: its value may be negative, and is refused as a value then.
+fn option(name: &str, value: f64) -> String {
+    format!("{name}={value}")
 }
 
 fn words(words: &[&str]) -> Vec<String> {

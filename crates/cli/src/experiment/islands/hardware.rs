@@ -94,9 +94,8 @@ pub(super) fn messages_per_s(
     };
     // The thread of this end is not to stay where it was pinned.
     std::thread::scope(|scope| {
-        let measuring = scope.spawn(|| {
-            MessageRate { kind, batch, measured, directory: directory.path() }.measure(&begin)
-        });
+        let measuring = scope
+            .spawn(|| MessageRate { kind, batch, measured, directory: directory.path() }.measure(&begin));
         measuring.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
     .map_err(CliError::failed)

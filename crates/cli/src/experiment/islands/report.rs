@@ -78,7 +78,11 @@ fn text(study: &Study<'_>) -> String {
     let rounds = study.measured.first().map_or(0, |measured| measured.rounds.len());
     let mut text = format!(
         "{}: {} ({})\n  {} by {}, measured: medians of {rounds} rounds (least to most)\n\n",
-        figure.name, figure.title, figure.after, figure.y.label(), figure.x,
+        figure.name,
+        figure.title,
+        figure.after,
+        figure.y.label(),
+        figure.x,
     );
     let mut lines = vec![std::iter::once(figure.x.to_owned()).chain(figure.series.iter().cloned()).collect()];
     for (position, place) in figure.positions.iter().enumerate() {
@@ -99,41 +103,47 @@ fn text(study: &Study<'_>) -> String {
 
 /// Returns the point of a series at a position, as text.
 fn cell(study: &Study<'_>, series: usize, position: usize) -> String {
-    let here = |measured: &&Measured<'_>| {
-        measured.point.series == series && measured.point.position == position
-    };
+    let here =
+        |measured: &&Measured<'_>| measured.point.series == series && measured.point.position == position;
     let Some(measured) = study.measured.iter().find(here) else { return "-".to_owned() };
     let Some(spread) = measured.spread(study.figure.y.key()) else { return "-".to_owned() };
     let mark = if study.is_oversubscribed(measured.point) { "*" } else { "" };
     format!("{}{mark} ({} to {})", short(spread.median), short(spread.least), short(spread.most))
 }
 
-/// Returns what else was read, by point: medians.
+/// Returns what else was read, by point: medians, in a table for each kind of keys.
 fn details(study: &Study<'_>) -> String {
     let drawn = [study.figure.y.key(), Quantity::Throughput.key(), Quantity::Time.key()];
-    let mut keys: Vec<&str> = Vec::new();
-    for key in study.measured.iter().flat_map(Measured::keys) {
-        if !drawn.contains(&key) && !keys.contains(&key) {
-            keys.push(key);
+    let mut tables: Vec<(&str, Vec<&str>)> = Vec::new();
+    for key in study.measured.iter().flat_map(Measured::keys).filter(|key| !drawn.contains(key)) {
+        let (kind, _) = key.split_once('.').unwrap_or(("", key));
+        match tables.iter_mut().find(|(of, _)| *of == kind) {
+            Some((_, keys)) if keys.contains(&key) => {}
+            Some((_, keys)) => keys.push(key),
+            None => tables.push((kind, vec![key])),
         }
     }
-    if keys.is_empty() {
-        return String::new();
-    }
-    let words = |key: &str| key.replace(['_', '.'], " ").replace(" per transaction", "");
-    let head = [study.figure.x.to_owned(), "series".to_owned()];
-    let mut lines = vec![head.into_iter().chain(keys.iter().map(|key| words(key))).collect::<Vec<_>>()];
+    tables.iter().map(|(kind, keys)| table(study, kind, keys)).collect()
+}
+
+/// Returns the medians of some keys by point.
+fn table(study: &Study<'_>, kind: &str, keys: &[&str]) -> String {
+    let figure = study.figure;
+    let words = |key: &&str| {
+        let name = key.rsplit('.').next().unwrap_or_default();
+        name.trim_end_matches("_per_transaction").replace('_', " ")
+    };
+    let head = [figure.x.to_owned(), "series".to_owned()].into_iter();
+    let mut lines: Vec<Vec<String>> = vec![head.chain(keys.iter().map(words)).collect()];
     for measured in &study.measured {
-        let figure = study.figure;
-        let mut line = vec![
-            figure.positions[measured.point.position].label.clone(),
-            figure.series[measured.point.series].clone(),
-        ];
-        let of = |key: &&str| measured.spread(key).map_or_else(|| "-".to_owned(), |spread| short(spread.median));
-        line.extend(keys.iter().map(of));
-        lines.push(line);
+        let position = figure.positions[measured.point.position].label.clone();
+        let of =
+            |key: &&str| measured.spread(key).map_or_else(|| "-".to_owned(), |spread| short(spread.median));
+        let head = [position, figure.series[measured.point.series].clone()].into_iter();
+        lines.push(head.chain(keys.iter().map(of)).collect());
     }
-    format!("\nper transaction\n{}", columns(&lines))
+    let kind = if kind.is_empty() { String::new() } else { format!("{kind} ") };
+    format!("\n{kind}per transaction\n{}", columns(&lines))
 }
 
 fn json(study: &Study<'_>) -> Value {
@@ -186,7 +196,8 @@ fn csv(study: &Study<'_>) -> String {
             for reading in readings {
                 // Names of series may have commas. Writing to a string cannot fail.
                 let (key, value) = (&reading.key, reading.value);
-                let _ = writeln!(out, "\"{series}\",{x},{key},{round},{value},{MEASURED},{is_oversubscribed}");
+                let _ =
+                    writeln!(out, "\"{series}\",{x},{key},{round},{value},{MEASURED},{is_oversubscribed}");
             }
         }
     }
