@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use atrapos_workloads::micro::Kind;
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::args::ChannelsArg;
+use crate::args::{ChannelsArg, DurabilityArg};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum IslandsCommand {
@@ -21,6 +21,8 @@ pub(crate) enum IslandsCommand {
     IslandsWorkers(WorkersArgs),
     /// Throughput of TPC-B, Payment or New-Order by the share of remote work: Figures 8, 22, 23 and 24 of Islands.
     IslandsStandard(StandardArgs),
+    /// Throughput of the transactions of TATP and TPC-C: Figure 8 of ATraPos.
+    IslandsMixes(MixesArgs),
     /// Throughput of Payment by the placement of instances: Figure 6 of Islands.
     IslandsPlacement(PlacementArgs),
     /// Messages of 256 bytes by channel: Figure 2 of Islands.
@@ -79,6 +81,9 @@ pub(crate) struct DesignsArgs {
     /// The way of the messages between instances: shm (shared memory), unix (Unix sockets), pipe, tcp (on this machine) or all.
     #[arg(long, value_name = "C", default_value = "shm", help_heading = "Designs")]
     pub(crate) channel: ChannelsArg,
+    /// When transactions are reported as committed.
+    #[arg(long, value_enum, default_value_t = DurabilityArg::None, help_heading = "Designs")]
+    pub(crate) durability: DurabilityArg,
     /// Length of the run before the measurement of a point, in seconds.
     #[arg(long, value_name = "S", default_value_t = 0.3, help_heading = "Measurement")]
     pub(crate) warmup: f64,
@@ -224,6 +229,20 @@ pub(crate) struct StandardArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct MixesArgs {
+    /// Number of TATP subscribers.
+    #[arg(long, value_name = "N", default_value_t = 100_000, help_heading = "Workload")]
+    pub(crate) subscribers: u64,
+    /// Warehouses of TPC-C [default: one per worker].
+    #[arg(long, value_name = "N", help_heading = "Workload")]
+    pub(crate) scale: Option<u64>,
+    #[command(flatten)]
+    pub(crate) designs: DesignsArgs,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct PlacementArgs {
     /// Warehouses [default: one per worker].
     #[arg(long, value_name = "N", help_heading = "Workload")]
@@ -293,6 +312,7 @@ impl IslandsCommand {
             IslandsCommand::IslandsSkew(args) => &args.common,
             IslandsCommand::IslandsWorkers(args) => &args.common,
             IslandsCommand::IslandsStandard(args) => &args.common,
+            IslandsCommand::IslandsMixes(args) => &args.common,
             IslandsCommand::IslandsPlacement(args) => &args.common,
             IslandsCommand::IslandsChannels(args) => &args.common,
             IslandsCommand::IslandsCounters(args) => &args.common,

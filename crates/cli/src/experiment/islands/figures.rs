@@ -7,10 +7,11 @@ use atrapos_instances::plan::Placement;
 use atrapos_workloads::micro::Kind;
 
 use super::args::{
-    BreakdownArgs, ChannelsArgs, DesignArg, DesignsArgs, IslandsArgs, IslandsCommand, MicroArgs,
+    BreakdownArgs, ChannelsArgs, DesignArg, DesignsArgs, IslandsArgs, IslandsCommand, MicroArgs, MixesArgs,
     MultisiteArgs, PlacementArgs, RowsArgs, SkewArgs, StandardArg, StandardArgs, WorkersArgs,
 };
 use super::hardware::Sharing;
+use crate::args::DurabilityArg;
 use crate::experiment::plot::axis;
 
 /// An experiment.
@@ -140,6 +141,14 @@ impl Design {
     }
 }
 
+fn durability_name(durability: DurabilityArg) -> &'static str {
+    match durability {
+        DurabilityArg::None => "none",
+        DurabilityArg::Relaxed => "relaxed",
+        DurabilityArg::Synchronous => "synchronous",
+    }
+}
+
 /// Returns the designs that were chosen, for a number of workers.
 fn designs(args: &DesignsArgs, workers: usize) -> Vec<Design> {
     let several = (2..=workers).filter(|number| workers.is_multiple_of(*number));
@@ -209,13 +218,19 @@ struct Head {
 struct Runs<'a> {
     common: &'a IslandsArgs,
     warmup: f64,
+    durability: DurabilityArg,
 }
 
-impl Runs<'_> {
+impl<'a> Runs<'a> {
+    fn of(common: &'a IslandsArgs, chosen: &DesignsArgs) -> Runs<'a> {
+        Runs { common, warmup: chosen.warmup, durability: chosen.durability }
+    }
+
     fn arguments(&self, design: Design, workers: usize, options: &[String]) -> Vec<String> {
         let mut all = words(&["bench"]);
         all.extend_from_slice(options);
-        all.extend(words(&["--durability", "none", "--workers", &workers.to_string()]));
+        let durability = durability_name(self.durability);
+        all.extend(words(&["--durability", durability, "--workers", &workers.to_string()]));
         all.push(option("--seconds", self.common.seconds));
         all.push(option("--warmup", self.warmup));
         all.extend(words(&["--seed", &self.common.seed.to_string()]));
@@ -251,6 +266,7 @@ pub(super) fn figure(command: &IslandsCommand, workers: usize) -> Figure {
         IslandsCommand::IslandsSkew(args) => skew(args, workers),
         IslandsCommand::IslandsWorkers(args) => by_workers(args, workers),
         IslandsCommand::IslandsStandard(args) => standard(args, workers),
+        IslandsCommand::IslandsMixes(args) => mixes(args, workers),
         IslandsCommand::IslandsPlacement(args) => placement(args, workers),
         IslandsCommand::IslandsChannels(args) => channels(args),
         IslandsCommand::IslandsCounters(_) => counters(workers),
@@ -284,7 +300,7 @@ fn multisite(args: &MultisiteArgs, workers: usize) -> Figure {
     };
     let steps: Vec<Step> =
         at.iter().map(|share| Step::percent(*share, workers, micro(of, *rows, *share))).collect();
-    Runs { common, warmup: chosen.warmup }.figure(head, &designs(chosen, workers), &steps)
+    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
 }
 
 fn rows(args: &RowsArgs, workers: usize) -> Figure {
@@ -298,7 +314,7 @@ fn rows(args: &RowsArgs, workers: usize) -> Figure {
     };
     let step = |rows: &u64| Step::number(*rows as f64, workers, micro(of, *rows, *multisite));
     let steps: Vec<Step> = at.iter().map(step).collect();
-    Runs { common, warmup: chosen.warmup }.figure(head, &designs(chosen, workers), &steps)
+    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
 }
 
 fn skew(args: &SkewArgs, workers: usize) -> Figure {
@@ -317,7 +333,7 @@ fn skew(args: &SkewArgs, workers: usize) -> Figure {
         Step::number(*zipf, workers, options)
     };
     let steps: Vec<Step> = at.iter().map(step).collect();
-    Runs { common, warmup: chosen.warmup }.figure(head, &designs(chosen, workers), &steps)
+    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
 }
 
 fn by_workers(args: &WorkersArgs, most: usize) -> Figure {
@@ -335,7 +351,7 @@ fn by_workers(args: &WorkersArgs, most: usize) -> Figure {
     let numbers = doubled.take_while(|workers| *workers < most).chain([most]);
     let step = |workers: usize| Step::number(workers as f64, workers, micro(of, *rows, *multisite));
     let steps: Vec<Step> = numbers.map(step).collect();
-    Runs { common, warmup: chosen.warmup }.figure(head, &designs_for_any_workers(chosen), &steps)
+    Runs::of(common, chosen).figure(head, &designs_for_any_workers(chosen), &steps)
 }
 
 /// Returns the options of a standard workload with a share of remote work.
@@ -369,13 +385,47 @@ fn standard(args: &StandardArgs, workers: usize) -> Figure {
     let shares = if at.is_empty() { vec![0.0, usual, 0.25, 0.5, 0.75, 1.0] } else { at.clone() };
     let step = |share: &f64| Step::percent(*share, workers, standard_options(*workload, scale, *share));
     let steps: Vec<Step> = shares.iter().map(step).collect();
-    Runs { common, warmup: chosen.warmup }.figure(head, &designs(chosen, workers), &steps)
+    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
+}
+
+/// The transactions of Figure 8 of ATraPos, by workload.
+const MIXES: [(&str, &str); 7] = [
+    ("tatp", "get-subscriber-data"),
+    ("tatp", "get-new-destination"),
+    ("tatp", "update-subscriber-data"),
+    ("tatp", "standard"),
+    ("tpcc", "stock-level"),
+    ("tpcc", "order-status"),
+    ("tpcc", "standard"),
+];
+
+fn mixes(args: &MixesArgs, workers: usize) -> Figure {
+    let MixesArgs { subscribers, scale, designs: chosen, common } = args;
+    let scale = scale.unwrap_or(workers as u64);
+    let head = Head {
+        name: "islands-mixes",
+        after: "ATraPos, Figure 8",
+        title: format!("TATP with {subscribers} subscribers, TPC-C with {scale} warehouses"),
+        x: "transactions",
+        y: Quantity::Throughput,
+    };
+    let step = |(at, (workload, mix)): (usize, &(&str, &str))| {
+        let size = if *workload == "tatp" {
+            words(&["--subscribers", &subscribers.to_string()])
+        } else {
+            words(&["--warehouses", &scale.to_string()])
+        };
+        let options = [words(&[workload, "--mix", mix]), size].concat();
+        Step { position: Position { at: at as f64, label: format!("{workload} {mix}") }, workers, options }
+    };
+    let steps: Vec<Step> = MIXES.iter().enumerate().map(step).collect();
+    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
 }
 
 fn placement(args: &PlacementArgs, workers: usize) -> Figure {
     let PlacementArgs { scale, remote, channel, warmup, common } = args;
     let scale = scale.unwrap_or(workers as u64);
-    let runs = Runs { common, warmup: *warmup };
+    let runs = Runs { common, warmup: *warmup, durability: DurabilityArg::None };
     let options = standard_options(StandardArg::Payment, scale, *remote);
     let numbers = (1..=workers).filter(|number| workers.is_multiple_of(*number));
     let series: Vec<(usize, ChannelKind)> =
@@ -450,7 +500,7 @@ fn breakdown(args: &BreakdownArgs, workers: usize) -> Figure {
     };
     let steps: Vec<Step> =
         at.iter().map(|share| Step::percent(*share, workers, micro(of, *rows, *share))).collect();
-    Runs { common, warmup: chosen.warmup }.figure(head, &designs(chosen, workers), &steps)
+    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
 }
 
 /// Returns positions that have names instead of numbers.
