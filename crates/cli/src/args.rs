@@ -104,7 +104,7 @@ pub(crate) enum Command {
     /// Show how a database adapts itself, beside one that does not, or what that costs; or compare designs by islands.
     ///
     /// Reproduces the experiments of the ATraPos paper and of *OLTP on hardware islands* at the size of this machine.
-    Experiment(crate::experiment::args::ExperimentCommand),
+    Experiment(Box<crate::experiment::args::ExperimentCommand>),
     /// Show the machine: nested islands of cores, their distances, and where each piece of knowledge comes from.
     Topology(TopologyArgs),
     /// Show which partitions there should be, and on which workers, for recorded statistics.

@@ -12,27 +12,37 @@ use crate::args::{ChannelsArg, DurabilityArg};
 #[derive(Debug, Subcommand)]
 pub(crate) enum IslandsCommand {
     /// Throughput by the share of multisite transactions: Figures 11, 14, 25 and 28 of Islands, Figure 3 of ATraPos.
-    IslandsMultisite(MultisiteArgs),
+    #[command(name = "islands-multisite")]
+    Multisite(MultisiteArgs),
     /// Time of a transaction by the number of its rows: Figures 17, 18 and 27 of Islands.
-    IslandsRows(RowsArgs),
+    #[command(name = "islands-rows")]
+    Rows(RowsArgs),
     /// Throughput by skew: Figure 20 of Islands.
-    IslandsSkew(SkewArgs),
+    #[command(name = "islands-skew")]
+    Skew(SkewArgs),
     /// Throughput by the number of workers: Figure 19 of Islands, Figures 1, 2 and 5 of ATraPos.
-    IslandsWorkers(WorkersArgs),
+    #[command(name = "islands-workers")]
+    Workers(WorkersArgs),
     /// Throughput of TPC-B, Payment or New-Order by the share of remote work: Figures 8, 22, 23 and 24 of Islands.
-    IslandsStandard(StandardArgs),
+    #[command(name = "islands-standard")]
+    Standard(StandardArgs),
     /// Throughput of the transactions of TATP and TPC-C: Figure 8 of ATraPos.
-    IslandsMixes(MixesArgs),
+    #[command(name = "islands-mixes")]
+    Mixes(MixesArgs),
     /// Throughput of Payment by the placement of instances: Figure 6 of Islands.
-    IslandsPlacement(PlacementArgs),
+    #[command(name = "islands-placement")]
+    Placement(PlacementArgs),
     /// Messages of 256 bytes by channel: Figure 2 of Islands.
-    IslandsChannels(ChannelsArgs),
+    #[command(name = "islands-channels")]
+    Channels(ChannelsArgs),
     /// Increments of counters by who shares them: Figures 5 and 7 of Islands.
-    IslandsCounters(CountersArgs),
+    #[command(name = "islands-counters")]
+    Counters(CountersArgs),
     /// Work and atomic operations of a transaction by what they are for: Figures 13, 15 and 26 of Islands, Figure 4 of ATraPos.
     ///
     /// Counts the instructions of the processes by callgrind, which takes minutes; they are no times.
-    IslandsBreakdown(BreakdownArgs),
+    #[command(name = "islands-breakdown")]
+    Breakdown(BreakdownArgs),
 }
 
 /// Options of every experiment of islands.
@@ -307,16 +317,16 @@ impl IslandsCommand {
     /// The options that all have.
     pub(crate) fn common(&self) -> &IslandsArgs {
         match self {
-            IslandsCommand::IslandsMultisite(args) => &args.common,
-            IslandsCommand::IslandsRows(args) => &args.common,
-            IslandsCommand::IslandsSkew(args) => &args.common,
-            IslandsCommand::IslandsWorkers(args) => &args.common,
-            IslandsCommand::IslandsStandard(args) => &args.common,
-            IslandsCommand::IslandsMixes(args) => &args.common,
-            IslandsCommand::IslandsPlacement(args) => &args.common,
-            IslandsCommand::IslandsChannels(args) => &args.common,
-            IslandsCommand::IslandsCounters(args) => &args.common,
-            IslandsCommand::IslandsBreakdown(args) => &args.common,
+            IslandsCommand::Multisite(args) => &args.common,
+            IslandsCommand::Rows(args) => &args.common,
+            IslandsCommand::Skew(args) => &args.common,
+            IslandsCommand::Workers(args) => &args.common,
+            IslandsCommand::Standard(args) => &args.common,
+            IslandsCommand::Mixes(args) => &args.common,
+            IslandsCommand::Placement(args) => &args.common,
+            IslandsCommand::Channels(args) => &args.common,
+            IslandsCommand::Counters(args) => &args.common,
+            IslandsCommand::Breakdown(args) => &args.common,
         }
     }
 }

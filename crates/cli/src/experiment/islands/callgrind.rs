@@ -182,7 +182,6 @@ fn counts(report: &str) -> Counts {
                 class = module_of_file(file).and_then(|module| class_of(&module)).unwrap_or(Class::Other);
             }
             Some(("calls", _)) => is_a_call = true,
-            Some(_) => {}
             None if line.starts_with(|first: char| first.is_ascii_digit()) => {
                 if std::mem::take(&mut is_a_call) {
                     continue;
@@ -193,7 +192,7 @@ fn counts(report: &str) -> Counts {
                     *sum += event;
                 }
             }
-            None => {}
+            _ => {}
         }
     }
     counts

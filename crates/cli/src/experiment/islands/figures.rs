@@ -261,16 +261,16 @@ impl<'a> Runs<'a> {
 /// Returns the figure that a command asks for, for a number of workers.
 pub(super) fn figure(command: &IslandsCommand, workers: usize) -> Figure {
     match command {
-        IslandsCommand::IslandsMultisite(args) => multisite(args, workers),
-        IslandsCommand::IslandsRows(args) => rows(args, workers),
-        IslandsCommand::IslandsSkew(args) => skew(args, workers),
-        IslandsCommand::IslandsWorkers(args) => by_workers(args, workers),
-        IslandsCommand::IslandsStandard(args) => standard(args, workers),
-        IslandsCommand::IslandsMixes(args) => mixes(args, workers),
-        IslandsCommand::IslandsPlacement(args) => placement(args, workers),
-        IslandsCommand::IslandsChannels(args) => channels(args),
-        IslandsCommand::IslandsCounters(_) => counters(workers),
-        IslandsCommand::IslandsBreakdown(args) => breakdown(args, workers),
+        IslandsCommand::Multisite(args) => multisite(args, workers),
+        IslandsCommand::Rows(args) => rows(args, workers),
+        IslandsCommand::Skew(args) => skew(args, workers),
+        IslandsCommand::Workers(args) => by_workers(args, workers),
+        IslandsCommand::Standard(args) => standard(args, workers),
+        IslandsCommand::Mixes(args) => mixes(args, workers),
+        IslandsCommand::Placement(args) => placement(args, workers),
+        IslandsCommand::Channels(args) => channels(args),
+        IslandsCommand::Counters(_) => counters(workers),
+        IslandsCommand::Breakdown(args) => breakdown(args, workers),
     }
 }
 
