@@ -2,8 +2,8 @@
 //!
 //! Owns: which processors an instance has ([`plan`]), the links of an instance to the others ([`Member`]), the processes of a
 //! deployment ([`Process`]), its directory ([`DeploymentDirectory`]), the calls of clients in other processes ([`Client`]), copies of
-//! the rows ([`write_rows`], [`load_rows`]), the speed of channels ([`message_rate`]), and the model of what a deployment gives ([`model`]). Never: runs a transaction, or knows a
-//! workload.
+//! the rows ([`write_rows`], [`load_rows`]), the speed of channels ([`message_rate`]), and the model of what a deployment gives
+//! ([`model`]). Never: runs a transaction, or knows a workload.
 
 #![forbid(unsafe_code)]
 

@@ -11,7 +11,7 @@
 //! Owns: the experiments and their arithmetic. Never: decides how a database reacts to a change; judges whether the
 //! result is good enough; prints or draws.
 //!
-//! Invariant: every returned measurement was made on databases that passed their audit afterwards.
+//! Invariant: every returned measurement of databases was made on ones that passed their audit afterwards.
 
 pub mod comparison;
 pub mod counters;
