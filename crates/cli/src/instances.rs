@@ -158,11 +158,6 @@ pub(crate) fn run(
 
 /// Refuses what instances do not have, and sets what follows from them.
 fn check(args: &RunArgs, config: &mut RunConfig) -> Result<(), CliError> {
-    if config.checkpoint_during {
-        return Err(CliError::bad_input(
-            "--checkpoint-during is for one database; leave it out, or --instances",
-        ));
-    }
     if config.engine.shares_data() && config.durability != Durability::None {
         return Err(CliError::bad_input(
             "instances of an engine with shared data keep their data in memory; add --durability none, or choose --engine atrapos",

@@ -182,7 +182,7 @@ fn work_is_counted_by_what_it_is_for() {
     assert!(of("instructions.execution") > 0.0 && of("instructions.transaction_management") > 0.0);
     // Ten locks are taken and released in the central lock manager.
     assert!(of("atomics.locking") > 10.0, "{point}");
-    assert!(of("atomics.execution") < 1.0, "reads latch nothing: {point}");
+    assert!(of("atomics.logging").abs() < 1e-9, "nothing is logged: {point}");
     assert!(result.text.contains("atomics per transaction"), "{}", result.text);
 }
 
