@@ -185,13 +185,13 @@ impl Simulation {
         parts.system_state = SystemState::new(central_state, island_of.clone());
         let opened = match directory {
             None => None,
-            Some((streams, files, path)) => {
+            Some((_, files, path)) => {
                 let (definitions, instance) = (parts.definitions(), parts.instance_record(0));
-                let streams = streams.min(islands);
-                let opened =
-                    DirectoryContents::new(files, path, &definitions, streams, Policy::default(), instance)?;
+                let layout = WalLayout::new(central_state.log_buffer, island_of);
+                let (streams, policy) = (layout.streams(), Policy::default());
+                let opened = DirectoryContents::new(files, path, &definitions, streams, policy, instance)?;
                 parts.incarnation = opened.incarnation().0;
-                parts.wal = Some(opened.wal(WalLayout::new(central_state.log_buffer, island_of)));
+                parts.wal = Some(opened.wal(layout));
                 Some(opened)
             }
         };
