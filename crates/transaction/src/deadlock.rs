@@ -18,8 +18,7 @@
 //! many transactions want one key, and a probe may have to walk along all of one; so each worker starts only a few
 //! probes at a time: half of them for the requests that have waited longest (those in a cycle will be among them sooner
 //! or later), half for the others in turn. And the more time a worker has spent on forwarding probes, the longer it
-//! waits before it starts the next ones, which bounds the share of its time that detection takes; one that has nothing else to do
-//! does not wait longer. A probe may follow an
+//! waits before it starts the next ones, which bounds the share of its time that detection takes. A probe may follow an
 //! edge that has just vanished; at worst a transaction that would have gone on is retried.
 
 use std::collections::HashSet;
@@ -43,8 +42,6 @@ use crate::tx::TxnState;
 pub struct Probes {
     round: u64,
     next_check: Option<Ticks>,
-    /// The earliest time of the next check if the worker has nothing else to do.
-    idle_check: Ticks,
     /// The time spent here on checks and on forwarding probes since the last check began.
     spent: Ticks,
     /// A round, and the number of probes started here because others of this round arrived a second time.
@@ -65,24 +62,8 @@ impl Probes {
         self.seen.insert(what)
     }
 
-    /// Adds the time of one piece of work, `after` being the wait after which a request is checked.
-    fn spend(&mut self, time: Ticks, after: Ticks) {
-        self.spent = Ticks(self.spent.0 + time.0.min(after.0 / PIECE_SHARE));
-    }
-
-    /// Sets the time of the check after one that begins now, and begins to count what is spent anew.
-    fn schedule(&mut self, now: Ticks, after: Ticks) {
-        let spent = std::mem::take(&mut self.spent);
-        let pause = after.0.max(spent.0.saturating_mul(PAUSE_FACTOR));
-        self.next_check = Some(Ticks(now.0.saturating_add(pause)));
-        self.idle_check = Ticks(now.0.saturating_add(after.0));
-    }
-
-    /// Returns the time of the next check of a worker that has nothing else to do: detection takes no time from anything then.
-    fn hasten(&mut self) -> Ticks {
-        let next = self.next_check.unwrap_or(Ticks(0)).min(self.idle_check);
-        self.next_check = Some(next);
-        next
+    fn spend(&mut self, time: Ticks) {
+        self.spent = Ticks(self.spent.0 + time.0);
     }
 }
 
@@ -101,22 +82,17 @@ const RESTARTS_AT_A_TIME: usize = 4;
 /// sixty-fifth of the time of a worker at most: at 8 it took 5% of TPC-C with 512 sessions on each worker, at 64 it takes 1%.
 const PAUSE_FACTOR: u64 = 64;
 
-/// One piece of work counts as this share of the wait after which a request is checked, at most. One that has taken longer was
-/// interrupted, by another thread on its processor for example, and the time says nothing of what detection costs: ten
-/// milliseconds of that would put the next check off by more than half a second.
-const PIECE_SHARE: u64 = 8;
-
 /// Returns the home of a transaction.
 pub(crate) fn home_of(owner: TxnId) -> WorkerId {
     WorkerId(owner.home())
 }
 
-/// Returns the time of the next check, if any request waits, to a worker that has nothing else to do.
+/// Returns the time of this worker's next check, if any request waits.
 pub(crate) fn next_check(worker: &Rc<EngineWorker>) -> Option<Ticks> {
     if worker.shard().waits.borrow().is_empty() {
         return None;
     }
-    Some(worker.shard().probes.borrow_mut().hasten())
+    Some(worker.shard().probes.borrow().next_check.unwrap_or(Ticks(0)))
 }
 
 /// Starts probes for the requests that have waited long enough. Returns true if it did any work.
@@ -131,7 +107,9 @@ pub(crate) fn check_waits(worker: &Rc<EngineWorker>, now: Ticks) -> bool {
         match probes.next_check {
             Some(at) if now < at => return false,
             _ => {
-                probes.schedule(now, after);
+                let pause = after.0.max(probes.spent.0.saturating_mul(PAUSE_FACTOR));
+                probes.next_check = Some(Ticks(now.0.saturating_add(pause)));
+                probes.spent = Ticks(0);
             }
         }
         probes.round += 1;
@@ -155,7 +133,7 @@ fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<TxnId> {
     let after = shard.options.deadlock_check_after;
     let due = shard.waits.borrow().due(now, after, probes.turn, PROBES_AT_A_TIME);
     probes.turn = due.turn;
-    probes.spend(worker.now().since(began), after);
+    probes.spend(worker.now().since(began));
     due.owners
 }
 
@@ -197,7 +175,7 @@ pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: GlobalProbe, waiter: Tx
             messages::send_probe_again(worker, probe.round, blocker);
         }
     }
-    shard.probes.borrow_mut().spend(worker.now().since(began), shard.options.deadlock_check_after);
+    shard.probes.borrow_mut().spend(worker.now().since(began));
 }
 
 /// Starts a probe, at the home of a transaction that a probe has reached twice: it may be in a cycle.
@@ -296,41 +274,5 @@ pub(crate) fn on_refuse_waits(worker: &Rc<EngineWorker>, round: u64, victim: Txn
     }
     for ticket in queued {
         shard.refuse_wait(worker, ticket, AbortReason::Deadlock);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const AFTER: Ticks = Ticks(1_000);
-
-    #[test]
-    fn the_next_check_waits_longer_the_more_was_spent() {
-        let mut probes = Probes::default();
-        probes.schedule(Ticks(0), AFTER);
-        assert_eq!(probes.next_check, Some(AFTER), "nothing was spent");
-        probes.spend(Ticks(100), AFTER);
-        probes.schedule(Ticks(0), AFTER);
-        assert_eq!(probes.next_check, Some(Ticks(100 * PAUSE_FACTOR)));
-        probes.schedule(Ticks(0), AFTER);
-        assert_eq!(probes.next_check, Some(AFTER), "what was spent counts once");
-    }
-
-    #[test]
-    fn an_interruption_puts_the_next_check_off_by_little() {
-        let mut probes = Probes::default();
-        probes.spend(Ticks(1_000_000_000), AFTER);
-        probes.schedule(Ticks(0), AFTER);
-        assert!(probes.next_check.is_some_and(|at| at.0 <= 8 * AFTER.0), "an interruption is no work");
-    }
-
-    #[test]
-    fn a_worker_without_anything_else_to_do_checks_sooner() {
-        let mut probes = Probes::default();
-        probes.spend(Ticks(100), AFTER);
-        probes.schedule(Ticks(500), AFTER);
-        assert_eq!(probes.hasten(), Ticks(1_500));
-        assert_eq!(probes.next_check, Some(Ticks(1_500)));
     }
 }

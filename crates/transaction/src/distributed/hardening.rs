@@ -211,8 +211,8 @@ pub(super) fn log_prepared(worker: &EngineWorker, prepared: &Prepared) -> Result
 /// Logs that a prepared subordinate has aborted, which nobody waits for.
 pub(super) fn log_aborted(worker: &EngineWorker, of: GlobalId) {
     if let Some(log) = log(worker) {
-        // Without it, recovery finds the transaction in doubt once more, and is told the same.
-        let _ = log.commit(worker, &record_of(Note::Ended { of, commit: false }));
+        // Not refused, however full the buffer is: its locks are released, and recovery would find it prepared beside another one.
+        let _ = log.commit_decided(worker, &record_of(Note::Ended { of, commit: false }));
     }
 }
 
