@@ -2,7 +2,8 @@
 //!
 //! A benchmark runs twice under callgrind, for different times. The difference of the counts over the difference of the completed
 //! transactions is the cost of one; what is done once (loading, auditing) is in both. An instruction belongs to the source file that it
-//! was compiled from, also where that was inlined; of a library, to the function of this program that has called it.
+//! was compiled from, also where that was inlined. One of a library belongs to the code of this program before it, where it was inlined
+//! there, and to the nearest caller of this program otherwise.
 //!
 //! An atomic operation is one that locks the bus for other cores: every lock, latch, shared counter and entry of a shared
 //! list is at least one of them, and a plain access to data of its own worker is none.
@@ -175,24 +176,27 @@ impl Counts {
 /// Adds up a report of callgrind that has its names written out; calls count where they are made, not where they are asked for.
 fn counts(report: &str) -> Counts {
     let mut counts = Counts::default();
-    let (mut by_function, mut class) = (None, Class::Other);
+    let (mut file, mut near) = (None, None);
     let mut is_a_call = false;
     for line in report.lines() {
         let named =
             line.split_once('=').filter(|(key, _)| key.chars().all(|letter| letter.is_ascii_lowercase()));
         match named {
             Some(("fn", chain)) => {
-                by_function = module_of_function(chain).and_then(|module| class_of(&module));
+                let by_function = module_of_function(chain).and_then(|module| class_of(&module));
+                near = file.or(by_function);
             }
-            Some(("fl" | "fi" | "fe", file)) => {
-                class = module_of_file(file).and_then(|module| class_of(&module)).unwrap_or(Class::Other);
+            // The instructions of a function come in the order of their addresses.
+            Some(("fl" | "fi" | "fe", path)) => {
+                file = module_of_file(path).and_then(|module| class_of(&module));
+                near = file.or(near);
             }
             Some(("calls", _)) => is_a_call = true,
             None if line.starts_with(|first: char| first.is_ascii_digit()) => {
                 if std::mem::take(&mut is_a_call) {
                     continue;
                 }
-                let class = if class == Class::Other { by_function.unwrap_or(class) } else { class };
+                let class = near.unwrap_or(Class::Other);
                 let events = line.split(' ').skip(1).map(|number| number.parse().unwrap_or(0.0));
                 for (sum, event) in counts.of[class as usize].iter_mut().zip(events) {
                     *sum += event;
@@ -296,7 +300,7 @@ fn=atrapos_transaction::tx::access::execute'main
 fi=/home/me/crates/storage/src/lock/conflict.rs
 11 20 2
 fi=/rustc/0/library/core/src/ptr/mod.rs
-12 3
+12 3 1
 cfn=memcpy'atrapos_transaction::tx::access::execute
 calls=1 0
 13 5000 50
@@ -305,21 +309,25 @@ fn=memcpy'atrapos_channel::stream::send
 7 40 1
 fn=start
 8 9
-totals: 172 3
+totals: 172 4
 ";
 
     #[test]
-    fn counts_belong_to_the_file_or_else_to_the_function() {
+    fn counts_belong_to_the_file_or_else_to_what_is_near() {
         let counts = counts(REPORT);
         let of = |class: Class| counts.of[class as usize];
-        assert_eq!(of(Class::Execution), [103.0, 0.0], "inlined code of the library is that of its function");
-        assert_eq!(of(Class::Locking), [20.0, 2.0]);
+        assert_eq!(of(Class::Execution), [100.0, 0.0]);
+        assert_eq!(
+            of(Class::Locking),
+            [23.0, 3.0],
+            "inlined code of the library belongs to what is before it"
+        );
         assert_eq!(of(Class::Communication), [40.0, 1.0], "a library works for who has called it");
         assert_eq!(of(Class::Other), [9.0, 0.0]);
         let readings = counts.readings();
         assert_eq!(readings[0], Reading::new("instructions", 172.0));
-        assert_eq!(readings[1], Reading::new("atomics", 3.0));
-        assert!(readings.contains(&Reading::new("atomics.locking", 2.0)));
+        assert_eq!(readings[1], Reading::new("atomics", 4.0));
+        assert!(readings.contains(&Reading::new("atomics.locking", 3.0)));
     }
 
     #[test]
