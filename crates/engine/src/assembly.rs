@@ -38,7 +38,7 @@ pub(crate) struct Parts {
     pub(crate) system_state: Option<Arc<SystemState>>,
     /// The division of the keys, if the database is an instance of a deployment.
     pub(crate) division: Option<Division>,
-    /// The incarnation of the database; 0 in memory.
+    /// The number of openings of the directory, this one included; 0 in memory.
     pub(crate) incarnation: u32,
     /// The sampling period in events and the number of sub-partitions of a partition; `None` if statistics are not collected.
     pub(crate) observing: Option<(u32, usize)>,

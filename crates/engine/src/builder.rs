@@ -303,7 +303,7 @@ impl Builder {
                     self.policy.clone(),
                     parts.instance_record(self.deployment),
                 )?;
-                parts.incarnation = opened.incarnation().0;
+                parts.incarnation = opened.openings();
                 let wal = opened.wal(layout);
                 parts.wal = Some(Arc::clone(&wal));
                 Some((opened, wal, progress))

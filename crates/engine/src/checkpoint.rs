@@ -167,7 +167,7 @@ impl Durable {
         let _held = holds.then(|| HeldSnapshot::begin(&self.handle, &self.wal)).transpose()?;
         let begin = self.wal.advance();
         settle(&self.handle)?;
-        self.log_again()?;
+        on_all_workers(&self.handle, |worker| log_again(worker))?;
         let dir = self.directory.checkpoint_dir(number);
         // One worker's scheme covers every key once, however old it is; a part follows its key ranges to their owners.
         let careless = planted(Bug::ClosedTableLeftOut);
@@ -226,11 +226,6 @@ impl Durable {
         let parts = finish_parts(files.into_iter().zip(done.into_iter().flatten()))?;
         self.wait_until_durable(end)?;
         Ok((begin, parts))
-    }
-
-    /// Logs again what two-phase commit still needs of the WAL so far, which is about to be removed.
-    fn log_again(&self) -> Result<(), Abort> {
-        on_all_workers(&self.handle, log_again)?.into_iter().collect()
     }
 
     /// Leaves most of the time to the transactions that are running, after a slice of this many nanoseconds.

@@ -182,6 +182,11 @@ impl DirectoryContents {
         Incarnation(self.manifest.incarnation.0 + u32::from(!self.is_new))
     }
 
+    /// The number of openings so far, this one included.
+    pub(crate) fn openings(&self) -> u32 {
+        self.incarnation().0 + 1
+    }
+
     /// Fills the trees of the workers, which have been started, and begins the new incarnation, whose streams are returned.
     pub(crate) fn recover(
         self,
@@ -196,7 +201,7 @@ impl DirectoryContents {
         let (past, first_epoch) = (plan.past.clone(), plan.next_epoch);
         let (report, unresolved) =
             plan.recover(&fs, &directory, manifest.database, &handle, scheme, progress)?;
-        unresolved.resume(&handle)?;
+        unresolved.resume(&handle, manifest.instance.as_ref())?;
         if !is_new {
             manifest.past = past;
             manifest.incarnation = incarnation;

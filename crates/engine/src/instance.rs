@@ -37,38 +37,35 @@ impl Database {
         self.division.as_ref()
     }
 
-    /// Adds the links of workers to another instance in the place of those before. A link is to wake its worker by
-    /// [`waker`](Database::waker).
+    /// Adds links to another instance in the place of those before, by their numbers from zero. There are as many as the greater of
+    /// the two instances has workers; link `i` ends at worker `i`, modulo the number of workers, of each. It is to wake that
+    /// worker by [`waker`](Database::waker).
     ///
     /// # Errors
-    /// [`AbortReason::Misuse`] if the database is no instance, that is its own number, or a worker has no link;
+    /// [`AbortReason::Misuse`] if the database is no instance, that is no other one, or the number of links is another one;
     /// [`AbortReason::ShuttingDown`].
-    pub fn link(
-        &self,
-        instance: InstanceId,
-        channels: Vec<(WorkerId, Box<dyn Channel>)>,
-    ) -> Result<(), Abort> {
+    pub fn link(&self, instance: InstanceId, channels: Vec<Box<dyn Channel>>) -> Result<(), Abort> {
         let refuse = |why: &'static str| Err(Abort::because(AbortReason::Misuse, why));
         match &self.division {
             None => return refuse("only an instance of a deployment has links; build the database as one"),
-            Some(own) if own.instance == instance => {
+            Some(own) if own.instance == instance || usize::from(instance.0) >= own.workers.len() => {
                 return refuse("an instance has links to the other instances only; name another one");
             }
-            Some(_)
-                if (0..self.workers()).any(|at| channels.iter().all(|(worker, _)| worker.index() != at)) =>
-            {
-                return refuse("each worker needs a link to the other instance; give at least one for each");
+            Some(own) if channels.len() != own.links_with(instance) => {
+                return refuse(
+                    "two instances have as many links as the greater one has workers; give so many, in order",
+                );
             }
             Some(_) => {}
         }
         self.unlink(instance)?;
-        for (worker, channel) in channels {
+        for (number, channel) in channels.into_iter().enumerate() {
             // Handed over by a lock, since a job may be cloned, and a channel belongs to one thread at a time only.
             let channel = Arc::new(Mutex::new(Some(channel)));
-            self.on_worker(worker, move |worker| {
+            self.on_worker(WorkerId((number % self.workers()) as u16), move |worker| {
                 let channel = channel.lock().unwrap_or_else(PoisonError::into_inner).take();
                 if let Some(channel) = channel {
-                    distributed::add_link(worker, instance, channel);
+                    distributed::add_link(worker, instance, number, channel);
                 }
             })?;
         }

@@ -139,11 +139,9 @@ impl Simulation {
         Simulation::start_with(schema, workers, seed, directory, None, central_state, Arc::new(HeapMemory))
     }
 
-    /// Adds links to another instance, to the workers in turn.
-    fn link(&self, instance: InstanceId, channels: Vec<Box<dyn Channel>>) {
-        for (worker, channel) in self.workers.iter().cycle().zip(channels) {
-            distributed::add_link(worker, instance, channel);
-        }
+    /// Adds the link with this number to another instance.
+    fn link(&self, instance: InstanceId, number: usize, channel: Box<dyn Channel>) {
+        distributed::add_link(&self.workers[number % self.workers.len()], instance, number, channel);
     }
 
     /// Closes the links to another instance.
@@ -190,7 +188,7 @@ impl Simulation {
                 let layout = WalLayout::new(central_state.log_buffer, island_of);
                 let (streams, policy) = (layout.streams(), Policy::default());
                 let opened = DirectoryContents::new(files, path, &definitions, streams, policy, instance)?;
-                parts.incarnation = opened.incarnation().0;
+                parts.incarnation = opened.openings();
                 parts.wal = Some(opened.wal(layout));
                 Some(opened)
             }

@@ -2,7 +2,7 @@
 //! again when an instance comes back.
 //!
 //! Two instances with `a` and `b` workers have `max(a, b)` links, link `i` between worker `i mod a` of the one and `i mod b` of the
-//! other; so every worker has a link to each instance.
+//! other. So every worker has a link to each instance, and the greater of the workers' numbers is that of the link.
 //!
 //! Clients connect to the same socket; each is served by a thread of its own (`server`).
 //!
@@ -83,12 +83,11 @@ const FAILURES_MAX: usize = 64;
 /// Clients that an instance serves at a time: each takes a thread.
 const CLIENTS_MAX: usize = 1024;
 
-/// The ends of the links from another instance that have been accepted so far, by the end that is to accept and the one that
-/// connects.
-type Ends = BTreeMap<(u16, u16), Box<dyn Channel>>;
+/// The ends of the links from another instance that have been accepted so far, by their numbers.
+type Ends = BTreeMap<usize, Box<dyn Channel>>;
 
-/// The own ends of all links with another instance, with the workers that they are for.
-type OwnEnds = Vec<(WorkerId, Box<dyn Channel>)>;
+/// The own ends of all links with another instance, in the order of their numbers.
+type OwnEnds = Vec<Box<dyn Channel>>;
 
 impl Member {
     /// Joins the deployment: listens, and begins to connect.
@@ -211,11 +210,6 @@ impl Shared {
         self.division.workers[usize::from(instance.0)]
     }
 
-    /// The number of links with another instance.
-    fn links_with(&self, other: InstanceId) -> usize {
-        self.workers(self.division.instance).max(self.workers(other))
-    }
-
     fn note_failure(&self, sentence: String) {
         let mut links = self.lock();
         if links.failures.len() < FAILURES_MAX {
@@ -230,12 +224,10 @@ impl Shared {
     }
 
     /// Hands the ends of all links with an instance to the workers.
-    fn link(&self, other: InstanceId, ends: OwnEnds) {
-        let ends = ends.into_iter().map(|(worker, mut channel)| {
-            channel.on_wake(self.db.waker(worker));
-            (worker, channel)
-        });
-        let ends: Vec<_> = ends.collect();
+    fn link(&self, other: InstanceId, mut ends: OwnEnds) {
+        for (number, channel) in ends.iter_mut().enumerate() {
+            channel.on_wake(self.db.waker(WorkerId((number % self.db.workers()) as u16)));
+        }
         // Links of before may fail still, which is not to be taken for the end of these.
         let _ = self.db.unlink(other);
         // Noted before the workers have them: one that fails at once is noted after.
@@ -299,16 +291,25 @@ impl Shared {
             ));
             return;
         }
+        let number = usize::from(hello.to.worker.max(hello.from.worker));
+        let is_its = |end: EndId, instance| usize::from(end.worker) == number % self.workers(instance);
+        if !is_its(hello.to, self.division.instance) || !is_its(hello.from, other) {
+            self.note_failure(format!(
+                "{other} has connected its worker {} with worker {} here, between which there is no link; give both instances the \
+                 same numbers of workers",
+                hello.from.worker, hello.to.worker
+            ));
+            return;
+        }
         let ends = waiting.entry(other).or_default();
-        let key = (hello.to.worker, hello.from.worker);
-        if ends.contains_key(&key) {
+        if ends.contains_key(&number) {
             // It begins anew: the ends so far are of links that it has given up.
             ends.clear();
         }
-        ends.insert(key, channel);
-        if ends.len() == self.links_with(other) {
+        ends.insert(number, channel);
+        if ends.len() == self.division.links_with(other) {
             let ends = waiting.remove(&other).unwrap_or_default();
-            self.link(other, ends.into_iter().map(|((worker, _), end)| (WorkerId(worker), end)).collect());
+            self.link(other, ends.into_values().collect());
         }
     }
 
@@ -347,10 +348,9 @@ impl Shared {
         let connect_one = |link: usize| {
             let (from, to) = (end(own, link), end(lower, link));
             let hello = Hello { deployment: self.options.deployment, from, to, kind: self.options.kind };
-            let channel = connect(&options, hello, Instant::now() + LOOK_EVERY)?;
-            Ok((WorkerId(from.worker), channel))
+            connect(&options, hello, Instant::now() + LOOK_EVERY)
         };
-        (0..self.links_with(lower)).map(connect_one).collect()
+        (0..self.division.links_with(lower)).map(connect_one).collect()
     }
 
     fn wait_until_lost(&self, other: InstanceId) {

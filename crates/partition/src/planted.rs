@@ -117,6 +117,10 @@ pub enum Bug {
     InDoubtNotLoggedAgain,
     /// A transaction does not wait until what it has read in other instances is durable.
     RemoteReaderToldEarly,
+    /// A procedure that has failed is told before what it has read in other instances is durable.
+    RemoteFailureToldEarly,
+    /// A worker speaks to its subordinates by whatever link there is.
+    AnyLinkIsOwn,
 }
 
 /// Returns true if the bug is planted: never, in a release build.

@@ -39,7 +39,7 @@ impl AgeClock {
     /// Gives an age to a transaction that becomes known to others in a step that began at `now`.
     pub(crate) fn next(&self, now: Ticks) -> Age {
         let now = if planted(Bug::AgesOfOneWorker) { 0 } else { now.0 };
-        let next = now.max(self.newest.get() + 1);
+        let next = now.max(self.newest.get().saturating_add(1));
         self.newest.set(next);
         Age(next)
     }

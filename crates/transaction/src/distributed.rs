@@ -3,7 +3,15 @@
 //! A deployment divides its keys among *instances*: databases in processes of their own, each with its workers, memory and
 //! directory. A transaction runs at its home in one of them, its *coordinator*. For each other instance whose rows it accesses it
 //! has a *subordinate* there (the terms of System R*): a transaction of that instance, which holds its locks and makes
-//! its changes. Every worker has a [link](Link) to a worker of each other instance.
+//! its changes.
+//!
+//! # Links
+//!
+//! Two instances with `a` and `b` workers have `max(a, b)` [links](Link); link `i` is between worker `i` modulo `a` of the one and
+//! `i` modulo `b` of the other. So link `w` begins at worker `w` of an instance with more than `w` workers: it is the worker's *own*
+//! link to the other instance, the only one by which it speaks to its subordinates there and they to it. The part of a transaction
+//! in another instance is therefore on one worker from its beginning to its end, before and after a crash and whichever links there
+//! are meanwhile.
 //!
 //! # Access
 //!
@@ -15,8 +23,8 @@
 //! # Commit
 //!
 //! Two-phase commit with presumed abort (Mohan, Lindsay and Obermarck 1986). When the procedure has succeeded, all locks are held, so
-//! subordinates that have changed nothing are released at once and take no further part. Each of the others is sent the final
-//! images of its changed rows, makes the changes, and votes. If all vote to commit the coordinator decides to, which
+//! subordinates that have changed nothing are released at once; they vote only if what they have read is not durable yet. Each of the
+//! others is sent the final images of its changed rows, makes the changes, and votes. If all vote to commit the coordinator decides to, which
 //! its own commit is, and tells them; it tells them to abort in any other case. A single subordinate with changes,
 //! when the home has none, commits in one phase.
 //!
@@ -50,6 +58,7 @@ use std::sync::Arc;
 use atrapos_channel::{Channel, ChannelError};
 use atrapos_durability::wal::GlobalId;
 use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::routing::InstanceId;
 use atrapos_storage::lock::TxnId;
 
@@ -57,9 +66,10 @@ use self::coordinator::Remote;
 use self::hardening::Hardening;
 pub use self::hardening::{log_again, recover_decision, unresolved};
 use self::subordinate::Subordinate;
-pub use self::subordinate::recover_prepared;
+pub use self::subordinate::{recover_prepared, rows_of_prepared};
 pub(crate) use self::wire::GlobalProbe;
 use self::wire::Message;
+use crate::deadlock::home_of;
 use crate::shard::{EngineWorker, FastMap};
 
 /// Messages taken from a link before what they ask for is done.
@@ -69,8 +79,7 @@ const MESSAGES_AT_A_TIME: usize = 256;
 pub struct Peers {
     /// The number of this instance.
     instance: InstanceId,
-    /// The links. The first one to an instance is the one by which this worker's own transactions reach it; those of a larger
-    /// instance have several here.
+    /// The links that end at this worker: several to an instance with more workers.
     links: RefCell<Vec<Rc<Link>>>,
     /// The subordinates here, by the instance and the number of their coordinators.
     subordinates: RefCell<FastMap<(InstanceId, TxnId), Subordinate>>,
@@ -99,9 +108,13 @@ impl std::fmt::Debug for Peers {
     }
 }
 
-/// A link to a worker of another instance.
+/// A link to a worker of another instance (see "Links").
 pub(crate) struct Link {
     instance: InstanceId,
+    /// Its number among the links of the two instances.
+    number: usize,
+    /// True if it is the own link of its worker here.
+    is_own: bool,
     channel: RefCell<Box<dyn Channel>>,
     /// True if messages were sent since the last flush.
     is_dirty: Cell<bool>,
@@ -112,6 +125,14 @@ pub(crate) struct Link {
 struct Received {
     bytes: Vec<u8>,
     ends: Vec<usize>,
+}
+
+/// Returns the sentence about a transaction that no worker of this instance can have begun, if it is none.
+fn check_own(worker: &EngineWorker, txn: TxnId) -> Result<(), String> {
+    if home_of(txn).index() < worker.workers() {
+        return Ok(());
+    }
+    Err("it speaks of a transaction that no worker can have begun".to_owned())
 }
 
 /// The identity of a transaction in a deployment.
@@ -150,14 +171,21 @@ impl Peers {
         self.hardening.incarnation
     }
 
-    fn link(&self, instance: InstanceId) -> Option<Rc<Link>> {
-        self.links.borrow().iter().find(|link| link.instance == instance).cloned()
+    fn find_link(&self, is_it: impl Fn(&Link) -> bool) -> Option<Rc<Link>> {
+        self.links.borrow().iter().find(|link| is_it(link)).cloned()
     }
 
-    /// Sends a message to another instance. It is visible there when the step ends.
+    /// Sends a message to another instance, by the own link. It is visible there when the step ends.
     fn send(&self, to: InstanceId, message: &Message<'_>) -> Result<(), Abort> {
-        let Some(link) = self.link(to) else { return Err(unreachable(to)) };
-        self.send_on(&link, message)
+        let own = self.find_link(|link| link.instance == to && (link.is_own || planted(Bug::AnyLinkIsOwn)));
+        self.send_on(&*own.ok_or_else(|| unreachable(to))?, message)
+    }
+
+    /// Sends a message to the home of a transaction that has a subordinate on this worker.
+    fn send_home(&self, home: GlobalTxn, message: &Message<'_>) -> Result<(), Abort> {
+        let number = home_of(home.txn).index();
+        let own_there = self.find_link(|link| link.instance == home.instance && link.number == number);
+        self.send_on(&*own_there.ok_or_else(|| unreachable(home.instance))?, message)
     }
 
     /// Sends a message on a link.
@@ -187,15 +215,14 @@ pub(crate) fn unreachable(instance: InstanceId) -> Abort {
     )
 }
 
-/// Adds a link to a worker of another instance.
-pub fn add_link(worker: &Rc<EngineWorker>, instance: InstanceId, channel: Box<dyn Channel>) {
+/// Adds the link with this number to another instance (see "Links"), on the worker where it ends.
+pub fn add_link(worker: &Rc<EngineWorker>, instance: InstanceId, number: usize, channel: Box<dyn Channel>) {
     if let Some(peers) = worker.shard().peers.get() {
-        let link = Link { instance, channel: RefCell::new(channel), is_dirty: Cell::new(false) };
-        let is_first = peers.link(instance).is_none();
-        peers.links.borrow_mut().push(Rc::new(link));
-        if is_first {
-            hardening::on_linked(peers, instance);
-        }
+        let is_own = number == worker.id().index();
+        let (channel, is_dirty) = (RefCell::new(channel), Cell::new(false));
+        let link = Rc::new(Link { instance, number, is_own, channel, is_dirty });
+        peers.links.borrow_mut().push(Rc::clone(&link));
+        hardening::on_linked(peers, &link);
     }
 }
 
@@ -209,7 +236,7 @@ pub fn observe(worker: &Rc<EngineWorker>, observer: LossObserver) {
 /// Removes the links to another instance.
 pub fn remove_links(worker: &Rc<EngineWorker>, instance: InstanceId) {
     let Some(peers) = worker.shard().peers.get() else { return };
-    while let Some(link) = peers.link(instance) {
+    while let Some(link) = peers.find_link(|link| link.instance == instance) {
         end_link(worker, peers, &link, "it was removed");
     }
 }
@@ -272,11 +299,7 @@ fn receive(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>) -> bool {
     let found = !received.ends.is_empty() || failed.is_some();
     peers.received.replace(received);
     if let Some(why) = failed {
-        end_link(worker, peers, link, &why);
-        let observer = peers.observer.borrow().clone();
-        if let Some(observe) = observer {
-            observe(link.instance);
-        }
+        lose_link(worker, peers, link, &why);
     }
     found
 }
@@ -300,29 +323,38 @@ fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: 
             subordinate::on_prepare(worker, peers, link, (of, in_one_phase), writes)?;
         }
         Message::End { txn, commit } => subordinate::on_end(worker, peers, (from, txn), commit),
-        Message::Outcome { of, commit } if of.instance == from.0 => {
+        Message::Outcome { of, commit } => {
+            if of.instance != from.0 || home_of(TxnId(of.txn)).index() != link.number {
+                return Err(format!("{from} tells the outcome of a transaction that is not of its worker"));
+            }
             subordinate::on_outcome(worker, peers, of, commit);
         }
-        Message::Outcome { .. } => {
-            return Err(format!("{from} tells the outcome of a transaction of another instance"));
-        }
-        Message::Ended { of } => hardening::on_ended(worker, from, of)?,
-        Message::Ask { of } => hardening::on_ask(worker, from, of)?,
+        Message::Ended { of } => hardening::on_ended(worker, peers, from, of)?,
+        Message::Ask { of } => hardening::on_ask(worker, peers, from, of)?,
         Message::Probe { probe, waiter } => probes::on_probe(worker, peers, from, probe, waiter),
-        Message::ProbeHome { probe, met } => probes::on_probe_home(worker, probe, met),
-        Message::Victim { round, txn } => probes::on_victim(worker, round, txn),
+        Message::ProbeHome { probe, met } => probes::on_probe_home(worker, probe, met)?,
+        Message::Victim { round, txn } => probes::on_victim(worker, round, txn)?,
         Message::RefuseWaits { round, txn } => probes::on_refuse_waits(worker, peers, from, round, txn),
     }
     Ok(())
 }
 
+/// Ends a link that has failed, and tells the observer.
+#[cold]
+fn lose_link(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, why: &str) {
+    end_link(worker, peers, link, why);
+    let observer = peers.observer.borrow().clone();
+    if let Some(observe) = observer {
+        observe(link.instance);
+    }
+}
+
 /// Ends a link: see "Loss of an instance".
 #[cold]
 fn end_link(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, why: &str) {
-    let is_own = peers.link(link.instance).is_some_and(|own| Rc::ptr_eq(&own, link));
     peers.links.borrow_mut().retain(|other| !Rc::ptr_eq(other, link));
     peers.lost.replace(Some(format!("the link to {} has ended: {why}", link.instance)));
-    if is_own {
+    if link.is_own {
         coordinator::on_lost(worker, link.instance);
     }
     subordinate::on_lost(worker, peers, link);

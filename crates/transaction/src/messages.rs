@@ -18,8 +18,6 @@
 //! | probe again | a worker that a probe reaches a second time | the home of that transaction | [`on_probe_again`](deadlock::on_probe_again) | nothing |
 //! | victim | the home that found a cycle closed | the home of the victim | [`on_victim`](deadlock::on_victim) | nothing |
 //! | refuse waits | the home of the victim | its participants, and the workers to which they sent data or actions on | [`on_refuse_waits`](deadlock::on_refuse_waits) | nothing: a lock granted meanwhile stays granted |
-//! | acknowledged | a worker with a link to an instance that has ended a transaction | the home of the transaction | `on_acknowledged` of `distributed` | nothing: an acknowledgement that comes twice finds nothing |
-//! | asked | a worker with a link to an instance where a transaction is in doubt | the home of the transaction | `on_asked` of `distributed` | nothing: a transaction that is not found has aborted |
 //! | change of a scheme | the worker that carries out a plan | the owner of the partition | `on_split`, `on_merge`, `on_move` of `repartition` | one change at a time in the database |
 //! | partition | the owner before | the owner after | `on_partition` of `repartition` | comes before every action, end and wait that the sender passes on for it |
 //! | scheme | the worker that carries out a plan | all others | `on_scheme` of `repartition` | nothing: a scheme older than the known one is dropped |
@@ -30,15 +28,14 @@
 
 use std::ops::Range;
 
-use atrapos_durability::wal::{Epoch, GlobalId};
+use atrapos_durability::wal::Epoch;
 use atrapos_partition::action::{Action, ErasedOperation};
-use atrapos_partition::routing::InstanceId;
 use atrapos_partition::undo::Mark;
 use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::TxnId;
 
 use crate::deadlock::{self, home_of};
-use crate::distributed::{GlobalProbe, hardening};
+use crate::distributed::GlobalProbe;
 use crate::procedure::{Procedure, ProcedureReply, on_procedure};
 use crate::shard::EngineWorker;
 use crate::tx::{ActionReply, Origin, PlannedPhase, on_action, on_actions, on_rollback};
@@ -112,16 +109,6 @@ pub(crate) fn send_probe_again(worker: &EngineWorker, round: u64, met: TxnId) {
 /// Notifies the home of a transaction that it is the victim of a cycle.
 pub(crate) fn send_victim(worker: &EngineWorker, round: u64, victim: TxnId) {
     worker.send(home_of(victim), move |worker| deadlock::on_victim(worker, round, victim));
-}
-
-/// Notifies the home of a transaction that it has ended durably in an instance.
-pub(crate) fn send_acknowledged(worker: &EngineWorker, from: InstanceId, of: GlobalId) {
-    worker.send(home_of(TxnId(of.txn)), move |worker| hardening::on_acknowledged(worker, from, of));
-}
-
-/// Asks the home of a transaction for its outcome, for an instance where it is in doubt.
-pub(crate) fn send_asked(worker: &EngineWorker, from: InstanceId, of: GlobalId) {
-    worker.send(home_of(TxnId(of.txn)), move |worker| hardening::on_asked(worker, from, of));
 }
 
 /// Sends the request to refuse the lock requests of a victim to a worker on which it may wait.

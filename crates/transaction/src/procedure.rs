@@ -329,12 +329,10 @@ async fn complete<R>(
     outcome: &mut Result<R, Abort>,
 ) {
     if wait_epoch == UNDECIDED {
-        match decide(worker).await {
-            Ok(epoch) => wait_epoch = epoch,
-            Err(abort) => {
-                *outcome = Err(abort);
-                return;
-            }
+        let (epoch, decided) = decide(worker, outcome.as_ref().err().cloned()).await;
+        wait_epoch = epoch;
+        if let Err(abort) = decided {
+            *outcome = Err(abort);
         }
         if wait_epoch == Epoch(0) || !needs_more(worker, wait_epoch, early) {
             return;

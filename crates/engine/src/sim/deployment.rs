@@ -40,9 +40,25 @@ pub struct Deployment {
     /// The sampling period in events and the number of sub-partitions of a partition, if they adapt.
     observing: Option<(u32, usize)>,
     wires: Vec<Arc<Mutex<Wire>>>,
-    /// The wires between two instances, the one with the smaller number first.
-    links: Vec<(InstanceId, InstanceId, Arc<Mutex<Wire>>)>,
+    links: Vec<SimulatedLink>,
+    /// Ends of links that wait to be added, which happens one by one while steps are made.
+    joining: Vec<Joining>,
     turn: Seed,
+}
+
+/// The wires of a link between two instances, the one with the smaller number first.
+struct SimulatedLink {
+    between: (InstanceId, InstanceId),
+    number: usize,
+    wires: [Arc<Mutex<Wire>>; 2],
+}
+
+/// An end of a link that is to be added.
+struct Joining {
+    at: InstanceId,
+    to: InstanceId,
+    number: usize,
+    end: WireEnd,
 }
 
 /// The directory of each instance in its files.
@@ -189,15 +205,20 @@ impl Deployment {
             observing,
             wires: Vec::new(),
             links: Vec::new(),
+            joining: Vec::new(),
             turn: Seed(seed),
         };
         for instance in 0..workers.len() {
             deployment.start(InstanceId(instance as u16))?;
         }
+        while !deployment.joining.is_empty() {
+            deployment.turn = deployment.turn.derive(1);
+            deployment.join_some();
+        }
         Ok(deployment)
     }
 
-    /// Starts an instance, and links it with those that run.
+    /// Starts an instance, and begins to link it with those that run: link after link, while steps are made.
     ///
     /// # Errors
     /// The errors of [`Simulation::durable`], and of recovery.
@@ -243,11 +264,7 @@ impl Deployment {
             None => files[at].kill(),
         };
         drop(self.instances[at].take().expect("an instance that crashes runs"));
-        for (_, _, wire) in self.links.iter().filter(|(one, other, _)| *one == instance || *other == instance)
-        {
-            lock(wire).is_cut = true;
-        }
-        self.links.retain(|(one, other, _)| *one != instance && *other != instance);
+        self.lose(|link| link.between.0 == instance || link.between.1 == instance);
     }
 
     /// Returns true if an instance runs.
@@ -258,15 +275,22 @@ impl Deployment {
 
     /// Ends the links between two instances, which both see, after what is on its way or without it.
     pub fn lose_links(&mut self, one: InstanceId, other: InstanceId) {
-        let is_between =
-            |link: &(InstanceId, InstanceId, _)| link.0 == one.min(other) && link.1 == one.max(other);
-        for (_, _, wire) in self.links.iter().filter(|link| is_between(link)) {
-            lock(wire).is_cut = true;
-        }
-        self.links.retain(|link| !is_between(link));
+        self.lose(|link| link.between == (one.min(other), one.max(other)));
     }
 
-    /// Links two instances anew, in the place of the links before.
+    /// Ends the link with this number between two instances alone; the others remain.
+    pub fn lose_link(&mut self, one: InstanceId, other: InstanceId, number: usize) {
+        self.lose(|link| link.between == (one.min(other), one.max(other)) && link.number == number);
+    }
+
+    fn lose(&mut self, is_lost: impl Fn(&SimulatedLink) -> bool) {
+        for wire in self.links.iter().filter(|link| is_lost(link)).flat_map(|link| &link.wires) {
+            lock(wire).is_cut = true;
+        }
+        self.links.retain(|link| !is_lost(link));
+    }
+
+    /// Begins to link two instances anew, in the place of the links before: link after link, while steps are made.
     pub fn link_again(&mut self, one: InstanceId, other: InstanceId) {
         self.lose_links(one, other);
         self.cut(one, other);
@@ -297,27 +321,32 @@ impl Deployment {
         self.instances.iter().flatten()
     }
 
-    /// Links the workers of two instances: each to one of the other, with several links for those of the smaller one.
+    /// Begins to link the workers of two instances.
     fn connect(&mut self, one: InstanceId, other: InstanceId) {
-        let workers = |instance: InstanceId| self.division.workers[usize::from(instance.0)];
-        let (ones, others) = (workers(one), workers(other));
-        let mut ends: [Vec<Box<dyn Channel>>; 2] = [Vec::new(), Vec::new()];
-        for _ in 0..ones.max(others) {
+        self.joining.retain(|end| ![(one, other), (other, one)].contains(&(end.at, end.to)));
+        let links = Division { instance: one, ..self.division.clone() }.links_with(other);
+        for number in 0..links {
             let wires = [(); 2].map(|()| {
                 let turn = self.turn.derive(self.wires.len() as u64).0;
                 let wire = Arc::new(Mutex::new(Wire { turn, ..Wire::default() }));
                 self.wires.push(Arc::clone(&wire));
-                self.links.push((one.min(other), one.max(other), Arc::clone(&wire)));
                 wire
             });
-            for (at, ends) in ends.iter_mut().enumerate() {
-                let (incoming, outgoing) = (Arc::clone(&wires[at]), Arc::clone(&wires[1 - at]));
-                ends.push(Box::new(WireEnd { incoming, outgoing }));
+            for (own, (at, to)) in [(one, other), (other, one)].into_iter().enumerate() {
+                let (incoming, outgoing) = (Arc::clone(&wires[own]), Arc::clone(&wires[1 - own]));
+                self.joining.push(Joining { at, to, number, end: WireEnd { incoming, outgoing } });
             }
+            self.links.push(SimulatedLink { between: (one.min(other), one.max(other)), number, wires });
         }
-        let [first, second] = ends;
-        self.instance(one).link(other, first);
-        self.instance(other).link(one, second);
+    }
+
+    /// Adds some end of the links that wait for it.
+    fn join_some(&mut self) {
+        let at = (self.turn.0 >> 40) as usize % self.joining.len();
+        let Joining { at, to, number, end } = self.joining.swap_remove(at);
+        if let Some(instance) = &self.instances[usize::from(at.0)] {
+            instance.link(to, number, Box::new(end));
+        }
     }
 
     /// Returns an instance.
@@ -401,9 +430,9 @@ impl Deployment {
     /// Steps without new work until no message is on its way. Returns true if no task has begun.
     fn settle(&mut self) -> bool {
         // What was on its way when a link was cut is lost.
-        self.links.retain(|(.., wire)| Arc::strong_count(wire) > 2);
+        self.links.retain(|link| link.wires.iter().all(|wire| Arc::strong_count(wire) > 2));
         let links = &self.links;
-        self.wires.retain(|wire| links.iter().any(|(.., kept)| Arc::ptr_eq(kept, wire)));
+        self.wires.retain(|wire| links.iter().any(|link| link.wires.iter().any(|kept| Arc::ptr_eq(kept, wire))));
         for _ in 0..SETTLE_MAX {
             self.run_for(16 * self.instances.len() as u64);
             if self.tasks() > 0 {
@@ -424,6 +453,9 @@ impl Deployment {
         let end = self.steps() + steps;
         while self.steps() < end {
             self.turn = self.turn.derive(1);
+            if !self.joining.is_empty() {
+                self.join_some();
+            }
             let instance = (self.turn.0 >> 8) as usize % self.instances.len();
             let some = 1 + (self.turn.0 >> 32) % 24;
             let Some(instance) = &self.instances[instance] else { continue };

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use atrapos::planted::{Bug, with};
 use atrapos::sim::Deployment;
-use atrapos::{InstanceId, TableRef, Unresolved};
+use atrapos::{Abort, AbortReason, InstanceId, TableRef, Unresolved};
 
 use crate::support::{Items, Random, STEPS_MAX, for_seeds_in_parallel, item, show, two_tables};
 
@@ -44,11 +44,13 @@ fn keys(session: u64) -> Keys {
 /// Accounts of all, between which money moves.
 const ACCOUNTS: [u64; 6] = [24, 55, 60, 65, 70, 74];
 
-/// The numbers of transactions of a session that were acknowledged, and that were begun.
+/// The numbers of transactions of a session that were acknowledged, and that were begun; and the greatest value of the counter that it
+/// has seen, as its failures have told.
 #[derive(Clone, Default)]
 struct Witness {
     acknowledged: Rc<Cell<i64>>,
     begun: Rc<Cell<i64>>,
+    told: Rc<Cell<i64>>,
 }
 
 /// Starts a session that increments its two counters together and moves money, and notes what it has seen.
@@ -60,8 +62,20 @@ fn work(deployment: &Deployment, items: TableRef<Items>, session: u64, witness: 
         for _ in 0..12 {
             let Keys { counters: [one, other], seen, note } = keys(session);
             let (from, to) = (ACCOUNTS[random.below(6) as usize], ACCOUNTS[random.below(6) as usize]);
-            let kind = random.below(3);
+            let kind = random.below(4);
             let home = [one, other, note][random.below(3) as usize];
+            if kind == 3 {
+                let ran = client
+                    .run(&items.at(&home), async move |tx| {
+                        let value = tx.get(items, seen).await?.map_or(0, |row| row.value);
+                        Err::<(), _>(Abort::explained(AbortReason::User, value.to_string()))
+                    })
+                    .await;
+                let failure = ran.err().filter(|abort| abort.reason() == AbortReason::User);
+                let told = failure.and_then(|abort| abort.detail().parse().ok()).unwrap_or(0);
+                witness.told.set(witness.told.get().max(told));
+                continue;
+            }
             if kind == 0 {
                 // Its fate does not matter, but what it has written must not be ahead of what it has read.
                 let _ = client
@@ -115,7 +129,10 @@ fn crashes(seed: u64) -> Result<(), String> {
         }
         let (one, other) = (random.below(3) as u16, random.below(3) as u16);
         if random.below(4) == 0 && one != other {
-            deployment.lose_links(InstanceId(one), InstanceId(other));
+            match random.below(3) {
+                2 => deployment.lose_links(InstanceId(one), InstanceId(other)),
+                number => deployment.lose_link(InstanceId(one), InstanceId(other), number as usize),
+            }
             deployment.run_for(random.below(2_000));
             deployment.link_again(InstanceId(one), InstanceId(other));
         } else {
@@ -179,8 +196,10 @@ fn judge(deployment: &mut Deployment, items: TableRef<Items>, witnesses: &[Witne
                 value(one)
             ));
         }
-        if value(note) > value(seen) {
-            return Err(format!("session {session} has noted {}, and {} is there", value(note), value(seen)));
+        for (told, how) in [(value(note), "noted"), (witness.told.get(), "been told")] {
+            if told > value(seen) {
+                return Err(format!("session {session} has {how} {told}, and {} is there", value(seen)));
+            }
         }
     }
     let sum: i64 = ACCOUNTS.iter().map(|key| value(*key)).sum();
@@ -205,6 +224,8 @@ fn planted_bugs_of_durable_two_phase_commit_are_caught() {
         Bug::InDoubtForgotten,
         Bug::InDoubtNotLoggedAgain,
         Bug::RemoteReaderToldEarly,
+        Bug::RemoteFailureToldEarly,
+        Bug::AnyLinkIsOwn,
         Bug::VotesNotAwaited,
     ];
     for bug in bugs {

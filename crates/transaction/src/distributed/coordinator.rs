@@ -1,7 +1,8 @@
 //! The part of a distributed transaction at its home: accesses to rows of other instances, votes, and the decision.
 //!
 //! Invariants
-//! - A transaction waits for replies of one access, or for votes: a reply is that of the latest request.
+//! - A transaction waits for the rows of one access, or for votes: rows are those of the latest request, and any that come while it
+//!   waits for votes are of an access that its procedure has dropped.
 //! - A transaction with subordinates that have not been released does not commit before all have voted.
 
 use std::cell::RefCell;
@@ -38,6 +39,10 @@ pub(crate) struct Remote {
     awaited: usize,
     /// The first abort among them.
     failed: Option<Abort>,
+    /// True if it commits in one phase: the only subordinate that votes ends with its vote.
+    in_one_phase: bool,
+    /// True if it waits for votes.
+    awaits_votes: bool,
     /// The message with the rows that were asked for last.
     reply: Vec<u8>,
     /// The task that waits.
@@ -98,6 +103,8 @@ impl Remote {
                 staged: Staged::new(worker.shard()),
                 awaited: 0,
                 failed: None,
+                in_one_phase: false,
+                awaits_votes: false,
                 reply: Vec::new(),
                 task: TaskId::NONE,
                 walk: Walk { table: TableId(0), end: KeyBuf::new(), rows: 0 },
@@ -138,9 +145,28 @@ impl Remote {
         }
     }
 
-    /// Prepares to wait for so many replies.
-    fn await_replies(&mut self, replies: usize, task: TaskId) {
-        (self.awaited, self.failed, self.task) = (replies, None, task);
+    /// Prepares to wait for the rows of an access.
+    fn await_rows(&mut self, task: TaskId) {
+        (self.awaited, self.awaits_votes, self.failed, self.task) = (1, false, None, task);
+    }
+
+    /// Prepares to wait for so many votes.
+    fn await_votes(&mut self, votes: usize, task: TaskId) {
+        (self.awaited, self.awaits_votes, self.failed, self.task) = (votes, true, None, task);
+    }
+
+    /// Returns true if the transaction has read what is not known to be durable in an instance that has not been asked to vote.
+    pub(crate) fn has_read_undurable(&self) -> bool {
+        let is_open = |known: &Subordinate| {
+            matches!(known.state, SubordinateState::Active | SubordinateState::Lost)
+        };
+        self.subordinates.iter().any(|known| is_open(known) && !known.has_read_durable)
+    }
+
+    /// Returns the abort of a transaction with a subordinate that was lost: its locks are gone, whatever it was rolled back to.
+    fn check_reachable(&self) -> Result<(), Abort> {
+        let lost = self.subordinates.iter().find(|known| known.state == SubordinateState::Lost);
+        lost.map_or(Ok(()), |lost| Err(unreachable(lost.instance)))
     }
 }
 
@@ -212,7 +238,7 @@ impl Tx<'_> {
         })?;
         let mut covered: SmallVec<[(usize, KeyRange); 2]> = SmallVec::new();
         if !asked.is_empty() {
-            with_remote(state, |remote| remote.await_replies(1, worker.current_task()));
+            with_remote(state, |remote| remote.await_rows(worker.current_task()));
             let fetch = Message::Fetch { txn, age: state.age.get(), requests: Requests(&requests) };
             peers.send(instance, &fetch)?;
             state.trace.event(worker, Stage::Execute, || {
@@ -390,9 +416,14 @@ pub(super) fn on_reply(worker: &EngineWorker, from: InstanceId, txn: TxnId, mess
     let mut remote = state.remote.borrow_mut();
     let Some(remote) = remote.as_mut() else { return };
     let known = remote.subordinates.iter_mut().find(|known| known.instance == from);
-    let Some(known) = known.filter(|_| remote.awaited > 0) else { return };
+    let decoded = Message::decode(message);
+    let is_vote = matches!(decoded, Ok(Message::Vote { .. }));
+    let Some(known) = known.filter(|_| remote.awaited > 0 && remote.awaits_votes == is_vote) else { return };
     remote.awaited -= 1;
-    match Message::decode(message) {
+    if remote.in_one_phase {
+        known.state = SubordinateState::Ended;
+    }
+    match decoded {
         Ok(Message::Fetched { result: Ok(_), is_durable, .. }) => {
             known.has_read_durable = is_durable;
             remote.reply.clear();
@@ -425,18 +456,51 @@ pub(super) fn on_lost(worker: &EngineWorker, instance: InstanceId) {
     }
 }
 
-/// Decides a transaction whose procedure has succeeded, and ends it accordingly. Returns the epoch that has to be durable before
-/// the outcome is told.
-pub(crate) async fn decide(worker: &Rc<EngineWorker>) -> Result<Epoch, Abort> {
+/// Decides a transaction whose procedure has succeeded, or has failed for something that it has read in another instance; and ends it
+/// accordingly. Returns the epoch that has to be durable before the outcome is told, and whether it has committed.
+pub(crate) async fn decide(
+    worker: &Rc<EngineWorker>,
+    failed: Option<Abort>,
+) -> (Epoch, Result<(), Abort>) {
     let state = worker.shard().undecided.take().expect("a transaction that awaits votes is handed over");
     let guard = TxnGuard::resume(worker, state);
-    let mut outcome = collect_votes(worker, guard.state()).await;
+    suspend(worker, guard.state());
+    let mut outcome = match failed {
+        None => collect_votes(worker, guard.state()).await,
+        Some(abort) => await_reads(worker, guard.state()).await.and(Err(abort)),
+    };
     guard.state().set_voted();
     if outcome.is_ok() {
         note_decision(worker, guard.state());
     }
     let epoch = guard.finish(&mut outcome);
-    outcome.map(|()| epoch)
+    (epoch, outcome)
+}
+
+/// Has a transaction hold its locks while other tasks of its home run.
+fn suspend(worker: &EngineWorker, state: &Rc<TxnState>) {
+    state.home.borrow_mut().suspended = true;
+    state.enter_locks(worker);
+}
+
+/// Releases the subordinates of a transaction that has failed where it has read what may not be durable, and waits until it is:
+/// otherwise its caller would learn from the failure what a crash makes undone.
+async fn await_reads(worker: &EngineWorker, state: &TxnState) -> Result<(), Abort> {
+    let Some(peers) = worker.shard().peers.get() else { return Ok(()) };
+    let (txn, incarnation) = (state.txn(), peers.incarnation());
+    with_remote(state, |remote| {
+        remote.check_reachable()?;
+        let mut asked = 0;
+        for subordinate in remote.subordinates.iter_mut().filter(|known| !known.has_read_durable) {
+            subordinate.state = SubordinateState::Released;
+            asked += 1;
+            let release = Message::Prepare { txn, incarnation, in_one_phase: false, writes: Writes(&[]) };
+            peers.send(subordinate.instance, &release)?;
+        }
+        remote.await_votes(asked, worker.current_task());
+        Ok::<_, Abort>(())
+    })?;
+    replies(state).await
 }
 
 /// Puts the note that a transaction commits before its changes, if others have prepared it and it is logged.
@@ -454,18 +518,14 @@ fn note_decision(worker: &EngineWorker, state: &TxnState) {
 async fn collect_votes(worker: &Rc<EngineWorker>, state: &Rc<TxnState>) -> Result<(), Abort> {
     let shard = worker.shard();
     let Some(peers) = shard.peers.get() else { return Ok(()) };
-    {
-        let mut home = state.home.borrow_mut();
-        home.suspended = true;
-    }
-    state.enter_locks(worker);
     let txn = state.txn();
     let writes = with_remote(state, |remote| writes_of(worker, remote));
     let changes_here = !state.home.borrow().undo.is_empty() || !state.participants.borrow().is_empty();
     // What commits in one phase is durable on its own, so nothing that it depends on may vanish.
     let reads_durable = has_read_durable(worker, state);
     let incarnation = peers.incarnation();
-    let (asked, in_one_phase) = with_remote(state, |remote| {
+    let asked = with_remote(state, |remote| {
+        remote.check_reachable()?;
         let has_changed = |instance: InstanceId| writes.iter().find(|(of, _)| *of == instance);
         let mut readers = remote.subordinates.iter().filter(|known| has_changed(known.instance).is_none());
         let in_one_phase = writes.len() == 1
@@ -491,30 +551,21 @@ async fn collect_votes(worker: &Rc<EngineWorker>, state: &Rc<TxnState>) -> Resul
                 }
             };
             asked += 1;
-            let in_one_phase = in_one_phase && subordinate.state == SubordinateState::Preparing;
             peers.send(
                 instance,
                 &Message::Prepare { txn, incarnation, in_one_phase, writes: Writes(writes) },
             )?;
         }
-        remote.await_replies(asked, worker.current_task());
-        Ok::<_, Abort>((asked, in_one_phase))
+        remote.in_one_phase = in_one_phase;
+        remote.await_votes(asked, worker.current_task());
+        Ok::<_, Abort>(asked)
     })?;
     state.trace.event(worker, Stage::Release, || format!("asks {asked} instances for their votes"));
     if asked == 0 || planted(Bug::VotesNotAwaited) {
         return Ok(());
     }
     let voted = replies(state).await;
-    if in_one_phase {
-        // It has ended there, in one way or the other.
-        with_remote(state, |remote| {
-            for known in &mut remote.subordinates {
-                known.state = SubordinateState::Ended;
-            }
-        });
-        return voted.map_err(unknown_if_lost);
-    }
-    voted
+    if with_remote(state, |remote| remote.in_one_phase) { voted.map_err(unknown_if_lost) } else { voted }
 }
 
 /// Explains the abort of a transaction that was to commit in another instance alone, which was lost meanwhile.
@@ -570,7 +621,7 @@ pub(crate) fn end_subordinates(
     }
     remote.subordinates.clear();
     remote.staged.clear();
-    (remote.awaited, remote.failed, remote.walk.rows) = (0, None, 0);
+    (remote.awaited, remote.failed, remote.in_one_phase, remote.walk.rows) = (0, None, false, 0);
     let mut spare = peers.spare.borrow_mut();
     if spare.len() < SPARE_MAX {
         spare.push(remote);

@@ -18,8 +18,9 @@
 //! # After a crash, or the end of a link
 //!
 //! A prepared subordinate whose coordinator cannot be reached is *in doubt*: nobody decides alone. After a crash, recovery brings it
-//! back with its locks before anything else runs. When there is a link again the subordinate asks, and the coordinator tells the
-//! outcomes of decisions that were not acknowledged; both may happen, and the second one finds nothing to do.
+//! back with its locks before anything else runs. When there is a link to the worker of the coordinator again the subordinate
+//! asks, and the coordinator tells the outcomes of decisions that were not acknowledged; both may happen, and the second one finds
+//! nothing to do.
 //!
 //! # Invariants
 //!
@@ -43,9 +44,8 @@ use smallvec::SmallVec;
 
 use super::subordinate::{self, Prepared};
 use super::wire::Message;
-use super::{Link, Peers, end_link};
+use super::{GlobalTxn, Link, Peers, lose_link};
 use crate::deadlock::home_of;
-use crate::messages;
 use crate::shard::{EngineWorker, FastMap};
 use crate::tx::TxnState;
 use crate::wal::CommitWaiters;
@@ -118,15 +118,18 @@ impl Peers {
     pub(super) fn when_durable(&self, worker: &EngineWorker, epoch: Epoch, due: Due) {
         let early = matches!(due, Due::Vote { .. }) && planted(Bug::VoteBeforeSync)
             || matches!(due, Due::Tell(_)) && planted(Bug::DecisionToldEarly);
-        if early || log(worker).is_none_or(|log| log.is_durable(epoch)) {
-            return self.perform(worker, due);
+        let Some(log) = log(worker).filter(|log| !early && !log.is_durable(epoch)) else {
+            return self.perform(due);
+        };
+        if log.wal.is_failed() {
+            return self.refuse(due, log.wal.refusal());
         }
         let mut waiting = self.hardening.waiting.borrow_mut();
         let at = waiting.iter().rposition(|(earlier, _)| *earlier <= epoch).map_or(0, |at| at + 1);
         waiting.insert(at, (epoch, due));
     }
 
-    fn perform(&self, worker: &EngineWorker, due: Due) {
+    fn perform(&self, due: Due) {
         // An instance that cannot be reached asks, or is told, when there is a link again.
         match due {
             Due::Vote { link, txn } => {
@@ -145,10 +148,17 @@ impl Peers {
                 }
             }
             Due::Acknowledge(of) => {
-                let _ = self.send(InstanceId(of.instance), &Message::Ended { of });
+                let _ = self.send_home(home(of), &Message::Ended { of });
             }
         }
-        let _ = worker;
+    }
+
+    /// Does what can be done for what never becomes durable, as the WAL has failed: a decision remains unknown until a restart.
+    #[cold]
+    fn refuse(&self, due: Due, refusal: Abort) {
+        if let Due::Vote { link, txn } = due {
+            let _ = self.send_on(&link, &Message::Vote { txn, result: Err(refusal) });
+        }
     }
 
     /// Returns true if something waits that is durable now, or never will be.
@@ -184,7 +194,7 @@ impl Peers {
             let due = waiting.pop_front().map(|(_, due)| due);
             drop(waiting);
             found = true;
-            due.into_iter().for_each(|due| self.perform(worker, due));
+            due.into_iter().for_each(|due| self.perform(due));
         }
     }
 
@@ -194,7 +204,7 @@ impl Peers {
         self.hardening.waiting.borrow_mut().clear();
         let links: Vec<Rc<Link>> = self.links.borrow().clone();
         for link in links {
-            end_link(worker, self, &link, "the WAL of this instance has failed");
+            lose_link(worker, self, &link, "the WAL of this instance has failed");
         }
     }
 }
@@ -239,26 +249,29 @@ pub(super) fn keep_decision(
     peers.when_durable(worker, epoch, Due::Tell(of));
 }
 
-/// Returns the worker of a transaction's home, if its number is possible here.
-fn home(worker: &EngineWorker, of: GlobalId) -> Result<(), String> {
-    if home_of(TxnId(of.txn)).index() < worker.workers() {
-        return Ok(());
-    }
-    Err("it speaks of a transaction that no worker can have begun".to_owned())
+/// Returns the home of a transaction.
+fn home(of: GlobalId) -> GlobalTxn {
+    GlobalTxn { instance: InstanceId(of.instance), txn: TxnId(of.txn) }
 }
 
-/// Takes in an acknowledgement, on any worker of the home.
-pub(super) fn on_ended(worker: &EngineWorker, from: InstanceId, of: GlobalId) -> Result<(), String> {
-    home(worker, of)?;
-    messages::send_acknowledged(worker, from, of);
-    Ok(())
+/// Refuses a message about a transaction whose home is another worker.
+fn check_home(worker: &EngineWorker, peers: &Peers, of: GlobalId) -> Result<(), String> {
+    if of.instance == peers.instance.0 && home_of(TxnId(of.txn)) == worker.id() {
+        return Ok(());
+    }
+    Err("it speaks of a transaction that this worker cannot have begun".to_owned())
 }
 
 /// Takes in an acknowledgement, at the home.
-pub(crate) fn on_acknowledged(worker: &EngineWorker, from: InstanceId, of: GlobalId) {
-    let Some(peers) = worker.shard().peers.get() else { return };
+pub(super) fn on_ended(
+    worker: &EngineWorker,
+    peers: &Peers,
+    from: InstanceId,
+    of: GlobalId,
+) -> Result<(), String> {
+    check_home(worker, peers, of)?;
     let mut decided = peers.hardening.decided.borrow_mut();
-    let Some(decision) = decided.get_mut(&of) else { return };
+    let Some(decision) = decided.get_mut(&of) else { return Ok(()) };
     decision.instances.retain(|instance| *instance != from);
     if decision.instances.is_empty() {
         decided.remove(&of);
@@ -267,21 +280,20 @@ pub(crate) fn on_acknowledged(worker: &EngineWorker, from: InstanceId, of: Globa
             let _ = log.commit(worker, &record_of(Note::Forgotten { of }));
         }
     }
-}
-
-/// Takes in the question for an outcome, on any worker of the home.
-pub(super) fn on_ask(worker: &EngineWorker, from: InstanceId, of: GlobalId) -> Result<(), String> {
-    home(worker, of)?;
-    messages::send_asked(worker, from, of);
     Ok(())
 }
 
 /// Answers the question for an outcome, at the home.
-pub(crate) fn on_asked(worker: &EngineWorker, from: InstanceId, of: GlobalId) {
-    let Some(peers) = worker.shard().peers.get() else { return };
+pub(super) fn on_ask(
+    worker: &EngineWorker,
+    peers: &Peers,
+    from: InstanceId,
+    of: GlobalId,
+) -> Result<(), String> {
+    check_home(worker, peers, of)?;
     let commit = match peers.hardening.decided.borrow().get(&of) {
         // It is told when it is durable.
-        Some(decision) if !decision.is_durable => return,
+        Some(decision) if !decision.is_durable => return Ok(()),
         Some(_) => true,
         None => false,
     };
@@ -292,21 +304,26 @@ pub(crate) fn on_asked(worker: &EngineWorker, from: InstanceId, of: GlobalId) {
         }
     }
     let _ = peers.send(from, &Message::Outcome { of, commit });
+    Ok(())
 }
 
-/// Asks for the outcomes of what is in doubt, and tells those that were decided here, after a link to the instance was added.
-pub(super) fn on_linked(peers: &Peers, instance: InstanceId) {
-    let in_doubt: Vec<GlobalId> = peers.hardening.in_doubt.borrow().keys().copied().collect();
-    for of in in_doubt.into_iter().filter(|of| of.instance == instance.0) {
-        let _ = peers.send(instance, &Message::Ask { of });
-    }
-    let decided: Vec<GlobalId> = {
-        let decided = peers.hardening.decided.borrow();
-        let told = decided.iter().filter(|(_, kept)| kept.is_durable && kept.instances.contains(&instance));
-        told.map(|(of, _)| *of).collect()
+/// Asks for the outcomes of what is in doubt, and tells those that were decided here, as far as it goes by a link that was added.
+pub(super) fn on_linked(peers: &Peers, link: &Link) {
+    let doubts = peers.hardening.in_doubt.borrow();
+    let is_there = |of: &&GlobalId| {
+        let home = home(**of);
+        home.instance == link.instance && home_of(home.txn).index() == link.number
     };
-    for of in decided {
-        let _ = peers.send(instance, &Message::Outcome { of, commit: true });
+    for of in doubts.keys().filter(is_there) {
+        let _ = peers.send_on(link, &Message::Ask { of: *of });
+    }
+    if !link.is_own {
+        return;
+    }
+    for (of, decision) in peers.hardening.decided.borrow().iter() {
+        if decision.is_durable && decision.instances.contains(&link.instance) {
+            let _ = peers.send_on(link, &Message::Outcome { of: *of, commit: true });
+        }
     }
 }
 
@@ -319,25 +336,23 @@ pub(super) fn acknowledge_again(worker: &EngineWorker, peers: &Peers, of: Global
     peers.when_durable(worker, epoch, Due::Acknowledge(of));
 }
 
-/// Logs what is in doubt or not acknowledged again, since the WAL so far is to be removed.
-///
-/// # Errors
-/// A full buffer; the WAL so far is still needed then.
-pub fn log_again(worker: &Rc<EngineWorker>) -> Result<(), Abort> {
-    let (Some(peers), Some(log)) = (worker.shard().peers.get(), log(worker)) else { return Ok(()) };
+/// Logs what is in doubt or not acknowledged again, since the WAL so far is to be removed. A full buffer does not refuse it: it
+/// would keep the WAL from ever becoming shorter.
+pub fn log_again(worker: &Rc<EngineWorker>) {
+    let (Some(peers), Some(log)) = (worker.shard().peers.get(), log(worker)) else { return };
     if planted(Bug::InDoubtNotLoggedAgain) {
-        return Ok(());
+        return;
     }
-    let again = |prepared: &Prepared| {
-        log.commit(worker, &record_of(Note::Prepared { of: prepared.of, rows: &prepared.rows })).map(drop)
+    let again = |note: Note<'_>| {
+        let _ = log.commit_decided(worker, &record_of(note));
     };
-    peers.hardening.in_doubt.borrow().values().try_for_each(|doubt| again(&doubt.prepared))?;
-    subordinate::prepared(peers, again)?;
+    let prepared =
+        |prepared: &Prepared| again(Note::Prepared { of: prepared.of, rows: &prepared.rows });
+    peers.hardening.in_doubt.borrow().values().for_each(|doubt| prepared(&doubt.prepared));
+    subordinate::each_prepared(peers, prepared);
     for (of, decision) in peers.hardening.decided.borrow().iter() {
-        let instances = encode_instances(&decision.instances);
-        log.commit(worker, &record_of(Note::Decided { of: *of, instances: &instances }))?;
+        again(Note::Decided { of: *of, instances: &encode_instances(&decision.instances) });
     }
-    Ok(())
 }
 
 /// Keeps a decision that was found in the WAL, and not acknowledged by all.

@@ -8,7 +8,7 @@ use atrapos_partition::routing::InstanceId;
 use atrapos_storage::lock::TxnId;
 
 use super::wire::{GlobalProbe, Message};
-use super::{GlobalTxn, Peers};
+use super::{GlobalTxn, Peers, check_own};
 use crate::deadlock;
 use crate::messages;
 use crate::shard::{EngineWorker, Shard};
@@ -47,7 +47,7 @@ fn each_subordinate(worker: &EngineWorker, state: &TxnState, message: &Message<'
 /// Sends a probe to the home of a coordinator.
 pub(crate) fn send_home(worker: &EngineWorker, coordinator: GlobalTxn, probe: GlobalProbe) {
     if let Some(peers) = worker.shard().peers.get() {
-        let _ = peers.send(coordinator.instance, &Message::ProbeHome { probe, met: coordinator.txn });
+        let _ = peers.send_home(coordinator, &Message::ProbeHome { probe, met: coordinator.txn });
     }
 }
 
@@ -86,13 +86,21 @@ pub(super) fn on_probe(
 }
 
 /// Receives a probe for a coordinator of this instance.
-pub(super) fn on_probe_home(worker: &Rc<EngineWorker>, probe: GlobalProbe, met: TxnId) {
+pub(super) fn on_probe_home(
+    worker: &Rc<EngineWorker>,
+    probe: GlobalProbe,
+    met: TxnId,
+) -> Result<(), String> {
+    check_own(worker, met)?;
     messages::send_probe_home(worker, probe, met);
+    Ok(())
 }
 
 /// Receives the choice of a victim of this instance.
-pub(super) fn on_victim(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) {
+pub(super) fn on_victim(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) -> Result<(), String> {
+    check_own(worker, victim)?;
     messages::send_victim(worker, round, victim);
+    Ok(())
 }
 
 /// Has the subordinate of a victim stop waiting.

@@ -12,6 +12,7 @@ use atrapos_partition::action::{Action, ActionBatch, CopiedRows, CopyRows, Opera
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::routing::InstanceId;
+use atrapos_partition::schema::TableId;
 use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockMode, TxnId};
 use smallvec::SmallVec;
@@ -233,10 +234,15 @@ pub(super) fn on_prepare(
         vote(worker, peers, link, of, Err(replaced()));
         return Ok(());
     };
+    if (of.incarnation != 0) != worker.shard().commit_waiters.is_some() {
+        return Err("one of the two instances logs and the other does not; give all instances a directory, or none"
+            .to_owned());
+    }
     if writes.0.is_empty() {
         peers.subordinates.borrow_mut().remove(&coordinator);
         let epoch = observed(worker, &state);
-        end_subordinate(worker, state, true);
+        // Without changes this is a commit too; an access that a procedure has dropped may wait still.
+        abort(worker, state, None);
         vote(worker, peers, link, of, Ok(epoch));
         return Ok(());
     }
@@ -326,10 +332,12 @@ fn prepare(
 pub(super) fn on_end(worker: &EngineWorker, peers: &Peers, coordinator: (InstanceId, TxnId), commit: bool) {
     let known = peers.subordinates.borrow_mut().remove(&coordinator);
     let Some(Subordinate { state, prepared, .. }) = known else { return };
-    if commit {
-        end_subordinate(worker, state, true);
-    } else {
-        abort(worker, state, prepared.map(|prepared| prepared.of));
+    match prepared {
+        Some(Prepared { of, .. }) if commit => {
+            commit_subordinate(worker, state, || hardening::ended(of));
+        }
+        _ if commit => end_subordinate(worker, state, true),
+        prepared => abort(worker, state, prepared.map(|prepared| prepared.of)),
     }
 }
 
@@ -383,8 +391,13 @@ pub(super) fn on_lost(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>)
 }
 
 /// Looks at what is prepared and not in doubt.
-pub(super) fn prepared<E>(peers: &Peers, look: impl FnMut(&Prepared) -> Result<(), E>) -> Result<(), E> {
-    peers.subordinates.borrow().values().filter_map(|known| known.prepared.as_ref()).try_for_each(look)
+pub(super) fn each_prepared(peers: &Peers, look: impl FnMut(&Prepared)) {
+    peers.subordinates.borrow().values().filter_map(|known| known.prepared.as_ref()).for_each(look);
+}
+
+/// Returns the table and the key of each row of a prepared transaction, as it is logged.
+pub fn rows_of_prepared(rows: &[u8]) -> impl Iterator<Item = Result<(TableId, &[u8]), &'static str>> {
+    Writes(rows).iter().map(|write| write.map(|write| (write.table, write.key)))
 }
 
 /// Brings back transactions that the WAL has as prepared, with their locks and changes: they are in doubt. Nothing else may run before.

@@ -74,11 +74,10 @@ impl<'w> TxnGuard<'w> {
         if failed.is_none() && (state.is_doomed.get() || state.outstanding.get() > 0) {
             *refusal = state.cannot_commit();
             if refusal.is_none() && state.awaits_votes() {
-                self.worker.shard().undecided.set(Some(state));
-                // It has not ended: `distributed::coordinator::decide` goes on with it.
-                std::mem::forget(self);
-                return UNDECIDED;
+                return self.hand_over(state);
             }
+        } else if state.awaits_votes() && failed.is_some_and(|failed| state.tells_undurable(failed)) {
+            return self.hand_over(state);
         }
         let (mut epoch, mut wait_epoch) = (Epoch(0), Epoch(0));
         if let Some(commit_waiters) = &self.worker.shard().commit_waiters {
@@ -102,13 +101,22 @@ impl<'w> TxnGuard<'w> {
         std::mem::forget(self);
         wait_epoch
     }
+
+    /// Hands a transaction over to [`decide`](crate::distributed::coordinator::decide), which goes on with it.
+    #[cold]
+    fn hand_over(self, state: Rc<TxnState>) -> Epoch {
+        self.worker.shard().undecided.set(Some(state));
+        // It has not ended.
+        std::mem::forget(self);
+        UNDECIDED
+    }
 }
 
 /// The epoch that stands for a transaction which is not decided yet: it is handed over to
 /// [`decide`](crate::distributed::coordinator::decide).
 pub(crate) const UNDECIDED: Epoch = Epoch(u64::MAX);
 
-/// Ends a subordinate without changes, or aborts one; it is no transaction of its own in the statistics.
+/// Ends a subordinate that does not log: it has changed nothing, its data is in memory, or it aborts. It is no transaction of its own in the statistics.
 pub(crate) fn end_subordinate(worker: &EngineWorker, state: Rc<TxnState>, commit: bool) {
     end(worker, state, Ending { commit, epoch: Epoch(0) });
 }

@@ -10,9 +10,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use atrapos_durability::wal::Epoch;
-use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::action::DependentAction;
 use atrapos_partition::monitor::Partner;
+use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::WorkerId;
 use atrapos_storage::KeyBuf;
@@ -182,6 +183,16 @@ impl TxnState {
     /// Returns true if other instances have to vote before the transaction commits.
     pub(super) fn awaits_votes(&self) -> bool {
         self.outstanding.get() & VOTES != 0
+    }
+
+    /// Returns true if the abort of its procedure tells of something that it has read in another instance, and that may not be
+    /// durable there.
+    #[cold]
+    pub(super) fn tells_undurable(&self, failed: AbortReason) -> bool {
+        let remote = self.remote.borrow();
+        failed.advice() != Advice::Retry
+            && !planted(Bug::RemoteFailureToldEarly)
+            && remote.as_ref().is_some_and(|remote| remote.has_read_undurable())
     }
 
     /// Notes that other instances have voted.
