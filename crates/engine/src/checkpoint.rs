@@ -167,7 +167,7 @@ impl Durable {
         let _held = holds.then(|| HeldSnapshot::begin(&self.handle, &self.wal)).transpose()?;
         let begin = self.wal.advance();
         settle(&self.handle)?;
-        on_all_workers(&self.handle, |worker| log_again(worker))?;
+        on_all_workers(&self.handle, log_again)?;
         let dir = self.directory.checkpoint_dir(number);
         // One worker's scheme covers every key once, however old it is; a part follows its key ranges to their owners.
         let careless = planted(Bug::ClosedTableLeftOut);

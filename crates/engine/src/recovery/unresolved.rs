@@ -85,7 +85,11 @@ impl Unresolved {
             .decided
             .iter()
             .all(|(of, instances)| of.instance == place.instance && is_possible(of) && is_there(instances));
-        if prepared_fit && decided_fit { Ok(()) } else { Err(unfit("no instance of its deployment can have begun it")) }
+        if prepared_fit && decided_fit {
+            Ok(())
+        } else {
+            Err(unfit("no instance of its deployment can have begun it"))
+        }
     }
 
     /// Refuses two transactions that are prepared with one row: the second one would wait for its lock for ever.

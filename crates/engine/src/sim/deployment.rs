@@ -432,7 +432,8 @@ impl Deployment {
         // What was on its way when a link was cut is lost.
         self.links.retain(|link| link.wires.iter().all(|wire| Arc::strong_count(wire) > 2));
         let links = &self.links;
-        self.wires.retain(|wire| links.iter().any(|link| link.wires.iter().any(|kept| Arc::ptr_eq(kept, wire))));
+        self.wires
+            .retain(|wire| links.iter().any(|link| link.wires.iter().any(|kept| Arc::ptr_eq(kept, wire))));
         for _ in 0..SETTLE_MAX {
             self.run_for(16 * self.instances.len() as u64);
             if self.tasks() > 0 {

@@ -157,9 +157,8 @@ impl Remote {
 
     /// Returns true if the transaction has read what is not known to be durable in an instance that has not been asked to vote.
     pub(crate) fn has_read_undurable(&self) -> bool {
-        let is_open = |known: &Subordinate| {
-            matches!(known.state, SubordinateState::Active | SubordinateState::Lost)
-        };
+        let is_open =
+            |known: &Subordinate| matches!(known.state, SubordinateState::Active | SubordinateState::Lost);
         self.subordinates.iter().any(|known| is_open(known) && !known.has_read_durable)
     }
 
@@ -458,10 +457,7 @@ pub(super) fn on_lost(worker: &EngineWorker, instance: InstanceId) {
 
 /// Decides a transaction whose procedure has succeeded, or has failed for something that it has read in another instance; and ends it
 /// accordingly. Returns the epoch that has to be durable before the outcome is told, and whether it has committed.
-pub(crate) async fn decide(
-    worker: &Rc<EngineWorker>,
-    failed: Option<Abort>,
-) -> (Epoch, Result<(), Abort>) {
+pub(crate) async fn decide(worker: &Rc<EngineWorker>, failed: Option<Abort>) -> (Epoch, Result<(), Abort>) {
     let state = worker.shard().undecided.take().expect("a transaction that awaits votes is handed over");
     let guard = TxnGuard::resume(worker, state);
     suspend(worker, guard.state());

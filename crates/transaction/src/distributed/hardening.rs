@@ -346,8 +346,7 @@ pub fn log_again(worker: &Rc<EngineWorker>) {
     let again = |note: Note<'_>| {
         let _ = log.commit_decided(worker, &record_of(note));
     };
-    let prepared =
-        |prepared: &Prepared| again(Note::Prepared { of: prepared.of, rows: &prepared.rows });
+    let prepared = |prepared: &Prepared| again(Note::Prepared { of: prepared.of, rows: &prepared.rows });
     peers.hardening.in_doubt.borrow().values().for_each(|doubt| prepared(&doubt.prepared));
     subordinate::each_prepared(peers, prepared);
     for (of, decision) in peers.hardening.decided.borrow().iter() {

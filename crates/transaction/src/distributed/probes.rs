@@ -86,11 +86,7 @@ pub(super) fn on_probe(
 }
 
 /// Receives a probe for a coordinator of this instance.
-pub(super) fn on_probe_home(
-    worker: &Rc<EngineWorker>,
-    probe: GlobalProbe,
-    met: TxnId,
-) -> Result<(), String> {
+pub(super) fn on_probe_home(worker: &Rc<EngineWorker>, probe: GlobalProbe, met: TxnId) -> Result<(), String> {
     check_own(worker, met)?;
     messages::send_probe_home(worker, probe, met);
     Ok(())

@@ -235,8 +235,10 @@ pub(super) fn on_prepare(
         return Ok(());
     };
     if (of.incarnation != 0) != worker.shard().commit_waiters.is_some() {
-        return Err("one of the two instances logs and the other does not; give all instances a directory, or none"
-            .to_owned());
+        return Err(
+            "one of the two instances logs and the other does not; give all instances a directory, or none"
+                .to_owned(),
+        );
     }
     if writes.0.is_empty() {
         peers.subordinates.borrow_mut().remove(&coordinator);
