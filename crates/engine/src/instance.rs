@@ -24,7 +24,7 @@ pub struct WorkerLinks {
 /// Transactions over several instances that have not come to their end everywhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Unresolved {
-    /// Transactions of others that are prepared here, while their instance cannot be reached.
+    /// Transactions of others that are prepared here, and whose outcomes were not told before a link ended or a crash.
     pub in_doubt: usize,
     /// Transactions that have committed here, and whose ends others have not acknowledged.
     pub unacknowledged: usize,

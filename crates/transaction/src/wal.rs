@@ -5,7 +5,8 @@
 //! - **One record per transaction.** While a transaction runs, every change appends its redo (key, version, new bytes
 //!   or the bytes that differ) to its branch; the redo of changes on another worker comes back with the reply. When it
 //!   commits, its home worker stamps the redo with the current *epoch* and appends it to the worker's own
-//!   [`CommitBuffer`]. So a transaction is in one record, and atomic by construction; no central structure is written.
+//!   [`CommitBuffer`]. So what a transaction has changed in this database is in one record, and atomic by construction; no central
+//!   structure is written. What it does in several instances is held together by notes ([`Note`](atrapos_durability::wal::Note)).
 //!   (By an [option](crate::central) several workers share a buffer; nothing else changes.)
 //! - **Streams.** The workers of one island share a *stream* of segment files, written by the island's flusher
 //!   ([`flusher`]): it takes the records from its workers' buffers, writes them as a frame (as several, if they are too
@@ -16,7 +17,8 @@
 //!   make durable, at the speed of its device if a worker has nothing else to do, and sleeps otherwise ([`flusher`]).
 //! - **Bounds.** A transaction's redo, and the records that wait in the buffers, are bounded
 //!   ([`redo`](atrapos_partition::redo), [`buffer`]): a stalled device stops transactions, and costs no memory beyond
-//!   the bounds.
+//!   the bounds. The exception are records of what was decided elsewhere, which cannot be refused: no more than there are
+//!   prepared transactions, which take part in the bounds themselves.
 //! - **Acknowledgement.** A transaction is acknowledged to its caller when the newest epoch it depends on is durable:
 //!   its own, if it wrote; otherwise the newest epoch that it *observed* ([`undurable_writes`]), if that is not durable
 //!   yet. Only its task waits ([`commit_waiters`]); the worker goes on with others. Locks are released before: a

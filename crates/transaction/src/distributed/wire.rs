@@ -7,8 +7,8 @@
 //! |---|---|---|
 //! | fetch | coordinator | lock these keys and ranges, and copy the rows |
 //! | fetched | subordinate | the rows, or the abort |
-//! | prepare | coordinator | make these changes, and vote; or commit if they are all that changes (one phase) |
-//! | vote | subordinate | it will commit if the coordinator says so, or has committed (one phase); or the abort |
+//! | prepare | coordinator | make these changes, and vote; or commit if they are all that changes (one phase); without changes: end, and vote when what was read is durable |
+//! | vote | subordinate | it will commit if the coordinator says so, has committed (one phase), or what it has read is durable (no changes); or the abort |
 //! | end | coordinator | commit or abort, and release; the end of a subordinate without changes too |
 //! | outcome | home | a transaction that was prepared has committed, durably; or has aborted, as the answer to a question |
 //! | ended | instance that was told an outcome | the end is durable there |

@@ -16,7 +16,7 @@ use atrapos_partition::planted::{Bug, planted};
 #[repr(align(128))]
 pub struct CommitBuffer {
     records: Mutex<Waiting>,
-    /// The bytes from which on it is full: it exceeds them by at most one record.
+    /// The bytes from which on it is full: it exceeds them by at most one record, and by those that it must take.
     bytes_max: usize,
 }
 
