@@ -62,8 +62,12 @@ impl Probes {
         self.seen.insert(what)
     }
 
-    fn spend(&mut self, time: Ticks) {
-        self.spent = Ticks(self.spent.0 + time.0);
+    /// Counts the time of a piece of work with so many visits. The thread may have been suspended meanwhile: no more counts than
+    /// the visits can have taken, or detection would pause for sixty-four times what others have run.
+    fn spend(&mut self, shard: &Shard, time: Ticks, visits: usize) {
+        let visit_max = shard.options.deadlock_check_after.0 / PAUSE_FACTOR;
+        let most = visit_max.saturating_mul(1 + visits as u64);
+        self.spent = Ticks(self.spent.0.saturating_add(time.0.min(most)));
     }
 }
 
@@ -133,7 +137,7 @@ fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<TxnId> {
     let after = shard.options.deadlock_check_after;
     let due = shard.waits.borrow().due(now, after, probes.turn, PROBES_AT_A_TIME);
     probes.turn = due.turn;
-    probes.spend(worker.now().since(began));
+    probes.spend(shard, worker.now().since(began), due.owners.len());
     due.owners
 }
 
@@ -166,6 +170,7 @@ pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: GlobalProbe, waiter: Tx
     for next in passed_to(shard, (probe.round, probe.initiator.txn, not_itself(waiter)), waiter) {
         messages::send_probe(worker, next, probe, waiter);
     }
+    let visits = ahead.len();
     ahead.sort_unstable();
     ahead.dedup();
     for blocker in ahead {
@@ -175,7 +180,7 @@ pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: GlobalProbe, waiter: Tx
             messages::send_probe_again(worker, probe.round, blocker);
         }
     }
-    shard.probes.borrow_mut().spend(worker.now().since(began));
+    shard.probes.borrow_mut().spend(shard, worker.now().since(began), visits);
 }
 
 /// Starts a probe, at the home of a transaction that a probe has reached twice: it may be in a cycle.

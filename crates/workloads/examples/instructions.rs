@@ -1,10 +1,12 @@
 //! A fixed number of transactions of one class, by sessions on one worker, for counting their instructions: the difference
 //! between two runs, divided by the difference of their numbers. `scripts/instructions` does it.
 //!
-//! `instructions tatp|tpcc|columns <class|standard> <sessions> <transactions>`
+//! `instructions tatp|tpcc|micro|columns <class|standard> <sessions> <transactions>`
 //!
 //! The classes of `columns` are `read-narrow`, `read-wide`, `update-narrow` and `update-wide`: one session reads two columns of a
 //! row, or updates one, of 4 columns and 32 bytes or of 20 columns and 300 bytes.
+//!
+//! The classes of `micro` are `read-N` and `update-N`: N of the 2,000 rows of one site.
 //!
 //! TATP has 2,000 subscribers. TPC-C has one warehouse of 1,000 items and 100 customers per district, and nothing remote.
 
@@ -15,6 +17,7 @@ use std::pin::pin;
 use std::process::ExitCode;
 
 use atrapos::{Database, LoadProgress, Schema, Session, Table, Tx, WorkerId, row};
+use atrapos_workloads::micro::{Kind, Micro, MicroConfig};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tpcc::{Tpcc, TpccConfig};
 use atrapos_workloads::{Client, KeyChoice, Reach, Workload};
@@ -57,7 +60,7 @@ fn main() -> ExitCode {
     match counted(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}; use tatp|tpcc|columns <class|standard> <sessions> <transactions>");
+            eprintln!("error: {error}; use tatp|tpcc|micro|columns <class|standard> <sessions> <transactions>");
             ExitCode::from(2)
         }
     }
@@ -201,6 +204,16 @@ fn counted(arguments: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
         "tpcc" => {
             let small = TpccConfig { warehouses: 1, items: 1_000, customers: 100, ..TpccConfig::default() };
             run(&Tpcc::new(TpccConfig { mix: mix.parse()?, ..small })?, sessions, transactions)
+        }
+        "micro" => {
+            let (kind, rows) = mix.split_once('-').ok_or("a mix of micro is a kind, '-' and a number of rows")?;
+            let kind = match kind {
+                "read" => Kind::Read,
+                "update" => Kind::Update,
+                _ => return Err(format!("there is no kind '{kind}' of transactions").into()),
+            };
+            let config = MicroConfig { kind, rows_per_transaction: rows.parse()?, ..MicroConfig::default() };
+            run(&Micro::new(MicroConfig { sites: 1, rows_per_site: 2_000, ..config })?, sessions, transactions)
         }
         "columns" => columns(mix, transactions),
         _ => Err(format!("there is no workload '{workload}' here").into()),

@@ -6,6 +6,7 @@
 
 use super::{Position, RowRef, Tree};
 use crate::node::{Candidate, NodePtr, SearchKey};
+use arrayvec::ArrayVec;
 use std::array;
 
 /// Keys that are in flight together. More find no free place among the outstanding misses of a core; fewer leave some
@@ -47,33 +48,39 @@ pub fn locate_batch(probes: &mut [Probe<'_>]) {
     }
 }
 
+/// The state of one look-up among those in flight.
+struct Descent<'a> {
+    key: SearchKey<'a>,
+    node: NodePtr,
+    candidate: Candidate,
+}
+
 #[inline]
 fn locate_group(group: &mut [Probe<'_>]) {
-    let mut nodes = [NodePtr::empty_leaf(); IN_FLIGHT];
-    let keys: [SearchKey<'_>; IN_FLIGHT] =
-        array::from_fn(|i| SearchKey::new(group.get(i).map_or(&[][..], |probe| probe.key)));
+    // Only what is looked for is made ready: a phase has two keys as often as sixteen.
+    let mut descents: ArrayVec<Descent<'_>, IN_FLIGHT> = ArrayVec::new();
     let mut deepest = 0;
-    for (probe, node) in group.iter().zip(&mut nodes) {
-        *node = probe.tree.root;
+    for probe in &*group {
+        let (key, node) = (SearchKey::new(probe.key), probe.tree.root);
+        descents.push(Descent { key, node, candidate: Candidate::default() });
         deepest = deepest.max(probe.tree.inner_levels);
     }
     for step in 0..deepest {
-        for ((probe, node), key) in group.iter().zip(&mut nodes).zip(&keys) {
+        for (probe, descent) in group.iter().zip(&mut descents) {
             if step < probe.tree.inner_levels {
-                *node = node.child(node.child_index(key));
-                probe.tree.prefetch_node(*node);
+                descent.node = descent.node.child(descent.node.child_index(&descent.key));
+                probe.tree.prefetch_node(descent.node);
             }
         }
     }
     // The heads decide where the record would be; its lines are on their way while the others are searched.
-    let mut candidates = [Candidate::default(); IN_FLIGHT];
-    for (((probe, node), key), candidate) in group.iter().zip(&nodes).zip(&keys).zip(&mut candidates) {
+    for (probe, Descent { key, node, candidate }) in group.iter().zip(&mut descents) {
         *candidate = node.candidate(key);
         if candidate.possible {
             node.prefetch_record(candidate.index, probe.tree.config.record_lines);
         }
     }
-    for (((probe, node), key), candidate) in group.iter_mut().zip(&nodes).zip(&keys).zip(&candidates) {
+    for (probe, Descent { key, node, candidate }) in group.iter_mut().zip(&descents) {
         let slot = node.find_at(*candidate, key);
         probe.position = Position {
             leaf: *node,
