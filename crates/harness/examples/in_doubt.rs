@@ -21,6 +21,10 @@ use atrapos_durability::wal::{
 use atrapos_storage::lock::TxnId;
 use atrapos_storage::{Key, Row};
 
+/// The allocator of the program `atrapos`.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 type Error = Box<dyn std::error::Error>;
 
 row! {
@@ -46,10 +50,9 @@ impl Table for Items {
 const TOGETHER: u64 = 10_000;
 
 fn open(path: &Path, workers: usize, rows: u64) -> Result<Database, Error> {
-    // The first instance has the workers, and their share of the keys.
-    let keys = rows * (workers as u64 + 1) / workers as u64;
-    let schema = Schema::new().table::<Items>().split_evenly("items", 0, keys);
-    let division = Division::by_workers(InstanceId(0), vec![workers, 1]);
+    // The first of two equal instances has the first half of the keys.
+    let schema = Schema::new().table::<Items>().split_evenly("items", 0, 2 * rows);
+    let division = Division::by_workers(InstanceId(0), vec![workers, workers]);
     Ok(Database::builder(schema).instance(division).pin(false).open(path)?)
 }
 

@@ -18,6 +18,7 @@ use atrapos_transaction::distributed;
 use atrapos_transaction::jobs::{on_all_workers, start_task_on_worker};
 use atrapos_transaction::shard::{EngineWorker, Shard};
 use atrapos_transaction::waiting;
+use rustc_hash::FxHashMap;
 
 use super::RecoveryError;
 
@@ -94,7 +95,7 @@ impl Unresolved {
 
     /// Refuses two transactions that are prepared with one row: the second one would wait for its lock for ever.
     fn check_rows(&self) -> Result<(), RecoveryError> {
-        let mut rows = HashMap::new();
+        let mut rows = FxHashMap::default();
         for (of, prepared) in &self.prepared {
             for row in distributed::rows_of_prepared(prepared) {
                 if rows.insert(row.map_err(unfit)?, of).is_some_and(|earlier| earlier != of) {
