@@ -84,7 +84,7 @@ pub enum KeyOrEnd<'a> {
     End,
 }
 
-/// What is done about transactions that wait for each other.
+/// The treatment of transactions that wait for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadlocks {
     /// A cycle is found when its last transaction begins to wait.
@@ -102,7 +102,7 @@ pub struct LockOptions {
     pub buckets: usize,
     /// True if locks of tables and of the database are passed on to the next transaction of the same agent.
     pub inherit: bool,
-    /// What is done about transactions that wait for each other.
+    /// The treatment of transactions that wait for each other.
     pub deadlocks: Deadlocks,
 }
 

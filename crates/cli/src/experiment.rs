@@ -11,7 +11,7 @@ mod ladder;
 mod plot;
 mod sides;
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use atrapos::{Builder, Database, Schema};
@@ -20,7 +20,7 @@ use atrapos_harness::experiment::{
 };
 use serde_json::{Value, json};
 
-use self::args::{Experiment, ExperimentArgs, ExperimentCommand};
+use self::args::{Experiment, ExperimentArgs, ExperimentCommand, ResultArgs};
 use crate::error::CliError;
 use crate::json::COMMIT;
 use crate::output::JsonFile;
@@ -47,9 +47,15 @@ struct Files {
 }
 
 impl Files {
-    fn prepare(json: Option<&Path>, csv: Option<&Path>, svg: Option<&Path>) -> Result<Files, CliError> {
-        let file = |what, path: Option<&Path>| path.map(|path| JsonFile::prepare_as(what, path)).transpose();
-        Ok(Files { json: file("JSON", json)?, csv: file("CSV", csv)?, svg: file("SVG", svg)? })
+    fn prepare(args: &ResultArgs) -> Result<Files, CliError> {
+        let file = |what, path: &Option<PathBuf>| {
+            path.as_ref().map(|path| JsonFile::prepare_as(what, path)).transpose()
+        };
+        Ok(Files {
+            json: file("JSON", &args.json)?,
+            csv: file("CSV", &args.csv)?,
+            svg: file("SVG", &args.svg)?,
+        })
     }
 
     fn write(self, report: &Report) -> Result<(), CliError> {
@@ -105,13 +111,13 @@ fn run_adapting(experiment: Experiment, args: &ExperimentArgs) -> Result<(), Cli
         workers,
         sessions,
         rows: args.rows.unwrap_or_else(|| experiment.rows()),
-        seed: args.seed,
+        seed: args.result.seed,
         phase,
         static_only: args.fixed,
         adaptation,
     };
     let available = machine::available_memory_bytes();
-    let files = Files::prepare(args.json.as_deref(), args.csv.as_deref(), args.svg.as_deref())?;
+    let files = Files::prepare(&args.result)?;
     match (experiment.scenario(), available) {
         (Some(scenario), available) => scenario::check(scenario, &setup, available),
         (None, available) if experiment == Experiment::MonitoringCost => monitoring::check(&setup, available),
@@ -140,7 +146,7 @@ fn run_adapting(experiment: Experiment, args: &ExperimentArgs) -> Result<(), Cli
                 "seconds_per_phase": phase.as_secs_f64(),
                 "rounds": rounds,
                 "pairs": pairs,
-                "seed": args.seed,
+                "seed": args.result.seed,
                 "static": args.fixed,
                 "pin": pin,
                 "topology": args.topology,

@@ -33,6 +33,7 @@ use crate::args::{EngineArg, InstanceArgs, RunArgs};
 use crate::bench::{BenchReport, CLOSE_DEADLINE, Growth, Load, complete, measure, open};
 use crate::config::RunConfig;
 use crate::error::CliError;
+use crate::json::engine_name;
 use crate::{machine, store};
 
 /// The place of a process in its deployment.
@@ -157,11 +158,12 @@ pub(crate) fn run(
 }
 
 /// Refuses what instances do not have, and sets what follows from them.
-fn check(args: &RunArgs, config: &mut RunConfig) -> Result<(), CliError> {
+pub(crate) fn check(args: &RunArgs, config: &mut RunConfig) -> Result<(), CliError> {
     if config.engine.shares_data() && config.durability != Durability::None {
-        return Err(CliError::bad_input(
-            "instances of an engine with shared data keep their data in memory; add --durability none, or choose --engine atrapos",
-        ));
+        return Err(CliError::bad_input(format!(
+            "instances of {} keep their data in memory; use --durability none, or instances of the engine atrapos",
+            engine_name(config.engine)
+        )));
     }
     if config.engine == EngineArg::Plp {
         return Err(CliError::bad_input(

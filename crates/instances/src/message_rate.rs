@@ -23,7 +23,7 @@ const LOOKS: u32 = 1000;
 /// A measurement of messages one way.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageRate<'a> {
-    /// What carries the messages.
+    /// The kind of the channel between the threads.
     pub kind: ChannelKind,
     /// Messages that are sent before the sender flushes.
     pub batch: usize,

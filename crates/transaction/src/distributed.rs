@@ -36,8 +36,8 @@
 //! # Loss of an instance
 //!
 //! The end of a link dooms the transactions that have a subordinate behind it, and aborts the subordinates whose coordinator was
-//! there, but for those that are prepared: they are in doubt until there is a link again ([`hardening`]). Where the data of
-//! instances is in memory, what the lost one knew is gone, so there is nobody to ask, and the prepared abort too. A link that is
+//! there, but for those that are prepared: they are in doubt until there is a link again ([`hardening`]). With data in
+//! memory, the knowledge of a lost instance is gone, so there is nobody to ask, and the prepared abort too. A link that is
 //! cut while both instances live is treated alike, so that in memory a transaction that was decided and not yet told may be
 //! committed at its home alone: within a machine, links end with a process.
 //!
@@ -94,7 +94,7 @@ pub struct Peers {
     lost: RefCell<Option<String>>,
     /// The function that is told of an instance that cannot be reached any more.
     observer: RefCell<Option<LossObserver>>,
-    /// What outlives the processes, if the database logs.
+    /// The part that outlives the processes, if the database logs.
     hardening: Hardening,
 }
 

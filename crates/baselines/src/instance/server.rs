@@ -101,7 +101,7 @@ struct Serving<'s> {
     reply: Vec<u8>,
 }
 
-/// What a request has done to its part.
+/// The effect of a request on its part.
 enum Done {
     /// The part goes on.
     Goes,

@@ -1,4 +1,4 @@
-//! What holds for every engine with shared data: operations against a model, invariants of threads that conflict, proved histories.
+//! Tests of every engine with shared data: operations against a model, invariants of threads that conflict, proved histories.
 
 pub(crate) mod histories;
 pub(crate) mod model;

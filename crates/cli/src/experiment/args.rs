@@ -38,18 +38,8 @@ pub(crate) struct ExperimentArgs {
     /// Pairs of runs that monitoring-cost compares.
     #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Measurement")]
     pub(crate) pairs: u32,
-    /// Seed of all random choices.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
-    pub(crate) seed: u64,
-    /// Also write the result as one JSON object to this file.
-    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
-    pub(crate) json: Option<PathBuf>,
-    /// Also write what was measured as comma-separated values: the throughput over time, or each cost.
-    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
-    pub(crate) csv: Option<PathBuf>,
-    /// Also draw the result.
-    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
-    pub(crate) svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) result: ResultArgs,
     /// TATP subscribers, or rows of the table of repartition-cost or of each of atrapos-fig6 [default: 800000; 100000 for monitoring-cost].
     #[arg(long, value_name = "N", help_heading = "Workload")]
     pub(crate) rows: Option<u64>,
@@ -67,6 +57,24 @@ pub(crate) struct ExperimentArgs {
     pub(crate) no_pin: bool,
     #[command(flatten)]
     pub(crate) adaptation: AdaptationArgs,
+}
+
+/// Options of the result of an experiment of either kind.
+#[derive(Debug, Args)]
+pub(crate) struct ResultArgs {
+    /// Seed of all random choices.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
+    pub(crate) seed: u64,
+    /// Also write the result as one JSON object to this file.
+    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
+    pub(crate) json: Option<PathBuf>,
+    /// Also write what was measured as comma-separated values: the throughput over time, each cost, or every
+    /// round of every point.
+    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Also draw the result.
+    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
+    pub(crate) svg: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

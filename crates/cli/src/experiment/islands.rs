@@ -30,7 +30,7 @@ use crate::args::{BenchCommand, Cli};
 use crate::config::RunConfig;
 use crate::error::CliError;
 use crate::progress::RunBar;
-use crate::{config, interrupt, machine, output, store};
+use crate::{config, instances, interrupt, machine, output, store};
 
 /// A number that was measured, with the key that names it.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +69,7 @@ impl Study<'_> {
     }
 }
 
-/// What every measurement needs.
+/// The means of every measurement.
 struct Bench<'a> {
     machine: &'a Machine,
     pin: bool,
@@ -87,7 +87,7 @@ pub(super) fn run(command: &IslandsCommand) -> Result<(), CliError> {
     let workers = config::workers(args.workers, &machine)?;
     let figure = figures::figure(command, workers);
     check(&figure)?;
-    let files = Files::prepare(args.json.as_deref(), args.csv.as_deref(), args.svg.as_deref())?;
+    let files = Files::prepare(&args.result)?;
     if figure.y == Quantity::Instructions {
         callgrind::check()?;
     }
@@ -114,7 +114,7 @@ fn settings(args: &IslandsArgs, workers: usize, pin: bool) -> Value {
         "workers": workers,
         "seconds": args.seconds,
         "rounds": args.rounds,
-        "seed": args.seed,
+        "seed": args.result.seed,
         "pin": pin,
     })
 }
@@ -150,9 +150,12 @@ fn check_bench(options: &[String]) -> Result<(), CliError> {
         CliError::bad_input(why.strip_prefix("error: ").unwrap_or(why))
     })?;
     if let crate::args::Command::Bench { benchmark: BenchCommand::Workload(bench) } = cli.command {
-        let config = RunConfig::of(&bench.run)?;
+        let mut config = RunConfig::of(&bench.run)?;
         let common = Common { workers: config.workers, seed: config.seed };
         bench.given.configure(common).map_err(CliError::bad_input)?;
+        if bench.run.instances.instances.is_some() {
+            instances::check(&bench.run, &mut config)?;
+        }
     }
     Ok(())
 }
@@ -235,7 +238,7 @@ fn completed(result: &Value) -> u64 {
     classes.map(|(_, class)| number(class, "committed") + number(class, "expected_failures")).sum()
 }
 
-/// Returns the readings of a benchmark's result, that of `y` first. What needs a transaction is left out if there was none.
+/// Returns the readings of a benchmark's result, that of `y` first. A reading that needs a transaction is left out if there was none.
 fn readings(result: &Value, workers: usize, y: Quantity) -> Vec<Reading> {
     let tps = result["throughput_tps"].as_f64().unwrap_or(0.0);
     let throughput = Reading::new(Quantity::Throughput.key(), tps);

@@ -11,6 +11,7 @@ use atrapos_harness::experiment::monitoring::MonitoringCost;
 use atrapos_harness::experiment::repartitioning::{Cost, Kind};
 use atrapos_harness::experiment::scenario::{Round, Scenario};
 use atrapos_harness::experiment::timeline::Timeline;
+use plotters::chart::MeshStyle;
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::element::DashedPathElement;
@@ -49,14 +50,17 @@ pub(super) fn svg(height: u32, draw: impl FnOnce(&Area<'_>) -> Drawn) -> Result<
     Ok(text)
 }
 
-/// Returns the factor and the name of the unit of rates, chosen so that numbers are short.
-fn unit(most: f64) -> (f64, &'static str) {
+/// Returns the factor of the numbers on an axis and its name, chosen so that they are short.
+pub(super) fn unit(most: f64, name: &str) -> (f64, String) {
     match most {
-        most if most >= 2e6 => (1e6, "million transactions/s"),
-        most if most >= 2e3 => (1e3, "thousand transactions/s"),
-        _ => (1.0, "transactions/s"),
+        most if most >= 2e6 => (1e6, format!("million {name}")),
+        most if most >= 2e3 => (1e3, format!("thousand {name}")),
+        _ => (1.0, name.to_owned()),
     }
 }
+
+/// The unit of throughputs.
+const THROUGHPUT: &str = "transactions/s";
 
 /// Draws the throughput over time of both sides, with the reference, the phases and the changes of the scheme.
 pub(super) fn sides(scenario: Scenario, round: &Round) -> Result<String, CliError> {
@@ -84,26 +88,10 @@ fn throughput(area: &Area<'_>, scenario: Scenario, round: &Round) -> Drawn {
     let lines = std::iter::once(&round.fixed).chain(adaptive);
     let samples = lines.flat_map(|line| line.samples.iter().map(|sample| sample.tps));
     let most = samples.chain(round.reference_tps.iter().copied()).fold(1.0, f64::max);
-    let (unit, unit_name) = unit(most);
+    let (unit, unit_name) = unit(most, THROUGHPUT);
     let top = 1.15 * most / unit;
-    let mut chart = ChartBuilder::on(area)
-        .caption(capitalized(scenario.title()), (FONT, 18))
-        .margin(12)
-        .x_label_area_size(42)
-        .y_label_area_size(64)
-        .build_cartesian_2d(seconds(round), 0.0..top)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .bold_line_style(FAINT.mix(0.5))
-        .light_line_style(TRANSPARENT)
-        .x_desc("seconds")
-        .y_desc(unit_name)
-        .x_label_formatter(&axis)
-        .y_label_formatter(&axis)
-        .label_style((FONT, 14))
-        .axis_desc_style((FONT, 15))
-        .draw()?;
+    let mut chart = chart(area, Some(&capitalized(scenario.title())), seconds(round), 0.0..top)?;
+    mesh(&mut chart).x_desc("seconds").y_desc(unit_name).draw()?;
     for (compared, span) in round.compared.iter().zip(&round.fixed.spans) {
         let line = [(span.begin_s, 0.0), (span.begin_s, top)];
         chart.draw_series(std::iter::once(PathElement::new(line, FAINT.stroke_width(1))))?;
@@ -149,6 +137,35 @@ fn references(chart: &mut Chart<'_, '_>, scenario: Scenario, round: &Round, unit
     Ok(())
 }
 
+/// Begins a chart with these ranges of numbers.
+pub(super) fn chart<'a, 'b>(
+    area: &Area<'b>,
+    caption: Option<&str>,
+    x: Range<f64>,
+    y: Range<f64>,
+) -> Result<Chart<'a, 'b>, Box<dyn std::error::Error>> {
+    let mut chart = ChartBuilder::on(area);
+    if let Some(caption) = caption {
+        chart.caption(caption, (FONT, 18));
+    }
+    Ok(chart.margin(12).x_label_area_size(42).y_label_area_size(64).build_cartesian_2d(x, y)?)
+}
+
+/// Returns the style of the axes, which all charts have; their names are still to be set.
+pub(super) fn mesh<'a, 'm, 'b>(
+    chart: &'m mut Chart<'a, 'b>,
+) -> MeshStyle<'a, 'm, RangedCoordf64, RangedCoordf64, SVGBackend<'b>> {
+    let mut mesh = chart.configure_mesh();
+    mesh.disable_x_mesh()
+        .bold_line_style(FAINT.mix(0.5))
+        .light_line_style(TRANSPARENT)
+        .x_label_formatter(&axis)
+        .y_label_formatter(&axis)
+        .label_style((FONT, 14))
+        .axis_desc_style((FONT, 15));
+    mesh
+}
+
 fn legend<'a, 'b: 'a>(chart: &mut Chart<'a, 'b>) -> Drawn {
     chart
         .configure_series_labels()
@@ -166,24 +183,8 @@ fn legend<'a, 'b: 'a>(chart: &mut Chart<'a, 'b>) -> Drawn {
 fn relaxing(area: &Area<'_>, adaptive: &Timeline, seconds: Range<f64>) -> Drawn {
     let looks = intervals(adaptive);
     let longest = looks.iter().map(|(_, interval_s)| *interval_s).fold(1.0, f64::max);
-    let mut chart = ChartBuilder::on(area)
-        .margin(12)
-        .x_label_area_size(42)
-        .y_label_area_size(64)
-        .build_cartesian_2d(seconds.clone(), 0.0..1.15 * longest)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .bold_line_style(FAINT.mix(0.5))
-        .light_line_style(TRANSPARENT)
-        .x_desc("seconds")
-        .y_desc("interval, s")
-        .y_labels(5)
-        .x_label_formatter(&axis)
-        .y_label_formatter(&axis)
-        .label_style((FONT, 14))
-        .axis_desc_style((FONT, 15))
-        .draw()?;
+    let mut chart = chart(area, None, seconds.clone(), 0.0..1.15 * longest)?;
+    mesh(&mut chart).x_desc("seconds").y_desc("interval, s").y_labels(5).draw()?;
     // Each step spans the time before a decision.
     let steps = looks.iter().flat_map(|(at, interval_s)| {
         [((at - interval_s).max(seconds.start), *interval_s), (*at, *interval_s)]
@@ -202,24 +203,13 @@ pub(super) fn repartitioning(costs: &[Cost], rows: u64) -> Result<String, CliErr
     let widest = all().map(|cost| cost.count as f64).fold(1.0, f64::max);
     let most = all().map(|cost| cost.owner_ms + cost.owner_ms_sd).fold(1e-3, f64::max);
     svg(HEIGHT, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .caption("Cost of repartitioning (ATraPos, Figure 9)", (FONT, 18))
-            .margin(12)
-            .x_label_area_size(42)
-            .y_label_area_size(64)
-            .build_cartesian_2d(0.0..1.05 * widest, 0.0..1.15 * most)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .bold_line_style(FAINT.mix(0.5))
-            .light_line_style(TRANSPARENT)
-            .x_desc("changes")
-            .y_desc("milliseconds of the owners")
-            .x_label_formatter(&axis)
-            .y_label_formatter(&axis)
-            .label_style((FONT, 14))
-            .axis_desc_style((FONT, 15))
-            .draw()?;
+        let mut chart = chart(
+            area,
+            Some("Cost of repartitioning (ATraPos, Figure 9)"),
+            0.0..1.05 * widest,
+            0.0..1.15 * most,
+        )?;
+        mesh(&mut chart).x_desc("changes").y_desc("milliseconds of the owners").draw()?;
         for (kind, colour, size) in
             [(Kind::Split, STATIC, 6), (Kind::Merge, REFERENCE, 2), (Kind::Rearrange, ADAPTIVE, 40)]
         {
@@ -249,24 +239,13 @@ pub(super) fn monitoring(costs: &[MonitoringCost]) -> Result<String, CliError> {
     let all = || ratios.iter().flatten().copied();
     let (least, most) = (all().fold(0.97, f64::min) - 0.005, all().fold(1.03, f64::max) + 0.005);
     svg(HEIGHT, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .caption("Cost of observing (ATraPos, Table II)", (FONT, 18))
-            .margin(12)
-            .x_label_area_size(42)
-            .y_label_area_size(64)
-            .build_cartesian_2d(-0.5..costs.len() as f64 - 0.5, least..most)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .disable_x_axis()
-            .bold_line_style(FAINT.mix(0.5))
-            .light_line_style(TRANSPARENT)
-            .y_desc("throughput observing / not observing")
-            .x_label_formatter(&axis)
-            .y_label_formatter(&axis)
-            .label_style((FONT, 14))
-            .axis_desc_style((FONT, 15))
-            .draw()?;
+        let mut chart = chart(
+            area,
+            Some("Cost of observing (ATraPos, Table II)"),
+            -0.5..costs.len() as f64 - 0.5,
+            least..most,
+        )?;
+        mesh(&mut chart).disable_x_axis().y_desc("throughput observing / not observing").draw()?;
         let line = [(-0.5, 1.0), (costs.len() as f64 - 0.5, 1.0)];
         chart.draw_series(std::iter::once(PathElement::new(line, STATIC.stroke_width(1))))?;
         for (at, (cost, ratios)) in costs.iter().zip(&ratios).enumerate() {
@@ -289,25 +268,15 @@ pub(super) fn monitoring(costs: &[MonitoringCost]) -> Result<String, CliError> {
 /// Draws the throughput of every rung as a bar, with the spread of the rounds.
 pub(super) fn ladder(results: &[RungResult]) -> Result<String, CliError> {
     let most = results.iter().map(|result| result.spread().1).fold(1.0, f64::max);
-    let (unit, unit_name) = unit(most);
+    let (unit, unit_name) = unit(most, THROUGHPUT);
     svg(HEIGHT, |area| {
-        let mut chart = ChartBuilder::on(area)
-            .caption("From PLP to ATraPos (ATraPos, Figure 6)", (FONT, 18))
-            .margin(12)
-            .x_label_area_size(42)
-            .y_label_area_size(64)
-            .build_cartesian_2d(-0.5..results.len() as f64 - 0.5, 0.0..1.15 * most / unit)?;
-        chart
-            .configure_mesh()
-            .disable_x_mesh()
-            .disable_x_axis()
-            .bold_line_style(FAINT.mix(0.5))
-            .light_line_style(TRANSPARENT)
-            .y_desc(unit_name)
-            .y_label_formatter(&axis)
-            .label_style((FONT, 14))
-            .axis_desc_style((FONT, 15))
-            .draw()?;
+        let mut chart = chart(
+            area,
+            Some("From PLP to ATraPos (ATraPos, Figure 6)"),
+            -0.5..results.len() as f64 - 0.5,
+            0.0..1.15 * most / unit,
+        )?;
+        mesh(&mut chart).disable_x_axis().y_desc(unit_name).draw()?;
         for (at, result) in results.iter().enumerate() {
             let (x, tps) = (at as f64, result.tps() / unit);
             let bar = Rectangle::new([(x - 0.3, 0.0), (x + 0.3, tps)], ADAPTIVE.mix(0.7).filled());
@@ -346,9 +315,9 @@ mod tests {
 
     #[test]
     fn rates_are_shown_in_units_that_keep_them_short() {
-        assert_eq!(unit(3e6).0, 1e6);
-        assert_eq!(unit(900_000.0), (1e3, "thousand transactions/s"));
-        assert_eq!(unit(10.0).0, 1.0);
+        assert_eq!(unit(3e6, "messages/s").0, 1e6);
+        assert_eq!(unit(900_000.0, "messages/s"), (1e3, "thousand messages/s".to_owned()));
+        assert_eq!(unit(10.0, "messages/s").0, 1.0);
     }
 
     #[test]

@@ -134,12 +134,32 @@ fn times_are_those_of_a_worker() {
 
 #[test]
 fn instances_follow_the_number_of_workers() {
-    let more = ["--workers", "3", "--rounds", "1", "--designs", "instances", "--warmup", "0.05"];
+    let designs = "instances,instances-shared-occ";
+    let more = ["--workers", "3", "--rounds", "1", "--designs", designs, "--warmup", "0.05"];
     let result = islands("islands-workers", &[&more[..], &["--rows-per-site", "50"]].concat());
+    assert_eq!(result.series(), ["instance per worker, shm", "instance of shared-occ per worker, shm"]);
     assert_eq!(result.labels(), ["1", "2", "3"].into());
     for point in result.points() {
         let wanted = format!("--instances {}", point["label"].as_str().expect("a label"));
         assert!(point["command"].as_str().is_some_and(|command| command.contains(&wanted)), "{point}");
+    }
+}
+
+#[test]
+fn threads_share_data_inside_instances() {
+    let designs = "instances-shared-2pl,instances-shared-occ";
+    let more = ["--workers", "2", "--rounds", "1", "--designs", designs, "--warmup", "0.05", "--at", "0,1"];
+    let more = [&more[..], &["--rows-per-site", "50", "--kind", "update", "--channel", "unix"]].concat();
+    let result = islands("islands-multisite", &more);
+    assert_eq!(result.series(), ["2 instances of shared-2pl, unix", "2 instances of shared-occ, unix"]);
+    assert_eq!(result.points().len(), 4);
+    for point in result.points() {
+        let engine = if point["series"] == result.series()[0] { "shared-2pl" } else { "shared-occ" };
+        let command = point["command"].as_str().expect("a command");
+        let wanted = format!("--engine {engine} --instances 2 --channel unix");
+        assert!(command.contains(&wanted), "{command}");
+        // They have no owners.
+        assert!(point["readings"]["remote_actions_per_transaction"].is_null(), "{point}");
     }
 }
 
@@ -188,6 +208,7 @@ fn work_is_counted_by_what_it_is_for() {
 
 #[test]
 fn points_that_make_no_sense_are_refused_before_anything_runs() {
+    let on_disk = ["islands-multisite", "--workers", "2", "--durability", "synchronous"];
     for (arguments, what) in [
         (&["islands-multisite", "--at", "0,1.5"][..], "the probability 1.5"),
         (&["islands-multisite", "--rounds", "0"], "--rounds 0"),
@@ -195,6 +216,8 @@ fn points_that_make_no_sense_are_refused_before_anything_runs() {
         (&["islands-multisite", "--warmup=-1"], "--warmup -1"),
         (&["islands-multisite", "--workers", "0"], "--workers 0"),
         (&["islands-multisite", "--workers", "1", "--designs", "instances"], "nothing to measure"),
+        (&[&on_disk[..], &["--designs", "instances-shared-2pl"]].concat(), "instances of shared-2pl keep"),
+        (&[&on_disk[..], &["--designs", "database,instances-shared-occ"]].concat(), "--durability none"),
         (&["islands-multisite", "--svg", "/"], "the SVG file / cannot be written"),
         (&["islands-rows", "--at", "2,0"], "0"),
         (&["islands-skew", "--at=-3"], "-3"),

@@ -1,4 +1,4 @@
-//! What the WAL of an instance says of transactions over several instances that have not come to their end everywhere.
+//! Transactions over several instances that have not come to their end everywhere, as the WAL of one instance has them.
 //!
 //! Owns: the balance of the notes: what was prepared and has not ended, what was decided and is not forgotten. It does not depend on
 //! the order in which the notes are read, which is that of no stream: identities are never used again. Never: asks another instance;

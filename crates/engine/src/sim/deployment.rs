@@ -139,8 +139,8 @@ impl Deployment {
         Deployment::divided(schema, &Division::by_workers(InstanceId(0), workers.to_vec()), seed)
     }
 
-    /// Creates empty instances among which the keys are divided as the division says, linked with each other. Which instance it
-    /// is of does not matter.
+    /// Creates empty instances among which the keys are divided as the division says, linked with each other. The instance
+    /// that the division is of does not matter.
     ///
     /// # Errors
     /// The errors of [`Simulation::new`], and ranges of keys that do not fit the schema.

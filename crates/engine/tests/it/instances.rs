@@ -274,7 +274,7 @@ fn instances_of(seen: &[(Option<Vec<u8>>, WorkerId)]) -> Vec<(Option<Vec<u8>>, O
     owners
 }
 
-/// What one instance changes in its scheme is its own business: the hot keys get several of its workers, and partitions of others
+/// An instance changes its scheme alone: the hot keys get several of its workers, and partitions of others
 /// stay as they are in every scheme.
 #[test]
 fn an_instance_adapts_inside_of_its_keys() {

@@ -74,7 +74,7 @@ fn a_client_that_speaks_nonsense_is_cut_off_with_a_sentence_and_no_other_is() {
     assert_eq!(good.call(&Read { key: 1 }).expect("an answer"), None);
 }
 
-/// What begins with the header of another version, or announces more than a frame may have, is told why, and so is the instance;
+/// A peer that begins with the header of another version, or announces more than a frame may have, is told why, and so is the instance;
 /// everybody else goes on.
 #[test]
 fn other_versions_and_frames_that_are_too_large_are_refused_with_a_sentence() {

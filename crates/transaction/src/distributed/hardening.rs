@@ -55,7 +55,7 @@ use crate::wal::CommitWaiters;
 pub(super) struct Hardening {
     /// The incarnation of this instance's database.
     pub(super) incarnation: u32,
-    /// What is to be done when an epoch is durable, ascending.
+    /// The work to do when an epoch is durable, ascending.
     waiting: RefCell<VecDeque<(Epoch, Due)>>,
     /// Prepared transactions whose coordinators could not be reached.
     pub(super) in_doubt: RefCell<FastMap<GlobalId, InDoubt>>,
@@ -75,7 +75,7 @@ struct Decision {
     is_durable: bool,
 }
 
-/// What is to be done when an epoch is durable.
+/// Work to do when an epoch is durable.
 pub(super) enum Due {
     /// Vote to commit.
     Vote { link: Rc<Link>, txn: TxnId },

@@ -35,7 +35,7 @@ pub(super) struct Subordinate {
     pub(super) state: Rc<TxnState>,
     /// The link to its coordinator.
     link: Rc<Link>,
-    /// What it has logged as prepared.
+    /// The transaction as it has logged it, if it is prepared.
     prepared: Option<Prepared>,
 }
 

@@ -1,4 +1,4 @@
-//! What operations lock, by the table in the documentation of the module: transactions over an ordered map that threads share,
+//! Tests of the locks that operations take, by the table in the documentation of the module: transactions over an ordered map that threads share,
 //! with insertions, removals and undo. A sum over everything never changes, and what a transaction has found, or found
 //! absent, it finds again.
 

@@ -13,7 +13,7 @@ use rand::{RngExt, SeedableRng};
 const THREADS: u64 = 6;
 const KEYS: usize = 5;
 
-/// What is done under the lock of one key and gap.
+/// Holders of the lock of one key and gap by what they may do, and a value that they change.
 #[derive(Default)]
 struct Cell {
     readers: AtomicUsize,

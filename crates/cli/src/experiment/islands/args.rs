@@ -2,12 +2,11 @@
 //!
 //! Owns: names, defaults and help texts. Never: judges values beyond their syntax.
 
-use std::path::PathBuf;
-
 use atrapos_workloads::micro::Kind;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::args::{ChannelsArg, DurabilityArg};
+use crate::experiment::args::ResultArgs;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum IslandsCommand {
@@ -37,7 +36,7 @@ pub(crate) enum IslandsCommand {
     Channels(ChannelsArgs),
     /// Increments of counters by who shares them: Figures 5 and 7 of Islands.
     #[command(name = "islands-counters")]
-    Counters(CountersArgs),
+    Counters(IslandsArgs),
     /// Work and atomic operations of a transaction by what they are for: Figures 13, 15 and 26 of Islands, Figure 4 of ATraPos.
     ///
     /// Counts the instructions of the processes by callgrind, which takes minutes; they are no times.
@@ -54,18 +53,8 @@ pub(crate) struct IslandsArgs {
     /// Number of measurements of each point. The series take turns; the median of the rounds counts.
     #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Measurement")]
     pub(crate) rounds: u32,
-    /// Seed of all random choices.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Measurement")]
-    pub(crate) seed: u64,
-    /// Also write the result as one JSON object to this file.
-    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
-    pub(crate) json: Option<PathBuf>,
-    /// Also write every round of every point as comma-separated values.
-    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
-    pub(crate) csv: Option<PathBuf>,
-    /// Also draw the result.
-    #[arg(long, value_name = "FILE", help_heading = "Measurement")]
-    pub(crate) svg: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) result: ResultArgs,
     /// Workers of each design in all [default: one per usable core]. More than there are cores are marked as oversubscribed.
     #[arg(long, value_name = "N", help_heading = "Machine")]
     pub(crate) workers: Option<usize>,
@@ -74,20 +63,9 @@ pub(crate) struct IslandsArgs {
     pub(crate) no_pin: bool,
 }
 
-/// Options of the experiments that compare designs.
+/// Options of the experiments whose points are benchmarks.
 #[derive(Debug, Args)]
-pub(crate) struct DesignsArgs {
-    /// Designs to compare: one database whose workers own their data, instances that divide the data (every number that divides the
-    /// workers), and engines whose threads share it.
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        value_name = "D,D",
-        default_value = "database,instances,shared-2pl,shared-occ,plp",
-        help_heading = "Designs"
-    )]
-    pub(crate) designs: Vec<DesignArg>,
+pub(crate) struct RunsArgs {
     /// The way of the messages between instances: shm (shared memory), unix (Unix sockets), pipe, tcp (on this machine) or all.
     #[arg(long, value_name = "C", default_value = "shm", help_heading = "Designs")]
     pub(crate) channel: ChannelsArg,
@@ -97,6 +75,26 @@ pub(crate) struct DesignsArgs {
     /// Length of the run before the measurement of a point, in seconds.
     #[arg(long, value_name = "S", default_value_t = 0.3, help_heading = "Measurement")]
     pub(crate) warmup: f64,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+/// Options of the experiments that compare designs.
+#[derive(Debug, Args)]
+pub(crate) struct DesignsArgs {
+    /// Designs to compare: one database whose workers own their data, instances that divide the data (every number that divides the
+    /// workers), and engines whose threads share it, in one process or inside instances.
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "D,D",
+        default_value = "database,instances,shared-2pl,shared-occ,plp",
+        help_heading = "Designs"
+    )]
+    pub(crate) designs: Vec<DesignArg>,
+    #[command(flatten)]
+    pub(crate) runs: RunsArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -112,102 +110,80 @@ pub(crate) enum DesignArg {
     SharedOcc,
     /// Workers that own the data and share the system state.
     Plp,
+    /// Instances with shared-2pl inside; in memory only.
+    #[value(name = "instances-shared-2pl")]
+    InstancesShared2pl,
+    /// Instances with shared-occ inside; in memory only.
+    InstancesSharedOcc,
 }
 
 /// The microbenchmark.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
 pub(crate) struct MicroArgs {
     /// Operation of transactions on their rows.
-    #[arg(long, value_enum, default_value_t = Kind::Read, help_heading = "Workload")]
+    #[arg(long, value_enum, default_value_t = Kind::Read)]
     pub(crate) kind: Kind,
     /// Rows per site; there is one site per worker.
-    #[arg(long, value_name = "N", default_value_t = 10_000, help_heading = "Workload")]
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
     pub(crate) rows_per_site: u64,
+    #[command(flatten)]
+    pub(crate) designs: DesignsArgs,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
 pub(crate) struct MultisiteArgs {
     /// Rows per transaction.
-    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Workload")]
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) rows: u64,
     /// Shares of multisite transactions to measure at, from 0 to 1.
-    #[arg(
-        long,
-        value_name = "P,P",
-        value_delimiter = ',',
-        default_value = "0,0.2,0.4,0.6,0.8,1",
-        help_heading = "Workload"
-    )]
+    #[arg(long, value_name = "P,P", value_delimiter = ',', default_value = "0,0.2,0.4,0.6,0.8,1")]
     pub(crate) at: Vec<f64>,
     #[command(flatten)]
     pub(crate) micro: MicroArgs,
-    #[command(flatten)]
-    pub(crate) designs: DesignsArgs,
-    #[command(flatten)]
-    pub(crate) common: IslandsArgs,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
 pub(crate) struct RowsArgs {
     /// Probability that a transaction is multisite: 0 for Figure 17 (local), 1 for Figure 18.
-    #[arg(long, value_name = "P", default_value_t = 0.0, help_heading = "Workload")]
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
     pub(crate) multisite: f64,
     /// Numbers of rows to measure at.
-    #[arg(
-        long,
-        value_name = "N,N",
-        value_delimiter = ',',
-        default_value = "2,10,20,40,60,80,100",
-        help_heading = "Workload"
-    )]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "2,10,20,40,60,80,100")]
     pub(crate) at: Vec<u64>,
     #[command(flatten)]
     pub(crate) micro: MicroArgs,
-    #[command(flatten)]
-    pub(crate) designs: DesignsArgs,
-    #[command(flatten)]
-    pub(crate) common: IslandsArgs,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
 pub(crate) struct SkewArgs {
     /// Rows per transaction.
-    #[arg(long, value_name = "N", default_value_t = 2, help_heading = "Workload")]
+    #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) rows: u64,
     /// Probability that a transaction is multisite.
-    #[arg(long, value_name = "P", default_value_t = 0.2, help_heading = "Workload")]
+    #[arg(long, value_name = "P", default_value_t = 0.2)]
     pub(crate) multisite: f64,
     /// Exponents of Zipf's distribution to measure at.
-    #[arg(
-        long,
-        value_name = "S,S",
-        value_delimiter = ',',
-        default_value = "0,0.25,0.5,0.75,1",
-        help_heading = "Workload"
-    )]
+    #[arg(long, value_name = "S,S", value_delimiter = ',', default_value = "0,0.25,0.5,0.75,1")]
     pub(crate) at: Vec<f64>,
     #[command(flatten)]
     pub(crate) micro: MicroArgs,
-    #[command(flatten)]
-    pub(crate) designs: DesignsArgs,
-    #[command(flatten)]
-    pub(crate) common: IslandsArgs,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
 pub(crate) struct WorkersArgs {
     /// Rows per transaction: 1 for the figures of ATraPos, 10 for that of Islands.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Workload")]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) rows: u64,
     /// Probability that a transaction is multisite: 0 for the figures of ATraPos, 0.2 for that of Islands.
-    #[arg(long, value_name = "P", default_value_t = 0.0, help_heading = "Workload")]
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
     pub(crate) multisite: f64,
     #[command(flatten)]
     pub(crate) micro: MicroArgs,
-    #[command(flatten)]
-    pub(crate) designs: DesignsArgs,
-    #[command(flatten)]
-    pub(crate) common: IslandsArgs,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -221,112 +197,86 @@ pub(crate) enum StandardArg {
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
 pub(crate) struct StandardArgs {
     /// Transactions to run.
-    #[arg(value_enum, value_name = "WORKLOAD")]
+    #[arg(value_enum, value_name = "WORKLOAD", help_heading = None)]
     pub(crate) workload: StandardArg,
     /// Branches or warehouses [default: one per worker].
-    #[arg(long, value_name = "N", help_heading = "Workload")]
+    #[arg(long, value_name = "N")]
     pub(crate) scale: Option<u64>,
     /// Shares of remote transactions (of new orders: of remote order lines) to measure at, from 0 to 1; the standard ones are 0.15,
     /// 0.15 and 0.01 [default: 0, the standard one, 0.25, 0.5, 0.75, 1].
-    #[arg(long, value_name = "P,P", value_delimiter = ',', help_heading = "Workload")]
+    #[arg(long, value_name = "P,P", value_delimiter = ',')]
     pub(crate) at: Vec<f64>,
     #[command(flatten)]
     pub(crate) designs: DesignsArgs,
-    #[command(flatten)]
-    pub(crate) common: IslandsArgs,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
 pub(crate) struct MixesArgs {
     /// Number of TATP subscribers.
-    #[arg(long, value_name = "N", default_value_t = 100_000, help_heading = "Workload")]
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
     pub(crate) subscribers: u64,
     /// Warehouses of TPC-C [default: one per worker].
-    #[arg(long, value_name = "N", help_heading = "Workload")]
+    #[arg(long, value_name = "N")]
     pub(crate) scale: Option<u64>,
     #[command(flatten)]
     pub(crate) designs: DesignsArgs,
-    #[command(flatten)]
-    pub(crate) common: IslandsArgs,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
 pub(crate) struct PlacementArgs {
     /// Warehouses [default: one per worker].
-    #[arg(long, value_name = "N", help_heading = "Workload")]
+    #[arg(long, value_name = "N")]
     pub(crate) scale: Option<u64>,
     /// Share of remote payments.
-    #[arg(long, value_name = "P", default_value_t = 0.0, help_heading = "Workload")]
+    #[arg(long, value_name = "P", default_value_t = 0.0)]
     pub(crate) remote: f64,
-    /// The way of the messages between instances.
-    #[arg(long, value_name = "C", default_value = "shm", help_heading = "Designs")]
-    pub(crate) channel: ChannelsArg,
-    /// Length of the run before the measurement of a point, in seconds.
-    #[arg(long, value_name = "S", default_value_t = 0.3, help_heading = "Measurement")]
-    pub(crate) warmup: f64,
     #[command(flatten)]
-    pub(crate) common: IslandsArgs,
+    pub(crate) runs: RunsArgs,
 }
 
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
 pub(crate) struct ChannelsArgs {
     /// Messages that are sent before the sender flushes.
-    #[arg(
-        long,
-        value_name = "N,N",
-        value_delimiter = ',',
-        default_value = "1,16",
-        help_heading = "Workload"
-    )]
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,16")]
     pub(crate) batch: Vec<usize>,
     #[command(flatten)]
     pub(crate) common: IslandsArgs,
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct CountersArgs {
-    #[command(flatten)]
-    pub(crate) common: IslandsArgs,
-}
-
-#[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
 pub(crate) struct BreakdownArgs {
     /// Rows per transaction.
-    #[arg(long, value_name = "N", default_value_t = 10, help_heading = "Workload")]
+    #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) rows: u64,
     /// Shares of multisite transactions to count at, from 0 to 1.
-    #[arg(
-        long,
-        value_name = "P,P",
-        value_delimiter = ',',
-        default_value = "0,0.5,1",
-        help_heading = "Workload"
-    )]
+    #[arg(long, value_name = "P,P", value_delimiter = ',', default_value = "0,0.5,1")]
     pub(crate) at: Vec<f64>,
     #[command(flatten)]
     pub(crate) micro: MicroArgs,
-    #[command(flatten)]
-    pub(crate) designs: DesignsArgs,
-    #[command(flatten)]
-    pub(crate) common: IslandsArgs,
 }
 
 impl IslandsCommand {
     /// The options that all have.
     pub(crate) fn common(&self) -> &IslandsArgs {
-        match self {
-            IslandsCommand::Multisite(args) => &args.common,
-            IslandsCommand::Rows(args) => &args.common,
-            IslandsCommand::Skew(args) => &args.common,
-            IslandsCommand::Workers(args) => &args.common,
-            IslandsCommand::Standard(args) => &args.common,
-            IslandsCommand::Mixes(args) => &args.common,
-            IslandsCommand::Placement(args) => &args.common,
-            IslandsCommand::Channels(args) => &args.common,
-            IslandsCommand::Counters(args) => &args.common,
-            IslandsCommand::Breakdown(args) => &args.common,
-        }
+        let designs = match self {
+            IslandsCommand::Multisite(args) => &args.micro.designs,
+            IslandsCommand::Rows(args) => &args.micro.designs,
+            IslandsCommand::Skew(args) => &args.micro.designs,
+            IslandsCommand::Workers(args) => &args.micro.designs,
+            IslandsCommand::Breakdown(args) => &args.micro.designs,
+            IslandsCommand::Standard(args) => &args.designs,
+            IslandsCommand::Mixes(args) => &args.designs,
+            IslandsCommand::Placement(args) => return &args.runs.common,
+            IslandsCommand::Channels(args) => return &args.common,
+            IslandsCommand::Counters(common) => return common,
+        };
+        &designs.runs.common
     }
 }

@@ -4,7 +4,9 @@
 
 use plotters::prelude::*;
 
-use super::super::plot::{Area, Chart, Drawn, FAINT, FONT, HEIGHT, WIDTH, axis, capitalized, svg};
+use super::super::plot::{
+    Area, Chart, Drawn, FONT, HEIGHT, WIDTH, axis, capitalized, chart, mesh, svg, unit,
+};
 use super::callgrind::Class;
 use super::figures::{Figure, Quantity};
 use super::{Measured, Study};
@@ -72,16 +74,6 @@ fn greatest(study: &Study<'_>) -> f64 {
     spreads.map(|spread| spread.most).fold(1e-9, f64::max)
 }
 
-/// Returns the factor of the numbers on the axis, and its label: numbers are to be short.
-fn unit(figure: &Figure, greatest: f64) -> (f64, String) {
-    let label = figure.y.label();
-    match greatest {
-        greatest if greatest >= 2e6 => (1e6, format!("million {label}")),
-        greatest if greatest >= 2e3 => (1e3, format!("thousand {label}")),
-        _ => (1.0, label.to_owned()),
-    }
-}
-
 fn caption(figure: &Figure) -> String {
     format!("{} ({})", capitalized(&figure.title), figure.after)
 }
@@ -89,35 +81,19 @@ fn caption(figure: &Figure) -> String {
 fn lines(area: &Area<'_>, study: &Study<'_>) -> Drawn {
     let figure = study.figure;
     let greatest = greatest(study);
-    let (unit, unit_name) = unit(figure, greatest);
+    let (unit, unit_name) = unit(greatest, figure.y.label());
     let places = || figure.positions.iter().map(|position| position.at);
     let (first, last) = (places().fold(f64::INFINITY, f64::min), places().fold(f64::NEG_INFINITY, f64::max));
     let margin = 0.04 * (last - first).max(1.0);
-    let mut chart = ChartBuilder::on(area)
-        .caption(caption(figure), (FONT, 18))
-        .margin(12)
-        .x_label_area_size(42)
-        .y_label_area_size(64)
-        .build_cartesian_2d(first - margin..last + margin, 0.0..1.15 * greatest / unit)?;
+    let (x, y) = (first - margin..last + margin, 0.0..1.15 * greatest / unit);
+    let mut chart = chart(area, Some(&caption(figure)), x, y)?;
     let label = |at: &f64| {
         let named = figure.positions.iter().find(|position| (position.at - at).abs() < 1e-9);
         named.map_or_else(|| axis(at), |position| position.label.clone())
     };
     let has_names = figure.positions.iter().any(|position| position.label != axis(&position.at));
     let labels = if has_names { figure.positions.len() } else { 11 };
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .bold_line_style(FAINT.mix(0.5))
-        .light_line_style(TRANSPARENT)
-        .x_desc(figure.x)
-        .y_desc(unit_name)
-        .x_labels(labels)
-        .x_label_formatter(&label)
-        .y_label_formatter(&axis)
-        .label_style((FONT, 14))
-        .axis_desc_style((FONT, 15))
-        .draw()?;
+    mesh(&mut chart).x_desc(figure.x).y_desc(unit_name).x_labels(labels).x_label_formatter(&label).draw()?;
     (0..figure.series.len()).try_for_each(|series| line(&mut chart, study, series, unit))
 }
 
@@ -147,24 +123,10 @@ fn line(chart: &mut Chart<'_, '_>, study: &Study<'_>, series: usize, unit: f64) 
 fn stacks(area: &Area<'_>, study: &Study<'_>) -> Drawn {
     let figure = study.figure;
     let greatest = greatest(study);
-    let (unit, unit_name) = unit(figure, greatest);
-    let mut chart = ChartBuilder::on(area)
-        .caption(caption(figure), (FONT, 18))
-        .margin(12)
-        .x_label_area_size(42)
-        .y_label_area_size(64)
-        .build_cartesian_2d(-0.6..figure.positions.len() as f64 - 0.4, 0.0..1.3 * greatest / unit)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .disable_x_axis()
-        .bold_line_style(FAINT.mix(0.5))
-        .light_line_style(TRANSPARENT)
-        .y_desc(unit_name)
-        .y_label_formatter(&axis)
-        .label_style((FONT, 14))
-        .axis_desc_style((FONT, 15))
-        .draw()?;
+    let (unit, unit_name) = unit(greatest, figure.y.label());
+    let (x, y) = (-0.6..figure.positions.len() as f64 - 0.4, 0.0..1.3 * greatest / unit);
+    let mut chart = chart(area, Some(&caption(figure)), x, y)?;
+    mesh(&mut chart).disable_x_axis().y_desc(unit_name).draw()?;
     let width = 0.9 / figure.series.len().max(1) as f64;
     let left = |measured: &Measured<'_>| {
         measured.point.position as f64 - 0.45 + width * measured.point.series as f64

@@ -7,12 +7,13 @@ use atrapos_instances::plan::Placement;
 use atrapos_workloads::micro::Kind;
 
 use super::args::{
-    BreakdownArgs, ChannelsArgs, DesignArg, DesignsArgs, IslandsArgs, IslandsCommand, MicroArgs, MixesArgs,
-    MultisiteArgs, PlacementArgs, RowsArgs, SkewArgs, StandardArg, StandardArgs, WorkersArgs,
+    BreakdownArgs, ChannelsArgs, DesignArg, DesignsArgs, IslandsCommand, MicroArgs, MixesArgs, MultisiteArgs,
+    PlacementArgs, RowsArgs, RunsArgs, SkewArgs, StandardArg, StandardArgs, WorkersArgs,
 };
 use super::hardware::Sharing;
-use crate::args::DurabilityArg;
+use crate::args::{DurabilityArg, EngineArg};
 use crate::experiment::plot::axis;
+use crate::json::engine_name;
 
 /// An experiment.
 #[derive(Debug)]
@@ -33,6 +34,16 @@ pub(super) struct Figure {
 pub(super) struct Position {
     pub(super) at: f64,
     pub(super) label: String,
+}
+
+impl Position {
+    fn number(at: f64) -> Position {
+        Position { at, label: axis(&at) }
+    }
+
+    fn percent(share: f64) -> Position {
+        Position::number(100.0 * share)
+    }
 }
 
 /// A point of a figure, and how it is measured.
@@ -96,48 +107,51 @@ impl Quantity {
 /// A design of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Design {
-    Database,
+    /// One process.
+    Database(EngineArg),
     Instances {
-        number: usize,
+        engine: EngineArg,
+        /// One for each worker, however many there are, if there is no number.
+        number: Option<usize>,
         channel: ChannelKind,
         placement: Placement,
     },
-    /// An instance for each worker, however many there are.
-    InstancePerWorker(ChannelKind),
-    Shared2pl,
-    SharedOcc,
-    Plp,
 }
 
 impl Design {
     fn name(self) -> String {
-        match self {
-            Design::Database => "1 database".to_owned(),
-            Design::Instances { number: 1, channel, .. } => format!("1 instance, {channel}"),
-            Design::Instances { number, channel, .. } => format!("{number} instances, {channel}"),
-            Design::InstancePerWorker(channel) => format!("instance per worker, {channel}"),
-            Design::Shared2pl => "shared-2pl".to_owned(),
-            Design::SharedOcc => "shared-occ".to_owned(),
-            Design::Plp => "plp".to_owned(),
+        let (engine, number, channel) = match self {
+            Design::Database(EngineArg::Atrapos) => return "1 database".to_owned(),
+            Design::Database(engine) => return engine_name(engine).to_owned(),
+            Design::Instances { engine, number, channel, .. } => (engine, number, channel),
+        };
+        let of = match engine {
+            EngineArg::Atrapos => String::new(),
+            engine => format!(" of {}", engine_name(engine)),
+        };
+        match number {
+            Some(1) => format!("1 instance{of}, {channel}"),
+            Some(number) => format!("{number} instances{of}, {channel}"),
+            None => format!("instance{of} per worker, {channel}"),
         }
     }
 
     /// The options of `bench` that choose it. Clients are at their data in all of them.
     fn options(self, workers: usize) -> Vec<String> {
-        let engine = |name: &str| words(&["--engine", name]);
-        match self {
-            Design::Database => words(&["--routing", "owner", "--static"]),
-            Design::Plp => words(&["--engine", "plp", "--routing", "owner", "--static"]),
-            Design::Shared2pl => engine("shared-2pl"),
-            Design::SharedOcc => engine("shared-occ"),
-            Design::InstancePerWorker(channel) => {
-                words(&["--instances", &workers.to_string(), "--channel", channel.name()])
-            }
-            Design::Instances { number, channel, placement } => {
-                let (number, channel) = (number.to_string(), channel.name());
+        let (Design::Database(engine) | Design::Instances { engine, .. }) = self;
+        let mut all = match engine {
+            EngineArg::Atrapos => Vec::new(),
+            engine => words(&["--engine", engine_name(engine)]),
+        };
+        all.extend(match self {
+            Design::Database(engine) if engine.shares_data() => Vec::new(),
+            Design::Database(_) => words(&["--routing", "owner", "--static"]),
+            Design::Instances { number, channel, placement, .. } => {
+                let (number, channel) = (number.unwrap_or(workers).to_string(), channel.name());
                 words(&["--instances", &number, "--channel", channel, "--placement", placement.name()])
             }
-        }
+        });
+        all
     }
 }
 
@@ -149,128 +163,181 @@ fn durability_name(durability: DurabilityArg) -> &'static str {
     }
 }
 
-/// Returns the designs that were chosen, for a number of workers.
-fn designs(args: &DesignsArgs, workers: usize) -> Vec<Design> {
-    let several = (2..=workers).filter(|number| workers.is_multiple_of(*number));
-    let with_channel = |number: usize| {
-        let of = move |channel: &ChannelKind| {
-            let (channel, placement) = (*channel, Placement::Islands);
-            Design::Instances { number, channel, placement }
-        };
-        args.channel.0.iter().map(of)
+/// Returns the designs that were chosen, each once, with instances in these numbers.
+fn designs(args: &DesignsArgs, numbers: &[Option<usize>]) -> Vec<Design> {
+    let placement = Placement::Islands;
+    let instances = |engine| -> Vec<Design> {
+        let channels = |number| args.runs.channel.0.iter().map(move |channel| (number, *channel));
+        let layouts = numbers.iter().copied().flat_map(channels);
+        layouts.map(|(number, channel)| Design::Instances { engine, number, channel, placement }).collect()
     };
-    let instances: Vec<Design> = several.flat_map(with_channel).collect();
-    chosen(args, instances)
-}
-
-/// Returns the designs that were chosen, for numbers of workers that vary.
-fn designs_for_any_workers(args: &DesignsArgs) -> Vec<Design> {
-    chosen(args, args.channel.0.iter().copied().map(Design::InstancePerWorker).collect())
-}
-
-fn chosen(args: &DesignsArgs, instances: Vec<Design>) -> Vec<Design> {
-    let one = |design: &DesignArg| match design {
-        DesignArg::Database => vec![Design::Database],
-        DesignArg::Instances => instances.clone(),
-        DesignArg::Shared2pl => vec![Design::Shared2pl],
-        DesignArg::SharedOcc => vec![Design::SharedOcc],
-        DesignArg::Plp => vec![Design::Plp],
+    let chosen = |design: &DesignArg| match design {
+        DesignArg::Database => vec![Design::Database(EngineArg::Atrapos)],
+        DesignArg::Shared2pl => vec![Design::Database(EngineArg::Shared2pl)],
+        DesignArg::SharedOcc => vec![Design::Database(EngineArg::SharedOcc)],
+        DesignArg::Plp => vec![Design::Database(EngineArg::Plp)],
+        DesignArg::Instances => instances(EngineArg::Atrapos),
+        DesignArg::InstancesShared2pl => instances(EngineArg::Shared2pl),
+        DesignArg::InstancesSharedOcc => instances(EngineArg::SharedOcc),
     };
-    let mut all: Vec<Design> = args.designs.iter().flat_map(one).collect();
-    let mut seen = Vec::new();
-    all.retain(|design| {
-        !seen.contains(design) && {
-            seen.push(*design);
-            true
+    let mut all = Vec::new();
+    for design in args.designs.iter().flat_map(chosen) {
+        if !all.contains(&design) {
+            all.push(design);
         }
-    });
+    }
     all
 }
 
-/// A place on the axis, and the options of the workload there.
-struct Step {
-    position: Position,
-    workers: usize,
-    options: Vec<String>,
+/// Returns the numbers of instances, from `least` on, that divide the workers.
+fn dividing(least: usize, workers: usize) -> Vec<Option<usize>> {
+    (least..=workers).filter(|number| workers.is_multiple_of(*number)).map(Some).collect()
 }
 
-impl Step {
-    fn percent(share: f64, workers: usize, options: Vec<String>) -> Step {
-        let at = 100.0 * share;
-        Step { position: Position { at, label: number(at) }, workers, options }
-    }
-
-    fn number(at: f64, workers: usize, options: Vec<String>) -> Step {
-        Step { position: Position { at, label: number(at) }, workers, options }
-    }
+/// Returns the arguments of a benchmark.
+fn arguments(runs: &RunsArgs, design: Design, workers: usize, options: &[String]) -> Vec<String> {
+    let RunsArgs { durability, warmup, common, .. } = runs;
+    let mut all = words(&["bench"]);
+    all.extend_from_slice(options);
+    all.extend(words(&["--durability", durability_name(*durability), "--workers", &workers.to_string()]));
+    all.push(option("--seconds", common.seconds));
+    all.push(option("--warmup", *warmup));
+    all.extend(words(&["--seed", &common.result.seed.to_string()]));
+    all.extend(common.no_pin.then(|| "--no-pin".to_owned()));
+    all.extend(design.options(workers));
+    all
 }
 
-/// What a figure says of itself.
+/// The part of a figure that no option changes.
 struct Head {
     name: &'static str,
     after: &'static str,
-    title: String,
     x: &'static str,
     y: Quantity,
 }
 
-/// What is the same at all points.
-struct Runs<'a> {
-    common: &'a IslandsArgs,
-    warmup: f64,
-    durability: DurabilityArg,
+/// Returns the entry of an experiment in the table of figures.
+fn head(command: &IslandsCommand) -> Head {
+    let (name, after, x, y) = match command {
+        IslandsCommand::Multisite(_) => (
+            "islands-multisite",
+            "Islands, Figures 11, 14, 25 and 28; ATraPos, Figure 3",
+            "% multisite transactions",
+            Quantity::Throughput,
+        ),
+        IslandsCommand::Rows(_) => {
+            ("islands-rows", "Islands, Figures 17, 18 and 27", "rows per transaction", Quantity::Time)
+        }
+        IslandsCommand::Skew(_) => {
+            ("islands-skew", "Islands, Figure 20", "exponent of Zipf's distribution", Quantity::Throughput)
+        }
+        IslandsCommand::Workers(_) => (
+            "islands-workers",
+            "Islands, Figure 19; ATraPos, Figures 1, 2 and 5",
+            "workers",
+            Quantity::Throughput,
+        ),
+        IslandsCommand::Standard(args) => {
+            let x = match args.workload {
+                StandardArg::Tpcb | StandardArg::Payment => "% remote transactions",
+                StandardArg::NewOrder => "% remote order lines",
+            };
+            ("islands-standard", "Islands, Figures 8, 22, 23 and 24", x, Quantity::Throughput)
+        }
+        IslandsCommand::Mixes(_) => {
+            ("islands-mixes", "ATraPos, Figure 8", "transactions", Quantity::Throughput)
+        }
+        IslandsCommand::Placement(_) => {
+            ("islands-placement", "Islands, Figure 6", "placement", Quantity::Throughput)
+        }
+        IslandsCommand::Channels(_) => {
+            ("islands-channels", "Islands, Figure 2", "channel", Quantity::Messages)
+        }
+        IslandsCommand::Counters(_) => {
+            ("islands-counters", "Islands, Figures 5 and 7", "a counter for each", Quantity::Increments)
+        }
+        IslandsCommand::Breakdown(_) => (
+            "islands-breakdown",
+            "Islands, Figures 13, 15 and 26; ATraPos, Figure 4",
+            "% multisite transactions",
+            Quantity::Instructions,
+        ),
+    };
+    Head { name, after, x, y }
 }
 
-impl<'a> Runs<'a> {
-    fn of(common: &'a IslandsArgs, chosen: &DesignsArgs) -> Runs<'a> {
-        Runs { common, warmup: chosen.warmup, durability: chosen.durability }
-    }
-
-    fn arguments(&self, design: Design, workers: usize, options: &[String]) -> Vec<String> {
-        let mut all = words(&["bench"]);
-        all.extend_from_slice(options);
-        let durability = durability_name(self.durability);
-        all.extend(words(&["--durability", durability, "--workers", &workers.to_string()]));
-        all.push(option("--seconds", self.common.seconds));
-        all.push(option("--warmup", self.warmup));
-        all.extend(words(&["--seed", &self.common.seed.to_string()]));
-        all.extend(self.common.no_pin.then(|| "--no-pin".to_owned()));
-        all.extend(design.options(workers));
-        all
-    }
-
-    fn figure(&self, head: Head, designs: &[Design], steps: &[Step]) -> Figure {
-        let Head { name, after, title, x, y } = head;
-        let mut points = Vec::new();
-        for (position, step) in steps.iter().enumerate() {
-            for (series, design) in designs.iter().enumerate() {
-                let arguments = self.arguments(*design, step.workers, &step.options);
-                let measure = match y {
-                    Quantity::Instructions => Measure::Callgrind(arguments),
-                    _ => Measure::Bench(arguments),
-                };
-                points.push(Point { series, position, workers: step.workers, measure });
-            }
+/// Returns a figure in which every series has a point at every position, with so many threads.
+fn grid<S, P>(
+    head: Head,
+    title: String,
+    series: &[(String, S)],
+    positions: &[(Position, P)],
+    point: impl Fn(&S, &P) -> (usize, Measure),
+) -> Figure {
+    let Head { name, after, x, y } = head;
+    let mut points = Vec::new();
+    for (position, (_, at)) in positions.iter().enumerate() {
+        for (series, (_, of)) in series.iter().enumerate() {
+            let (workers, measure) = point(of, at);
+            points.push(Point { series, position, workers, measure });
         }
-        let series = designs.iter().map(|design| design.name()).collect();
-        let positions = steps.iter().map(|step| step.position.clone()).collect();
-        Figure { name, after, title, x, y, series, positions, points }
     }
+    let series = series.iter().map(|(name, _)| name.clone()).collect();
+    let positions = positions.iter().map(|(position, _)| position.clone()).collect();
+    Figure { name, after, title, x, y, series, positions, points }
+}
+
+/// The workers at a position, and the options of the workload there.
+struct Step {
+    workers: usize,
+    options: Vec<String>,
+}
+
+/// Returns a figure that compares designs.
+fn compared(
+    head: Head,
+    title: String,
+    runs: &RunsArgs,
+    designs: &[Design],
+    steps: impl Iterator<Item = (Position, Step)>,
+) -> Figure {
+    let series: Vec<(String, Design)> = designs.iter().map(|design| (design.name(), *design)).collect();
+    let steps: Vec<(Position, Step)> = steps.collect();
+    let measure = if head.y == Quantity::Instructions { Measure::Callgrind } else { Measure::Bench };
+    grid(head, title, &series, &steps, |design, Step { workers, options }| {
+        (*workers, measure(arguments(runs, *design, *workers, options)))
+    })
+}
+
+/// Returns a figure that compares the chosen designs by the options of the workload.
+fn by_options(
+    head: Head,
+    title: String,
+    args: &DesignsArgs,
+    workers: usize,
+    options: impl Iterator<Item = (Position, Vec<String>)>,
+) -> Figure {
+    let designs = designs(args, &dividing(2, workers));
+    let steps = options.map(|(position, options)| (position, Step { workers, options }));
+    compared(head, title, &args.runs, &designs, steps)
 }
 
 /// Returns the figure that a command asks for, for a number of workers.
 pub(super) fn figure(command: &IslandsCommand, workers: usize) -> Figure {
+    let head = head(command);
     match command {
-        IslandsCommand::Multisite(args) => multisite(args, workers),
-        IslandsCommand::Rows(args) => rows(args, workers),
-        IslandsCommand::Skew(args) => skew(args, workers),
-        IslandsCommand::Workers(args) => by_workers(args, workers),
-        IslandsCommand::Standard(args) => standard(args, workers),
-        IslandsCommand::Mixes(args) => mixes(args, workers),
-        IslandsCommand::Placement(args) => placement(args, workers),
-        IslandsCommand::Channels(args) => channels(args),
-        IslandsCommand::Counters(_) => counters(workers),
-        IslandsCommand::Breakdown(args) => breakdown(args, workers),
+        IslandsCommand::Multisite(MultisiteArgs { rows, at, micro })
+        | IslandsCommand::Breakdown(BreakdownArgs { rows, at, micro }) => {
+            multisite(head, *rows, at, micro, workers)
+        }
+        IslandsCommand::Rows(args) => rows(head, args, workers),
+        IslandsCommand::Skew(args) => skew(head, args, workers),
+        IslandsCommand::Workers(args) => by_workers(head, args, workers),
+        IslandsCommand::Standard(args) => standard(head, args, workers),
+        IslandsCommand::Mixes(args) => mixes(head, args, workers),
+        IslandsCommand::Placement(args) => placement(head, args, workers),
+        IslandsCommand::Channels(args) => channels(head, args),
+        IslandsCommand::Counters(_) => counters(head, workers),
     }
 }
 
@@ -282,76 +349,49 @@ fn micro(args: &MicroArgs, rows: u64, multisite: f64) -> Vec<String> {
     words(&["micro", "--kind", kind, "--rows", &rows, "--rows-per-site", &per_site, &multisite])
 }
 
-fn verb(kind: Kind) -> &'static str {
-    match kind {
+/// Returns the title of a figure of the microbenchmark.
+fn micro_title(args: &MicroArgs, rows: Option<u64>, multisite: Option<f64>) -> String {
+    let verb = match args.kind {
         Kind::Read => "reads",
         Kind::Update => "updates",
-    }
+    };
+    let rows = rows.map_or_else(String::new, |rows| format!(" of {rows} rows"));
+    let share =
+        multisite.map_or_else(String::new, |share| format!(", {}% multisite", axis(&(100.0 * share))));
+    format!("{verb}{rows}{share}")
 }
 
-fn multisite(args: &MultisiteArgs, workers: usize) -> Figure {
-    let MultisiteArgs { rows, at, micro: of, designs: chosen, common } = args;
-    let head = Head {
-        name: "islands-multisite",
-        after: "Islands, Figures 11, 14, 25 and 28; ATraPos, Figure 3",
-        title: format!("{} of {rows} rows", verb(of.kind)),
-        x: "% multisite transactions",
-        y: Quantity::Throughput,
-    };
-    let steps: Vec<Step> =
-        at.iter().map(|share| Step::percent(*share, workers, micro(of, *rows, *share))).collect();
-    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
+fn multisite(head: Head, rows: u64, at: &[f64], args: &MicroArgs, workers: usize) -> Figure {
+    let options = at.iter().map(|share| (Position::percent(*share), micro(args, rows, *share)));
+    by_options(head, micro_title(args, Some(rows), None), &args.designs, workers, options)
 }
 
-fn rows(args: &RowsArgs, workers: usize) -> Figure {
-    let RowsArgs { multisite, at, micro: of, designs: chosen, common } = args;
-    let head = Head {
-        name: "islands-rows",
-        after: "Islands, Figures 17, 18 and 27",
-        title: format!("{}, {}% multisite", verb(of.kind), number(100.0 * multisite)),
-        x: "rows per transaction",
-        y: Quantity::Time,
-    };
-    let step = |rows: &u64| Step::number(*rows as f64, workers, micro(of, *rows, *multisite));
-    let steps: Vec<Step> = at.iter().map(step).collect();
-    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
+fn rows(head: Head, args: &RowsArgs, workers: usize) -> Figure {
+    let RowsArgs { multisite, at, micro: of } = args;
+    let options = at.iter().map(|rows| (Position::number(*rows as f64), micro(of, *rows, *multisite)));
+    by_options(head, micro_title(of, None, Some(*multisite)), &of.designs, workers, options)
 }
 
-fn skew(args: &SkewArgs, workers: usize) -> Figure {
-    let SkewArgs { rows, multisite, at, micro: of, designs: chosen, common } = args;
-    let share = number(100.0 * multisite);
-    let head = Head {
-        name: "islands-skew",
-        after: "Islands, Figure 20",
-        title: format!("{} of {rows} rows, {share}% multisite", verb(of.kind)),
-        x: "exponent of Zipf's distribution",
-        y: Quantity::Throughput,
-    };
-    let step = |zipf: &f64| {
+fn skew(head: Head, args: &SkewArgs, workers: usize) -> Figure {
+    let SkewArgs { rows, multisite, at, micro: of } = args;
+    let options = at.iter().map(|zipf| {
         let mut options = micro(of, *rows, *multisite);
         options.push(option("--zipf", *zipf));
-        Step::number(*zipf, workers, options)
-    };
-    let steps: Vec<Step> = at.iter().map(step).collect();
-    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
+        (Position::number(*zipf), options)
+    });
+    by_options(head, micro_title(of, Some(*rows), Some(*multisite)), &of.designs, workers, options)
 }
 
-fn by_workers(args: &WorkersArgs, most: usize) -> Figure {
-    let WorkersArgs { rows, multisite, micro: of, designs: chosen, common } = args;
-    let share = number(100.0 * multisite);
-    let head = Head {
-        name: "islands-workers",
-        after: "Islands, Figure 19; ATraPos, Figures 1, 2 and 5",
-        title: format!("{} of {rows} rows, {share}% multisite", verb(of.kind)),
-        x: "workers",
-        y: Quantity::Throughput,
-    };
+fn by_workers(head: Head, args: &WorkersArgs, most: usize) -> Figure {
+    let WorkersArgs { rows, multisite, micro: of } = args;
     // Doubled from one on, and the most there are to be.
     let doubled = std::iter::successors(Some(1), |workers: &usize| workers.checked_mul(2));
     let numbers = doubled.take_while(|workers| *workers < most).chain([most]);
-    let step = |workers: usize| Step::number(workers as f64, workers, micro(of, *rows, *multisite));
-    let steps: Vec<Step> = numbers.map(step).collect();
-    Runs::of(common, chosen).figure(head, &designs_for_any_workers(chosen), &steps)
+    let steps = numbers.map(|workers| {
+        (Position::number(workers as f64), Step { workers, options: micro(of, *rows, *multisite) })
+    });
+    let designs = designs(&of.designs, &[None]);
+    compared(head, micro_title(of, Some(*rows), Some(*multisite)), &of.designs.runs, &designs, steps)
 }
 
 /// Returns the options of a standard workload with a share of remote work.
@@ -367,25 +407,18 @@ fn standard_options(workload: StandardArg, scale: u64, remote: f64) -> Vec<Strin
     }
 }
 
-fn standard(args: &StandardArgs, workers: usize) -> Figure {
-    let StandardArgs { workload, scale, at, designs: chosen, common } = args;
-    let (title, usual, x) = match workload {
-        StandardArg::Tpcb => ("TPC-B", 0.15, "% remote transactions"),
-        StandardArg::Payment => ("Payment", 0.15, "% remote transactions"),
-        StandardArg::NewOrder => ("New-Order", 0.01, "% remote order lines"),
+fn standard(head: Head, args: &StandardArgs, workers: usize) -> Figure {
+    let StandardArgs { workload, scale, at, designs } = args;
+    let (name, usual) = match workload {
+        StandardArg::Tpcb => ("TPC-B", 0.15),
+        StandardArg::Payment => ("Payment", 0.15),
+        StandardArg::NewOrder => ("New-Order", 0.01),
     };
     let scale = scale.unwrap_or(workers as u64);
-    let head = Head {
-        name: "islands-standard",
-        after: "Islands, Figures 8, 22, 23 and 24",
-        title: format!("{title}, scale {scale}"),
-        x,
-        y: Quantity::Throughput,
-    };
-    let shares = if at.is_empty() { vec![0.0, usual, 0.25, 0.5, 0.75, 1.0] } else { at.clone() };
-    let step = |share: &f64| Step::percent(*share, workers, standard_options(*workload, scale, *share));
-    let steps: Vec<Step> = shares.iter().map(step).collect();
-    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
+    let shares = if at.is_empty() { &[0.0, usual, 0.25, 0.5, 0.75, 1.0] } else { at.as_slice() };
+    let options =
+        shares.iter().map(|share| (Position::percent(*share), standard_options(*workload, scale, *share)));
+    by_options(head, format!("{name}, scale {scale}"), designs, workers, options)
 }
 
 /// The transactions of Figure 8 of ATraPos, by workload.
@@ -399,113 +432,67 @@ const MIXES: [(&str, &str); 7] = [
     ("tpcc", "standard"),
 ];
 
-fn mixes(args: &MixesArgs, workers: usize) -> Figure {
-    let MixesArgs { subscribers, scale, designs: chosen, common } = args;
+fn mixes(head: Head, args: &MixesArgs, workers: usize) -> Figure {
+    let MixesArgs { subscribers, scale, designs } = args;
     let scale = scale.unwrap_or(workers as u64);
-    let head = Head {
-        name: "islands-mixes",
-        after: "ATraPos, Figure 8",
-        title: format!("TATP with {subscribers} subscribers, TPC-C with {scale} warehouses"),
-        x: "transactions",
-        y: Quantity::Throughput,
+    let title = format!("TATP with {subscribers} subscribers, TPC-C with {scale} warehouses");
+    let size = |workload: &str| match workload {
+        "tatp" => words(&["--subscribers", &subscribers.to_string()]),
+        _ => words(&["--warehouses", &scale.to_string()]),
     };
-    let step = |(at, (workload, mix)): (usize, &(&str, &str))| {
-        let size = if *workload == "tatp" {
-            words(&["--subscribers", &subscribers.to_string()])
-        } else {
-            words(&["--warehouses", &scale.to_string()])
-        };
-        let options = [words(&[workload, "--mix", mix]), size].concat();
-        Step { position: Position { at: at as f64, label: format!("{workload} {mix}") }, workers, options }
-    };
-    let steps: Vec<Step> = MIXES.iter().enumerate().map(step).collect();
-    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
+    let options = named(MIXES, |(workload, mix)| format!("{workload} {mix}")).into_iter();
+    let options = options.map(|(position, (workload, mix))| {
+        (position, [words(&[workload, "--mix", mix]), size(workload)].concat())
+    });
+    by_options(head, title, designs, workers, options)
 }
 
-fn placement(args: &PlacementArgs, workers: usize) -> Figure {
-    let PlacementArgs { scale, remote, channel, warmup, common } = args;
+fn placement(head: Head, args: &PlacementArgs, workers: usize) -> Figure {
+    let PlacementArgs { scale, remote, runs } = args;
     let scale = scale.unwrap_or(workers as u64);
-    let runs = Runs { common, warmup: *warmup, durability: DurabilityArg::None };
+    let title = format!("Payment, {}% remote, scale {scale}", axis(&(100.0 * remote)));
     let options = standard_options(StandardArg::Payment, scale, *remote);
-    let numbers = (1..=workers).filter(|number| workers.is_multiple_of(*number));
-    let series: Vec<(usize, ChannelKind)> =
-        numbers.flat_map(|number| channel.0.iter().map(move |channel| (number, *channel))).collect();
-    let of = |(number, channel), placement| Design::Instances { number, channel, placement };
-    let mut points = Vec::new();
-    for (position, placement) in Placement::ALL.into_iter().enumerate() {
-        for (index, one) in series.iter().enumerate() {
-            let arguments = runs.arguments(of(*one, placement), workers, &options);
-            points.push(Point { series: index, position, workers, measure: Measure::Bench(arguments) });
-        }
-    }
-    Figure {
-        name: "islands-placement",
-        after: "Islands, Figure 6",
-        title: format!("Payment, {}% remote, scale {scale}", number(100.0 * remote)),
-        x: "placement",
-        y: Quantity::Throughput,
-        series: series.iter().map(|one| of(*one, Placement::Islands).name()).collect(),
-        positions: named(Placement::ALL.into_iter().map(Placement::name)),
-        points,
-    }
-}
-
-fn channels(args: &ChannelsArgs) -> Figure {
-    let mut points = Vec::new();
-    for (position, &kind) in ChannelKind::all().iter().enumerate() {
-        for (series, &batch) in args.batch.iter().enumerate() {
-            points.push(Point { series, position, workers: 2, measure: Measure::Messages { kind, batch } });
-        }
-    }
-    Figure {
-        name: "islands-channels",
-        after: "Islands, Figure 2",
-        title: "messages of 256 bytes from one thread to another".to_owned(),
-        x: "channel",
-        y: Quantity::Messages,
-        series: args.batch.iter().map(|batch| format!("{batch} per flush")).collect(),
-        positions: named(ChannelKind::all().iter().map(|kind| kind.name())),
-        points,
-    }
-}
-
-fn counters(workers: usize) -> Figure {
-    let mut points = Vec::new();
-    for (position, sharing) in Sharing::ALL.into_iter().enumerate() {
-        for (series, locked) in [false, true].into_iter().enumerate() {
-            let measure = Measure::Increments(Sharing { locked, ..sharing });
-            points.push(Point { series, position, workers, measure });
-        }
-    }
-    Figure {
-        name: "islands-counters",
-        after: "Islands, Figures 5 and 7",
-        title: format!("increments of counters by {workers} threads"),
-        x: "a counter for each",
-        y: Quantity::Increments,
-        series: ["atomic", "locked"].map(str::to_owned).to_vec(),
-        positions: named(Sharing::ALL.into_iter().map(|sharing| sharing.scope.name())),
-        points,
-    }
-}
-
-fn breakdown(args: &BreakdownArgs, workers: usize) -> Figure {
-    let BreakdownArgs { rows, at, micro: of, designs: chosen, common } = args;
-    let head = Head {
-        name: "islands-breakdown",
-        after: "Islands, Figures 13, 15 and 26; ATraPos, Figure 4",
-        title: format!("{} of {rows} rows", verb(of.kind)),
-        x: "% multisite transactions",
-        y: Quantity::Instructions,
+    let of = |number, channel, placement| Design::Instances {
+        engine: EngineArg::Atrapos,
+        number,
+        channel,
+        placement,
     };
-    let steps: Vec<Step> =
-        at.iter().map(|share| Step::percent(*share, workers, micro(of, *rows, *share))).collect();
-    Runs::of(common, chosen).figure(head, &designs(chosen, workers), &steps)
+    let channels = |number| runs.channel.0.iter().map(move |channel| (number, *channel));
+    let layouts = dividing(1, workers).into_iter().flat_map(channels);
+    let series: Vec<_> = layouts
+        .map(|(number, channel)| (of(number, channel, Placement::Islands).name(), (number, channel)))
+        .collect();
+    let placements = named(Placement::ALL, Placement::name);
+    grid(head, title, &series, &placements, |(number, channel), placement| {
+        let design = of(*number, *channel, *placement);
+        (workers, Measure::Bench(arguments(runs, design, workers, &options)))
+    })
 }
 
-/// Returns positions that have names instead of numbers.
-fn named(names: impl Iterator<Item = &'static str>) -> Vec<Position> {
-    names.enumerate().map(|(at, name)| Position { at: at as f64, label: name.to_owned() }).collect()
+fn channels(head: Head, args: &ChannelsArgs) -> Figure {
+    let title = "messages of 256 bytes from one thread to another".to_owned();
+    let batches: Vec<_> = args.batch.iter().map(|batch| (format!("{batch} per flush"), *batch)).collect();
+    let kinds = named(ChannelKind::all().iter().copied(), ChannelKind::name);
+    grid(head, title, &batches, &kinds, |&batch, &kind| (2, Measure::Messages { kind, batch }))
+}
+
+fn counters(head: Head, workers: usize) -> Figure {
+    let title = format!("increments of counters by {workers} threads");
+    let locks = [("atomic".to_owned(), false), ("locked".to_owned(), true)];
+    let sharing = named(Sharing::ALL, |sharing| sharing.scope.name());
+    grid(head, title, &locks, &sharing, |&locked, &sharing| {
+        (workers, Measure::Increments(Sharing { locked, ..sharing }))
+    })
+}
+
+/// Returns positions that have names in the place of numbers.
+fn named<T: Copy, N: Into<String>>(
+    all: impl IntoIterator<Item = T>,
+    name: impl Fn(T) -> N,
+) -> Vec<(Position, T)> {
+    let position = |(at, one)| (Position { at: at as f64, label: name(one).into() }, one);
+    all.into_iter().enumerate().map(position).collect()
 }
 
 /// Returns an option in one word: its value may be negative, and is refused as a value then.
@@ -515,9 +502,4 @@ fn option(name: &str, value: f64) -> String {
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|word| (*word).to_owned()).collect()
-}
-
-/// Returns a number without idle digits.
-fn number(number: f64) -> String {
-    axis(&number)
 }
