@@ -60,7 +60,9 @@ fn main() -> ExitCode {
     match counted(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}; use tatp|tpcc|micro|columns <class|standard> <sessions> <transactions>");
+            eprintln!(
+                "error: {error}; use tatp|tpcc|micro|columns <class|standard> <sessions> <transactions>"
+            );
             ExitCode::from(2)
         }
     }
@@ -206,14 +208,19 @@ fn counted(arguments: &[&str]) -> Result<(), Box<dyn std::error::Error>> {
             run(&Tpcc::new(TpccConfig { mix: mix.parse()?, ..small })?, sessions, transactions)
         }
         "micro" => {
-            let (kind, rows) = mix.split_once('-').ok_or("a mix of micro is a kind, '-' and a number of rows")?;
+            let (kind, rows) =
+                mix.split_once('-').ok_or("a mix of micro is a kind, '-' and a number of rows")?;
             let kind = match kind {
                 "read" => Kind::Read,
                 "update" => Kind::Update,
                 _ => return Err(format!("there is no kind '{kind}' of transactions").into()),
             };
             let config = MicroConfig { kind, rows_per_transaction: rows.parse()?, ..MicroConfig::default() };
-            run(&Micro::new(MicroConfig { sites: 1, rows_per_site: 2_000, ..config })?, sessions, transactions)
+            run(
+                &Micro::new(MicroConfig { sites: 1, rows_per_site: 2_000, ..config })?,
+                sessions,
+                transactions,
+            )
         }
         "columns" => columns(mix, transactions),
         _ => Err(format!("there is no workload '{workload}' here").into()),
