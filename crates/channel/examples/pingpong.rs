@@ -1,8 +1,10 @@
 //! Messages between two processes, there and back, over every kind of channel: nanoseconds, as ratios to the bare primitive; and how
 //! many go one way per second (figure V2 of *OLTP on hardware islands*).
 //!
-//! The bare primitive is a loop of reads and writes of as many bytes on the same kind of socket or pipe, and for shared memory two
-//! threads of one process over a ring of the same type. Run with `cargo run --release --example pingpong -p atrapos-channel`; rounds
+//! The bare primitive is a loop of reads and writes of the messages' bytes on the same kind of socket or pipe, and for shared memory two
+//! threads of one process over a ring of the same type. A stream of bytes has no messages: with their lengths and the header of
+//! the frame it has more bytes, and sixteen messages take a second page; so the same loop is run with as many bytes as are
+//! framed, too. Run with `cargo run --release --example pingpong -p atrapos-channel`; rounds
 //! per figure may follow as an argument. Both ends poll, so it takes two cores.
 #![expect(clippy::print_stdout, reason = "an example prints")]
 
@@ -21,6 +23,9 @@ use atrapos_channel::{
 };
 
 const MESSAGE_BYTES: usize = 256;
+/// Bytes before a frame's messages, and before each of them.
+const FRAME_HEADER_BYTES: usize = 12;
+const LENGTH_BYTES: usize = 4;
 const BATCHES: [usize; 2] = [1, 16];
 const ROUNDS_DEFAULT: usize = 20_000;
 /// Repetitions of a figure, of which the median counts.
@@ -44,8 +49,8 @@ fn main() -> Outcome<()> {
     };
     println!("{MESSAGE_BYTES}-byte messages, {rounds} rounds, median of {REPETITIONS} repetitions");
     println!(
-        "{:6} {:>6} {:>14} {:>14} {:>7} {:>18}",
-        "kind", "batch", "ns there+back", "bare", "ratio", "K messages/s one way"
+        "{:6} {:>6} {:>14} {:>14} {:>7} {:>14} {:>7} {:>21}",
+        "kind", "batch", "ns there+back", "bare", "ratio", "bare, framed", "ratio", "K messages/s one way"
     );
     for &kind in ChannelKind::all() {
         for batch in BATCHES {
@@ -57,19 +62,24 @@ fn main() -> Outcome<()> {
 
 fn report(kind: ChannelKind, batch: usize, rounds: usize) -> Outcome<()> {
     let mut link = Link::start(kind)?;
-    let (mut times, mut bare_times, mut rates) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut times, mut rates) = (Vec::new(), Vec::new());
+    let (mut bare_times, mut framed_times) = (Vec::new(), Vec::new());
     // The two sides alternate, so that the machine's moods concern both.
     for _ in 0..REPETITIONS {
         times.push(link.round_trips(batch, rounds)?);
         rates.push(link.one_way(batch, rounds * batch)?);
         link.send_to_sleep()?;
-        bare_times.push(bare_round_trips(kind, batch, rounds)?);
+        bare_times.push(bare_round_trips(kind, batch, batch * MESSAGE_BYTES, rounds)?);
+        let framed = FRAME_HEADER_BYTES + batch * (LENGTH_BYTES + MESSAGE_BYTES);
+        framed_times.push(bare_round_trips(kind, batch, framed, rounds)?);
     }
-    let (time, bare_time, rate) = (median(times), median(bare_times), median(rates));
+    let (time, rate) = (median(times), median(rates));
+    let (bare, framed) = (median(bare_times), median(framed_times));
     println!(
-        "{:6} {batch:>6} {time:>14.0} {bare_time:>14.0} {:>7.2} {rate:>18.0}",
+        "{:6} {batch:>6} {time:>14.0} {bare:>14.0} {:>7.2} {framed:>14.0} {:>7.2} {rate:>21.0}",
         kind.name(),
-        time / bare_time
+        time / bare,
+        time / framed
     );
     Ok(())
 }
@@ -211,12 +221,12 @@ fn play_other(task: &str) -> Outcome<()> {
 
 // --- bare primitives ---------------------------------------------------------------------------------------------------
 
-/// The same round trips without channels, with a thread that answers meanwhile.
-fn bare_round_trips(kind: ChannelKind, batch: usize, rounds: usize) -> Outcome<f64> {
+/// The same round trips without channels, with a thread that answers meanwhile; on streams with so many bytes each way.
+fn bare_round_trips(kind: ChannelKind, batch: usize, bytes: usize, rounds: usize) -> Outcome<f64> {
     if kind == ChannelKind::Shm {
         ring_round_trips(batch, rounds)
     } else {
-        stream_round_trips(kind, batch, rounds)
+        stream_round_trips(kind, bytes, rounds)
     }
 }
 
@@ -244,9 +254,9 @@ fn ring_round_trips(batch: usize, rounds: usize) -> Outcome<f64> {
     Ok(time)
 }
 
-fn stream_round_trips(kind: ChannelKind, batch: usize, rounds: usize) -> Outcome<f64> {
+fn stream_round_trips(kind: ChannelKind, bytes: usize, rounds: usize) -> Outcome<f64> {
     let (mut there, mut back, mut input, mut output) = streams(kind)?;
-    let mut buffer = vec![0; batch * MESSAGE_BYTES];
+    let mut buffer = vec![0; bytes];
     let mut answer = buffer.clone();
     let answering = thread::spawn(move || {
         while read_all(&mut input, &mut answer).is_ok() && output.write_all(&answer).is_ok() {}
