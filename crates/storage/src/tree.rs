@@ -202,6 +202,14 @@ impl Tree {
         Tree::of_pages(config, Pages::new(config.page_bytes, memory))
     }
 
+    /// An empty tree for a few rows, like [`new`](Tree::new): it begins with a chunk of one page. Many such trees at once are
+    /// apart by no more than their pages; as far apart as chunks are, their pages would compete for the same lines of a
+    /// cache.
+    #[must_use]
+    pub fn for_few_rows(config: TreeConfig, memory: Arc<dyn Memory>) -> Tree {
+        Tree::of_pages(config, Pages::beginning_with(config.page_bytes, config.page_bytes, memory))
+    }
+
     fn of_pages(config: TreeConfig, pages: Pages) -> Tree {
         Tree {
             config,

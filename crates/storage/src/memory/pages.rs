@@ -39,7 +39,14 @@ pub(crate) struct Pages {
 
 impl Pages {
     pub(crate) fn new(page_bytes: usize, memory: Arc<dyn Memory>) -> Pages {
-        Pages::of_homes(page_bytes, vec![Arc::new(ChunkSet::new(memory))])
+        Pages::beginning_with(SMALLEST_CHUNK_BYTES, page_bytes, memory)
+    }
+
+    /// An allocator without pages whose first chunk has so many bytes.
+    pub(crate) fn beginning_with(chunk_bytes: usize, page_bytes: usize, memory: Arc<dyn Memory>) -> Pages {
+        let mut pages = Pages::of_homes(page_bytes, vec![Arc::new(ChunkSet::new(memory))]);
+        pages.next_chunk_bytes = chunk_bytes;
+        pages
     }
 
     fn of_homes(page_bytes: usize, homes: Vec<Arc<ChunkSet>>) -> Pages {

@@ -17,7 +17,7 @@ use atrapos_partition::routing::nowhere;
 use atrapos_partition::schema::{Catalog, TableId};
 use atrapos_partition::undo::{Mark, UndoLog};
 use atrapos_storage::lock::{LockMode, LockTarget};
-use atrapos_storage::{KeyBuf, Memory, Tree, TreeConfig};
+use atrapos_storage::{HeapMemory, KeyBuf, Memory, Tree, TreeConfig};
 
 use crate::shard::{FastMap, Shard};
 
@@ -40,7 +40,7 @@ impl Staged {
     pub(super) fn new(shard: &Shard) -> Staged {
         Staged {
             tables: empty(shard.catalog()),
-            memory: Arc::clone(&shard.memory),
+            memory: Arc::new(HeapMemory),
             undo: UndoLog::default(),
             known: FastMap::default(),
             scratch: Vec::new(),
@@ -78,7 +78,7 @@ impl Staged {
     pub(super) fn open(&mut self, table: TableId) {
         if self.tables.owned_at(place(table)).is_none() {
             let config = TreeConfig::for_rows_of(self.tables.catalog.tables[table.at()].expected_row_bytes);
-            let tree = Tree::new(config, Arc::clone(&self.memory));
+            let tree = Tree::for_few_rows(config, Arc::clone(&self.memory));
             self.tables.put(place(table), Box::new(Partition::new(tree, 0)));
         }
     }
