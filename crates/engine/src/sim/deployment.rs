@@ -369,13 +369,13 @@ impl Deployment {
         panic!("a session is started on a worker of the deployment");
     }
 
-    /// Steps until every transaction and session has ended, no message is on its way and nothing is left to do, at most about
-    /// `steps_max` steps. Returns true if that was reached.
+    /// Steps until every transaction and session has ended, all links are made, no message is on its way and nothing is left to do, at
+    /// most about `steps_max` steps. Returns true if that was reached.
     pub fn run(&mut self, steps_max: u64) -> bool {
         let end = self.steps() + steps_max;
         while self.steps() < end {
             self.run_for(64);
-            if self.tasks() == 0 && self.settle() {
+            if self.tasks() == 0 && self.joining.is_empty() && self.settle() {
                 return true;
             }
         }
