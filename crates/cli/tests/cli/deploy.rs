@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use assert_cmd::cargo::CommandCargoExt;
 use atrapos_harness::registry::entries;
@@ -459,6 +459,8 @@ fn transactions_over_instances_are_whole_after_kills_at_any_time() {
 /// Builds that can end at a step of a commit.
 #[cfg(debug_assertions)]
 mod steps {
+    use std::time::Instant;
+
     use atrapos::planted::CommitStep;
 
     use super::*;
