@@ -44,10 +44,13 @@ enum Heard {
 /// The time between two looks at the instances.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// The shortest and the longest pause before an instance that has ended is started again. One that has lived for the longest pause
-/// begins anew with the shortest.
+/// The shortest and the longest pause before an instance that has ended is started again. It doubles with every end, and begins anew when
+/// the instance has been open, with links to all others, for [`OPEN_MIN`].
 const PAUSE_MIN: Duration = Duration::from_millis(10);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
+
+/// The time after which an instance that is open has not failed from its start: it may be started again at once.
+const OPEN_MIN: Duration = Duration::from_secs(1);
 
 /// The way of the messages if none is chosen.
 const CHANNEL_DEFAULT: ChannelKind = ChannelKind::Shm;
@@ -169,7 +172,8 @@ fn workers(args: &DeployArgs, machine: &Machine) -> Result<usize, CliError> {
 /// An instance, and its process as far as it has one.
 struct Instance {
     process: Option<Process>,
-    started: Instant,
+    /// The moment since which it has been loaded and linked with all others.
+    open_since: Option<Instant>,
     /// The pause before the next start.
     pause: Duration,
     /// The moment of the next start, if there is no process.
@@ -217,11 +221,11 @@ impl Deployment {
         };
         let places = (0..plan.shares.len()).map(place).collect::<Result<Vec<_>, _>>()?;
         let instances = places.iter().enumerate().map(|(number, place)| {
-            let process = start(number, place, kind)?;
+            let process = start(number, &mut command_at(place, kind)?)?;
             let now = Instant::now();
             Ok(Instance {
                 process: Some(process),
-                started: now,
+                open_since: None,
                 pause: PAUSE_MIN,
                 due: now,
                 rows: 0,
@@ -302,8 +306,9 @@ impl Deployment {
         for (number, (instance, place)) in self.instances.iter_mut().zip(&self.places).enumerate() {
             if instance.process.is_none() {
                 if Instant::now() >= instance.due {
-                    instance.process = Some(start(number, place, self.kind)?);
-                    instance.started = Instant::now();
+                    // A test has the first process alone kill itself at a step of a commit.
+                    let mut command = command_at(place, self.kind)?;
+                    instance.process = Some(start(number, command.env_remove("ATRAPOS_KILL_AT"))?);
                 }
                 continue;
             }
@@ -359,30 +364,37 @@ impl Instance {
                 Heard::Linked(linked) => self.linked = linked,
             }
         }
+        let is_open = self.loaded && self.linked;
+        self.open_since = is_open.then(|| self.open_since.unwrap_or_else(Instant::now));
+        if self.open_since.is_some_and(|since| since.elapsed() >= OPEN_MIN) {
+            self.pause = PAUSE_MIN;
+        }
         Ok(())
     }
 
     /// Notes that the process has ended. Returns the pause before it is started again.
     fn end(&mut self) -> Duration {
-        if self.started.elapsed() >= PAUSE_MAX {
-            self.pause = PAUSE_MIN;
-        }
         let pause = self.pause;
         self.due = Instant::now() + pause;
         self.pause = (2 * pause).min(PAUSE_MAX);
         (self.process, self.loaded, self.linked, self.away) = (None, false, false, true);
+        self.open_since = None;
         pause
     }
 }
 
-/// Starts the process of an instance. It is in a group of its own: an interrupt at the terminal is for this process, which stops the
-/// others in order.
-fn start(number: usize, place: &str, kind: ChannelKind) -> Result<Process, CliError> {
-    let program = std::env::current_exe().map_err(CliError::failed)?;
-    let mut command = Command::new(program);
+/// Returns the command of the process at a place. It is in a group of its own: an interrupt at the terminal is for this process, which stops
+/// the others in order.
+fn command_at(place: &str, kind: ChannelKind) -> Result<Command, CliError> {
+    let mut command = Command::new(std::env::current_exe().map_err(CliError::failed)?);
     command
         .args(std::env::args_os().skip(1))
         .args(["--channel", kind.name(), "--member", place])
         .process_group(0);
-    Process::start(format!("instance {number}"), &mut command).map_err(CliError::failed)
+    Ok(command)
+}
+
+/// Starts the process of an instance.
+fn start(number: usize, command: &mut Command) -> Result<Process, CliError> {
+    Process::start(format!("instance {number}"), command).map_err(CliError::failed)
 }

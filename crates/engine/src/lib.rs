@@ -88,6 +88,8 @@ pub use verify::{Verification, VerifyError};
 pub mod planted {
     pub use atrapos_partition::planted::{Bug, Damage, plant_everywhere, with};
 
+    pub use atrapos_transaction::distributed::steps::{CommitStep, stopped};
+
     pub use crate::damage::damage;
 }
 

@@ -5,6 +5,7 @@ mod adapting;
 mod deployment;
 mod statements;
 mod stepper;
+mod wire;
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;

@@ -121,6 +121,8 @@ pub enum Bug {
     RemoteFailureToldEarly,
     /// A worker speaks to its subordinates by whatever link there is.
     AnyLinkIsOwn,
+    /// A simulated link hands out messages without looking whether one was lost, doubled or overtaken.
+    WireTrusted,
 }
 
 /// Returns true if the bug is planted: never, in a release build.

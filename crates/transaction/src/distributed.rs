@@ -48,6 +48,7 @@ pub(crate) mod coordinator;
 pub(crate) mod hardening;
 pub(crate) mod probes;
 mod staged;
+pub mod steps;
 pub(crate) mod subordinate;
 mod wire;
 
@@ -65,6 +66,7 @@ use atrapos_storage::lock::TxnId;
 use self::coordinator::Remote;
 use self::hardening::Hardening;
 pub use self::hardening::{log_again, recover_decision, unresolved};
+use self::steps::CommitStep;
 use self::subordinate::Subordinate;
 pub use self::subordinate::{recover_prepared, rows_of_prepared};
 pub(crate) use self::wire::GlobalProbe;
@@ -188,6 +190,27 @@ impl Peers {
         self.send_on(&*own_there.ok_or_else(|| unreachable(home.instance))?, message)
     }
 
+    /// Publishes what was sent. Returns true if there was anything.
+    fn flush(&self) -> bool {
+        let mut found = false;
+        for link in self.links.borrow().iter() {
+            let mut channel = link.channel.borrow_mut();
+            if link.is_dirty.get() || channel.backlog() > 0 {
+                found |= link.is_dirty.replace(false);
+                // The next receive reports the end of the link.
+                let _ = channel.flush();
+            }
+        }
+        found
+    }
+
+    /// Notes that a transaction has got to a step of its commit ([`steps`]), whose messages were sent.
+    fn reached(&self, step: CommitStep) {
+        steps::reached(self.instance, step, || {
+            self.flush();
+        });
+    }
+
     /// Sends a message on a link.
     fn send_on(&self, link: &Link, message: &Message<'_>) -> Result<(), Abort> {
         let mut draft = self.draft.take();
@@ -267,15 +290,7 @@ fn step_peers(worker: &Rc<EngineWorker>, peers: &Peers) -> bool {
             found |= receive(worker, peers, &link);
         }
     }
-    for link in peers.links.borrow().iter() {
-        let mut channel = link.channel.borrow_mut();
-        if link.is_dirty.get() || channel.backlog() > 0 {
-            found |= link.is_dirty.replace(false);
-            // The next receive reports the end of the link.
-            let _ = channel.flush();
-        }
-    }
-    found
+    found | peers.flush()
 }
 
 /// Takes in what has arrived on a link.

@@ -53,13 +53,20 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("text")
 }
 
+fn command() -> Command {
+    Command::cargo_bin("atrapos").expect("the binary is built with its tests")
+}
+
 impl Deployment {
     fn start(directory: &Path, more: &[&str]) -> Deployment {
         Deployment::start_as(directory, &arguments(text(directory), more))
     }
 
     fn start_as(directory: &Path, arguments: &[&str]) -> Deployment {
-        let mut command = Command::cargo_bin("atrapos").expect("the binary is built with its tests");
+        Deployment::start_by(command(), directory, arguments)
+    }
+
+    fn start_by(mut command: Command, directory: &Path, arguments: &[&str]) -> Deployment {
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the command starts");
         let input = child.stdin.take();
@@ -349,6 +356,62 @@ struct Witness {
     begun: AtomicU64,
 }
 
+impl Witness {
+    fn some() -> [Witness; 3] {
+        [0, 1, 2].map(|at| Witness {
+            rows: vec![at, ROWS_PER_INSTANCE + at],
+            acknowledged: AtomicU64::new(0),
+            begun: AtomicU64::new(0),
+        })
+    }
+
+    /// Increments until it is to stop.
+    fn increment(&self, client: &Client, stop: &AtomicBool) {
+        while !stop.load(Ordering::Relaxed) {
+            self.begun.fetch_add(1, Ordering::Relaxed);
+            if client.call(&UpdateRows { rows: self.rows.clone() }).is_ok() {
+                self.acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// Asserts that nothing is half there, missing or made up, and nothing locked.
+    fn judge(&self, client: &Client, when: &str) {
+        let [here, there] = [0, 1].map(|at| sum(client, &self.rows[at..=at]).expect("it is open"));
+        let (acknowledged, begun) = (self.acknowledged(), self.begun.load(Ordering::Relaxed));
+        assert_eq!(here, there, "of row {} half a transaction has committed ({when})", self.rows[0]);
+        assert!(
+            (acknowledged..=begun).contains(&here),
+            "{here} of {acknowledged} acknowledged and {begun} begun ({when})"
+        );
+        assert!(acknowledged > 0, "the witness got somewhere ({when})");
+    }
+}
+
+/// Has clients outside increment the counters of the witnesses while something is done to the deployment.
+fn while_incremented(deployment: &mut Deployment, witnesses: &[Witness], act: impl FnOnce(&mut Deployment)) {
+    /// Tells the clients to stop, also when a test fails.
+    struct Stop<'a>(&'a AtomicBool);
+    impl Drop for Stop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for witness in witnesses {
+            let (client, stop) = (deployment.knowing_client(), &stop);
+            scope.spawn(move || witness.increment(&client, stop));
+        }
+        let _stop = Stop(&stop);
+        act(deployment);
+    });
+}
+
 /// Sends a signal to a process.
 fn signal(process: &str, name: &str) {
     assert!(Command::new("kill").args([name, process]).status().expect("kill starts").success());
@@ -364,31 +427,14 @@ fn transactions_over_instances_are_whole_after_kills_at_any_time() {
     let parent = tempfile::tempdir().expect("a directory");
     let directory = parent.path().join("d");
     let mut deployment = Deployment::start(&directory, &[]);
-    let witnesses: Vec<Witness> = (0..3)
-        .map(|at| Witness {
-            rows: vec![at, ROWS_PER_INSTANCE + at],
-            acknowledged: AtomicU64::new(0),
-            begun: AtomicU64::new(0),
-        })
-        .collect();
-    let stop = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        for witness in &witnesses {
-            let (client, stop) = (deployment.knowing_client(), &stop);
-            scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    witness.begun.fetch_add(1, Ordering::Relaxed);
-                    if client.call(&UpdateRows { rows: witness.rows.clone() }).is_ok() {
-                        witness.acknowledged.fetch_add(1, Ordering::Relaxed);
-                    }
-                }
-            });
-        }
-        let mut processes: Vec<String> =
-            (0..2).map(|instance| deployment.process(instance).to_owned()).collect();
+    let witnesses = Witness::some();
+    while_incremented(&mut deployment, &witnesses, |deployment| {
+        let mut processes = [0, 1].map(|instance| deployment.process(instance).to_owned());
         for kill in 0..kills() {
             let instance = (kill.wrapping_mul(0x9e37_79b9) >> 7) as usize % 2;
-            std::thread::sleep(Duration::from_millis(kill * 37 % 230));
+            // Sometimes an instance is open for so long that the next pause before its start is the shortest again.
+            let goes_on_ms = if kill % 8 == 7 { 1_200 } else { kill * 37 % 230 };
+            std::thread::sleep(Duration::from_millis(goes_on_ms));
             if kill % 4 == 3 {
                 signal(&processes[instance], "-STOP");
                 std::thread::sleep(Duration::from_millis(150));
@@ -401,21 +447,68 @@ fn transactions_over_instances_are_whole_after_kills_at_any_time() {
             let words = back.last().map(|line| line.split(' ').collect::<Vec<_>>()).expect("a line");
             processes[instance] = words[3].to_owned();
         }
-        stop.store(true, Ordering::Relaxed);
     });
     deployment.stop();
     // Opened once more, nothing is missing, and nothing is locked.
     let deployment = Deployment::start(&directory, &[]);
     let client = deployment.knowing_client();
-    for Witness { rows, acknowledged, begun } in &witnesses {
-        let [here, there] = [0, 1].map(|at| sum(&client, &rows[at..=at]).expect("it is open"));
-        let (acknowledged, begun) = (acknowledged.load(Ordering::Relaxed), begun.load(Ordering::Relaxed));
-        assert_eq!(here, there, "of row {} half a transaction has committed", rows[0]);
-        assert!(
-            (acknowledged..=begun).contains(&here),
-            "{here} of {acknowledged} acknowledged and {begun} begun"
-        );
-        assert!(acknowledged > 0, "the witness got somewhere");
-    }
+    witnesses.iter().for_each(|witness| witness.judge(&client, "after kills"));
     deployment.stop();
+}
+
+/// Builds that can end at a step of a commit.
+#[cfg(debug_assertions)]
+mod steps {
+    use std::time::Instant;
+
+    use atrapos::planted::CommitStep;
+
+    use super::*;
+
+    /// The instance that takes a step of the transactions of witnesses, whose home is instance 0; none of a step that they do not take.
+    fn instance_of(step: CommitStep) -> Option<u16> {
+        match step {
+            CommitStep::VotesIn
+            | CommitStep::DecisionLogged
+            | CommitStep::DecisionDurable
+            | CommitStep::Told
+            | CommitStep::Forgotten => Some(0),
+            CommitStep::PreparedLogged
+            | CommitStep::PreparedDurable
+            | CommitStep::Voted
+            | CommitStep::EndLogged
+            | CommitStep::EndDurable
+            | CommitStep::Acknowledged => Some(1),
+            // They change rows of both instances.
+            CommitStep::CommittedAlone => None,
+        }
+    }
+
+    #[test]
+    fn transactions_over_instances_are_whole_after_a_kill_at_each_step() {
+        for (step, name) in CommitStep::ALL {
+            let Some(instance) = instance_of(step) else { continue };
+            let parent = tempfile::tempdir().expect("a directory");
+            let directory = parent.path().join("d");
+            let mut command = command();
+            command.env("ATRAPOS_KILL_AT", format!("{name}:5"));
+            let mut deployment = Deployment::start_by(command, &directory, &arguments(text(&directory), &[]));
+            let witnesses = Witness::some();
+            while_incremented(&mut deployment, &witnesses, |deployment| {
+                let back = deployment.read_until(&format!("instance {instance}: process"));
+                let end = format!("instance {instance} has ended (signal: 9 (SIGKILL))");
+                assert!(back[0].starts_with(&end), "{name}: {back:?}");
+                // All go on, so that none of their rows is locked.
+                let before = witnesses.each_ref().map(Witness::acknowledged);
+                let deadline = Instant::now() + PATIENCE;
+                while witnesses.iter().zip(before).any(|(witness, before)| witness.acknowledged() <= before) {
+                    assert!(Instant::now() < deadline, "{name}: a witness does not go on");
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+            });
+            let client = deployment.knowing_client();
+            witnesses.iter().for_each(|witness| witness.judge(&client, name));
+            deployment.stop();
+        }
+    }
 }

@@ -1,14 +1,12 @@
 //! A simulated deployment: several instances in one thread, with links whose messages arrive after delays that follow from a
 //! seed.
 //!
-//! Owns: the choice of the instance that goes on, and the links. Never: makes a step itself ([`Simulation`] does).
+//! Owns: the choice of the instance that goes on, and which links there are. Never: makes a step itself ([`Simulation`] does).
 
-use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use atrapos_channel::{Channel, ChannelError, Wake};
 use atrapos_durability::file::{FileSystem, ModelFiles};
 use atrapos_partition::abort::Abort;
 use atrapos_partition::routing::{Division, InstanceId, Route};
@@ -20,10 +18,14 @@ use atrapos_storage::HeapMemory;
 use atrapos_topology::Machine;
 use atrapos_transaction::central::CentralState;
 use atrapos_transaction::distributed;
+use atrapos_transaction::distributed::steps;
+#[cfg(debug_assertions)]
+use atrapos_transaction::distributed::steps::CommitStep;
 use atrapos_transaction::procedure::{Procedure, Session};
 use atrapos_transaction::stats::Statistics;
 
 use super::adapting::Adapting;
+use super::wire::{Wire, WireEnd, lock};
 use super::{Outcome, Simulation};
 use crate::builder::OpenError;
 use crate::checkpoint::{CheckpointFailure, CheckpointReport};
@@ -41,6 +43,8 @@ pub struct Deployment {
     observing: Option<(u32, usize)>,
     wires: Vec<Arc<Mutex<Wire>>>,
     links: Vec<SimulatedLink>,
+    /// One in so many messages is disturbed on the links that are made.
+    disturbed_one_in: u64,
     /// Ends of links that wait to be added, which happens one by one while steps are made.
     joining: Vec<Joining>,
     turn: Seed,
@@ -68,66 +72,6 @@ impl std::fmt::Debug for Deployment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Deployment").field("instances", &self.instances.len()).finish_non_exhaustive()
     }
-}
-
-/// The messages on their way in one direction of a link.
-#[derive(Default)]
-struct Wire {
-    messages: VecDeque<Vec<u8>>,
-    /// The number of messages that have been flushed.
-    flushed: usize,
-    is_cut: bool,
-    turn: u64,
-}
-
-/// One end of a simulated link.
-struct WireEnd {
-    incoming: Arc<Mutex<Wire>>,
-    outgoing: Arc<Mutex<Wire>>,
-}
-
-fn lock(wire: &Mutex<Wire>) -> MutexGuard<'_, Wire> {
-    wire.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Channel for WireEnd {
-    fn on_wake(&mut self, _: Wake) {}
-
-    fn send(&mut self, parts: &[&[u8]]) -> Result<(), ChannelError> {
-        lock(&self.outgoing).messages.push_back(parts.concat());
-        Ok(())
-    }
-
-    fn flush(&mut self) -> Result<(), ChannelError> {
-        let mut wire = lock(&self.outgoing);
-        wire.flushed = wire.messages.len();
-        Ok(())
-    }
-
-    fn backlog(&self) -> usize {
-        0
-    }
-
-    fn receive(&mut self, max: usize, take: &mut dyn FnMut(&[u8])) -> Result<usize, ChannelError> {
-        let mut wire = lock(&self.incoming);
-        wire.turn = Seed(wire.turn).derive(1).0;
-        // Mostly some of what has arrived, sometimes nothing.
-        let some = (wire.turn >> 8) as usize % 4;
-        let count = wire.flushed.min(max).min(some);
-        wire.flushed -= count;
-        let taken: Vec<Vec<u8>> = wire.messages.drain(..count).collect();
-        let is_cut = wire.is_cut;
-        drop(wire);
-        taken.iter().for_each(|message| take(message));
-        if is_cut { Err(ChannelError::Gone("the link was cut".to_owned())) } else { Ok(count) }
-    }
-
-    fn has_arrivals(&mut self) -> bool {
-        let wire = lock(&self.incoming);
-        wire.flushed > 0 || wire.is_cut
-    }
-
-    fn arm(&mut self) {}
 }
 
 impl Deployment {
@@ -197,6 +141,8 @@ impl Deployment {
         observing: Option<(u32, usize)>,
     ) -> Result<Deployment, OpenError> {
         let workers = &division.workers;
+        // A deployment before, on this thread, may have been dropped in the middle.
+        steps::go_on();
         let mut deployment = Deployment {
             catalog: Arc::new(Catalog::new(schema)?),
             instances: workers.iter().map(|_| None).collect(),
@@ -205,6 +151,7 @@ impl Deployment {
             observing,
             wires: Vec::new(),
             links: Vec::new(),
+            disturbed_one_in: 0,
             joining: Vec::new(),
             turn: Seed(seed),
         };
@@ -265,6 +212,7 @@ impl Deployment {
         };
         drop(self.instances[at].take().expect("an instance that crashes runs"));
         self.lose(|link| link.between.0 == instance || link.between.1 == instance);
+        steps::go_on();
     }
 
     /// Returns true if an instance runs.
@@ -288,6 +236,13 @@ impl Deployment {
             lock(wire).is_cut = true;
         }
         self.links.retain(|link| !is_lost(link));
+    }
+
+    /// Has the links lose, double or reorder about one in so many messages from now on; none if that is zero. Messages have numbers:
+    /// whoever receives one out of its place ends the link. One that has lost a message ends some time later in any case.
+    pub fn disturb(&mut self, one_in: u64) {
+        self.disturbed_one_in = one_in;
+        self.wires.iter().for_each(|wire| lock(wire).disturbed_one_in = one_in);
     }
 
     /// Begins to link two instances anew, in the place of the links before: link after link, while steps are made.
@@ -328,13 +283,13 @@ impl Deployment {
         for number in 0..links {
             let wires = [(); 2].map(|()| {
                 let turn = self.turn.derive(self.wires.len() as u64).0;
-                let wire = Arc::new(Mutex::new(Wire { turn, ..Wire::default() }));
+                let wire = Arc::new(Mutex::new(Wire::new(turn, self.disturbed_one_in)));
                 self.wires.push(Arc::clone(&wire));
                 wire
             });
             for (own, (at, to)) in [(one, other), (other, one)].into_iter().enumerate() {
                 let (incoming, outgoing) = (Arc::clone(&wires[own]), Arc::clone(&wires[1 - own]));
-                self.joining.push(Joining { at, to, number, end: WireEnd { incoming, outgoing } });
+                self.joining.push(Joining { at, to, number, end: WireEnd { at, incoming, outgoing } });
             }
             self.links.push(SimulatedLink { between: (one.min(other), one.max(other)), number, wires });
         }
@@ -414,13 +369,13 @@ impl Deployment {
         panic!("a session is started on a worker of the deployment");
     }
 
-    /// Steps until every transaction and session has ended, no message is on its way and nothing is left to do, at most about
-    /// `steps_max` steps. Returns true if that was reached.
+    /// Steps until every transaction and session has ended, all links are made, no message is on its way and nothing is left to do, at
+    /// most about `steps_max` steps. Returns true if that was reached.
     pub fn run(&mut self, steps_max: u64) -> bool {
         let end = self.steps() + steps_max;
         while self.steps() < end {
             self.run_for(64);
-            if self.tasks() == 0 && self.settle() {
+            if self.tasks() == 0 && self.joining.is_empty() && self.settle() {
                 return true;
             }
         }
@@ -462,7 +417,23 @@ impl Deployment {
             let Some(instance) = &self.instances[instance] else { continue };
             // When all its tasks wait for a later time, the clock of the instance advances to it.
             instance.stepper.borrow_mut().step_for(some);
+            if steps::stopped().is_some() {
+                return;
+            }
         }
+    }
+
+    /// Makes about `steps` steps, until an instance gets to a step of two-phase commit for the `nth` time, counted over all of them.
+    /// Returns it: it goes no further, and is to [crash](Deployment::crash) next.
+    #[cfg(debug_assertions)]
+    pub fn run_to(&mut self, step: CommitStep, nth: u32, steps: u64) -> Option<InstanceId> {
+        steps::stop_at(step, nth);
+        self.run_for(steps);
+        let stopped = steps::stopped();
+        if stopped.is_none() {
+            steps::go_on();
+        }
+        stopped
     }
 
     /// Cuts the links between two instances: each sees the end of the other.

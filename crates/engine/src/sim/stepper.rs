@@ -7,6 +7,7 @@ use std::sync::Arc;
 use atrapos_durability::wal::{StreamOptions, StreamWriter};
 use atrapos_runtime::Pump;
 use atrapos_runtime::rng::Seed;
+use atrapos_transaction::distributed::steps::stopped;
 use atrapos_transaction::shard::Shard;
 use atrapos_transaction::wal::Wal;
 use atrapos_transaction::wal::flusher::Flusher;
@@ -96,10 +97,12 @@ impl Stepper {
     }
 
     /// Makes about `steps` steps of workers, and sometimes a round of a flusher. When all tasks wait for a later time, the clock advances to
-    /// it.
+    /// it. An instance that has stopped makes no further one.
     pub(super) fn step_for(&mut self, steps: u64) {
-        self.pump.run_until(|| false, steps);
+        let has_stopped = || stopped().is_some();
+        self.pump.run_until(has_stopped, steps);
         if let Some(wal) = &mut self.wal
+            && !has_stopped()
             && wal.draw(4) == 0
         {
             wal.round();

@@ -4,7 +4,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use atrapos::planted::{Bug, with};
+use atrapos::planted::{Bug, CommitStep, stopped, with};
 use atrapos::sim::Deployment;
 use atrapos::{Abort, AbortReason, InstanceId, TableRef, Unresolved};
 
@@ -72,6 +72,7 @@ fn work(deployment: &Deployment, items: TableRef<Items>, session: u64, witness: 
                     })
                     .await;
                 let failure = ran.err().filter(|abort| abort.reason() == AbortReason::User);
+                let failure = failure.filter(|_| stopped().is_none());
                 let told = failure.and_then(|abort| abort.detail().parse().ok()).unwrap_or(0);
                 witness.told.set(witness.told.get().max(told));
                 continue;
@@ -97,16 +98,16 @@ fn work(deployment: &Deployment, items: TableRef<Items>, session: u64, witness: 
                     tx.update(items, other, |row| row.value += 1).await.map(drop)
                 })
                 .await;
-            if ran.is_ok() {
+            // An instance that has stopped tells nobody anything.
+            if ran.is_ok() && stopped().is_none() {
                 witness.acknowledged.set(witness.acknowledged.get() + 1);
             }
         }
     });
 }
 
-/// Has sessions work while instances crash, come back, lose links and make checkpoints.
-fn crashes(seed: u64) -> Result<(), String> {
-    let mut random = Random::new(seed);
+/// A deployment with directories, whose rows are there.
+fn filled(seed: u64) -> (Deployment, TableRef<Items>) {
     let mut deployment = Deployment::durable(two_tables(), &WORKERS, seed).expect("the model takes it");
     let items = deployment.table::<Items>().unwrap();
     let filled = deployment.submit(&items.at(&0), async move |tx| {
@@ -117,11 +118,23 @@ fn crashes(seed: u64) -> Result<(), String> {
     });
     assert!(deployment.run(STEPS_MAX));
     filled.take().unwrap().unwrap();
-    let witnesses: Vec<Witness> = (0..SESSIONS).map(|_| Witness::default()).collect();
+    (deployment, items)
+}
+
+/// Starts all sessions once more.
+fn work_all(deployment: &Deployment, items: TableRef<Items>, witnesses: &[Witness], seed: u64) {
+    for (session, witness) in (0..SESSIONS).zip(witnesses) {
+        work(deployment, items, session, witness, seed);
+    }
+}
+
+/// Has sessions work while instances crash, come back, lose links and make checkpoints.
+fn crashes(seed: u64) -> Result<(), String> {
+    let mut random = Random::new(seed);
+    let (mut deployment, items) = filled(seed);
+    let witnesses = [(); SESSIONS as usize].map(|()| Witness::default());
     for round in 0..4 {
-        for (session, witness) in (0..SESSIONS).zip(&witnesses) {
-            work(&deployment, items, session, witness, seed ^ round << 32);
-        }
+        work_all(&deployment, items, &witnesses, seed ^ round << 32);
         deployment.run_for(random.below(4_000));
         if random.below(3) == 0 {
             let instance = InstanceId(random.below(3) as u16);
@@ -153,6 +166,60 @@ fn crashes(seed: u64) -> Result<(), String> {
                     deployment.run_for(random.below(1_500));
                 }
             }
+        }
+    }
+    settled(&mut deployment)?;
+    judge(&mut deployment, items, &witnesses)
+}
+
+/// Has sessions work over links that lose, double and reorder messages, and are made anew when they have ended.
+fn disturbed(seed: u64) -> Result<(), String> {
+    let mut random = Random::new(seed);
+    let (mut deployment, items) = filled(seed);
+    let witnesses = [(); SESSIONS as usize].map(|()| Witness::default());
+    let pairs = [(0, 1), (0, 2), (1, 2)].map(|(one, other)| (InstanceId(one), InstanceId(other)));
+    deployment.disturb(50);
+    for round in 0..3 {
+        work_all(&deployment, items, &witnesses, seed ^ round << 32);
+        for _ in 0..4 {
+            deployment.run_for(random.below(3_000));
+            let (one, other) = pairs[random.below(3) as usize];
+            deployment.link_again(one, other);
+        }
+    }
+    deployment.disturb(0);
+    deployment.run_for(3_000);
+    pairs.into_iter().for_each(|(one, other)| deployment.link_again(one, other));
+    settled(&mut deployment)?;
+    judge(&mut deployment, items, &witnesses)
+}
+
+/// The crashes of an instance at one step in a run.
+const CRASHES_AT_STEP: u64 = 4;
+
+/// Has sessions work while the instance that gets to a step of two-phase commit crashes there and comes back; sometimes another one
+/// crashes with it.
+fn crashes_at(step: CommitStep, cuts_power: bool, seed: u64) -> Result<(), String> {
+    let mut random = Random::new(seed);
+    let (mut deployment, items) = filled(seed);
+    let witnesses = [(); SESSIONS as usize].map(|()| Witness::default());
+    for round in 0..CRASHES_AT_STEP {
+        let nth = 1 + random.below(4) as u32;
+        // Some steps are rare in this work.
+        let stopped = (0..20).find_map(|again| {
+            work_all(&deployment, items, &witnesses, seed ^ (round << 8 | again) << 32);
+            deployment.run_to(step, nth, 30_000)
+        });
+        let stopped = stopped.ok_or_else(|| format!("{step:?} was not reached in round {round}"))?;
+        let mut gone = vec![stopped];
+        gone.extend((0..3).map(InstanceId).find(|other| *other != stopped && random.below(6) == 0));
+        for instance in &gone {
+            deployment.crash(*instance, cuts_power.then(|| random.below(1 << 40)));
+        }
+        deployment.run_for(random.below(3_000));
+        for instance in gone {
+            deployment.start(instance).map_err(|error| format!("{instance} did not come back: {error}"))?;
+            deployment.run_for(random.below(1_500));
         }
     }
     settled(&mut deployment)?;
@@ -216,6 +283,40 @@ fn no_crash_leaves_a_transaction_half_committed_or_loses_one() {
 }
 
 #[test]
+fn a_crash_at_any_step_leaves_no_transaction_half_committed_and_loses_none() {
+    for_seeds_in_parallel(4, |seed| {
+        for (step, name) in CommitStep::ALL {
+            for cuts_power in [false, true] {
+                if let Err(wrong) = crashes_at(step, cuts_power, seed) {
+                    panic!("with seed {seed}, {name}, power cut {cuts_power}: {wrong}");
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn links_that_lose_double_or_reorder_messages_harm_no_transaction() {
+    for_seeds_in_parallel(40, |seed| {
+        if let Err(wrong) = disturbed(seed) {
+            panic!("with seed {seed}: {wrong}");
+        }
+    });
+}
+
+#[test]
+fn links_that_are_trusted_are_noticed() {
+    is_caught(Bug::WireTrusted, disturbed);
+}
+
+#[test]
+fn planted_bugs_are_caught_at_their_steps() {
+    is_caught(Bug::VoteBeforeSync, |seed| crashes_at(CommitStep::Voted, false, seed));
+    is_caught(Bug::DecisionToldEarly, |seed| crashes_at(CommitStep::Told, false, seed));
+    is_caught(Bug::InDoubtForgotten, |seed| crashes_at(CommitStep::Voted, false, seed));
+}
+
+#[test]
 fn planted_bugs_of_durable_two_phase_commit_are_caught() {
     let bugs = [
         Bug::VoteBeforeSync,
@@ -228,19 +329,22 @@ fn planted_bugs_of_durable_two_phase_commit_are_caught() {
         Bug::AnyLinkIsOwn,
         Bug::VotesNotAwaited,
     ];
-    for bug in bugs {
-        let caught = (0..2_000).find_map(|seed| {
-            let run = std::panic::AssertUnwindSafe(|| crashes(seed));
-            let noticed = match with(bug, || std::panic::catch_unwind(run)) {
-                Ok(Ok(())) => return None,
-                Ok(Err(wrong)) => wrong,
-                Err(_) => "it panicked (see above)".to_owned(),
-            };
-            Some((seed, noticed))
-        });
-        let (seed, noticed): (u64, String) =
-            caught.unwrap_or_else(|| panic!("{bug:?} was not noticed with any seed"));
-        show(&format!("{bug:?} is noticed with seed {seed}: {noticed}"));
-        assert_eq!(crashes(seed), Ok(()), "without the bug nothing is wrong");
-    }
+    bugs.into_iter().for_each(|bug| is_caught(bug, crashes));
+}
+
+/// Asserts that a run notices a bug with some seed, and nothing without it.
+fn is_caught(bug: Bug, run: impl Fn(u64) -> Result<(), String>) {
+    let caught = (0..2_000).find_map(|seed| {
+        let run = std::panic::AssertUnwindSafe(|| run(seed));
+        let noticed = match with(bug, || std::panic::catch_unwind(run)) {
+            Ok(Ok(())) => return None,
+            Ok(Err(wrong)) => wrong,
+            Err(_) => "it panicked (see above)".to_owned(),
+        };
+        Some((seed, noticed))
+    });
+    let (seed, noticed): (u64, String) =
+        caught.unwrap_or_else(|| panic!("{bug:?} was not noticed with any seed"));
+    show(&format!("{bug:?} is noticed with seed {seed}: {noticed}"));
+    assert_eq!(run(seed), Ok(()), "without the bug nothing is wrong");
 }

@@ -25,6 +25,7 @@ use atrapos_storage::lock::{LockMode, LockTarget, TxnId};
 use smallvec::SmallVec;
 
 use super::staged::Staged;
+use super::steps::CommitStep;
 use super::wire::{Bytes, FetchRequest, FetchTarget, Message, Nonsense, Requests, Write, Writes};
 use super::{Peers, hardening, unreachable};
 use crate::shard::EngineWorker;
@@ -505,6 +506,7 @@ fn note_decision(worker: &EngineWorker, state: &TxnState) {
     let (Some(peers), true) = (shard.peers.get(), shard.commit_waiters.is_some()) else { return };
     let instances = with_remote(state, |remote| remote.prepared());
     if !instances.is_empty() {
+        peers.reached(CommitStep::VotesIn);
         let note = hardening::decided(peers, state.txn(), &instances);
         state.home.borrow_mut().redo.note(&note);
     }

@@ -42,6 +42,7 @@ use atrapos_partition::routing::InstanceId;
 use atrapos_storage::lock::TxnId;
 use smallvec::SmallVec;
 
+use super::steps::CommitStep;
 use super::subordinate::{self, Prepared};
 use super::wire::Message;
 use super::{GlobalTxn, Link, Peers, lose_link};
@@ -133,7 +134,9 @@ impl Peers {
         // An instance that cannot be reached asks, or is told, when there is a link again.
         match due {
             Due::Vote { link, txn } => {
+                self.reached(CommitStep::PreparedDurable);
                 let _ = self.send_on(&link, &Message::Vote { txn, result: Ok(()) });
+                self.reached(CommitStep::Voted);
             }
             Due::Tell(of) => {
                 let instances = match self.hardening.decided.borrow_mut().get_mut(&of) {
@@ -143,12 +146,16 @@ impl Peers {
                     }
                     None => return,
                 };
+                self.reached(CommitStep::DecisionDurable);
                 for instance in instances {
                     let _ = self.send(instance, &Message::Outcome { of, commit: true });
                 }
+                self.reached(CommitStep::Told);
             }
             Due::Acknowledge(of) => {
+                self.reached(CommitStep::EndDurable);
                 let _ = self.send_home(home(of), &Message::Ended { of });
+                self.reached(CommitStep::Acknowledged);
             }
         }
     }
@@ -246,6 +253,7 @@ pub(super) fn keep_decision(
 ) {
     let of = peers.own_id(txn);
     peers.hardening.decided.borrow_mut().insert(of, Decision { instances, is_durable: false });
+    peers.reached(CommitStep::DecisionLogged);
     peers.when_durable(worker, epoch, Due::Tell(of));
 }
 
@@ -278,6 +286,7 @@ pub(super) fn on_ended(
         if let Some(log) = log(worker) {
             // Without it, the outcome is told once more after a crash.
             let _ = log.commit(worker, &record_of(Note::Forgotten { of }));
+            peers.reached(CommitStep::Forgotten);
         }
     }
     Ok(())

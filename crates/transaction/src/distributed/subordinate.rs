@@ -18,6 +18,7 @@ use atrapos_storage::lock::{LockMode, TxnId};
 use smallvec::SmallVec;
 
 use super::hardening::{self, Due, InDoubt};
+use super::steps::CommitStep;
 use super::wire::{Bytes, FetchRequest, FetchTarget, Message, Put, Requests, Write, Writes};
 use super::{GlobalTxn, Link, Peers};
 use crate::age::Age;
@@ -306,7 +307,9 @@ fn commit_alone(
     coordinator: (InstanceId, TxnId),
 ) -> Result<Epoch, Abort> {
     let known = peers.subordinates.borrow_mut().remove(&coordinator);
-    commit_subordinate_alone(worker, known.ok_or_else(replaced)?.state)
+    let logged = commit_subordinate_alone(worker, known.ok_or_else(replaced)?.state)?;
+    peers.reached(CommitStep::CommittedAlone);
+    Ok(logged)
 }
 
 /// Logs that a subordinate is prepared. Returns the epoch to wait for.
@@ -321,6 +324,7 @@ fn prepare(
     let epoch = hardening::log_prepared(worker, &prepared)?;
     if worker.shard().commit_waiters.is_some() {
         known.prepared = Some(prepared);
+        peers.reached(CommitStep::PreparedLogged);
     }
     if planted(Bug::PreparedNotLocked) {
         let early = subordinates.remove(&coordinator);
@@ -366,6 +370,7 @@ pub(super) fn on_outcome(worker: &EngineWorker, peers: &Peers, of: GlobalId, com
     match state {
         Some(state) if commit => {
             let epoch = commit_subordinate(worker, state, || hardening::ended(of));
+            peers.reached(CommitStep::EndLogged);
             peers.when_durable(worker, epoch, Due::Acknowledge(of));
         }
         Some(state) => abort(worker, state, Some(of)),
