@@ -41,7 +41,8 @@ impl Default for ClientOptions {
 /// Reasons for which a call has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// The call was refused, or its transaction aborted: nothing has changed.
+    /// The call was refused, or its transaction aborted: nothing has changed, unless the reason of the abort says that this is
+    /// not known.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The directory has no deployment that this program can use.

@@ -48,6 +48,9 @@ pub enum AbortReason {
     Validation,
     /// Another instance of the deployment, which has a part of the data, cannot be reached.
     Unreachable,
+    /// The only instance that the transaction has changed was lost while it committed there. The transaction may or may not
+    /// survive, which is known when that instance is back.
+    OutcomeUnknown,
 }
 
 /// Advice to the caller of an aborted transaction.
@@ -65,7 +68,7 @@ pub enum Advice {
 
 impl AbortReason {
     /// Every reason, in the order of their discriminants.
-    pub const ALL: [AbortReason; 19] = [
+    pub const ALL: [AbortReason; 20] = [
         AbortReason::User,
         AbortReason::DuplicateKey,
         AbortReason::ForeignKey,
@@ -85,6 +88,7 @@ impl AbortReason {
         AbortReason::InvalidValue,
         AbortReason::Validation,
         AbortReason::Unreachable,
+        AbortReason::OutcomeUnknown,
     ];
 
     /// The reason's name in statistics and JSON.
@@ -110,6 +114,7 @@ impl AbortReason {
             AbortReason::InvalidValue => "invalid-value",
             AbortReason::Validation => "validation",
             AbortReason::Unreachable => "unreachable",
+            AbortReason::OutcomeUnknown => "outcome-unknown",
         }
     }
 
@@ -146,7 +151,10 @@ impl AbortReason {
             | AbortReason::TransactionTooLarge
             | AbortReason::TableChanged
             | AbortReason::InvalidValue => Advice::FixInput,
-            AbortReason::ShuttingDown | AbortReason::NotDurable | AbortReason::Unreachable => Advice::Reopen,
+            AbortReason::ShuttingDown
+            | AbortReason::NotDurable
+            | AbortReason::Unreachable
+            | AbortReason::OutcomeUnknown => Advice::Reopen,
             AbortReason::Panic | AbortReason::Corruption => Advice::Report,
         }
     }
@@ -158,7 +166,8 @@ impl fmt::Display for AbortReason {
     }
 }
 
-/// The outcome of a transaction that did not commit: nothing of it remains in the database.
+/// The outcome of a transaction that did not commit: nothing of it remains in the database, unless the reason says that this is not
+/// known.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Abort {
     reason: AbortReason,

@@ -272,10 +272,8 @@ fn outcome_of(error: &ClientError) -> Outcome {
         ClientError::Lost { .. } => Outcome::Unknown,
         ClientError::NotCalled(_) => Outcome::Aborted,
         ClientError::Call(CallError::Aborted(abort)) => match abort.reason() {
-            AbortReason::Deadlock => Outcome::Aborted,
-            // One that commits in one phase says so.
-            AbortReason::Unreachable if !abort.to_string().contains("not known") => Outcome::Aborted,
-            AbortReason::Unreachable | AbortReason::NotDurable | AbortReason::ShuttingDown => {
+            AbortReason::Deadlock | AbortReason::Unreachable => Outcome::Aborted,
+            AbortReason::OutcomeUnknown | AbortReason::NotDurable | AbortReason::ShuttingDown => {
                 Outcome::Unknown
             }
             _ => panic!("{error}"),

@@ -572,7 +572,7 @@ fn unknown_if_lost(abort: Abort) -> Abort {
         return abort;
     }
     Abort::explained(
-        AbortReason::Unreachable,
+        AbortReason::OutcomeUnknown,
         "the only instance that the transaction has changed was lost while it committed there, so it is not known \
          whether it did; look at its data when the instance is back",
     )
