@@ -131,8 +131,9 @@ fn check(out: &mut String, study: &Study, remote: &Remote) -> std::fmt::Result {
     if study.deployments.iter().filter_map(|advised| advised.check).any(missed) {
         writeln!(
             out,
-            "A prediction misses by more than {ERROR_PERCENT_MAX}%: measure longer (--seconds), on a machine with nothing else to do, \
-             before relying on it."
+            "A prediction misses by more than {ERROR_PERCENT_MAX}%. Between no and all remote work it is a straight line, which the time is \
+             not where many transactions wait for few rows: rely on the measurement, or measure longer (--seconds) on a machine with \
+             nothing else to do."
         )?;
     }
     Ok(())
