@@ -44,7 +44,7 @@ pub enum AbortReason {
     TableChanged,
     /// A value, a column or a key does not fit the definition of its table.
     InvalidValue,
-    /// What an optimistic transaction has read was changed before it could commit.
+    /// Rows that an optimistic transaction has read were changed before it could commit.
     Validation,
     /// Another instance of the deployment, which has a part of the data, cannot be reached.
     Unreachable,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::bad_input::refused;
 use crate::support::{run, stderr, stdout};
 
-/// What a quick experiment printed and wrote.
+/// The output and the files of a quick experiment.
 struct Result {
     text: String,
     json: Value,

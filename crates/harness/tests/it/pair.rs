@@ -40,7 +40,7 @@ fn a_row_that_is_missing_or_changed_is_noticed() {
 
 const ROWS: u64 = 2_000;
 
-/// Where the rows of a database of four workers are, of which the first two are on one socket.
+/// The places of the rows of a database of four workers, of which the first two are on one socket.
 #[derive(Debug)]
 struct Whereabouts {
     /// The workers that have rows of A, and of B.

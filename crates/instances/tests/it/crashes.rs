@@ -186,7 +186,7 @@ impl Deployment {
     }
 }
 
-/// What the clients have called and were told.
+/// The calls of the clients, and the answers they got.
 #[derive(Default)]
 struct Recorder {
     entries: Mutex<Vec<Entry>>,

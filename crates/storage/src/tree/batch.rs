@@ -57,7 +57,7 @@ struct Descent<'a> {
 
 #[inline]
 fn locate_group(group: &mut [Probe<'_>]) {
-    // Only what is looked for is made ready: a phase has two keys as often as sixteen.
+    // Only what is looked for is made ready: a phase may have two keys.
     let mut descents: ArrayVec<Descent<'_>, IN_FLIGHT> = ArrayVec::new();
     let mut deepest = 0;
     for probe in &*group {

@@ -54,7 +54,7 @@ use crate::wal::CommitWaiters;
 /// See the module's introduction.
 #[derive(Default)]
 pub(super) struct Hardening {
-    /// The incarnation of this instance's database.
+    /// The incarnation of this instance's database, counted from 1; 0 in memory.
     pub(super) incarnation: u32,
     /// The work to do when an epoch is durable, ascending.
     waiting: RefCell<VecDeque<(Epoch, Due)>>,

@@ -14,7 +14,7 @@ use atrapos_partition::routing::InstanceId;
 pub enum CommitStep {
     /// A subordinate has logged that it is prepared, which is not durable yet.
     PreparedLogged,
-    /// What a subordinate has prepared, or read, is durable. It has not voted.
+    /// The rows that a subordinate has prepared, or read, are durable. It has not voted.
     PreparedDurable,
     /// The vote of a subordinate to commit is on its way.
     Voted,

@@ -63,7 +63,7 @@ pub struct TxnState {
     pub(crate) coordinator: Cell<Option<GlobalTxn>>,
     /// The trace or recording.
     pub(crate) trace: Trace,
-    /// What it has of the system state that workers share.
+    /// Its part of the system state that workers share.
     pub(crate) attendance: Cell<Attendance>,
 }
 
