@@ -62,10 +62,10 @@ impl Probes {
         self.seen.insert(what)
     }
 
-    /// Counts the time of a piece of work with so many visits. The thread may have been suspended meanwhile: no more counts than
+    /// Counts the time of a piece of work with so many visits, `after` being the wait after which a request is checked. The thread may have been suspended meanwhile: no more counts than
     /// the visits can have taken, or detection would pause for sixty-four times what others have run.
-    fn spend(&mut self, shard: &Shard, time: Ticks, visits: usize) {
-        let visit_max = shard.options.deadlock_check_after.0 / PAUSE_FACTOR;
+    fn spend(&mut self, after: Ticks, time: Ticks, visits: usize) {
+        let visit_max = after.0 / PAUSE_FACTOR;
         let most = visit_max.saturating_mul(1 + visits as u64);
         self.spent = Ticks(self.spent.0.saturating_add(time.0.min(most)));
     }
@@ -137,7 +137,7 @@ fn take_due(worker: &Rc<EngineWorker>, now: Ticks) -> Vec<TxnId> {
     let after = shard.options.deadlock_check_after;
     let due = shard.waits.borrow().due(now, after, probes.turn, PROBES_AT_A_TIME);
     probes.turn = due.turn;
-    probes.spend(shard, worker.now().since(began), due.owners.len());
+    probes.spend(after, worker.now().since(began), due.owners.len());
     due.owners
 }
 
@@ -180,7 +180,8 @@ pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: GlobalProbe, waiter: Tx
             messages::send_probe_again(worker, probe.round, blocker);
         }
     }
-    shard.probes.borrow_mut().spend(shard, worker.now().since(began), visits);
+    let after = shard.options.deadlock_check_after;
+    shard.probes.borrow_mut().spend(after, worker.now().since(began), visits);
 }
 
 /// Starts a probe, at the home of a transaction that a probe has reached twice: it may be in a cycle.
@@ -279,5 +280,23 @@ pub(crate) fn on_refuse_waits(worker: &Rc<EngineWorker>, round: u64, victim: Txn
     }
     for ticket in queued {
         shard.refuse_wait(worker, ticket, AbortReason::Deadlock);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_counts_as_far_as_visits_can_have_taken_it() {
+        let after = Ticks(64_000);
+        let spent = |time, visits| {
+            let mut probes = Probes::default();
+            probes.spend(after, Ticks(time), visits);
+            probes.spent
+        };
+        assert_eq!(spent(900, 0), Ticks(900));
+        assert_eq!(spent(1_000_000_000, 0), Ticks(1_000), "the thread was suspended");
+        assert_eq!(spent(9_000_000, 10_000), Ticks(9_000_000), "a long queue takes its time");
     }
 }
