@@ -201,6 +201,20 @@ fn locks_are_off_for_loads_that_only_read() {
     assert_eq!(json["config"]["locks"], "off");
     let (_, json) = benchmark("tatp", &["--engine", "shared-2pl", "--durability", "none"]);
     assert_eq!(json["config"]["locks"], "on");
+    // One thread, or one in each instance, goes without them by itself if the load only reads.
+    let auto = |more: &[&str]| {
+        let base = ["--engine", "shared-2pl", "--durability", "none", "--workers"];
+        let (text, json) = benchmark("tatp", &[&base[..], more].concat());
+        assert!(text.contains("audit       passed"), "{text}");
+        json["config"]["locks"].as_str().map(str::to_owned)
+    };
+    let [without, with] = ["off", "on"].map(|locks| Some(locks.to_owned()));
+    let read = ["--mix", "get-new-destination"];
+    assert_eq!(auto(&[&["1"], &read[..]].concat()), without);
+    assert_eq!(auto(&[&["2", "--instances", "2"], &read[..]].concat()), without);
+    assert_eq!(auto(&[&["3", "--instances", "2"], &read[..]].concat()), with, "one instance has two threads");
+    assert_eq!(auto(&[&["1", "--locks", "on"], &read[..]].concat()), with);
+    assert_eq!(auto(&["1", "--mix", "update-location"]), with);
     let output = run(&quick("tatp", &[&off[..], &["update-location"]].concat()));
     let complaint = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{complaint}");

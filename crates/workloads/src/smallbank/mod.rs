@@ -152,6 +152,10 @@ impl Workload for SmallBank {
         Class::ALL.get(class.index()).is_some_and(|class| class.updates())
     }
 
+    fn only_reads(&self) -> bool {
+        matches!(self.config.mix, Mix::Only(class) if !class.updates())
+    }
+
     fn to_record(&self) -> Vec<SmallBank> {
         let customers = self.config.customers.min(RECORDED_CUSTOMERS);
         let of = |class| SmallBank {

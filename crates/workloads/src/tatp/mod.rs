@@ -133,6 +133,10 @@ impl Workload for Tatp {
         Class::ALL.get(class.index()).is_some_and(|class| class.updates())
     }
 
+    fn only_reads(&self) -> bool {
+        matches!(self.mix, Mix::Only(class) if !class.updates())
+    }
+
     fn to_record(&self) -> Vec<Tatp> {
         let subscribers = self.subscribers.min(RECORDED_SUBSCRIBERS);
         Class::ALL

@@ -277,6 +277,10 @@ impl Workload for Tpcc {
         Class::ALL.get(class.index()).is_some_and(|class| class.updates())
     }
 
+    fn only_reads(&self) -> bool {
+        matches!(self.config.mix, Mix::Only(class) if !class.updates())
+    }
+
     fn to_record(&self) -> Vec<Tpcc> {
         let (warehouses, items, customers) = RECORDED;
         let of = |mix| {

@@ -216,6 +216,11 @@ impl<R: Record> Workload for Ycsb<R> {
         }
     }
 
+    fn only_reads(&self) -> bool {
+        let shares = Kind::ALL.iter().zip(self.config.mix.shares());
+        shares.filter(|(_, share)| *share > 0.0).all(|(kind, _)| !kind.writes())
+    }
+
     fn to_record(&self) -> Vec<Ycsb<R>> {
         let rows = self.config.rows.min(RECORDED_ROWS.max(self.config.operations as u64));
         let of = |mix: Mix| self.with(|config| (config.rows, config.mix) = (rows, mix));
