@@ -177,7 +177,8 @@ impl Protection {
 
 impl RunConfig {
     /// Returns what the engine with locks takes. It takes no locks if it was asked not to, or if one thread runs a load that only
-    /// reads; and no latches if one thread runs everything: not inside an instance, where other threads serve the other ones.
+    /// reads; and no latches if one thread runs everything: not inside an instance, where other threads serve the other ones. Locks that
+    /// were asked for come with latches.
     /// `workers` are those of the instance with the most, or of the database.
     pub(crate) fn protection(
         &self,
@@ -194,7 +195,7 @@ impl RunConfig {
             LocksArg::On => true,
             LocksArg::Off => false,
         };
-        Protection { locks, latches: threads > 1 || in_instance }
+        Protection { locks, latches: threads > 1 || in_instance || self.locks == LocksArg::On }
     }
 }
 

@@ -192,9 +192,9 @@ impl EngineArg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LocksArg {
     /// On nothing if one thread runs a load that only reads, in each instance if there are several; otherwise on all that they
-    /// access.
+    /// access. One thread without instances goes without latches, too.
     Auto,
-    /// On all that they access.
+    /// On all that they access, and with latches, as if there were several threads.
     On,
     /// On nothing: a transaction that changes rows is refused.
     Off,
