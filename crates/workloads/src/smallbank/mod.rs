@@ -302,6 +302,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_mixes_without_updates_only_read() {
+        let only_reads = |mix| {
+            SmallBank::new(SmallBankConfig { mix, ..SmallBankConfig::default() })
+                .is_ok_and(|workload| workload.only_reads())
+        };
+        assert!(!only_reads(Mix::Standard));
+        for class in Class::ALL {
+            assert_eq!(only_reads(Mix::Only(class)), !class.updates(), "{class:?}");
+        }
+    }
+
+    #[test]
     fn senseless_configurations_are_refused() {
         let base = SmallBankConfig::default();
         let refused = |config| SmallBank::new(config).expect_err("refused").to_string();

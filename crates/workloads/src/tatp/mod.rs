@@ -286,6 +286,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_mixes_without_updates_only_read() {
+        let only_reads =
+            |mix| Tatp::new(5, mix, KeyChoice::Uniform, 1).is_ok_and(|workload| workload.only_reads());
+        assert!(!only_reads(Mix::Standard));
+        for class in Class::ALL {
+            assert_eq!(only_reads(Mix::Only(class)), !class.updates(), "{class:?}");
+        }
+    }
+
+    #[test]
     fn senseless_numbers_of_subscribers_are_refused() {
         let tatp = |subscribers| Tatp::new(subscribers, Mix::Standard, KeyChoice::Uniform, 1);
         assert_eq!(tatp(0), Err(BadSubscribers(0)));

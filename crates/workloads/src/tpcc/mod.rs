@@ -492,6 +492,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_mixes_without_updates_only_read() {
+        let only_reads = |mix| {
+            Tpcc::new(TpccConfig { mix, ..TpccConfig::default() }).is_ok_and(|workload| workload.only_reads())
+        };
+        assert!(!only_reads(Mix::Standard));
+        for class in Class::ALL {
+            assert_eq!(only_reads(Mix::Only(class)), !class.updates(), "{class:?}");
+        }
+    }
+
+    #[test]
     fn senseless_configurations_are_refused() {
         let tpcc = |config: TpccConfig| Tpcc::new(config).map(|tpcc| tpcc.config().warehouses);
         let usual = TpccConfig::default();

@@ -364,6 +364,20 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_mixes_without_writes_only_read() {
+        let only_reads = |mix: Mix, operations| {
+            let config = YcsbConfig { mix, operations, ..YcsbConfig::default() };
+            Ycsb::<Wide>::new(config).is_ok_and(|workload| workload.only_reads())
+        };
+        for operations in [1, 4] {
+            assert!(only_reads(Mix::only(Kind::Read), operations));
+            assert!(!only_reads(Mix::of_updates(1e-6).expect("a share"), operations));
+        }
+        assert!(only_reads(Mix::only(Kind::Scan), 1));
+        assert!(!only_reads(Mix::only(Kind::Insert), 1));
+    }
+
+    #[test]
     fn senseless_configurations_are_refused() {
         let base = YcsbConfig::default();
         let refused = |change: fn(&mut YcsbConfig)| {
