@@ -182,6 +182,7 @@ impl Tree {
     }
 
     /// Locks a record of the tree whatever its TID is, which it returns, to be unlocked with another one.
+    #[cfg(not(loom))]
     #[inline]
     pub(crate) fn lock_record(&self, record: Record<'_>) -> u64 {
         if self.for_one_thread { record.tid() } else { record.lock_any() }
