@@ -73,7 +73,7 @@ pub use agent::{Agent, LockCounts, Lockable};
 pub use mode::{KeyMode, TableMode};
 
 use mode::Holders;
-use queue::Bucket;
+use queue::{Bucket, Latched};
 
 /// A key of a table, or the end of it, as the upper boundary of a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,6 +119,8 @@ pub struct LockManager {
     bucket_bits: u32,
     inherit: bool,
     deadlocks: Deadlocks,
+    /// True if one thread at a time uses it and its agents: buckets are not latched.
+    for_one_thread: bool,
     /// The number of searches for cycles so far; whoever holds it searches.
     searches: Mutex<u64>,
     agents: AtomicU32,
@@ -135,12 +137,26 @@ impl LockManager {
     /// Makes a lock manager.
     #[must_use]
     pub fn new(options: LockOptions) -> Arc<LockManager> {
+        LockManager::make(options, false)
+    }
+
+    /// Makes a lock manager that takes no latches.
+    ///
+    /// # Safety
+    /// No two threads use it or its agents at the same time.
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn for_one_thread(options: LockOptions) -> Arc<LockManager> {
+        LockManager::make(options, true)
+    }
+
+    fn make(options: LockOptions, for_one_thread: bool) -> Arc<LockManager> {
         let buckets = options.buckets.clamp(2, 1 << 30).next_power_of_two();
         Arc::new(LockManager {
             buckets: (0..buckets).map(|_| Bucket::new()).collect(),
             bucket_bits: buckets.trailing_zeros(),
             inherit: options.inherit,
             deadlocks: options.deadlocks,
+            for_one_thread,
             searches: Mutex::new(0),
             agents: AtomicU32::new(0),
             agents_so_far: AtomicU32::new(0),
@@ -163,9 +179,12 @@ impl LockManager {
         self.agents.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Takes the latch of a bucket, unless nobody else can be there.
     #[inline(always)]
-    fn bucket(&self, number: u32) -> &Bucket {
-        &self.buckets[number as usize]
+    fn latch(&self, bucket: u32) -> Latched<'_> {
+        let bucket = &self.buckets[bucket as usize];
+        // SAFETY: whoever has made it `for_one_thread` promises that nobody else is in the bucket.
+        if self.for_one_thread { unsafe { bucket.enter() } } else { bucket.latch() }
     }
 }
 

@@ -46,6 +46,7 @@ use crossbeam_utils::CachePadded;
 use crate::planted::{Bug, planted};
 pub(crate) use insert::Insertion;
 use key::Blob;
+use latch::Latch;
 use node::{Leaf, Node, NodeRef, Restart, free_node, node_memory};
 use record::{Header, Record};
 use sync::{Acquire, AtomicPtr, AtomicU64, Relaxed};
@@ -56,6 +57,8 @@ pub(crate) const MAX_KEY_BYTES: usize = 1024;
 /// See the module's introduction.
 pub(crate) struct Tree {
     root: CachePadded<AtomicPtr<Node>>,
+    /// True if one thread at a time uses the tree: nodes and records are not latched by atomic exchanges.
+    for_one_thread: bool,
     /// Held by who removes nodes.
     removal: Mutex<()>,
     /// Bytes of nodes, with their bounds and separators.
@@ -84,9 +87,23 @@ pub(crate) enum Found<'g> {
 impl Tree {
     /// Creates an empty tree.
     pub(crate) fn new() -> Tree {
+        Tree::make(false)
+    }
+
+    /// Creates an empty tree without latches.
+    ///
+    /// # Safety
+    /// No two threads use it, or what is in it, at the same time.
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn for_one_thread() -> Tree {
+        Tree::make(true)
+    }
+
+    fn make(for_one_thread: bool) -> Tree {
         let root = Leaf::allocate(0, (std::ptr::null_mut(), std::ptr::null_mut()));
         Tree {
             root: CachePadded::new(AtomicPtr::new(root.as_ptr())),
+            for_one_thread,
             removal: Mutex::new(()),
             memory: AtomicU64::new(node_memory(true) as u64),
         }
@@ -150,6 +167,27 @@ impl Tree {
         Ok((node, word))
     }
 
+    /// Takes the latch of a node in the version in which it was read.
+    ///
+    /// # Errors
+    /// It has another one, or somebody has the latch.
+    #[inline]
+    fn upgrade<'g>(&self, node: NodeRef<'g>, word: u64) -> Result<Latch<'g>, Restart> {
+        if self.for_one_thread {
+            // SAFETY: whoever has made the tree `for_one_thread` promises that no other thread is in it.
+            unsafe { node.upgrade_alone(word) }
+        } else {
+            node.upgrade(word)
+        }
+    }
+
+    /// Locks a record of the tree whatever its TID is, which it returns, to be unlocked with another one.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn lock_record(&self, record: Record<'_>) -> u64 {
+        if self.for_one_thread { record.tid() } else { record.lock_any() }
+    }
+
     fn add_memory(&self, bytes: usize) {
         self.memory.fetch_add(bytes as u64, Relaxed);
     }
@@ -166,7 +204,7 @@ impl Tree {
     fn try_swap(&self, old: Record<'_>, new: NonNull<Header>, guard: &Guard) -> Result<(), Restart> {
         let (leaf, word) = self.descend(Target::At(old.key()), guard)?;
         let (at, is_there) = leaf.find_in_leaf(old.key(), word)?;
-        let latch = leaf.upgrade(word)?;
+        let latch = self.upgrade(leaf, word)?;
         debug_assert!(is_there, "who has locked a record keeps it in the tree");
         latch.swap_record(at, new);
         Ok(())

@@ -24,6 +24,8 @@
 //! For loads that only read, locks can be left out ([`LockingEngine::without_locks`]): nothing changes then, and a
 //! transaction that wants to change something is aborted.
 //!
+//! Where one thread runs all transactions, nothing has to be latched ([`OneThreadEngine`]): locks are taken as always.
+//!
 //! # Strict serializability
 //! A transaction takes effect at any moment between its last lock and its first release, which is within its time.
 //!
@@ -34,6 +36,7 @@
 mod client;
 mod engine;
 mod erased;
+mod one_thread;
 mod reader;
 mod scan;
 mod transaction;
@@ -41,4 +44,5 @@ mod undo;
 
 pub use client::LockingClient;
 pub use engine::LockingEngine;
+pub use one_thread::OneThreadEngine;
 pub use transaction::LockingTransaction;

@@ -304,7 +304,7 @@ fn run_shared(
     let mut settings = complete(choice.settings, benchmark, args, &config);
     settings["pipeline"] = json!(pipeline);
     if config.engine == EngineArg::Shared2pl {
-        settings["locks"] = json!(if config.locks_off { "off" } else { "on" });
+        config.protection(workload, config.workers, false).describe(&mut settings);
     }
     let report = BenchReport {
         benchmark,

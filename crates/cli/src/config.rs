@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use atrapos::{Adaptation, CentralState, Durability};
 use atrapos_harness::driver::{Clients, Routing};
+use atrapos_harness::registry::AnyWorkload;
 use atrapos_topology::Machine;
 
 use crate::args::{
@@ -82,8 +83,8 @@ pub(crate) struct RunConfig {
     /// Transactions that a thread of an engine with shared data commits before the first is acknowledged; `None` for as many as
     /// suit the device.
     pub(crate) shared_pipeline: Option<NonZeroUsize>,
-    /// Set if the engine with locks takes none.
-    pub(crate) locks_off: bool,
+    /// Whether the engine with locks takes them.
+    pub(crate) locks: LocksArg,
     pub(crate) durability: Durability,
     /// The directory of the database, if it was given.
     pub(crate) dir: Option<PathBuf>,
@@ -141,7 +142,7 @@ impl RunConfig {
             partitioning,
             clients,
             shared_pipeline: args.pipeline.map(|_| pipeline(args, durability)).transpose()?,
-            locks_off: args.locks == LocksArg::Off,
+            locks: args.locks,
             clients_given: args.clients.is_some() || args.sessions.is_some() || args.pipeline.is_some(),
             durability,
             dir: args.durability.dir.clone(),
@@ -155,6 +156,46 @@ impl RunConfig {
             adaptation: (!args.fixed).then_some(adaptation),
             record,
         })
+    }
+}
+
+/// What protects the data of the engine with locks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Protection {
+    pub(crate) locks: bool,
+    pub(crate) latches: bool,
+}
+
+impl Protection {
+    /// Adds it to the settings in a result.
+    pub(crate) fn describe(self, settings: &mut serde_json::Value) {
+        let word = |is_on: bool| if is_on { "on" } else { "off" };
+        settings["locks"] = word(self.locks).into();
+        settings["latches"] = word(self.latches).into();
+    }
+}
+
+impl RunConfig {
+    /// Returns what the engine with locks takes. It takes no locks if it was asked not to, or if one thread runs a load that only
+    /// reads; and no latches if one thread runs everything: not inside an instance, where other threads serve the other ones. Locks that
+    /// were asked for come with latches.
+    /// `workers` are those of the instance with the most, or of the database.
+    pub(crate) fn protection(
+        &self,
+        workload: &dyn AnyWorkload,
+        workers: usize,
+        in_instance: bool,
+    ) -> Protection {
+        let threads = match self.clients {
+            Clients::Threads { threads } => threads.get(),
+            Clients::Sessions { .. } => workers,
+        };
+        let locks = match self.locks {
+            LocksArg::Auto => threads > 1 || !workload.only_reads(),
+            LocksArg::On => true,
+            LocksArg::Off => false,
+        };
+        Protection { locks, latches: threads > 1 || in_instance || self.locks == LocksArg::On }
     }
 }
 

@@ -31,7 +31,7 @@ use tempfile::TempDir;
 
 use crate::args::{EngineArg, InstanceArgs, RunArgs};
 use crate::bench::{BenchReport, CLOSE_DEADLINE, Growth, Load, complete, measure, open};
-use crate::config::RunConfig;
+use crate::config::{Protection, RunConfig};
 use crate::error::CliError;
 use crate::json::engine_name;
 use crate::{machine, store};
@@ -88,13 +88,13 @@ struct MemberRun {
 }
 
 /// Adds what an engine with shared data has in place of sessions to the settings in a result.
-fn describe_engine(settings: &mut serde_json::Value, config: &RunConfig) {
+fn describe_engine(settings: &mut serde_json::Value, config: &RunConfig, protection: Protection) {
     if !config.engine.shares_data() {
         return;
     }
     settings["pipeline"] = serde_json::Value::Null;
     if config.engine == EngineArg::Shared2pl {
-        settings["locks"] = if config.locks_off { "off" } else { "on" }.into();
+        protection.describe(settings);
     }
 }
 
@@ -138,7 +138,8 @@ pub(crate) fn run(
         measure(&config, Ledger::new(), &mut run, &audit)?
     };
     let mut settings = complete(choice.settings, benchmark, args, &config);
-    describe_engine(&mut settings, &config);
+    let protection = config.protection(workload, config.workers.div_ceil(layout.instances), true);
+    describe_engine(&mut settings, &config, protection);
     let report = BenchReport {
         benchmark,
         per_minute: choice.per_minute,

@@ -12,7 +12,7 @@ use atrapos::{Database, Durability};
 use atrapos_baselines::durable::{Acknowledge, DurableOptions, ROOM_BYTES};
 use atrapos_baselines::lock::{Deadlocks, LockOptions};
 use atrapos_baselines::occ::OccEngine;
-use atrapos_baselines::two_phase::LockingEngine;
+use atrapos_baselines::two_phase::{LockingEngine, OneThreadEngine};
 use atrapos_baselines::{Engine, SharedDatabase};
 use atrapos_harness::driver::{Clients, Progress, RunOptions, SharedThreads};
 use atrapos_harness::registry::AnyWorkload;
@@ -20,7 +20,7 @@ use atrapos_workloads::{AuditReport, Ledger};
 
 use crate::args::EngineArg;
 use crate::bench::{Audited, CLOSE_DEADLINE, Growth, Load, Run, load, measure, open};
-use crate::config::{RunConfig, sessions_durable};
+use crate::config::{Protection, RunConfig, sessions_durable};
 use crate::error::CliError;
 use crate::resident::resident_bytes;
 use crate::store::Store;
@@ -38,17 +38,22 @@ pub(crate) struct Measured {
 }
 
 /// Returns a function that makes the engine, of one database or inside an instance, for a number of trees.
-pub(crate) fn engine(config: &RunConfig, in_instance: bool) -> fn(usize) -> Box<dyn Engine> {
-    match config.engine {
-        EngineArg::Shared2pl if in_instance && !config.locks_off => |trees| {
+pub(crate) fn engine(
+    engine: EngineArg,
+    protection: Protection,
+    in_instance: bool,
+) -> fn(usize) -> Box<dyn Engine> {
+    match engine {
+        EngineArg::Shared2pl if !protection.locks => {
+            |trees| Box::new(LockingEngine::new(trees).without_locks())
+        }
+        EngineArg::Shared2pl if !protection.latches => |trees| Box::new(OneThreadEngine::new(trees)),
+        EngineArg::Shared2pl if in_instance => |trees| {
             // Those who wait may wait for each other in several instances, where none sees a cycle.
             let options = LockOptions { deadlocks: Deadlocks::Prevented, ..LockOptions::default() };
             Box::new(LockingEngine::with_locks(trees, options))
         },
         EngineArg::SharedOcc => |trees| Box::new(OccEngine::new(trees)),
-        EngineArg::Shared2pl if config.locks_off => {
-            |trees| Box::new(LockingEngine::new(trees).without_locks())
-        }
         EngineArg::Shared2pl => |trees| Box::new(LockingEngine::new(trees)),
         EngineArg::Atrapos | EngineArg::Plp => unreachable!("it does not share its data"),
     }
@@ -145,7 +150,8 @@ fn fill(
     let began = Instant::now();
     let full = empty(workload, config)?;
     let loaded = load(workload, &full, None)?;
-    let shared = SharedDatabase::fill(engine(config, false), &full, handles).map_err(CliError::failed)?;
+    let make = engine(config.engine, config.protection(workload, config.workers, false), false);
+    let shared = SharedDatabase::fill(make, &full, handles).map_err(CliError::failed)?;
     full.close(CLOSE_DEADLINE);
     let shared = match store {
         Some(store) => shared.into_durable(&durable(config, store)).map_err(CliError::failed)?,

@@ -101,6 +101,9 @@ fn engine(out: &mut String, report: &BenchReport, clients: &str) -> std::fmt::Re
             if report.config["locks"] == "off" {
                 write!(out, ", locks off")?;
             }
+            if report.config["latches"] == "off" {
+                write!(out, ", latches off")?;
+            }
         }
     }
     Ok(())

@@ -78,6 +78,7 @@ impl Debug for Configured {
 pub trait AnyWorkload: Send + Sync {
     fn schema(&self) -> Schema;
     fn classes(&self) -> &'static [&'static str];
+    fn only_reads(&self) -> bool;
     fn encoded_bytes(&self) -> u64;
     fn growth_bytes_per_second(&self) -> u64;
     fn check_memory(&self, available_bytes: u64) -> Result<(), NotEnoughMemory>;
@@ -119,6 +120,10 @@ impl<W: Workload> AnyWorkload for W {
 
     fn classes(&self) -> &'static [&'static str] {
         Workload::classes(self)
+    }
+
+    fn only_reads(&self) -> bool {
+        Workload::only_reads(self)
     }
 
     fn encoded_bytes(&self) -> u64 {

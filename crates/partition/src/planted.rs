@@ -121,6 +121,8 @@ pub enum Bug {
     RemoteFailureToldEarly,
     /// A worker speaks to its subordinates by whatever link there is.
     AnyLinkIsOwn,
+    /// A transaction is taken for the one of an earlier incarnation of its instance that had its number.
+    IncarnationIgnored,
     /// A simulated link hands out messages without looking whether one was lost, doubled or overtaken.
     WireTrusted,
 }

@@ -24,6 +24,7 @@
 use std::collections::HashSet;
 use std::rc::Rc;
 
+use atrapos_durability::wal::GlobalId;
 use atrapos_partition::abort::AbortReason;
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_runtime::{Ticks, WorkerId};
@@ -31,11 +32,14 @@ use atrapos_storage::lock::{LockTicket, TxnId};
 use rustc_hash::FxBuildHasher;
 
 use crate::distributed::GlobalProbe;
-use crate::distributed::probes::{self, identity};
+use crate::distributed::probes::{self, are_same, identity, own_identity};
 use crate::lock_waits::LockWaitState;
 use crate::messages;
 use crate::shard::{EngineWorker, Shard};
 use crate::tx::TxnState;
+
+/// A visit of a probe: its round, the transaction that has started it, and the transaction that it has come to.
+pub type Visit = (u64, GlobalId, TxnId);
 
 /// The probes this worker has seen, and the schedule of its checks.
 #[derive(Debug, Default)]
@@ -49,12 +53,12 @@ pub struct Probes {
     /// The ticket after which the turn of the other requests goes on.
     turn: u64,
     /// The transactions that each probe has visited here, so that it visits each once. Cleared when it has grown large.
-    pub seen: HashSet<(u64, TxnId, TxnId), FxBuildHasher>,
+    pub seen: HashSet<Visit, FxBuildHasher>,
 }
 
 impl Probes {
     /// Adds a visit; returns true if it is the first.
-    fn is_new(&mut self, what: (u64, TxnId, TxnId)) -> bool {
+    fn is_new(&mut self, what: Visit) -> bool {
         // Probes also visit workers on which no request ever waits, so the set is cleared here.
         if self.seen.len() >= SEEN_MAX {
             self.seen.clear();
@@ -146,7 +150,7 @@ pub(crate) fn on_long_wait(worker: &Rc<EngineWorker>, round: u64, waiter: TxnId)
     let Some(state) = worker.shard().active.borrow().get(&waiter).cloned() else { return };
     // Rounds of different instances differ too, as those of workers do.
     let initiator = identity(worker.shard(), &state, waiter);
-    let round = round ^ u64::from(initiator.instance.0) << 48;
+    let round = round ^ u64::from(initiator.instance) << 48;
     let probe = GlobalProbe { round, initiator, youngest: (state.age.get(), initiator) };
     pass_on(worker, &state, probe, waiter);
 }
@@ -167,16 +171,16 @@ pub(crate) fn on_probe(worker: &Rc<EngineWorker>, probe: GlobalProbe, waiter: Tx
         }
     }
     // It may also wait on a worker to which its data, or its action, was sent on.
-    for next in passed_to(shard, (probe.round, probe.initiator.txn, not_itself(waiter)), waiter) {
+    for next in passed_to(shard, (probe.round, probe.initiator, not_itself(waiter)), waiter) {
         messages::send_probe(worker, next, probe, waiter);
     }
     let visits = ahead.len();
     ahead.sort_unstable();
     ahead.dedup();
     for blocker in ahead {
-        if shard.probes.borrow_mut().is_new((probe.round, probe.initiator.txn, blocker)) {
+        if shard.probes.borrow_mut().is_new((probe.round, probe.initiator, blocker)) {
             messages::send_probe_home(worker, probe, blocker);
-        } else if blocker != probe.initiator.txn {
+        } else if !are_same(own_identity(shard, blocker), probe.initiator) {
             messages::send_probe_again(worker, probe.round, blocker);
         }
     }
@@ -192,7 +196,7 @@ pub fn on_probe_again(worker: &Rc<EngineWorker>, round: u64, met: TxnId) {
             probes.restarts = (round, 0);
         }
         if probes.restarts.1 == RESTARTS_AT_A_TIME
-            || !probes.is_new((round, not_itself(met), not_itself(met)))
+            || !probes.is_new((round, own_identity(worker.shard(), not_itself(met)), not_itself(met)))
         {
             return;
         }
@@ -203,7 +207,7 @@ pub fn on_probe_again(worker: &Rc<EngineWorker>, round: u64, met: TxnId) {
 
 /// Returns the workers to which data or actions of a visiting transaction were sent on from here; once for each
 /// `asker`, since data may have moved back and forth.
-fn passed_to(shard: &Shard, asker: (u64, TxnId, TxnId), owner: TxnId) -> Vec<WorkerId> {
+fn passed_to(shard: &Shard, asker: Visit, owner: TxnId) -> Vec<WorkerId> {
     let participants = shard.participants.borrow();
     let Some(branch) = participants.get(&owner).filter(|branch| !branch.borrow().passed_to.is_empty()) else {
         return Vec::new();
@@ -230,7 +234,7 @@ pub(crate) fn on_probe_at_home(worker: &Rc<EngineWorker>, mut probe: GlobalProbe
     // A transaction that has ended waits for no other.
     let Some(state) = shard.active.borrow().get(&met).cloned() else { return };
     let itself = identity(shard, &state, met);
-    if itself == probe.initiator {
+    if are_same(itself, probe.initiator) {
         let (_, victim) = probe.youngest;
         probes::send_victim(worker, probe.round, victim, probe.initiator);
         return;
@@ -275,7 +279,7 @@ pub(crate) fn on_refuse_waits(worker: &Rc<EngineWorker>, round: u64, victim: Txn
             .map(|(ticket, _)| ticket)
             .collect()
     };
-    for next in passed_to(shard, (round, not_itself(victim), victim), victim) {
+    for next in passed_to(shard, (round, own_identity(shard, not_itself(victim)), victim), victim) {
         messages::send_refuse_waits(worker, next, round, victim);
     }
     for ticket in queued {

@@ -31,7 +31,8 @@
 //! # Deadlocks
 //!
 //! Probes ([`crate::deadlock`]) follow a transaction from its home to its subordinates, and from a subordinate to its
-//! coordinator. Ages and numbers are those of the coordinator.
+//! coordinator. Ages and identities are those of the coordinator. An identity has the incarnation of its instance's database, since
+//! numbers begin anew in each: what is in doubt may be of an earlier one than the transaction that has its number now.
 //!
 //! # Loss of an instance
 //!
@@ -130,20 +131,11 @@ struct Received {
 }
 
 /// Returns the sentence about a transaction that no worker of this instance can have begun, if it is none.
-fn check_own(worker: &EngineWorker, txn: TxnId) -> Result<(), String> {
-    if home_of(txn).index() < worker.workers() {
+fn check_own(worker: &EngineWorker, peers: &Peers, of: GlobalId) -> Result<(), String> {
+    if of.instance == peers.instance.0 && home_of(TxnId(of.txn)).index() < worker.workers() {
         return Ok(());
     }
     Err("it speaks of a transaction that no worker can have begun".to_owned())
-}
-
-/// The identity of a transaction in a deployment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct GlobalTxn {
-    /// The instance of its home.
-    pub(crate) instance: InstanceId,
-    /// Its number there.
-    pub(crate) txn: TxnId,
 }
 
 impl Peers {
@@ -163,11 +155,6 @@ impl Peers {
         }
     }
 
-    /// The number of this instance.
-    pub(crate) fn instance(&self) -> InstanceId {
-        self.instance
-    }
-
     /// The incarnation of this instance's database.
     fn incarnation(&self) -> u32 {
         self.hardening.incarnation
@@ -184,10 +171,10 @@ impl Peers {
     }
 
     /// Sends a message to the home of a transaction that has a subordinate on this worker.
-    fn send_home(&self, home: GlobalTxn, message: &Message<'_>) -> Result<(), Abort> {
-        let number = home_of(home.txn).index();
-        let own_there = self.find_link(|link| link.instance == home.instance && link.number == number);
-        self.send_on(&*own_there.ok_or_else(|| unreachable(home.instance))?, message)
+    fn send_home(&self, of: GlobalId, message: &Message<'_>) -> Result<(), Abort> {
+        let (instance, number) = (InstanceId(of.instance), home_of(TxnId(of.txn)).index());
+        let own_there = self.find_link(|link| link.instance == instance && link.number == number);
+        self.send_on(&*own_there.ok_or_else(|| unreachable(instance))?, message)
     }
 
     /// Publishes what was sent. Returns true if there was anything.
@@ -327,8 +314,9 @@ fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: 
         )
     })?;
     match message {
-        Message::Fetch { txn, age, requests } => {
-            subordinate::on_fetch(worker, peers, link, (txn, age), requests)?;
+        Message::Fetch { txn, incarnation, age, requests } => {
+            let of = GlobalId { instance: from.0, incarnation, txn: txn.0 };
+            subordinate::on_fetch(worker, peers, link, (of, age), requests)?;
         }
         Message::Fetched { txn, .. } | Message::Vote { txn, .. } => {
             coordinator::on_reply(worker, from, txn, bytes);
@@ -347,9 +335,9 @@ fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: 
         Message::Ended { of } => hardening::on_ended(worker, peers, from, of)?,
         Message::Ask { of } => hardening::on_ask(worker, peers, from, of)?,
         Message::Probe { probe, waiter } => probes::on_probe(worker, peers, from, probe, waiter),
-        Message::ProbeHome { probe, met } => probes::on_probe_home(worker, probe, met)?,
-        Message::Victim { round, txn } => probes::on_victim(worker, round, txn)?,
-        Message::RefuseWaits { round, txn } => probes::on_refuse_waits(worker, peers, from, round, txn),
+        Message::ProbeHome { probe, met } => probes::on_probe_home(worker, peers, probe, met)?,
+        Message::Victim { round, victim } => probes::on_victim(worker, peers, round, victim)?,
+        Message::RefuseWaits { round, victim } => probes::on_refuse_waits(worker, peers, from, round, victim),
     }
     Ok(())
 }

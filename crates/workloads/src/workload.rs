@@ -159,6 +159,12 @@ pub trait Workload: Clone + Send + Sync + 'static {
     /// Returns whether transactions of a class change rows when they succeed.
     fn updates(&self, class: ClassId) -> bool;
 
+    /// Returns true if no transaction of this configuration changes a row, whatever clients draw. An engine that relies on it refuses
+    /// changes, so a wrong answer aborts transactions and harms no row. The default is that no class updates.
+    fn only_reads(&self) -> bool {
+        (0..self.classes().len()).all(|class| !self.updates(ClassId(class as u8)))
+    }
+
     /// Returns small configurations of this workload, of one schema and population, whose clients together run every
     /// class: their transactions are recorded as its flow graphs. The default is the configuration itself.
     fn to_record(&self) -> Vec<Self> {

@@ -216,7 +216,7 @@ impl Agent {
             self.give_up();
         }
         while let Some(request) = self.cache.pop() {
-            let latched = self.manager.bucket(self.bucket_of(request.name.get())).latch();
+            let latched = self.manager.latch(self.bucket_of(request.name.get()));
             latched.release(&request, &mut self.wakes);
             drop(latched);
             self.wake();

@@ -252,6 +252,15 @@ impl Bucket {
         Latched { bucket: self }
     }
 
+    /// Enters the bucket without its latch.
+    ///
+    /// # Safety
+    /// No other thread uses the bucket until what is returned is dropped.
+    #[inline(always)]
+    pub(super) unsafe fn enter(&self) -> Latched<'_> {
+        Latched { bucket: self }
+    }
+
     /// Frees the queues behind the first one.
     pub(super) fn free(&mut self) {
         let mut next = self.first.next.replace(ptr::null());
@@ -263,7 +272,7 @@ impl Bucket {
     }
 }
 
-/// A bucket whose latch the thread holds.
+/// A bucket whose latch the thread holds, or that no other thread can use.
 pub(super) struct Latched<'a> {
     bucket: &'a Bucket,
 }

@@ -28,7 +28,7 @@ pub(super) fn holders_wait(manager: &LockManager, owner: &Owner, bucket: u32) ->
     if !planted(Bug::BlockedWithoutFence) {
         fence(Ordering::SeqCst);
     }
-    let _latched = manager.bucket(bucket).latch();
+    let _latched = manager.latch(bucket);
     let Some(request) = owner.waits_with(bucket) else { return false };
     let mut holders = request.queue().granted();
     holders.any(|holder| !std::ptr::eq(holder, request) && holder.owner().waits_in().is_some())
@@ -66,7 +66,7 @@ impl Search<'_> {
     fn finds_cycle_from(&mut self, owner: &Owner, bucket: u32) -> bool {
         let new = !self.latched.iter().any(|(latched, _)| *latched == bucket);
         if new {
-            self.latched.push((bucket, self.manager.bucket(bucket).latch()));
+            self.latched.push((bucket, self.manager.latch(bucket)));
         }
         if let Some(request) = owner.waits_with(bucket) {
             self.path.push((owner, bucket));

@@ -92,7 +92,7 @@ impl Tree {
         if is_full {
             return self.split_leaf(parent, (node, word), at, record);
         }
-        let mut latch = node.upgrade(word)?;
+        let mut latch = self.upgrade(node, word)?;
         let after = latch.change();
         latch.insert_record(at, record);
         pause();
@@ -107,8 +107,8 @@ impl Tree {
         at: usize,
         record: Record<'g>,
     ) -> Result<Insertion<'g>, Restart> {
-        let above = parent.map(|(node, word)| node.upgrade(word)).transpose()?;
-        let mut latch = leaf.upgrade(before)?;
+        let above = parent.map(|(node, word)| self.upgrade(node, word)).transpose()?;
+        let mut latch = self.upgrade(leaf, before)?;
         let after = latch.change();
         let word = latch.word();
         // Keys that arrive in order fill the leaves that they leave behind.
@@ -134,8 +134,8 @@ impl Tree {
 
     /// Splits a full inner node.
     fn split_inner(&self, parent: Option<Read<'_>>, (node, word): Read<'_>) -> Result<(), Restart> {
-        let above = parent.map(|(node, word)| node.upgrade(word)).transpose()?;
-        let mut latch = node.upgrade(word)?;
+        let above = parent.map(|(node, word)| self.upgrade(node, word)).transpose()?;
+        let mut latch = self.upgrade(node, word)?;
         latch.change();
         // As for leaves; what moves has two children at least.
         let in_order = usize::from(node.expected.load(Relaxed)) == CAPACITY;

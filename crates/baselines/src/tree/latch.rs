@@ -33,6 +33,23 @@ impl<'g> NodeRef<'g> {
         Ok(Latch { node: self, before: word, after: word })
     }
 
+    /// Takes the latch if the node has this version, without an atomic exchange.
+    ///
+    /// # Errors
+    /// It has another one.
+    ///
+    /// # Safety
+    /// No other thread uses the node until the latch is dropped.
+    #[inline]
+    pub(super) unsafe fn upgrade_alone(self, word: u64) -> Result<Latch<'g>, Restart> {
+        if self.version.load(Relaxed) != word {
+            return Err(Restart);
+        }
+        // Who has a latch checks what it reads against this word.
+        self.version.store(word | LATCHED, Relaxed);
+        Ok(Latch { node: self, before: word, after: word })
+    }
+
     /// Takes the latch, waiting for it.
     ///
     /// # Errors

@@ -48,7 +48,7 @@ impl Tree {
     fn try_remove(&self, record: Record<'_>, guard: &Guard) -> Result<bool, Restart> {
         let (leaf, word) = self.descend(Target::At(record.key()), guard)?;
         let (at, is_there) = leaf.find_in_leaf(record.key(), word)?;
-        let mut latch = leaf.upgrade(word)?;
+        let mut latch = self.upgrade(leaf, word)?;
         debug_assert!(is_there, "who has locked a record keeps it in the tree");
         latch.change();
         latch.remove_record(at);

@@ -72,12 +72,24 @@ impl LockingEngine {
     /// Creates an engine whose lock manager has these settings.
     #[must_use]
     pub fn with_locks(tables: usize, options: LockOptions) -> LockingEngine {
-        let shared = Shared {
-            trees: (0..tables).map(|_| Tree::new()).collect(),
-            locks: LockManager::new(options),
-            stamps: CachePadded::new(AtomicU64::new(1)),
-            collector: Collector::new(),
-        };
+        LockingEngine::of((0..tables).map(|_| Tree::new()).collect(), LockManager::new(options))
+    }
+
+    /// Creates an engine without latches.
+    ///
+    /// # Safety
+    /// No two threads use it or its clients at the same time.
+    pub(super) unsafe fn for_one_thread(tables: usize) -> LockingEngine {
+        // SAFETY: trees and lock manager are those of this engine alone, so what its user promises holds for them.
+        let trees = (0..tables).map(|_| unsafe { Tree::for_one_thread() });
+        // SAFETY: as above.
+        let locks = unsafe { LockManager::for_one_thread(LockOptions::default()) };
+        LockingEngine::of(trees.collect(), locks)
+    }
+
+    fn of(trees: Box<[Tree]>, locks: Arc<LockManager>) -> LockingEngine {
+        let shared =
+            Shared { trees, locks, stamps: CachePadded::new(AtomicU64::new(1)), collector: Collector::new() };
         LockingEngine { shared: Arc::new(shared), only_reads: false }
     }
 

@@ -52,7 +52,7 @@ pub(super) fn find<'g>(tree: &Tree, key: &[u8], guard: &'g Guard) -> Option<Reco
 
 /// Gives a record, whose key is locked, another row; it gets a longer record if it has no room.
 fn overwrite(tree: &Tree, record: Record<'_>, row: &[u8], guard: &Guard) {
-    let tid = record.lock_any();
+    let tid = tree.lock_record(record);
     let next = (tid & !ABSENT) + SEQUENCE;
     if record.fits(row.len()) {
         record.overwrite(row);
@@ -70,7 +70,7 @@ fn overwrite(tree: &Tree, record: Record<'_>, row: &[u8], guard: &Guard) {
 
 /// Takes a record out of its tree; its key is locked.
 fn take_out(tree: &Tree, record: Record<'_>, guard: &Guard) {
-    let tid = record.lock_any();
+    let tid = tree.lock_record(record);
     tree.remove(record, guard);
     record.unlock(tid | ABSENT | OBSOLETE);
     // SAFETY: it is in the tree no more, and only who has locked its key takes it out; this guard keeps it for a while.
@@ -160,7 +160,7 @@ impl<'c> LockingTransaction<'c> {
             match before {
                 Before::Nothing => take_out(tree, record, &self.guard),
                 Before::Row(row) => overwrite(tree, record, row, &self.guard),
-                Before::Removed => mark_removed(record),
+                Before::Removed => mark_removed(tree, record),
             }
         }
         self.end();
@@ -277,14 +277,14 @@ impl<'c> LockingTransaction<'c> {
             take_out(shared.tree(table)?, record, &self.guard);
             return Ok(true);
         }
-        mark_removed(record);
+        mark_removed(shared.tree(table)?, record);
         Ok(true)
     }
 }
 
 /// Takes the row of a record away, whose key is locked.
-fn mark_removed(record: Record<'_>) {
-    let tid = record.lock_any();
+fn mark_removed(tree: &Tree, record: Record<'_>) {
+    let tid = tree.lock_record(record);
     record.unlock((tid | ABSENT) + SEQUENCE);
 }
 

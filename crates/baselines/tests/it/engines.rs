@@ -7,7 +7,7 @@ mod threads;
 use std::ops::ControlFlow;
 
 use atrapos_baselines::occ::OccEngine;
-use atrapos_baselines::two_phase::LockingEngine;
+use atrapos_baselines::two_phase::{LockingEngine, OneThreadEngine};
 use atrapos_baselines::{Engine, EngineClient, Intent, RowTransaction};
 use atrapos_partition::abort::{Abort, Advice};
 use atrapos_partition::schema::TableId;
@@ -30,6 +30,12 @@ pub(crate) fn everywhere() -> impl Iterator<Item = MakeEngine> {
     #[cfg(not(miri))]
     let engines = engines.chain(crate::instance::IN_INSTANCES);
     engines
+}
+
+/// All engines that one client can use.
+pub(crate) fn for_one_client() -> impl Iterator<Item = MakeEngine> {
+    let one_thread: MakeEngine = || Box::new(OneThreadEngine::new(3));
+    everywhere().chain([one_thread])
 }
 
 /// Row numbers of a range.

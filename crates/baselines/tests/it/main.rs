@@ -7,4 +7,5 @@ mod instance;
 mod lock;
 mod log;
 mod occ;
+mod one_thread;
 mod two_phase;

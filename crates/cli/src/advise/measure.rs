@@ -11,7 +11,7 @@ use atrapos_instances::plan::Placement;
 use atrapos_workloads::{AuditReport, Ledger};
 
 use super::{Candidate, Remote};
-use crate::args::{AdviseArgs, EngineArg};
+use crate::args::{AdviseArgs, EngineArg, LocksArg};
 use crate::bench::{CLOSE_DEADLINE, load, open, reserve};
 use crate::config::{self, RunConfig};
 use crate::error::CliError;
@@ -39,7 +39,7 @@ pub(super) fn config(args: &AdviseArgs) -> Result<RunConfig, CliError> {
         central_state: CentralState::default(),
         partitioning: None,
         shared_pipeline: None,
-        locks_off: false,
+        locks: LocksArg::On,
         clients: config::clients_in_memory(),
         clients_given: false,
         durability: Durability::None,

@@ -59,7 +59,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value_t = EngineArg::Atrapos, help_heading = "Machine")]
     pub(crate) engine: EngineArg,
     /// Whether transactions of --engine shared-2pl take locks. Without, the load may only read.
-    #[arg(long, value_enum, default_value_t = LocksArg::On, help_heading = "Machine")]
+    #[arg(long, value_enum, default_value_t = LocksArg::Auto, help_heading = "Machine")]
     pub(crate) locks: LocksArg,
     #[command(flatten)]
     pub(crate) instances: InstanceArgs,
@@ -191,7 +191,10 @@ impl EngineArg {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum LocksArg {
-    /// On all that they access.
+    /// On nothing if one thread runs a load that only reads, in each instance if there are several; otherwise on all that they
+    /// access. One thread without instances goes without latches, too.
+    Auto,
+    /// On all that they access, and with latches, as if there were several threads.
     On,
     /// On nothing: a transaction that changes rows is refused.
     Off,

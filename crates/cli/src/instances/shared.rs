@@ -70,7 +70,9 @@ fn fill(
     let rows = workload.load(&full, &LoadProgress::default());
     let rows =
         rows.map_err(|error| CliError::failed(format!("the instance could not be loaded: {error}")))?;
-    let shared = SharedDatabase::fill(engine(config, true), &full, handles).map_err(CliError::failed)?;
+    let most = place.plan.shares.iter().map(|share| share.workers).max().unwrap_or_default();
+    let make = engine(config.engine, config.protection(workload, most, true), true);
+    let shared = SharedDatabase::fill(make, &full, handles).map_err(CliError::failed)?;
     full.close(CLOSE_DEADLINE);
     let Place { deployment, directory, channel: kind, tcp, plan, instance, .. } = place;
     let (instance, instances) = (InstanceId(instance), plan.shares.len());

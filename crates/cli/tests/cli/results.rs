@@ -201,6 +201,20 @@ fn locks_are_off_for_loads_that_only_read() {
     assert_eq!(json["config"]["locks"], "off");
     let (_, json) = benchmark("tatp", &["--engine", "shared-2pl", "--durability", "none"]);
     assert_eq!(json["config"]["locks"], "on");
+    // One thread, or one in each instance, goes without them by itself if the load only reads.
+    let auto = |more: &[&str]| {
+        let base = ["--engine", "shared-2pl", "--durability", "none", "--workers"];
+        let (text, json) = benchmark("tatp", &[&base[..], more].concat());
+        assert!(text.contains("audit       passed"), "{text}");
+        ["locks", "latches"].map(|setting| json["config"][setting].as_str() == Some("on"))
+    };
+    let read = ["--mix", "get-new-destination"];
+    assert_eq!(auto(&[&["1"], &read[..]].concat()), [false, false]);
+    assert_eq!(auto(&[&["2", "--instances", "2"], &read[..]].concat()), [false, true]);
+    assert_eq!(auto(&[&["3", "--instances", "2"], &read[..]].concat()), [true, true], "one has two threads");
+    assert_eq!(auto(&[&["1", "--locks", "on"], &read[..]].concat()), [true, true]);
+    assert_eq!(auto(&["1", "--mix", "update-location"]), [true, false]);
+    assert_eq!(auto(&["2", "--mix", "update-location"]), [true, true]);
     let output = run(&quick("tatp", &[&off[..], &["update-location"]].concat()));
     let complaint = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{complaint}");

@@ -50,7 +50,7 @@ pub struct Deployment {
     turn: Seed,
 }
 
-/// The wires of a link between two instances, the one with the smaller number first.
+/// The wires of a link between two instances.
 struct SimulatedLink {
     between: (InstanceId, InstanceId),
     number: usize,
@@ -245,6 +245,19 @@ impl Deployment {
         self.wires.iter().for_each(|wire| lock(wire).disturbed_one_in = one_in);
     }
 
+    /// Holds up what one instance sends to another on the link with this number, or has it arrive again. Messages on other links
+    /// overtake it.
+    pub fn hold(&mut self, from: InstanceId, to: InstanceId, number: usize, is_held: bool) {
+        let between = (from.min(to), from.max(to));
+        let links = self.links.iter().filter(|link| link.between == between && link.number == number);
+        for wire in links.flat_map(|link| &link.wires) {
+            let mut wire = lock(wire);
+            if wire.to == to {
+                wire.is_held = is_held;
+            }
+        }
+    }
+
     /// Begins to link two instances anew, in the place of the links before: link after link, while steps are made.
     pub fn link_again(&mut self, one: InstanceId, other: InstanceId) {
         self.lose_links(one, other);
@@ -281,9 +294,9 @@ impl Deployment {
         self.joining.retain(|end| ![(one, other), (other, one)].contains(&(end.at, end.to)));
         let links = Division { instance: one, ..self.division.clone() }.links_with(other);
         for number in 0..links {
-            let wires = [(); 2].map(|()| {
+            let wires = [one, other].map(|to| {
                 let turn = self.turn.derive(self.wires.len() as u64).0;
-                let wire = Arc::new(Mutex::new(Wire::new(turn, self.disturbed_one_in)));
+                let wire = Arc::new(Mutex::new(Wire::new(to, turn, self.disturbed_one_in)));
                 self.wires.push(Arc::clone(&wire));
                 wire
             });

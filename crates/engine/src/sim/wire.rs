@@ -13,7 +13,6 @@ use atrapos_runtime::rng::Seed;
 use atrapos_transaction::distributed::steps;
 
 /// The messages on their way in one direction of a link, with their numbers.
-#[derive(Default)]
 pub(super) struct Wire {
     pub(super) messages: VecDeque<(u64, Vec<u8>)>,
     /// The number of messages that have been flushed.
@@ -26,6 +25,10 @@ pub(super) struct Wire {
     /// The looks at what has arrived until the wire is cut, as a message was lost.
     gives_up_in: Option<u64>,
     pub(super) is_cut: bool,
+    /// True if nothing arrives for now.
+    pub(super) is_held: bool,
+    /// The instance where its messages arrive.
+    pub(super) to: InstanceId,
     turn: u64,
 }
 
@@ -33,9 +36,20 @@ pub(super) struct Wire {
 const GIVES_UP_AFTER: u64 = 300;
 
 impl Wire {
-    /// Creates a wire without messages. What it does follows from `turn`.
-    pub(super) fn new(turn: u64, disturbed_one_in: u64) -> Wire {
-        Wire { turn, disturbed_one_in, ..Wire::default() }
+    /// Creates a wire without messages to an instance. What it does follows from `turn`.
+    pub(super) fn new(to: InstanceId, turn: u64, disturbed_one_in: u64) -> Wire {
+        Wire {
+            messages: VecDeque::new(),
+            flushed: 0,
+            sent: 0,
+            expected: 0,
+            disturbed_one_in,
+            gives_up_in: None,
+            is_cut: false,
+            is_held: false,
+            to,
+            turn,
+        }
     }
 
     fn draw(&mut self, bound: u64) -> u64 {
@@ -61,7 +75,7 @@ impl Wire {
     fn pull(&mut self, max: usize) -> (Vec<Vec<u8>>, Option<String>) {
         // Mostly some of what has arrived, sometimes nothing.
         let some = self.draw(4) as usize;
-        let count = self.flushed.min(max).min(some);
+        let count = if self.is_held { 0 } else { self.flushed.min(max).min(some) };
         self.flushed -= count;
         self.gives_up_in = self.gives_up_in.map(|looks| looks.saturating_sub(1));
         let mut pulled = Vec::new();
@@ -121,7 +135,7 @@ impl Channel for WireEnd {
 
     fn has_arrivals(&mut self) -> bool {
         let wire = lock(&self.incoming);
-        wire.flushed > 0 || wire.is_cut
+        wire.flushed > 0 && !wire.is_held || wire.is_cut
     }
 
     fn arm(&mut self) {}

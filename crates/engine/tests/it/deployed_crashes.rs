@@ -348,3 +348,58 @@ fn is_caught(bug: Bug, run: impl Fn(u64) -> Result<(), String>) {
     show(&format!("{bug:?} is noticed with seed {seed}: {noticed}"));
     assert_eq!(run(seed), Ok(()), "without the bug nothing is wrong");
 }
+
+/// Has a transaction wait for a row of one that is in doubt, whose number is its own: numbers begin anew when an instance is opened
+/// again. The question for the outcome is late, since the messages of its link are held up. Returns an error if anybody was taken for
+/// the victim of a deadlock, which there is none of.
+fn a_number_again(seed: u64) -> Result<(), String> {
+    let [home, other] = [InstanceId(0), InstanceId(1)];
+    let mut deployment = Deployment::durable(two_tables(), &[2, 1], seed).expect("the model takes it");
+    let items = deployment.table::<Items>().unwrap();
+    // The first key is of the second worker of the first instance, the second one of the other instance.
+    let (own, remote) = (40, 80);
+    let filled = deployment.submit(&items.at(&0), async move |tx| {
+        tx.insert(items, own, item(0)).await?;
+        tx.insert(items, remote, item(0)).await
+    });
+    assert!(deployment.run(STEPS_MAX));
+    filled.take().unwrap().unwrap();
+    let add = |deployment: &Deployment| {
+        deployment.submit(&items.at(&own), async move |tx| {
+            tx.update(items, remote, |row| row.value += 1).await?;
+            tx.update(items, own, |row| row.value += 1).await.map(drop)
+        })
+    };
+    add(&deployment);
+    assert_eq!(deployment.run_to(CommitStep::VotesIn, 1, STEPS), Some(home));
+    deployment.crash(home, None);
+    deployment.run_for(1_000);
+    assert_eq!(deployment.unresolved().in_doubt, 1);
+    deployment.start(home).expect("it comes back");
+    deployment.hold(other, home, 1, true);
+    // The links are made.
+    deployment.run_for(1_000);
+    let again = add(&deployment);
+    deployment.run_for(20_000);
+    let (in_doubt, waiting) = (deployment.unresolved().in_doubt, deployment.locks().1);
+    deployment.hold(other, home, 1, false);
+    settled(&mut deployment)?;
+    let victims = deployment.statistics().aborted_for(AbortReason::Deadlock);
+    if victims > 0 {
+        return Err(format!("{victims} gave way in a deadlock that there was not"));
+    }
+    if (in_doubt, waiting) != (1, 1) {
+        return Err(format!("{waiting} wait for {in_doubt} in doubt"));
+    }
+    again.take().expect("all is done").map_err(|abort| abort.to_string())
+}
+
+#[test]
+fn a_transaction_is_not_taken_for_the_one_in_doubt_that_had_its_number() {
+    for_seeds_in_parallel(20, |seed| {
+        if let Err(wrong) = a_number_again(seed) {
+            panic!("with seed {seed}: {wrong}");
+        }
+    });
+    is_caught(Bug::IncarnationIgnored, a_number_again);
+}

@@ -1,87 +1,42 @@
 //! Instances in processes of their own, which end at each step of a commit, stand still, or stay away, under clients outside. What
 //! the clients were told has to be a strictly serializable history. This test binary starts itself.
 
+mod recorder;
+mod steps;
+
 use std::fs::Permissions;
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use atrapos::planted::CommitStep;
-use atrapos::{
-    AbortReason, CallError, Database, Handles, InstanceId, RegisterError, Registry, Schema, Table, TableRef,
-    row,
-};
-use atrapos_history::{Anomaly, Entry, Event, Found, History, Outcome, Predicate, Report};
+use atrapos::planted::{Bug, CommitStep, plant_everywhere};
+use atrapos::{Database, InstanceId, Registry};
+use atrapos_history::{Entry, Event, Found, Outcome};
 use atrapos_instances::{
-    ChannelKind, Client, ClientError, ClientOptions, DeploymentDirectory, Description, Member, MemberOptions,
-    division, read_secret,
+    ChannelKind, Client, ClientOptions, DeploymentDirectory, Description, Member, MemberOptions, division,
+    read_secret,
 };
 use tempfile::TempDir;
 
+use self::recorder::Recorder;
+use self::steps::{CUT, KEYS, LOCAL, SHARED, Step, register, schema};
 use crate::support::PATIENCE;
-
-row! { #[derive(Clone)] struct Versioned { version: u64, over: u64 } }
-
-/// Rows that say which version they are, and which one that has replaced.
-struct Versions;
-
-impl Table for Versions {
-    type Key = u64;
-    type Row = Versioned;
-    const NAME: &'static str = "versions";
-}
-
-atrapos::stored_procedures! {
-    /// Reads rows one after the other, and gives each that has a number the version of this number. Returns the versions that it has
-    /// found, with those that they have replaced; zero where there was no row.
-    ReadWrite("test.read-write", "read-write") { keys: Vec<u64>, numbers: Vec<u64> } -> Vec<(u64, u64)>;
-    tables TableRef<Versions>: |db| db.table();
-    home: |own, table| table.at(&own.keys[0]);
-    run: |own, tx, table| async move {
-        let mut found = Vec::new();
-        for (key, number) in own.keys.iter().zip(&own.numbers) {
-            let before = tx.get(*table, *key).await?.map(|row| (row.version, row.over));
-            let row = Versioned { version: *number, over: before.map_or(0, |(version, _)| version) };
-            match before {
-                _ if *number == 0 => {}
-                Some(_) => drop(tx.update(*table, *key, move |old: &mut Versioned| *old = row).await?),
-                None => tx.insert(*table, *key, row).await?,
-            }
-            found.push(before.unwrap_or_default());
-        }
-        Ok(found)
-    };
-}
-
-/// Keys below this are of instance 0, the others of instance 1.
-const CUT: u64 = 50;
 
 /// The workers of the instances.
 const WORKERS: [usize; 2] = [2, 2];
 
-/// Rows of each instance that transactions over both use.
-const ROWS: u64 = 4;
-
-/// A row of each instance that none of them uses.
-const LOCAL: [u64; 2] = [ROWS, CUT + ROWS];
-
 const CLIENTS: u64 = 3;
-
-fn schema() -> Schema {
-    Schema::new().table::<Versions>().split_evenly("versions", 0, 2 * CUT - 1)
-}
-
-fn register(registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
-    registry.register::<ReadWrite>(handles)
-}
 
 /// The variable that tells the process of [`child`] which instance it is, and where.
 const TASK: &str = "ATRAPOS_INSTANCES_CHILD";
+
+/// The variable whose presence plants [`Bug::ScanNotLocked`] there.
+const PLANTED: &str = "ATRAPOS_INSTANCES_SCAN_NOT_LOCKED";
 
 #[test]
 #[ignore = "run by other tests, as a process of its own"]
@@ -89,6 +44,9 @@ fn child() {
     let task = std::env::var(TASK).expect("it is started with a task");
     let (instance, directory) = task.split_once(' ').expect("a task of two words");
     let (instance, directory) = (instance.parse().expect("a number"), Path::new(directory));
+    if std::env::var_os(PLANTED).is_some() {
+        plant_everywhere(Bug::ScanNotLocked);
+    }
     let description = Description::read(directory).expect("a deployment");
     let division = division(schema(), InstanceId(instance), description.workers.clone(), &description.keys);
     let builder = Database::builder(schema()).pin(false).instance(division.expect("sound keys"));
@@ -149,6 +107,8 @@ impl Drop for Process {
 /// A deployment of two instances with directories.
 struct Deployment {
     directory: TempDir,
+    /// True if ranges are read without locks in all instances.
+    is_planted: bool,
     _claim: DeploymentDirectory,
 }
 
@@ -160,7 +120,7 @@ impl Deployment {
         let data = vec!["test".to_owned()];
         let mut description = Description::new(data, kind, WORKERS.to_vec(), Vec::new(), Vec::new());
         let claim = DeploymentDirectory::claim(directory.path(), &mut description);
-        Deployment { _claim: claim.expect("an empty directory"), directory }
+        Deployment { _claim: claim.expect("an empty directory"), is_planted: false, directory }
     }
 
     /// Starts the process of an instance; it kills itself when it has got to a step so many times.
@@ -171,6 +131,9 @@ impl Deployment {
             .env(TASK, format!("{instance} {}", self.directory.path().display()))
             .stdin(Stdio::piped())
             .stdout(Stdio::null());
+        if self.is_planted {
+            command.env(PLANTED, "1");
+        }
         if let Some((step, times)) = kill_at {
             command.env("ATRAPOS_KILL_AT", format!("{step}:{times}"));
         }
@@ -186,107 +149,13 @@ impl Deployment {
     }
 }
 
-/// The calls of the clients, and the answers they got.
-#[derive(Default)]
-struct Recorder {
-    entries: Mutex<Vec<Entry>>,
+/// New versions of all rows.
+fn all_new() -> Vec<Step> {
+    (KEYS.0..KEYS.1).map(|key| Step::Put { key, version: 0 }).collect()
 }
 
-impl Recorder {
-    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Calls, and records the call and what came of it. The place of an entry is its moment, and makes numbers of versions too.
-    fn call(&self, client: &Client, session: u64, rows: &[(u64, bool)]) -> Outcome {
-        let keys: Vec<u64> = rows.iter().map(|(key, _)| *key).collect();
-        let mut entries = self.lock();
-        let at = entries.len() as u64;
-        let number = |(place, (_, writes)): (usize, &(u64, bool))| {
-            if *writes { (at + 1) << 8 | place as u64 } else { 0 }
-        };
-        let numbers: Vec<u64> = rows.iter().enumerate().map(number).collect();
-        let writes = keys.iter().copied().zip(numbers.iter().copied()).filter(|(_, number)| *number > 0);
-        entries.push(Entry::Begins { session, at, writes: writes.collect(), appends: Vec::new() });
-        drop(entries);
-        let called = client.call(&ReadWrite { keys: keys.clone(), numbers: numbers.clone() });
-        let (outcome, events) = match called {
-            Ok(found) => (Outcome::Committed, events(&keys, &numbers, &found)),
-            Err(error) => (outcome_of(&error), Vec::new()),
-        };
-        let mut entries = self.lock();
-        let at = entries.len() as u64;
-        entries.push(Entry::Ends { session, at, outcome, events });
-        outcome
-    }
-
-    /// Calls until it has committed.
-    fn commit(&self, client: &Client, session: u64, rows: &[(u64, bool)]) {
-        while self.call(client, session, rows) != Outcome::Committed {
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-
-    /// Runs transactions over both instances until they are to stop. Some change no row of their home.
-    fn run(&self, client: &Client, session: u64, stop: &AtomicBool) {
-        let mut random = session + 1;
-        let mut below = |bound: u64| {
-            random = random.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-            (random >> 33) % bound
-        };
-        while !stop.load(Ordering::Relaxed) {
-            let home = below(2);
-            let rows = [home, 1 - home, below(2)].map(|instance| instance * CUT + below(ROWS));
-            let kind = below(4);
-            let written = [kind != 0 && below(2) == 0, true, kind == 1];
-            // A row is asked for once.
-            let count = if rows[..2].contains(&rows[2]) { 2 } else { 3 };
-            let rows: Vec<(u64, bool)> = rows.into_iter().zip(written).take(count).collect();
-            self.call(client, session, &rows);
-        }
-    }
-
-    fn judge(&self) -> Result<Report, Anomaly> {
-        History::new(self.lock().iter().cloned()).expect("a history").check()
-    }
-}
-
-/// Returns what a transaction did that has found these versions.
-fn events(keys: &[u64], numbers: &[u64], found: &[(u64, u64)]) -> Vec<Event> {
-    let event = |((key, version), (found, over)): ((&u64, &u64), &(u64, u64))| {
-        let (key, version) = (*key, *version);
-        let group = (*found > 0).then_some(0);
-        let found = Found { version: *found, over: *over, group };
-        if version > 0 {
-            return Event::Write { key, found, version, group: Some(0) };
-        }
-        let rows = if group.is_some() { vec![(key, found)] } else { Vec::new() };
-        Event::Read { what: Predicate::key(key), rows }
-    };
-    keys.iter().zip(numbers).zip(found).map(event).collect()
-}
-
-/// Returns what is known of a transaction that has no result.
-fn outcome_of(error: &ClientError) -> Outcome {
-    match error {
-        ClientError::Lost { .. } => Outcome::Unknown,
-        ClientError::NotCalled(_) => Outcome::Aborted,
-        ClientError::Call(CallError::Aborted(abort)) => match abort.reason() {
-            AbortReason::Deadlock | AbortReason::Unreachable => Outcome::Aborted,
-            AbortReason::OutcomeUnknown | AbortReason::NotDurable | AbortReason::ShuttingDown => {
-                Outcome::Unknown
-            }
-            _ => panic!("{error}"),
-        },
-        _ => panic!("{error}"),
-    }
-}
-
-/// All rows.
-fn all(writes: bool) -> Vec<(u64, bool)> {
-    let keys = (0..ROWS).flat_map(|row| [row, CUT + row]).chain(LOCAL);
-    keys.map(|key| (key, writes)).collect()
-}
+/// All rows, and what was removed.
+const LOOK: [Step; 2] = [Step::ALL, Step::Tombs];
 
 /// Has clients outside run transactions over both instances while something is done to these, and reads all rows when that is over.
 fn under_clients(
@@ -303,7 +172,7 @@ fn under_clients(
     let (deployment, recorder, stop) = (Deployment::new(kind), Recorder::default(), AtomicBool::new(false));
     let processes = [0, 1].map(|instance| deployment.start(instance, None));
     let client = deployment.client();
-    recorder.commit(&client, CLIENTS, &all(true));
+    recorder.commit(&client, CLIENTS, CUT, &all_new());
     let _processes = thread::scope(|scope| {
         for session in 0..CLIENTS {
             let (client, recorder, stop) = (deployment.client(), &recorder, &stop);
@@ -312,29 +181,51 @@ fn under_clients(
         let _stop = Stop(&stop);
         act(&deployment, processes, &recorder)
     });
-    recorder.commit(&client, CLIENTS, &all(false));
+    for steps in [&LOOK[..], &all_new(), &LOOK] {
+        recorder.commit(&client, CLIENTS, CUT, steps);
+    }
     recorder
 }
 
-/// Changes what the last transaction that has read all rows has found of one of them to the version before.
-fn make_stale(entries: &mut [Entry]) {
-    let known: Vec<Found> = entries
+/// Returns the states that transactions which are known to have committed have replaced, and the versions that they have written.
+fn known(entries: &[Entry]) -> (Vec<Found>, Vec<u64>) {
+    let events = entries
         .iter()
-        .filter_map(|entry| if let Entry::Ends { events, .. } = entry { Some(events) } else { None })
-        .flatten()
-        .filter_map(|event| if let Event::Write { found, .. } = event { Some(*found) } else { None })
-        .collect();
-    let Some(Entry::Ends { events, .. }) = entries.last_mut() else { panic!("the history has an end") };
-    let mut read = events.iter_mut().filter_map(|event| match event {
-        Event::Read { rows, .. } => rows.first_mut(),
+        .filter_map(|entry| if let Entry::Ends { events, .. } = entry { Some(events) } else { None });
+    let writes = events.flatten().filter_map(|event| match event {
+        Event::Write { found, version, .. } => Some((*found, *version)),
         _ => None,
     });
-    let stale = read.find_map(|(_, found)| {
-        let before = known.iter().find(|known| known.version == found.over)?;
-        *found = *before;
+    writes.unzip()
+}
+
+/// Returns the rows of the range that the last transaction has read.
+fn last_range(entries: &mut [Entry]) -> &mut Vec<(u64, Found)> {
+    let Some(Entry::Ends { events, .. }) = entries.last_mut() else { panic!("the history has an end") };
+    let range = events.iter_mut().find_map(|event| match event {
+        Event::Read { rows, .. } => Some(rows),
+        _ => None,
+    });
+    range.expect("it has read all rows")
+}
+
+/// Changes what the last transaction has found of one row to the version before.
+fn make_stale(entries: &mut [Entry]) {
+    let (replaced, _) = known(entries);
+    let stale = last_range(entries).iter_mut().find_map(|(_, found)| {
+        let is_before = |known: &&Found| known.version == found.over && known.group.is_some();
+        *found = *replaced.iter().find(is_before)?;
         Some(())
     });
     stale.expect("a row has been replaced");
+}
+
+/// Leaves out one row of what the last transaction has found in its range.
+fn make_phantom(entries: &mut [Entry]) {
+    let (_, written) = known(entries);
+    let rows = last_range(entries);
+    let at = rows.iter().position(|(_, found)| written.contains(&found.version));
+    rows.remove(at.expect("a row is of a transaction that has committed"));
 }
 
 #[expect(clippy::print_stdout, reason = "the test harness shows it when the test fails")]
@@ -375,6 +266,13 @@ fn histories_are_strictly_serializable_when_instances_end_at_each_step() {
     let report = recorder.judge().unwrap_or_else(|anomaly| panic!("{anomaly}"));
     show(&format!("{report:?}"));
     assert!(report.committed > 0 && report.unknown > 0, "{report:?}");
+    assert!(report.predicates > 0, "{report:?}");
+    let recorded = recorder.lock().clone();
+    make_phantom(&mut recorder.lock());
+    let anomaly = recorder.judge().expect_err("a row that a range did not bring is noticed").to_string();
+    assert!(anomaly.contains("without key"), "{anomaly}");
+    show(&format!("a history with a phantom: {anomaly}"));
+    *recorder.lock() = recorded;
     make_stale(&mut recorder.lock());
     let anomaly = recorder.judge().expect_err("a read of an older version is noticed");
     show(&format!("a history with a stale read: {anomaly}"));
@@ -390,10 +288,12 @@ fn survivors_go_on_and_nothing_stays_in_doubt() {
         for gone in [0, 1, 0, 1] {
             for stands_still in [true, false] {
                 // Its clients have used it since the last time.
-                recorder.commit(&client, CLIENTS + 1, &all(true));
+                recorder.commit(&client, CLIENTS + 1, CUT, &all_new());
                 let go_on = || {
                     for _ in 0..LOCAL_CALLS {
-                        let outcome = recorder.call(&client, CLIENTS + 1, &[(LOCAL[1 - gone], true)]);
+                        let key = LOCAL[1 - gone];
+                        let step = Step::Put { key, version: 0 };
+                        let outcome = recorder.call(&client, CLIENTS + 1, key, &[step]);
                         assert_eq!(outcome, Outcome::Committed, "a local transaction of the survivor");
                     }
                 };
@@ -408,7 +308,7 @@ fn survivors_go_on_and_nothing_stays_in_doubt() {
                     processes[gone] = deployment.start(gone, None);
                     Instant::now()
                 };
-                recorder.commit(&client, CLIENTS + 1, &all(true));
+                recorder.commit(&client, CLIENTS + 1, CUT, &all_new());
                 let how = if stands_still { "stood still" } else { "was away" };
                 show(&format!("instance {gone} {how}: all rows are free after {:?}", back.elapsed()));
                 assert!(back.elapsed() < Duration::from_secs(30), "what was in doubt is resolved");
@@ -418,4 +318,41 @@ fn survivors_go_on_and_nothing_stays_in_doubt() {
     });
     let report = recorder.judge().unwrap_or_else(|anomaly| panic!("{anomaly}"));
     show(&format!("{report:?}"));
+}
+
+/// Attempts of two transactions to miss each other.
+const SKEWS: usize = 300;
+
+/// Has two transactions, each at home in one of the instances, read a range over both that has no row, and then insert one there.
+/// Returns the anomaly that was found, if there is one.
+fn skew_over_instances(is_planted: bool) -> Option<String> {
+    let mut deployment = Deployment::new(ChannelKind::Shm);
+    deployment.is_planted = is_planted;
+    let _processes = [0, 1].map(|instance| deployment.start(instance, None));
+    let (client, recorder, barrier) = (deployment.client(), Recorder::default(), Barrier::new(2));
+    let other = deployment.client();
+    let keys = [CUT - 1, CUT];
+    let range = Step::Scan { from: SHARED.0, to: SHARED.1, backward: false, limit: usize::MAX };
+    (0..SKEWS).find_map(|_| {
+        let removals = keys.map(|key| Step::Remove { key, version: 0 });
+        recorder.commit(&client, 2, CUT, &removals);
+        thread::scope(|scope| {
+            for (session, (client, key)) in (0..).zip([&client, &other].into_iter().zip(keys)) {
+                let (recorder, barrier) = (&recorder, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    recorder.call(client, session, key, &[range, Step::Put { key, version: 0 }]);
+                });
+            }
+        });
+        recorder.judge().err().map(|anomaly| anomaly.to_string())
+    })
+}
+
+#[test]
+fn phantoms_over_instances_are_refused() {
+    assert_eq!(skew_over_instances(false), None);
+    let anomaly = skew_over_instances(true).expect("ranges without locks are noticed");
+    show(&anomaly);
+    assert!(anomaly.starts_with("G2:") && anomaly.contains("without key"), "{anomaly}");
 }

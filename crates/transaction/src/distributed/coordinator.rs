@@ -239,7 +239,8 @@ impl Tx<'_> {
         let mut covered: SmallVec<[(usize, KeyRange); 2]> = SmallVec::new();
         if !asked.is_empty() {
             with_remote(state, |remote| remote.await_rows(worker.current_task()));
-            let fetch = Message::Fetch { txn, age: state.age.get(), requests: Requests(&requests) };
+            let (incarnation, age) = (peers.incarnation(), state.age.get());
+            let fetch = Message::Fetch { txn, incarnation, age, requests: Requests(&requests) };
             peers.send(instance, &fetch)?;
             state.trace.event(worker, Stage::Execute, || {
                 format!("asks {instance} for rows ({} requests)", asked.len())

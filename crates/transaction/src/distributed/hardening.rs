@@ -45,7 +45,7 @@ use smallvec::SmallVec;
 use super::steps::CommitStep;
 use super::subordinate::{self, Prepared};
 use super::wire::Message;
-use super::{GlobalTxn, Link, Peers, lose_link};
+use super::{Link, Peers, lose_link};
 use crate::deadlock::home_of;
 use crate::shard::{EngineWorker, FastMap};
 use crate::tx::TxnState;
@@ -111,7 +111,7 @@ fn log(worker: &EngineWorker) -> Option<&CommitWaiters> {
 
 impl Peers {
     /// Returns the identity of a transaction of this instance and incarnation.
-    fn own_id(&self, txn: TxnId) -> GlobalId {
+    pub(super) fn own_id(&self, txn: TxnId) -> GlobalId {
         GlobalId { instance: self.instance.0, incarnation: self.hardening.incarnation, txn: txn.0 }
     }
 
@@ -154,7 +154,7 @@ impl Peers {
             }
             Due::Acknowledge(of) => {
                 self.reached(CommitStep::EndDurable);
-                let _ = self.send_home(home(of), &Message::Ended { of });
+                let _ = self.send_home(of, &Message::Ended { of });
                 self.reached(CommitStep::Acknowledged);
             }
         }
@@ -257,11 +257,6 @@ pub(super) fn keep_decision(
     peers.when_durable(worker, epoch, Due::Tell(of));
 }
 
-/// Returns the home of a transaction.
-fn home(of: GlobalId) -> GlobalTxn {
-    GlobalTxn { instance: InstanceId(of.instance), txn: TxnId(of.txn) }
-}
-
 /// Refuses a message about a transaction whose home is another worker.
 fn check_home(worker: &EngineWorker, peers: &Peers, of: GlobalId) -> Result<(), String> {
     if of.instance == peers.instance.0 && home_of(TxnId(of.txn)) == worker.id() {
@@ -319,10 +314,8 @@ pub(super) fn on_ask(
 /// Asks for the outcomes of what is in doubt, and tells those that were decided here, as far as it goes by a link that was added.
 pub(super) fn on_linked(peers: &Peers, link: &Link) {
     let doubts = peers.hardening.in_doubt.borrow();
-    let is_there = |of: &&GlobalId| {
-        let home = home(**of);
-        home.instance == link.instance && home_of(home.txn).index() == link.number
-    };
+    let is_there =
+        |of: &&GlobalId| of.instance == link.instance.0 && home_of(TxnId(of.txn)).index() == link.number;
     for of in doubts.keys().filter(is_there) {
         let _ = peers.send_on(link, &Message::Ask { of: *of });
     }

@@ -1,23 +1,44 @@
 //! Deadlock detection across instances: probes that leave an instance, and those that arrive ([`crate::deadlock`]).
 //!
+//! Invariant: a message about a transaction of an earlier incarnation of this instance's database is about none that is active, and
+//! finds nothing to do.
+//!
 //! Never: looks at a lock table.
 
 use std::rc::Rc;
 
+use atrapos_durability::wal::GlobalId;
+use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::routing::InstanceId;
 use atrapos_storage::lock::TxnId;
 
 use super::wire::{GlobalProbe, Message};
-use super::{GlobalTxn, Peers, check_own};
+use super::{Peers, check_own};
 use crate::deadlock;
 use crate::messages;
 use crate::shard::{EngineWorker, Shard};
 use crate::tx::TxnState;
 
 /// Returns the identity of a transaction of this instance in its deployment: that of its coordinator for a subordinate.
-pub(crate) fn identity(shard: &Shard, state: &TxnState, txn: TxnId) -> GlobalTxn {
-    let instance = shard.peers.get().map_or(InstanceId(0), Peers::instance);
-    state.coordinator.get().unwrap_or(GlobalTxn { instance, txn })
+pub(crate) fn identity(shard: &Shard, state: &TxnState, txn: TxnId) -> GlobalId {
+    state.coordinator.get().unwrap_or_else(|| own_identity(shard, txn))
+}
+
+/// Returns the identity of a number of this instance and incarnation.
+pub(crate) fn own_identity(shard: &Shard, txn: TxnId) -> GlobalId {
+    let alone = GlobalId { instance: 0, incarnation: 0, txn: txn.0 };
+    shard.peers.get().map_or(alone, |peers| peers.own_id(txn))
+}
+
+/// Returns true if both are the same transaction.
+pub(crate) fn are_same(one: GlobalId, other: GlobalId) -> bool {
+    one == other || planted(Bug::IncarnationIgnored) && (one.instance, one.txn) == (other.instance, other.txn)
+}
+
+/// Returns the number of a transaction of this instance, if it is of this incarnation.
+fn own_number(peers: &Peers, of: GlobalId) -> Option<TxnId> {
+    let txn = TxnId(of.txn);
+    are_same(of, peers.own_id(txn)).then_some(txn)
 }
 
 /// Sends a probe to the subordinates of a transaction for which others wait.
@@ -27,13 +48,14 @@ pub(crate) fn send_to_subordinates(
     probe: GlobalProbe,
     waiter: TxnId,
 ) {
-    let message = Message::Probe { probe, waiter };
-    each_subordinate(worker, state, &message);
+    let waiter = identity(worker.shard(), state, waiter);
+    each_subordinate(worker, state, &Message::Probe { probe, waiter });
 }
 
 /// Has the subordinates of a victim stop waiting.
 pub(crate) fn refuse_at_subordinates(worker: &EngineWorker, state: &TxnState, round: u64, victim: TxnId) {
-    each_subordinate(worker, state, &Message::RefuseWaits { round, txn: victim });
+    let victim = identity(worker.shard(), state, victim);
+    each_subordinate(worker, state, &Message::RefuseWaits { round, victim });
 }
 
 fn each_subordinate(worker: &EngineWorker, state: &TxnState, message: &Message<'_>) {
@@ -45,22 +67,28 @@ fn each_subordinate(worker: &EngineWorker, state: &TxnState, message: &Message<'
 }
 
 /// Sends a probe to the home of a coordinator.
-pub(crate) fn send_home(worker: &EngineWorker, coordinator: GlobalTxn, probe: GlobalProbe) {
+pub(crate) fn send_home(worker: &EngineWorker, coordinator: GlobalId, probe: GlobalProbe) {
     if let Some(peers) = worker.shard().peers.get() {
-        let _ = peers.send_home(coordinator, &Message::ProbeHome { probe, met: coordinator.txn });
+        let _ = peers.send_home(coordinator, &Message::ProbeHome { probe, met: coordinator });
     }
 }
 
 /// Tells the home of a victim, in whatever instance, that it breaks a cycle. If that instance cannot be reached from here, as the cycle
 /// goes through others, the initiator of the probe breaks it, which is in the cycle too, and has its home or a subordinate here.
-pub(crate) fn send_victim(worker: &EngineWorker, round: u64, victim: GlobalTxn, initiator: GlobalTxn) {
+pub(crate) fn send_victim(worker: &EngineWorker, round: u64, victim: GlobalId, initiator: GlobalId) {
     for chosen in [victim, initiator] {
         let told = match worker.shard().peers.get() {
-            Some(peers) if peers.instance() != chosen.instance => {
-                peers.send(chosen.instance, &Message::Victim { round, txn: chosen.txn }).is_ok()
+            Some(peers) if peers.instance.0 != chosen.instance => {
+                peers.send(InstanceId(chosen.instance), &Message::Victim { round, victim: chosen }).is_ok()
             }
-            _ => {
-                messages::send_victim(worker, round, chosen.txn);
+            Some(peers) => {
+                if let Some(own) = own_number(peers, chosen) {
+                    messages::send_victim(worker, round, own);
+                }
+                true
+            }
+            None => {
+                messages::send_victim(worker, round, TxnId(chosen.txn));
                 true
             }
         };
@@ -70,32 +98,53 @@ pub(crate) fn send_victim(worker: &EngineWorker, round: u64, victim: GlobalTxn, 
     }
 }
 
+/// Returns the subordinate of a transaction of another instance.
+fn subordinate_of(peers: &Peers, from: InstanceId, of: GlobalId) -> Option<Rc<TxnState>> {
+    let subordinates = peers.subordinates.borrow();
+    let known = subordinates.get(&(from, TxnId(of.txn)))?;
+    let is_its = known.state.coordinator.get().is_some_and(|coordinator| are_same(coordinator, of));
+    is_its.then(|| Rc::clone(&known.state))
+}
+
 /// Follows what the subordinate of a transaction waits for.
 pub(super) fn on_probe(
     worker: &Rc<EngineWorker>,
     peers: &Peers,
     from: InstanceId,
     probe: GlobalProbe,
-    waiter: TxnId,
+    waiter: GlobalId,
 ) {
-    let known = peers.subordinates.borrow().get(&(from, waiter)).map(|known| Rc::clone(&known.state));
-    if let Some(state) = known {
+    if let Some(state) = subordinate_of(peers, from, waiter) {
         worker.shard().ages.observe(probe.youngest.0);
         deadlock::pass_on(worker, &state, probe, state.txn());
     }
 }
 
 /// Receives a probe for a coordinator of this instance.
-pub(super) fn on_probe_home(worker: &Rc<EngineWorker>, probe: GlobalProbe, met: TxnId) -> Result<(), String> {
-    check_own(worker, met)?;
-    messages::send_probe_home(worker, probe, met);
+pub(super) fn on_probe_home(
+    worker: &Rc<EngineWorker>,
+    peers: &Peers,
+    probe: GlobalProbe,
+    met: GlobalId,
+) -> Result<(), String> {
+    check_own(worker, peers, met)?;
+    if let Some(own) = own_number(peers, met) {
+        messages::send_probe_home(worker, probe, own);
+    }
     Ok(())
 }
 
 /// Receives the choice of a victim of this instance.
-pub(super) fn on_victim(worker: &Rc<EngineWorker>, round: u64, victim: TxnId) -> Result<(), String> {
-    check_own(worker, victim)?;
-    messages::send_victim(worker, round, victim);
+pub(super) fn on_victim(
+    worker: &Rc<EngineWorker>,
+    peers: &Peers,
+    round: u64,
+    victim: GlobalId,
+) -> Result<(), String> {
+    check_own(worker, peers, victim)?;
+    if let Some(own) = own_number(peers, victim) {
+        messages::send_victim(worker, round, own);
+    }
     Ok(())
 }
 
@@ -105,10 +154,9 @@ pub(super) fn on_refuse_waits(
     peers: &Peers,
     from: InstanceId,
     round: u64,
-    victim: TxnId,
+    victim: GlobalId,
 ) {
-    let known = peers.subordinates.borrow().get(&(from, victim)).map(|known| Rc::clone(&known.state));
-    if let Some(state) = known {
+    if let Some(state) = subordinate_of(peers, from, victim) {
         deadlock::on_victim(worker, round, state.txn());
     }
 }

@@ -20,7 +20,7 @@ use smallvec::SmallVec;
 use super::hardening::{self, Due, InDoubt};
 use super::steps::CommitStep;
 use super::wire::{Bytes, FetchRequest, FetchTarget, Message, Put, Requests, Write, Writes};
-use super::{GlobalTxn, Link, Peers};
+use super::{Link, Peers};
 use crate::age::Age;
 use crate::shard::EngineWorker;
 use crate::tx::{
@@ -63,7 +63,7 @@ pub(super) fn on_fetch(
     worker: &Rc<EngineWorker>,
     peers: &Peers,
     link: &Rc<Link>,
-    (txn, age): (TxnId, Age),
+    (of, age): (GlobalId, Age),
     requests: Requests<'_>,
 ) -> Result<(), String> {
     let tag = worker.shard().tag;
@@ -85,8 +85,8 @@ pub(super) fn on_fetch(
             }
         }
     }
-    let state = begin(worker, peers, link, txn, age);
-    let link = Rc::clone(link);
+    let state = begin(worker, peers, link, of, age);
+    let (link, txn) = (Rc::clone(link), TxnId(of.txn));
     let reply = move |worker: &EngineWorker, done: Result<ActionBatch, Abort>| {
         let Some(peers) = worker.shard().peers.get() else { return };
         let rows = done.map(|actions| encode_rows(actions.into_outputs::<CopyRows>(), &wanted));
@@ -108,20 +108,20 @@ pub(super) fn on_fetch(
 }
 
 /// Returns the subordinate of a coordinator, which its first request creates.
-fn begin(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, txn: TxnId, age: Age) -> Rc<TxnState> {
-    let coordinator = GlobalTxn { instance: link.instance, txn };
-    if let Some(known) = peers.subordinates.borrow().get(&(coordinator.instance, txn)) {
+fn begin(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, of: GlobalId, age: Age) -> Rc<TxnState> {
+    let coordinator = (link.instance, TxnId(of.txn));
+    if let Some(known) = peers.subordinates.borrow().get(&coordinator) {
         return Rc::clone(&known.state);
     }
     let shard = worker.shard();
     let state = shard.take_state(worker);
     shard.ages.observe(age);
     state.age.set(age);
-    state.coordinator.set(Some(coordinator));
+    state.coordinator.set(Some(of));
     state.ensure_known(worker);
     state.home.borrow_mut().suspended = true;
     let subordinate = Subordinate { state: Rc::clone(&state), link: Rc::clone(link), prepared: None };
-    peers.subordinates.borrow_mut().insert((coordinator.instance, txn), subordinate);
+    peers.subordinates.borrow_mut().insert(coordinator, subordinate);
     state
 }
 
@@ -422,7 +422,7 @@ pub async fn recover_prepared(worker: &Rc<EngineWorker>, all: Vec<(GlobalId, Vec
             Abort::explained(AbortReason::Corruption, sentence)
         })?;
         let state = worker.shard().take_state(worker);
-        state.coordinator.set(Some(GlobalTxn { instance: InstanceId(of.instance), txn: TxnId(of.txn) }));
+        state.coordinator.set(Some(of));
         state.ensure_known(worker);
         state.home.borrow_mut().suspended = true;
         let mut phase = plan(worker, &state, ActionBatch::new(actions.into_iter()))?;

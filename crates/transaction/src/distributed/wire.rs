@@ -22,17 +22,15 @@
 
 use atrapos_durability::wal::GlobalId;
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
 use atrapos_storage::lock::{LockMode, TxnId};
 
-use super::GlobalTxn;
 use crate::age::Age;
 
 /// A message between instances. See the module's introduction.
 #[derive(Debug)]
 pub(super) enum Message<'a> {
-    Fetch { txn: TxnId, age: Age, requests: Requests<'a> },
+    Fetch { txn: TxnId, incarnation: u32, age: Age, requests: Requests<'a> },
     Fetched { txn: TxnId, is_durable: bool, result: Result<Bytes<'a>, Abort> },
     Prepare { txn: TxnId, incarnation: u32, in_one_phase: bool, writes: Writes<'a> },
     Vote { txn: TxnId, result: Result<(), Abort> },
@@ -40,18 +38,18 @@ pub(super) enum Message<'a> {
     Outcome { of: GlobalId, commit: bool },
     Ended { of: GlobalId },
     Ask { of: GlobalId },
-    Probe { probe: GlobalProbe, waiter: TxnId },
-    ProbeHome { probe: GlobalProbe, met: TxnId },
-    Victim { round: u64, txn: TxnId },
-    RefuseWaits { round: u64, txn: TxnId },
+    Probe { probe: GlobalProbe, waiter: GlobalId },
+    ProbeHome { probe: GlobalProbe, met: GlobalId },
+    Victim { round: u64, victim: GlobalId },
+    RefuseWaits { round: u64, victim: GlobalId },
 }
 
 /// A probe between instances.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GlobalProbe {
     pub(crate) round: u64,
-    pub(crate) initiator: GlobalTxn,
-    pub(crate) youngest: (Age, GlobalTxn),
+    pub(crate) initiator: GlobalId,
+    pub(crate) youngest: (Age, GlobalId),
 }
 
 /// Bytes of which a part has been read.
@@ -110,8 +108,9 @@ impl<'a> Bytes<'a> {
         self.u64().map(TxnId)
     }
 
-    fn global(&mut self) -> Result<GlobalTxn, Nonsense> {
-        Ok(GlobalTxn { instance: InstanceId(self.u16()?), txn: self.txn()? })
+    fn global(&mut self) -> Result<GlobalId, Nonsense> {
+        let txn = self.txn()?;
+        self.id(txn)
     }
 
     /// Reads the rest of the identity of a transaction with this number.
@@ -167,9 +166,9 @@ pub(super) trait Put {
         self.put(row);
     }
 
-    fn put_global(&mut self, global: GlobalTxn) {
-        self.put_u16(global.instance.0);
-        self.put_u64(global.txn.0);
+    fn put_global(&mut self, of: GlobalId) {
+        self.put_u64(of.txn);
+        self.put_id(of);
     }
 
     /// Appends an identity but for its number.
@@ -324,8 +323,9 @@ impl<'a> Message<'a> {
             out.put_u64(number);
         };
         match self {
-            Message::Fetch { txn, age, requests } => {
+            Message::Fetch { txn, incarnation, age, requests } => {
                 begin(FETCH, txn.0);
+                out.put_u32(*incarnation);
                 out.put_u64(age.0);
                 out.put(requests.0);
             }
@@ -362,19 +362,23 @@ impl<'a> Message<'a> {
                 out.put_id(*of);
             }
             Message::Probe { probe, waiter } => {
-                begin(PROBE, waiter.0);
+                begin(PROBE, waiter.txn);
+                out.put_id(*waiter);
                 out.put_probe(probe);
             }
             Message::ProbeHome { probe, met } => {
-                begin(PROBE_HOME, met.0);
+                begin(PROBE_HOME, met.txn);
+                out.put_id(*met);
                 out.put_probe(probe);
             }
-            Message::Victim { round, txn } => {
-                begin(VICTIM, txn.0);
+            Message::Victim { round, victim } => {
+                begin(VICTIM, victim.txn);
+                out.put_id(*victim);
                 out.put_u64(*round);
             }
-            Message::RefuseWaits { round, txn } => {
-                begin(REFUSE_WAITS, txn.0);
+            Message::RefuseWaits { round, victim } => {
+                begin(REFUSE_WAITS, victim.txn);
+                out.put_id(*victim);
                 out.put_u64(*round);
             }
         }
@@ -385,8 +389,8 @@ impl<'a> Message<'a> {
         let (kind, txn) = (bytes.u8()?, bytes.txn()?);
         let decoded = match kind {
             FETCH => {
-                let age = Age(bytes.u64()?);
-                return Ok(Message::Fetch { txn, age, requests: Requests(bytes.0) });
+                let (incarnation, age) = (bytes.u32()?, Age(bytes.u64()?));
+                return Ok(Message::Fetch { txn, incarnation, age, requests: Requests(bytes.0) });
             }
             FETCHED => {
                 let is_durable = bytes.bool()?;
@@ -402,10 +406,10 @@ impl<'a> Message<'a> {
             OUTCOME => Message::Outcome { of: bytes.id(txn)?, commit: bytes.bool()? },
             ENDED => Message::Ended { of: bytes.id(txn)? },
             ASK => Message::Ask { of: bytes.id(txn)? },
-            PROBE => Message::Probe { probe: bytes.probe()?, waiter: txn },
-            PROBE_HOME => Message::ProbeHome { probe: bytes.probe()?, met: txn },
-            VICTIM => Message::Victim { round: bytes.u64()?, txn },
-            REFUSE_WAITS => Message::RefuseWaits { round: bytes.u64()?, txn },
+            PROBE => Message::Probe { waiter: bytes.id(txn)?, probe: bytes.probe()? },
+            PROBE_HOME => Message::ProbeHome { met: bytes.id(txn)?, probe: bytes.probe()? },
+            VICTIM => Message::Victim { victim: bytes.id(txn)?, round: bytes.u64()? },
+            REFUSE_WAITS => Message::RefuseWaits { victim: bytes.id(txn)?, round: bytes.u64()? },
             _ => return Err("it is of an unknown kind"),
         };
         bytes.end()?;

@@ -9,7 +9,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use atrapos_durability::wal::Epoch;
+use atrapos_durability::wal::{Epoch, GlobalId};
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::action::DependentAction;
 use atrapos_partition::monitor::Partner;
@@ -22,7 +22,6 @@ use atrapos_storage::lock::TxnId;
 use crate::age::Age;
 use crate::branch::Branch;
 use crate::central::Attendance;
-use crate::distributed::GlobalTxn;
 use crate::distributed::coordinator::Remote;
 use crate::shard::EngineWorker;
 use crate::trace::{Stage, Trace};
@@ -60,7 +59,7 @@ pub struct TxnState {
     /// Its part in other instances, if it has one.
     pub(crate) remote: RefCell<Option<Box<Remote>>>,
     /// The transaction whose subordinate it is, if it is one.
-    pub(crate) coordinator: Cell<Option<GlobalTxn>>,
+    pub(crate) coordinator: Cell<Option<GlobalId>>,
     /// The trace or recording.
     pub(crate) trace: Trace,
     /// Its part of the system state that workers share.

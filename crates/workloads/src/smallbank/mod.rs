@@ -152,6 +152,10 @@ impl Workload for SmallBank {
         Class::ALL.get(class.index()).is_some_and(|class| class.updates())
     }
 
+    fn only_reads(&self) -> bool {
+        matches!(self.config.mix, Mix::Only(class) if !class.updates())
+    }
+
     fn to_record(&self) -> Vec<SmallBank> {
         let customers = self.config.customers.min(RECORDED_CUSTOMERS);
         let of = |class| SmallBank {
@@ -296,6 +300,18 @@ fn moved(amount: Option<i64>) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_mixes_without_updates_only_read() {
+        let only_reads = |mix| {
+            SmallBank::new(SmallBankConfig { mix, ..SmallBankConfig::default() })
+                .is_ok_and(|workload| workload.only_reads())
+        };
+        assert!(!only_reads(Mix::Standard));
+        for class in Class::ALL {
+            assert_eq!(only_reads(Mix::Only(class)), !class.updates(), "{class:?}");
+        }
+    }
 
     #[test]
     fn senseless_configurations_are_refused() {

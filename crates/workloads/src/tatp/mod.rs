@@ -133,6 +133,10 @@ impl Workload for Tatp {
         Class::ALL.get(class.index()).is_some_and(|class| class.updates())
     }
 
+    fn only_reads(&self) -> bool {
+        matches!(self.mix, Mix::Only(class) if !class.updates())
+    }
+
     fn to_record(&self) -> Vec<Tatp> {
         let subscribers = self.subscribers.min(RECORDED_SUBSCRIBERS);
         Class::ALL
@@ -280,6 +284,16 @@ fn outcome_of(succeeded: bool) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_mixes_without_updates_only_read() {
+        let only_reads =
+            |mix| Tatp::new(5, mix, KeyChoice::Uniform, 1).is_ok_and(|workload| workload.only_reads());
+        assert!(!only_reads(Mix::Standard));
+        for class in Class::ALL {
+            assert_eq!(only_reads(Mix::Only(class)), !class.updates(), "{class:?}");
+        }
+    }
 
     #[test]
     fn senseless_numbers_of_subscribers_are_refused() {

@@ -277,6 +277,10 @@ impl Workload for Tpcc {
         Class::ALL.get(class.index()).is_some_and(|class| class.updates())
     }
 
+    fn only_reads(&self) -> bool {
+        matches!(self.config.mix, Mix::Only(class) if !class.updates())
+    }
+
     fn to_record(&self) -> Vec<Tpcc> {
         let (warehouses, items, customers) = RECORDED;
         let of = |mix| {
@@ -486,6 +490,17 @@ pub fn terminals_per_worker(warehouses: u64, workers: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_mixes_without_updates_only_read() {
+        let only_reads = |mix| {
+            Tpcc::new(TpccConfig { mix, ..TpccConfig::default() }).is_ok_and(|workload| workload.only_reads())
+        };
+        assert!(!only_reads(Mix::Standard));
+        for class in Class::ALL {
+            assert_eq!(only_reads(Mix::Only(class)), !class.updates(), "{class:?}");
+        }
+    }
 
     #[test]
     fn senseless_configurations_are_refused() {

@@ -216,6 +216,11 @@ impl<R: Record> Workload for Ycsb<R> {
         }
     }
 
+    fn only_reads(&self) -> bool {
+        let shares = Kind::ALL.iter().zip(self.config.mix.shares());
+        shares.filter(|(_, share)| *share > 0.0).all(|(kind, _)| !kind.writes())
+    }
+
     fn to_record(&self) -> Vec<Ycsb<R>> {
         let rows = self.config.rows.min(RECORDED_ROWS.max(self.config.operations as u64));
         let of = |mix: Mix| self.with(|config| (config.rows, config.mix) = (rows, mix));
@@ -357,6 +362,20 @@ async fn several<R: Record>(
 mod tests {
     use super::schema::{Narrow, Wide};
     use super::*;
+
+    #[test]
+    fn only_mixes_without_writes_only_read() {
+        let only_reads = |mix: Mix, operations| {
+            let config = YcsbConfig { mix, operations, ..YcsbConfig::default() };
+            Ycsb::<Wide>::new(config).is_ok_and(|workload| workload.only_reads())
+        };
+        for operations in [1, 4] {
+            assert!(only_reads(Mix::only(Kind::Read), operations));
+            assert!(!only_reads(Mix::of_updates(1e-6).expect("a share"), operations));
+        }
+        assert!(only_reads(Mix::only(Kind::Scan), 1));
+        assert!(!only_reads(Mix::only(Kind::Insert), 1));
+    }
 
     #[test]
     fn senseless_configurations_are_refused() {

@@ -147,7 +147,7 @@ impl Agent {
         // What is inherited is too weak. The transaction has no claim to it, so it does not hold on to it while it waits
         // for more, as an upgrade would: that would make deadlocks.
         self.forget_slot(slot);
-        self.manager.bucket(self.bucket_of(name)).latch().release(&request, &mut self.wakes);
+        self.manager.latch(self.bucket_of(name)).release(&request, &mut self.wakes);
         self.wake();
         self.acquire_slot(request, name, mode, slot, patience)
     }
@@ -179,7 +179,7 @@ impl Agent {
     ) -> Outcome {
         debug_assert!(self.pending.is_none(), "an agent waits for one lock at a time");
         let bucket = self.bucket_of(name);
-        let latched = self.manager.bucket(bucket).latch();
+        let latched = self.manager.latch(bucket);
         let outcome = latched.acquire(&request, &self.owner, (name, bucket), mode, patience);
         drop(latched);
         self.counts.acquired += 1;
@@ -198,8 +198,7 @@ impl Agent {
             return Outcome::Granted;
         }
         let bucket = self.bucket_of(name);
-        let outcome =
-            self.manager.bucket(bucket).latch().upgrade(&request, bucket, mode, patience, &mut self.wakes);
+        let outcome = self.manager.latch(bucket).upgrade(&request, bucket, mode, patience, &mut self.wakes);
         self.wake();
         self.counts.acquired += 1;
         if outcome == Outcome::Waits {
@@ -288,7 +287,7 @@ impl Agent {
     pub(super) fn give_up(&mut self) {
         let Some(pending) = self.pending else { return };
         let bucket = self.bucket_of(pending.name);
-        let latched = self.manager.bucket(bucket).latch();
+        let latched = self.manager.latch(bucket);
         if let Some(request) = self.owner.waits_with(bucket) {
             latched.withdraw(request, &mut self.wakes);
         }
@@ -324,7 +323,7 @@ impl Agent {
     pub(super) fn release_slot(&mut self, slot: usize) {
         let Some(request) = self.slots[slot].request.take() else { return };
         self.slots[slot] = Slot::default();
-        let latched = self.manager.bucket(self.bucket_of(request.name.get())).latch();
+        let latched = self.manager.latch(self.bucket_of(request.name.get()));
         if !request.is_invalid() {
             latched.release(&request, &mut self.wakes);
         }

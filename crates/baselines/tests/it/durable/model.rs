@@ -1,13 +1,17 @@
 //! Random transactions of one client against ordered maps, with an opening in between now and then, and a power cut at the end.
 
 use atrapos_baselines::Engine;
+use atrapos_baselines::two_phase::OneThreadEngine;
 use atrapos_durability::file::ModelFiles;
 use atrapos_partition::abort::Abort;
 use proptest::prelude::*;
 
 use super::{create, open};
-use crate::engines::ENGINES;
 use crate::engines::model::{Model, TABLES, assert_same, make, step};
+use crate::engines::{ENGINES, MakeEngine};
+
+/// The engine without latches: its log is written by another thread.
+const ONE_THREAD: MakeEngine = || Box::new(OneThreadEngine::new(3));
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
@@ -16,7 +20,7 @@ proptest! {
     fn what_was_committed_comes_back(
         transactions in prop::collection::vec((prop::collection::vec(step(), 1..12), 0..6_u8), 1..12),
     ) {
-        for make_engine in ENGINES {
+        for make_engine in ENGINES.into_iter().chain([ONE_THREAD]) {
             let files = ModelFiles::new();
             let mut engine = create(make_engine(), &files).expect("files do not fail");
             let mut model: Model = vec![std::collections::BTreeMap::new(); usize::from(TABLES)];

@@ -9,7 +9,7 @@ use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::schema::TableId;
 use proptest::prelude::*;
 
-use super::{TABLE, check, everywhere, get, load, put, range, rows, run};
+use super::{TABLE, check, everywhere, for_one_client, get, load, put, range, rows, run};
 
 type Bytes = Vec<u8>;
 pub(crate) type Model = Vec<BTreeMap<Bytes, Bytes>>;
@@ -133,7 +133,7 @@ proptest! {
     fn transactions_do_what_a_map_does(
         transactions in prop::collection::vec((prop::collection::vec(step(), 1..25), 0..3_u8), 1..20),
     ) {
-        for engine in everywhere().map(|engine| engine()) {
+        for engine in for_one_client().map(|engine| engine()) {
             let mut client = engine.client();
             let mut model: Model = vec![BTreeMap::new(); usize::from(TABLES)];
             for (steps, end) in &transactions {
@@ -155,10 +155,10 @@ proptest! {
 
 #[test]
 fn large_transactions_find_their_own_writes() {
-    for engine in everywhere().map(|engine| engine()) {
-        let mut client = engine.client();
+    for engine in for_one_client().map(|engine| engine()) {
         let keys = if cfg!(miri) { 40 } else { 2_000_u64 };
         load(&*engine, TABLE, (0..keys).map(|key| (3 * key, 0)));
+        let mut client = engine.client();
         let all = run(&mut *client, |tx| {
             for key in 0..keys {
                 put(tx, TABLE, 3 * key, key)?;
