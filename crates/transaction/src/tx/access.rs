@@ -49,9 +49,9 @@ pub(super) fn conflicts(
 /// access.
 #[inline(always)]
 pub(super) fn is_free(tables: &Tables, txn: TxnId, partition: PartitionId, request: &Request) -> bool {
-    tables.owned_at(partition).is_some_and(|found| {
-        found.locks.is_empty() || !conflicts_with_some(tables, txn, partition, request)
-    })
+    tables
+        .owned_at(partition)
+        .is_some_and(|found| found.locks.is_empty() || !conflicts_with_some(tables, txn, partition, request))
 }
 
 #[inline(never)]
