@@ -21,17 +21,20 @@ impl<T> Reused<T> {
     /// Adds an element with the value of any earlier one, or that of `new`, to be written by the caller.
     #[inline]
     pub fn slot(&mut self, new: impl FnOnce() -> T) -> &mut T {
-        if self.len == self.memory.len() {
-            self.grow(new());
+        let at = self.len;
+        if at >= self.memory.len() {
+            return self.grown(new());
         }
-        self.len += 1;
-        &mut self.memory[self.len - 1]
+        self.len = at + 1;
+        &mut self.memory[at]
     }
 
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, element: T) {
+    fn grown(&mut self, element: T) -> &mut T {
         self.memory.push(element);
+        self.len += 1;
+        &mut self.memory[self.len - 1]
     }
 
     /// Adds an element.

@@ -86,6 +86,13 @@ pub struct MovedBranch {
     undo: UndoLog,
 }
 
+/// Puts a key in the place of a range.
+#[cold]
+#[inline(never)]
+fn replace_range(target: &mut LockTarget, key: &mut KeyBuf) {
+    *target = LockTarget::Key(std::mem::take(key));
+}
+
 impl Branch {
     /// Creates a branch whose redo has at most so many bytes.
     pub(crate) fn bounded(redo_bytes_max: usize) -> Branch {
@@ -184,8 +191,9 @@ impl Branch {
         }
     }
 
-    /// Notes an access to a key, whose bytes are taken.
-    #[inline]
+    /// Notes an access to a key, whose bytes are taken. What is rare is in functions of its own, so that the rest needs no
+    /// registers that have to be saved.
+    #[inline(always)]
     pub(crate) fn note_key(
         &mut self,
         partition: PartitionId,
@@ -198,7 +206,7 @@ impl Branch {
         (access.partition, access.mode, access.unlocked) = (partition, mode, unlocked);
         match &mut access.target {
             LockTarget::Key(earlier) => earlier.take_from(key),
-            target => *target = LockTarget::Key(std::mem::take(key)),
+            target => replace_range(target, key),
         }
     }
 

@@ -437,7 +437,7 @@ pub struct CommitTicket(Epoch);
 /// The home that a route leads to.
 struct RouteStart<'a> {
     home: WorkerId,
-    /// The key that the route names, if the home is this worker.
+    /// The key that the route names, if its look-up is deferred and the home is this worker.
     routed: Option<RouteHint<'a>>,
     /// The look-up of that key, if it is deferred.
     ticket: Option<LookupTicket>,
@@ -639,9 +639,10 @@ impl Session {
                 let Some((partition, home)) = located else { return start };
                 start.home = home;
                 if home == worker.id() {
-                    let (position, scheme_changes) = (Position::unknown(), shard.scheme_changes.get());
-                    start.routed = Some(RouteHint { partition, key, position, scheme_changes });
+                    // Without a look-up there is nothing to hint at: to compare keys would take longer than to locate one.
                     if shard.lookups.pays(worker) {
+                        let (position, scheme_changes) = (Position::unknown(), shard.scheme_changes.get());
+                        start.routed = Some(RouteHint { partition, key, position, scheme_changes });
                         start.ticket = Some(shard.lookups.defer(worker, partition, key));
                     }
                 } else if InstanceId::of_owner(home).is_some() {

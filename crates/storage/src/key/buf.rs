@@ -76,10 +76,19 @@ impl KeyBuf {
     /// Takes the bytes of another key, which has any bytes afterwards.
     #[inline]
     pub fn take_from(&mut self, source: &mut KeyBuf) {
-        match &source.0 {
-            Repr::Inline { .. } => self.clone_from(source),
-            Repr::Heap(_) => std::mem::swap(self, source),
+        match (&mut self.0, &source.0) {
+            (Repr::Inline { len, bytes }, Repr::Inline { len: source_len, bytes: source }) => {
+                *len = *source_len;
+                copy_words(bytes, source, *source_len);
+            }
+            _ => self.exchange(source),
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn exchange(&mut self, source: &mut KeyBuf) {
+        std::mem::swap(self, source);
     }
 
     /// Makes the key empty; heap space that was acquired is kept for the next use.
@@ -129,24 +138,30 @@ impl Clone for KeyBuf {
         KeyBuf(self.0.clone())
     }
 
-    /// Copies the bytes to where this key is, in words: a key that was just encoded was stored in words, and a wider load would
-    /// wait until they have reached the cache.
+    /// Copies the bytes to where this key is.
     #[inline]
     fn clone_from(&mut self, source: &KeyBuf) {
         match (&mut self.0, &source.0) {
             (Repr::Inline { len, bytes }, Repr::Inline { len: source_len, bytes: source }) => {
                 *len = *source_len;
-                bytes[..8].copy_from_slice(&source[..8]);
-                if *source_len > 8 {
-                    bytes[8..16].copy_from_slice(&source[8..16]);
-                }
-                if *source_len > 16 {
-                    bytes[16..].copy_from_slice(&source[16..]);
-                }
+                copy_words(bytes, source, *source_len);
             }
             (Repr::Heap(bytes), Repr::Heap(source)) => bytes.clone_from(source),
             (_, source) => self.0 = source.clone(),
         }
+    }
+}
+
+/// Copies at least the first `len` bytes of an inline key, in words: a key that was just encoded was stored in words, and a wider
+/// load would wait until they have reached the cache.
+#[inline(always)]
+fn copy_words(to: &mut [u8; INLINE_KEY_BYTES], from: &[u8; INLINE_KEY_BYTES], len: u8) {
+    to[..8].copy_from_slice(&from[..8]);
+    if len > 8 {
+        to[8..16].copy_from_slice(&from[8..16]);
+    }
+    if len > 16 {
+        to[16..].copy_from_slice(&from[16..]);
     }
 }
 

@@ -80,7 +80,9 @@ impl NodePtr {
     #[inline(always)]
     pub(crate) fn prefetch_record(self, index: usize, lines: usize) {
         let record = self.base().wrapping_add(self.record_at(index));
-        for line in 0..=lines {
+        // The first is always asked for; a range that includes its end would be tested twice for each line.
+        prefetch(record);
+        for line in 1..lines + 1 {
             prefetch(record.wrapping_add(line * LINE_BYTES));
         }
     }

@@ -53,16 +53,11 @@ impl<'a> SearchKey<'a> {
     /// The head of what follows the first `prefix_len` bytes, which the key has.
     #[inline(always)]
     fn head_after(&self, prefix_len: usize) -> i32 {
-        if prefix_len > 8 {
+        if prefix_len > HEADER_PREFIX_BYTES - HEAD_BYTES {
             return head_of(&self.bytes[prefix_len..]);
         }
-        // In two steps, as one shift by a whole register is not defined.
-        let half = 4 * prefix_len;
-        let mut wide = self.first << half << half;
-        if self.bytes.len() > 8 {
-            wide |= self.second >> (32 - half) >> (32 - half);
-        }
-        (wide >> 32) as i32 ^ i32::MIN
+        let both = (u128::from(self.first) << 64) | u128::from(self.second);
+        ((both << (8 * prefix_len)) >> 96) as i32 ^ i32::MIN
     }
 }
 

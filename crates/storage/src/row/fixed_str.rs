@@ -83,7 +83,8 @@ impl<const N: usize> FixedStr<N> {
     #[inline]
     #[must_use]
     pub fn from_padded(bytes: [u8; N]) -> Option<FixedStr<N>> {
-        if is_full_ascii(&bytes) || is_padded_utf8(&bytes) { Some(FixedStr(bytes)) } else { None }
+        let is_padded = is_full_ascii(&bytes) || is_padded_ascii(&bytes) || is_padded_utf8(&bytes);
+        is_padded.then_some(FixedStr(bytes))
     }
 
     /// The string with the zeros behind its end: always `N` bytes.
@@ -130,9 +131,30 @@ fn is_full_ascii<const N: usize>(bytes: &[u8; N]) -> bool {
     in_words & HIGH_BITS | u64::from(in_rest & 0x80) == 0
 }
 
-/// Returns whether the bytes are UTF-8 without a zero, and zeros behind it. Without branches, so that the compiler takes
-/// many bytes at a time.
+/// Returns whether the bytes are ASCII without a zero, and zeros behind it: eight at a time.
 #[inline]
+fn is_padded_ascii<const N: usize>(bytes: &[u8; N]) -> bool {
+    const LOW_BITS: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    let (words, rest) = bytes.as_chunks::<8>();
+    let mut last = [0; 8];
+    last[..rest.len()].copy_from_slice(rest);
+    // Not zero once something was found that does not belong there, and once the string has ended.
+    let (mut wrong, mut ended) = (0, 0);
+    for word in words.iter().chain((!rest.is_empty()).then_some(&last)) {
+        let word = u64::from_le_bytes(*word);
+        // The high bit of each byte that is in use; the first byte is the lowest.
+        let used = (((word & LOW_BITS) + LOW_BITS) | word) & !LOW_BITS;
+        // All bits of these bytes. They are the first ones if adding one leaves none of them set.
+        let used = (used >> 7).wrapping_mul(0xff);
+        wrong |= (used & used.wrapping_add(1)) | (word & ended) | (word & !LOW_BITS);
+        ended |= (used >> 63).wrapping_sub(1);
+    }
+    wrong == 0
+}
+
+/// Returns whether the bytes are UTF-8 without a zero, and zeros behind it.
+#[cold]
+#[inline(never)]
 fn is_padded_utf8<const N: usize>(bytes: &[u8; N]) -> bool {
     let behind = bytes.get(1..).unwrap_or_default();
     let ends_and_goes_on = |(&byte, &next): (&u8, &u8)| u8::from(byte == 0) & u8::from(next != 0);

@@ -45,6 +45,15 @@ pub(super) fn conflicts(
     is_locked && conflicts_with_some(tables, txn, partition, request)
 }
 
+/// Returns true if this worker has the partition, its table is not closed, and no lock of another transaction conflicts with the
+/// access.
+#[inline(always)]
+pub(super) fn is_free(tables: &Tables, txn: TxnId, partition: PartitionId, request: &Request) -> bool {
+    tables
+        .owned_at(partition)
+        .is_some_and(|found| found.locks.is_empty() || !conflicts_with_some(tables, txn, partition, request))
+}
+
 #[inline(never)]
 fn conflicts_with_some(tables: &Tables, txn: TxnId, partition: PartitionId, request: &Request) -> bool {
     let Request { mode, from_end, ref target, .. } = *request;

@@ -26,7 +26,7 @@ use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::{LockTarget, TxnId};
 use smallvec::SmallVec;
 
-use super::access::{Accessor, conflicts, execute_free};
+use super::access::{Accessor, execute_free, is_free};
 use super::{ActionReply, Tx};
 use crate::branch::Branch;
 use crate::lookups::{BATCH, Positions, locate_keys};
@@ -88,6 +88,16 @@ impl PlannedPhase {
     }
 }
 
+/// Makes a batch of actions of which none has run.
+#[cold]
+#[inline(never)]
+fn batch_of<O: Operation>(together: &mut SmallVec<[(Request, Option<O>); BATCH]>) -> ActionBatch {
+    ActionBatch::new(together.drain(..).map(|(request, operation)| {
+        let Some(operation) = operation else { unreachable!("none has run") };
+        Action { request, operation }
+    }))
+}
+
 impl Tx<'_> {
     /// Runs actions of one kind as one phase, with their dependents, and hands their results to `take` in the order of the
     /// actions.
@@ -109,15 +119,15 @@ impl Tx<'_> {
         take: &mut impl FnMut(O::Output),
     ) -> Result<Option<ActionBatch>, Abort> {
         // Filled and emptied where they are: a list that is handed on would be copied.
-        let mut together: SmallVec<[Action<O>; BATCH]> = SmallVec::new();
-        together.extend(actions);
+        let mut together: SmallVec<[(Request, Option<O>); BATCH]> = SmallVec::new();
+        together.extend(actions.map(|action| (action.request, Some(action.operation))));
         let shard = self.worker.shard();
         let tables = &mut *shard.tables.borrow_mut();
         let mut places: SmallVec<[PartitionId; BATCH]> = SmallVec::new();
-        for action in &together {
-            match self.free_here(tables, &action.request, action.operation.maintains()) {
+        for (request, _) in &together {
+            match self.free_at(tables, request) {
                 Some(place) => places.push(place),
-                None => return Ok(Some(ActionBatch::new(together.drain(..)))),
+                None => return Ok(Some(batch_of(&mut together))),
             }
         }
         shard.stats.local_actions.add(places.len() as u64);
@@ -130,35 +140,44 @@ impl Tx<'_> {
         };
         let mut positions = Positions::new();
         // An insertion looks for the place of its row itself, which is often right behind the latest one.
-        let inserts = |action: &Action<O>| action.operation.kind().kind == AccessKind::Insert;
-        if together.len() > 1 && !together.first().is_some_and(inserts) {
-            let keys = places.iter().copied().zip(together.iter().map(|action| action.request.key()));
+        let inserts = |operation: &O| operation.kind().kind == AccessKind::Insert;
+        let first = together.first().and_then(|(_, operation)| operation.as_ref());
+        if together.len() > 1 && !first.is_some_and(inserts) {
+            let keys = places.iter().copied().zip(together.iter().map(|(request, _)| request.key()));
             locate_keys(accessor.tables, keys, &mut positions);
-        } else {
-            positions.resize(places.len(), None);
         }
-        for ((place, position), action) in places.iter().zip(&positions).zip(together.drain(..)) {
+        for (at, (request, operation)) in together.iter_mut().enumerate() {
+            let Some(operation) = operation.take() else { unreachable!("an action is executed once") };
+            let position = positions.get(at).copied().flatten();
             let panic_guard = PanicGuard::enter();
-            let Action { mut request, operation } = action;
-            let done = accessor.execute(*place, &mut request, operation, *position);
+            let done = accessor.execute(places[at], request, operation, position);
             panic_guard.leave();
-            take(done.inspect_err(|abort| self.state.doom(abort))?);
+            match done {
+                Ok(result) => take(result),
+                Err(abort) => {
+                    self.state.doom(&abort);
+                    return Err(abort);
+                }
+            }
         }
         Ok(None)
     }
 
     /// Returns the partition of the key of an action if the action may run now, without an order among those of its phase.
     #[inline(never)]
-    fn free_here(&self, tables: &Tables, request: &Request, maintains: bool) -> Option<PartitionId> {
+    fn free_here(&self, tables: &Tables, request: &Request) -> Option<PartitionId> {
+        self.free_at(tables, request)
+    }
+
+    /// Returns the partition like [`free_here`](Tx::free_here), inlined: for the loop over the actions of a phase.
+    #[inline(always)]
+    fn free_at(&self, tables: &Tables, request: &Request) -> Option<PartitionId> {
         let LockTarget::Key(key) = &request.target else { return None };
         if !self.admits(request) || self.state.trace.is_on() {
             return None;
         }
         let (place, owner) = tables.locate(request.table, key);
-        let is_free = owner == self.worker.id()
-            && tables.owned_at(place).is_some()
-            && !conflicts(tables, self.state.txn(), place, request, maintains);
-        is_free.then_some(place)
+        (owner == self.worker.id() && is_free(tables, self.state.txn(), place, request)).then_some(place)
     }
 
     /// Runs actions as one phase, without their dependents, and returns them with their results.
@@ -309,7 +328,7 @@ macro_rules! phases {
                 let ($($action,)+) = self;
                 let places = {
                     let tables = tx.worker.shard().tables.borrow();
-                    let places = || Some(($(tx.free_here(&tables, &$action.request, $action.operation.maintains())?,)+));
+                    let places = || Some(($(tx.free_here(&tables, &$action.request)?,)+));
                     places()
                 };
                 if let Some(($($place,)+)) = places {

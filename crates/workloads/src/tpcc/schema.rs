@@ -230,8 +230,12 @@ pub const ORIGINAL: &[u8; 8] = b"ORIGINAL";
 #[inline]
 #[must_use]
 pub fn is_original(data: &[u8]) -> bool {
-    let beginnings = (data.len() + 1).saturating_sub(ORIGINAL.len());
-    memchr::memchr_iter(ORIGINAL[0], &data[..beginnings]).any(|at| data[at..].first_chunk() == Some(ORIGINAL))
+    const LEN: usize = ORIGINAL.len();
+    // Wherever the mark is, it has a letter at one of the places that are its length apart.
+    (LEN - 1..data.len()).step_by(LEN).any(|at| {
+        matches!(data[at], b'O' | b'R' | b'I' | b'G' | b'N' | b'A' | b'L')
+            && data[at + 1 - LEN..(at + LEN).min(data.len())].array_windows().any(|part| part == ORIGINAL)
+    })
 }
 
 /// The family of all tables and indexes.
