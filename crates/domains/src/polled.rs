@@ -12,7 +12,7 @@ use atrapos_runtime::prefetch_line;
 use crate::inbox::{Buffer, GROUP_SLOTS, Header, failure_bit, group_of};
 use crate::planted::{Bug, planted};
 use crate::structures::{Key, Reach};
-use crate::sync::Arc;
+use crate::sync::{Arc, AtomicBool, Ordering};
 use crate::task::{Failure, Outcome};
 
 /// One ring as its worker sees it.
@@ -117,12 +117,14 @@ impl Polled {
         }
     }
 
-    /// Serves every ring once round at most; `stray` decides about tasks that are not within reach. Returns the number of tasks.
+    /// Serves every ring once round at most, and stops between two tasks once the worker is `told` something; `stray` decides about
+    /// tasks that are not within reach. Returns the number of tasks.
     #[inline]
     pub(crate) fn serve(
         &mut self,
         reach: &Reach,
         each: bool,
+        told: &AtomicBool,
         stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
     ) -> usize {
         if self.version != self.buffer.version() {
@@ -132,7 +134,10 @@ impl Polled {
         for at in 0..self.rings.len() {
             let Served { first, next, passed, .. } = self.rings[at];
             if !passed && self.is_new(first + next, self.buffer.header(first + next)) {
-                tasks += self.serve_ring(at, reach, each, stray);
+                tasks += self.serve_ring(at, reach, each, told, stray);
+                if told.load(Ordering::Relaxed) {
+                    break;
+                }
             }
         }
         let mut attention = self.buffer.take_attention();
@@ -151,6 +156,7 @@ impl Polled {
         at: usize,
         reach: &Reach,
         each: bool,
+        told: &AtomicBool,
         stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
     ) -> usize {
         let Served { first, count, mut next, .. } = self.rings[at];
@@ -177,6 +183,9 @@ impl Polled {
             let group = group_of(slot).0;
             if each || group != group_of(first + next).0 {
                 self.publish(group);
+            }
+            if told.load(Ordering::Relaxed) {
+                break;
             }
         }
         self.rings[at].next = next;

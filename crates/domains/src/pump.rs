@@ -149,3 +149,6 @@ impl Drop for Pump {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

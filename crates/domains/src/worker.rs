@@ -25,6 +25,7 @@ use crate::domains::{Inner, WorkerReport};
 use crate::inbox::Buffer;
 use crate::polled::{Passed, Polled, Stray, run_in};
 use crate::structures::{Key, Known, OwnedValue, Reach, Route};
+use crate::sync::AtomicBool as Told;
 use crate::task::{Failure, Outcome};
 
 /// Times that a task is passed on before its structures count as apart.
@@ -55,7 +56,7 @@ pub(crate) struct WorkerShared {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) parker: Parker,
     messages: Mutex<Messages>,
-    told: AtomicBool,
+    told: Told,
     /// Tasks that it ran.
     pub(crate) tasks: AtomicU64,
     /// Steps in which it ran any.
@@ -80,7 +81,7 @@ impl WorkerShared {
             buffer: Buffer::new(groups, this.as_ptr()),
             parker: Parker::new(),
             messages: Mutex::default(),
-            told: AtomicBool::new(false),
+            told: Told::new(false),
             tasks: AtomicU64::new(0),
             busy_steps: AtomicU64::new(0),
             ended: AtomicBool::new(false),
@@ -196,7 +197,8 @@ impl Worker {
         }
         self.steps_to_look = self.steps_to_look.wrapping_sub(1);
         let started = (self.steps_to_look & (STEPS_PER_LOOK - 1) == 0).then(Instant::now);
-        let tasks = self.serve();
+        let late = self.ending.is_some_and(|deadline| Instant::now() >= deadline);
+        let tasks = if late { 0 } else { self.serve() };
         if tasks > 0 {
             self.shared
                 .tasks
@@ -212,7 +214,7 @@ impl Worker {
             return Step::Ended;
         }
         match self.ending {
-            Some(deadline) if self.is_done(tasks) || Instant::now() >= deadline => {
+            Some(_) if late || self.is_done(tasks) => {
                 self.end();
                 Step::Ended
             }
@@ -235,10 +237,12 @@ impl Worker {
     fn serve(&mut self) -> usize {
         let mut polled = std::mem::take(&mut self.polled);
         let reach = Rc::clone(&self.reach);
-        let each = self.each;
+        let (each, shared) = (self.each, Arc::clone(&self.shared));
         let tasks = polled
             .iter_mut()
-            .map(|one| one.serve(&reach, each, &mut |buffer, stray| self.pass(buffer, stray, 0)))
+            .map(|one| {
+                one.serve(&reach, each, &shared.told, &mut |buffer, stray| self.pass(buffer, stray, 0))
+            })
             .sum();
         self.polled = polled;
         tasks
