@@ -19,9 +19,9 @@ use crate::sync::{Ordering, fence};
 #[cfg(not(loom))]
 static BY_KERNEL: AtomicBool = AtomicBool::new(false);
 
-/// Asks the kernel for the asymmetric pair. Before it, and where it is refused, both halves are ordinary fences.
-#[cfg(not(loom))]
+/// Asks the kernel for the asymmetric pair. Before it, where it is refused, and in models, both halves are ordinary fences.
 pub(crate) fn register() {
+    #[cfg(not(loom))]
     if membarrier(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED)
         && membarrier(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED)
     {
@@ -43,14 +43,14 @@ pub(crate) fn light() {
         compiler_fence(Ordering::SeqCst);
         return;
     }
+    if planted(Bug::PublishWithoutBarrier) {
+        return;
+    }
     fence(Ordering::SeqCst);
 }
 
 /// The half of whoever is about to sleep.
 pub(crate) fn heavy() {
-    if planted(Bug::SleepWithoutBarrier) {
-        return;
-    }
     fence(Ordering::SeqCst);
     #[cfg(not(loom))]
     if BY_KERNEL.load(Ordering::Relaxed) {

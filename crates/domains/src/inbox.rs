@@ -368,12 +368,6 @@ impl Buffer {
         split(self.slots[slot].header.load(Ordering::Acquire))
     }
 
-    /// The address of a slot, to be prefetched.
-    #[inline(always)]
-    pub(crate) fn slot_address(&self, slot: usize) -> *const u8 {
-        std::ptr::from_ref(&self.slots[slot]).cast()
-    }
-
     /// The answers of a group as they were last published.
     pub(crate) fn answers(&self, group: usize) -> u64 {
         self.replies[group].answered.load(Ordering::Acquire)

@@ -53,6 +53,8 @@ mod client;
 mod configuration;
 mod domains;
 mod inbox;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod planted;
 mod polled;
 mod pump;

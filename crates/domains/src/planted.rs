@@ -12,10 +12,8 @@ pub(crate) enum Bug {
     Publish,
     /// A worker publishes its answers with a relaxed store.
     Answer,
-    /// A worker that wants to sleep does not make the clients pass a fence.
-    SleepWithoutBarrier,
-    /// A client that waits does not look once more after it asked to be woken.
-    WaitWithoutLook,
+    /// A client that has published passes no fence before it looks whether the worker sleeps.
+    PublishWithoutBarrier,
     /// A worker goes past a task that it passed on.
     PassPast,
     /// An ordered client goes to its new ring while its old one is under way.

@@ -7,8 +7,6 @@
 //! A slot whose toggle differs from the worker's copy of the answers is in the worker's turn (`inbox`), and its header names
 //! the table of its request.
 
-use atrapos_runtime::prefetch_line;
-
 use crate::inbox::{Buffer, GROUP_SLOTS, Header, failure_bit, group_of};
 use crate::planted::{Bug, planted};
 use crate::structures::{Key, Reach};
@@ -160,9 +158,6 @@ impl Polled {
         stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
     ) -> usize {
         let Served { first, count, mut next, .. } = self.rings[at];
-        for ahead in 1..count.min(GROUP_SLOTS) {
-            prefetch_line(self.buffer.slot_address(first + (next + ahead) % count));
-        }
         let mut tasks = 0;
         while tasks < count {
             let slot = first + next;
