@@ -298,7 +298,7 @@ impl Client {
             Route::Worker(worker) if owner.is_some_and(|owner| owner != worker) => refused = Some(Why::Apart),
             Route::Worker(worker) => owner = Some(worker),
             Route::Domain(other) if domain.is_some_and(|domain| domain != other) => {
-                refused = Some(Why::Apart)
+                refused = Some(Why::Apart);
             }
             Route::Domain(other) => domain = Some(other),
         });

@@ -66,7 +66,7 @@ fn run(worker: &mut Worker) {
             Step::Idle => {
                 std::hint::spin_loop();
                 idle_steps += 1;
-                if idle_steps % STEPS_PER_LOOK != 0 {
+                if !idle_steps.is_multiple_of(STEPS_PER_LOOK) {
                     continue;
                 }
                 let now = Instant::now();
