@@ -58,6 +58,7 @@ pub use call::{Call, Lost, Reply};
 pub use clock::{Clock, Ticks};
 pub use handle::{Handle, SubmitError};
 pub use park::Parker;
+pub use prefetch::prefetch_line;
 pub use pool::{Runtime, RuntimeBuilder, ShutdownReport, StartError};
 pub use published::{Published, Snapshot};
 pub use pump::Pump;

@@ -8,7 +8,7 @@ pub(crate) const CACHE_LINE: usize = 64;
 
 /// Prefetches a cache line. Has no effect but on time.
 #[inline(always)]
-pub(crate) fn prefetch_line(address: *const u8) {
+pub fn prefetch_line(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a prefetch does not access memory in any way a program can see; every x86-64 processor has it.
     unsafe {

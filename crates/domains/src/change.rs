@@ -1,0 +1,56 @@
+//! Changes under way: whoever asked for one can wait for it, or look.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+/// A change of domains that workers are carrying out while clients go on.
+#[derive(Debug)]
+#[must_use = "a change goes on by itself; wait for it where what follows needs it"]
+pub struct Change {
+    open: Arc<Open>,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    steps: Mutex<usize>,
+    ended: Condvar,
+}
+
+/// One step of a change; dropped once it is done, or will never be.
+#[derive(Debug)]
+pub(crate) struct Done {
+    open: Arc<Open>,
+}
+
+impl Change {
+    pub(crate) fn new() -> Self {
+        Self { open: Arc::default() }
+    }
+
+    /// One more step.
+    pub(crate) fn step(&self) -> Done {
+        *self.open.steps.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        Done { open: Arc::clone(&self.open) }
+    }
+
+    /// Whether all its steps are done.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        *self.open.steps.lock().unwrap_or_else(PoisonError::into_inner) == 0
+    }
+
+    /// Waits until all its steps are done. Not to be called inside a task, nor where the workers are stepped by a pump of this thread.
+    pub fn wait(self) {
+        let steps = self.open.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.open.ended.wait_while(steps, |steps| *steps > 0).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        let mut steps = self.open.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        *steps -= 1;
+        if *steps == 0 {
+            self.open.ended.notify_all();
+        }
+    }
+}

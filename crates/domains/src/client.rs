@@ -1,0 +1,510 @@
+//! Clients: they submit tasks, and futures of what comes of them.
+//!
+//! Owns: the rings that a client leases, one per worker that it delegates to. Never: runs a task.
+//!
+//! A client is used by one thread or asynchronous task at a time (`&mut self`), so nothing it does locks. It is `Send`, and
+//! so is every future here; none borrows the client but [`Client::call`]'s own.
+//!
+//! # Invariants
+//! - Seats of a ring are used in order and round. A result that is not taken keeps its seat, and once the ring has come round, those
+//!   behind it: take results, or drop their futures.
+//! - An ordered client submits to a structure through another ring than the last time only when nothing of the old one is under way.
+
+use std::collections::HashMap;
+use std::future::{Future, poll_fn};
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Waker};
+
+use crate::block::{block_on, spin};
+use crate::domains::Inner;
+use crate::planted::{Bug, planted};
+use crate::ring::Ring;
+use crate::structures::{Key, Route, Target};
+use crate::task::{Closure, Job, TaskError};
+use crate::worker::{self, WorkerShared};
+
+/// Tasks that a client can have under way with one worker, where nothing else is said.
+pub const WINDOW_DEFAULT: usize = 4;
+
+/// Reasons for which a task is not submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Why {
+    /// All seats of the client's ring are under way, or their results are not taken.
+    #[error("all seats of this client's ring are in use: take a result, or wait")]
+    Full,
+    /// Other clients lease all slots of the worker.
+    #[error("all slots of the worker are leased: drop a client or a burst, or configure more slots")]
+    NoSlots,
+    /// The structure was removed.
+    #[error("the structure was removed")]
+    Removed,
+    /// No one worker reaches all structures of the task.
+    #[error(
+        "no one worker reaches all structures of this task: move them into one domain, owned ones to one worker"
+    )]
+    Apart,
+    /// The task names a structure twice.
+    #[error("the task names one structure twice: name each once")]
+    Twice,
+    /// The call is made inside a task, and its worker would wait for itself.
+    #[error(
+        "this call is made inside a task whose own worker it would wait for: use the structure there, or call from outside"
+    )]
+    WouldDeadlock,
+    /// The domains are shutting down.
+    #[error("the domains are shutting down")]
+    ShutDown,
+}
+
+/// A task that was not submitted, and its closure back.
+pub struct Refused<F> {
+    /// What was to run.
+    pub task: F,
+    /// The reason.
+    pub why: Why,
+}
+
+impl<F> std::fmt::Debug for Refused<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Refused").field("why", &self.why).finish_non_exhaustive()
+    }
+}
+
+impl<F> std::fmt::Display for Refused<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.why.fmt(f)
+    }
+}
+
+impl<F> std::error::Error for Refused<F> {}
+
+/// Reasons for which a call has no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// It was not submitted.
+    #[error(transparent)]
+    Refused(#[from] Why),
+    /// It was, and did not end well.
+    #[error(transparent)]
+    Failed(#[from] TaskError),
+}
+
+/// Submits tasks to structures wherever they live.
+#[derive(Debug)]
+pub struct Client {
+    inner: Arc<Inner>,
+    window: usize,
+    rings: Vec<Held>,
+    /// The worker chosen in each domain, and the version of the domain's list then.
+    chosen: Vec<Chosen>,
+    /// Of an ordered client: the ring last used for each structure.
+    last: Option<HashMap<Key, u32>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    worker: u32,
+    ring: Arc<Ring>,
+    next: usize,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Chosen {
+    domain: u32,
+    version: u32,
+    worker: u32,
+}
+
+impl Client {
+    pub(crate) fn new(inner: Arc<Inner>, window: usize, ordered: bool) -> Self {
+        Self { inner, window, rings: Vec::new(), chosen: Vec::new(), last: ordered.then(HashMap::new) }
+    }
+
+    /// The same client with room for `window` tasks under way with each worker (1 to 64). Call it before the first task.
+    #[must_use]
+    pub fn with_window(mut self, window: usize) -> Self {
+        self.window = window.clamp(1, crate::burst::BURST_MAX);
+        self
+    }
+
+    /// Submits a task and returns the future of its result; gives the closure back if it cannot be submitted now.
+    ///
+    /// A closure of up to 48 bytes on one structure is submitted without an allocation.
+    ///
+    /// # Errors
+    /// [`Refused`], with the closure.
+    pub fn try_call<T, F, R>(&mut self, target: &T, task: F) -> Result<Pending<R>, Refused<F>>
+    where
+        T: Target,
+        F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        match self.seat(target) {
+            Ok(held) => {
+                let (ring, at) = self.submit_at(held, target, Closure(task));
+                Ok(Pending { ring: Some(Arc::clone(ring)), at, of: PhantomData })
+            }
+            Err(why) => Err(Refused { task, why }),
+        }
+    }
+
+    /// Submits a task once there is room, and returns the future of its result.
+    ///
+    /// # Errors
+    /// [`Why`] it never can be.
+    pub async fn submit<T, F, R>(&mut self, target: &T, task: F) -> Result<Pending<R>, Why>
+    where
+        T: Target + Sync,
+        F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let held = poll_fn(|context| self.poll_seat(target, context)).await?;
+        let (ring, at) = self.submit_at(held, target, Closure(task));
+        Ok(Pending { ring: Some(Arc::clone(ring)), at, of: PhantomData })
+    }
+
+    /// Submits a task once there is room, and waits for its result.
+    ///
+    /// # Errors
+    /// [`CallError`] if it could not be submitted, or did not end well.
+    pub async fn call<T, F, R>(&mut self, target: &T, task: F) -> Result<R, CallError>
+    where
+        T: Target + Sync,
+        F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let pending = self.submit(target, task).await?;
+        Ok(pending.await?)
+    }
+
+    /// Submits a task and waits for its result on this thread: looking at first, then asleep.
+    ///
+    /// # Errors
+    /// [`CallError`]; among others [`Why::WouldDeadlock`] inside a task whose worker would wait for itself, over other workers too.
+    pub fn call_blocking<T, F, R>(&mut self, target: &T, task: F) -> Result<R, CallError>
+    where
+        T: Target,
+        F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let held = self.wait_for_seat(target)?;
+        let waiting = worker::running(&self.inner);
+        if let Some(worker) = waiting
+            && !self.inner.waits.begin(worker, self.rings[held].ring.shared_buffer())
+        {
+            return Err(Why::WouldDeadlock.into());
+        }
+        let (ring, at) = self.submit_at(held, target, Closure(task));
+        // SAFETY: this call takes the answer of its own task.
+        let answer = unsafe { take_blocking(ring, at) };
+        if let Some(worker) = waiting {
+            self.inner.waits.end(worker);
+        }
+        Ok(answer?)
+    }
+
+    /// The ring of the next task on a target, if it has a free seat.
+    #[inline]
+    fn seat<T: Target>(&mut self, target: &T) -> Result<usize, Why> {
+        if self.inner.is_closing() {
+            return Err(Why::ShutDown);
+        }
+        let keys = target.keys();
+        let worker = self.worker_for(target, &keys)?;
+        if self.last.is_some() {
+            self.keep_order(T::first(&keys), worker)?;
+        }
+        let held = self.ring_with(worker, None)?;
+        let Held { ring, next, .. } = &self.rings[held];
+        if ring.is_free(*next) { Ok(held) } else { Err(Why::Full) }
+    }
+
+    /// Submits a job in the seat that `seat` found.
+    #[inline]
+    fn submit_at<T: Target, J: Job<T>>(&mut self, held: usize, target: &T, job: J) -> (&Arc<Ring>, usize) {
+        let Held { ring, next, .. } = &mut self.rings[held];
+        let at = *next;
+        *next = if at + 1 == ring.len() { 0 } else { at + 1 };
+        ring.submit::<T, J>(at, target.keys(), job);
+        (ring, at)
+    }
+
+    fn poll_seat<T: Target>(&mut self, target: &T, context: &mut Context<'_>) -> Poll<Result<usize, Why>> {
+        loop {
+            match self.seat(target) {
+                Err(Why::Full) => {}
+                Err(Why::NoSlots) => match self.lease_later(target, context) {
+                    Ok(true) => continue,
+                    Ok(false) => return Poll::Pending,
+                    Err(why) => return Poll::Ready(Err(why)),
+                },
+                other => return Poll::Ready(other),
+            }
+            let worker = match self.worker_for(target, &target.keys()) {
+                Ok(worker) => worker,
+                Err(why) => return Poll::Ready(Err(why)),
+            };
+            let Some(Held { ring, next, .. }) = self.rings.iter().find(|held| held.worker == worker) else {
+                // An ordered client waits for its old ring, which has no room for a second waker.
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            };
+            if ring.is_free(*next) {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if !ring.wait_until_free(*next, context.waker()) {
+                return Poll::Pending;
+            }
+        }
+    }
+
+    /// Asks to be woken when slots come back. Returns true if they have.
+    fn lease_later<T: Target>(&mut self, target: &T, context: &Context<'_>) -> Result<bool, Why> {
+        let worker = self.worker_for(target, &target.keys())?;
+        match self.ring_with(worker, Some(context.waker())) {
+            Ok(_) => Ok(true),
+            Err(Why::NoSlots) => Ok(false),
+            Err(why) => Err(why),
+        }
+    }
+
+    fn wait_for_seat<T: Target>(&mut self, target: &T) -> Result<usize, Why> {
+        match self.seat(target) {
+            Err(Why::Full | Why::NoSlots) if worker::running(&self.inner).is_some() => {
+                Err(Why::WouldDeadlock)
+            }
+            Err(Why::Full | Why::NoSlots) => block_on(|context| self.poll_seat(target, context)),
+            other => other,
+        }
+    }
+
+    /// The worker that runs tasks on a target.
+    #[inline]
+    fn worker_for<T: Target>(&mut self, target: &T, keys: &T::Keys) -> Result<u32, Why> {
+        if !T::is_distinct(keys) {
+            return Err(Why::Twice);
+        }
+        let mut owner = None;
+        let mut domain = None;
+        let mut refused = None;
+        target.each_route(&mut |route| match route {
+            Route::Removed => refused = Some(Why::Removed),
+            Route::Worker(worker) if owner.is_some_and(|owner| owner != worker) => refused = Some(Why::Apart),
+            Route::Worker(worker) => owner = Some(worker),
+            Route::Domain(other) if domain.is_some_and(|domain| domain != other) => {
+                refused = Some(Why::Apart);
+            }
+            Route::Domain(other) => domain = Some(other),
+        });
+        match (refused, owner, domain) {
+            (Some(why), ..) => Err(why),
+            (None, Some(worker), None) => Ok(worker),
+            (None, Some(worker), Some(domain)) => {
+                let of = self.inner.worker(worker).domain.load(Ordering::Acquire);
+                if of == domain { Ok(worker) } else { Err(Why::Apart) }
+            }
+            (None, None, Some(domain)) => self.choose(domain),
+            (None, None, None) => Err(Why::Removed),
+        }
+    }
+
+    /// The worker of a domain that this client delegates to: the nearest, and of those the one with the most free slots.
+    #[inline]
+    fn choose(&mut self, domain: u32) -> Result<u32, Why> {
+        let version = self.inner.domain(domain).version();
+        match self.chosen.iter().find(|chosen| chosen.domain == domain) {
+            Some(chosen) if chosen.version == version => Ok(chosen.worker),
+            _ => self.choose_anew(domain, version),
+        }
+    }
+
+    #[cold]
+    fn choose_anew(&mut self, domain: u32, version: u32) -> Result<u32, Why> {
+        let here = current_cpu();
+        let machine = &self.inner.machine;
+        let distance = |worker: &WorkerShared| match (here, worker.cpu) {
+            (Some(here), Some(there)) => machine.distance(here, there),
+            _ => 0.0,
+        };
+        let list = self.inner.domain(domain).workers().clone();
+        let workers = list.iter().map(|&worker| self.inner.worker(worker));
+        let nearest = workers.min_by(|a, b| {
+            let free = |worker: &WorkerShared| worker.buffer.free_slots();
+            distance(a).total_cmp(&distance(b)).then(free(b).cmp(&free(a)))
+        });
+        let worker = nearest.ok_or(Why::Removed)?.index;
+        self.chosen.retain(|chosen| chosen.domain != domain);
+        self.chosen.push(Chosen { domain, version, worker });
+        Ok(worker)
+    }
+
+    /// Sees to it that a task on a structure does not overtake those before it.
+    fn keep_order(&mut self, key: Key, worker: u32) -> Result<(), Why> {
+        let Some(last) = &mut self.last else { return Ok(()) };
+        if let Some(&before) = last.get(&key)
+            && before != worker
+            && !planted(Bug::ChangeRingEarly)
+            && self.rings.iter().any(|held| held.worker == before && !held.ring.is_quiet())
+        {
+            return Err(Why::Full);
+        }
+        last.insert(key, worker);
+        Ok(())
+    }
+
+    /// The ring with a worker, leased now if there is none yet.
+    #[inline]
+    fn ring_with(&mut self, worker: u32, waker: Option<&Waker>) -> Result<usize, Why> {
+        match self.rings.iter().position(|held| held.worker == worker) {
+            Some(held) => Ok(held),
+            None => {
+                let ring = Arc::new(lease(&self.inner, worker, self.window, waker)?);
+                self.rings.push(Held { worker, ring, next: 0 });
+                Ok(self.rings.len() - 1)
+            }
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    /// The worker for a burst on a target.
+    pub(crate) fn worker_of<T: Target>(&mut self, target: &T) -> Result<u32, Why> {
+        if worker::running(&self.inner).is_some() {
+            return Err(Why::WouldDeadlock);
+        }
+        self.worker_for(target, &target.keys())
+    }
+}
+
+/// Leases slots of a worker.
+pub(crate) fn lease(
+    inner: &Arc<Inner>,
+    worker: u32,
+    count: usize,
+    waker: Option<&Waker>,
+) -> Result<Ring, Why> {
+    let shared = inner.worker(worker);
+    let lease = shared.buffer.lease(count, waker).ok_or(Why::NoSlots)?;
+    // The worker reads the leases before it sleeps; one that sleeps is to read them now.
+    shared.parker.wake();
+    Ok(Ring::new(Arc::clone(&shared.buffer), &lease, Arc::clone(inner)))
+}
+
+/// The processing unit that this thread runs on.
+fn current_cpu() -> Option<atrapos_topology::CpuId> {
+    // SAFETY: the call takes nothing and returns a number.
+    let cpu = unsafe { libc::sched_getcpu() };
+    u32::try_from(cpu).ok().map(atrapos_topology::CpuId)
+}
+
+/// Waits for the answer of a seat on this thread, and takes it.
+///
+/// # Safety
+/// The caller is who will take the answer of the last task of this seat, and its reply is an `R`.
+pub(crate) unsafe fn take_blocking<R>(ring: &Ring, at: usize) -> Result<R, TaskError> {
+    if !spin(|| ring.is_answered(at)) {
+        block_on(|context| {
+            match ring.is_answered(at) || ring.wait(at, context.waker()) || ring.is_lost(at) {
+                true => Poll::Ready(()),
+                false => Poll::Pending,
+            }
+        });
+    }
+    if ring.is_answered(at) {
+        // SAFETY: by this function's own contract.
+        return unsafe { ring.take(at) };
+    }
+    // SAFETY: by this function's own contract; it was neither answered nor does anybody wait: it is lost.
+    unsafe { ring.abandon(at) };
+    Err(TaskError::ShutDown)
+}
+
+/// The future of a task's result. Dropping it detaches: the task runs all the same.
+#[must_use = "dropping the future of a task detaches it"]
+#[derive(Debug)]
+pub struct Pending<R> {
+    /// Gone once the answer is taken.
+    ring: Option<Arc<Ring>>,
+    at: usize,
+    of: PhantomData<fn() -> R>,
+}
+
+/// The end of a cancellation.
+#[derive(Debug)]
+pub enum Cancelled<R> {
+    /// The task has not run and never will.
+    Revoked,
+    /// It was running, or had run: this is what came of it.
+    Ran(Result<R, TaskError>),
+}
+
+impl<R: Send + 'static> Pending<R> {
+    /// Whether the result is there.
+    #[must_use]
+    pub fn is_answered(&self) -> bool {
+        self.ring.as_ref().is_some_and(|ring| ring.is_answered(self.at))
+    }
+
+    /// Waits for the result on this thread. Not to be called inside a task; [`Client::call_blocking`] finds cycles, this does not.
+    ///
+    /// # Errors
+    /// [`TaskError`].
+    ///
+    /// # Panics
+    /// If the future was polled to its end before.
+    pub fn wait(mut self) -> Result<R, TaskError> {
+        let ring = self.ring.take().unwrap_or_else(|| unreachable!("a finished future is not waited for"));
+        // SAFETY: this future was made for the task of this seat, and is used up.
+        unsafe { take_blocking(&ring, self.at) }
+    }
+
+    /// Asks that the task not run, and waits until its worker has decided: a worker inside another task decides after it.
+    pub async fn cancel(self) -> Cancelled<R> {
+        if let Some(ring) = &self.ring
+            && !ring.is_answered(self.at)
+        {
+            ring.cancel(self.at);
+        }
+        match self.await {
+            Err(TaskError::Cancelled) => Cancelled::Revoked,
+            answer => Cancelled::Ran(answer),
+        }
+    }
+}
+
+impl<R: Send + 'static> Future for Pending<R> {
+    type Output = Result<R, TaskError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let at = self.at;
+        let Some(ring) = &self.ring else { unreachable!("a finished future is not polled") };
+        let answered = ring.is_answered(at) || ring.wait(at, context.waker());
+        if !answered && !ring.is_lost(at) {
+            return Poll::Pending;
+        }
+        let Some(ring) = self.ring.take() else { unreachable!("it was there") };
+        if ring.is_answered(at) {
+            // SAFETY: this future was made for the task of this seat, and is used up.
+            return Poll::Ready(unsafe { ring.take(at) });
+        }
+        // SAFETY: as above, and it is lost.
+        unsafe { ring.abandon(at) };
+        Poll::Ready(Err(TaskError::ShutDown))
+    }
+}
+
+impl<R> Drop for Pending<R> {
+    fn drop(&mut self) {
+        if let Some(ring) = &self.ring {
+            ring.leave(self.at);
+        }
+    }
+}

@@ -1,0 +1,751 @@
+//! Domains: what exists, and its changes while clients go on.
+//!
+//! Owns: the lists of domains and workers, the threads, and the order of changes (one at a time). Never: is on the path of a task.
+//!
+//! # Invariants
+//! - A worker and a domain keep their numbers, and what others see of them is kept, until all domains are dropped.
+//! - The workers of a domain are a list with a version; a client that sees another version chooses its worker anew.
+//! - A change first gives what moves to where it goes, then says so (routes, lists); what comes to the old place meanwhile is passed
+//!   on from there. So no task waits for a change to end.
+
+use std::collections::{BTreeMap, HashMap};
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use atrapos_topology::{CpuId, Machine};
+
+use crate::change::Change;
+use crate::configuration::{Configuration, ConfigurationError, DomainConfiguration, MemoryPolicy, Placement};
+use crate::inbox::GROUP_SLOTS;
+use crate::pump;
+use crate::structures::{
+    Key, Kind, Owned, OwnedValue, Place, Registry, Route, Sessioned, Sessions, Shared, SharedValue,
+};
+use crate::waits::Waits;
+use crate::worker::{Worker, WorkerShared};
+use crate::{barrier, client::Client};
+
+/// Workers, and domains, that can ever exist at once.
+const COUNT_MAX: usize = 1024;
+
+/// Reasons for which domains do not start or do not change.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DomainError {
+    /// The configuration is refused.
+    #[error(transparent)]
+    Configuration(#[from] ConfigurationError),
+    /// The operating system gave no thread.
+    #[error(
+        "a worker's thread could not be started ({0}): lower the number of workers or raise the limit of threads"
+    )]
+    Thread(std::io::Error),
+    /// There is no such domain.
+    #[error("there is no domain `{0}`")]
+    NoSuchDomain(String),
+    /// There is no such structure.
+    #[error("there is no structure `{0}`")]
+    NoSuchStructure(String),
+    /// A structure of this name exists.
+    #[error("a structure named `{0}` exists: remove it first, or choose another name")]
+    NameTaken(String),
+    /// The configuration does not say where a structure lives.
+    #[error(
+        "the configuration does not say in which domain structure `{0}` lives: add it to [structures], or place it with `at`"
+    )]
+    NotConfigured(String),
+    /// A domain would be left without a worker.
+    #[error("domain `{0}` would be left without a worker: merge it into another one instead")]
+    LastWorker(String),
+    /// A domain cannot become part of itself.
+    #[error("domain `{0}` cannot be merged with itself")]
+    WithItself(String),
+    /// The numbers are used up.
+    #[error("there are {COUNT_MAX} {0} already, counting those that have ended")]
+    TooMany(&'static str),
+    /// The domains are shutting down.
+    #[error("the domains are shutting down")]
+    ShutDown,
+}
+
+/// What others see of a domain.
+#[derive(Debug)]
+pub(crate) struct DomainShared {
+    settings: DomainConfiguration,
+    /// Its workers' numbers.
+    workers: Mutex<Vec<u32>>,
+    version: AtomicU32,
+}
+
+impl DomainShared {
+    pub(crate) fn workers(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline(always)]
+    pub(crate) fn version(&self) -> u32 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn set_workers(&self, change: impl FnOnce(&mut Vec<u32>)) {
+        change(&mut self.workers());
+        self.version.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Everything that clients, workers and whoever changes them share.
+pub(crate) struct Inner {
+    pub(crate) machine: Machine,
+    pub(crate) registry: Registry,
+    pub(crate) waits: Waits,
+    workers: Box<[OnceLock<Arc<WorkerShared>>]>,
+    domains: Box<[OnceLock<DomainShared>]>,
+    closing: AtomicBool,
+    refused: Mutex<BTreeMap<String, u64>>,
+    /// One change at a time.
+    changing: Mutex<Threads>,
+    stepped: bool,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").finish_non_exhaustive()
+    }
+}
+
+/// The workers' threads, or the workers that a pump has still to take.
+#[derive(Default)]
+pub(crate) struct Threads {
+    handles: Vec<JoinHandle<()>>,
+    pub(crate) born: Vec<Arc<WorkerShared>>,
+    workers: usize,
+    domains: usize,
+}
+
+impl Inner {
+    /// The worker of this number.
+    pub(crate) fn worker(&self, index: u32) -> &Arc<WorkerShared> {
+        self.workers[index as usize].get().unwrap_or_else(|| unreachable!("routes name workers that exist"))
+    }
+
+    /// The domain of this number.
+    #[inline(always)]
+    pub(crate) fn domain(&self, index: u32) -> &DomainShared {
+        self.domains[index as usize].get().unwrap_or_else(|| unreachable!("routes name domains that exist"))
+    }
+
+    /// Some worker of a domain.
+    pub(crate) fn any_worker_of(&self, domain: u32) -> Option<&Arc<WorkerShared>> {
+        let first = *self.domain(domain).workers().first()?;
+        Some(self.worker(first))
+    }
+
+    #[inline(always)]
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn threads(&self) -> MutexGuard<'_, Threads> {
+        self.changing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes tasks that were refused at the end, by structure.
+    pub(crate) fn note_refused(&self, refused: &HashMap<Key, u64>) {
+        let mut by_name = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        for (&key, count) in refused {
+            let name =
+                self.registry.place(key).map_or_else(|| "(removed)".to_owned(), |place| place.name.clone());
+            *by_name.entry(name).or_default() += count;
+        }
+    }
+
+    fn all_workers(&self) -> impl Iterator<Item = &Arc<WorkerShared>> {
+        self.workers.iter().map_while(OnceLock::get)
+    }
+
+    fn live_workers_of(&self, domain: u32) -> Vec<Arc<WorkerShared>> {
+        self.domain(domain).workers().iter().map(|&worker| Arc::clone(self.worker(worker))).collect()
+    }
+}
+
+/// Virtual domains with their workers. Dropping it waits for the tasks that are there and ends the workers.
+#[derive(Debug)]
+pub struct Domains {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What a shutdown left undone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ShutdownReport {
+    /// Tasks that were refused, by the name of their first structure.
+    pub refused: BTreeMap<String, u64>,
+    /// Workers that were still inside a task at the deadline; their threads and structures are left behind.
+    pub still_running: Vec<u32>,
+}
+
+/// One worker, as a report shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerReport {
+    /// Its number.
+    pub worker: u32,
+    /// Its processing unit, if it is pinned.
+    pub cpu: Option<CpuId>,
+    /// Tasks that it has run.
+    pub tasks: u64,
+    /// Steps in which it ran any: tasks per busy step say how far clients are ahead of it.
+    pub busy_steps: u64,
+    /// Slots of its buffer that nobody leases.
+    pub free_slots: usize,
+}
+
+/// One domain, as a report shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DomainReport {
+    /// Its name.
+    pub name: String,
+    /// Its workers.
+    pub workers: Vec<WorkerReport>,
+    /// The structures that live in it.
+    pub structures: Vec<String>,
+}
+
+/// One domain, to place structures in.
+#[derive(Debug)]
+pub struct Site<'d> {
+    domains: &'d Domains,
+    domain: u32,
+}
+
+impl Domains {
+    /// Starts the workers of a configuration on a machine.
+    ///
+    /// # Errors
+    /// [`DomainError`] if the configuration is refused or a thread cannot be started. A worker that cannot be pinned runs unpinned.
+    pub fn start(machine: &Machine, configuration: &Configuration) -> Result<Self, DomainError> {
+        Self::begin(machine, configuration, false)
+    }
+
+    pub(crate) fn begin(
+        machine: &Machine,
+        configuration: &Configuration,
+        stepped: bool,
+    ) -> Result<Self, DomainError> {
+        let assigned = configuration.assign(machine)?;
+        barrier::register();
+        let inner = Arc::new(Inner {
+            machine: machine.clone(),
+            registry: Registry::default(),
+            waits: Waits::default(),
+            workers: (0..COUNT_MAX).map(|_| OnceLock::new()).collect(),
+            domains: (0..COUNT_MAX).map(|_| OnceLock::new()).collect(),
+            closing: AtomicBool::new(false),
+            refused: Mutex::default(),
+            changing: Mutex::default(),
+            stepped,
+        });
+        let domains = Self { inner };
+        {
+            let mut threads = domains.inner.threads();
+            for (settings, cpus) in configuration.domains.iter().zip(assigned) {
+                let domain = domains.new_domain(&mut threads, settings.clone())?;
+                for cpu in &cpus {
+                    domains.new_worker(&mut threads, domain, *cpu, &cpus)?;
+                }
+            }
+        }
+        *domains.inner.registry.configured() = configuration.structures.clone();
+        Ok(domains)
+    }
+
+    fn new_domain(&self, threads: &mut Threads, settings: DomainConfiguration) -> Result<u32, DomainError> {
+        let index = threads.domains;
+        let slot = self.inner.domains.get(index).ok_or(DomainError::TooMany("domains"))?;
+        threads.domains += 1;
+        let (workers, version) = (Mutex::default(), AtomicU32::new(0));
+        let domain = DomainShared { settings, workers, version };
+        slot.set(domain).unwrap_or_else(|_| unreachable!("numbers are given once"));
+        Ok(index as u32)
+    }
+
+    fn new_worker(
+        &self,
+        threads: &mut Threads,
+        domain: u32,
+        cpu: CpuId,
+        of_domain: &[CpuId],
+    ) -> Result<u32, DomainError> {
+        let settings = &self.inner.domain(domain).settings;
+        let index = threads.workers;
+        let slot = self.inner.workers.get(index).ok_or(DomainError::TooMany("workers"))?;
+        let pinned = (settings.placement == Placement::Pinned).then_some(cpu);
+        let groups = settings.slots.div_ceil(GROUP_SLOTS);
+        let shared = WorkerShared::new(index as u32, domain, pinned, groups);
+        if self.inner.stepped {
+            threads.born.push(Arc::clone(&shared));
+        } else {
+            let cpus = match settings.placement {
+                Placement::Pinned => vec![cpu],
+                Placement::Migrating => of_domain.to_vec(),
+                Placement::Anywhere => Vec::new(),
+            };
+            let nodes = self.nodes_of(settings.memory, of_domain);
+            let handle = pump::start(Arc::clone(&shared), Arc::clone(&self.inner), cpus, nodes);
+            threads.handles.push(handle.map_err(DomainError::Thread)?);
+        }
+        threads.workers += 1;
+        slot.set(shared).unwrap_or_else(|_| unreachable!("numbers are given once"));
+        self.inner.domain(domain).set_workers(|workers| workers.push(index as u32));
+        Ok(index as u32)
+    }
+
+    /// The memory nodes of a policy; none where the system's own policy, the nearest node, is meant.
+    fn nodes_of(&self, memory: MemoryPolicy, cpus: &[CpuId]) -> Vec<usize> {
+        match memory {
+            MemoryPolicy::Local => Vec::new(),
+            MemoryPolicy::Bound(node) => vec![node as usize],
+            MemoryPolicy::Interleaved => {
+                let node = |&cpu: &CpuId| self.inner.machine.cpu(cpu).map(|cpu| cpu.node.0 as usize);
+                let mut nodes: Vec<usize> = cpus.iter().filter_map(node).collect();
+                nodes.sort_unstable();
+                nodes.dedup();
+                nodes
+            }
+        }
+    }
+
+    fn find_domain(&self, name: &str) -> Result<u32, DomainError> {
+        let known = self.inner.domains.iter().map_while(OnceLock::get);
+        let found = known
+            .enumerate()
+            .find(|(_, domain)| domain.settings.name == name && !domain.workers().is_empty());
+        found.map(|(index, _)| index as u32).ok_or_else(|| DomainError::NoSuchDomain(name.to_owned()))
+    }
+
+    fn find_place(&self, name: &str) -> Result<Arc<Place>, DomainError> {
+        self.inner.registry.named(name).ok_or_else(|| DomainError::NoSuchStructure(name.to_owned()))
+    }
+
+    /// The domain of this name, to place structures in.
+    ///
+    /// # Errors
+    /// [`DomainError::NoSuchDomain`].
+    pub fn at(&self, domain: &str) -> Result<Site<'_>, DomainError> {
+        Ok(Site { domains: self, domain: self.find_domain(domain)? })
+    }
+
+    fn configured(&self, structure: &str) -> Result<Site<'_>, DomainError> {
+        let domain = self.inner.registry.configured().get(structure).cloned();
+        self.at(&domain.ok_or_else(|| DomainError::NotConfigured(structure.to_owned()))?)
+    }
+
+    /// Places a shared structure where the configuration says. Any number of workers may run tasks on it at once.
+    ///
+    /// # Errors
+    /// As for [`Site::place`], and [`DomainError::NotConfigured`].
+    pub fn place<S: Send + Sync + 'static>(
+        &self,
+        name: &str,
+        structure: S,
+    ) -> Result<Shared<S>, DomainError> {
+        self.configured(name)?.place(name, structure)
+    }
+
+    /// Places a shared structure with a session per worker where the configuration says.
+    ///
+    /// # Errors
+    /// As for [`Site::place`], and [`DomainError::NotConfigured`].
+    pub fn place_with_sessions<S: Sessions>(
+        &self,
+        name: &str,
+        structure: S,
+    ) -> Result<Sessioned<S>, DomainError> {
+        self.configured(name)?.place_with_sessions(name, structure)
+    }
+
+    /// Places an owned structure where the configuration says: with one worker, whose tasks get `&mut`.
+    ///
+    /// # Errors
+    /// As for [`Site::place`], and [`DomainError::NotConfigured`].
+    pub fn place_owned<S: Send + 'static>(&self, name: &str, structure: S) -> Result<Owned<S>, DomainError> {
+        self.configured(name)?.place_owned(name, structure)
+    }
+
+    /// A client: for one thread, or one asynchronous task, at a time.
+    #[must_use]
+    pub fn client(&self) -> Client {
+        Client::new(Arc::clone(&self.inner), crate::client::WINDOW_DEFAULT, false)
+    }
+
+    /// A client whose tasks on one structure run in the order in which it submits them, over every change of the domains.
+    #[must_use]
+    pub fn ordered(&self) -> Client {
+        Client::new(Arc::clone(&self.inner), crate::client::WINDOW_DEFAULT, true)
+    }
+
+    /// Removes a structure: tasks that run later fail with [`TaskError::Removed`](crate::TaskError::Removed). It is dropped by its workers.
+    ///
+    /// # Errors
+    /// [`DomainError::NoSuchStructure`].
+    pub fn remove(&self, name: &str) -> Result<Change, DomainError> {
+        let _one_at_a_time = self.inner.threads();
+        let place = self.find_place(name)?;
+        let holders = match place.route() {
+            Route::Worker(worker) => vec![Arc::clone(self.inner.worker(worker))],
+            Route::Domain(domain) => self.inner.live_workers_of(domain),
+            Route::Removed => Vec::new(),
+        };
+        let key = place.key;
+        self.inner.registry.remove(key);
+        let change = Change::new();
+        for worker in holders {
+            let done = change.step();
+            worker.tell(Box::new(move |worker| {
+                drop(worker.reach.take(key));
+                drop(done);
+            }));
+        }
+        Ok(change)
+    }
+
+    /// Puts a new value in the place of an owned structure, which heals it if it is poisoned; the old one is dropped by its worker.
+    ///
+    /// # Errors
+    /// [`DomainError::NoSuchStructure`] if it was removed.
+    pub fn replace<S: Send + 'static>(&self, structure: &Owned<S>, value: S) -> Result<Change, DomainError> {
+        let _one_at_a_time = self.inner.threads();
+        let Route::Worker(worker) = structure.place.route() else {
+            return Err(DomainError::NoSuchStructure(structure.name().to_owned()));
+        };
+        let owned = OwnedValue::new(structure.key(), value);
+        let change = Change::new();
+        let done = change.step();
+        self.inner.worker(worker).tell(Box::new(move |worker| {
+            drop(worker.reach.take(owned.key));
+            worker.reach.install(owned);
+            drop(done);
+        }));
+        Ok(change)
+    }
+
+    /// All domains that have workers, with their load.
+    #[must_use]
+    pub fn report(&self) -> Vec<DomainReport> {
+        let places = self.inner.registry.places();
+        let known = self.inner.domains.iter().map_while(OnceLock::get).enumerate();
+        let live = known.filter(|(_, domain)| !domain.workers().is_empty());
+        let report = live.map(|(index, domain)| {
+            let workers = self.inner.live_workers_of(index as u32);
+            let here = |place: &&Arc<Place>| self.domain_of(place) == Some(index as u32);
+            DomainReport {
+                name: domain.settings.name.clone(),
+                workers: workers.iter().map(|worker| worker.report()).collect(),
+                structures: places.iter().filter(here).map(|place| place.name.clone()).collect(),
+            }
+        });
+        report.collect()
+    }
+
+    fn domain_of(&self, place: &Place) -> Option<u32> {
+        match place.route() {
+            Route::Worker(worker) => Some(self.inner.worker(worker).domain.load(Ordering::Acquire)),
+            Route::Domain(domain) => Some(domain),
+            Route::Removed => None,
+        }
+    }
+
+    /// Ends the workers: refuses new tasks at once, runs those that are there until the deadline, and says what was not done.
+    pub fn shutdown(self, deadline: Duration) -> ShutdownReport {
+        self.end(Instant::now() + deadline)
+    }
+
+    fn end(&self, deadline: Instant) -> ShutdownReport {
+        self.inner.closing.store(true, Ordering::SeqCst);
+        let mut threads = self.inner.threads();
+        for worker in self.inner.all_workers() {
+            worker.tell(Box::new(move |worker| worker.end_by(deadline)));
+        }
+        let mut still_running = Vec::new();
+        for (index, handle) in std::mem::take(&mut threads.handles).into_iter().enumerate() {
+            // A worker looks at the deadline between two tasks; beyond it, one that is inside a task is left behind.
+            while !handle.is_finished() && Instant::now() < deadline + GRACE {
+                std::thread::park_timeout(Duration::from_micros(200));
+            }
+            if handle.is_finished() {
+                // A panic of a worker outside tasks was printed by its thread.
+                let _ = handle.join();
+            } else {
+                still_running.push(index as u32);
+            }
+        }
+        let refused = self.inner.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        ShutdownReport { refused, still_running }
+    }
+}
+
+/// Time beyond a deadline in which workers refuse what is left.
+const GRACE: Duration = Duration::from_millis(100);
+/// Time for which dropping waits for tasks.
+const DROP_DEADLINE: Duration = Duration::from_secs(10);
+
+impl Drop for Domains {
+    fn drop(&mut self) {
+        if !self.inner.is_closing() {
+            self.end(Instant::now() + DROP_DEADLINE);
+        }
+    }
+}
+
+impl Site<'_> {
+    fn add(
+        &self,
+        name: &str,
+        kind: Kind,
+        route: u32,
+        shared: Option<SharedValue>,
+    ) -> Result<Arc<Place>, DomainError> {
+        let added = self.domains.inner.registry.add(name, kind, route, shared);
+        added.ok_or_else(|| DomainError::NameTaken(name.to_owned()))
+    }
+
+    /// Places a shared structure here.
+    ///
+    /// # Errors
+    /// [`DomainError::NameTaken`].
+    pub fn place<S: Send + Sync + 'static>(
+        &self,
+        name: &str,
+        structure: S,
+    ) -> Result<Shared<S>, DomainError> {
+        let place = self.add(name, Kind::Shared, self.domain, Some(SharedValue::new(structure)))?;
+        Ok(Shared { place, of: PhantomData })
+    }
+
+    /// Places a shared structure with a session per worker here.
+    ///
+    /// # Errors
+    /// [`DomainError::NameTaken`].
+    pub fn place_with_sessions<S: Sessions>(
+        &self,
+        name: &str,
+        structure: S,
+    ) -> Result<Sessioned<S>, DomainError> {
+        let place = self.add(name, Kind::Shared, self.domain, Some(SharedValue::with_sessions(structure)))?;
+        Ok(Sessioned { place, of: PhantomData })
+    }
+
+    /// Places an owned structure here, with the worker that has the fewest.
+    ///
+    /// # Errors
+    /// [`DomainError::NameTaken`].
+    pub fn place_owned<S: Send + 'static>(&self, name: &str, structure: S) -> Result<Owned<S>, DomainError> {
+        let inner = &self.domains.inner;
+        let _one_at_a_time = inner.threads();
+        let places = inner.registry.places();
+        let owned =
+            |worker: u32| places.iter().filter(|place| place.route() == Route::Worker(worker)).count();
+        let workers = inner.live_workers_of(self.domain);
+        let worker = workers.iter().min_by_key(|worker| owned(worker.index));
+        let worker = worker
+            .ok_or_else(|| DomainError::NoSuchDomain(inner.domain(self.domain).settings.name.clone()))?;
+        let place = self.add(name, Kind::Owned, worker.index, None)?;
+        Worker::send_owned(OwnedValue::new(place.key, structure), worker);
+        Ok(Owned { place, of: PhantomData })
+    }
+}
+
+/// Changes while clients go on (beyond the paper, which drains and restarts).
+impl Domains {
+    /// Adds a domain.
+    ///
+    /// # Errors
+    /// [`DomainError`] if the settings are refused or a thread cannot be started.
+    pub fn add_domain(&self, settings: &DomainConfiguration) -> Result<(), DomainError> {
+        let one = Configuration {
+            oversubscribe: true,
+            domains: vec![settings.clone()],
+            ..Configuration::default()
+        };
+        let cpus = one.assign(&self.inner.machine)?.remove(0);
+        if self.find_domain(&settings.name).is_ok() {
+            return Err(ConfigurationError::NameTwice(settings.name.clone()).into());
+        }
+        let mut threads = self.inner.threads();
+        let domain = self.new_domain(&mut threads, settings.clone())?;
+        cpus.iter().try_for_each(|&cpu| self.new_worker(&mut threads, domain, cpu, &cpus).map(drop))
+    }
+
+    /// Adds a worker to a domain, on `cpu`.
+    ///
+    /// # Errors
+    /// [`DomainError`] if there is no such domain or the thread cannot be started.
+    pub fn grow(&self, domain: &str, cpu: CpuId) -> Result<(), DomainError> {
+        let mut threads = self.inner.threads();
+        self.refuse_if_closing()?;
+        let domain = self.find_domain(domain)?;
+        let cpus = self
+            .inner
+            .live_workers_of(domain)
+            .iter()
+            .filter_map(|worker| worker.cpu)
+            .chain([cpu])
+            .collect::<Vec<_>>();
+        self.new_worker(&mut threads, domain, cpu, &cpus).map(drop)
+    }
+
+    fn refuse_if_closing(&self) -> Result<(), DomainError> {
+        if self.inner.is_closing() { Err(DomainError::ShutDown) } else { Ok(()) }
+    }
+
+    /// Takes the youngest worker out of a domain; what it has goes to another one.
+    ///
+    /// # Errors
+    /// [`DomainError::LastWorker`] if it is the only one.
+    pub fn shrink(&self, domain: &str) -> Result<Change, DomainError> {
+        let _one_at_a_time = self.inner.threads();
+        self.refuse_if_closing()?;
+        let index = self.find_domain(domain)?;
+        let workers = self.inner.live_workers_of(index);
+        let [heir, .., leaving] = workers.as_slice() else {
+            return Err(DomainError::LastWorker(domain.to_owned()));
+        };
+        self.inner.domain(index).set_workers(|workers| workers.retain(|&worker| worker != leaving.index));
+        let change = Change::new();
+        let (heir, done) = (Arc::clone(heir), change.step());
+        leaving.tell(Box::new(move |worker| worker.leave(heir, done)));
+        Ok(change)
+    }
+
+    /// Moves a structure to another domain.
+    ///
+    /// # Errors
+    /// [`DomainError`] if either does not exist.
+    pub fn move_structure(&self, name: &str, to: &str) -> Result<Change, DomainError> {
+        let _one_at_a_time = self.inner.threads();
+        self.refuse_if_closing()?;
+        let (place, to) = (self.find_place(name)?, self.find_domain(to)?);
+        let change = Change::new();
+        self.move_place(&place, to, &change);
+        Ok(change)
+    }
+
+    fn move_place(&self, place: &Arc<Place>, to: u32, change: &Change) {
+        let key = place.key;
+        match place.route() {
+            Route::Domain(from) if from != to => {
+                place.route.store(to, Ordering::Release);
+                for worker in self.inner.live_workers_of(from) {
+                    let done = change.step();
+                    worker.tell(Box::new(move |worker| {
+                        drop(worker.reach.take(key));
+                        drop(done);
+                    }));
+                }
+            }
+            Route::Worker(from) => {
+                let from = self.inner.worker(from);
+                let (Some(to), true) =
+                    (self.inner.any_worker_of(to).cloned(), from.domain.load(Ordering::Acquire) != to)
+                else {
+                    return;
+                };
+                let done = change.step();
+                from.tell(Box::new(move |worker| {
+                    worker.give(key, &to);
+                    drop(done);
+                }));
+            }
+            Route::Domain(_) | Route::Removed => {}
+        }
+    }
+
+    /// Makes a new domain of the youngest `workers` workers of a domain and the structures named.
+    ///
+    /// # Errors
+    /// [`DomainError`] if anything does not exist, the name is taken, or no worker would be left.
+    pub fn split(
+        &self,
+        domain: &str,
+        new: &str,
+        workers: usize,
+        structures: &[&str],
+    ) -> Result<Change, DomainError> {
+        let mut threads = self.inner.threads();
+        self.refuse_if_closing()?;
+        let from = self.find_domain(domain)?;
+        if self.find_domain(new).is_ok() {
+            return Err(ConfigurationError::NameTwice(new.to_owned()).into());
+        }
+        let moved = structures.iter().map(|name| self.find_place(name)).collect::<Result<Vec<_>, _>>()?;
+        let all = self.inner.live_workers_of(from);
+        if workers == 0 || workers >= all.len() {
+            return Err(DomainError::LastWorker(if workers == 0 { new } else { domain }.to_owned()));
+        }
+        let settings =
+            DomainConfiguration { name: new.to_owned(), ..self.inner.domain(from).settings.clone() };
+        let to = self.new_domain(&mut threads, settings)?;
+        let (staying, leaving) = all.split_at(all.len() - workers);
+        let change = Change::new();
+        self.inner.domain(from).set_workers(|list| list.truncate(staying.len()));
+        self.inner.domain(to).set_workers(|list| list.extend(leaving.iter().map(|worker| worker.index)));
+        leaving.iter().for_each(|worker| join(worker, to, &change));
+        for place in self.inner.registry.places() {
+            let is_moved = moved.iter().any(|moved| moved.key == place.key);
+            let target = match place.route() {
+                Route::Domain(at) if at == from && is_moved => to,
+                Route::Worker(at) if is_moved && staying.iter().any(|worker| worker.index == at) => to,
+                Route::Worker(at) if !is_moved && leaving.iter().any(|worker| worker.index == at) => from,
+                _ => continue,
+            };
+            self.move_owned_or_shared(&place, target, &change);
+        }
+        Ok(change)
+    }
+
+    /// Moves a structure although its worker's domain may be the target already (it joins or leaves meanwhile).
+    fn move_owned_or_shared(&self, place: &Arc<Place>, to: u32, change: &Change) {
+        let (Route::Worker(from), Some(heir)) = (place.route(), self.inner.any_worker_of(to).cloned()) else {
+            return self.move_place(place, to, change);
+        };
+        let (key, done) = (place.key, change.step());
+        self.inner.worker(from).tell(Box::new(move |worker| {
+            worker.give(key, &heir);
+            drop(done);
+        }));
+    }
+
+    /// Makes the workers and structures of a domain part of another one.
+    ///
+    /// # Errors
+    /// [`DomainError`] if either does not exist, or they are the same.
+    pub fn merge(&self, domain: &str, into: &str) -> Result<Change, DomainError> {
+        let _one_at_a_time = self.inner.threads();
+        self.refuse_if_closing()?;
+        let (from, to) = (self.find_domain(domain)?, self.find_domain(into)?);
+        if from == to {
+            return Err(DomainError::WithItself(domain.to_owned()));
+        }
+        let change = Change::new();
+        let workers = self.inner.live_workers_of(from);
+        self.inner.domain(to).set_workers(|list| list.extend(workers.iter().map(|worker| worker.index)));
+        for place in self.inner.registry.places() {
+            if place.route() == Route::Domain(from) {
+                place.route.store(to, Ordering::Release);
+            }
+        }
+        self.inner.domain(from).set_workers(Vec::clear);
+        workers.iter().for_each(|worker| join(worker, to, &change));
+        Ok(change)
+    }
+}
+
+/// Tells a worker to join a domain.
+fn join(worker: &WorkerShared, domain: u32, change: &Change) {
+    let done = change.step();
+    worker.tell(Box::new(move |worker| {
+        worker.join(domain);
+        drop(done);
+    }));
+}

@@ -1,0 +1,41 @@
+//! The planted bugs by which the loom models and the checks of histories show that they can fail.
+//!
+//! Owns: the list of weakened orderings and left-out steps. Never: changes anything in a build without `cfg(loom)` or
+//! `cfg(test)`, where every function here folds to its sound answer.
+
+use crate::sync::Ordering;
+
+/// One deliberate mistake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bug {
+    /// A client publishes its request with a relaxed store.
+    Publish,
+    /// A worker publishes its answers with a relaxed store.
+    Answer,
+    /// A client that has published passes no fence before it looks whether the worker sleeps.
+    PublishWithoutBarrier,
+    /// A worker goes past a task that it passed on.
+    PassPast,
+    /// An ordered client goes to its new ring while its old one is under way.
+    ChangeRingEarly,
+}
+
+#[cfg(not(any(loom, test)))]
+#[inline(always)]
+pub(crate) const fn planted(_bug: Bug) -> bool {
+    false
+}
+
+/// Returns whether this process was started to run with the given bug.
+#[cfg(any(loom, test))]
+pub(crate) fn planted(bug: Bug) -> bool {
+    static PLANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    let planted = PLANTED.get_or_init(|| std::env::var("ATRAPOS_PLANTED_BUG").ok());
+    planted.as_deref().is_some_and(|name| name == format!("{bug:?}"))
+}
+
+/// The ordering at a place where a bug may be planted: the sound one, or relaxed.
+#[inline(always)]
+pub(crate) fn ordering(bug: Bug, sound: Ordering) -> Ordering {
+    if planted(bug) { Ordering::Relaxed } else { sound }
+}

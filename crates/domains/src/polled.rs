@@ -1,0 +1,280 @@
+//! The worker's side of a buffer: which rings it has, where each stands, and what was answered.
+//!
+//! Owns: the worker's copies of the answers and the places in the rings. One at a time per buffer: it moves, with the buffer, from
+//! worker to worker. Never: decides what becomes of a task that is not here (`worker`).
+//!
+//! # Why the unsafe code is sound
+//! A slot whose toggle differs from the worker's copy of the answers is in the worker's turn (`inbox`), and its header names
+//! the table of its request.
+
+use crate::inbox::{Buffer, GROUP_SLOTS, Header, failure_bit, group_of};
+use crate::planted::{Bug, planted};
+use crate::structures::{Key, Reach};
+use crate::sync::{Arc, AtomicBool, Ordering};
+use crate::task::{Failure, Outcome};
+
+/// One ring as its worker sees it.
+#[derive(Debug)]
+struct Served {
+    id: u64,
+    first: usize,
+    count: usize,
+    /// The seat that comes next.
+    next: usize,
+    /// The task there was passed on: the ring waits for its answer.
+    passed: bool,
+}
+
+/// A buffer and where its worker stands in it.
+#[derive(Debug)]
+pub(crate) struct Polled {
+    pub(crate) buffer: Arc<Buffer>,
+    version: u32,
+    rings: Vec<Served>,
+    answers: Box<[u64]>,
+    /// Per group: the slots whose clients wait for an answer that is not there yet.
+    waiting: Box<[u64]>,
+}
+
+/// A task that is in a slot but not on the right worker.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stray {
+    pub(crate) slot: usize,
+    pub(crate) header: Header,
+    pub(crate) key: Key,
+}
+
+/// What became of a stray.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// Its structure is here now: try again.
+    Retry,
+    /// It is refused.
+    Refuse(Failure),
+    /// Another worker has it, and will say how it ended.
+    On,
+    /// Its structure is among the messages: try again in the next step.
+    Later,
+}
+
+impl Polled {
+    pub(crate) fn new(buffer: Arc<Buffer>) -> Self {
+        let groups = buffer.groups();
+        let answers = (0..groups).map(|group| buffer.answers(group)).collect();
+        let mut polled =
+            Self { version: 0, rings: Vec::new(), answers, waiting: vec![0; groups].into(), buffer };
+        polled.refresh();
+        polled
+    }
+
+    /// Reads the leases again: rings that are known keep their place.
+    #[cold]
+    fn refresh(&mut self) {
+        self.version = self.buffer.version();
+        let mut old = std::mem::take(&mut self.rings);
+        for lease in self.buffer.leases() {
+            let known = old.iter().position(|ring| ring.id == lease.id).map(|at| old.swap_remove(at));
+            let new =
+                || Served { id: lease.id, first: lease.first, count: lease.count, next: 0, passed: false };
+            self.rings.push(known.unwrap_or_else(new));
+        }
+        self.rings.sort_by_key(|ring| ring.first);
+    }
+
+    #[inline(always)]
+    fn is_new(&self, slot: usize, header: Header) -> bool {
+        let (group, bit) = group_of(slot);
+        header.toggle != (self.answers[group] >> bit & 1 != 0)
+    }
+
+    /// Notes the answer of a slot, to be published with its group.
+    #[inline(always)]
+    fn note(&mut self, slot: usize, failed: bool) {
+        let (group, bit) = group_of(slot);
+        let answers = (self.answers[group] ^ (1 << bit)) & !failure_bit(bit);
+        self.answers[group] = if failed { answers | failure_bit(bit) } else { answers };
+    }
+
+    /// Publishes the answers of a group, and wakes who waits for them.
+    #[inline(always)]
+    fn publish(&mut self, group: usize) {
+        self.buffer.answer(group, self.answers[group]);
+        if self.waiting[group] != 0 {
+            self.wake_answered(group);
+        }
+    }
+
+    #[cold]
+    fn wake_answered(&mut self, group: usize) {
+        for bit in 0..GROUP_SLOTS {
+            let slot = group * GROUP_SLOTS + bit;
+            if self.waiting[group] >> bit & 1 != 0 && !self.is_new(slot, self.buffer.header(slot)) {
+                self.waiting[group] &= !(1 << bit);
+                self.buffer.waker(slot).wake();
+            }
+        }
+    }
+
+    /// Serves every ring once round at most, and stops between two tasks once the worker is `told` something; `stray` decides about
+    /// tasks that are not within reach. Returns the number of tasks.
+    #[inline]
+    pub(crate) fn serve(
+        &mut self,
+        reach: &Reach,
+        each: bool,
+        told: &AtomicBool,
+        stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
+    ) -> usize {
+        if self.version != self.buffer.version() {
+            self.refresh();
+        }
+        let mut tasks = 0;
+        for at in 0..self.rings.len() {
+            let Served { first, next, passed, .. } = self.rings[at];
+            if !passed && self.is_new(first + next, self.buffer.header(first + next)) {
+                tasks += self.serve_ring(at, reach, each, told, stray);
+                if told.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        }
+        let mut attention = self.buffer.take_attention();
+        while attention != 0 {
+            let group = attention.trailing_zeros() as usize;
+            attention &= attention - 1;
+            self.waiting[group] |= self.buffer.take_attention_of(group);
+            self.wake_answered(group);
+        }
+        tasks
+    }
+
+    /// Runs what is new in one ring, in its order.
+    fn serve_ring(
+        &mut self,
+        at: usize,
+        reach: &Reach,
+        each: bool,
+        told: &AtomicBool,
+        stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
+    ) -> usize {
+        let Served { first, count, mut next, .. } = self.rings[at];
+        let mut tasks = 0;
+        while tasks < count {
+            let slot = first + next;
+            let header = self.buffer.header(slot);
+            if !self.is_new(slot, header) {
+                break;
+            }
+            match self.run(slot, header, reach, stray) {
+                Ok(failed) => self.note(slot, failed),
+                Err(Passed::On) if planted(Bug::PassPast) => {}
+                Err(passed) => {
+                    self.rings[at].passed = passed == Passed::On;
+                    break;
+                }
+            }
+            tasks += 1;
+            next = if next + 1 == count { 0 } else { next + 1 };
+            let group = group_of(slot).0;
+            if each || group != group_of(first + next).0 {
+                self.publish(group);
+            }
+            if told.load(Ordering::Relaxed) {
+                break;
+            }
+        }
+        self.rings[at].next = next;
+        if tasks == 0 {
+            return 0;
+        }
+        // The last task was in the group of the seat before `next`.
+        let last = first + if next == 0 { count - 1 } else { next - 1 };
+        self.publish(group_of(last).0);
+        tasks
+    }
+
+    /// Runs one task. Returns whether it failed, or that it did not end here.
+    #[inline(always)]
+    fn run(
+        &self,
+        slot: usize,
+        header: Header,
+        reach: &Reach,
+        stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
+    ) -> Result<bool, Passed> {
+        loop {
+            match run_in(&self.buffer, slot, header, reach) {
+                Outcome::Done => return Ok(false),
+                Outcome::Failed => return Ok(true),
+                Outcome::Elsewhere(key) => match stray(&self.buffer, Stray { slot, header, key }) {
+                    Passed::Retry => {}
+                    Passed::Refuse(failure) => {
+                        self.buffer.refuse(slot, header, failure);
+                        return Ok(true);
+                    }
+                    elsewhere @ (Passed::On | Passed::Later) => return Err(elsewhere),
+                },
+            }
+        }
+    }
+
+    /// Takes the answer of a task that was passed on: its ring goes on.
+    pub(crate) fn came_back(&mut self, slot: usize, failed: bool) {
+        self.buffer.set_passed(slot, false);
+        self.note(slot, failed);
+        self.publish(group_of(slot).0);
+        let ring = self.rings.iter_mut().find(|ring| (ring.first..ring.first + ring.count).contains(&slot));
+        if let Some(ring) = ring
+            && ring.passed
+        {
+            ring.passed = false;
+            ring.next = (slot + 1 - ring.first) % ring.count;
+        }
+    }
+
+    /// Whether there is anything to do.
+    pub(crate) fn has_work(&self) -> bool {
+        self.version != self.buffer.version()
+            || self.buffer.wants_attention()
+            || self.rings.iter().any(|ring| {
+                !ring.passed
+                    && self.is_new(ring.first + ring.next, self.buffer.header(ring.first + ring.next))
+            })
+    }
+
+    /// Tasks that have been passed on and not come back.
+    pub(crate) fn passed_on(&self) -> usize {
+        self.rings.iter().filter(|ring| ring.passed).count()
+    }
+
+    /// Refuses every task that is there, calling `refused` with its first structure, and says that nobody serves the buffer any more.
+    pub(crate) fn end(&mut self, refused: &mut dyn FnMut(Key)) {
+        self.refresh();
+        for at in 0..self.rings.len() {
+            while !self.rings[at].passed {
+                let Served { first, count, next, .. } = self.rings[at];
+                let header = self.buffer.header(first + next);
+                if !self.is_new(first + next, header) {
+                    break;
+                }
+                // SAFETY: there is a request of this table in the slot, in the worker's turn.
+                refused(unsafe { ((*header.table).key)(self.buffer.payload(first + next)) });
+                self.buffer.refuse(first + next, header, Failure::ShutDown);
+                self.note(first + next, true);
+                self.publish(group_of(first + next).0);
+                self.rings[at].next = (next + 1) % count;
+            }
+        }
+        self.buffer.die();
+    }
+}
+
+/// Runs the task in a slot of a buffer, in a worker's turn.
+pub(crate) fn run_in(buffer: &Buffer, slot: usize, header: Header, reach: &Reach) -> Outcome {
+    if header.cancelled {
+        buffer.refuse(slot, header, Failure::Cancelled);
+        return Outcome::Failed;
+    }
+    // SAFETY: it is the worker's turn, so the slot has a request of this table; word and payload are the slot's.
+    unsafe { ((*header.table).run)(buffer.payload(slot), buffer.word(slot), reach) }
+}

@@ -1,0 +1,286 @@
+//! Changes of domains under load, stepped from seeds: nothing is lost, doubled, or, for ordered clients, reordered.
+
+use std::collections::HashMap;
+use std::process::Command;
+use std::sync::Mutex;
+use std::task::{Context, Poll, Waker};
+
+use atrapos_runtime::rng::Seed;
+use atrapos_topology::{CpuId, Machine};
+
+use super::Pump;
+use crate::planted::Bug;
+use crate::{Client, Configuration, DomainConfiguration, Domains, Owned, Pending, Placement, Shared};
+
+/// Entries of a structure: who wrote what.
+type Log = Vec<(usize, u32)>;
+
+enum Structure {
+    Owned(Owned<Log>),
+    Shared(Shared<Mutex<Log>>),
+}
+
+struct Submitter {
+    client: Client,
+    /// The number of the next task on each structure.
+    next: Vec<u32>,
+    pending: Vec<Pending<u32>>,
+}
+
+const STRUCTURES: usize = 5;
+const CLIENTS: usize = 3;
+
+fn configuration() -> Configuration {
+    let domain = |name: &str, workers| DomainConfiguration {
+        placement: Placement::Anywhere,
+        slots: 60,
+        ..DomainConfiguration::new(name, workers)
+    };
+    Configuration {
+        oversubscribe: true,
+        domains: vec![domain("a", 2), domain("b", 1)],
+        ..Configuration::default()
+    }
+}
+
+struct Run {
+    domains: Domains,
+    pump: Pump,
+    structures: Vec<Structure>,
+    submitters: Vec<Submitter>,
+    /// Names of the domains that there are.
+    names: Vec<String>,
+    named: usize,
+}
+
+impl Run {
+    fn new(seed: u64) -> Self {
+        let machine = Machine::synthetic("pack:1 core:4 pu:1").expect("a machine");
+        let (domains, pump) = Pump::start(&machine, &configuration(), Seed(seed)).expect("it starts");
+        let site = |at: usize| domains.at(["a", "b"][at % 2]).expect("it exists");
+        let structures = (0..STRUCTURES).map(|at| match at % 3 {
+            2 => Structure::Shared(site(at).place(&format!("s{at}"), Mutex::default()).expect("a free name")),
+            _ => Structure::Owned(site(at).place_owned(&format!("s{at}"), Log::new()).expect("a free name")),
+        });
+        let structures = structures.collect();
+        let submitter =
+            |_| Submitter { client: domains.ordered(), next: vec![0; STRUCTURES], pending: Vec::new() };
+        let submitters = (0..CLIENTS).map(submitter).collect();
+        Self { domains, pump, structures, submitters, names: vec!["a".into(), "b".into()], named: 0 }
+    }
+
+    fn submit(&mut self) {
+        let (who, at) = (self.pump.choose(CLIENTS), self.pump.choose(STRUCTURES));
+        let submitter = &mut self.submitters[who];
+        let number = submitter.next[at];
+        let submitted = match &self.structures[at] {
+            Structure::Owned(log) => submitter
+                .client
+                .try_call(log, move |log: &mut Log| {
+                    log.push((who, number));
+                    number
+                })
+                .ok(),
+            Structure::Shared(log) => submitter
+                .client
+                .try_call(log, move |log: &Mutex<Log>| {
+                    log.lock().expect("no task panics").push((who, number));
+                    number
+                })
+                .ok(),
+        };
+        if let Some(pending) = submitted {
+            submitter.next[at] += 1;
+            // Now and then nobody waits for the answer.
+            if self.pump.choose(8) > 0 {
+                submitter.pending.push(pending);
+            }
+        }
+    }
+
+    fn take(&mut self) {
+        let who = self.pump.choose(CLIENTS);
+        let mut context = Context::from_waker(Waker::noop());
+        self.submitters[who].pending.retain_mut(|pending| {
+            match std::pin::Pin::new(pending).poll_now(&mut context) {
+                Poll::Ready(answer) => {
+                    answer.expect("every task runs");
+                    false
+                }
+                Poll::Pending => true,
+            }
+        });
+    }
+
+    /// One change of the domains; those that are refused change nothing. The change goes on while clients do.
+    fn change(&mut self) {
+        let some = |run: &mut Self| {
+            let at = run.pump.choose(run.names.len());
+            run.names[at].clone()
+        };
+        let (one, other) = (some(self), some(self));
+        let structure = format!("s{}", self.pump.choose(STRUCTURES));
+        match self.pump.choose(6) {
+            0 | 1 => drop(self.domains.move_structure(&structure, &one)),
+            2 => {
+                let cpu = CpuId(self.pump.choose(4) as u32);
+                let workers: usize = self.domains.report().iter().map(|domain| domain.workers.len()).sum();
+                if workers < 8 {
+                    self.domains.grow(&one, cpu).expect("there is room");
+                }
+            }
+            3 => drop(self.domains.shrink(&one)),
+            4 => {
+                self.named += 1;
+                let new = format!("n{}", self.named);
+                if self.domains.split(&one, &new, 1, &[&structure]).is_ok() {
+                    self.names.push(new);
+                }
+            }
+            _ => {
+                if self.domains.merge(&one, &other).is_ok() {
+                    self.names.retain(|name| *name != one);
+                }
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..100_000 {
+            self.pump.step();
+            if self.submitters.iter().all(|submitter| submitter.pending.is_empty()) {
+                break;
+            }
+            for _ in 0..CLIENTS {
+                self.take();
+            }
+        }
+        let open: usize = self.submitters.iter().map(|submitter| submitter.pending.len()).sum();
+        assert_eq!(open, 0, "every task is answered");
+        for _ in 0..2_000 {
+            self.pump.step();
+        }
+    }
+
+    /// What is in a structure, read through a client.
+    fn read(&mut self, at: usize) -> Log {
+        let mut client = self.domains.client();
+        let mut pending = match &self.structures[at] {
+            Structure::Owned(log) => client.try_call(log, |log: &mut Log| std::mem::take(log)),
+            Structure::Shared(log) => {
+                return self.read_shared(&log.clone());
+            }
+        }
+        .expect("there is room");
+        self.finish(&mut pending)
+    }
+
+    fn read_shared(&mut self, log: &Shared<Mutex<Log>>) -> Log {
+        let mut client = self.domains.client();
+        let taken = |log: &Mutex<Log>| std::mem::take(&mut *log.lock().expect("no task panics"));
+        let mut pending = client.try_call(log, taken).expect("there is room");
+        self.finish(&mut pending)
+    }
+
+    fn finish(&mut self, pending: &mut Pending<Log>) -> Log {
+        let mut context = Context::from_waker(Waker::noop());
+        for _ in 0..10_000 {
+            self.pump.step();
+            if let Poll::Ready(answer) = std::pin::Pin::new(&mut *pending).poll_now(&mut context) {
+                return answer.expect("it runs");
+            }
+        }
+        panic!("a task is not answered");
+    }
+
+    fn check(&mut self) {
+        self.settle();
+        for at in 0..STRUCTURES {
+            let mut expected: HashMap<usize, u32> = HashMap::new();
+            for (who, number) in self.read(at) {
+                let next = expected.entry(who).or_default();
+                assert_eq!(number, *next, "tasks of client {who} on structure {at} run once each, in order");
+                *next += 1;
+            }
+            for (who, submitter) in self.submitters.iter().enumerate() {
+                let ran = expected.get(&who).copied().unwrap_or_default();
+                assert_eq!(ran, submitter.next[at], "every task of client {who} on structure {at} ran");
+            }
+        }
+    }
+}
+
+/// Polls a future by hand.
+trait PollNow {
+    type Answer;
+    fn poll_now(self, context: &mut Context<'_>) -> Poll<Self::Answer>;
+}
+
+impl<R: Send + 'static> PollNow for std::pin::Pin<&mut Pending<R>> {
+    type Answer = Result<R, crate::TaskError>;
+    fn poll_now(self, context: &mut Context<'_>) -> Poll<Self::Answer> {
+        Future::poll(self, context)
+    }
+}
+
+fn run(seed: u64, changes: usize) {
+    let mut run = Run::new(seed);
+    let mut changed = 0;
+    while changed < changes {
+        match run.pump.choose(16) {
+            0 => {
+                run.change();
+                changed += 1;
+            }
+            1..=7 => run.submit(),
+            8..=9 => run.take(),
+            _ => drop(run.pump.step()),
+        }
+    }
+    run.check();
+}
+
+/// Ten thousand changes in all.
+#[test]
+fn nothing_is_lost_doubled_or_reordered_by_changes() {
+    for seed in 0..200 {
+        run(seed, 50);
+    }
+}
+
+#[test]
+fn planted_bugs_of_changes_are_caught() {
+    for bug in [Bug::PassPast, Bug::ChangeRingEarly] {
+        let output = Command::new(std::env::current_exe().expect("a test knows its own path"))
+            .args([
+                "pump::tests::nothing_is_lost_doubled_or_reordered_by_changes",
+                "--exact",
+                "--test-threads=1",
+            ])
+            .env("ATRAPOS_PLANTED_BUG", format!("{bug:?}"))
+            .output()
+            .expect("a test starts itself");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("running 1 test"), "the test of changes is not in this binary");
+        assert!(!output.status.success(), "the test of changes does not notice {bug:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let logs = |seed| {
+        let mut run = Run::new(seed);
+        for step in 0..3_000 {
+            if step % 100 == 0 {
+                run.change();
+            }
+            run.submit();
+            run.take();
+            run.pump.step();
+        }
+        run.settle();
+        (0..STRUCTURES).map(|at| run.read(at)).collect::<Vec<_>>()
+    };
+    assert_eq!(logs(7), logs(7));
+    assert_ne!(logs(7), logs(8));
+}

@@ -1,0 +1,388 @@
+//! Workers: they serve the rings of their buffers, and change what they have when they are told to.
+//!
+//! Owns: the state machine ([`Worker`]) and what others see of it ([`WorkerShared`]). Never: starts a thread (`pump`).
+//!
+//! # Invariants
+//! - A step never blocks, and runs every ring once round at most.
+//! - Messages to a worker (`tell`) are handled in order, before the rings of the step.
+//! - A task that is not within reach is passed on to where its structure went, and its ring waits for it: no task of the ring
+//!   overtakes it. Whoever runs it tells the buffer's server how it ended.
+//! - A structure that is to come was sent before its route was changed: so it is among the messages when a task asks for it.
+
+use std::cell::Cell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use atrapos_runtime::Parker;
+use atrapos_topology::CpuId;
+
+use crate::barrier;
+use crate::change::Done;
+use crate::domains::{Inner, WorkerReport};
+use crate::inbox::Buffer;
+use crate::polled::{Passed, Polled, Stray, run_in};
+use crate::structures::{Key, Known, OwnedValue, Reach, Route};
+use crate::sync::AtomicBool as Told;
+use crate::task::{Failure, Outcome};
+
+/// Times that a task is passed on before its structures count as apart.
+const HOPS_MAX: u32 = 64;
+/// Steps between two looks at how long tasks take.
+const STEPS_PER_LOOK: u32 = 256;
+/// Tasks that take longer than this are answered one by one.
+const LONG_TASK: Duration = Duration::from_micros(2);
+
+/// What a worker is told. It runs on the worker, between two tasks.
+pub(crate) type Message = Box<dyn FnOnce(&mut Worker) + Send>;
+
+#[derive(Default)]
+struct Messages {
+    queue: VecDeque<Message>,
+    /// Who gets them, once this worker has left.
+    heir: Option<Arc<WorkerShared>>,
+}
+
+/// What others see of a worker.
+pub(crate) struct WorkerShared {
+    pub(crate) index: u32,
+    /// The domain it belongs to.
+    pub(crate) domain: AtomicU32,
+    /// Where it runs, if it is pinned.
+    pub(crate) cpu: Option<CpuId>,
+    /// The buffer in which its clients lease slots.
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) parker: Parker,
+    messages: Mutex<Messages>,
+    told: Told,
+    /// Tasks that it ran.
+    pub(crate) tasks: AtomicU64,
+    /// Steps in which it ran any.
+    pub(crate) busy_steps: AtomicU64,
+    /// Set once it serves nothing any more.
+    pub(crate) ended: AtomicBool,
+}
+
+impl std::fmt::Debug for WorkerShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WorkerShared").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+impl WorkerShared {
+    pub(crate) fn new(index: u32, domain: u32, cpu: Option<CpuId>, groups: usize) -> Arc<Self> {
+        Arc::new_cyclic(|this| Self {
+            index,
+            domain: AtomicU32::new(domain),
+            cpu,
+            // The worker keeps its buffer, and the domains keep the worker: so the server outlives the buffer's clients.
+            buffer: Buffer::new(groups, this.as_ptr()),
+            parker: Parker::new(),
+            messages: Mutex::default(),
+            told: Told::new(false),
+            tasks: AtomicU64::new(0),
+            busy_steps: AtomicU64::new(0),
+            ended: AtomicBool::new(false),
+        })
+    }
+
+    /// Wakes the worker if it sleeps; a barrier lies between this and what it is to find.
+    #[inline(always)]
+    pub(crate) fn wake_after_fence(&self) {
+        self.parker.wake_after_fence();
+    }
+
+    fn messages(&self) -> MutexGuard<'_, Messages> {
+        self.messages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells the worker something; if it has left, whoever has what it had.
+    pub(crate) fn tell(&self, message: Message) {
+        let mut messages = self.messages();
+        if let Some(heir) = messages.heir.clone() {
+            drop(messages);
+            return heir.tell(message);
+        }
+        messages.queue.push_back(message);
+        drop(messages);
+        self.told.store(true, Ordering::Release);
+        self.parker.wake();
+    }
+
+    /// The worker as a report shows it.
+    pub(crate) fn report(&self) -> WorkerReport {
+        WorkerReport {
+            worker: self.index,
+            cpu: self.cpu,
+            tasks: self.tasks.load(Ordering::Relaxed),
+            busy_steps: self.busy_steps.load(Ordering::Relaxed),
+            free_slots: self.buffer.free_slots(),
+        }
+    }
+
+    /// Takes what the worker was told so far.
+    fn take_messages(&self) -> VecDeque<Message> {
+        let mut messages = self.messages();
+        // Under the lock: whoever tells something now sets it again afterwards.
+        self.told.store(false, Ordering::Release);
+        std::mem::take(&mut messages.queue)
+    }
+
+    /// Leaves what it was told, and what it will be, to another worker.
+    fn bequeath(&self, to: &Arc<Self>) {
+        let mut messages = self.messages();
+        messages.heir = Some(Arc::clone(to));
+        let left = std::mem::take(&mut messages.queue);
+        drop(messages);
+        left.into_iter().for_each(|message| to.tell(message));
+        self.ended.store(true, Ordering::Release);
+    }
+}
+
+thread_local! {
+    /// The worker that runs a task on this thread, and its domains.
+    static RUNNING: Cell<Option<(usize, u32)>> = const { Cell::new(None) };
+}
+
+/// The worker of `domains` that runs the calling task, if any does.
+pub(crate) fn running(domains: &Arc<Inner>) -> Option<u32> {
+    let (of, worker) = RUNNING.get()?;
+    (of == Arc::as_ptr(domains).addr()).then_some(worker)
+}
+
+/// The end of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Worked,
+    Idle,
+    Ended,
+}
+
+/// One worker: the rings it serves and the structures within its reach.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<WorkerShared>,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) reach: Rc<Reach>,
+    polled: Vec<Polled>,
+    /// Set when it is to end: at once where the deadline has passed, else when nothing is left.
+    ending: Option<Instant>,
+    /// Set once it has given away all it had.
+    left: bool,
+    /// Answers are published one by one, since tasks are long.
+    each: bool,
+    steps_to_look: u32,
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<WorkerShared>, inner: Arc<Inner>) -> Self {
+        let polled = vec![Polled::new(Arc::clone(&shared.buffer))];
+        let (reach, ending, left, each) = (Rc::default(), None, false, false);
+        Self { shared, inner, reach, polled, ending, left, each, steps_to_look: 0 }
+    }
+
+    /// Handles messages, then serves every ring once.
+    pub(crate) fn step(&mut self) -> Step {
+        let before = RUNNING.replace(Some((Arc::as_ptr(&self.inner).addr(), self.shared.index)));
+        let step = self.step_as_running();
+        RUNNING.set(before);
+        step
+    }
+
+    fn step_as_running(&mut self) -> Step {
+        let told = self.shared.told.load(Ordering::Acquire);
+        if told {
+            self.handle_messages();
+        }
+        self.steps_to_look = self.steps_to_look.wrapping_sub(1);
+        let started = (self.steps_to_look & (STEPS_PER_LOOK - 1) == 0).then(Instant::now);
+        let late = self.ending.is_some_and(|deadline| Instant::now() >= deadline);
+        let tasks = if late { 0 } else { self.serve() };
+        if tasks > 0 {
+            self.shared
+                .tasks
+                .store(self.shared.tasks.load(Ordering::Relaxed) + tasks as u64, Ordering::Relaxed);
+            self.shared
+                .busy_steps
+                .store(self.shared.busy_steps.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            if let Some(started) = started {
+                self.each = started.elapsed() > LONG_TASK * tasks as u32;
+            }
+        }
+        if self.left {
+            return Step::Ended;
+        }
+        match self.ending {
+            Some(_) if late || self.is_done(tasks) => {
+                self.end();
+                Step::Ended
+            }
+            _ if tasks > 0 || told => Step::Worked,
+            _ => Step::Idle,
+        }
+    }
+
+    fn handle_messages(&mut self) {
+        for message in self.shared.take_messages() {
+            if self.left {
+                // What it had has gone to its heir, and so does this.
+                self.shared.tell(message);
+            } else {
+                message(self);
+            }
+        }
+    }
+
+    fn serve(&mut self) -> usize {
+        let mut polled = std::mem::take(&mut self.polled);
+        let reach = Rc::clone(&self.reach);
+        let (each, shared) = (self.each, Arc::clone(&self.shared));
+        let tasks = polled
+            .iter_mut()
+            .map(|one| {
+                one.serve(&reach, each, &shared.told, &mut |buffer, stray| self.pass(buffer, stray, 0))
+            })
+            .sum();
+        self.polled = polled;
+        tasks
+    }
+
+    /// Decides about a task that is not within reach.
+    #[cold]
+    fn pass(&self, buffer: &Arc<Buffer>, stray: Stray, hops: u32) -> Passed {
+        let domain = self.shared.domain.load(Ordering::Relaxed);
+        let to = match self.inner.registry.reach(stray.key, domain, &self.reach) {
+            Known::Here => return Passed::Retry,
+            Known::At(Route::Removed) => return Passed::Refuse(Failure::Removed),
+            Known::At(Route::Worker(worker)) if worker == self.shared.index => return Passed::Later,
+            Known::At(Route::Worker(worker)) => self.inner.worker(worker),
+            Known::At(Route::Domain(domain)) => match self.inner.any_worker_of(domain) {
+                Some(worker) => worker,
+                None => return Passed::Refuse(Failure::Removed),
+            },
+        };
+        if hops >= HOPS_MAX {
+            return Passed::Refuse(Failure::Apart);
+        }
+        buffer.set_passed(stray.slot, true);
+        let buffer = Arc::clone(buffer);
+        to.tell(Box::new(move |worker| worker.take_stray(buffer, stray, hops + 1)));
+        Passed::On
+    }
+
+    /// Runs a task that another worker passed on, or passes it on again.
+    fn take_stray(&mut self, buffer: Arc<Buffer>, mut stray: Stray, hops: u32) {
+        let failed = loop {
+            match run_in(&buffer, stray.slot, stray.header, &self.reach) {
+                Outcome::Done => break false,
+                Outcome::Failed => break true,
+                Outcome::Elsewhere(key) => stray.key = key,
+            }
+            match self.pass(&buffer, stray, hops) {
+                Passed::Retry => {}
+                Passed::On => return,
+                Passed::Later => {
+                    let again: Message = Box::new(move |worker| worker.take_stray(buffer, stray, hops + 1));
+                    return self.shared.tell(again);
+                }
+                Passed::Refuse(failure) => {
+                    buffer.refuse(stray.slot, stray.header, failure);
+                    break true;
+                }
+            }
+        };
+        self.shared.tasks.store(self.shared.tasks.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.send_back(buffer, stray.slot, failed);
+    }
+
+    /// Tells the server of a buffer how a task that it had passed on ended.
+    fn send_back(&self, buffer: Arc<Buffer>, slot: usize, failed: bool) {
+        // SAFETY: the domains keep all their workers, and this worker keeps the domains.
+        let server = unsafe { &*buffer.server() };
+        server.tell(Box::new(move |worker| worker.take_back(buffer, slot, failed)));
+    }
+
+    fn take_back(&mut self, buffer: Arc<Buffer>, slot: usize, failed: bool) {
+        match self.polled.iter_mut().find(|polled| Arc::ptr_eq(&polled.buffer, &buffer)) {
+            Some(polled) => polled.came_back(slot, failed),
+            // The buffer has gone to another worker meanwhile, or is on its way here.
+            None => self.send_back(buffer, slot, failed),
+        }
+    }
+
+    /// Gives an owned structure to another worker.
+    pub(crate) fn give(&self, key: Key, to: &WorkerShared) {
+        let (Some(place), Some(owned)) = (self.inner.registry.place(key), self.reach.take(key)) else {
+            return;
+        };
+        Self::send_owned(owned, to);
+        place.route.store(to.index, Ordering::Release);
+    }
+
+    /// Sends an owned structure; its route is changed afterwards.
+    pub(crate) fn send_owned(owned: OwnedValue, to: &WorkerShared) {
+        to.tell(Box::new(move |worker| worker.reach.install(owned)));
+    }
+
+    /// Joins another domain.
+    pub(crate) fn join(&self, domain: u32) {
+        self.shared.domain.store(domain, Ordering::Release);
+        self.reach.forget_shared();
+    }
+
+    /// Gives everything to another worker of the domain and ends; what it is told from now on goes there. Does so later if that one
+    /// waits inside a task: it may wait for this one.
+    pub(crate) fn leave(&mut self, to: Arc<WorkerShared>, done: Done) {
+        if self.inner.waits.is_waiting(to.index) {
+            return self.shared.tell(Box::new(move |worker| worker.leave(to, done)));
+        }
+        self.leave_now(&to);
+        drop(done);
+    }
+
+    fn leave_now(&mut self, to: &Arc<WorkerShared>) {
+        for key in self.reach.owned_keys() {
+            self.give(key, to);
+        }
+        for polled in std::mem::take(&mut self.polled) {
+            polled.buffer.set_server(Arc::as_ptr(to));
+            to.tell(Box::new(move |worker| worker.polled.push(polled)));
+        }
+        self.shared.bequeath(to);
+        self.left = true;
+    }
+
+    /// Begins to end: once nothing is left to do, or at the deadline.
+    pub(crate) fn end_by(&mut self, deadline: Instant) {
+        self.ending = Some(deadline);
+    }
+
+    fn is_done(&self, tasks: usize) -> bool {
+        tasks == 0
+            && !self.shared.told.load(Ordering::Acquire)
+            && self.polled.iter().all(|polled| polled.passed_on() == 0 && !polled.has_work())
+    }
+
+    /// Refuses what is left, and says so to the clients.
+    fn end(&mut self) {
+        let mut refused: HashMap<Key, u64> = HashMap::new();
+        for polled in &mut self.polled {
+            polled.end(&mut |key| *refused.entry(key).or_default() += 1);
+        }
+        self.inner.note_refused(&refused);
+        self.polled.clear();
+        self.shared.ended.store(true, Ordering::Release);
+    }
+
+    /// Whether there is anything to do. Called once the worker has said that it sleeps.
+    pub(crate) fn has_work_after_barrier(&self) -> bool {
+        barrier::heavy();
+        self.shared.told.load(Ordering::SeqCst) || self.polled.iter().any(Polled::has_work)
+    }
+
+    /// Frees slots of clients that are gone.
+    pub(crate) fn tidy(&self) {
+        self.polled.iter().for_each(|polled| polled.buffer.reclaim_abandoned());
+    }
+}

@@ -1,0 +1,170 @@
+//! Tasks that panic, are cancelled or left, clients that die, calls that would never end, and shutdown.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use atrapos_domains::{CallError, Cancelled, Client, TaskError, Why};
+
+use crate::start;
+
+#[test]
+fn a_panic_is_the_result_of_its_task_and_poisons_what_is_owned() {
+    let domains = start(&[("d", 1)]);
+    let site = domains.at("d").expect("d");
+    let owned = site.place_owned("owned", 1_u64).expect("free");
+    let shared = site.place("shared", AtomicU64::new(1)).expect("free");
+    let mut client = domains.client();
+    let failed = client.call_blocking(&owned, |_| -> u64 { panic!("on purpose") });
+    let Err(CallError::Failed(TaskError::Panicked(carried))) = failed else { panic!("{failed:?}") };
+    assert_eq!(carried.downcast_ref::<&str>(), Some(&"on purpose"));
+    let poisoned = client.call_blocking(&owned, |owned| *owned);
+    assert!(matches!(poisoned, Err(CallError::Failed(TaskError::Poisoned))));
+    domains.replace(&owned, 9).expect("it exists").wait();
+    assert_eq!(client.call_blocking(&owned, |owned| *owned).expect("it is healed"), 9);
+
+    let failed = client.call_blocking(&shared, |_| panic!("on purpose"));
+    assert!(matches!(failed, Err(CallError::Failed(TaskError::Panicked(_)))));
+    assert_eq!(
+        client.call_blocking(&shared, |shared| shared.load(Ordering::Relaxed)).expect("it is not poisoned"),
+        1
+    );
+}
+
+/// Keeps the worker of a structure busy until it is let go.
+fn occupy(
+    client: &mut Client,
+    gate: &atrapos_domains::Shared<()>,
+) -> (Arc<Barrier>, atrapos_domains::Pending<()>) {
+    let barrier = Arc::new(Barrier::new(2));
+    let inside = Arc::clone(&barrier);
+    let pending = client.try_call(gate, move |()| {
+        inside.wait();
+        inside.wait();
+    });
+    let pending = pending.expect("there is room");
+    barrier.wait();
+    (barrier, pending)
+}
+
+#[test]
+fn a_task_is_cancelled_until_it_runs() {
+    let domains = start(&[("d", 1)]);
+    let site = domains.at("d").expect("d");
+    let (gate, counter) =
+        (site.place("gate", ()).expect("free"), site.place_owned("counter", 0).expect("free"));
+    let mut client = domains.client();
+    let (barrier, running) = occupy(&mut client, &gate);
+    let waiting = client.try_call(&counter, |counter: &mut i32| *counter += 1).expect("there is room");
+    let cancelled = std::thread::spawn(move || pollster::block_on(waiting.cancel()));
+    let late = std::thread::spawn(move || pollster::block_on(running.cancel()));
+    // Both have asked, or will find their tasks ended; either answer is right, and only one of them may have run.
+    barrier.wait();
+    assert!(matches!(late.join().expect("it ends"), Cancelled::Ran(Ok(()))));
+    let revoked = matches!(cancelled.join().expect("it ends"), Cancelled::Revoked);
+    let count = client.call_blocking(&counter, |counter| *counter).expect("it runs");
+    assert_eq!(count == 0, revoked, "a revoked task has not run, and another has");
+}
+
+#[test]
+fn a_future_that_is_dropped_leaves_its_task_running() {
+    let domains = start(&[("d", 1)]);
+    let alive = Arc::new(());
+    let counter = domains.at("d").expect("d").place_owned("counter", 0_u64).expect("free");
+    let mut client = domains.client();
+    for _ in 0..100 {
+        let reply = Arc::clone(&alive);
+        let submitted = pollster::block_on(client.submit(&counter, move |counter| {
+            *counter += 1;
+            reply
+        }));
+        drop(submitted.expect("there is room in the end"));
+    }
+    assert_eq!(client.call_blocking(&counter, |counter| *counter).expect("it runs"), 100);
+    drop(client);
+    drop(domains);
+    assert_eq!(Arc::strong_count(&alive), 1, "replies that nobody took are dropped");
+}
+
+#[test]
+fn clients_that_die_with_tasks_under_way_give_their_slots_back() {
+    let domains = start(&[("d", 1)]);
+    let counter = domains.at("d").expect("d").place_owned("counter", 0_u64).expect("free");
+    for _ in 0..50 {
+        let (domains, counter) = (&domains, &counter);
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut client = domains.client();
+                let mut burst = client.burst(counter, 14).expect("the slots of the dead are there again");
+                for _ in 0..14 {
+                    burst.push(|counter| *counter += 1).expect("it is submitted");
+                }
+            });
+        });
+        // Slots come back once the tasks have ended.
+        domains.client().call_blocking(counter, |_| ()).expect("it runs");
+    }
+    assert_eq!(domains.client().call_blocking(&counter, |counter| *counter).expect("it runs"), 700);
+}
+
+#[test]
+fn a_call_that_would_wait_for_itself_is_refused() {
+    let domains = start(&[("d", 1), ("e", 1)]);
+    let here = domains.at("d").expect("d").place("here", ()).expect("free");
+    let there = domains.at("e").expect("e").place("there", ()).expect("free");
+    let mut client = domains.client();
+
+    let (mut inner, same) = (domains.client(), here.clone());
+    let refused = client
+        .call_blocking(&here, move |()| inner.call_blocking(&same, |()| ()))
+        .expect("the outer one runs");
+    assert!(matches!(refused, Err(CallError::Refused(Why::WouldDeadlock))), "{refused:?}");
+
+    let (mut first, mut second) = (domains.client(), domains.client());
+    let (out, back) = (there.clone(), here.clone());
+    let cycle = client.call_blocking(&here, move |()| {
+        first.call_blocking(&out, move |()| second.call_blocking(&back, |()| ()))
+    });
+    let innermost = cycle.expect("the outer one runs").expect("the one between runs");
+    assert!(matches!(innermost, Err(CallError::Refused(Why::WouldDeadlock))), "{innermost:?}");
+
+    let (mut inner, out) = (domains.client(), there.clone());
+    let across = client.call_blocking(&here, move |()| inner.call_blocking(&out, |()| 5));
+    assert_eq!(across.expect("the outer one runs").expect("there is no cycle"), 5);
+    let mut inner = domains.client();
+    let burst = client.call_blocking(&here, move |()| inner.burst::<_, ()>(&there, 4).map(drop));
+    assert_eq!(burst.expect("the outer one runs"), Err(Why::WouldDeadlock));
+}
+
+#[test]
+fn shutdown_says_what_was_not_done() {
+    let domains = start(&[("d", 1)]);
+    let site = domains.at("d").expect("d");
+    let (gate, counter) =
+        (site.place("gate", ()).expect("free"), site.place_owned("counter", 0).expect("free"));
+    let mut client = domains.client();
+    let (barrier, running) = occupy(&mut client, &gate);
+    let waiting = client.try_call(&counter, |counter: &mut i32| *counter += 1).expect("there is room");
+    let report = domains.shutdown(Duration::ZERO);
+    assert_eq!(report.still_running, [0], "the worker is inside a task");
+    assert_eq!(client.try_call(&counter, |_| ()).expect_err("it is over").why, Why::ShutDown);
+    barrier.wait();
+    running.wait().expect("it was running, and ran");
+    assert!(matches!(waiting.wait(), Err(TaskError::ShutDown)));
+}
+
+#[test]
+fn a_task_that_nobody_ran_ends_with_the_domains() {
+    let domains = start(&[("d", 2)]);
+    let ran = Arc::new(AtomicBool::new(false));
+    let counter = domains.at("d").expect("d").place_owned("counter", 0).expect("free");
+    let mut client = domains.client();
+    let noted = Arc::clone(&ran);
+    let pending = client
+        .try_call(&counter, move |_: &mut i32| noted.store(true, Ordering::SeqCst))
+        .expect("there is room");
+    let report = domains.shutdown(Duration::from_secs(60));
+    assert!(report.refused.is_empty() && report.still_running.is_empty(), "{report:?}");
+    pending.wait().expect("what is there is run before the end");
+    assert!(ran.load(Ordering::SeqCst));
+}

@@ -1,0 +1,227 @@
+//! Tasks that go well.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use atrapos_domains::{Configuration, ConfigurationError, Domains, Sessions, Why};
+use atrapos_topology::Machine;
+
+use crate::{start, start_with_slots};
+
+#[test]
+fn results_of_every_size_come_back() {
+    let domains = start(&[("d", 1)]);
+    let list = domains.at("d").expect("d").place_owned("list", vec![1_u64, 2, 3]).expect("free");
+    let mut client = domains.client();
+    assert_eq!(client.call_blocking(&list, |list| list.len()).expect("it runs"), 3);
+    client.call_blocking(&list, |list| list.push(4)).expect("it runs");
+    assert_eq!(client.call_blocking(&list, |list| [list[3]; 6]).expect("it runs"), [4; 6]);
+    assert_eq!(client.call_blocking(&list, |list| [list[0]; 40]).expect("it runs"), [1; 40]);
+    assert_eq!(client.call_blocking(&list, |list| format!("{list:?}")).expect("it runs"), "[1, 2, 3, 4]");
+    let large = [7_u64; 30];
+    let sum = client.call_blocking(&list, move |list| list[0] + large.iter().sum::<u64>()).expect("it runs");
+    assert_eq!(sum, 211);
+}
+
+#[test]
+fn several_threads_count_on_one_owned_structure() {
+    let domains = start(&[("d", 1)]);
+    let counter = domains.at("d").expect("d").place_owned("counter", 0_u64).expect("free");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = domains.client();
+                let mut burst = client.burst(&counter, 14).expect("there are slots");
+                let mut answers = 0;
+                for _ in 0..5_000 {
+                    answers += u64::from(burst.push(|counter| *counter += 1).expect("it goes on").is_some());
+                }
+                answers += burst.drain().map(|answer| answer.expect("it runs")).count() as u64;
+                assert_eq!(answers, 5_000);
+            });
+        }
+    });
+    assert_eq!(domains.client().call_blocking(&counter, |counter| *counter).expect("it runs"), 20_000);
+}
+
+#[test]
+fn bursts_keep_the_order_of_submission() {
+    let domains = start_with_slots(&[("d", 1)], 75);
+    let numbers = domains.at("d").expect("d").place_owned("numbers", 0_u64).expect("free");
+    let mut client = domains.client();
+    for size in [1, 2, 14, 15, 16, 64] {
+        let mut burst = client.burst(&numbers, size).expect("there are slots");
+        let mut answers = Vec::new();
+        for number in 0..1_000_u64 {
+            answers.extend(burst.push(move |_| number).expect("it goes on"));
+        }
+        answers.extend(burst.drain());
+        let answers: Vec<u64> = answers.into_iter().map(|answer| answer.expect("it runs")).collect();
+        assert!(answers.iter().copied().eq(0..1_000), "results come in order with a burst of {size}");
+    }
+}
+
+#[test]
+fn a_task_reaches_several_structures_of_its_domain() {
+    let domains = start(&[("d", 1), ("e", 1)]);
+    let (d, e) = (domains.at("d").expect("d"), domains.at("e").expect("e"));
+    let from = d.place_owned("from", 10_i64).expect("free");
+    let to = d.place_owned("to", 0_i64).expect("free");
+    let limit = d.place("limit", 7_i64).expect("free");
+    let far = e.place_owned("far", 0_i64).expect("free");
+    let mut client = domains.client();
+    let moved = client.call_blocking(&(from.clone(), to.clone(), limit), |(from, to, limit)| {
+        *from -= *limit;
+        *to += *limit;
+        (*from, *to)
+    });
+    assert_eq!(moved.expect("it runs"), (3, 7));
+    let apart = client.try_call(&(from.clone(), far), |_| ()).expect_err("they lie apart");
+    assert_eq!(apart.why, Why::Apart);
+    let twice = client.try_call(&(from.clone(), from), |_| ()).expect_err("it is one structure");
+    assert_eq!(twice.why, Why::Twice);
+}
+
+/// Counts its sessions.
+struct Counted {
+    sessions: AtomicU64,
+}
+
+impl Sessions for Counted {
+    type Session = u64;
+    fn session(&self) -> u64 {
+        self.sessions.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+}
+
+#[test]
+fn each_worker_has_a_session_of_its_own() {
+    let domains = start(&[("d", 2)]);
+    let counted = Counted { sessions: AtomicU64::new(0) };
+    let counted = domains.at("d").expect("d").place_with_sessions("counted", counted).expect("free");
+    let tasks: u64 = std::thread::scope(|scope| {
+        let client = || {
+            let mut client = domains.client();
+            for _ in 0..100 {
+                client.call_blocking(&counted, |(_, session)| *session += 1).expect("it runs");
+            }
+            100
+        };
+        let clients: Vec<_> = (0..4).map(|_| scope.spawn(client)).collect();
+        clients.into_iter().map(|client| client.join().expect("it ends")).sum()
+    });
+    let sessions =
+        domains.client().call_blocking(&counted, |(counted, _)| counted.sessions.load(Ordering::Relaxed));
+    let sessions = sessions.expect("it runs");
+    assert!((1..=2).contains(&sessions), "{sessions} sessions for two workers");
+    let ran: u64 = domains.report()[0].workers.iter().map(|worker| worker.tasks).sum();
+    assert!(ran > tasks, "the report counts {ran} tasks of {tasks} and one");
+}
+
+#[test]
+fn futures_are_taken_in_any_order_and_on_any_thread() {
+    let domains = start(&[("d", 1)]);
+    let log = domains.at("d").expect("d").place("log", Mutex::new(Vec::new())).expect("free");
+    let mut client = domains.client();
+    let pending: Vec<_> = (0..4)
+        .map(|number| {
+            client
+                .try_call(&log, move |log: &Mutex<Vec<i32>>| log.lock().expect("no task panics").push(number))
+                .expect("there is room")
+        })
+        .collect();
+    let full = client.try_call(&log, |_| ()).expect_err("all seats are in use");
+    assert_eq!(full.why, Why::Full);
+    std::thread::spawn(move || {
+        for pending in pending.into_iter().rev() {
+            pollster::block_on(pending).expect("it runs");
+        }
+    })
+    .join()
+    .expect("it ends");
+    let answer = pollster::block_on(client.call(&log, |log| log.lock().expect("no task panics").clone()));
+    assert_eq!(answer.expect("it runs"), [0, 1, 2, 3]);
+}
+
+#[test]
+fn clients_beyond_the_slots_wait_for_their_turn() {
+    let domains = start_with_slots(&[("d", 1)], 15);
+    let counter = domains.at("d").expect("d").place_owned("counter", 0_u64).expect("free");
+    std::thread::scope(|scope| {
+        for _ in 0..12 {
+            scope.spawn(|| {
+                let mut client = domains.client();
+                for _ in 0..200 {
+                    client
+                        .call_blocking(&counter, |counter| *counter += 1)
+                        .expect("it waits for slots, then runs");
+                }
+            });
+        }
+    });
+    assert_eq!(domains.client().call_blocking(&counter, |counter| *counter).expect("it runs"), 2_400);
+}
+
+#[test]
+fn structures_are_dropped_once_by_removal_or_at_the_end() {
+    let alive = Arc::new(());
+    let domains = start(&[("d", 2)]);
+    let site = domains.at("d").expect("d");
+    let owned = site.place_owned("owned", Arc::clone(&alive)).expect("free");
+    let shared = site.place("shared", Arc::clone(&alive)).expect("free");
+    let mut client = domains.client();
+    client.call_blocking(&owned, |_| ()).expect("it runs");
+    client.call_blocking(&shared, |_| ()).expect("it runs");
+    domains.remove("owned").expect("it exists").wait();
+    domains.remove("shared").expect("it exists").wait();
+    assert_eq!(Arc::strong_count(&alive), 1, "removal drops them");
+    assert_eq!(client.try_call(&owned, |_| ()).expect_err("it is gone").why, Why::Removed);
+    let again = site.place_owned("owned", Arc::clone(&alive)).expect("the name is free again");
+    assert_ne!(again.key(), owned.key());
+    client.call_blocking(&again, |_| ()).expect("it runs");
+    drop(client);
+    drop(domains);
+    assert_eq!(Arc::strong_count(&alive), 1, "the end drops them");
+}
+
+#[test]
+fn configurations_are_read_written_and_refused() {
+    let text = "[[domain]]\nname = \"a\"\ncpus = [0, 1]\nmemory = \"interleaved\"\n[[domain]]\nname = \"b\"\nworkers = 1\n[structures]\nx = \"b\"\n";
+    let configuration = Configuration::from_toml(text).expect("it is right");
+    assert_eq!(Configuration::from_toml(&configuration.to_toml()).expect("it is right"), configuration);
+    let machine = Machine::synthetic("pack:1 core:4 pu:1").expect("a machine");
+    let domains = Domains::start(&machine, &configuration).expect("it starts");
+    let x = domains.place_owned("x", 5).expect("it is configured");
+    assert_eq!(domains.client().call_blocking(&x, |x| *x).expect("it runs"), 5);
+    assert!(domains.place_owned("y", 5).is_err(), "nothing says where y lives");
+    let refused = |text: &str| {
+        Configuration::from_toml(text).and_then(|c| c.assign(&machine)).expect_err("it is wrong")
+    };
+    assert_eq!(refused(""), ConfigurationError::Empty);
+    assert!(matches!(
+        refused("[[domain]]\nname = \"a\"\ncpus = [0, 0]"),
+        ConfigurationError::CpuTwice { cpu: 0, .. }
+    ));
+    assert!(matches!(
+        refused("[[domain]]\nname = \"a\"\nworkers = 5"),
+        ConfigurationError::TooManyWorkers { workers: 5, cpus: 4 }
+    ));
+    assert!(matches!(
+        refused("[[domain]]\nname = \"a\"\ncpus = [9]"),
+        ConfigurationError::NoSuchCpu { cpu: 9, .. }
+    ));
+    assert!(matches!(
+        refused("[[domain]]\nname = \"a\"\nworkers = 1\nmemory = { bound = 3 }"),
+        ConfigurationError::NoSuchNode { node: 3, .. }
+    ));
+    assert!(matches!(
+        refused("[[domain]]\nname = \"a\"\nworkers = 1\n[structures]\nx = \"q\""),
+        ConfigurationError::Nowhere { .. }
+    ));
+    assert!(matches!(
+        refused("[[domain]]\nname = \"a\"\nworkers = 1\nslots = 0"),
+        ConfigurationError::Slots { slots: 0, .. }
+    ));
+    assert!(matches!(refused("[[domain]]\nname = \"a\"\nwrokers = 1"), ConfigurationError::Syntax(_)));
+}
