@@ -96,7 +96,11 @@ fn a_dip_that_may_be_noise_does_not_end_the_climb_and_a_decline_does() {
     let curves = Curves::new(None, vec![curve.clone()]).expect("curves");
     assert_eq!(Curves::from_json(&curves.to_json()), Ok(curves.clone()));
     let found = calibrate(&curve, &CalibrationSettings::default()).expect("a size");
-    assert_eq!((found.workers, found.workers_interval), (48, Some((48, 48))));
+    assert_eq!((found.workers, found.higher_beyond), (48, None));
+    // Some draws take the dip for a decline, as a test at this confidence may; none goes past the decline.
+    let (low, high) = found.workers_interval.expect("several rounds");
+    assert!(low >= 24 && high == 48, "{low} to {high}");
+    assert!(found.agreement.is_some_and(|share| share > 0.8), "{:?}", found.agreement);
     let error = curves.structure("orders", "fp-tree", "insert", 1.0, &CalibrationSettings::default());
     assert!(matches!(error, Err(CompositionError::NoCurve { .. })));
 }
