@@ -179,20 +179,4 @@ pub enum CompositionError {
         /// Steps that were made.
         nodes: u64,
     },
-    /// A configuration with more workers than the machine has usable processing units.
-    #[error(
-        "the configuration has {workers} workers and the machine has {cpus} usable logical cores; compose it for at most {cpus} workers"
-    )]
-    MoreWorkersThanCpus {
-        /// Workers of the configuration.
-        workers: u64,
-        /// Usable processing units of the machine.
-        cpus: usize,
-    },
-    /// The integer program was not solved.
-    #[error("the integer program was not solved: {detail}; give it more time or fewer structures")]
-    ProgramUnfinished {
-        /// The message of the solver.
-        detail: String,
-    },
 }
