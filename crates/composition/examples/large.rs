@@ -156,6 +156,9 @@ fn compare(cases: u64, steps: u64) {
         distance.fast_seconds_max = distance.fast_seconds_max.max(seconds);
         let (exact, seconds) = search(&demand, workers, bounds, Effort::exact(steps));
         distance.exact_seconds_max = distance.exact_seconds_max.max(seconds);
+        if let (Err(error), Ok(exact)) = (&fast, &exact) {
+            println!("case {seed}, {count} on {workers}: exact {:?}, fast: {error}", exact.sizes());
+        }
         distance.add(&fast, &exact);
     }
     println!(

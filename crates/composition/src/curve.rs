@@ -5,9 +5,9 @@
 //! - `curves`: `kind` of structure, operation `mix`, and `points` by ascending size, each with `workers` and
 //!   `throughputs_per_second`, one for each round.
 //!
-//! Never: opens a file, or measures. A throughput that is read may differ from the one written in its last binary digit.
-//! Invariant: curves that were read or made have been checked: every curve has points,
-//! sizes ascend strictly from at least 1, every point has a round, throughputs are finite and not negative.
+//! Never: opens a file, or measures. Invariants: a throughput that is read is the one that was written, to the last binary
+//! digit. Curves that were read or made have been checked: every curve has points, sizes ascend strictly from at least 1,
+//! every point has a round, throughputs are finite and not negative.
 
 use crate::error::CompositionError;
 use serde::{Deserialize, Serialize};
