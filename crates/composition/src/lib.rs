@@ -1,0 +1,31 @@
+//! Configurations of virtual domains as pure functions (`Virtual domains §5.2`).
+//!
+//! [`Curves`] give the size up to which a structure gains from more workers ([`calibrate`]); [`compose`] divides workers
+//! into domains of such sizes and assigns the structures to them.
+//!
+//! Owns: the form of curves, calibration, composition. Never: reads a clock or a file, starts a thread, measures, or
+//! chooses the cores of a domain.
+//!
+//! Invariant: the same arguments give the same result on every machine.
+
+#![forbid(unsafe_code)]
+
+mod assign;
+mod calibration;
+mod compose;
+mod curve;
+mod demand;
+mod error;
+mod ids;
+mod problem;
+mod profile;
+mod solve;
+mod statistics;
+
+pub use calibration::{Calibration, CalibrationSettings, RELIABLE_VARIATION_MAX, calibrate};
+pub use compose::{Composition, Domain, Gap, Kind, Settings, compose, possible_sizes};
+pub use curve::{CURVES_FORMAT, Curve, Curves, Point};
+pub use demand::{Demand, LoadBounds, STRUCTURES_MAX, Structure, WORKERS_MAX};
+pub use error::CompositionError;
+pub use ids::{DomainIndex, StructureIndex};
+pub use solve::Effort;
