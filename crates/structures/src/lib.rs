@@ -5,7 +5,7 @@
 //! them: read, update, insert and scan, besides remove. [`Kind`] lists the structures by name, with what each supports.
 //!
 //! Our own synchronization is in [`optimistic`], a B+-tree on which [`BTree`] and [`FallbackTree`] stand; all other structures are
-//! adapted from crates. The models of `loom` are of that tree, and nothing else is compiled for them.
+//! adapted from crates. Under `--cfg loom` only that tree is compiled.
 //!
 //! Owns: the structures. Never: starts a thread, knows a domain, an engine or a workload.
 

@@ -22,14 +22,10 @@
 
 mod arena;
 mod insert;
-#[cfg(all(test, loom))]
-mod loom_models;
 mod node;
 mod remove;
 mod scan;
 mod sync;
-#[cfg(all(test, not(loom)))]
-mod tests;
 
 use crossbeam_utils::CachePadded;
 

@@ -1,9 +1,9 @@
-//! Planted bugs, which prove that the tests of the optimistic tree can fail, and pauses, which make rare interleavings frequent.
+//! Planted bugs, by which tests of the optimistic tree can be shown to fail, and pauses, which make rare interleavings frequent.
 //!
 //! Owns: the list of deliberate mistakes, and the switch that turns one of them on: for a thread, in builds with debug assertions;
 //! for a process, in loom models. Never: changes anything in a release build, where [`planted`] is a constant.
 //!
-//! Invariant: each bug has a test (`optimistic/tests.rs`) or a model (`optimistic/loom_models.rs`) that detects it.
+//! No test plants them yet.
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
