@@ -68,7 +68,8 @@ impl<K: Key + ?Sized> Shared<K> for SkipList<K> {
     }
 
     fn remove(&self, _: &mut NextInsertion, key: &K) -> bool {
-        self.map.remove(key).is_some()
+        // Not `SkipMap::remove`: in version 0.1.3 it returns the entry also to who was not the one that removed it.
+        self.map.get(key).is_some_and(|entry| entry.remove())
     }
 
     fn scan(
