@@ -202,3 +202,6 @@ impl Shared<u64> for FallbackTree {
         Some(*session)
     }
 }
+
+#[cfg(all(test, debug_assertions))]
+mod tests;

@@ -22,14 +22,18 @@
 
 mod arena;
 mod insert;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod node;
 mod remove;
 mod scan;
 mod sync;
+#[cfg(all(test, debug_assertions, not(loom)))]
+mod tests;
 
 use crossbeam_utils::CachePadded;
 
-use crate::planted::{Bug, planted};
+use crate::planted::{Bug, pause, planted};
 use arena::Arena;
 use node::Node;
 pub(crate) use scan::Page;
@@ -187,7 +191,9 @@ impl Tree {
     /// The child at a place.
     #[inline]
     fn step(&self, parent: Visited<'_>, at: usize) -> Attempt<Visited<'_>> {
-        let child = self.visit(parent.node.slot(at))?;
+        let number = parent.node.slot(at);
+        pause();
+        let child = self.visit(number)?;
         // The child may have been split, or taken out, between the look at the parent and the one at its version.
         if !planted(Bug::InnerNotValidated) {
             parent.node.check(parent.word)?;

@@ -3,7 +3,8 @@
 //! Owns: the list of deliberate mistakes, and the switch that turns one of them on: for a thread, in builds with debug assertions;
 //! for a process, in loom models. Never: changes anything in a release build, where [`planted`] is a constant.
 //!
-//! No test plants them yet.
+//! Invariant: each planted bug has a test that must fail with it: histories of threads (`optimistic/tests.rs`), or a loom model
+//! (`optimistic/loom_models.rs`) for those that say so.
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

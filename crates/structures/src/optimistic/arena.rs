@@ -74,7 +74,7 @@ impl Arena {
     }
 
     /// The number of nodes in use.
-    #[cfg(test)]
+    #[cfg(all(test, debug_assertions, not(loom)))]
     pub(super) fn used(&self) -> u64 {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
         spare.next - spare.given.len() as u64

@@ -147,6 +147,7 @@ impl Node {
         pause();
         if planted(Bug::WritesUnannounced) {
             self.check(word)?;
+            pause();
             self.slots[at].store(value, Relaxed);
             return Ok(());
         }
