@@ -69,7 +69,7 @@ impl<K: Key + ?Sized> Owned<K> for OwnedHashMap<K> {
 
     fn remove(&mut self, key: &K) -> bool {
         let entry = self.table.find_entry(FoldedHash::of(key), |(stored, _)| stored.borrow() == key);
-        entry.map(|entry| entry.remove()).is_ok()
+        entry.map(hashbrown::hash_table::OccupiedEntry::remove).is_ok()
     }
 
     fn read_many(&mut self, keys: &[&K], found: &mut [Option<u64>]) {

@@ -97,7 +97,6 @@ fn threads_on_few_keys_fail_validations_and_fall_back() {
                 assert!(given_up >= u64::from(attempts) * met.fallbacks, "{met:?}");
                 (met.failed_validations > 0 && met.fallbacks > 0).then_some(met)
             });
-            println!("{threads} threads, {attempts} attempts: {contended:?}");
             assert!(contended.is_some(), "{threads} threads on four keys have met no contention");
         }
     }

@@ -96,7 +96,6 @@ fn histories_without_a_bug_are_linearizable() {
 
 fn must_be_noticed(bug: Bug, replace: Replace) {
     let noticed = (0..TREES).find(|seed| !is_sound(Some(bug), replace, *seed));
-    println!("{bug:?} is noticed with seed {noticed:?}");
     assert!(noticed.is_some(), "no history of {TREES} trees shows the planted bug {bug:?}");
 }
 
