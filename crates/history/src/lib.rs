@@ -13,6 +13,8 @@
 //! serializability). Aborted transactions must leave no trace; those whose outcome nobody was told (the process was killed)
 //! may have happened or not.
 //!
+//! [`KeyHistory`] is of something smaller: operations on single keys of a map that threads share, and whether each took effect at once.
+//!
 //! Owns: the format and the checks. Never: knows the engine, runs a transaction, reads a clock or a file.
 
 #![forbid(unsafe_code)]
@@ -21,10 +23,12 @@ mod anomaly;
 mod check;
 mod entry;
 mod graph;
+mod keys;
 mod lists;
 mod versions;
 
 pub use anomaly::Anomaly;
 pub use check::Report;
 pub use entry::{Entry, Event, Found, History, Outcome, Predicate, Transaction};
+pub use keys::{KeyEvent, KeyHistory, KeyOperation, NotLinearizable};
 pub use lists::ListReport;

@@ -1,0 +1,98 @@
+//! `b-tree`: atomic values, and one lock for inserts (Table 1 of the paper: the STX B-tree, "atomic load/store + global lock for
+//! inserts").
+//!
+//! Owns: the lock. Never: takes it to read, update or scan.
+//!
+//! The paper's tree lets readers meet half-made changes of its structure, and calls that an unfair upper bound. Here they
+//! validate versions, and an update announces itself in its leaf, so that it cannot write where a value has just been moved
+//! from: readers are not held up by it.
+
+use std::sync::{Mutex, PoisonError};
+
+use crate::optimistic::{Attempt, Contention, Independent, Page, Replace, Spin, Tree};
+use crate::structure::{Refused, Shared, Unordered};
+
+/// See the module's introduction. Keys are `u64`.
+pub struct BTree {
+    tree: Tree,
+    /// Held by whoever inserts or removes.
+    changes: Mutex<()>,
+}
+
+impl BTree {
+    /// Creates an empty tree.
+    #[must_use]
+    pub fn new() -> BTree {
+        BTree { tree: Tree::new(), changes: Mutex::default() }
+    }
+}
+
+impl Default for BTree {
+    fn default() -> BTree {
+        BTree::new()
+    }
+}
+
+/// Repeats an attempt until it succeeds.
+#[inline]
+fn repeat<R>(contention: &mut Contention, mut attempt: impl FnMut() -> Attempt<R>) -> R {
+    let mut spin = Spin::default();
+    loop {
+        match attempt() {
+            Ok(result) => {
+                contention.operations += 1;
+                return result;
+            }
+            Err(restart) => {
+                contention.note(restart);
+                spin.wait();
+            }
+        }
+    }
+}
+
+impl Shared<u64> for BTree {
+    type Session = Contention;
+
+    const ORDERED: bool = true;
+
+    fn session(&self) -> Contention {
+        Contention::default()
+    }
+
+    #[inline]
+    fn read(&self, session: &mut Contention, key: &u64) -> Option<u64> {
+        repeat(session, || self.tree.try_read(*key, &Independent))
+    }
+
+    #[inline]
+    fn update(&self, session: &mut Contention, key: &u64, value: u64) -> bool {
+        repeat(session, || self.tree.try_update(*key, value, Replace::InPlace, &Independent))
+    }
+
+    fn insert(&self, session: &mut Contention, key: &u64, value: u64) -> Result<bool, Refused> {
+        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(repeat(session, || self.tree.try_insert(*key, value, &Independent)))
+    }
+
+    fn remove(&self, session: &mut Contention, key: &u64) -> bool {
+        let _changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        repeat(session, || self.tree.try_remove(*key, &Independent))
+    }
+
+    fn scan(
+        &self,
+        session: &mut Contention,
+        from: &u64,
+        limit: usize,
+        visit: &mut dyn FnMut(&u64, u64),
+    ) -> Result<usize, Unordered> {
+        let next_page =
+            |from, page: &mut Page| repeat(session, || self.tree.try_page(from, page, &Independent));
+        Ok(crate::optimistic::scan_pages(*from, limit, visit, next_page))
+    }
+
+    fn contention(session: &Contention) -> Option<Contention> {
+        Some(*session)
+    }
+}

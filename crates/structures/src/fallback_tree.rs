@@ -1,0 +1,207 @@
+//! `fp-tree-fallback`: optimistic attempts that fall back to one lock, as an FP-Tree does whose hardware transactions abort (Table 1 of the
+//! paper: "HTM + global lock for fallback").
+//!
+//! Owns: the lock, and the decision to take it. Never: depends on it for correctness: whoever has it still latches what it changes.
+//!
+//! An attempt subscribes to the lock as a hardware transaction does: it reads the lock first, waits while somebody has it, and is
+//! given up if somebody has taken it since. After a number of failed attempts an operation takes the lock itself, which ends
+//! the attempts of all others; they begin again when it is free. So contention makes everybody wait for one, which is what the
+//! paper measures, and [`Contention`] counts it.
+
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
+
+use crossbeam_utils::CachePadded;
+
+use crate::optimistic::{Attempt, Contention, Independent, Page, Replace, Restart, Spin, Subscription, Tree};
+use crate::structure::{Refused, Shared, Unordered};
+
+/// Attempts that may fail before an operation falls back to the lock, unless [`FallbackTree::with_attempts`] says otherwise.
+pub const DEFAULT_ATTEMPTS: u32 = 8;
+
+/// See the module's introduction. Keys are `u64`.
+pub struct FallbackTree {
+    tree: Tree,
+    /// Odd while somebody has the lock.
+    lock: CachePadded<AtomicU64>,
+    attempts: u32,
+}
+
+/// A lock that was free when an attempt began.
+struct Free<'l> {
+    lock: &'l AtomicU64,
+    was: u64,
+}
+
+impl Subscription for Free<'_> {
+    #[inline]
+    fn holds(&self) -> bool {
+        fence(Acquire);
+        self.lock.load(Relaxed) == self.was
+    }
+}
+
+/// The lock, while one operation has it.
+struct Held<'l> {
+    lock: &'l AtomicU64,
+    was: u64,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.lock.store(self.was + 2, Release);
+    }
+}
+
+/// Attempts at one operation, by what they depend on.
+trait Operation<R> {
+    fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<R>;
+}
+
+impl FallbackTree {
+    /// Creates an empty tree that falls back after [`DEFAULT_ATTEMPTS`].
+    #[must_use]
+    pub fn new() -> FallbackTree {
+        FallbackTree::with_attempts(DEFAULT_ATTEMPTS)
+    }
+
+    /// Creates an empty tree whose operations fall back after so many failed attempts; with 0 all of them use the lock.
+    #[must_use]
+    pub fn with_attempts(attempts: u32) -> FallbackTree {
+        FallbackTree { tree: Tree::new(), lock: CachePadded::new(AtomicU64::new(0)), attempts }
+    }
+
+    #[inline]
+    fn run<R>(&self, contention: &mut Contention, mut operation: impl Operation<R>) -> R {
+        contention.operations += 1;
+        let (mut failed, mut spin) = (0, Spin::default());
+        while failed < self.attempts {
+            let was = self.lock.load(Acquire);
+            if was % 2 == 1 {
+                contention.busy += 1;
+                spin.wait();
+                continue;
+            }
+            match operation.attempt(&Free { lock: &self.lock, was }) {
+                Ok(result) => return result,
+                Err(Restart::Split) => {}
+                Err(restart) => {
+                    contention.note(restart);
+                    failed += 1;
+                }
+            }
+        }
+        contention.fallbacks += 1;
+        self.fall_back(operation)
+    }
+
+    #[cold]
+    fn fall_back<R>(&self, mut operation: impl Operation<R>) -> R {
+        let mut spin = Spin::default();
+        let _held = loop {
+            let was = self.lock.load(Relaxed);
+            let free = was.is_multiple_of(2);
+            if free && self.lock.compare_exchange(was, was + 1, Acquire, Relaxed).is_ok() {
+                break Held { lock: &self.lock, was };
+            }
+            spin.wait();
+        };
+        // Attempts that have latched a node before may still end.
+        loop {
+            match operation.attempt(&Independent) {
+                Ok(result) => return result,
+                Err(_) => spin.wait(),
+            }
+        }
+    }
+}
+
+impl Default for FallbackTree {
+    fn default() -> FallbackTree {
+        FallbackTree::new()
+    }
+}
+
+struct Read<'t>(&'t Tree, u64);
+struct Update<'t>(&'t Tree, u64, u64);
+struct Insert<'t>(&'t Tree, u64, u64);
+struct Remove<'t>(&'t Tree, u64);
+struct NextPage<'t>(&'t Tree, u64, &'t mut Page);
+
+impl Operation<Option<u64>> for Read<'_> {
+    #[inline]
+    fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<Option<u64>> {
+        self.0.try_read(self.1, subscription)
+    }
+}
+
+impl Operation<bool> for Update<'_> {
+    #[inline]
+    fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<bool> {
+        self.0.try_update(self.1, self.2, Replace::UnderLatch, subscription)
+    }
+}
+
+impl Operation<bool> for Insert<'_> {
+    fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<bool> {
+        self.0.try_insert(self.1, self.2, subscription)
+    }
+}
+
+impl Operation<bool> for Remove<'_> {
+    fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<bool> {
+        self.0.try_remove(self.1, subscription)
+    }
+}
+
+impl Operation<Option<u64>> for NextPage<'_> {
+    fn attempt(&mut self, subscription: &impl Subscription) -> Attempt<Option<u64>> {
+        self.0.try_page(self.1, self.2, subscription)
+    }
+}
+
+impl Shared<u64> for FallbackTree {
+    type Session = Contention;
+
+    const ORDERED: bool = true;
+
+    fn session(&self) -> Contention {
+        Contention::default()
+    }
+
+    #[inline]
+    fn read(&self, session: &mut Contention, key: &u64) -> Option<u64> {
+        self.run(session, Read(&self.tree, *key))
+    }
+
+    #[inline]
+    fn update(&self, session: &mut Contention, key: &u64, value: u64) -> bool {
+        self.run(session, Update(&self.tree, *key, value))
+    }
+
+    fn insert(&self, session: &mut Contention, key: &u64, value: u64) -> Result<bool, Refused> {
+        Ok(self.run(session, Insert(&self.tree, *key, value)))
+    }
+
+    fn remove(&self, session: &mut Contention, key: &u64) -> bool {
+        self.run(session, Remove(&self.tree, *key))
+    }
+
+    fn scan(
+        &self,
+        session: &mut Contention,
+        from: &u64,
+        limit: usize,
+        visit: &mut dyn FnMut(&u64, u64),
+    ) -> Result<usize, Unordered> {
+        let next_page = |from, page: &mut Page| self.run(session, NextPage(&self.tree, from, page));
+        Ok(crate::optimistic::scan_pages(*from, limit, visit, next_page))
+    }
+
+    fn contention(session: &Contention) -> Option<Contention> {
+        Some(*session)
+    }
+}
+
+#[cfg(all(test, debug_assertions))]
+mod tests;

@@ -1,0 +1,110 @@
+//! `fp-tree`: optimistic inner nodes and latched leaves, the software substitute for an FP-Tree (Table 1 of the paper), by the crate
+//! `ferntree`.
+//!
+//! Owns: the choice among the crate's ways to read. Never: reads byte strings without a latch on the leaf: the crate validates such
+//! reads only of keys that own no memory.
+
+use std::ops::Bound;
+
+use ferntree::Tree;
+
+use crate::key::Key;
+use crate::structure::{Refused, Shared, Unordered};
+
+/// See the module's introduction.
+pub struct FpTree<K: Key + ?Sized> {
+    tree: Tree<K::Stored, u64>,
+}
+
+impl<K: Key + ?Sized> FpTree<K> {
+    /// Creates an empty tree.
+    #[must_use]
+    pub fn new() -> FpTree<K> {
+        FpTree { tree: Tree::new() }
+    }
+
+    fn overwrite(&self, key: &K, value: u64) -> bool {
+        let mut entries = self.tree.raw_iter_mut();
+        if !entries.seek_exact(key) {
+            return false;
+        }
+        entries.next().map(|(_, old)| *old = value).is_some()
+    }
+
+    fn insert_absent(&self, key: &K, value: u64) -> bool {
+        let mut is_new = false;
+        self.tree.get_or_insert_with(key.stored(), || {
+            is_new = true;
+            value
+        });
+        is_new
+    }
+
+    fn visit_from(&self, from: &K, limit: usize, visit: &mut dyn FnMut(&K, u64)) -> usize {
+        let mut entries = self.tree.range(Bound::Included(from), Bound::Unbounded);
+        let mut visited = 0;
+        while visited < limit {
+            let Some((key, value)) = entries.next() else { break };
+            visit(std::borrow::Borrow::borrow(key), *value);
+            visited += 1;
+        }
+        visited
+    }
+}
+
+impl<K: Key + ?Sized> Default for FpTree<K> {
+    fn default() -> FpTree<K> {
+        FpTree::new()
+    }
+}
+
+macro_rules! shared_operations {
+    ($key:ty) => {
+        const ORDERED: bool = true;
+
+        type Session = ();
+
+        fn session(&self) {}
+
+        #[inline]
+        fn update(&self, (): &mut (), key: &$key, value: u64) -> bool {
+            self.overwrite(key, value)
+        }
+
+        fn insert(&self, (): &mut (), key: &$key, value: u64) -> Result<bool, Refused> {
+            Ok(self.insert_absent(key, value))
+        }
+
+        fn remove(&self, (): &mut (), key: &$key) -> bool {
+            self.tree.remove(key).is_some()
+        }
+
+        fn scan(
+            &self,
+            (): &mut (),
+            from: &$key,
+            limit: usize,
+            visit: &mut dyn FnMut(&$key, u64),
+        ) -> Result<usize, Unordered> {
+            Ok(self.visit_from(from, limit, visit))
+        }
+    };
+}
+
+impl Shared<u64> for FpTree<u64> {
+    shared_operations!(u64);
+
+    #[inline]
+    fn read(&self, (): &mut (), key: &u64) -> Option<u64> {
+        self.tree.get_optimistic(key)
+    }
+}
+
+impl Shared<[u8]> for FpTree<[u8]> {
+    shared_operations!([u8]);
+
+    #[inline]
+    fn read(&self, (): &mut (), key: &[u8]) -> Option<u64> {
+        self.tree.get(key)
+    }
+}

@@ -1,0 +1,82 @@
+//! [`Arena`]: the nodes of a tree, by number.
+//!
+//! Owns: the memory of the nodes, and the list of those that are not in use. Never: knows what is in a node.
+//!
+//! Invariants: a node stays where it is and what it is until the tree is dropped, so a reader that follows an outdated number finds a
+//! node, whose version tells it so. That is why this tree needs neither unsafe code nor epochs. Chunks grow with the tree: at most a
+//! fifth of the memory has never been used.
+
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use super::node::Node;
+
+/// Exponent of the number of nodes in the first four chunks together; in the next four there are twice as many, and so on.
+const FIRST_POWER: u32 = if cfg!(loom) { 3 } else { 6 };
+
+/// Exponent of the number of nodes that a tree cannot have.
+const LAST_POWER: u32 = 40;
+
+/// Four chunks for each power of two.
+const CHUNKS: usize = 4 * (LAST_POWER - FIRST_POWER) as usize;
+
+/// Nodes that are not in use.
+#[derive(Default)]
+struct Spare {
+    /// Nodes that were in use.
+    given: Vec<u64>,
+    /// The first one that never was.
+    next: u64,
+}
+
+pub(super) struct Arena {
+    chunks: [OnceLock<Box<[Node]>>; CHUNKS],
+    spare: Mutex<Spare>,
+}
+
+/// The chunk of a node, the chunk's length, and the place in it.
+#[inline(always)]
+fn place(number: u64) -> (usize, u64, usize) {
+    let number = number.saturating_add(1 << FIRST_POWER);
+    let power = number.ilog2();
+    let length = 1 << (power - 2);
+    let chunk = 4 * (power - FIRST_POWER) as usize + ((number >> (power - 2)) & 3) as usize;
+    (chunk, length, (number & (length - 1)) as usize)
+}
+
+impl Arena {
+    pub(super) fn new() -> Arena {
+        Arena { chunks: [const { OnceLock::new() }; CHUNKS], spare: Mutex::default() }
+    }
+
+    /// The node of a number; `None` if there is none, because what was taken for a number was none.
+    #[inline(always)]
+    pub(super) fn get(&self, number: u64) -> Option<&Node> {
+        let (chunk, _, at) = place(number);
+        self.chunks.get(chunk)?.get()?.get(at)
+    }
+
+    /// Takes a node that is not in use.
+    pub(super) fn take(&self) -> u64 {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(number) = spare.given.pop() {
+            return number;
+        }
+        let number = spare.next;
+        spare.next += 1;
+        let (chunk, length, _) = place(number);
+        self.chunks[chunk].get_or_init(|| (0..length).map(|_| Node::new()).collect());
+        number
+    }
+
+    /// Gives a node back that no node in use refers to.
+    pub(super) fn give(&self, number: u64) {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).given.push(number);
+    }
+
+    /// The number of nodes in use.
+    #[cfg(all(test, debug_assertions, not(loom)))]
+    pub(super) fn used(&self) -> u64 {
+        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        spare.next - spare.given.len() as u64
+    }
+}
