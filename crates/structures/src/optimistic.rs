@@ -1,4 +1,4 @@
-//! [`Tree`]: a B+-tree from `u64` to `u64` that threads search without latches and change under latches of single nodes.
+//! `Tree`: a B+-tree from `u64` to `u64` that threads search without latches and change under latches of single nodes.
 //!
 //! Owns: the nodes, and single attempts at each operation. Never: repeats an attempt, or decides what to do between two of them: that
 //! is what structures on this tree differ in.
@@ -18,12 +18,10 @@
 //! is asked before the attempt takes effect, and if it does not hold the attempt has no effect.
 //!
 //! # Memory
-//! Nodes stay until the tree is dropped and are used again ([`arena`]), so a reader needs no epoch.
+//! Nodes stay until the tree is dropped and are used again (`arena`), so a reader needs no epoch.
 
 mod arena;
 mod insert;
-#[cfg(all(test, loom))]
-mod loom_models;
 mod node;
 mod remove;
 mod scan;
@@ -175,7 +173,7 @@ impl Tree {
         let root = self.root.load(Acquire);
         let visited = self.visit(root & ((1 << NUMBER_BITS) - 1))?;
         // A root that was split before its version was loaded is the root no more.
-        if !planted(Bug::RootNotChecked) && self.root.load(Acquire) != root {
+        if self.root.load(Acquire) != root {
             return Err(Interruption::Changed.into());
         }
         Ok((visited, (root >> NUMBER_BITS) as usize))

@@ -1,10 +1,8 @@
 //! Planted bugs, by which tests of the optimistic tree can be shown to fail, and pauses, which make rare interleavings frequent.
 //!
-//! Owns: the list of deliberate mistakes, and the switch that turns one of them on: for a thread, in builds with debug assertions;
-//! for a process, in loom models. Never: changes anything in a release build, where [`planted`] is a constant.
+//! Owns: the list of deliberate mistakes, and the switch that turns one of them on: for a thread, in builds with debug assertions. Never: changes anything in a release build, where [`planted`] is a constant.
 //!
-//! Invariant: each planted bug has a test that must fail with it: histories of threads (`optimistic/tests.rs`), or a loom model
-//! (`optimistic/loom_models.rs`) for those that say so.
+//! Invariant: histories of threads (`optimistic/tests.rs`) must fail with each planted bug.
 
 /// One deliberate mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,15 +17,9 @@ pub enum Bug {
     WritesUnannounced,
     /// A writer takes a latch whatever the version has become.
     LatchedBlindly,
-    /// A root that was split before its version was read is taken for the root. (loom)
-    RootNotChecked,
-    /// A reader leaves out the fence between what it has read and the version. (loom)
-    ReaderFenceLeftOut,
-    /// A writer leaves out the fence between the latch and what it writes. (loom)
-    WriterFenceLeftOut,
 }
 
-#[cfg(all(not(debug_assertions), not(loom)))]
+#[cfg(any(not(debug_assertions), loom))]
 mod switch {
     use super::Bug;
 
@@ -38,22 +30,6 @@ mod switch {
     }
 
     /// Lets other threads run now and then; does nothing in a release build.
-    #[inline(always)]
-    pub(crate) fn pause() {}
-}
-
-#[cfg(loom)]
-mod switch {
-    use super::Bug;
-
-    /// Returns true if this process was started to run with the bug.
-    pub fn planted(bug: Bug) -> bool {
-        static PLANTED: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
-        let planted = PLANTED.get_or_init(|| std::env::var("ATRAPOS_PLANTED_BUG").ok());
-        planted.as_deref().is_some_and(|name| name == format!("{bug:?}"))
-    }
-
-    /// Does nothing: loom switches threads itself.
     #[inline(always)]
     pub(crate) fn pause() {}
 }

@@ -62,9 +62,7 @@ impl Node {
     #[inline]
     pub(super) fn check(&self, word: u64) -> Result<(), Restart> {
         pause();
-        if !planted(Bug::ReaderFenceLeftOut) {
-            fence(Acquire);
-        }
+        fence(Acquire);
         if self.word.load(Relaxed) & !WRITING == word { Ok(()) } else { Err(Interruption::Changed.into()) }
     }
 
@@ -129,9 +127,7 @@ impl Node {
         self.word.compare_exchange(before, before | LATCHED, Acquire, Relaxed).map_err(|now| {
             if now & !(LATCHED | WRITING) == word { Interruption::Latched } else { Interruption::Changed }
         })?;
-        if !planted(Bug::WriterFenceLeftOut) {
-            fence(Release);
-        }
+        fence(Release);
         Ok(Latch { node: self, before, changed: false })
     }
 
