@@ -309,8 +309,30 @@ impl Client {
                 let of = self.inner.worker(worker).domain.load(Ordering::Acquire);
                 if of == domain { Ok(worker) } else { Err(Why::Apart) }
             }
-            (None, None, Some(domain)) => self.choose(domain),
+            (None, None, Some(domain)) => self.choose_of(target, domain),
             (None, None, None) => Err(Why::Removed),
+        }
+    }
+
+    /// The worker chosen in the domain of shared structures. A domain whose workers have just joined another one has none; by then the
+    /// routes say where they went.
+    #[inline]
+    fn choose_of<T: Target>(&mut self, target: &T, mut domain: u32) -> Result<u32, Why> {
+        loop {
+            match self.choose(domain) {
+                Err(Why::Removed) => {}
+                chosen => return chosen,
+            }
+            let mut now = None;
+            target.each_route(&mut |route| {
+                if let Route::Domain(domain) = route {
+                    now = Some(domain);
+                }
+            });
+            match now {
+                Some(other) if other != domain => domain = other,
+                _ => return Err(Why::Removed),
+            }
         }
     }
 

@@ -24,6 +24,7 @@ use crate::pump;
 use crate::structures::{
     Key, Kind, Owned, OwnedValue, Place, Registry, Route, Sessioned, Sessions, Shared, SharedValue,
 };
+use crate::task::drop_quietly;
 use crate::waits::Waits;
 use crate::worker::{Worker, WorkerShared};
 use crate::{barrier, client::Client};
@@ -403,7 +404,7 @@ impl Domains {
         for worker in holders {
             let done = change.step();
             worker.tell(Box::new(move |worker| {
-                drop(worker.reach.take(key));
+                drop_quietly(worker.reach.take(key));
                 drop(done);
             }));
         }
@@ -423,7 +424,7 @@ impl Domains {
         let change = Change::new();
         let done = change.step();
         self.inner.worker(worker).tell(Box::new(move |worker| {
-            drop(worker.reach.take(owned.key));
+            drop_quietly(worker.reach.take(owned.key));
             worker.reach.install(owned);
             drop(done);
         }));
@@ -639,7 +640,7 @@ impl Domains {
                 for worker in self.inner.live_workers_of(from) {
                     let done = change.step();
                     worker.tell(Box::new(move |worker| {
-                        drop(worker.reach.take(key));
+                        drop_quietly(worker.reach.take(key));
                         drop(done);
                     }));
                 }

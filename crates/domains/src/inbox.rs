@@ -176,13 +176,14 @@ impl Buffer {
         lock(&self.leases).used.iter().filter(|used| !**used).count()
     }
 
-    /// Leases `count` consecutive slots, within one group if that can be. `None` if there are none; then the waker, if any, is woken
-    /// once some come back.
+    /// Leases `count` consecutive slots (all there are, if there are fewer), within one group if that can be. `None` if they are not
+    /// free; then the waker, if any, is woken once some come back.
     pub(crate) fn lease(&self, count: usize, waker: Option<&Waker>) -> Option<Lease> {
         let mut leases = lock(&self.leases);
         self.reclaim(&mut leases);
+        let count = count.min(leases.used.len());
         let fits = |first: usize| leases.used[first..first + count].iter().all(|used| !used);
-        let mut starts = 0..=(leases.used.len().checked_sub(count)?);
+        let mut starts = 0..=leases.used.len() - count;
         let one_group = |first: usize| first / GROUP_SLOTS == (first + count - 1) / GROUP_SLOTS;
         let first = starts
             .clone()

@@ -7,11 +7,13 @@
 //! A slot whose toggle differs from the worker's copy of the answers is in the worker's turn (`inbox`), and its header names
 //! the table of its request.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use crate::inbox::{Buffer, GROUP_SLOTS, Header, failure_bit, group_of};
 use crate::planted::{Bug, planted};
 use crate::structures::{Key, Reach};
 use crate::sync::{Arc, AtomicBool, Ordering};
-use crate::task::{Failure, Outcome};
+use crate::task::{Failure, Outcome, drop_quietly};
 
 /// One ring as its worker sees it.
 #[derive(Debug)]
@@ -110,7 +112,7 @@ impl Polled {
             let slot = group * GROUP_SLOTS + bit;
             if self.waiting[group] >> bit & 1 != 0 && !self.is_new(slot, self.buffer.header(slot)) {
                 self.waiting[group] &= !(1 << bit);
-                self.buffer.waker(slot).wake();
+                wake(&self.buffer, slot);
             }
         }
     }
@@ -266,6 +268,13 @@ impl Polled {
             }
         }
         self.buffer.die();
+    }
+}
+
+/// Wakes the client of a slot. A waker is code of the client's executor: if it panics, that is not the worker's end.
+fn wake(buffer: &Buffer, slot: usize) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| buffer.waker(slot).wake())) {
+        drop_quietly(panic);
     }
 }
 

@@ -20,11 +20,12 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::task::Failure;
+use crate::task::{Failure, drop_quietly};
 
 /// The name of a structure among all that ever were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -392,7 +393,7 @@ impl Reach {
             }
             std::mem::replace(&mut locals[index], local)
         };
-        drop(old);
+        drop_quietly(old);
     }
 
     /// Takes in an owned structure.
@@ -428,7 +429,10 @@ impl Reach {
         };
         match local.keep {
             Keep::Owned(value) => Some(OwnedValue { key, value, poisoned: local.state == State::Poisoned }),
-            Keep::Nothing | Keep::Shared(..) => None,
+            keep @ (Keep::Nothing | Keep::Shared(..)) => {
+                drop_quietly(keep);
+                None
+            }
         }
     }
 
@@ -442,7 +446,7 @@ impl Reach {
                 .map(|local| std::mem::replace(local, ABSENT))
                 .collect()
         };
-        drop(forgotten);
+        forgotten.into_iter().for_each(drop_quietly);
     }
 
     /// The keys of all owned structures here.
@@ -501,6 +505,8 @@ struct Entry {
 pub(crate) enum Known {
     /// It is shared and within the domain asked for; it was taken in.
     Here,
+    /// It is, but making the worker's session panicked.
+    NoSession,
     /// It lies here.
     At(Route),
 }
@@ -555,7 +561,7 @@ impl Registry {
         }
         entries.free.push(key.index);
         drop(entries);
-        drop(shared);
+        drop_quietly(shared);
         true
     }
 
@@ -586,8 +592,14 @@ impl Registry {
         match (&entry.place, &entry.shared) {
             (Some(place), _) if place.key != key => Known::At(Route::Removed),
             (Some(place), Some(shared)) if place.route() == Route::Domain(domain) => {
-                reach.install_shared(key, shared);
-                Known::Here
+                // What the structure's own code does wrong is the task's failure, not the worker's.
+                match catch_unwind(AssertUnwindSafe(|| reach.install_shared(key, shared))) {
+                    Ok(()) => Known::Here,
+                    Err(panic) => {
+                        drop_quietly(panic);
+                        Known::NoSession
+                    }
+                }
             }
             (Some(place), _) => Known::At(place.route()),
             (None, _) => Known::At(Route::Removed),

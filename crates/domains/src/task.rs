@@ -41,6 +41,9 @@ pub enum TaskError {
     /// The structure was removed.
     #[error("the structure was removed from its domain: place it again, or drop its handle")]
     Removed,
+    /// The session of its worker could not be made: making it panicked.
+    #[error("making the structure's session for its worker panicked: mend `Sessions::session`")]
+    NoSession,
     /// The structures of the task came to lie with different workers after it was submitted.
     #[error("the structures of this task no longer lie with one worker: move them into one domain")]
     Apart,
@@ -60,6 +63,7 @@ pub enum Failure {
     Panicked,
     Poisoned,
     Removed,
+    NoSession,
     Apart,
     Cancelled,
     ShutDown,
@@ -240,8 +244,8 @@ unsafe fn drop_request<T: Target, J: Job<T>>(payload: *mut u8) {
     drop_quietly(job);
 }
 
-/// Drops what belongs to a client on whatever thread it lies; a panic of its destructor has nobody to go to.
-fn drop_quietly<V>(value: V) {
+/// Drops what belongs to a user on whatever thread it lies; a panic of its destructor has nobody to go to.
+pub(crate) fn drop_quietly<V>(value: V) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         std::mem::forget(panic);
     }
@@ -303,6 +307,7 @@ pub(crate) unsafe fn take_failure(payload: *mut u8, word: *mut u8) -> TaskError 
         Failure::Panicked => TaskError::Panicked(unsafe { payload.cast::<Box<dyn Any + Send>>().read() }),
         Failure::Poisoned => TaskError::Poisoned,
         Failure::Removed => TaskError::Removed,
+        Failure::NoSession => TaskError::NoSession,
         Failure::Apart => TaskError::Apart,
         Failure::Cancelled => TaskError::Cancelled,
         Failure::ShutDown => TaskError::ShutDown,

@@ -254,12 +254,14 @@ impl Worker {
         let domain = self.shared.domain.load(Ordering::Relaxed);
         let to = match self.inner.registry.reach(stray.key, domain, &self.reach) {
             Known::Here => return Passed::Retry,
+            Known::NoSession => return Passed::Refuse(Failure::NoSession),
             Known::At(Route::Removed) => return Passed::Refuse(Failure::Removed),
             Known::At(Route::Worker(worker)) if worker == self.shared.index => return Passed::Later,
             Known::At(Route::Worker(worker)) => self.inner.worker(worker),
             Known::At(Route::Domain(domain)) => match self.inner.any_worker_of(domain) {
                 Some(worker) => worker,
-                None => return Passed::Refuse(Failure::Removed),
+                // Its workers have just joined another domain: the route says so by now.
+                None => return Passed::Later,
             },
         };
         if hops >= HOPS_MAX {

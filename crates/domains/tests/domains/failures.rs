@@ -168,3 +168,53 @@ fn a_task_that_nobody_ran_ends_with_the_domains() {
     pending.wait().expect("what is there is run before the end");
     assert!(ran.load(Ordering::SeqCst));
 }
+
+/// Panics wherever its own code runs.
+struct Clumsy;
+
+impl atrapos_domains::Sessions for Clumsy {
+    type Session = ();
+    fn session(&self) {
+        panic!("on purpose");
+    }
+}
+
+impl Drop for Clumsy {
+    fn drop(&mut self) {
+        panic!("on purpose");
+    }
+}
+
+#[test]
+fn panics_of_a_structures_own_code_do_not_end_a_worker() {
+    let domains = start(&[("d", 1)]);
+    let site = domains.at("d").expect("d");
+    let clumsy = site.place_with_sessions("clumsy", Clumsy).expect("free");
+    let owned = site.place_owned("owned", Clumsy).expect("free");
+    let mut client = domains.client();
+    let failed = client.call_blocking(&clumsy, |_| ());
+    assert!(matches!(failed, Err(CallError::Failed(TaskError::NoSession))), "{failed:?}");
+    client.call_blocking(&owned, |_| ()).expect("it runs");
+    domains.remove("owned").expect("it exists").wait();
+    domains.remove("clumsy").expect("it exists").wait();
+    let after = site.place_owned("after", 5).expect("free");
+    assert_eq!(client.call_blocking(&after, |after| *after).expect("the worker is there still"), 5);
+}
+
+#[test]
+fn a_window_beyond_all_slots_is_what_there_is() {
+    let domains = crate::start_with_slots(&[("d", 1)], 15);
+    let counter = domains.at("d").expect("d").place_owned("counter", 0_u64).expect("free");
+    let mut client = domains.client().with_window(64);
+    for _ in 0..100 {
+        client.call_blocking(&counter, |counter| *counter += 1).expect("it runs");
+    }
+    drop(client);
+    let mut client = domains.client();
+    let mut burst = client.burst(&counter, 64).expect("the slots are there again");
+    for _ in 0..100 {
+        burst.push(|counter| *counter += 1).expect("it is submitted");
+    }
+    assert_eq!(burst.len(), 15);
+    burst.drain().for_each(|answer| answer.expect("it runs"));
+}
