@@ -25,7 +25,7 @@ fn main() {
     // Best effort: on a machine with one processing unit the numbers mean little anyway.
     let _ = pin_current_thread(cpus[0].0 as usize);
 
-    let names = ["bare ping-pong", "call", "burst of 14", "burst of 32", "burst of 64"];
+    let names = ["bare ping-pong", "call", "burst of 14", "burst of 32", "burst of 64", "bulk of 14"];
     let mut ns: Vec<Vec<f64>> = vec![Vec::new(); names.len()];
     for _ in 0..repetitions {
         ns[0].push(ping_pong(count / 4, cpus[1].0 as usize));
@@ -33,6 +33,7 @@ fn main() {
         for (at, size) in [(2, BURST_DEFAULT), (3, 32), (4, 64)] {
             ns[at].push(bursts(&mut client, &counter, count, size));
         }
+        ns[5].push(bulks(&mut client, &counter, count));
     }
     if tiny {
         return;
@@ -102,5 +103,20 @@ fn bursts(client: &mut Client, counter: &Owned<u64>, count: u64, size: usize) ->
     burst.drain().for_each(|answer| {
         black_box(answer.expect("the task runs"));
     });
+    ns_per(count, started)
+}
+
+/// Bulks of fourteen, two under way.
+fn bulks(client: &mut Client, counter: &Owned<u64>, count: u64) -> f64 {
+    let started = Instant::now();
+    let mut before = None;
+    for _ in 0..count / BURST_DEFAULT as u64 {
+        let tasks = (0..BURST_DEFAULT).map(|_| |_: &mut u64| 0_u64).collect();
+        let bulk = client.bulk(counter, tasks).expect("there is room");
+        if let Some(before) = before.replace(bulk) {
+            black_box(before.wait().expect("the bulk runs"));
+        }
+    }
+    black_box(before.map(|bulk| bulk.wait().expect("the bulk runs")));
     ns_per(count, started)
 }

@@ -1,4 +1,4 @@
-//! Bursts: many tasks on one structure under way, with slots set aside for them; and bulks, several tasks published as one.
+//! Bursts: many tasks on one structure under way, with slots set aside for them.
 //!
 //! Owns: the ring of a burst, and the results that it still has. A burst in managed mode (Virtual domains §6) goes on until it is
 //! full, then takes the oldest result for each further task.

@@ -23,7 +23,7 @@ use crate::domains::Inner;
 use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::structures::{Key, Route, Target};
-use crate::task::{Closure, Job, TaskError};
+use crate::task::{Bulk, Closure, Job, TaskError};
 use crate::worker::{self, WorkerShared};
 
 /// Tasks that a client can have under way with one worker, where nothing else is said.
@@ -150,6 +150,30 @@ impl Client {
                 Ok(Pending { ring: Some(Arc::clone(ring)), at, of: PhantomData })
             }
             Err(why) => Err(Refused { task, why }),
+        }
+    }
+
+    /// Submits several tasks as one: one publication, one answer, in the order given. Each has its own result; a panic of one is its
+    /// result alone, but poisons an owned structure for those behind it.
+    ///
+    /// # Errors
+    /// [`Refused`], with the closures.
+    pub fn bulk<T, F, R>(
+        &mut self,
+        target: &T,
+        tasks: Vec<F>,
+    ) -> Result<Pending<Vec<Result<R, TaskError>>>, Refused<Vec<F>>>
+    where
+        T: Target,
+        F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        match self.seat(target) {
+            Ok(held) => {
+                let (ring, at) = self.submit_at(held, target, Bulk(tasks));
+                Ok(Pending { ring: Some(Arc::clone(ring)), at, of: PhantomData })
+            }
+            Err(why) => Err(Refused { task: tasks, why }),
         }
     }
 

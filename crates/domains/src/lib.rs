@@ -29,7 +29,7 @@
 //! - `structures`: the structures that a worker can reach, by key; the registry of all; the handles that name them.
 //! - `worker`: a state machine whose `step` serves every ring; a thread per worker pumps it, or one thread pumps all of
 //!   them from a seed ([`Pump`]).
-//! - `client`, `burst`: the two ways to delegate.
+//! - `client`, `burst`: the ways to delegate: calls, bulks (several tasks as one), bursts (many under way).
 //! - `domains`, `change`: what exists, and its changes while clients go on.
 //!
 //! # Invariants

@@ -117,6 +117,33 @@ where
     }
 }
 
+/// Closures as one job, each with a result of its own.
+pub(crate) struct Bulk<F>(pub(crate) Vec<F>);
+
+impl<T: Target, F, R> Job<T> for Bulk<F>
+where
+    F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    type Reply = Vec<Result<R, TaskError>>;
+
+    unsafe fn run(self, keys: &T::Keys, reach: &Reach) -> Self::Reply {
+        let one = |task: F| {
+            if let Err(Missing::Failed(failure)) = T::find(keys, reach) {
+                drop_quietly(task);
+                return Err(TaskError::from(failure));
+            }
+            // SAFETY: by this function's own contract; the access ends with each task.
+            let result = catch_unwind(AssertUnwindSafe(|| task(unsafe { T::access(keys, reach) })));
+            result.map_err(|panic| {
+                T::poison(keys, reach);
+                TaskError::Panicked(panic)
+            })
+        };
+        self.0.into_iter().map(one).collect()
+    }
+}
+
 struct Request<T: Target, J> {
     keys: T::Keys,
     job: J,
@@ -305,12 +332,22 @@ pub(crate) unsafe fn take_failure(payload: *mut u8, word: *mut u8) -> TaskError 
     match unsafe { word.cast::<Failure>().read() } {
         // SAFETY: what the panic carried lies in the payload.
         Failure::Panicked => TaskError::Panicked(unsafe { payload.cast::<Box<dyn Any + Send>>().read() }),
-        Failure::Poisoned => TaskError::Poisoned,
-        Failure::Removed => TaskError::Removed,
-        Failure::NoSession => TaskError::NoSession,
-        Failure::Apart => TaskError::Apart,
-        Failure::Cancelled => TaskError::Cancelled,
-        Failure::ShutDown => TaskError::ShutDown,
+        failure => TaskError::from(failure),
+    }
+}
+
+impl From<Failure> for TaskError {
+    /// The same reason; of a panic, without what it carried.
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Panicked => Self::Panicked(Box::new(())),
+            Failure::Poisoned => Self::Poisoned,
+            Failure::Removed => Self::Removed,
+            Failure::NoSession => Self::NoSession,
+            Failure::Apart => Self::Apart,
+            Failure::Cancelled => Self::Cancelled,
+            Failure::ShutDown => Self::ShutDown,
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use atrapos_domains::{Configuration, ConfigurationError, Domains, Sessions, Why};
+use atrapos_domains::{Configuration, ConfigurationError, Domains, Sessions, TaskError, Why};
 use atrapos_topology::Machine;
 
 use crate::{start, start_with_slots};
@@ -224,4 +224,39 @@ fn configurations_are_read_written_and_refused() {
         ConfigurationError::Slots { slots: 0, .. }
     ));
     assert!(matches!(refused("[[domain]]\nname = \"a\"\nwrokers = 1"), ConfigurationError::Syntax(_)));
+}
+
+#[test]
+fn the_tasks_of_a_bulk_run_in_order_and_fail_one_by_one() {
+    let domains = start(&[("d", 1)]);
+    let site = domains.at("d").expect("d");
+    let (log, shared) =
+        (site.place_owned("log", Vec::new()).expect("free"), site.place("shared", ()).expect("free"));
+    let mut client = domains.client();
+    let append = |number: usize| {
+        move |log: &mut Vec<usize>| {
+            log.push(number);
+            log.len()
+        }
+    };
+    let answers =
+        client.bulk(&log, (0..14).map(append).collect()).expect("there is room").wait().expect("it runs");
+    let lengths: Vec<usize> = answers.into_iter().map(|answer| answer.expect("it runs")).collect();
+    assert!(lengths.into_iter().eq(1..=14));
+
+    let odd = |number: u32| move |(): &()| if number % 2 == 1 { panic!("on purpose") } else { number };
+    let answers =
+        client.bulk(&shared, (0..4).map(odd).collect()).expect("there is room").wait().expect("it runs");
+    assert!(
+        matches!(answers[..], [Ok(0), Err(TaskError::Panicked(_)), Ok(2), Err(TaskError::Panicked(_))]),
+        "{answers:?}"
+    );
+
+    let second = |number: u32| move |_: &mut Vec<usize>| assert_ne!(number, 1, "on purpose");
+    let answers =
+        client.bulk(&log, (0..3).map(second).collect()).expect("there is room").wait().expect("it runs");
+    assert!(
+        matches!(answers[..], [Ok(()), Err(TaskError::Panicked(_)), Err(TaskError::Poisoned)]),
+        "{answers:?}"
+    );
 }
