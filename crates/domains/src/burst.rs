@@ -73,7 +73,14 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         self.len() == 0
     }
 
-    /// Submits a task if there is room.
+    /// Submits a task if there is room. As for calls, its result cannot borrow from the structure:
+    ///
+    /// ```compile_fail
+    /// # use atrapos_domains::{Burst, Owned};
+    /// fn first<'s>(burst: &mut Burst<Owned<Vec<String>>, &'s String>) {
+    ///     let _ = burst.try_push(|list: &mut Vec<String>| &list[0]);
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`Refused`] with the closure: [`Why::Full`], or the domains are shutting down.

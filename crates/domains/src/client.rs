@@ -134,7 +134,23 @@ impl Client {
 
     /// Submits a task and returns the future of its result; gives the closure back if it cannot be submitted now.
     ///
-    /// A closure of up to 48 bytes on one structure is submitted without an allocation.
+    /// A closure of up to 48 bytes on one structure is submitted without an allocation. A result cannot borrow from the structure:
+    ///
+    /// ```compile_fail
+    /// # use atrapos_domains::{Client, Owned};
+    /// fn first(client: &mut Client, list: &Owned<Vec<String>>) {
+    ///     let _ = client.try_call(list, |list: &mut Vec<String>| &list[0]);
+    /// }
+    /// ```
+    ///
+    /// A copy of what it had can be the result:
+    ///
+    /// ```
+    /// # use atrapos_domains::{Client, Owned};
+    /// fn first(client: &mut Client, list: &Owned<Vec<String>>) {
+    ///     let _ = client.try_call(list, |list: &mut Vec<String>| list[0].clone());
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`Refused`], with the closure.

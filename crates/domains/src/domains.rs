@@ -511,7 +511,21 @@ impl Site<'_> {
         added.ok_or_else(|| DomainError::NameTaken(name.to_owned()))
     }
 
-    /// Places a shared structure here.
+    /// Places a shared structure here. One that threads cannot share is refused by the compiler; it can be owned:
+    ///
+    /// ```compile_fail
+    /// # use atrapos_domains::Domains;
+    /// fn place(domains: &Domains) {
+    ///     let _ = domains.at("d").map(|site| site.place("cell", std::cell::Cell::new(0)));
+    /// }
+    /// ```
+    ///
+    /// ```
+    /// # use atrapos_domains::Domains;
+    /// fn place(domains: &Domains) {
+    ///     let _ = domains.at("d").map(|site| site.place_owned("cell", std::cell::Cell::new(0)));
+    /// }
+    /// ```
     ///
     /// # Errors
     /// [`DomainError::NameTaken`].
