@@ -94,6 +94,9 @@ pub enum CallError {
     Failed(#[from] TaskError),
 }
 
+/// The results of a bulk, in the order of its tasks.
+pub type Results<R> = Vec<Result<R, TaskError>>;
+
 /// Submits tasks to structures wherever they live.
 #[derive(Debug)]
 pub struct Client {
@@ -174,11 +177,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Refused`], with the closures.
-    pub fn bulk<T, F, R>(
-        &mut self,
-        target: &T,
-        tasks: Vec<F>,
-    ) -> Result<Pending<Vec<Result<R, TaskError>>>, Refused<Vec<F>>>
+    pub fn bulk<T, F, R>(&mut self, target: &T, tasks: Vec<F>) -> Result<Pending<Results<R>>, Refused<Vec<F>>>
     where
         T: Target,
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,

@@ -67,11 +67,11 @@ mod worker;
 
 pub use burst::{BURST_DEFAULT, BURST_MAX, Burst};
 pub use change::Change;
-pub use client::{CallError, Cancelled, Client, Pending, Refused, WINDOW_DEFAULT, Why};
+pub use client::{CallError, Cancelled, Client, Pending, Refused, Results, WINDOW_DEFAULT, Why};
 pub use configuration::{
     Configuration, ConfigurationError, DomainConfiguration, MemoryPolicy, Placement, SLOTS_DEFAULT, SLOTS_MAX,
 };
 pub use domains::{DomainError, DomainReport, Domains, ShutdownReport, Site, WorkerReport};
 pub use pump::Pump;
 pub use structures::{Key, Owned, Reach, Route, Sessioned, Sessions, Shared, Target};
-pub use task::TaskError;
+pub use task::{Panic, TaskError};

@@ -18,6 +18,7 @@
 use std::any::Any;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Mutex, PoisonError};
 
 use crate::structures::{Key, Missing, Reach, Target};
 
@@ -31,8 +32,8 @@ const WORD_BYTES: usize = 8;
 #[non_exhaustive]
 pub enum TaskError {
     /// The task panicked; this is what the panic carried. An owned structure is poisoned by it.
-    #[error("the task panicked; its structure is poisoned if it is an owned one: replace it")]
-    Panicked(Box<dyn Any + Send>),
+    #[error("the task panicked ({0}); its structure is poisoned if it is an owned one: replace it")]
+    Panicked(Panic),
     /// A task before this one panicked while it had the owned structure, which nobody has replaced since.
     #[error(
         "an earlier task panicked inside this owned structure: replace the structure before further tasks"
@@ -53,6 +54,42 @@ pub enum TaskError {
     /// The domains were shut down before the task ran.
     #[error("the domains were shut down before the task ran")]
     ShutDown,
+}
+
+/// What a panic carried.
+// In a mutex, so that the error may be looked at by several threads; it is never locked for longer than a look.
+pub struct Panic(Mutex<Box<dyn Any + Send>>);
+
+impl Panic {
+    pub(crate) fn new(carried: Box<dyn Any + Send>) -> Self {
+        Self(Mutex::new(carried))
+    }
+
+    /// What the panic carried, for `std::panic::resume_unwind`.
+    #[must_use]
+    pub fn into_inner(self) -> Box<dyn Any + Send> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its message, if it carried one.
+    #[must_use]
+    pub fn message(&self) -> Option<String> {
+        let carried = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = carried.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| carried.downcast_ref::<String>().cloned())
+    }
+}
+
+impl std::fmt::Display for Panic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.message().as_deref().unwrap_or("without a message"))
+    }
+}
+
+impl std::fmt::Debug for Panic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Panic").field(&self.message()).finish()
+    }
 }
 
 /// The same reasons as a worker writes them: a word.
@@ -137,7 +174,7 @@ where
             let result = catch_unwind(AssertUnwindSafe(|| task(unsafe { T::access(keys, reach) })));
             result.map_err(|panic| {
                 T::poison(keys, reach);
-                TaskError::Panicked(panic)
+                TaskError::Panicked(Panic::new(panic))
             })
         };
         self.0.into_iter().map(one).collect()
@@ -330,8 +367,10 @@ pub(crate) unsafe fn take_reply<R>(payload: *mut u8, word: *mut u8) -> R {
 pub(crate) unsafe fn take_failure(payload: *mut u8, word: *mut u8) -> TaskError {
     // SAFETY: the word of a failed task is a failure.
     match unsafe { word.cast::<Failure>().read() } {
-        // SAFETY: what the panic carried lies in the payload.
-        Failure::Panicked => TaskError::Panicked(unsafe { payload.cast::<Box<dyn Any + Send>>().read() }),
+        Failure::Panicked => {
+            // SAFETY: what the panic carried lies in the payload.
+            TaskError::Panicked(Panic::new(unsafe { payload.cast::<Box<dyn Any + Send>>().read() }))
+        }
         failure => TaskError::from(failure),
     }
 }
@@ -340,7 +379,7 @@ impl From<Failure> for TaskError {
     /// The same reason; of a panic, without what it carried.
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Panicked => Self::Panicked(Box::new(())),
+            Failure::Panicked => Self::Panicked(Panic::new(Box::new(()))),
             Failure::Poisoned => Self::Poisoned,
             Failure::Removed => Self::Removed,
             Failure::NoSession => Self::NoSession,

@@ -17,7 +17,8 @@ fn a_panic_is_the_result_of_its_task_and_poisons_what_is_owned() {
     let mut client = domains.client();
     let failed = client.call_blocking(&owned, |_| -> u64 { panic!("on purpose") });
     let Err(CallError::Failed(TaskError::Panicked(carried))) = failed else { panic!("{failed:?}") };
-    assert_eq!(carried.downcast_ref::<&str>(), Some(&"on purpose"));
+    assert_eq!(carried.message().as_deref(), Some("on purpose"));
+    assert_eq!(carried.into_inner().downcast_ref::<&str>(), Some(&"on purpose"));
     let poisoned = client.call_blocking(&owned, |owned| *owned);
     assert!(matches!(poisoned, Err(CallError::Failed(TaskError::Poisoned))));
     domains.replace(&owned, 9).expect("it exists").wait();
