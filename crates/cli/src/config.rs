@@ -75,7 +75,7 @@ pub(crate) struct RunConfig {
     pub(crate) engine: EngineArg,
     /// The parts of the system state that workers share.
     pub(crate) central_state: CentralState,
-    /// How partitions are chosen before the first measurement; `None` if they are not.
+    /// Choice of partitions before the first measurement; `None` if they are not.
     pub(crate) partitioning: Option<PartitioningArg>,
     pub(crate) clients: Clients,
     /// True if their number was given, and is not to be derived from the speed of the device.
@@ -159,7 +159,7 @@ impl RunConfig {
     }
 }
 
-/// What protects the data of the engine with locks.
+/// Protection of the data of the engine with locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Protection {
     pub(crate) locks: bool,

@@ -1,7 +1,7 @@
 //! Cost of a delegated task: one at a time, in bursts, beside a bare ping-pong of two threads and the runtime's own ring.
 //!
 //! `cargo bench -p atrapos-domains --bench delegation` prints best and median over repetitions that alternate between the
-//! measurements. `-- --test` runs each once at a tiny size and prints nothing.
+//! measurements. Without cargo's own `--bench`, as in `cargo test --benches`, each runs once at a tiny size and nothing is printed.
 
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use atrapos_runtime::affinity::pin_current_thread;
 use atrapos_topology::{LiveOptions, Machine};
 
 fn main() {
-    let tiny = std::env::args().any(|argument| argument == "--test");
+    let tiny = !std::env::args().any(|argument| argument == "--bench");
     let (repetitions, count) = if tiny { (1, 1_000) } else { (31, 400_000) };
     let machine = Machine::live(&LiveOptions::new(None));
     let cpus = machine.placement(2);
