@@ -584,10 +584,11 @@ impl Domains {
             ..Configuration::default()
         };
         let cpus = one.assign(&self.inner.machine)?.remove(0);
+        let mut threads = self.inner.threads();
+        self.refuse_if_closing()?;
         if self.find_domain(&settings.name).is_ok() {
             return Err(ConfigurationError::NameTwice(settings.name.clone()).into());
         }
-        let mut threads = self.inner.threads();
         let domain = self.new_domain(&mut threads, settings.clone())?;
         cpus.iter().try_for_each(|&cpu| self.new_worker(&mut threads, domain, cpu, &cpus).map(drop))
     }
@@ -642,14 +643,17 @@ impl Domains {
         self.refuse_if_closing()?;
         let (place, to) = (self.find_place(name)?, self.find_domain(to)?);
         let change = Change::new();
-        self.move_place(&place, to, &change);
+        if self.domain_of(&place) != Some(to) {
+            self.move_place(&place, to, &change);
+        }
         Ok(change)
     }
 
+    /// Tells whoever has a structure to give it to a domain, or to forget it.
     fn move_place(&self, place: &Arc<Place>, to: u32, change: &Change) {
         let key = place.key;
         match place.route() {
-            Route::Domain(from) if from != to => {
+            Route::Domain(from) => {
                 place.route.store(to, Ordering::Release);
                 for worker in self.inner.live_workers_of(from) {
                     let done = change.step();
@@ -660,19 +664,14 @@ impl Domains {
                 }
             }
             Route::Worker(from) => {
-                let from = self.inner.worker(from);
-                let (Some(to), true) =
-                    (self.inner.any_worker_of(to).cloned(), from.domain.load(Ordering::Acquire) != to)
-                else {
-                    return;
-                };
+                let Some(heir) = self.inner.any_worker_of(to).cloned() else { return };
                 let done = change.step();
-                from.tell(Box::new(move |worker| {
-                    worker.give(key, &to);
+                self.inner.worker(from).tell(Box::new(move |worker| {
+                    worker.give(key, &heir);
                     drop(done);
                 }));
             }
-            Route::Domain(_) | Route::Removed => {}
+            Route::Removed => {}
         }
     }
 
@@ -714,21 +713,9 @@ impl Domains {
                 Route::Worker(at) if !is_moved && leaving.iter().any(|worker| worker.index == at) => from,
                 _ => continue,
             };
-            self.move_owned_or_shared(&place, target, &change);
+            self.move_place(&place, target, &change);
         }
         Ok(change)
-    }
-
-    /// Moves a structure although its worker's domain may be the target already (it joins or leaves meanwhile).
-    fn move_owned_or_shared(&self, place: &Arc<Place>, to: u32, change: &Change) {
-        let (Route::Worker(from), Some(heir)) = (place.route(), self.inner.any_worker_of(to).cloned()) else {
-            return self.move_place(place, to, change);
-        };
-        let (key, done) = (place.key, change.step());
-        self.inner.worker(from).tell(Box::new(move |worker| {
-            worker.give(key, &heir);
-            drop(done);
-        }));
     }
 
     /// Makes the workers and structures of a domain part of another one.

@@ -34,8 +34,9 @@
 //!
 //! # Invariants
 //! - *One writer per word.* The words of a slot are written by the client that leases it, until its toggle bit differs from
-//!   the slot's bit in the reply line; then by the worker, until the bits are equal again. Nothing on this path is an atomic
-//!   read-modify-write, nor a fence on processors where a release store is a plain one.
+//!   the slot's bit in the reply line; then by the worker, until the bits are equal again. Between them there is no atomic
+//!   read-modify-write, nor a fence on processors where a release store is a plain one. A future besides counts the users of its ring,
+//!   and leaves a waker if it is polled before its answer is there; bursts, and calls that block, do neither.
 //! - *Order.* Submitting happens before running, running before the result. A worker serves a ring in its order and never goes past
 //!   a task that it passed on to another worker; so tasks of one ring are first in, first out. An ordered client goes to
 //!   another ring only when nothing of the old one is under way; so its tasks on one structure are, over every change.

@@ -11,8 +11,7 @@
 
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
-use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -25,7 +24,7 @@ use crate::domains::{Inner, WorkerReport};
 use crate::inbox::Buffer;
 use crate::polled::{Passed, Polled, Stray, run_in};
 use crate::structures::{Key, Known, OwnedValue, Reach, Route};
-use crate::sync::AtomicBool as Told;
+use crate::sync::AtomicBool;
 use crate::task::{Failure, Outcome};
 
 /// Times that a task is passed on before its structures count as apart.
@@ -56,7 +55,7 @@ pub(crate) struct WorkerShared {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) parker: Parker,
     messages: Mutex<Messages>,
-    told: Told,
+    told: AtomicBool,
     /// Tasks that it ran.
     pub(crate) tasks: AtomicU64,
     /// Steps in which it ran any.
@@ -81,7 +80,7 @@ impl WorkerShared {
             buffer: Buffer::new(groups, this.as_ptr()),
             parker: Parker::new(),
             messages: Mutex::default(),
-            told: Told::new(false),
+            told: AtomicBool::new(false),
             tasks: AtomicU64::new(0),
             busy_steps: AtomicU64::new(0),
             ended: AtomicBool::new(false),
@@ -164,7 +163,7 @@ pub(crate) enum Step {
 pub(crate) struct Worker {
     pub(crate) shared: Arc<WorkerShared>,
     pub(crate) inner: Arc<Inner>,
-    pub(crate) reach: Rc<Reach>,
+    pub(crate) reach: Reach,
     polled: Vec<Polled>,
     /// Set when it is to end: at once where the deadline has passed, else when nothing is left.
     ending: Option<Instant>,
@@ -178,7 +177,7 @@ pub(crate) struct Worker {
 impl Worker {
     pub(crate) fn new(shared: Arc<WorkerShared>, inner: Arc<Inner>) -> Self {
         let polled = vec![Polled::new(Arc::clone(&shared.buffer))];
-        let (reach, ending, left, each) = (Rc::default(), None, false, false);
+        let (reach, ending, left, each) = (Reach::default(), None, false, false);
         Self { shared, inner, reach, polled, ending, left, each, steps_to_look: 0 }
     }
 
@@ -236,14 +235,10 @@ impl Worker {
 
     fn serve(&mut self) -> usize {
         let mut polled = std::mem::take(&mut self.polled);
-        let reach = Rc::clone(&self.reach);
-        let (each, shared) = (self.each, Arc::clone(&self.shared));
-        let tasks = polled
-            .iter_mut()
-            .map(|one| {
-                one.serve(&reach, each, &shared.told, &mut |buffer, stray| self.pass(buffer, stray, 0))
-            })
-            .sum();
+        let this: &Self = self;
+        let mut pass = |buffer: &Arc<Buffer>, stray| this.pass(buffer, stray, 0);
+        let told = &this.shared.told;
+        let tasks = polled.iter_mut().map(|one| one.serve(&this.reach, this.each, told, &mut pass)).sum();
         self.polled = polled;
         tasks
     }
