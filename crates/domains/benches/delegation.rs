@@ -114,9 +114,11 @@ fn bulks(client: &mut Client, counter: &Owned<u64>, count: u64) -> f64 {
         let tasks = (0..BURST_DEFAULT).map(|_| |_: &mut u64| 0_u64).collect();
         let bulk = client.bulk(counter, tasks).expect("there is room");
         if let Some(before) = before.replace(bulk) {
-            black_box(before.wait().expect("the bulk runs"));
+            before.wait().expect("the bulk runs").for_each(|answer| {
+                black_box(answer.expect("the task runs"));
+            });
         }
     }
-    black_box(before.map(|bulk| bulk.wait().expect("the bulk runs")));
+    black_box(before.map(|bulk| bulk.wait().expect("the bulk runs").count()));
     ns_per(count, started)
 }

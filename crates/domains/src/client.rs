@@ -19,11 +19,12 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use crate::block::{block_on, spin};
+use crate::bulk::{Bulk, Results};
 use crate::domains::Inner;
 use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::structures::{Key, Route, Target};
-use crate::task::{Bulk, Closure, Job, TaskError};
+use crate::task::{Closure, Job, TaskError};
 use crate::worker::{self, WorkerShared};
 
 /// Tasks that a client can have under way with one worker, where nothing else is said.
@@ -93,9 +94,6 @@ pub enum CallError {
     #[error(transparent)]
     Failed(#[from] TaskError),
 }
-
-/// The results of a bulk, in the order of its tasks.
-pub type Results<R> = Vec<Result<R, TaskError>>;
 
 /// Submits tasks to structures wherever they live.
 #[derive(Debug)]
@@ -185,7 +183,7 @@ impl Client {
     {
         match self.seat(target) {
             Ok(held) => {
-                let (ring, at) = self.submit_at(held, target, Bulk(tasks));
+                let (ring, at) = self.submit_at(held, target, Bulk::new(tasks));
                 Ok(Pending { ring: Some(Arc::clone(ring)), at, of: PhantomData })
             }
             Err(why) => Err(Refused { task: tasks, why }),

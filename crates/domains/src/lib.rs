@@ -48,6 +48,7 @@
 
 mod barrier;
 mod block;
+mod bulk;
 mod burst;
 mod change;
 mod client;
@@ -66,9 +67,10 @@ mod task;
 mod waits;
 mod worker;
 
+pub use bulk::Results;
 pub use burst::{BURST_DEFAULT, BURST_MAX, Burst};
 pub use change::Change;
-pub use client::{CallError, Cancelled, Client, Pending, Refused, Results, WINDOW_DEFAULT, Why};
+pub use client::{CallError, Cancelled, Client, Pending, Refused, WINDOW_DEFAULT, Why};
 pub use configuration::{
     Configuration, ConfigurationError, DomainConfiguration, MemoryPolicy, Placement, SLOTS_DEFAULT, SLOTS_MAX,
 };

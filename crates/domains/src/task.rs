@@ -154,33 +154,6 @@ where
     }
 }
 
-/// Closures as one job, each with a result of its own.
-pub(crate) struct Bulk<F>(pub(crate) Vec<F>);
-
-impl<T: Target, F, R> Job<T> for Bulk<F>
-where
-    F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
-    R: Send + 'static,
-{
-    type Reply = Vec<Result<R, TaskError>>;
-
-    unsafe fn run(self, keys: &T::Keys, reach: &Reach) -> Self::Reply {
-        let one = |task: F| {
-            if let Err(Missing::Failed(failure)) = T::find(keys, reach) {
-                drop_quietly(task);
-                return Err(TaskError::from(failure));
-            }
-            // SAFETY: by this function's own contract; the access ends with each task.
-            let result = catch_unwind(AssertUnwindSafe(|| task(unsafe { T::access(keys, reach) })));
-            result.map_err(|panic| {
-                T::poison(keys, reach);
-                TaskError::Panicked(Panic::new(panic))
-            })
-        };
-        self.0.into_iter().map(one).collect()
-    }
-}
-
 struct Request<T: Target, J> {
     keys: T::Keys,
     job: J,

@@ -241,12 +241,13 @@ fn the_tasks_of_a_bulk_run_in_order_and_fail_one_by_one() {
     };
     let answers =
         client.bulk(&log, (0..14).map(append).collect()).expect("there is room").wait().expect("it runs");
-    let lengths: Vec<usize> = answers.into_iter().map(|answer| answer.expect("it runs")).collect();
+    let lengths: Vec<usize> = answers.map(|answer| answer.expect("it runs")).collect();
     assert!(lengths.into_iter().eq(1..=14));
 
     let odd = |number: u32| move |(): &()| if number % 2 == 1 { panic!("on purpose") } else { number };
     let answers =
         client.bulk(&shared, (0..4).map(odd).collect()).expect("there is room").wait().expect("it runs");
+    let answers: Vec<_> = answers.collect();
     assert!(
         matches!(answers[..], [Ok(0), Err(TaskError::Panicked(_)), Ok(2), Err(TaskError::Panicked(_))]),
         "{answers:?}"
@@ -255,6 +256,7 @@ fn the_tasks_of_a_bulk_run_in_order_and_fail_one_by_one() {
     let second = |number: u32| move |_: &mut Vec<usize>| assert_ne!(number, 1, "on purpose");
     let answers =
         client.bulk(&log, (0..3).map(second).collect()).expect("there is room").wait().expect("it runs");
+    let answers: Vec<_> = answers.collect();
     assert!(
         matches!(answers[..], [Ok(()), Err(TaskError::Panicked(_)), Err(TaskError::Poisoned)]),
         "{answers:?}"
