@@ -10,9 +10,10 @@ use std::sync::Arc;
 use crate::block::spin;
 use crate::client::{Client, Refused, Why, lease, take_blocking};
 use crate::domains::Inner;
+use crate::operation::{Operation, Single};
 use crate::ring::Ring;
 use crate::structures::{Route, Target};
-use crate::task::{Closure, TaskError};
+use crate::task::{Closure, Job, TaskError};
 
 /// The size that did best on average in the paper.
 pub const BURST_DEFAULT: usize = 14;
@@ -89,21 +90,44 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     where
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
     {
-        if self.inner.is_closing() {
-            return Err(Refused { task, why: Why::ShutDown });
-        }
-        if self.under_way == self.ring.len() {
-            return Err(Refused { task, why: Why::Full });
-        }
-        if self.has_moved()
-            && let Err(why) = self.follow()
-        {
+        if let Err(why) = self.ready() {
             return Err(Refused { task, why });
         }
-        self.ring.submit::<T, _>(self.next, self.target.keys(), Closure(task));
+        self.submit(Closure(task));
+        Ok(())
+    }
+
+    /// Submits an operation if there is room; the worker runs it together with those of its type that come right behind it.
+    ///
+    /// # Errors
+    /// As for [`try_push`](Self::try_push).
+    #[inline]
+    pub fn try_push_operation<O: Operation<T, Reply = R>>(&mut self, operation: O) -> Result<(), Refused<O>> {
+        if let Err(why) = self.ready() {
+            return Err(Refused { task: operation, why });
+        }
+        self.submit(Single(operation));
+        Ok(())
+    }
+
+    /// Makes the next seat free, or says why it is not.
+    #[inline]
+    fn ready(&mut self) -> Result<(), Why> {
+        if self.inner.is_closing() {
+            return Err(Why::ShutDown);
+        }
+        if self.under_way == self.ring.len() {
+            return Err(Why::Full);
+        }
+        if self.has_moved() { self.follow() } else { Ok(()) }
+    }
+
+    /// Submits a job in the next seat, which is free.
+    #[inline]
+    fn submit<J: Job<T>>(&mut self, job: J) {
+        self.ring.submit::<T, J>(self.next, self.target.keys(), job);
         self.next = if self.next + 1 == self.ring.len() { 0 } else { self.next + 1 };
         self.under_way += 1;
-        Ok(())
     }
 
     /// Submits a task; if the burst is full, waits for the oldest result first and returns it.
@@ -115,10 +139,45 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     where
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
     {
-        let oldest = if self.under_way == self.ring.len() { self.pop() } else { None };
-        match self.try_push(task) {
+        let oldest = self.make_room();
+        let pushed = self.try_push(task).map_err(|refused| refused.why);
+        self.after_room(oldest, pushed)
+    }
+
+    /// Submits an operation as [`push`](Self::push) does a closure.
+    ///
+    /// # Errors
+    /// As for [`push`](Self::push).
+    #[inline]
+    pub fn push_operation<O: Operation<T, Reply = R>>(
+        &mut self,
+        operation: O,
+    ) -> Result<Option<Result<R, TaskError>>, Why> {
+        let oldest = self.make_room();
+        let pushed = self.try_push_operation(operation).map_err(|refused| refused.why);
+        self.after_room(oldest, pushed)
+    }
+
+    /// Waits for the oldest result if the burst is full.
+    #[inline]
+    fn make_room(&mut self) -> Option<Result<R, TaskError>> {
+        if self.under_way == self.ring.len() { self.pop() } else { None }
+    }
+
+    /// Returns what was taken to make room; if nothing was pushed, it is still to be taken.
+    #[inline]
+    fn after_room(
+        &mut self,
+        oldest: Option<Result<R, TaskError>>,
+        pushed: Result<(), Why>,
+    ) -> Result<Option<Result<R, TaskError>>, Why> {
+        match pushed {
             Ok(()) => Ok(oldest),
-            Err(refused) => Err(refused.why),
+            Err(why) => {
+                // `follow` keeps results that are younger than this one.
+                oldest.into_iter().for_each(|oldest| self.kept.push_front(oldest));
+                Err(why)
+            }
         }
     }
 

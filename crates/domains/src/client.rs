@@ -21,6 +21,7 @@ use std::task::{Context, Poll, Waker};
 use crate::block::{block_on, spin};
 use crate::bulk::{Bulk, Results};
 use crate::domains::Inner;
+use crate::operation::{Operation, Single};
 use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::structures::{Key, Route, Target};
@@ -167,6 +168,24 @@ impl Client {
                 Ok(Pending { ring: Some(Arc::clone(ring)), at, of: PhantomData })
             }
             Err(why) => Err(Refused { task, why }),
+        }
+    }
+
+    /// Submits an operation, which its worker runs together with those of its type that come right behind it.
+    ///
+    /// # Errors
+    /// [`Refused`], with the operation.
+    pub fn try_operation<T: Target, O: Operation<T>>(
+        &mut self,
+        target: &T,
+        operation: O,
+    ) -> Result<Pending<O::Reply>, Refused<O>> {
+        match self.seat(target) {
+            Ok(held) => {
+                let (ring, at) = self.submit_at(held, target, Single(operation));
+                Ok(Pending { ring: Some(Arc::clone(ring)), at, of: PhantomData })
+            }
+            Err(why) => Err(Refused { task: operation, why }),
         }
     }
 

@@ -57,6 +57,7 @@ mod domains;
 mod inbox;
 #[cfg(all(test, loom))]
 mod loom_models;
+mod operation;
 mod planted;
 mod polled;
 mod pump;
@@ -75,6 +76,7 @@ pub use configuration::{
     Configuration, ConfigurationError, DomainConfiguration, MemoryPolicy, Placement, SLOTS_DEFAULT, SLOTS_MAX,
 };
 pub use domains::{DomainError, DomainReport, Domains, ShutdownReport, Site, WorkerReport};
+pub use operation::{GROUP_MAX, Group, Operation};
 pub use pump::Pump;
 pub use structures::{Key, Owned, Reach, Route, Sessioned, Sessions, Shared, Target};
 pub use task::{Panic, TaskError};

@@ -141,7 +141,7 @@ pub enum Missing {
 pub trait Target: 'static {
     /// The names of the structures, as a request carries them.
     #[doc(hidden)]
-    type Keys: Copy + Send + 'static;
+    type Keys: Copy + PartialEq + Send + 'static;
     /// What a task gets: `&mut S`, `&S`, `(&S, &mut Session)`, or a tuple of these.
     type Access<'a>;
     #[doc(hidden)]

@@ -10,7 +10,9 @@ use atrapos_topology::{CpuId, Machine};
 
 use super::Pump;
 use crate::planted::Bug;
-use crate::{Client, Configuration, DomainConfiguration, Domains, Owned, Pending, Placement, Shared};
+use crate::{
+    Client, Configuration, DomainConfiguration, Domains, Group, Operation, Owned, Pending, Placement, Shared,
+};
 
 /// Entries of a structure: who wrote what.
 type Log = Vec<(usize, u32)>;
@@ -18,6 +20,20 @@ type Log = Vec<(usize, u32)>;
 enum Structure {
     Owned(Owned<Log>),
     Shared(Shared<Mutex<Log>>),
+}
+
+/// Writes one entry, in a group if there are more.
+struct Append {
+    who: usize,
+    number: u32,
+}
+
+impl Operation<Owned<Log>> for Append {
+    type Reply = u32;
+    fn run_group(operations: Group<Self>, log: &mut Log) -> Group<u32> {
+        log.extend(operations.iter().map(|append| (append.who, append.number)));
+        operations.iter().map(|append| append.number).collect()
+    }
 }
 
 struct Submitter {
@@ -74,6 +90,9 @@ impl Run {
         let submitter = &mut self.submitters[who];
         let number = submitter.next[at];
         let submitted = match &self.structures[at] {
+            Structure::Owned(log) if number % 3 < 2 => {
+                submitter.client.try_operation(log, Append { who, number }).ok()
+            }
             Structure::Owned(log) => submitter
                 .client
                 .try_call(log, move |log: &mut Log| {
@@ -250,7 +269,7 @@ fn nothing_is_lost_doubled_or_reordered_by_changes() {
 
 #[test]
 fn planted_bugs_of_changes_are_caught() {
-    for bug in [Bug::PassPast, Bug::ChangeRingEarly] {
+    for bug in [Bug::PassPast, Bug::ChangeRingEarly, Bug::GroupOfAllKeys] {
         let output = Command::new(std::env::current_exe().expect("a test knows its own path"))
             .args([
                 "pump::tests::nothing_is_lost_doubled_or_reordered_by_changes",

@@ -1,6 +1,7 @@
 //! Domains with threads: what clients see, when all goes well and when it does not.
 
 mod failures;
+mod operations;
 mod tasks;
 
 use atrapos_domains::{Configuration, DomainConfiguration, Domains, Placement};
