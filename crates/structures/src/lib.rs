@@ -61,5 +61,5 @@ pub use {
     papaya_map::PapayaMap,
     registry::{Access, Kind, NoByteKeys, Support, UnknownKind, Visit},
     skip_list::SkipList,
-    structure::{Opened, Owned, Refused, Shared, Unordered},
+    structure::{Opened, Owned, PointAccess, Refused, Shared, Unordered},
 };

@@ -11,7 +11,7 @@ use hashbrown::hash_table::Entry;
 
 use crate::hash::FoldedHash;
 use crate::key::Key;
-use crate::structure::{Owned, Refused};
+use crate::structure::{Owned, PointAccess, Refused};
 
 /// Keys that are looked up together.
 const GROUP: usize = 16;
@@ -32,6 +32,12 @@ impl<K: Key + ?Sized> OwnedHashMap<K> {
     fn find(&self, hash: u64, key: &K) -> Option<u64> {
         self.table.find(hash, |(stored, _)| stored.borrow() == key).map(|(_, value)| *value)
     }
+
+    #[inline]
+    fn replace(&mut self, hash: u64, key: &K, value: u64) -> bool {
+        let entry = self.table.find_mut(hash, |(stored, _)| stored.borrow() == key);
+        entry.map(|(_, old)| *old = value).is_some()
+    }
 }
 
 impl<K: Key + ?Sized> Default for OwnedHashMap<K> {
@@ -50,8 +56,7 @@ impl<K: Key + ?Sized> Owned<K> for OwnedHashMap<K> {
 
     #[inline]
     fn update(&mut self, key: &K, value: u64) -> bool {
-        let entry = self.table.find_mut(FoldedHash::of(key), |(stored, _)| stored.borrow() == key);
-        entry.map(|(_, old)| *old = value).is_some()
+        self.replace(FoldedHash::of(key), key, value)
     }
 
     fn insert(&mut self, key: &K, value: u64) -> Result<bool, Refused> {
@@ -72,15 +77,19 @@ impl<K: Key + ?Sized> Owned<K> for OwnedHashMap<K> {
         entry.map(hashbrown::hash_table::OccupiedEntry::remove).is_ok()
     }
 
-    fn read_many(&mut self, keys: &[&K], found: &mut [Option<u64>]) {
-        for (keys, found) in keys.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
-            let hashes: ArrayVec<u64, GROUP> = keys.iter().map(|key| FoldedHash::of(*key)).collect();
+    fn access_many(&mut self, accesses: &[PointAccess<'_, K>], found: &mut [Option<u64>]) {
+        for (accesses, found) in accesses.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
+            let hashes: ArrayVec<u64, GROUP> =
+                accesses.iter().map(|access| FoldedHash::of(access.key())).collect();
             // The tags of a hash tell where its entry probably is, without a look at the entry.
             for hash in &hashes {
                 self.table.iter_hash(*hash).take(1).for_each(prefetch_value);
             }
-            for ((key, hash), found) in keys.iter().zip(&hashes).zip(found) {
-                *found = self.find(*hash, key);
+            for ((access, hash), found) in accesses.iter().zip(&hashes).zip(found) {
+                *found = match *access {
+                    PointAccess::Read(key) => self.find(*hash, key),
+                    PointAccess::Update(key, value) => self.replace(*hash, key, value).then_some(value),
+                };
             }
         }
     }

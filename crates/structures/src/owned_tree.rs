@@ -7,10 +7,10 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use arrayvec::ArrayVec;
-use atrapos_storage::{HeapMemory, InsertError, KeyBuf, Tree, TreeConfig};
+use atrapos_storage::{HeapMemory, InsertError, KeyBuf, Position, Probe, Tree, TreeConfig, locate_batch};
 
 use crate::key::Key;
-use crate::structure::{Owned, Refused, Unordered};
+use crate::structure::{Owned, PointAccess, Refused, Unordered};
 
 /// Keys that are looked up together.
 const GROUP: usize = 16;
@@ -27,6 +27,15 @@ impl<K: Key + ?Sized> OwnedTree<K> {
     pub fn new() -> OwnedTree<K> {
         let tree = Tree::new(TreeConfig::for_rows_of(size_of::<u64>()), Arc::new(HeapMemory));
         OwnedTree { tree, keys: PhantomData }
+    }
+
+    /// Looks keys up together.
+    #[inline]
+    fn positions(&self, keys: &[KeyBuf]) -> ArrayVec<Position, GROUP> {
+        let mut probes: ArrayVec<Probe<'_>, GROUP> =
+            keys.iter().map(|key| Probe::new(&self.tree, key.as_slice())).collect();
+        locate_batch(&mut probes);
+        probes.iter().map(|probe| probe.position).collect()
     }
 }
 
@@ -74,13 +83,22 @@ impl<K: Key + ?Sized> Owned<K> for OwnedTree<K> {
         Ok(visit_from(&self.tree, from, limit, visit))
     }
 
-    fn read_many(&mut self, keys: &[&K], found: &mut [Option<u64>]) {
-        for (keys, found) in keys.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
-            let buffers: ArrayVec<KeyBuf, GROUP> =
-                keys.iter().map(|key| key.with_bytes(KeyBuf::from_slice)).collect();
-            let slices: ArrayVec<&[u8], GROUP> =
-                buffers.iter().map(KeyBuf::as_slice).take(found.len()).collect();
-            self.tree.get_batch(&slices, |at, row| found[at] = row.map(|row| value_of(row.bytes)));
+    fn access_many(&mut self, accesses: &[PointAccess<'_, K>], found: &mut [Option<u64>]) {
+        for (accesses, found) in accesses.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
+            let keys: ArrayVec<KeyBuf, GROUP> =
+                accesses.iter().map(|access| access.key().with_bytes(KeyBuf::from_slice)).collect();
+            // Updates move no entry, so positions hold to the last access.
+            let positions = self.positions(&keys);
+            for (((access, key), position), found) in accesses.iter().zip(&keys).zip(positions).zip(found) {
+                let key = key.as_slice();
+                *found = match access {
+                    PointAccess::Read(_) => self.tree.row_at(position, key).map(|row| value_of(row.bytes)),
+                    PointAccess::Update(_, value) => self.tree.row_at_mut(position, key).map(|mut row| {
+                        row.bytes_mut().copy_from_slice(&value.to_ne_bytes());
+                        *value
+                    }),
+                };
+            }
         }
     }
 }

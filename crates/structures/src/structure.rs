@@ -33,6 +33,34 @@ pub enum Refused {
     OutOfMemory,
 }
 
+/// An access to a key that changes no other key and moves nothing.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PointAccess<'k, K: ?Sized> {
+    /// Reads its value.
+    Read(&'k K),
+    /// Replaces its value, if it is there.
+    Update(&'k K, u64),
+}
+
+impl<'k, K: ?Sized> PointAccess<'k, K> {
+    /// Returns the key.
+    #[inline]
+    #[must_use]
+    pub fn key(&self) -> &'k K {
+        match *self {
+            PointAccess::Read(key) | PointAccess::Update(key, _) => key,
+        }
+    }
+}
+
+impl<K: ?Sized> Clone for PointAccess<'_, K> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<K: ?Sized> Copy for PointAccess<'_, K> {}
+
 /// A structure that several workers use at once, each by a session of its own.
 pub trait Shared<K: Key + ?Sized>: Send + Sync {
     /// The state of one worker: counters, or a handle to the memory reclamation of the structure. It pins nothing between two
@@ -76,11 +104,20 @@ pub trait Shared<K: Key + ?Sized>: Send + Sync {
         Err(Unordered)
     }
 
-    /// Reads several keys, each as [`read`](Shared::read) does; the cache misses of several may overlap. The value of key `i` goes to place `i`
-    /// of `found`; keys without a place are not read.
-    fn read_many(&self, session: &mut Self::Session, keys: &[&K], found: &mut [Option<u64>]) {
-        for (key, found) in keys.iter().zip(found) {
-            *found = self.read(session, key);
+    /// Makes several accesses, as [`read`](Shared::read) and [`update`](Shared::update) do, with the same effects as one after the other;
+    /// their cache misses may overlap. The value that the key of access `i` has after it goes to place `i` of `found`; accesses
+    /// without a place are not made.
+    fn access_many(
+        &self,
+        session: &mut Self::Session,
+        accesses: &[PointAccess<'_, K>],
+        found: &mut [Option<u64>],
+    ) {
+        for (access, found) in accesses.iter().zip(found) {
+            *found = match *access {
+                PointAccess::Read(key) => self.read(session, key),
+                PointAccess::Update(key, value) => self.update(session, key, value).then_some(value),
+            };
         }
     }
 
@@ -120,11 +157,15 @@ pub trait Owned<K: Key + ?Sized>: Send {
         Err(Unordered)
     }
 
-    /// Reads several keys, each as [`read`](Owned::read) does; the cache misses of several may overlap. The value of key `i` goes to place `i`
-    /// of `found`; keys without a place are not read.
-    fn read_many(&mut self, keys: &[&K], found: &mut [Option<u64>]) {
-        for (key, found) in keys.iter().zip(found) {
-            *found = self.read(key);
+    /// Makes several accesses, as [`read`](Owned::read) and [`update`](Owned::update) do, with the same effects as one after the other;
+    /// their cache misses may overlap. The value that the key of access `i` has after it goes to place `i` of `found`; accesses
+    /// without a place are not made.
+    fn access_many(&mut self, accesses: &[PointAccess<'_, K>], found: &mut [Option<u64>]) {
+        for (access, found) in accesses.iter().zip(found) {
+            *found = match *access {
+                PointAccess::Read(key) => self.read(key),
+                PointAccess::Update(key, value) => self.update(key, value).then_some(value),
+            };
         }
     }
 
@@ -176,8 +217,8 @@ impl<K: Key + ?Sized, S: Shared<K>> Owned<K> for Opened<'_, K, S> {
     }
 
     #[inline]
-    fn read_many(&mut self, keys: &[&K], found: &mut [Option<u64>]) {
-        self.structure.read_many(&mut self.session, keys, found);
+    fn access_many(&mut self, accesses: &[PointAccess<'_, K>], found: &mut [Option<u64>]) {
+        self.structure.access_many(&mut self.session, accesses, found);
     }
 
     fn contention(&self) -> Option<Contention> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use atrapos_history::{KeyEvent, KeyHistory, KeyOperation};
-use atrapos_structures::{Kind, Opened, Owned, Shared, Visit};
+use atrapos_structures::{Kind, Opened, Owned, PointAccess, Shared, Visit};
 
 fn next(state: &mut u64) -> u64 {
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -38,10 +38,25 @@ fn model(structure: &mut impl Owned<u64>, ordered: bool) {
             _ => assert_eq!(structure.read(&key), model.get(&key).copied()),
         }
     }
-    let keys: Vec<u64> = (0..3_000).collect();
-    let (keys, mut found) = (keys.iter().collect::<Vec<_>>(), vec![None; 3_000]);
-    structure.read_many(&keys, &mut found);
-    assert!(keys.iter().zip(found).all(|(key, found)| found == model.get(key).copied()));
+    // Every key is read before and after it is perhaps written; 1 is written twice, and once read in between.
+    let keys: Vec<u64> = (0..3_000).flat_map(|key| [key, key, 1, key]).collect();
+    let write = |at: usize| at % 5 == 1 || at % 4 == 2;
+    let access =
+        |(at, key)| if write(at) { PointAccess::Update(key, at as u64) } else { PointAccess::Read(key) };
+    let accesses: Vec<_> = keys.iter().enumerate().map(access).collect();
+    let mut found = vec![None; accesses.len()];
+    structure.access_many(&accesses, &mut found);
+    for (at, (access, found)) in accesses.iter().zip(found).enumerate() {
+        let value = model.get_mut(access.key());
+        let expected = value.map(|value| {
+            *value = if write(at) { at as u64 } else { *value };
+            *value
+        });
+        assert_eq!(found, expected, "access {at}");
+    }
+    for key in 0..3_000 {
+        assert_eq!(structure.read(&key), model.get(&key).copied());
+    }
 }
 
 struct Model(Kind);
