@@ -9,8 +9,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::optimistic::{Attempt, Contention, Independent, Page, Replace, Spin, Tree};
-use crate::structure::{Refused, Shared, Unordered};
+use crate::optimistic::{Attempt, Contention, GROUP, Independent, Page, Replace, Spin, Tree};
+use crate::structure::{PointAccess, Refused, Shared, Unordered, access_each};
 
 /// See the module's introduction. Keys are `u64`.
 pub struct BTree {
@@ -90,6 +90,18 @@ impl Shared<u64> for BTree {
         let next_page =
             |from, page: &mut Page| repeat(session, || self.tree.try_page(from, page, &Independent));
         Ok(crate::optimistic::scan_pages(*from, limit, visit, next_page))
+    }
+
+    fn access_many(
+        &self,
+        session: &mut Contention,
+        accesses: &[PointAccess<'_, u64>],
+        found: &mut [Option<u64>],
+    ) {
+        for (accesses, found) in accesses.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
+            self.tree.warm(accesses.iter().map(|access| *access.key()));
+            access_each(self, session, accesses, found);
+        }
     }
 
     fn contention(session: &Contention) -> Option<Contention> {

@@ -13,8 +13,10 @@ use std::sync::atomic::{AtomicU64, fence};
 
 use crossbeam_utils::CachePadded;
 
-use crate::optimistic::{Attempt, Contention, Independent, Page, Replace, Restart, Spin, Subscription, Tree};
-use crate::structure::{Refused, Shared, Unordered};
+use crate::optimistic::{
+    Attempt, Contention, GROUP, Independent, Page, Replace, Restart, Spin, Subscription, Tree,
+};
+use crate::structure::{PointAccess, Refused, Shared, Unordered, access_each};
 
 /// Attempts that may fail before an operation falls back to the lock, unless [`FallbackTree::with_attempts`] says otherwise.
 pub const DEFAULT_ATTEMPTS: u32 = 8;
@@ -196,6 +198,18 @@ impl Shared<u64> for FallbackTree {
     ) -> Result<usize, Unordered> {
         let next_page = |from, page: &mut Page| self.run(session, NextPage(&self.tree, from, page));
         Ok(crate::optimistic::scan_pages(*from, limit, visit, next_page))
+    }
+
+    fn access_many(
+        &self,
+        session: &mut Contention,
+        accesses: &[PointAccess<'_, u64>],
+        found: &mut [Option<u64>],
+    ) {
+        for (accesses, found) in accesses.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
+            self.tree.warm(accesses.iter().map(|access| *access.key()));
+            access_each(self, session, accesses, found);
+        }
     }
 
     fn contention(session: &Contention) -> Option<Contention> {

@@ -28,6 +28,8 @@ mod scan;
 mod sync;
 #[cfg(all(test, debug_assertions, not(loom)))]
 mod tests;
+#[cfg(not(loom))]
+mod warm;
 
 use crossbeam_utils::CachePadded;
 
@@ -39,6 +41,8 @@ pub(crate) use scan::Page;
 pub(crate) use scan::scan_pages;
 pub(crate) use sync::Spin;
 use sync::{Acquire, AtomicU64, Release};
+#[cfg(not(loom))]
+pub(crate) use warm::GROUP;
 
 /// Levels of inner nodes that a tree may have; every level but the root's multiplies the leaves by 31 at least when it grows.
 const MAX_HEIGHT: usize = 24;

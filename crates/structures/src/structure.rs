@@ -113,18 +113,29 @@ pub trait Shared<K: Key + ?Sized>: Send + Sync {
         accesses: &[PointAccess<'_, K>],
         found: &mut [Option<u64>],
     ) {
-        for (access, found) in accesses.iter().zip(found) {
-            *found = match *access {
-                PointAccess::Read(key) => self.read(session, key),
-                PointAccess::Update(key, value) => self.update(session, key, value).then_some(value),
-            };
-        }
+        access_each(self, session, accesses, found);
     }
 
     /// Returns the contention that a session has met, if the structure can tell.
     fn contention(session: &Self::Session) -> Option<Contention> {
         let _ = session;
         None
+    }
+}
+
+/// Makes accesses one after the other.
+#[inline]
+pub(crate) fn access_each<K: Key + ?Sized, S: Shared<K> + ?Sized>(
+    structure: &S,
+    session: &mut S::Session,
+    accesses: &[PointAccess<'_, K>],
+    found: &mut [Option<u64>],
+) {
+    for (access, found) in accesses.iter().zip(found) {
+        *found = match *access {
+            PointAccess::Read(key) => structure.read(session, key),
+            PointAccess::Update(key, value) => structure.update(session, key, value).then_some(value),
+        };
     }
 }
 

@@ -51,6 +51,21 @@ impl Node {
         }
     }
 
+    /// Asks for the header and for as many keys as a node has on average: with random keys nodes are two thirds full.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(super) fn prefetch_search(&self) {
+        atrapos_storage::prefetch_value(&self.word);
+        atrapos_storage::prefetch_value(&self.keys[..ENTRIES * 2 / 3]);
+    }
+
+    /// Asks for a slot.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    pub(super) fn prefetch_slot(&self, at: usize) {
+        atrapos_storage::prefetch_value(&self.slots[at.min(ENTRIES - 1)]);
+    }
+
     /// The version, while nobody changes the node.
     #[inline]
     pub(super) fn stable(&self) -> Result<u64, Restart> {
@@ -86,16 +101,7 @@ impl Node {
     #[inline(always)]
     fn first_not(&self, first: usize, below: impl Fn(u64) -> bool) -> usize {
         let keys = &self.keys[..self.count()];
-        let (mut low, mut high) = (first, keys.len());
-        while low < high {
-            let middle = low.midpoint(high);
-            if below(keys[middle].load(Relaxed)) {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        low
+        first + keys.get(first..).map_or(0, |keys| keys.partition_point(|key| below(key.load(Relaxed))))
     }
 
     /// The place that `key` has, or would have, in a leaf.
