@@ -4,6 +4,8 @@
 //! 10,000,000 keys in no order. Without cargo's own `--bench`, as in `cargo test --benches`, each runs once at a tiny size and
 //! nothing is printed.
 
+#![expect(clippy::disallowed_types, reason = "a bench reads the clock")]
+
 use std::hint::black_box;
 use std::io::Write;
 use std::time::Instant;
