@@ -1,39 +1,63 @@
-//! Bursts: many tasks on one structure under way, with slots set aside for them.
+//! Bursts: many tasks on one target under way, with memory set aside for them.
 //!
-//! Owns: the ring of a burst, and the results that it still has. A burst in managed mode (Virtual domains §6) goes on until it is
-//! full, then takes the oldest result for each further task.
+//! Owns: the chunks of a burst, its ring, and the results that it still has. A burst in managed mode (Virtual domains §6) goes on until
+//! it is full, then takes the oldest result for each further task.
+//!
+//! # When tasks are sent
+//! Tasks travel in chunks ([`chunk`](crate::chunk)), because a cache line costs the same with one task or seven. A task is sent at once if
+//! nothing is under way; else once half a burst has gathered, or when whoever pushes waits for a result, flushes, or drops the burst. At most
+//! [`SENT_MAX`] chunks are sent on their own account, so that one can be filled, one run and one taken at the same time.
+//!
+//! # Invariants
+//! - Chunks use the seats of the ring in order and round, so tasks run, and results come, in the order of the pushes.
+//! - When the target has moved, the burst goes to another ring once nothing of the old one is under way.
 
 use std::collections::VecDeque;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::block::spin;
+use crate::chunk::{Chunk, Results, RunChunk};
 use crate::client::{Client, Refused, Why, lease, take_blocking};
 use crate::domains::Inner;
-use crate::operation::{Operation, Single};
+use crate::operation::Operation;
 use crate::ring::Ring;
 use crate::structures::{Route, Target};
-use crate::task::{Closure, Job, TaskError};
+use crate::task::TaskError;
 
 /// The size that did best on average in the paper.
 pub const BURST_DEFAULT: usize = 14;
 /// Tasks of a burst at most.
 pub const BURST_MAX: usize = 64;
 
+/// Chunks that are under way unless the burst is flushed or dropped.
+const SENT_MAX: usize = 2;
+/// Seats of a burst's ring: one more for a flush, and one for the end.
+const SEATS: usize = SENT_MAX + 2;
+
+/// A chunk that was sent.
+#[derive(Debug, Clone, Copy)]
+struct Sent {
+    seat: usize,
+    tasks: usize,
+}
+
 /// Tasks on one target whose results come in the order of submission.
-#[derive(Debug)]
-pub struct Burst<T, R> {
+pub struct Burst<T: Target, R: Send + 'static> {
     inner: Arc<Inner>,
     target: T,
     ring: Ring,
     /// The ring's worker, or domain, when it was leased.
     routes: Vec<Route>,
-    /// The seat of the next task, and the number of tasks under way before it.
-    next: usize,
-    under_way: usize,
-    /// Results of a ring that was given back.
-    kept: VecDeque<Result<R, TaskError>>,
-    of: PhantomData<fn() -> R>,
+    size: usize,
+    /// Tasks whose results are not taken.
+    len: usize,
+    /// Tasks that are not sent.
+    filling: Chunk<T, R>,
+    /// Results that are not taken, the oldest first; none is empty.
+    answered: VecDeque<Chunk<T, R>>,
+    /// Chunks without tasks or results.
+    spare: Vec<Chunk<T, R>>,
+    sent: VecDeque<Sent>,
+    next_seat: usize,
 }
 
 fn routes_of<T: Target>(target: &T) -> Vec<Route> {
@@ -43,7 +67,7 @@ fn routes_of<T: Target>(target: &T) -> Vec<Route> {
 }
 
 impl Client {
-    /// Begins a burst of up to `size` tasks under way (1 to [`BURST_MAX`]); its slots are its own.
+    /// Begins a burst of up to `size` tasks under way (1 to [`BURST_MAX`]); its slots and its memory are its own.
     ///
     /// # Errors
     /// [`Why`] it cannot: no slots are left, or the structure is gone; or it is called inside a task.
@@ -55,9 +79,22 @@ impl Client {
         let routes = routes_of(target);
         let worker = self.worker_of(target)?;
         let inner = Arc::clone(self.inner());
-        let ring = lease(&inner, worker, size.clamp(1, BURST_MAX), None)?;
-        let (target, kept, of) = (target.clone(), VecDeque::new(), PhantomData);
-        Ok(Burst { inner, target, ring, routes, next: 0, under_way: 0, kept, of })
+        let ring = lease(&inner, worker, SEATS, None)?;
+        let size = size.clamp(1, BURST_MAX);
+        let spare = (0..=SENT_MAX).map(|_| Chunk::new(size)).collect();
+        Ok(Burst {
+            inner,
+            target: target.clone(),
+            ring,
+            routes,
+            size,
+            len: 0,
+            filling: Chunk::new(size),
+            answered: VecDeque::with_capacity(SEATS),
+            spare,
+            sent: VecDeque::with_capacity(SEATS),
+            next_seat: 0,
+        })
     }
 }
 
@@ -65,16 +102,17 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     /// Tasks whose results are not taken.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.kept.len() + self.under_way
+        self.len
     }
 
     /// Whether every result is taken.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len == 0
     }
 
-    /// Submits a task if there is room. As for calls, its result cannot borrow from the structure:
+    /// Adds a task if there is room. It is sent with those behind it (see [`flush`](Self::flush)). As for calls, its result cannot borrow
+    /// from the structure:
     ///
     /// ```compile_fail
     /// # use atrapos_domains::{Burst, Owned};
@@ -90,61 +128,45 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     where
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
     {
-        if let Err(why) = self.ready() {
+        if let Err(why) = self.room() {
             return Err(Refused { task, why });
         }
-        self.submit(Closure(task));
+        self.filling.push_closure(task);
+        self.pushed();
         Ok(())
     }
 
-    /// Submits an operation if there is room; the worker runs it together with those of its type that come right behind it.
+    /// Adds an operation if there is room; the worker runs it together with those of its type that come right behind it.
     ///
     /// # Errors
     /// As for [`try_push`](Self::try_push).
     #[inline]
     pub fn try_push_operation<O: Operation<T, Reply = R>>(&mut self, operation: O) -> Result<(), Refused<O>> {
-        if let Err(why) = self.ready() {
+        if let Err(why) = self.room() {
             return Err(Refused { task: operation, why });
         }
-        self.submit(Single(operation));
+        self.filling.push_operation(operation);
+        self.pushed();
         Ok(())
     }
 
-    /// Makes the next seat free, or says why it is not.
-    #[inline]
-    fn ready(&mut self) -> Result<(), Why> {
-        if self.inner.is_closing() {
-            return Err(Why::ShutDown);
-        }
-        if self.under_way == self.ring.len() {
-            return Err(Why::Full);
-        }
-        if self.has_moved() { self.follow() } else { Ok(()) }
-    }
-
-    /// Submits a job in the next seat, which is free.
-    #[inline]
-    fn submit<J: Job<T>>(&mut self, job: J) {
-        self.ring.submit::<T, J>(self.next, self.target.keys(), job);
-        self.next = if self.next + 1 == self.ring.len() { 0 } else { self.next + 1 };
-        self.under_way += 1;
-    }
-
-    /// Submits a task; if the burst is full, waits for the oldest result first and returns it.
+    /// Adds a task; if the burst is full, waits for the oldest result first and returns it.
     ///
     /// # Errors
-    /// [`Why`] the task was not submitted: the domains are shutting down, or the structure was removed.
+    /// [`Why`] the task was not added: the domains are shutting down.
     #[inline]
     pub fn push<F>(&mut self, task: F) -> Result<Option<Result<R, TaskError>>, Why>
     where
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
     {
+        self.refuse_if_closing()?;
         let oldest = self.make_room();
-        let pushed = self.try_push(task).map_err(|refused| refused.why);
-        self.after_room(oldest, pushed)
+        self.filling.push_closure(task);
+        self.pushed();
+        Ok(oldest)
     }
 
-    /// Submits an operation as [`push`](Self::push) does a closure.
+    /// Adds an operation as [`push`](Self::push) does a closure.
     ///
     /// # Errors
     /// As for [`push`](Self::push).
@@ -153,55 +175,45 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         &mut self,
         operation: O,
     ) -> Result<Option<Result<R, TaskError>>, Why> {
+        self.refuse_if_closing()?;
         let oldest = self.make_room();
-        let pushed = self.try_push_operation(operation).map_err(|refused| refused.why);
-        self.after_room(oldest, pushed)
+        self.filling.push_operation(operation);
+        self.pushed();
+        Ok(oldest)
     }
 
-    /// Waits for the oldest result if the burst is full.
-    #[inline]
-    fn make_room(&mut self) -> Option<Result<R, TaskError>> {
-        if self.under_way == self.ring.len() { self.pop() } else { None }
-    }
-
-    /// Returns what was taken to make room; if nothing was pushed, it is still to be taken.
-    #[inline]
-    fn after_room(
-        &mut self,
-        oldest: Option<Result<R, TaskError>>,
-        pushed: Result<(), Why>,
-    ) -> Result<Option<Result<R, TaskError>>, Why> {
-        match pushed {
-            Ok(()) => Ok(oldest),
-            Err(why) => {
-                // `follow` keeps results that are younger than this one.
-                oldest.into_iter().for_each(|oldest| self.kept.push_front(oldest));
-                Err(why)
+    /// Sends the tasks that wait for company. To be called before waiting for an effect of theirs by other means than their results.
+    pub fn flush(&mut self) {
+        if self.filling.waiting() > 0 {
+            if self.sent.len() > SENT_MAX {
+                self.receive();
             }
+            self.send();
         }
     }
 
     /// Waits for the oldest result; `None` if every one is taken.
     #[inline]
     pub fn pop(&mut self) -> Option<Result<R, TaskError>> {
-        if let Some(kept) = self.kept.pop_front() {
-            return Some(kept);
+        match self.taken() {
+            None if self.len > 0 => {
+                self.answer_some();
+                self.taken()
+            }
+            oldest => oldest,
         }
-        if self.under_way == 0 {
-            return None;
-        }
-        let at = self.oldest();
-        self.under_way -= 1;
-        spin(|| self.ring.is_answered(at));
-        // SAFETY: the burst takes the answer of the task that it submitted in this seat, once.
-        Some(unsafe { take_blocking(&self.ring, at) })
     }
 
     /// The oldest result if it is there.
     #[inline]
     pub fn try_pop(&mut self) -> Option<Result<R, TaskError>> {
-        let is_there = !self.kept.is_empty() || (self.under_way > 0 && self.ring.is_answered(self.oldest()));
-        if is_there { self.pop() } else { None }
+        if self.answered.is_empty()
+            && self.sent.front().is_some_and(|oldest| self.ring.is_answered(oldest.seat))
+        {
+            self.receive();
+        }
+        self.send_if_due();
+        self.taken()
     }
 
     /// Waits for each result that is not taken, the oldest first.
@@ -209,12 +221,97 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         std::iter::from_fn(|| self.pop())
     }
 
-    /// The seat of the oldest task under way.
-    #[inline]
-    fn oldest(&self) -> usize {
-        let seats = self.ring.len();
-        let at = self.next + seats - self.under_way;
-        if at >= seats { at - seats } else { at }
+    /// Takes an answered result.
+    #[inline(always)]
+    fn taken(&mut self) -> Option<Result<R, TaskError>> {
+        let oldest = self.answered.front_mut()?;
+        let result = oldest.take();
+        if oldest.results() == 0 {
+            self.recycle();
+        }
+        self.len -= usize::from(result.is_some());
+        result
+    }
+
+    #[inline(always)]
+    fn refuse_if_closing(&self) -> Result<(), Why> {
+        if self.inner.is_closing() { Err(Why::ShutDown) } else { Ok(()) }
+    }
+
+    #[inline(always)]
+    fn room(&self) -> Result<(), Why> {
+        self.refuse_if_closing()?;
+        if self.len == self.size { Err(Why::Full) } else { Ok(()) }
+    }
+
+    /// Takes the oldest result if the burst is full.
+    #[inline(always)]
+    fn make_room(&mut self) -> Option<Result<R, TaskError>> {
+        if self.len == self.size { self.pop() } else { None }
+    }
+
+    #[inline(always)]
+    fn pushed(&mut self) {
+        self.len += 1;
+        if self.sent.is_empty() || self.filling.waiting() >= self.size.div_ceil(SENT_MAX) {
+            self.send_if_due();
+        }
+    }
+
+    /// Sends what waits if nothing is under way or enough has gathered, unless the burst is about to go to another ring.
+    fn send_if_due(&mut self) {
+        let enough = self.filling.waiting() >= self.size.div_ceil(SENT_MAX) && self.sent.len() < SENT_MAX;
+        if (enough && !self.has_moved()) || (self.sent.is_empty() && self.filling.waiting() > 0) {
+            self.send();
+        }
+    }
+
+    /// Sends what waits; there is a free seat.
+    fn send(&mut self) {
+        if self.sent.is_empty() && self.has_moved() {
+            self.follow();
+        }
+        let spare = self.spare.pop().unwrap_or_else(|| Chunk::new(self.size));
+        let chunk = std::mem::replace(&mut self.filling, spare);
+        self.sent.push_back(Sent { seat: self.next_seat, tasks: chunk.waiting() });
+        self.ring.submit::<T, _>(self.next_seat, self.target.keys(), RunChunk(chunk));
+        self.next_seat = (self.next_seat + 1) % self.ring.len();
+    }
+
+    /// Makes the chunk whose results are taken ready for others.
+    #[inline(always)]
+    fn recycle(&mut self) {
+        if let Some(mut chunk) = self.answered.pop_front() {
+            chunk.clear();
+            self.spare.push(chunk);
+        }
+    }
+
+    /// Waits until some results are there.
+    fn answer_some(&mut self) {
+        self.send_if_due();
+        self.receive();
+        self.send_if_due();
+    }
+
+    /// Waits for the oldest chunk that was sent.
+    fn receive(&mut self) {
+        let Some(Sent { seat, tasks }) = self.sent.pop_front() else { return };
+        // SAFETY: the burst takes the answer of the chunk that it sent in this seat, once.
+        let answer = unsafe { take_blocking::<Results<T, R>>(&self.ring, seat) };
+        let chunk = match answer {
+            Ok(Results(chunk)) => chunk,
+            Err(error) => self.failed(tasks, &error),
+        };
+        self.answered.push_back(chunk);
+    }
+
+    /// A chunk of tasks that have all failed.
+    #[cold]
+    fn failed(&self, tasks: usize, error: &TaskError) -> Chunk<T, R> {
+        let mut chunk = Chunk::new(self.size);
+        chunk.fail(tasks, error);
+        chunk
     }
 
     /// Whether the target has moved since the ring was leased.
@@ -228,19 +325,30 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         moved
     }
 
-    /// Leases a ring where the target is now; the results of the old ring are waited for, so that the order is kept.
+    /// Leases a ring where the target is now. Where that cannot be, the old one goes on, whose worker passes the tasks on or says why not.
     #[cold]
-    fn follow(&mut self) -> Result<(), Why> {
-        let mut waited = VecDeque::new();
-        while let Some(result) = self.pop() {
-            waited.push_back(result);
-        }
-        self.kept = waited;
+    fn follow(&mut self) {
         let mut client = Client::new(Arc::clone(&self.inner), 1, false);
-        self.routes = routes_of(&self.target);
-        let worker = client.worker_of(&self.target)?;
-        self.ring = lease(&self.inner, worker, self.ring.len(), None)?;
-        self.next = 0;
-        Ok(())
+        let routes = routes_of(&self.target);
+        let ring = client.worker_of(&self.target).and_then(|worker| lease(&self.inner, worker, SEATS, None));
+        if let Ok(ring) = ring {
+            (self.ring, self.routes, self.next_seat) = (ring, routes, 0);
+        }
+    }
+}
+
+impl<T: Target, R: Send + 'static> std::fmt::Debug for Burst<T, R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Burst").field("len", &self.len).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+impl<T: Target, R: Send + 'static> Drop for Burst<T, R> {
+    /// Sends what was pushed: a task runs although nobody takes its result.
+    fn drop(&mut self) {
+        if self.filling.waiting() > 0 && !self.inner.is_closing() {
+            let chunk = std::mem::replace(&mut self.filling, Chunk::new(0));
+            self.ring.submit::<T, _>(self.next_seat, self.target.keys(), RunChunk(chunk));
+        }
     }
 }

@@ -19,9 +19,8 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 use crate::block::{block_on, spin};
-use crate::bulk::{Bulk, Results};
+use crate::chunk::{Chunk, Results, RunChunk};
 use crate::domains::Inner;
-use crate::operation::{Operation, Single};
 use crate::planted::{Bug, planted};
 use crate::ring::Ring;
 use crate::structures::{Key, Route, Target};
@@ -171,30 +170,16 @@ impl Client {
         }
     }
 
-    /// Submits an operation, which its worker runs together with those of its type that come right behind it.
-    ///
-    /// # Errors
-    /// [`Refused`], with the operation.
-    pub fn try_operation<T: Target, O: Operation<T>>(
-        &mut self,
-        target: &T,
-        operation: O,
-    ) -> Result<Pending<O::Reply>, Refused<O>> {
-        match self.seat(target) {
-            Ok(held) => {
-                let (ring, at) = self.submit_at(held, target, Single(operation));
-                Ok(Pending { ring: Some(Arc::clone(ring)), at, of: PhantomData })
-            }
-            Err(why) => Err(Refused { task: operation, why }),
-        }
-    }
-
     /// Submits several tasks as one: one publication, one answer, in the order given. Each has its own result; a panic of one is its
     /// result alone, but poisons an owned structure for those behind it.
     ///
     /// # Errors
     /// [`Refused`], with the closures.
-    pub fn bulk<T, F, R>(&mut self, target: &T, tasks: Vec<F>) -> Result<Pending<Results<R>>, Refused<Vec<F>>>
+    pub fn bulk<T, F, R>(
+        &mut self,
+        target: &T,
+        tasks: Vec<F>,
+    ) -> Result<Pending<Results<T, R>>, Refused<Vec<F>>>
     where
         T: Target,
         F: for<'a> FnOnce(T::Access<'a>) -> R + Send + 'static,
@@ -202,7 +187,9 @@ impl Client {
     {
         match self.seat(target) {
             Ok(held) => {
-                let (ring, at) = self.submit_at(held, target, Bulk::new(tasks));
+                let mut chunk = Chunk::new(tasks.len());
+                tasks.into_iter().for_each(|task| chunk.push_closure(task));
+                let (ring, at) = self.submit_at(held, target, RunChunk(chunk));
                 Ok(Pending { ring: Some(Arc::clone(ring)), at, of: PhantomData })
             }
             Err(why) => Err(Refused { task: tasks, why }),

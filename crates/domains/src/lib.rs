@@ -48,9 +48,9 @@
 
 mod barrier;
 mod block;
-mod bulk;
 mod burst;
 mod change;
+mod chunk;
 mod client;
 mod configuration;
 mod domains;
@@ -68,9 +68,9 @@ mod task;
 mod waits;
 mod worker;
 
-pub use bulk::Results;
 pub use burst::{BURST_DEFAULT, BURST_MAX, Burst};
 pub use change::Change;
+pub use chunk::Results;
 pub use client::{CallError, Cancelled, Client, Pending, Refused, WINDOW_DEFAULT, Why};
 pub use configuration::{
     Configuration, ConfigurationError, DomainConfiguration, MemoryPolicy, Placement, SLOTS_DEFAULT, SLOTS_MAX,

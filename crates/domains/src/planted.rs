@@ -18,8 +18,6 @@ pub(crate) enum Bug {
     PassPast,
     /// An ordered client goes to its new ring while its old one is under way.
     ChangeRingEarly,
-    /// Operations on other structures are run in a group as well.
-    GroupOfAllKeys,
 }
 
 #[cfg(not(any(loom, test)))]

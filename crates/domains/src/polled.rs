@@ -10,7 +10,6 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::inbox::{Buffer, GROUP_SLOTS, Header, failure_bit, group_of};
-use crate::operation::{GROUP_MAX, Group, GroupEnd, Memory, RunGroup};
 use crate::planted::{Bug, planted};
 use crate::structures::{Key, Reach};
 use crate::sync::{Arc, AtomicBool, Ordering};
@@ -168,26 +167,19 @@ impl Polled {
             if !self.is_new(slot, header) {
                 break;
             }
-            let mut left = 1;
-            match self.run_some(&self.rings[at], next, header, count - tasks, reach, stray) {
-                Ok((answered, failed)) => {
-                    left = answered;
-                    (0..answered).for_each(|one| self.note(first + (next + one) % count, failed));
-                }
+            match self.run(slot, header, reach, stray) {
+                Ok(failed) => self.note(slot, failed),
                 Err(Passed::On) if planted(Bug::PassPast) => {}
                 Err(passed) => {
                     self.rings[at].passed = passed == Passed::On;
                     break;
                 }
             }
-            tasks += left;
-            while left > 0 {
-                let group = group_of(first + next).0;
-                next = if next + 1 == count { 0 } else { next + 1 };
-                left -= 1;
-                if each || group != group_of(first + next).0 {
-                    self.publish(group);
-                }
+            tasks += 1;
+            next = if next + 1 == count { 0 } else { next + 1 };
+            let group = group_of(slot).0;
+            if each || group != group_of(first + next).0 {
+                self.publish(group);
             }
             if told.load(Ordering::Relaxed) {
                 break;
@@ -201,53 +193,6 @@ impl Polled {
         let last = first + if next == 0 { count - 1 } else { next - 1 };
         self.publish(group_of(last).0);
         tasks
-    }
-
-    /// Runs the task in a seat, or a group of operations that begins there, of at most `seats`. Returns how many are answered, and
-    /// whether they failed.
-    #[inline(always)]
-    fn run_some(
-        &self,
-        ring: &Served,
-        next: usize,
-        header: Header,
-        seats: usize,
-        reach: &Reach,
-        stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
-    ) -> Result<(usize, bool), Passed> {
-        // SAFETY: the table is `'static`.
-        if let Some(run) = unsafe { (*header.table).run_group }
-            && !header.cancelled
-            && let GroupEnd::Answered { count, failed } =
-                self.run_group(ring, next, header, seats.min(GROUP_MAX), run, reach)
-        {
-            return Ok((count, failed));
-        }
-        self.run(ring.first + next, header, reach, stray).map(|failed| (1, failed))
-    }
-
-    /// Runs operations of one type together.
-    fn run_group(
-        &self,
-        ring: &Served,
-        next: usize,
-        header: Header,
-        seats: usize,
-        run: RunGroup,
-        reach: &Reach,
-    ) -> GroupEnd {
-        let memory = |slot| Memory { payload: self.buffer.payload(slot), word: self.buffer.word(slot) };
-        let mut slots = Group::from_iter([memory(ring.first + next)]);
-        for seat in 1..seats {
-            let slot = ring.first + (next + seat) % ring.count;
-            let another = self.buffer.header(slot);
-            if !self.is_new(slot, another) || another.cancelled || another.table != header.table {
-                break;
-            }
-            slots.push(memory(slot));
-        }
-        // SAFETY: it is the worker's turn in each slot, and each has a request of this table.
-        unsafe { run(&slots, reach) }
     }
 
     /// Runs one task. Returns whether it failed, or that it did not end here.

@@ -17,7 +17,7 @@
 //! structure or a session twice ([`Target::is_distinct`]); so a mutable access is the only one.
 
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -141,7 +141,7 @@ pub enum Missing {
 pub trait Target: 'static {
     /// The names of the structures, as a request carries them.
     #[doc(hidden)]
-    type Keys: Copy + PartialEq + Send + 'static;
+    type Keys: Copy + Send + 'static;
     /// What a task gets: `&mut S`, `&S`, `(&S, &mut Session)`, or a tuple of these.
     type Access<'a>;
     #[doc(hidden)]
@@ -355,9 +355,23 @@ const ABSENT: Local = Local {
 #[derive(Debug, Default)]
 pub struct Reach {
     locals: RefCell<Vec<Local>>,
+    /// Tasks that ran inside others' slots, since somebody asked.
+    more_tasks: Cell<usize>,
 }
 
 impl Reach {
+    /// Counts tasks that run in one slot, but the first.
+    #[inline(always)]
+    pub(crate) fn count_tasks(&self, more: usize) {
+        self.more_tasks.set(self.more_tasks.get() + more);
+    }
+
+    /// The tasks that were counted since the last time.
+    #[inline(always)]
+    pub(crate) fn take_tasks(&self) -> usize {
+        self.more_tasks.take()
+    }
+
     #[inline(always)]
     fn find(&self, key: Key) -> Result<(), Missing> {
         let locals = self.locals.borrow();

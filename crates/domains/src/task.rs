@@ -20,7 +20,6 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, PoisonError};
 
-use crate::operation::RunGroup;
 use crate::structures::{Key, Missing, Reach, Target};
 
 /// Bytes of a slot beside its header: the key of a structure and a closure of 48 bytes.
@@ -97,6 +96,21 @@ impl std::fmt::Debug for Panic {
     }
 }
 
+impl TaskError {
+    /// The same reason once more, for another task that it ended; of a panic, its message.
+    pub(crate) fn again(&self) -> Self {
+        match self {
+            Self::Panicked(panic) => Self::Panicked(Panic::new(Box::new(panic.to_string()))),
+            Self::Poisoned => Self::Poisoned,
+            Self::Removed => Self::Removed,
+            Self::NoSession => Self::NoSession,
+            Self::Apart => Self::Apart,
+            Self::Cancelled => Self::Cancelled,
+            Self::ShutDown => Self::ShutDown,
+        }
+    }
+}
+
 /// The same reasons as a worker writes them: a word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[doc(hidden)]
@@ -133,15 +147,11 @@ pub(crate) struct TaskTable {
     pub(crate) drop_reply: unsafe fn(payload: *mut u8, word: *mut u8),
     /// The key of the request's first structure.
     pub(crate) key: unsafe fn(payload: *const u8) -> Key,
-    /// Runs the requests of several slots together, if tasks of this type can.
-    pub(crate) run_group: Option<RunGroup>,
 }
 
 /// Work on the structures that a target names.
 pub(crate) trait Job<T: Target>: Send + 'static {
     type Reply: Send + 'static;
-    /// Runs several jobs of this type together.
-    const RUN_GROUP: Option<RunGroup> = None;
     /// # Safety
     /// All keys were found in this reach, and no access to it exists.
     unsafe fn run(self, keys: &T::Keys, reach: &Reach) -> Self::Reply;
@@ -177,7 +187,6 @@ impl<T: Target, J: Job<T>> TableOf<T, J> {
         drop_request: drop_request::<T, J>,
         drop_reply: drop_reply::<J::Reply>,
         key: key::<T, J>,
-        run_group: J::RUN_GROUP,
     };
 }
 
@@ -245,7 +254,7 @@ pub(crate) unsafe fn take_job<T: Target, J: Job<T>>(payload: *mut u8) -> J {
 
 unsafe fn run<T: Target, J: Job<T>>(payload: *mut u8, word: *mut u8, reach: &Reach) -> Outcome {
     // SAFETY: the caller passes a payload with a request of this type.
-    let keys = unsafe { keys_of::<T, J>(payload) };
+    let keys = unsafe { (*request::<T, J>(payload)).keys };
     match T::find(&keys, reach) {
         Ok(()) => {}
         Err(Missing::Elsewhere(key)) => return Outcome::Elsewhere(key),
@@ -271,31 +280,21 @@ unsafe fn run<T: Target, J: Job<T>>(payload: *mut u8, word: *mut u8, reach: &Rea
         }
         Err(panic) => {
             T::poison(&keys, reach);
+            // SAFETY: as above; a fat pointer fits the payload.
+            unsafe { payload.cast::<Box<dyn Any + Send>>().write(panic) };
             // SAFETY: as above.
-            unsafe { write_panic(payload, word, panic) };
+            unsafe { write_failure(word, Failure::Panicked) };
             Outcome::Failed
         }
     }
 }
 
-/// The structures of the request in a payload.
-///
-/// # Safety
-/// The payload has a request of this type.
-#[inline(always)]
-pub(crate) unsafe fn keys_of<T: Target, J>(payload: *const u8) -> T::Keys {
-    // SAFETY: by this function's own contract.
-    unsafe { (*request::<T, J>(payload)).keys }
-}
-
 unsafe fn key<T: Target, J>(payload: *const u8) -> Key {
     // SAFETY: the caller passes a payload with a request of this type.
-    T::first(&unsafe { keys_of::<T, J>(payload) })
+    T::first(unsafe { &(*request::<T, J>(payload)).keys })
 }
 
-/// # Safety
-/// The payload has a request of this type, which is gone afterwards.
-pub(crate) unsafe fn drop_request<T: Target, J: Job<T>>(payload: *mut u8) {
+unsafe fn drop_request<T: Target, J: Job<T>>(payload: *mut u8) {
     // SAFETY: the caller passes a payload with a request of this type.
     let job = unsafe { take_job::<T, J>(payload) };
     drop_quietly(job);
@@ -318,22 +317,10 @@ pub(crate) unsafe fn write_failure(word: *mut u8, failure: Failure) {
     unsafe { word.cast::<u64>().write(failure as u64) };
 }
 
-/// Writes a panic as the result of a task.
-///
-/// # Safety
-/// Payload and word are the caller's to write.
-#[cold]
-pub(crate) unsafe fn write_panic(payload: *mut u8, word: *mut u8, panic: Box<dyn Any + Send>) {
-    // SAFETY: by this function's own contract; a fat pointer fits the payload.
-    unsafe { payload.cast::<Box<dyn Any + Send>>().write(panic) };
-    // SAFETY: as above.
-    unsafe { write_failure(word, Failure::Panicked) };
-}
-
 /// # Safety
 /// Payload and word are the caller's to write.
 #[inline(always)]
-pub(crate) unsafe fn write_reply<R>(payload: *mut u8, word: *mut u8, reply: R) {
+unsafe fn write_reply<R>(payload: *mut u8, word: *mut u8, reply: R) {
     if fits::<R>(WORD_BYTES) {
         // SAFETY: it fits the word.
         unsafe { word.cast::<R>().write(reply) };

@@ -238,7 +238,9 @@ impl Worker {
         let this: &Self = self;
         let mut pass = |buffer: &Arc<Buffer>, stray| this.pass(buffer, stray, 0);
         let told = &this.shared.told;
-        let tasks = polled.iter_mut().map(|one| one.serve(&this.reach, this.each, told, &mut pass)).sum();
+        let tasks: usize =
+            polled.iter_mut().map(|one| one.serve(&this.reach, this.each, told, &mut pass)).sum();
+        let tasks = tasks + this.reach.take_tasks();
         self.polled = polled;
         tasks
     }
