@@ -302,7 +302,10 @@ unsafe fn drop_request<T: Target, J: Job<T>>(payload: *mut u8) {
 
 /// Drops what belongs to a user on whatever thread it lies; a panic of its destructor has nobody to go to.
 pub(crate) fn drop_quietly<V>(value: V) {
-    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(value)))
+        && let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(panic)))
+    {
+        // Whatever panics when what its panic carried is dropped may do so for ever.
         std::mem::forget(panic);
     }
 }
