@@ -300,7 +300,10 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         // SAFETY: the burst takes the answer of the chunk that it sent in this seat, once.
         let answer = unsafe { take_blocking::<Results<T, R>>(&self.ring, seat) };
         let chunk = match answer {
-            Ok(Results(chunk)) => chunk,
+            Ok(Results(chunk)) => {
+                chunk.prefetch(tasks);
+                chunk
+            }
             Err(error) => self.failed(tasks, &error),
         };
         self.answered.push_back(chunk);

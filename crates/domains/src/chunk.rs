@@ -23,6 +23,8 @@ use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 
+use atrapos_runtime::prefetch_line_to_write;
+
 use crate::operation::{GROUP_MAX, Group, Operation};
 use crate::structures::{Missing, Reach, Target};
 use crate::task::{Job, Panic, TaskError, drop_quietly, message_of};
@@ -31,6 +33,8 @@ use crate::task::{Job, Panic, TaskError, drop_quietly, message_of};
 pub(crate) const INLINE_BYTES: usize = 48;
 /// Bytes of a cache line, at which a chunk begins.
 const LINE_BYTES: usize = 64;
+/// Small tasks whose memory a worker asks for before it knows how many there are.
+const PREFETCHED: usize = 8;
 /// The unit of records.
 type Word = MaybeUninit<*const ()>;
 const WORD: usize = size_of::<Word>();
@@ -250,6 +254,15 @@ impl<T: Target, R: 'static> Chunk<T, R> {
         header.waiting += 1;
     }
 
+    /// Asks for the lines with the header and the first `tasks` small tasks or results, which other threads wrote and this one will.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, tasks: usize) {
+        let bytes = size_of::<Header>() + tasks * WORD;
+        for line in (0..bytes).step_by(LINE_BYTES) {
+            prefetch_line_to_write(self.header.as_ptr().cast::<u8>().wrapping_add(line));
+        }
+    }
+
     /// Tasks that have not run.
     #[inline(always)]
     pub(crate) fn waiting(&self) -> usize {
@@ -461,6 +474,7 @@ impl<T: Target, R: Send + 'static> Job<T> for RunChunk<T, R> {
     #[inline]
     unsafe fn run(self, keys: &T::Keys, reach: &Reach) -> Results<T, R> {
         let Self(mut chunk) = self;
+        chunk.prefetch(PREFETCHED);
         reach.count_tasks(chunk.waiting().saturating_sub(1));
         // SAFETY: by this function's own contract.
         unsafe { chunk.run(keys, reach) };

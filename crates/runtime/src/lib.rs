@@ -59,7 +59,7 @@ pub use clock::{Clock, Ticks};
 pub use handle::{Handle, SubmitError};
 pub use park::Parker;
 pub use pool::{Runtime, RuntimeBuilder, ShutdownReport, StartError};
-pub use prefetch::prefetch_line;
+pub use prefetch::{prefetch_line, prefetch_line_to_write};
 pub use published::{Published, Snapshot};
 pub use pump::Pump;
 pub use stats::{Counter, WorkerSnapshot, WorkerStats};

@@ -22,3 +22,20 @@ pub fn prefetch_line(address: *const u8) {
     #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
     let _ = address;
 }
+
+/// Prefetches a cache line to be written: it is taken from other cores at once, not first shared with them. Has no effect but on time.
+#[inline(always)]
+pub fn prefetch_line_to_write(address: *const u8) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a prefetch does not access memory in any way a program can see; processors without this one take it for no operation.
+    unsafe {
+        std::arch::asm!("prefetchw [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above, for AArch64.
+    unsafe {
+        std::arch::asm!("prfm pstl1keep, [{0}]", in(reg) address, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = address;
+}
