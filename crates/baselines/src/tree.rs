@@ -19,7 +19,7 @@
 //! entry that only gets another record for its key keeps the version: whoever has read the old record finds it obsolete.
 //!
 //! # Memory
-//! What leaves the tree is handed to the collector (`crossbeam-epoch`), which frees it when no thread is pinned that could know it.
+//! A node that leaves the tree is handed to the collector (`crossbeam-epoch`), which frees it when no thread is pinned that could know it.
 //!
 //! Public trees do not serve: `scc::TreeIndex`, `crossbeam-skiplist` and `congee` give no versions of their nodes, so a
 //! transaction could not validate what it has found absent; the first has no scans backward, and the last no keys of

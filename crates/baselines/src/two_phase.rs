@@ -24,7 +24,7 @@
 //! For loads that only read, locks can be left out ([`LockingEngine::without_locks`]): nothing changes then, and a
 //! transaction that wants to change something is aborted.
 //!
-//! Where one thread runs all transactions, nothing has to be latched ([`OneThreadEngine`]): locks are taken as always.
+//! One thread that runs all transactions latches nothing ([`OneThreadEngine`]): locks are taken as always.
 //!
 //! # Strict serializability
 //! A transaction takes effect at any moment between its last lock and its first release, which is within its time.

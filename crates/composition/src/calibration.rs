@@ -114,7 +114,7 @@ fn best_before_decline(levels: &[Level], confidence: f64) -> (usize, usize) {
     (best, levels.len())
 }
 
-/// How often each position is the result when all rounds are drawn again; `None` when some point has one round.
+/// The number of times that each position is the result when all rounds are drawn again; `None` when some point has one round.
 fn draw_again(rounds: &[&[f64]], settings: &CalibrationSettings) -> Option<BTreeMap<usize, u32>> {
     if rounds.iter().any(|values| values.len() < 2) {
         return None;

@@ -53,7 +53,7 @@ pub struct Domain {
     pub structures: Vec<StructureIndex>,
     /// Sum of their loads.
     pub load: f64,
-    /// Whether its structures were to be isolated.
+    /// Set if its structures were to be isolated.
     pub isolated: bool,
 }
 
@@ -133,7 +133,7 @@ pub fn possible_sizes(sizes: &[u32], workers: u32) -> BTreeMap<u32, u32> {
 /// Composes domains for `demand` out of `workers` workers.
 ///
 /// # Errors
-/// What [`Demand::check`] refuses; [`CompositionError::NoWorkers`], [`CompositionError::TooLarge`],
+/// Everything that [`Demand::check`] refuses; [`CompositionError::NoWorkers`], [`CompositionError::TooLarge`],
 /// [`CompositionError::Setting`]; [`CompositionError::SizesDiffer`] for a homogeneous configuration without a chosen
 /// size, and [`CompositionError::IsolatedHomogeneous`] with isolated structures; [`CompositionError::TooFewWorkers`];
 /// bounds that cannot be met ([`CompositionError::TooMuchLoad`], [`CompositionError::Infeasible`]) or were not

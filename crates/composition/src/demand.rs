@@ -25,7 +25,7 @@ pub struct Structure {
     pub workers_max: u32,
     /// Expected load, in any unit that all structures share: `l_i`, positive.
     pub load: f64,
-    /// Whether it shares its domain only with what it is co-located with.
+    /// Set if it shares its domain only with what it is co-located with.
     #[serde(default)]
     pub isolated: bool,
 }

@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 /// Effort of a search. A step is a domain that is looked at for a structure, so a result does not depend on the speed of
 /// the machine.
 ///
-/// Whatever the effort, at most 2,000,000 partial choices of the numbers of domains by size are looked at. A search that
+/// At most 2,000,000 partial choices of the numbers of domains by size are looked at, with any effort. A search that
 /// reaches this limit without having found a composition ends with
 /// [`CompositionError::Unresolved`](crate::CompositionError::Unresolved).
 #[derive(Debug, Clone, Copy, PartialEq)]

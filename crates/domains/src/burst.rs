@@ -105,7 +105,7 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         self.len
     }
 
-    /// Whether every result is taken.
+    /// Returns whether every result is taken.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
@@ -317,7 +317,7 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         chunk
     }
 
-    /// Whether the target has moved since the ring was leased.
+    /// Returns whether the target has moved since the ring was leased.
     #[inline]
     fn has_moved(&self) -> bool {
         let (mut at, mut moved) = (0, false);

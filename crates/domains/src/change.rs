@@ -32,7 +32,7 @@ impl Change {
         Done { open: Arc::clone(&self.open) }
     }
 
-    /// Whether all its steps are done.
+    /// Returns whether all its steps are done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         *self.open.steps.lock().unwrap_or_else(PoisonError::into_inner) == 0

@@ -63,7 +63,7 @@ pub enum Why {
 
 /// A task that was not submitted, and its closure back.
 pub struct Refused<F> {
-    /// What was to run.
+    /// The task that was to run.
     pub task: F,
     /// The reason.
     pub why: Why,
@@ -512,7 +512,7 @@ pub enum Cancelled<R> {
 }
 
 impl<R: Send + 'static> Pending<R> {
-    /// Whether the result is there.
+    /// Returns whether the result is there.
     #[must_use]
     pub fn is_answered(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| ring.is_answered(self.at))

@@ -32,7 +32,7 @@ pub const SLOTS_MAX: usize = GROUPS_MAX * GROUP_SLOTS;
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Configuration {
-    /// Whether there may be more workers than usable processing units.
+    /// Permission to have more workers than usable processing units.
     #[serde(default)]
     pub oversubscribe: bool,
     /// The domains.
@@ -55,10 +55,10 @@ pub struct DomainConfiguration {
     /// The processing units of its workers, in the order of the workers; chosen nearest to each other if empty.
     #[serde(default)]
     pub cpus: Vec<u32>,
-    /// Whether each worker stays on one of them.
+    /// Placement of the workers on them.
     #[serde(default)]
     pub placement: Placement,
-    /// Where memory that its workers touch first comes from.
+    /// Source of the memory that its workers touch first.
     #[serde(default)]
     pub memory: MemoryPolicy,
     /// Slots per worker: tasks of all clients that can be under way at once.

@@ -72,7 +72,7 @@ pub enum DomainError {
     ShutDown,
 }
 
-/// What others see of a domain.
+/// The part of a domain that others see.
 #[derive(Debug)]
 pub(crate) struct DomainShared {
     settings: DomainConfiguration,
@@ -178,7 +178,7 @@ pub struct Domains {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// What a shutdown left undone.
+/// The work that a shutdown left undone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShutdownReport {
     /// Tasks that were refused, by the name of their first structure.

@@ -76,11 +76,11 @@ pub(crate) struct Buffer {
     /// Counts changes of the leases.
     version: AtomicU32,
     leases: Mutex<Leases>,
-    /// Where the client of each slot leaves its waker.
+    /// The waker of each slot's client.
     wakers: Box<[AtomicWaker]>,
     /// Per group, bit `i`: the task in slot `i` was passed on to another worker, which may be running it.
     passed: Box<[AtomicU64]>,
-    /// Whoever serves the buffer now.
+    /// The worker that serves the buffer now.
     server: AtomicPtr<WorkerShared>,
     /// Set once nobody will serve it again.
     dead: AtomicBool,
@@ -259,7 +259,7 @@ impl Buffer {
         self.wakers.iter().for_each(AtomicWaker::wake);
     }
 
-    /// Whether nobody will serve the buffer again.
+    /// Returns whether nobody will serve the buffer again.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
         self.dead.load(Ordering::Acquire)
@@ -313,7 +313,7 @@ impl Buffer {
         header.store(tagged, Ordering::Release);
     }
 
-    /// Whether it is the client's turn in this slot.
+    /// Returns whether it is the client's turn in this slot.
     #[inline(always)]
     pub(crate) fn is_answered(&self, slot: usize) -> bool {
         let (group, bit) = group_of(slot);
@@ -391,7 +391,7 @@ impl Buffer {
         self.attention_of[group].swap(0, Ordering::SeqCst)
     }
 
-    /// Where the client of a slot leaves its waker.
+    /// The place for the waker of a slot's client.
     pub(crate) fn waker(&self, slot: usize) -> &AtomicWaker {
         &self.wakers[slot]
     }
@@ -406,7 +406,7 @@ impl Buffer {
         }
     }
 
-    /// Whether somebody has asked to be woken.
+    /// Returns whether somebody has asked to be woken.
     pub(crate) fn wants_attention(&self) -> bool {
         self.attention.load(Ordering::SeqCst) != 0
     }

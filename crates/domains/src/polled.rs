@@ -46,7 +46,7 @@ pub(crate) struct Stray {
     pub(crate) key: Key,
 }
 
-/// What became of a stray.
+/// The end of a stray.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Passed {
     /// Its structure is here now: try again.
@@ -234,7 +234,7 @@ impl Polled {
         }
     }
 
-    /// Whether there is anything to do.
+    /// Returns whether there is anything to do.
     pub(crate) fn has_work(&self) -> bool {
         self.version != self.buffer.version()
             || self.buffer.wants_attention()

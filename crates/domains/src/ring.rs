@@ -33,7 +33,7 @@ pub(crate) struct Ring {
     id: u64,
     first: usize,
     seats: Box<[AtomicU8]>,
-    /// Whether the client waits for a seat, and where it is reached.
+    /// Set while the client waits for a seat, with its waker below.
     wants_seat: AtomicBool,
     client: AtomicWaker,
     /// Keeps the workers alive to which the buffer may point.
@@ -65,7 +65,7 @@ impl Ring {
         &self.buffer
     }
 
-    /// Whether seat `at` can be submitted to. Called by the client alone.
+    /// Returns whether seat `at` can be submitted to. Called by the client alone.
     #[inline(always)]
     pub(crate) fn is_free(&self, at: usize) -> bool {
         match self.seats[at].load(Ordering::Acquire) {
@@ -86,12 +86,12 @@ impl Ring {
         true
     }
 
-    /// Whether nothing is under way.
+    /// Returns whether nothing is under way.
     pub(crate) fn is_quiet(&self) -> bool {
         (0..self.len()).all(|at| self.is_answered(at))
     }
 
-    /// Whether the last task of seat `at` is answered.
+    /// Returns whether the last task of seat `at` is answered.
     #[inline(always)]
     pub(crate) fn is_answered(&self, at: usize) -> bool {
         self.buffer.is_answered(self.first + at)
@@ -176,7 +176,7 @@ impl Ring {
         self.is_answered(at)
     }
 
-    /// Whether the last task of seat `at` will never be answered, because the workers have ended.
+    /// Returns whether the last task of seat `at` will never be answered, because the workers have ended.
     pub(crate) fn is_lost(&self, at: usize) -> bool {
         // In this order: a worker answers what it can before it says that it has ended.
         self.buffer.is_dead() && !self.is_answered(at)

@@ -36,7 +36,7 @@ pub struct Key {
 
 /// A shared structure of which every worker has a session of its own.
 pub trait Sessions: Send + Sync + 'static {
-    /// What one worker keeps: an epoch pin, a handle for reclamation, a cache.
+    /// State of one worker: an epoch pin, a handle for reclamation, a cache.
     type Session: 'static;
     /// Makes the session of the calling worker.
     fn session(&self) -> Self::Session;
@@ -60,7 +60,7 @@ pub(crate) enum Kind {
     Shared,
 }
 
-/// Where tasks on a structure go.
+/// The destination of tasks on a structure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Route {
     /// To this worker: it has the owned structure.
@@ -142,7 +142,7 @@ pub trait Target: 'static {
     /// The names of the structures, as a request carries them.
     #[doc(hidden)]
     type Keys: Copy + Send + 'static;
-    /// What a task gets: `&mut S`, `&S`, `(&S, &mut Session)`, or a tuple of these.
+    /// The access that a task gets: `&mut S`, `&S`, `(&S, &mut Session)`, or a tuple of these.
     type Access<'a>;
     #[doc(hidden)]
     fn keys(&self) -> Self::Keys;
@@ -151,7 +151,7 @@ pub trait Target: 'static {
     fn each_route(&self, visit: &mut dyn FnMut(Route));
     #[doc(hidden)]
     fn first(keys: &Self::Keys) -> Key;
-    /// Whether no structure is named twice.
+    /// Returns whether no structure is named twice.
     #[doc(hidden)]
     fn is_distinct(keys: &Self::Keys) -> bool;
     #[doc(hidden)]
@@ -333,7 +333,7 @@ enum Keep {
     ),
 }
 
-/// What one worker knows of one key.
+/// The knowledge of one worker about one key.
 #[derive(Debug)]
 struct Local {
     generation: u32,
@@ -515,7 +515,7 @@ struct Entry {
     shared: Option<SharedValue>,
 }
 
-/// What the registry knows of a key.
+/// The knowledge of the registry about a key.
 pub(crate) enum Known {
     /// It is shared and within the domain asked for; it was taken in.
     Here,

@@ -56,7 +56,7 @@ pub enum TaskError {
     ShutDown,
 }
 
-/// What a panic carried.
+/// The payload of a panic.
 // In a mutex, so that the error may be looked at by several threads; it is never locked for longer than a look.
 pub struct Panic(Mutex<Box<dyn Any + Send>>);
 
@@ -65,7 +65,7 @@ impl Panic {
         Self(Mutex::new(carried))
     }
 
-    /// What the panic carried, for `std::panic::resume_unwind`.
+    /// The payload of the panic, for `std::panic::resume_unwind`.
     #[must_use]
     pub fn into_inner(self) -> Box<dyn Any + Send> {
         self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
@@ -195,12 +195,12 @@ pub(crate) fn table<T: Target, J: Job<T>>() -> &'static TaskTable {
     &TableOf::<T, J>::TABLE
 }
 
-/// Whether a value of type `V` lies in memory of so many bytes.
+/// Returns whether a value of type `V` lies in memory of so many bytes.
 const fn fits<V>(bytes: usize) -> bool {
     size_of::<V>() <= bytes && align_of::<V>() <= PAYLOAD_ALIGN
 }
 
-/// Whether tasks with this closure on this target cost no allocation.
+/// Returns whether tasks with this closure on this target cost no allocation.
 pub(crate) const fn is_inline<T: Target, J>() -> bool {
     fits::<Request<T, J>>(PAYLOAD_BYTES)
 }

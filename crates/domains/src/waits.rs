@@ -49,7 +49,7 @@ impl Waits {
         self.edges().remove(&worker);
     }
 
-    /// Whether a worker waits inside a task.
+    /// Returns whether a worker waits inside a task.
     pub(crate) fn is_waiting(&self, worker: u32) -> bool {
         self.edges().contains_key(&worker)
     }

@@ -34,22 +34,22 @@ const STEPS_PER_LOOK: u32 = 256;
 /// Tasks that take longer than this are answered one by one.
 const LONG_TASK: Duration = Duration::from_micros(2);
 
-/// What a worker is told. It runs on the worker, between two tasks.
+/// A message to a worker. It runs on the worker, between two tasks.
 pub(crate) type Message = Box<dyn FnOnce(&mut Worker) + Send>;
 
 #[derive(Default)]
 struct Messages {
     queue: VecDeque<Message>,
-    /// Who gets them, once this worker has left.
+    /// The worker that gets them, once this one has left.
     heir: Option<Arc<WorkerShared>>,
 }
 
-/// What others see of a worker.
+/// The part of a worker that others see.
 pub(crate) struct WorkerShared {
     pub(crate) index: u32,
     /// The domain it belongs to.
     pub(crate) domain: AtomicU32,
-    /// Where it runs, if it is pinned.
+    /// The processing unit that it is pinned to.
     pub(crate) cpu: Option<CpuId>,
     /// The buffer in which its clients lease slots.
     pub(crate) buffer: Arc<Buffer>,
@@ -374,7 +374,7 @@ impl Worker {
         self.shared.ended.store(true, Ordering::Release);
     }
 
-    /// Whether there is anything to do. Called once the worker has said that it sleeps.
+    /// Returns whether there is anything to do. Called once the worker has said that it sleeps.
     pub(crate) fn has_work_after_barrier(&self) -> bool {
         barrier::heavy();
         self.shared.told.load(Ordering::SeqCst) || self.polled.iter().any(Polled::has_work)

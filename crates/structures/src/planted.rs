@@ -11,7 +11,7 @@ pub enum Bug {
     LeafNotValidated,
     /// A descent does not look at the version of an inner node again.
     InnerNotValidated,
-    /// Whoever releases a latch leaves the version as it was.
+    /// A release of a latch leaves the version as it was.
     VersionKept,
     /// An update in place writes without holding up changes of the leaf.
     WritesUnannounced,

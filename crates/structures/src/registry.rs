@@ -38,7 +38,7 @@ pub enum Kind {
     OwnedHashMap,
 }
 
-/// Who may use a structure.
+/// The users of a structure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Several workers at once.
@@ -47,10 +47,10 @@ pub enum Access {
     Owned,
 }
 
-/// What a structure supports.
+/// The support of a structure for operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Support {
-    /// Who may use it.
+    /// Its users.
     pub access: Access,
     /// Set if it has an order of keys and can be scanned.
     pub ordered: bool,
@@ -125,7 +125,7 @@ impl Kind {
         }
     }
 
-    /// What the structure supports.
+    /// Returns the support of the structure for operations.
     #[must_use]
     pub fn support(self) -> Support {
         let (synchronization, source) = self.origin();

@@ -1,4 +1,4 @@
-//! What the command prints and writes when all goes well, and when it is interrupted.
+//! Output and files of the command, when all goes well and when it is interrupted.
 
 use std::process::{Command, Stdio};
 
