@@ -135,7 +135,8 @@ impl Client {
 
     /// Submits a task and returns the future of its result; gives the closure back if it cannot be submitted now.
     ///
-    /// A closure of up to 48 bytes on one structure is submitted without an allocation. A result cannot borrow from the structure:
+    /// A closure of up to 48 bytes on one structure is submitted without an allocation; a larger one costs one on this thread, which the
+    /// worker gives back. A result cannot borrow from the structure:
     ///
     /// ```compile_fail
     /// # use atrapos_domains::{Client, Owned};
