@@ -29,3 +29,4 @@ pub use demand::{Demand, LoadBounds, STRUCTURES_MAX, Structure, WORKERS_MAX};
 pub use error::CompositionError;
 pub use ids::{DomainIndex, StructureIndex};
 pub use solve::Effort;
+pub use statistics::variation;

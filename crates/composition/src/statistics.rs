@@ -67,7 +67,8 @@ pub(crate) fn is_lower(later: Level, earlier: Level, confidence: f64) -> bool {
 }
 
 /// Coefficient of variation: standard deviation over mean; `None` with a single value or a mean of 0.
-pub(crate) fn variation(values: &[f64]) -> Option<f64> {
+#[must_use]
+pub fn variation(values: &[f64]) -> Option<f64> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     if values.len() < 2 || mean == 0.0 {

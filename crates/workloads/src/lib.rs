@@ -45,7 +45,7 @@ mod zipf;
 pub use client::{Blocking, Client};
 pub use keys::{KeyChoice, KeySet};
 pub use ledger::{ClassTally, Ledger};
-pub use random::Random;
+pub use random::{Random, mixed};
 pub use room::NotEnoughMemory;
 pub use shares::NoShare;
 pub use text::count;

@@ -12,7 +12,8 @@ use crate::digits;
 
 /// Returns 64 pseudorandom bits that depend on all bits of `number`; they differ for different numbers.
 #[inline]
-pub(crate) fn mixed(number: u64) -> u64 {
+#[must_use]
+pub fn mixed(number: u64) -> u64 {
     // The finalizer of MurmurHash3, with the constants of Stafford's variant 13.
     let mut bits = number ^ (number >> 30);
     bits = bits.wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,0 +1,103 @@
+//! [`Control`]: the beginning and the end of a round, common to all threads that drive it.
+//!
+//! Owns: the gate, the signal to stop, and who has ended. Never: runs an operation.
+//!
+//! Invariant: a turn that is dropped counts as arrived and ended, so a driver that cannot begin holds nobody up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::load::Length;
+
+/// Operations between two looks at the signal.
+const CHUNK: u64 = 32;
+/// Time between two looks of the thread that conducts a round.
+const LOOK: Duration = Duration::from_millis(5);
+/// The same where something is about to happen.
+const LOOK_SHORT: Duration = Duration::from_micros(100);
+
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    arrived: AtomicUsize,
+    open: AtomicBool,
+    stop: AtomicBool,
+    ended: AtomicUsize,
+}
+
+/// The part of one driver in a round.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    control: Arc<Control>,
+    /// Operations of this driver at most.
+    limit: u64,
+    arrived: bool,
+}
+
+impl Turn {
+    pub(crate) fn new(control: &Arc<Control>, length: Length) -> Turn {
+        let limit = match length {
+            Length::Time(_) => u64::MAX,
+            Length::Operations(operations) => operations,
+        };
+        Turn { control: Arc::clone(control), limit, arrived: false }
+    }
+
+    /// Waits until all drivers are there, and returns the moment.
+    pub(crate) fn begin(&mut self) -> Instant {
+        self.arrive();
+        while !self.control.open.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        Instant::now()
+    }
+
+    fn arrive(&mut self) {
+        if !std::mem::replace(&mut self.arrived, true) {
+            self.control.arrived.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The number of operations to do until the next call; 0 at the end.
+    #[inline]
+    pub(crate) fn next(&self, done: u64) -> u64 {
+        if self.control.stop.load(Ordering::Relaxed) { 0 } else { CHUNK.min(self.limit - done) }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.arrive();
+        self.control.ended.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl Control {
+    /// Ends the round as soon as possible.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.open.store(true, Ordering::Release);
+    }
+
+    /// Lets so many drivers begin once all have arrived, and ends the round when its time is over. Returns whether it was interrupted.
+    pub(crate) fn conduct(&self, drivers: usize, length: Length, interrupt: &AtomicBool) -> bool {
+        while self.arrived.load(Ordering::Acquire) < drivers {
+            std::thread::sleep(LOOK_SHORT);
+        }
+        self.open.store(true, Ordering::Release);
+        let began = Instant::now();
+        let mut interrupted = false;
+        while self.ended.load(Ordering::Acquire) < drivers {
+            interrupted |= interrupt.load(Ordering::Relaxed);
+            let left = match length {
+                Length::Time(time) => time.saturating_sub(began.elapsed()),
+                Length::Operations(_) => Duration::MAX,
+            };
+            if interrupted || left.is_zero() {
+                self.stop();
+            }
+            std::thread::sleep(left.clamp(LOOK_SHORT, LOOK));
+        }
+        interrupted
+    }
+}

@@ -1,0 +1,77 @@
+//! Clients that delegate the operations of a load in bursts.
+//!
+//! Owns: the loop of a client thread. Never: touches a structure.
+
+use std::time::Instant;
+
+use atrapos_domains::{Burst, Client, TaskError, Why};
+use atrapos_runtime::affinity::pin_current_thread;
+use atrapos_topology::CpuId;
+
+use crate::control::Turn;
+use crate::error::LoadError;
+use crate::handle::{Handle, insert, read, update};
+use crate::jobs::Driven;
+use crate::mix::Class;
+use crate::records;
+use crate::stream::{Operation, Stream, Tally};
+
+/// What a client thread needs for a round.
+pub(crate) struct Delegate<'a, H> {
+    pub(crate) client: Client,
+    /// The structures, by part.
+    pub(crate) handles: &'a [H],
+    pub(crate) burst: usize,
+    pub(crate) stream: Stream,
+    pub(crate) turn: Turn,
+    /// The processing unit to run on, if threads are pinned.
+    pub(crate) cpu: Option<CpuId>,
+}
+
+/// Submits an operation to a burst; returns the reply to its oldest one, if it was full.
+#[inline]
+fn submit<H: Handle>(
+    burst: &mut Burst<H, u64>,
+    Operation { class, key, value }: Operation,
+) -> Result<Option<Result<u64, TaskError>>, Why> {
+    match class {
+        Class::Read => burst.push(move |mut access: H::Access<'_>| read::<H>(&mut access, key)),
+        Class::Update => burst.push(move |mut access: H::Access<'_>| update::<H>(&mut access, key, value)),
+        Class::Insert => burst.push(move |mut access: H::Access<'_>| insert::<H>(&mut access, key, value)),
+    }
+}
+
+impl<H: Handle> Delegate<'_, H> {
+    /// Drives a round on the calling thread.
+    pub(crate) fn run(mut self) -> Result<Driven, LoadError> {
+        if let Some(cpu) = self.cpu {
+            // Refused: it runs unpinned.
+            let _ = pin_current_thread(cpu.index());
+        }
+        let mut bursts = Vec::with_capacity(self.handles.len());
+        for handle in self.handles {
+            bursts.push(self.client.burst::<H, u64>(handle, self.burst)?);
+        }
+        let (mut tally, mut done) = (Tally::default(), 0);
+        let began = self.turn.begin();
+        loop {
+            let chunk = self.turn.next(done);
+            for _ in 0..chunk {
+                let operation = self.stream.next();
+                tally.submitted(operation.class);
+                let burst = &mut bursts[records::part(operation.key, self.handles.len())];
+                if let Some(reply) = submit(burst, operation)? {
+                    tally.reply(reply?);
+                }
+            }
+            done += chunk;
+            if chunk == 0 {
+                break;
+            }
+        }
+        for burst in &mut bursts {
+            burst.drain().try_for_each(|reply| reply.map(|reply| tally.reply(reply)))?;
+        }
+        Ok(Driven { stream: self.stream, tally, began, ended: Instant::now() })
+    }
+}

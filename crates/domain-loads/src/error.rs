@@ -1,0 +1,125 @@
+//! [`LoadError`]: reasons for which a load is not run to its end.
+//!
+//! Owns: the sentences. Never: reports what an audit finds in a run that came to its end; see [`Wrong`].
+
+use atrapos_domains::{BURST_MAX, DomainError, TaskError, Why};
+use atrapos_structures::{Kind, Refused};
+
+use crate::audit::Wrong;
+use crate::design::Design;
+
+/// Reasons for which a load is not run to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// There are no records.
+    #[error("a load without records has nothing to read; load at least 1")]
+    NoRecords,
+    /// More records than there are numbers for.
+    #[error("{0} records are too many; load at most {max}", max = crate::load::RECORDS_MAX)]
+    TooManyRecords(u64),
+    /// The exponent is none of a distribution.
+    #[error("the exponent {0} gives no Zipf distribution; use 0 (all records alike) or more, such as 0.99")]
+    Theta(f64),
+    /// The length is nothing to measure.
+    #[error("a round of {0} leaves nothing to measure; use at least one operation or some milliseconds")]
+    Length(String),
+    /// Zero rounds.
+    #[error("zero rounds leave nothing to measure; use at least 1")]
+    NoRounds,
+    /// Sizes of domains that make no curve.
+    #[error(
+        "these sizes of domains make no curve; give at least one, from 1 up, each larger than the one before"
+    )]
+    Sizes,
+    /// A size of bursts that cannot be.
+    #[error("a burst of {0} tasks is not possible; use 1 to {BURST_MAX}")]
+    Burst(usize),
+    /// Zero threads of some kind.
+    #[error("zero {0} can do nothing; use at least 1")]
+    NoThreads(&'static str),
+    /// Larger domains than there are workers.
+    #[error(
+        "domains of {size} workers are not possible with {workers} workers; use at most {workers}, or more workers"
+    )]
+    DomainSize {
+        /// Workers of a domain.
+        size: usize,
+        /// Workers of all domains.
+        workers: usize,
+    },
+    /// Fewer workers than memory nodes.
+    #[error(
+        "sn-numa has a domain on each of {nodes} memory nodes, but there are only {workers} workers; use at least {nodes}"
+    )]
+    FewerWorkersThanNodes {
+        /// Usable memory nodes.
+        nodes: usize,
+        /// Workers.
+        workers: usize,
+    },
+    /// A size of domains was given to a design that has its own.
+    #[error("{0} has domains of its own size; leave the size out, or use configured")]
+    SizeIsGiven(Design),
+    /// The size of configured domains is not known.
+    #[error("the size of configured domains is missing: give one, or let it be found by measuring")]
+    SizeIsMissing,
+    /// More tasks under way than a worker has slots.
+    #[error(
+        "{clients} clients with bursts of {burst} need more than the {max} slots of a worker; use fewer clients or smaller bursts"
+    )]
+    Slots {
+        /// Clients.
+        clients: usize,
+        /// Size of their bursts.
+        burst: usize,
+        /// Slots of a worker at most.
+        max: usize,
+    },
+    /// An owned structure where several workers would share it.
+    #[error(
+        "{kind} belongs to one worker, but {design} has {workers} workers share it; use sn-thread, or configured with domains of 1"
+    )]
+    Owned {
+        /// The structure.
+        kind: Kind,
+        /// The design.
+        design: Design,
+        /// Workers that would share it.
+        workers: usize,
+    },
+    /// Domains did not start.
+    #[error(transparent)]
+    Domains(#[from] DomainError),
+    /// A task was not submitted.
+    #[error("an operation could not be delegated: {0}")]
+    Submission(#[from] Why),
+    /// A task did not end well.
+    #[error("an operation failed: {0}")]
+    Task(#[from] TaskError),
+    /// The structure refused a record.
+    #[error("a record could not be inserted: {0}")]
+    Refused(#[from] Refused),
+    /// The curve would be of a structure that does what it should not.
+    #[error("the audit failed: {0}")]
+    Wrong(#[from] Wrong),
+    /// Somebody asked for the end.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl LoadError {
+    /// Returns whether what was asked for makes no sense, rather than having failed.
+    #[must_use]
+    pub fn is_bad_input(&self) -> bool {
+        match self {
+            LoadError::Domains(error) => matches!(error, DomainError::Configuration(_)),
+            LoadError::Submission(_)
+            | LoadError::Task(_)
+            | LoadError::Refused(_)
+            | LoadError::Wrong(_)
+            | LoadError::Interrupted => false,
+            _ => true,
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Jobs for the workers of a domain: loading records, driving a round, auditing.
+//!
+//! Owns: what one worker does with its share. Never: knows threads or placement.
+//!
+//! A worker is the one on a *spot*: seat `seat` of `seats` in the domain of part `part` of `parts`. Of the records of its part it loads and
+//! audits those whose number falls to its seat.
+
+use std::time::Instant;
+
+use atrapos_structures::{Contention, Refused};
+
+use crate::audit::Findings;
+use crate::control::Turn;
+use crate::handle::{Handle, MISSING, perform, read};
+use crate::records::{self, PAYLOAD_END};
+use crate::stream::{Stream, Tally};
+
+/// A worker among those of all domains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    pub(crate) part: usize,
+    pub(crate) parts: usize,
+    pub(crate) seat: usize,
+    pub(crate) seats: usize,
+}
+
+impl Spot {
+    /// The keys of those of these records that fall to this worker.
+    fn keys(self, numbers: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+        let seats = self.seats as u64;
+        let mine = numbers.filter(move |number| seats == 1 || number % seats == self.seat as u64);
+        mine.map(records::key).filter(move |key| records::part(*key, self.parts) == self.part)
+    }
+}
+
+/// Work of one worker on the structure of its domain.
+pub(crate) trait Job<H: Handle>: Send + 'static {
+    type Output: Send + 'static;
+
+    fn run(self, access: &mut H::Access<'_>) -> Self::Output;
+}
+
+/// Loads the records of a spot.
+pub(crate) struct Fill {
+    pub(crate) spot: Spot,
+    pub(crate) records: u64,
+}
+
+impl<H: Handle> Job<H> for Fill {
+    type Output = Result<(), Refused>;
+
+    fn run(self, access: &mut H::Access<'_>) -> Result<(), Refused> {
+        // A record that is there already is found by the audit, as a missing one.
+        self.spot
+            .keys(0..self.records)
+            .try_for_each(|key| H::insert(access, key, records::value(key, 0)).map(drop))
+    }
+}
+
+/// One thread's part of a round.
+#[derive(Debug)]
+pub(crate) struct Driven {
+    pub(crate) stream: Stream,
+    pub(crate) tally: Tally,
+    pub(crate) began: Instant,
+    pub(crate) ended: Instant,
+}
+
+/// Uses the structure directly for a round.
+pub(crate) struct Drive {
+    pub(crate) turn: Turn,
+    pub(crate) stream: Stream,
+}
+
+impl<H: Handle> Job<H> for Drive {
+    type Output = Driven;
+
+    fn run(self, access: &mut H::Access<'_>) -> Driven {
+        let Drive { mut turn, mut stream } = self;
+        let mut tally = Tally::default();
+        let mut done = 0;
+        let began = turn.begin();
+        loop {
+            let chunk = turn.next(done);
+            for _ in 0..chunk {
+                let operation = stream.next();
+                tally.submitted(operation.class);
+                tally.reply(perform::<H>(access, operation));
+            }
+            done += chunk;
+            if chunk == 0 {
+                return Driven { stream, tally, began, ended: Instant::now() };
+            }
+        }
+    }
+}
+
+/// Tells the contention that the worker has met.
+pub(crate) struct TellContention;
+
+impl<H: Handle> Job<H> for TellContention {
+    type Output = Option<Contention>;
+
+    fn run(self, access: &mut H::Access<'_>) -> Option<Contention> {
+        H::contention(access)
+    }
+}
+
+/// Looks for every record of a spot.
+pub(crate) struct Inspect {
+    pub(crate) spot: Spot,
+    pub(crate) records: u64,
+    /// Numbers of insertions of each thread that drives.
+    pub(crate) inserted: Vec<u64>,
+}
+
+/// Records of each thread that are looked for though they have not been inserted.
+const ABSENT: u64 = 1_000;
+/// Records of one call of a scan.
+const SCAN_PAGE: usize = 10_000;
+
+impl Inspect {
+    /// The numbers of a thread's insertions from `from` to `to` (excluded), as [`Stream::number_of`] gives them.
+    fn numbers(&self, thread: usize, from: u64, to: u64) -> impl Iterator<Item = u64> + use<> {
+        let (records, threads) = (self.records, self.inserted.len() as u64);
+        (from..to).map(move |inserted| records + inserted * threads + thread as u64)
+    }
+}
+
+impl<H: Handle> Job<H> for Inspect {
+    type Output = Findings;
+
+    fn run(self, access: &mut H::Access<'_>) -> Findings {
+        let mut findings = Findings::default();
+        let inserted = self.inserted.iter().enumerate();
+        let all = (0..self.records)
+            .chain(inserted.clone().flat_map(|(thread, count)| self.numbers(thread, 0, *count)));
+        for key in self.spot.keys(all) {
+            match read::<H>(access, key) {
+                0..PAYLOAD_END => findings.found += 1,
+                MISSING => findings.missing += 1,
+                _ => findings.malformed += 1,
+            }
+        }
+        let absent = inserted.flat_map(|(thread, count)| self.numbers(thread, *count, *count + ABSENT));
+        findings.extra =
+            self.spot.keys(absent).filter(|key| read::<H>(access, *key) != MISSING).count() as u64;
+        if H::ORDERED && self.spot.seat == 0 {
+            findings.scanned = scanned::<H>(access, self.spot);
+        }
+        findings
+    }
+}
+
+/// The number of records that scans find in ascending order, each of this part and with a value of its own, up to the first that is
+/// not so.
+fn scanned<H: Handle>(access: &mut H::Access<'_>, spot: Spot) -> u64 {
+    let (mut found, mut from, mut good) = (0, Some(0), true);
+    while let Some(first) = from.filter(|_| good) {
+        let (mut last, mut page) = (None, 0);
+        let visited = H::scan(access, first, SCAN_PAGE, &mut |key, value| {
+            good &= *key >= first
+                && last.is_none_or(|last| last < *key)
+                && records::part(*key, spot.parts) == spot.part
+                && records::payload(*key, value) < PAYLOAD_END;
+            (last, page) = (Some(*key), page + u64::from(good));
+        });
+        found += page;
+        good &= visited.is_ok_and(|visited| visited as u64 == page);
+        from = last.filter(|_| page > 0).and_then(|last: u64| last.checked_add(1));
+    }
+    found
+}

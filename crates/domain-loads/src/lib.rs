@@ -1,0 +1,44 @@
+//! Loads of YCSB on single data structures, by design: used directly by all threads, or delegated to virtual domains ("Robust
+//! Performance of Main Memory Data Structures by Configuration", SIGMOD 2020, §7).
+//!
+//! A [`Load`] names a structure, a [`Mix`] of operations, and the records; an [`Arrangement`] says which threads use the structure and
+//! how, by a [`Design`]. [`run`] measures one, [`run_alternating`] several in rounds that alternate, [`choose`] finds the best arrangement,
+//! and [`measure_curve`] measures the throughput over growing domains, for `atrapos-composition` to calibrate.
+//!
+//! Whatever uses a structure directly is a worker of one domain, too: a task of it lasts for a round. So placement and memory policy are
+//! those of domains in all designs, and the operations are the same code.
+//!
+//! Owns: loads, the threads that drive them, their measurements and their audit. Never: prints, reads the command line, or judges a
+//! design beyond its throughput.
+//!
+//! Invariants: an operation allocates nothing and is dispatched statically; every reply is checked, and after a run every record is.
+
+#![forbid(unsafe_code)]
+
+mod arrangement;
+mod audit;
+mod control;
+mod curve;
+mod delegate;
+mod design;
+mod error;
+mod handle;
+mod jobs;
+mod load;
+mod measure;
+mod mix;
+mod prepared;
+mod records;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+pub use arrangement::{Access, Arrangement, Threads};
+pub use audit::{Audit, Wrong};
+pub use curve::{default_sizes, is_oversubscribed, measure_curve};
+pub use design::{Design, UnknownDesign};
+pub use error::LoadError;
+pub use load::{Length, Load};
+pub use measure::{Choice, Measurement, Run, Step, choose, run, run_alternating};
+pub use mix::{Class, Mix, UnknownMix};
+pub use prepared::Round;

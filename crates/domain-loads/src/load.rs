@@ -1,0 +1,71 @@
+//! [`Load`]: what is done to which structure.
+//!
+//! Owns: the settings and their checks. Never: knows threads.
+
+use std::time::Duration;
+
+use atrapos_domains::{BURST_DEFAULT, BURST_MAX};
+use atrapos_structures::Kind;
+use atrapos_workloads::Zipf;
+
+use crate::error::LoadError;
+use crate::mix::Mix;
+
+/// Records at most: numbers of inserted ones follow, and all are below 2^63.
+pub(crate) const RECORDS_MAX: u64 = 1 << 40;
+
+/// The length of a round.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Length {
+    /// For so long.
+    Time(Duration),
+    /// As many operations by each thread that drives.
+    Operations(u64),
+}
+
+/// A structure, its records, and the operations on them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Load {
+    /// The structure.
+    pub kind: Kind,
+    /// The operations.
+    pub mix: Mix,
+    /// Records that are loaded: keys and values of 8 bytes.
+    pub records: u64,
+    /// The exponent of Zipf's distribution by which records are chosen; 0 chooses all alike.
+    pub theta: f64,
+    /// The length of a round.
+    pub length: Length,
+    /// Tasks of a client that are under way in each domain, where operations are delegated: 1 to [`BURST_MAX`].
+    pub burst: usize,
+    /// The seed of all random choices.
+    pub seed: u64,
+}
+
+impl Load {
+    /// A load with the settings of the paper (Zipf with 0.99, bursts of [`BURST_DEFAULT`]), a million records and rounds of half a second.
+    #[must_use]
+    pub fn new(kind: Kind, mix: Mix) -> Load {
+        let length = Length::Time(Duration::from_millis(500));
+        Load { kind, mix, records: 1_000_000, theta: 0.99, length, burst: BURST_DEFAULT, seed: 1 }
+    }
+
+    /// Checks the settings, and returns the distribution of the records' popularity; `None` if all are alike.
+    pub(crate) fn check(&self) -> Result<Option<Zipf>, LoadError> {
+        match self.records {
+            0 => return Err(LoadError::NoRecords),
+            1..=RECORDS_MAX => {}
+            _ => return Err(LoadError::TooManyRecords(self.records)),
+        }
+        match self.length {
+            Length::Operations(0) => return Err(LoadError::Length("0 operations".to_owned())),
+            Length::Time(Duration::ZERO) => return Err(LoadError::Length("0 s".to_owned())),
+            Length::Time(_) | Length::Operations(_) => {}
+        }
+        if !(1..=BURST_MAX).contains(&self.burst) {
+            return Err(LoadError::Burst(self.burst));
+        }
+        let zipf = Zipf::new(self.records, self.theta).ok_or(LoadError::Theta(self.theta))?;
+        Ok((self.theta > 0.0).then_some(zipf))
+    }
+}

@@ -1,0 +1,289 @@
+//! Loads of a few records: every structure by every design, and structures that are wrong.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+
+use atrapos_structures::{Kind, Owned, Refused, Shared};
+use atrapos_topology::{LiveOptions, Machine};
+
+use crate::prepared::Prepared;
+use crate::{
+    Access, Arrangement, Design, Length, Load, LoadError, Measurement, Mix, Run, Step, Threads, Wrong,
+    choose, default_sizes, is_oversubscribed, measure_curve, run, run_alternating,
+};
+
+fn machine() -> Machine {
+    Machine::live(&LiveOptions::new(None))
+}
+
+fn load(kind: Kind, mix: Mix) -> Load {
+    Load { records: 500, length: Length::Operations(400), burst: 5, ..Load::new(kind, mix) }
+}
+
+/// Two clients and two workers, wherever the system runs them.
+const THREADS: Threads = Threads { clients: Some(2), workers: Some(2), domain_size: None, pin: false };
+
+fn arrangement(design: Design) -> Arrangement {
+    let domain_size = (design == Design::Configured).then_some(1);
+    Arrangement::new(&machine(), design, &Threads { domain_size, ..THREADS }).expect("an arrangement")
+}
+
+fn measured(load: &Load, arrangement: &Arrangement, rounds: usize) -> Result<Run, LoadError> {
+    let interrupt = AtomicBool::new(false);
+    run(&machine(), load, arrangement, &mut Measurement { rounds, interrupt: &interrupt, watch: &mut |_| () })
+}
+
+#[test]
+fn every_structure_does_every_mix_by_every_design_that_has_it() {
+    for (number, kind) in Kind::ALL.into_iter().enumerate() {
+        for (at, design) in Design::ALL.into_iter().enumerate() {
+            let arrangement = arrangement(design);
+            if arrangement.check(kind).is_err() {
+                continue;
+            }
+            // Over all structures each design meets each mix.
+            let mix = Mix::ALL[(number + at) % Mix::ALL.len()];
+            let run = measured(&load(kind, mix), &arrangement, 2).expect("it runs");
+            let audit = run.audit.as_ref().unwrap_or_else(|wrong| panic!("{kind} {mix} {design}: {wrong}"));
+            let operations = 400 * arrangement.drivers() as u64;
+            assert!(run.rounds.iter().all(|round| round.operations() == operations), "{kind} {mix} {design}");
+            let inserted = run.rounds[1].classes[2];
+            assert_eq!(audit.records, 500 + inserted, "{kind} {mix} {design}");
+            assert_eq!(inserted > 0, mix.inserts());
+            assert_eq!(audit.scanned.is_some(), kind.support().ordered);
+            let tasks = match arrangement.access() {
+                Access::Direct => arrangement.drivers() as u64,
+                Access::Delegated => operations,
+            };
+            assert!(run.rounds.iter().all(|round| round.tasks >= tasks), "{kind} {mix} {design}: {run:?}");
+            assert_eq!(run.rounds[0].contention.is_some(), kind.support().contention);
+        }
+    }
+}
+
+#[test]
+fn one_task_at_a_time_and_many_are_the_same_load() {
+    for burst in [1, 2, 64] {
+        let load = Load { burst, ..load(Kind::OwnedTree, Mix::YcsbA) };
+        let run = measured(&load, &arrangement(Design::SnThread), 1).expect("it runs");
+        assert_eq!((run.audit.is_ok(), run.rounds[0].operations()), (true, 800));
+    }
+    let refused =
+        measured(&Load { burst: 65, ..load(Kind::BTree, Mix::YcsbC) }, &arrangement(Design::SnNuma), 1);
+    assert!(refused.is_err_and(|error| error.is_bad_input() && error.to_string().contains("1 to 64")));
+}
+
+#[test]
+fn a_round_ends_when_its_time_is_over() {
+    let time = Length::Time(std::time::Duration::from_millis(2));
+    for design in [Design::Se, Design::SnThread] {
+        let load = Load { length: time, ..load(Kind::HashMap, Mix::YcsbD) };
+        let run = measured(&load, &arrangement(design), 3).expect("it runs");
+        assert!(run.audit.is_ok() && run.throughput_per_second() > 0.0 && run.variation().is_some());
+    }
+}
+
+#[test]
+fn runs_alternate_and_an_interrupt_ends_them() {
+    let (machine, interrupt) = (machine(), AtomicBool::new(false));
+    let side = |design| (load(Kind::DashMap, Mix::YcsbA), arrangement(design));
+    let sides = [side(Design::Se), side(Design::SnThread)];
+    let mut steps = Vec::new();
+    let mut watch = |step| {
+        steps.push(match step {
+            Step::Loading { run } => (run, None),
+            Step::Round { run, round, .. } => (run, Some(round)),
+        });
+    };
+    let measurement = &mut Measurement { rounds: 2, interrupt: &interrupt, watch: &mut watch };
+    let runs = run_alternating(&machine, &sides, measurement).expect("they run");
+    assert!(runs.iter().all(|run| run.audit.is_ok() && !run.interrupted && run.rounds.len() == 2));
+    assert_eq!(steps, [(0, None), (1, None), (0, Some(0)), (1, Some(0)), (1, Some(1)), (0, Some(1))]);
+
+    let mut watch = |step| {
+        if matches!(step, Step::Round { run: 1, round: 0, .. }) {
+            interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    };
+    let measurement = &mut Measurement { rounds: 9, interrupt: &interrupt, watch: &mut watch };
+    let runs = run_alternating(&machine, &sides, measurement).expect("each has a round");
+    assert!(runs.iter().all(|run| run.interrupted && run.rounds.len() == 1 && run.audit.is_ok()));
+    let measurement = &mut Measurement { rounds: 9, interrupt: &interrupt, watch: &mut |_| () };
+    assert!(matches!(run_alternating(&machine, &sides, measurement), Err(LoadError::Interrupted)));
+}
+
+#[test]
+fn the_best_of_all_candidates_is_chosen() {
+    let interrupt = AtomicBool::new(false);
+    let measurement = &mut Measurement { rounds: 1, interrupt: &interrupt, watch: &mut |_| () };
+    let choice = choose(&machine(), &load(Kind::BTree, Mix::YcsbC), &THREADS, measurement).expect("a choice");
+    assert_eq!(choice.tried.len(), 4, "directly twice, domains of 1 and of 2");
+    let best = choice.tried.iter().map(|(_, throughput)| *throughput).fold(0.0, f64::max);
+    assert!(choice.tried.contains(&(choice.arrangement.clone(), best)));
+    assert_eq!(choice.arrangement.design(), Design::Configured);
+}
+
+#[test]
+fn curves_have_a_point_for_each_size() {
+    let (machine, interrupt) = (machine(), AtomicBool::new(false));
+    let mut measurement = Measurement { rounds: 2, interrupt: &interrupt, watch: &mut |_| () };
+    let mut curve = |kind, sizes: &[usize]| {
+        measure_curve(&machine, &load(kind, Mix::InsertOnly), sizes, false, &mut measurement)
+    };
+    let measured = curve(Kind::FpTree, &[1, 3]).expect("a curve");
+    assert_eq!((measured.kind.as_str(), measured.mix.as_str()), ("fp-tree", "insert-only"));
+    assert_eq!(measured.points.iter().map(|point| point.workers).collect::<Vec<_>>(), [1, 3]);
+    assert!(measured.points.iter().all(|point| point.throughputs_per_second.len() == 2));
+    assert!(atrapos_composition::calibrate(&measured, &Default::default()).is_ok());
+    for (kind, sizes) in [(Kind::FpTree, &[][..]), (Kind::FpTree, &[2, 1]), (Kind::OwnedTree, &[1, 2])] {
+        assert!(curve(kind, sizes).is_err_and(|error| error.is_bad_input()), "{kind} {sizes:?}");
+    }
+    let synthetic = Machine::synthetic("pack:2 core:6 pu:1").expect("a machine");
+    assert_eq!(default_sizes(&synthetic, Kind::BTree), [1, 2, 3, 4, 5, 6, 7, 8, 10, 12]);
+    assert_eq!(default_sizes(&synthetic, Kind::OwnedHashMap), [1]);
+    assert!(is_oversubscribed(&synthetic, 13) && !is_oversubscribed(&synthetic, 12));
+}
+
+/// A map with one mistake.
+struct WrongMap<const MISTAKE: u8>(Mutex<HashMap<u64, u64>>);
+
+/// An insertion in so many is said to be made, and is not.
+const LOSES: u8 = 0;
+/// Updates write the value to all keys.
+const MISPLACES: u8 = 1;
+/// Every insertion is made twice, under another key besides.
+const INVENTS: u8 = 2;
+
+impl<const MISTAKE: u8> WrongMap<MISTAKE> {
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut HashMap<u64, u64>) -> R) -> R {
+        act(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl<const MISTAKE: u8> Shared<u64> for WrongMap<MISTAKE> {
+    type Session = ();
+
+    const ORDERED: bool = false;
+
+    fn session(&self) {}
+
+    fn read(&self, (): &mut (), key: &u64) -> Option<u64> {
+        self.with(|map| map.get(key).copied())
+    }
+
+    fn update(&self, (): &mut (), key: &u64, value: u64) -> bool {
+        self.with(|map| {
+            if MISTAKE == MISPLACES {
+                map.values_mut().for_each(|old| *old = value);
+                return true;
+            }
+            map.insert(*key, value).is_some()
+        })
+    }
+
+    fn insert(&self, (): &mut (), key: &u64, value: u64) -> Result<bool, Refused> {
+        Ok(self.with(|map| {
+            if MISTAKE == LOSES && key.is_multiple_of(50) {
+                return true;
+            }
+            if MISTAKE == INVENTS {
+                let other = crate::records::key(500 + map.len() as u64);
+                map.insert(other, crate::records::value(other, 0));
+            }
+            map.insert(*key, value).is_none()
+        }))
+    }
+
+    fn remove(&self, (): &mut (), key: &u64) -> bool {
+        self.with(|map| map.remove(key).is_some())
+    }
+}
+
+fn audited<const MISTAKE: u8>(mix: Mix, rounds: usize) -> Wrong {
+    let (load, interrupt) = (load(Kind::HashMap, mix), AtomicBool::new(false));
+    let arrangement = arrangement(Design::SnThread);
+    let mut prepared =
+        Prepared::of_shared(&machine(), &load, &arrangement, WrongMap::<MISTAKE>::new).expect("it loads");
+    for _ in 0..rounds {
+        prepared.round(&interrupt).expect("it runs");
+    }
+    prepared.audit().expect("it is audited").expect_err("the structure is wrong")
+}
+
+#[test]
+fn wrong_structures_are_found_out() {
+    assert!(matches!(audited::<LOSES>(Mix::YcsbC, 0), Wrong::Missing { expected: 500, .. }));
+    assert!(matches!(audited::<LOSES>(Mix::YcsbC, 1), Wrong::Replies { .. }));
+    assert!(matches!(audited::<MISPLACES>(Mix::UpdateOnly, 1), Wrong::Malformed(_)));
+    assert!(matches!(audited::<MISPLACES>(Mix::YcsbA, 1), Wrong::Replies { .. }));
+    assert!(matches!(audited::<INVENTS>(Mix::YcsbC, 1), Wrong::Extra(_)));
+}
+
+/// A structure with an owner whose scans leave out the last entries of a page.
+struct ShortScans(std::collections::BTreeMap<u64, u64>);
+
+impl Owned<u64> for ShortScans {
+    const ORDERED: bool = true;
+
+    fn read(&mut self, key: &u64) -> Option<u64> {
+        self.0.get(key).copied()
+    }
+
+    fn update(&mut self, key: &u64, value: u64) -> bool {
+        self.0.insert(*key, value).is_some()
+    }
+
+    fn insert(&mut self, key: &u64, value: u64) -> Result<bool, Refused> {
+        Ok(self.0.insert(*key, value).is_none())
+    }
+
+    fn remove(&mut self, key: &u64) -> bool {
+        self.0.remove(key).is_some()
+    }
+
+    fn scan(
+        &mut self,
+        from: &u64,
+        _limit: usize,
+        visit: &mut dyn FnMut(&u64, u64),
+    ) -> Result<usize, atrapos_structures::Unordered> {
+        let found: Vec<_> = self.0.range(from..).skip(1).collect();
+        found.iter().for_each(|(key, value)| visit(key, **value));
+        Ok(found.len())
+    }
+}
+
+#[test]
+fn wrong_scans_are_found_out() {
+    let load = load(Kind::OwnedTree, Mix::YcsbC);
+    let make = || ShortScans(std::collections::BTreeMap::new());
+    let prepared =
+        Prepared::of_owned(&machine(), &load, &arrangement(Design::SnThread), make).expect("it loads");
+    let wrong = prepared.audit().expect("it is audited").expect_err("two parts lack a record each");
+    assert_eq!(wrong, Wrong::Scan { found: 498, expected: 500 });
+}
+
+#[test]
+fn loads_that_make_no_sense_are_refused() {
+    let sense = load(Kind::BTree, Mix::YcsbA);
+    for senseless in [
+        Load { records: 0, ..sense.clone() },
+        Load { records: u64::MAX, ..sense.clone() },
+        Load { theta: -1.0, ..sense.clone() },
+        Load { theta: f64::NAN, ..sense.clone() },
+        Load { length: Length::Operations(0), ..sense.clone() },
+        Load { length: Length::Time(std::time::Duration::ZERO), ..sense.clone() },
+        Load { burst: 0, ..sense.clone() },
+    ] {
+        let refused = measured(&senseless, &arrangement(Design::Se), 1).expect_err("refused");
+        assert!(refused.is_bad_input(), "{senseless:?}: {refused}");
+    }
+    assert!(matches!(measured(&sense, &arrangement(Design::Se), 0), Err(LoadError::NoRounds)));
+    assert!("ycsb-b".parse::<Mix>().is_err_and(|error| error.to_string().contains("ycsb-d")));
+    assert!("numa".parse::<Design>().is_err_and(|error| error.to_string().contains("sn-thread")));
+}
