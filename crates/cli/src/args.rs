@@ -16,7 +16,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::advise::{AdviseArgs, AdviseCommand, ChannelsArg, WorkloadAdvise};
-pub(crate) use self::bench::{BenchCommand, OtherBench, RawArgs, RecoveryArgs, WorkloadBench};
+pub(crate) use self::bench::{
+    BenchCommand, DomainsBenchArgs, OtherBench, RawArgs, RecoveryArgs, WorkloadBench,
+};
 pub(crate) use self::deploy::{CallArgs, DeployArgs, DeployCommand};
 pub(crate) use self::explain::ExplainArgs;
 pub(crate) use self::run::{
@@ -58,6 +60,8 @@ Examples:
   atrapos call DIR tatp.get-subscriber-data 01ac02
                                              call a procedure of them: subscriber 300
   atrapos bench raw                          what this machine can do without any engine
+  atrapos bench domains --structure hash-map --all-designs
+                                             a structure used directly, or by virtual domains, by every design
   atrapos experiment adapt-skew --svg skew.svg
                                              what a database makes of sudden skew, beside one that keeps its scheme
   atrapos topology --measure                 the islands of this machine, timed rather than believed

@@ -6,6 +6,8 @@
 //! Every invalid setting is refused before the database is loaded; the measurements are reported even if the
 //! audit fails.
 
+pub(crate) mod domains;
+
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

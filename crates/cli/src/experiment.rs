@@ -79,7 +79,7 @@ fn refused(error: ExperimentError) -> CliError {
 /// Limit of rounds or pairs: more would take too long.
 const REPEATED_MAX: u32 = 1000;
 
-fn repeated(option: &str, number: u32) -> Result<u32, CliError> {
+pub(crate) fn repeated(option: &str, number: u32) -> Result<u32, CliError> {
     if (1..=REPEATED_MAX).contains(&number) {
         return Ok(number);
     }

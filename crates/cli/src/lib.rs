@@ -56,6 +56,9 @@ pub fn run() -> ExitCode {
         Command::Bench { benchmark: BenchCommand::Other(OtherBench::Recovery(args)) } => {
             recovery::recovery(args)
         }
+        Command::Bench { benchmark: BenchCommand::Other(OtherBench::Domains(args)) } => {
+            bench::domains::domains(args)
+        }
         Command::Advise { workload } => advise::advise(&workload.0),
         Command::Deploy { workload } => deploy::deploy(workload),
         Command::Call(args) => call::call(args),

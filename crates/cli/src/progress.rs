@@ -87,6 +87,11 @@ impl RunBar {
         RunBar { bar: bar(length, "{msg:40} {bar:32}"), label }
     }
 
+    /// Creates the bar of a measurement of so many steps, each to be told by [`RunBar::step`].
+    pub(crate) fn of_steps(steps: u64) -> RunBar {
+        RunBar::new(String::new(), Duration::ZERO, Duration::from_millis(steps))
+    }
+
     /// Shows a rate; `before` is the time that has passed in earlier phases.
     pub(crate) fn show(&self, phase: &str, before: Duration, elapsed: Duration, rate: f64) {
         if self.bar.is_hidden() {

@@ -109,6 +109,12 @@ fn engine(out: &mut String, report: &BenchReport, clients: &str) -> std::fmt::Re
     Ok(())
 }
 
+/// Returns the line that says where a result is from: the machine, by its summary, and the commit.
+pub(crate) fn origin(machine: &Value) -> String {
+    let model = machine["cpu_model"].as_str().unwrap_or("unknown processor");
+    format!("  {model} ({} of {} cpus usable), commit {COMMIT}", machine["usable_cpus"], machine["cpus"])
+}
+
 fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
     let config = |key: &str| setting(report, key);
     writeln!(out, "{}: {}", report.benchmark, report.title)?;
@@ -132,14 +138,7 @@ fn head(out: &mut String, report: &BenchReport) -> std::fmt::Result {
         max_loss_ms => format!(" (at most {max_loss_ms} ms may be lost)"),
     };
     writeln!(out, "  durability {}{loss}{kept}", config("durability"))?;
-    let machine = &report.machine;
-    writeln!(
-        out,
-        "  {} ({} of {} cpus usable), commit {COMMIT}",
-        machine["cpu_model"].as_str().unwrap_or("unknown processor"),
-        machine["usable_cpus"],
-        machine["cpus"],
-    )?;
+    writeln!(out, "{}", origin(&report.machine))?;
     let load = &report.load;
     let Load { rows, elapsed, encoded_bytes, tree_bytes, resident_bytes } = *load;
     writeln!(

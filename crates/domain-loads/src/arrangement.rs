@@ -114,8 +114,12 @@ impl Arrangement {
         }
     }
 
-    /// Every arrangement that [`choose`](crate::choose) tries: direct use, and domains of 1, 2, 4, ... and all workers.
-    pub(crate) fn candidates(
+    /// Every arrangement that [`choose`](crate::choose) tries: direct use, and domains of 1, 2, 4, ... and all workers. A size in `threads` is
+    /// ignored.
+    ///
+    /// # Errors
+    /// A [`LoadError`] that names the number that is not possible.
+    pub fn candidates(
         machine: &Machine,
         kind: Kind,
         threads: &Threads,

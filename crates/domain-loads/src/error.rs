@@ -4,6 +4,7 @@
 
 use atrapos_domains::{BURST_MAX, DomainError, TaskError, Why};
 use atrapos_structures::{Kind, Refused};
+use atrapos_workloads::NotEnoughMemory;
 
 use crate::audit::Wrong;
 use crate::design::Design;
@@ -18,6 +19,9 @@ pub enum LoadError {
     /// More records than there are numbers for.
     #[error("{0} records are too many; load at most {max}", max = crate::load::RECORDS_MAX)]
     TooManyRecords(u64),
+    /// The records do not fit in memory.
+    #[error(transparent)]
+    Memory(#[from] NotEnoughMemory),
     /// The exponent is none of a distribution.
     #[error("the exponent {0} gives no Zipf distribution; use 0 (all records alike) or more, such as 0.99")]
     Theta(f64),

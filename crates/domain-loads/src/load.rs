@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use atrapos_domains::{BURST_DEFAULT, BURST_MAX};
 use atrapos_structures::Kind;
-use atrapos_workloads::Zipf;
+use atrapos_workloads::{Zipf, room};
 
 use crate::error::LoadError;
 use crate::mix::Mix;
 
 /// Records at most: numbers of inserted ones follow, and all are below 2^63.
 pub(crate) const RECORDS_MAX: u64 = 1 << 40;
+
+/// Memory of a record in the structure that takes most for it, with what is free in nodes or taken twice while a table grows.
+const RECORD_BYTES: u64 = 160;
 
 /// The length of a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -48,6 +51,15 @@ impl Load {
     pub fn new(kind: Kind, mix: Mix) -> Load {
         let length = Length::Time(Duration::from_millis(500));
         Load { kind, mix, records: 1_000_000, theta: 0.99, length, burst: BURST_DEFAULT, seed: 1 }
+    }
+
+    /// Refuses to load the records into so many structures at once if the available memory does not have room for them.
+    ///
+    /// # Errors
+    /// [`LoadError::Memory`], with the number of records that fit.
+    pub fn check_memory(&self, structures: usize, available_bytes: u64) -> Result<(), LoadError> {
+        let record_bytes = RECORD_BYTES * structures as u64;
+        Ok(room::check("records", self.records, record_bytes, available_bytes)?)
     }
 
     /// Checks the settings, and returns the distribution of the records' popularity; `None` if all are alike.

@@ -34,6 +34,12 @@ pub(crate) enum OtherBench {
     Raw(RawArgs),
     /// Time that a database takes to come back after its process has ended, compared with making it anew without logging.
     Recovery(RecoveryArgs),
+    /// A data structure under a load of YCSB: used directly by all threads, or delegated to virtual domains in bursts.
+    ///
+    /// Rounds alternate between what is compared: a design that delegates and direct use by the same clients, all designs, or bursts of
+    /// several sizes. The medians count. In every design each reply is checked, and after the rounds every record.
+    #[command(mut_arg("seconds", |seconds| seconds.default_value("0.5").help("Length of a round, in seconds")))]
+    Domains(Box<DomainsBenchArgs>),
 }
 
 /// The command of a workload: its own help and options first, then what every run takes.
@@ -115,4 +121,52 @@ pub(crate) struct RecoveryArgs {
     /// Also write the result as one JSON object to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DomainsBenchArgs {
+    /// The structure: b-tree, fp-tree, fp-tree-fallback, bw-tree, hash-map, dashmap, papaya, congee, skiplist, owned-tree or owned-hash-map.
+    #[arg(long, value_name = "NAME", default_value = "b-tree", help_heading = "Workload")]
+    pub(crate) structure: String,
+    /// The operations: ycsb-a (half reads, half updates), ycsb-c (reads), ycsb-d (5% insertions, not of the latest), insert-only or
+    /// update-only.
+    #[arg(long, value_name = "NAME", default_value = "ycsb-c", help_heading = "Workload")]
+    pub(crate) workload: String,
+    /// Records that are loaded, of an 8-byte key and an 8-byte value.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, help_heading = "Workload")]
+    pub(crate) records: u64,
+    /// Exponent of Zipf's distribution by which records are chosen; 0 makes all alike.
+    #[arg(long, value_name = "X", default_value_t = 0.99, help_heading = "Workload")]
+    pub(crate) theta: f64,
+    /// Operations of each client in a round, instead of a length of time.
+    #[arg(long, value_name = "N", conflicts_with = "seconds", help_heading = "Measurement")]
+    pub(crate) operations: Option<u64>,
+    /// Rounds; their median counts.
+    #[arg(long, value_name = "N", default_value_t = 7, help_heading = "Measurement")]
+    pub(crate) rounds: u32,
+    /// The design: se (threads wherever the system runs them), se-numa (pinned, memory of all nodes), sn-numa (a domain per memory node),
+    /// sn-thread (domains of one worker), or configured (domains of --domain-size, or the best arrangement found by measuring).
+    #[arg(long, value_name = "NAME", default_value = "sn-thread", help_heading = "Design")]
+    pub(crate) design: String,
+    /// Compare all designs.
+    #[arg(long, conflicts_with_all = ["design", "burst_ladder"], help_heading = "Design")]
+    pub(crate) all_designs: bool,
+    /// Compare bursts of 1, 2, 4, 8, 16, 32 and 64 tasks, and direct use.
+    #[arg(long, conflicts_with = "burst", help_heading = "Design")]
+    pub(crate) burst_ladder: bool,
+    /// Tasks of a client under way in each domain, 1 to 64.
+    #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Design")]
+    pub(crate) burst: usize,
+    /// Client threads that delegate [default: half of the processing units, at least one]. Designs without delegation have as many
+    /// threads as clients and workers together.
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) clients: Option<usize>,
+    /// Workers of all domains [default: one for each processing unit that clients leave, at least one].
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) workers: Option<usize>,
+    /// Workers of each domain of the design configured [default: found by measuring].
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) domain_size: Option<usize>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
 }

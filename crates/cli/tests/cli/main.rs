@@ -8,6 +8,7 @@ mod documents;
 mod experiment;
 mod explain;
 mod islands;
+mod loads;
 mod plan;
 mod registry;
 mod results;

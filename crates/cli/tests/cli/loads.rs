@@ -1,0 +1,141 @@
+//! `bench domains`: structures under loads, used directly and delegated.
+
+use serde_json::Value;
+
+use crate::bad_input::refused;
+use crate::support::{run, stderr, stdout};
+
+/// A benchmark that is over soon, on few records and unpinned threads.
+const QUICK: [&str; 12] = [
+    "bench",
+    "domains",
+    "--no-pin",
+    "--records",
+    "300",
+    "--operations",
+    "200",
+    "--clients",
+    "1",
+    "--workers",
+    "1",
+    "--rounds=2",
+];
+
+/// Runs it, and returns its text and its JSON.
+fn measured(more: &[&str]) -> (String, Value) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("result.json");
+    let arguments = [&QUICK[..], more, &["--json", path.to_str().expect("text")]].concat();
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?} said: {}", stderr(&output));
+    let text = std::fs::read_to_string(&path).expect("the file");
+    (stdout(&output), serde_json::from_str(&text).expect("one JSON object"))
+}
+
+fn names(json: &Value) -> Vec<&str> {
+    let sides = json["sides"].as_array().expect("a list");
+    sides.iter().map(|side| side["name"].as_str().expect("a name")).collect()
+}
+
+/// Every side was audited and has a throughput in each round.
+fn assert_sides_are_whole(json: &Value, rounds: usize) {
+    for side in json["sides"].as_array().expect("a list") {
+        assert_eq!(side["audit"]["passed"], true, "{side}");
+        assert_eq!(side["runs"].as_array().map(Vec::len), Some(rounds), "{side}");
+        assert!(side["throughput_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{side}");
+        assert!(side["variation"].is_f64() && side["ns_per_operation"].is_f64(), "{side}");
+        assert!(
+            side["factor_to_best"].as_f64().is_some_and(|factor| (0.0..=1.0).contains(&factor)),
+            "{side}"
+        );
+    }
+}
+
+#[test]
+fn a_design_that_delegates_is_measured_beside_direct_use() {
+    let (text, json) = measured(&["--structure", "hash-map", "--workload", "ycsb-d", "--burst", "3"]);
+    assert_eq!(names(&json), ["sn-thread", "direct"]);
+    assert_sides_are_whole(&json, 2);
+    assert_eq!((&json["main"], &json["design"]), (&"sn-thread".into(), &"sn-thread".into()));
+    assert_eq!(json["throughput_tps"], json["sides"][0]["throughput_tps"]);
+    assert!(json["cost"]["delegated_ns"].is_f64() && json["cost"]["direct_ns"].is_f64());
+    let (delegated, direct) = (&json["sides"][0], &json["sides"][1]);
+    assert_eq!((&delegated["burst"], &direct["burst"]), (&3.into(), &Value::Null));
+    assert_eq!(delegated["arrangement"]["clients"], 1);
+    assert_eq!(delegated["arrangement"]["domains"], serde_json::json!([1]));
+    let classes = delegated["classes"].as_object().expect("classes");
+    assert_eq!(classes.values().filter_map(Value::as_u64).sum::<u64>(), 200);
+    assert!(classes["insert"].as_u64().is_some_and(|count| count > 0) && classes["update"] == 0);
+    for part in ["ycsb-d on hash-map", "bursts of 3", "cost ", "variation", "audit       passed"] {
+        assert!(text.contains(part), "no '{part}' in:\n{text}");
+    }
+}
+
+#[test]
+fn all_designs_are_compared_and_configured_chooses_among_arrangements() {
+    let (text, json) = measured(&["--structure", "b-tree", "--workload", "ycsb-a", "--all-designs"]);
+    assert_eq!(names(&json), ["se", "se-numa", "sn-numa", "sn-thread", "configured"]);
+    assert_sides_are_whole(&json, 2);
+    assert_eq!(json["tried"].as_array().map(Vec::len), Some(3), "directly twice, and a domain of one");
+    assert!(json["sides"][0]["contention"]["abort_ratio"].is_f64());
+    let best = json["sides"].as_array().expect("a list").iter().find(|side| side["factor_to_best"] == 1.0);
+    assert_eq!(best.expect("one is the best")["name"], json["main"]);
+    assert!(text.contains("to the best") && text.contains("tried "), "{text}");
+
+    let (text, json) = measured(&["--structure", "owned-tree", "--all-designs"]);
+    assert_eq!(names(&json), ["sn-numa", "sn-thread", "configured"]);
+    assert!(json["left_out"]["se"].as_str().is_some_and(|why| why.contains("sn-thread")), "{json}");
+    assert!(text.contains("left out: owned-tree belongs to one worker"), "{text}");
+}
+
+#[test]
+fn bursts_of_all_sizes_are_compared_with_direct_use() {
+    let ladder = ["--structure", "owned-hash-map", "--burst-ladder", "--rounds", "1"];
+    let (text, json) = measured(&ladder);
+    let sizes: Vec<u64> =
+        json["sides"].as_array().expect("a list").iter().filter_map(|side| side["burst"].as_u64()).collect();
+    assert_eq!(sizes, [1, 2, 4, 8, 16, 32, 64]);
+    assert_eq!(names(&json)[0], "direct");
+    assert!(json["variation"].is_null() && json["cost"]["ratio"].is_f64());
+    assert!(text.contains("burst of 64") && text.contains("to direct use"), "{text}");
+}
+
+#[test]
+fn a_structure_used_directly_has_nothing_to_be_compared_with() {
+    let (text, json) = measured(&["--design", "se", "--workload", "update-only"]);
+    assert_eq!((names(&json), &json["cost"]), (vec!["se"], &Value::Null));
+    assert_eq!(json["sides"][0]["arrangement"]["domains"], serde_json::json!([2]));
+    assert!(text.contains("direct use by 2 threads"), "{text}");
+    let (_, json) = measured(&["--design", "configured", "--domain-size", "1"]);
+    assert_eq!((names(&json), &json["tried"]), (vec!["configured", "direct"], &Value::Null));
+}
+
+#[test]
+fn loads_that_make_no_sense_are_refused() {
+    for (more, parts) in [
+        (&["--structure", "tree"][..], &["'tree'", "b-tree", "owned-hash-map"][..]),
+        (&["--workload", "ycsb-b"], &["'ycsb-b'", "ycsb-d", "insert-only"]),
+        (&["--design", "numa"], &["'numa'", "sn-numa", "configured"]),
+        (&["--records", "0"], &["records", "at least 1"]),
+        (&["--records", "99999999999999"], &["records", "at most"]),
+        (&["--records", "900000000000"], &["memory", "fit"]),
+        (&["--theta=-1"], &["-1", "0.99"]),
+        (&["--operations", "0"], &["0 operations"]),
+        (&["--rounds", "0"], &["--rounds 0", "1 to"]),
+        (&["--burst", "65"], &["65", "1 to 64"]),
+        (&["--burst", "0"], &["0", "1 to 64"]),
+        (&["--clients", "0"], &["clients", "at least 1"]),
+        (&["--workers", "0"], &["workers", "at least 1"]),
+        (&["--clients", "2000"], &["2000", "slots"]),
+        (&["--domain-size", "2"], &["sn-thread", "configured"]),
+        (&["--design", "configured", "--domain-size", "2"], &["domains of 2", "at most 1"]),
+        (&["--design", "se", "--burst-ladder"], &["--burst-ladder", "sn-thread"]),
+        (&["--design", "configured", "--burst-ladder"], &["size"]),
+        (&["--design", "se", "--structure", "owned-tree"], &["owned-tree", "one worker", "sn-thread"]),
+    ] {
+        let complaint = refused(&[&QUICK[..], more].concat());
+        assert!(parts.iter().all(|part| complaint.contains(part)), "{more:?}: {complaint}");
+    }
+    let complaint = refused(&["bench", "domains", "--seconds", "0"]);
+    assert!(complaint.contains("--seconds 0"), "{complaint}");
+}
