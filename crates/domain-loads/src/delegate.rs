@@ -22,18 +22,25 @@ pub(crate) struct Delegate<'a, H> {
     /// The structures, by part.
     pub(crate) handles: &'a [H],
     pub(crate) burst: usize,
+    /// Set if operations of a burst run in groups.
+    pub(crate) grouped: bool,
     pub(crate) stream: Stream,
     pub(crate) turn: Turn,
     /// The processing unit to run on, if threads are pinned.
     pub(crate) cpu: Option<CpuId>,
 }
 
-/// Submits an operation to a burst; returns the reply to its oldest one, if it was full.
+/// Submits an operation to a burst, to be run in a group or by itself; returns the reply to its oldest one, if it was full.
 #[inline]
 fn submit<H: Handle>(
     burst: &mut Burst<H, u64>,
-    Operation { class, key, value }: Operation,
+    operation: Operation,
+    grouped: bool,
 ) -> Result<Option<Result<u64, TaskError>>, Why> {
+    if grouped {
+        return burst.push_operation(operation);
+    }
+    let Operation { class, key, value } = operation;
     match class {
         Class::Read => burst.push(move |mut access: H::Access<'_>| read::<H>(&mut access, key)),
         Class::Update => burst.push(move |mut access: H::Access<'_>| update::<H>(&mut access, key, value)),
@@ -60,7 +67,7 @@ impl<H: Handle> Delegate<'_, H> {
                 let operation = self.stream.next();
                 tally.submitted(operation.class);
                 let burst = &mut bursts[records::part(operation.key, self.handles.len())];
-                if let Some(reply) = submit(burst, operation)? {
+                if let Some(reply) = submit(burst, operation, self.grouped)? {
                     tally.reply(reply?);
                 }
             }

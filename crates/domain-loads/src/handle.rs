@@ -2,8 +2,8 @@
 //!
 //! Owns: the operations on one record, and what they reply. Never: chooses an operation.
 
-use atrapos_domains::{Key, Owned, Sessioned, Sessions, Target};
-use atrapos_structures::{Contention, Refused, Unordered};
+use atrapos_domains::{GROUP_MAX, Group, Key, Owned, Sessioned, Sessions, Target};
+use atrapos_structures::{Contention, PointAccess, Refused, Unordered};
 
 use crate::mix::Class;
 use crate::records;
@@ -36,6 +36,11 @@ pub(crate) trait Handle: Target<Keys = Key> + Clone + Send + Sync {
     fn read(access: &mut Self::Access<'_>, key: u64) -> Option<u64>;
     fn update(access: &mut Self::Access<'_>, key: u64, value: u64) -> bool;
     fn insert(access: &mut Self::Access<'_>, key: u64, value: u64) -> Result<bool, Refused>;
+    fn access_many(
+        access: &mut Self::Access<'_>,
+        accesses: &[PointAccess<'_, u64>],
+        found: &mut [Option<u64>],
+    );
     fn scan(
         access: &mut Self::Access<'_>,
         from: u64,
@@ -61,6 +66,15 @@ impl<S: atrapos_structures::Shared<u64> + 'static> Handle for Sessioned<Placed<S
     #[inline]
     fn insert((structure, session): &mut Self::Access<'_>, key: u64, value: u64) -> Result<bool, Refused> {
         structure.0.insert(session, &key, value)
+    }
+
+    #[inline]
+    fn access_many(
+        (structure, session): &mut Self::Access<'_>,
+        accesses: &[PointAccess<'_, u64>],
+        found: &mut [Option<u64>],
+    ) {
+        structure.0.access_many(session, accesses, found);
     }
 
     fn scan(
@@ -93,6 +107,15 @@ impl<S: atrapos_structures::Owned<u64> + 'static> Handle for Owned<S> {
     #[inline]
     fn insert(structure: &mut Self::Access<'_>, key: u64, value: u64) -> Result<bool, Refused> {
         structure.insert(&key, value)
+    }
+
+    #[inline]
+    fn access_many(
+        structure: &mut Self::Access<'_>,
+        accesses: &[PointAccess<'_, u64>],
+        found: &mut [Option<u64>],
+    ) {
+        structure.access_many(accesses, found);
     }
 
     fn scan(
@@ -140,4 +163,43 @@ pub(crate) fn perform<H: Handle>(access: &mut H::Access<'_>, operation: Operatio
         Class::Update => update::<H>(access, key, value),
         Class::Insert => insert::<H>(access, key, value),
     }
+}
+
+/// Does operations that came together, with the same effects as one after the other: the look-ups of those that insert nothing are made
+/// together.
+impl<H: Handle> atrapos_domains::Operation<H> for Operation {
+    type Reply = u64;
+
+    #[inline]
+    fn run_group(operations: Group<Operation>, mut access: H::Access<'_>) -> Group<u64> {
+        let (mut points, mut replies) = (Group::new(), Group::new());
+        for Operation { class, key, value } in &operations {
+            match class {
+                Class::Read => points.push(PointAccess::Read(key)),
+                Class::Update => points.push(PointAccess::Update(key, *value)),
+                Class::Insert => {
+                    access_points::<H>(&mut access, &mut points, &mut replies);
+                    replies.push(insert::<H>(&mut access, *key, *value));
+                }
+            }
+        }
+        access_points::<H>(&mut access, &mut points, &mut replies);
+        replies
+    }
+}
+
+/// Makes accesses together, and adds their replies.
+#[inline]
+fn access_points<H: Handle>(
+    access: &mut H::Access<'_>,
+    points: &mut Group<PointAccess<'_, u64>>,
+    replies: &mut Group<u64>,
+) {
+    let mut found = [None; GROUP_MAX];
+    H::access_many(access, points, &mut found[..points.len()]);
+    // An update that is done has the value that it wrote, which is the key's own.
+    let reply = |(point, found): (PointAccess<'_, u64>, Option<u64>)| {
+        found.map_or(MISSING, |value| records::payload(*point.key(), value))
+    };
+    replies.extend(points.drain(..).zip(found).map(reply));
 }

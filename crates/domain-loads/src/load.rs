@@ -41,6 +41,8 @@ pub struct Load {
     pub length: Length,
     /// Tasks of a client that are under way in each domain, where operations are delegated: 1 to [`BURST_MAX`].
     pub burst: usize,
+    /// Set if a worker makes the look-ups of several operations of a burst together.
+    pub grouped: bool,
     /// The seed of all random choices.
     pub seed: u64,
 }
@@ -50,7 +52,16 @@ impl Load {
     #[must_use]
     pub fn new(kind: Kind, mix: Mix) -> Load {
         let length = Length::Time(Duration::from_millis(500));
-        Load { kind, mix, records: 1_000_000, theta: 0.99, length, burst: BURST_DEFAULT, seed: 1 }
+        Load {
+            kind,
+            mix,
+            records: 1_000_000,
+            theta: 0.99,
+            length,
+            burst: BURST_DEFAULT,
+            grouped: true,
+            seed: 1,
+        }
     }
 
     /// Refuses to load the records into so many structures at once if the available memory does not have room for them.
@@ -62,8 +73,16 @@ impl Load {
         Ok(room::check("records", self.records, record_bytes, available_bytes)?)
     }
 
+    /// Checks the settings.
+    ///
+    /// # Errors
+    /// A [`LoadError`] that names the setting that is not possible.
+    pub fn check(&self) -> Result<(), LoadError> {
+        self.popularity().map(drop)
+    }
+
     /// Checks the settings, and returns the distribution of the records' popularity; `None` if all are alike.
-    pub(crate) fn check(&self) -> Result<Option<Zipf>, LoadError> {
+    pub(crate) fn popularity(&self) -> Result<Option<Zipf>, LoadError> {
         match self.records {
             0 => return Err(LoadError::NoRecords),
             1..=RECORDS_MAX => {}

@@ -214,7 +214,7 @@ impl<H: Handle> Loaded<H> {
         arrangement: &Arrangement,
         place: Place<H>,
     ) -> Result<Loaded<H>, LoadError> {
-        let zipf = load.check()?.map(Arc::new);
+        let zipf = load.popularity()?.map(Arc::new);
         let domains = Domains::start(machine, &arrangement.configuration(load.burst)?)?;
         let mut seats = Vec::new();
         for (part, cpus) in arrangement.domains().iter().enumerate() {
@@ -316,6 +316,7 @@ impl<H: Handle> Loaded<H> {
             client: self.domains.client(),
             handles: &self.handles,
             burst: self.load.burst,
+            grouped: self.load.grouped,
             stream,
             turn: Turn::new(&control, length),
             cpu: pin.then_some(*cpu),

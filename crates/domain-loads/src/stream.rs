@@ -142,7 +142,7 @@ mod tests {
 
     fn streams(mix: Mix, threads: usize) -> Vec<Stream> {
         let load = Load { records: 1_000, ..Load::new(Kind::BTree, mix) };
-        let zipf = load.check().expect("a load").map(Arc::new);
+        let zipf = load.popularity().expect("a load").map(Arc::new);
         (0..threads).map(|thread| Stream::new(&load, zipf.as_ref(), thread, threads)).collect()
     }
 
@@ -178,7 +178,7 @@ mod tests {
     fn one_record_is_the_most_popular_and_without_an_exponent_none_is() {
         for (theta, most) in [(0.99, true), (0.0, false)] {
             let load = Load { records: 1_000, theta, ..Load::new(Kind::BTree, Mix::YcsbC) };
-            let zipf = load.check().expect("a load").map(Arc::new);
+            let zipf = load.popularity().expect("a load").map(Arc::new);
             let mut stream = Stream::new(&load, zipf.as_ref(), 0, 1);
             let count = (0..10_000).filter(|_| stream.next().key == records::key(0)).count();
             assert_eq!(count > 500, most, "{count} of 10000");

@@ -64,10 +64,14 @@ fn every_structure_does_every_mix_by_every_design_that_has_it() {
 
 #[test]
 fn one_task_at_a_time_and_many_are_the_same_load() {
-    for burst in [1, 2, 64] {
-        let load = Load { burst, ..load(Kind::OwnedTree, Mix::YcsbA) };
-        let run = measured(&load, &arrangement(Design::SnThread), 1).expect("it runs");
-        assert_eq!((run.audit.is_ok(), run.rounds[0].operations()), (true, 800));
+    for (burst, grouped) in [(1, true), (2, false), (64, false), (64, true)] {
+        for kind in [Kind::OwnedTree, Kind::BTree] {
+            for mix in [Mix::YcsbA, Mix::YcsbD] {
+                let load = Load { burst, grouped, ..load(kind, mix) };
+                let run = measured(&load, &arrangement(Design::SnThread), 1).expect("it runs");
+                assert_eq!((run.audit.is_ok(), run.rounds[0].operations()), (true, 800), "{load:?}");
+            }
+        }
     }
     let refused =
         measured(&Load { burst: 65, ..load(Kind::BTree, Mix::YcsbC) }, &arrangement(Design::SnNuma), 1);

@@ -157,6 +157,12 @@ pub(crate) struct DomainsBenchArgs {
     /// Tasks of a client under way in each domain, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Design")]
     pub(crate) burst: usize,
+    /// Run the operations of a burst one after the other, without making their look-ups together.
+    #[arg(long, help_heading = "Design")]
+    pub(crate) ungrouped: bool,
+    /// Measure the design alone, not beside direct use by its clients.
+    #[arg(long, conflicts_with_all = ["all_designs", "burst_ladder"], help_heading = "Design")]
+    pub(crate) alone: bool,
     /// Client threads that delegate [default: half of the processing units, at least one]. Designs without delegation have as many
     /// threads as clients and workers together.
     #[arg(long, value_name = "N", help_heading = "Design")]

@@ -28,7 +28,7 @@ const CHOICE_ROUNDS: usize = 3;
 /// A comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Comparison {
-    /// A design with direct use by its clients, if it delegates.
+    /// A design, and direct use by its clients if it delegates and is not measured alone.
     Design(Design),
     /// All designs.
     Designs,
@@ -43,6 +43,8 @@ struct Settings {
     load: Load,
     threads: Threads,
     rounds: usize,
+    /// Set if a design is not compared with direct use.
+    alone: bool,
     machine: Machine,
 }
 
@@ -118,6 +120,7 @@ impl Settings {
             theta: args.theta,
             length,
             burst: args.burst,
+            grouped: !args.ungrouped,
             seed: args.common.seed,
             ..Load::new(kind, mix)
         };
@@ -132,8 +135,9 @@ impl Settings {
             (false, true) => Comparison::Bursts(design),
             (false, false) => Comparison::Design(design),
         };
+        load.check().map_err(refused)?;
         let rounds = repeated("--rounds", args.rounds)? as usize;
-        Ok(Settings { comparison, load, threads, rounds, machine })
+        Ok(Settings { comparison, load, threads, rounds, alone: args.alone, machine })
     }
 
     /// Refuses records for which so many structures have no room in memory.
@@ -181,11 +185,11 @@ impl Settings {
         direct.check(self.load.kind).is_ok().then(|| self.side("direct", direct))
     }
 
-    /// A design, and what its delegation is compared with.
+    /// A design, and direct use if its delegation is compared with that.
     fn delegation(&self, design: Design, choice: &mut Option<Choice>) -> Result<Vec<Side>, CliError> {
         let arrangement = self.arranged(design, choice)?;
-        let is_delegated = arrangement.access() == Access::Delegated;
-        let direct = self.direct(&arrangement).filter(|_| is_delegated);
+        let is_compared = arrangement.access() == Access::Delegated && !self.alone;
+        let direct = self.direct(&arrangement).filter(|_| is_compared);
         Ok([self.side(design.name(), arrangement)].into_iter().chain(direct).collect())
     }
 
@@ -251,6 +255,17 @@ fn watched<R>(
     let done = measure(&mut Measurement { rounds, interrupt: interrupt::flag(), watch: &mut watch });
     bar.finish();
     done.map_err(refused)
+}
+
+/// Refuses a benchmark that would be refused before it begins, as far as that can be known without measuring.
+pub(crate) fn check(args: &DomainsBenchArgs) -> Result<(), CliError> {
+    let settings = Settings::of(args)?;
+    if let Comparison::Design(design) | Comparison::Bursts(design) = settings.comparison
+        && (design != Design::Configured || settings.threads.domain_size.is_some())
+    {
+        settings.arrangement(design).map_err(refused)?;
+    }
+    settings.check_memory(1)
 }
 
 /// Runs `atrapos bench domains`.

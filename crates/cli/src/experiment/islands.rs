@@ -1,4 +1,5 @@
-//! The experiments of islands: figures of *OLTP on hardware islands* and of ATraPos that compare designs.
+//! The experiments of islands and of virtual domains: figures of *OLTP on hardware islands*, of ATraPos and of *Virtual domains* that
+//! compare designs.
 //!
 //! A point is measured by this program started once more, as `atrapos bench`, so that every design runs in fresh processes, audits
 //! what it did, and can be repeated by hand: the command is a part of the result. In each round the series take turns.
@@ -26,11 +27,11 @@ use serde_json::{Value, json};
 use self::args::{IslandsArgs, IslandsCommand};
 use self::figures::{Figure, Measure, Point, Quantity};
 use super::{Files, repeated};
-use crate::args::{BenchCommand, Cli};
+use crate::args::{BenchCommand, Cli, OtherBench};
 use crate::config::RunConfig;
 use crate::error::CliError;
 use crate::progress::RunBar;
-use crate::{config, instances, interrupt, machine, output, store};
+use crate::{bench, config, instances, interrupt, machine, output, store};
 
 /// A number that was measured, with the key that names it.
 #[derive(Clone, Debug, PartialEq)]
@@ -149,7 +150,11 @@ fn check_bench(options: &[String]) -> Result<(), CliError> {
         let why = text.lines().next().unwrap_or_default();
         CliError::bad_input(why.strip_prefix("error: ").unwrap_or(why))
     })?;
-    if let crate::args::Command::Bench { benchmark: BenchCommand::Workload(bench) } = cli.command {
+    let crate::args::Command::Bench { benchmark } = cli.command else { return Ok(()) };
+    if let BenchCommand::Other(OtherBench::Domains(args)) = &benchmark {
+        bench::domains::check(args)?;
+    }
+    if let BenchCommand::Workload(bench) = benchmark {
         let mut config = RunConfig::of(&bench.run)?;
         let common = Common { workers: config.workers, seed: config.seed };
         bench.given.configure(common).map_err(CliError::bad_input)?;
@@ -242,6 +247,9 @@ fn completed(result: &Value) -> u64 {
 fn readings(result: &Value, workers: usize, y: Quantity) -> Vec<Reading> {
     let tps = result["throughput_tps"].as_f64().unwrap_or(0.0);
     let throughput = Reading::new(Quantity::Throughput.key(), tps);
+    if y == Quantity::Operations || y == Quantity::Delegation {
+        return of_operations(result, throughput, y);
+    }
     let transactions = completed(result);
     if transactions == 0 || tps <= 0.0 {
         return vec![throughput];
@@ -266,6 +274,16 @@ fn readings(result: &Value, workers: usize, y: Quantity) -> Vec<Reading> {
         all.push(Reading::new("central_accesses_per_transaction", each(central)));
     }
     all
+}
+
+/// Returns the readings of the result of `bench domains`, that of `y` first.
+fn of_operations(result: &Value, throughput: Reading, y: Quantity) -> Vec<Reading> {
+    if y == Quantity::Operations {
+        return vec![throughput];
+    }
+    let own = result["ns_per_operation"].as_f64().map(|ns| Reading::new(y.key(), ns));
+    let direct = result["cost"]["direct_ns"].as_f64().map(|ns| Reading::new("direct_ns", ns));
+    own.into_iter().chain([throughput]).chain(direct).collect()
 }
 
 #[cfg(test)]
@@ -302,6 +320,16 @@ mod tests {
         assert_eq!(keys("plp", Quantity::Throughput), expected);
         assert_eq!(keys("shared-occ", Quantity::Throughput), expected[..3]);
         assert_eq!(keys("plp", Quantity::Time)[0], expected[1]);
+    }
+
+    #[test]
+    fn a_delegated_operation_is_read_beside_a_direct_one() {
+        let delegated =
+            json!({ "throughput_tps": 5.0, "ns_per_operation": 3.0, "cost": { "direct_ns": 2.0 } });
+        let expected = [("ns_per_operation", 3.0), ("throughput_tps", 5.0), ("direct_ns", 2.0)];
+        let expected = expected.map(|(key, value)| Reading::new(key, value));
+        assert_eq!(readings(&delegated, 2, Quantity::Delegation), expected);
+        assert_eq!(readings(&delegated, 2, Quantity::Operations), expected[1..2]);
     }
 
     #[test]

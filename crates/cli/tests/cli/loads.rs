@@ -53,7 +53,8 @@ fn assert_sides_are_whole(json: &Value, rounds: usize) {
 
 #[test]
 fn a_design_that_delegates_is_measured_beside_direct_use() {
-    let (text, json) = measured(&["--structure", "hash-map", "--workload", "ycsb-d", "--burst", "3"]);
+    let (text, json) =
+        measured(&["--structure", "hash-map", "--workload", "ycsb-d", "--burst=3", "--ungrouped"]);
     assert_eq!(names(&json), ["sn-thread", "direct"]);
     assert_sides_are_whole(&json, 2);
     assert_eq!((&json["main"], &json["design"]), (&"sn-thread".into(), &"sn-thread".into()));
@@ -66,7 +67,9 @@ fn a_design_that_delegates_is_measured_beside_direct_use() {
     let classes = delegated["classes"].as_object().expect("classes");
     assert_eq!(classes.values().filter_map(Value::as_u64).sum::<u64>(), 200);
     assert!(classes["insert"].as_u64().is_some_and(|count| count > 0) && classes["update"] == 0);
-    for part in ["ycsb-d on hash-map", "bursts of 3", "cost ", "variation", "audit       passed"] {
+    for part in
+        ["ycsb-d on hash-map", "bursts of 3, one after the other", "cost ", "variation", "audit       passed"]
+    {
         assert!(text.contains(part), "no '{part}' in:\n{text}");
     }
 }
@@ -106,8 +109,57 @@ fn a_structure_used_directly_has_nothing_to_be_compared_with() {
     assert_eq!((names(&json), &json["cost"]), (vec!["se"], &Value::Null));
     assert_eq!(json["sides"][0]["arrangement"]["domains"], serde_json::json!([2]));
     assert!(text.contains("direct use by 2 threads"), "{text}");
+    let (_, json) = measured(&["--design", "sn-numa", "--alone"]);
+    assert_eq!((names(&json), &json["cost"]), (vec!["sn-numa"], &Value::Null));
     let (_, json) = measured(&["--design", "configured", "--domain-size", "1"]);
     assert_eq!((names(&json), &json["tried"]), (vec!["configured", "direct"], &Value::Null));
+}
+
+/// Runs an experiment, and returns its text and its JSON.
+fn experiment(name: &str, more: &[&str]) -> (String, Value) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |file: &str| directory.path().join(file).to_str().expect("text").to_owned();
+    let (json, svg) = (path("result.json"), path("result.svg"));
+    let quick = ["--records", "300", "--seconds", "0.01", "--rounds", "2", "--workers", "2", "--no-pin"];
+    let arguments = [&["experiment", name], more, &quick, &["--json", &json, "--svg", &svg]].concat();
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?} said: {}", stderr(&output));
+    let read = |path: &str| std::fs::read_to_string(path).expect("the file");
+    assert!(read(&svg).starts_with("<svg "));
+    (stdout(&output), serde_json::from_str(&read(&json)).expect("one JSON object"))
+}
+
+#[test]
+fn structures_are_compared_by_design() {
+    let more = ["--structures", "hash-map,owned-tree", "--workloads", "ycsb-a"];
+    let (text, json) = experiment("domains-designs", &more);
+    let points = json["points"].as_array().expect("a list");
+    let of = |label: &str| points.iter().filter(|point| point["label"] == label).count();
+    assert_eq!((of("hash-map ycsb-a"), of("owned-tree ycsb-a")), (5, 2), "an owned one has no shared design");
+    for point in points {
+        assert!(
+            point["readings"]["throughput_tps"]["least"].as_f64().is_some_and(|tps| tps > 0.0),
+            "{point}"
+        );
+        let command = point["command"].as_str().expect("a command");
+        assert!(command.contains("--clients 1 --workers 1") && command.contains("--alone"), "{command}");
+    }
+    assert!(text.contains("operations/s by structure and workload") && text.contains("configured"), "{text}");
+}
+
+#[test]
+fn delegation_is_compared_by_burst_size() {
+    let (text, json) = experiment("domains-burst", &["--structures", "papaya,owned-hash-map", "--at", "1,9"]);
+    let points = json["points"].as_array().expect("a list");
+    assert_eq!((points.len(), &json["y"]), (4, &"ns_per_operation".into()));
+    for reading in ["ns_per_operation", "direct_ns"] {
+        assert!(points.iter().all(|point| point["readings"][reading]["median"].is_f64()), "{reading}");
+    }
+    assert!(text.contains("\nper operation\n") && text.contains("direct ns"), "{text}");
+    let complaint = refused(&["experiment", "domains-burst", "--at", "1,65"]);
+    assert!(complaint.contains("65") && complaint.contains("1 to 64"), "{complaint}");
+    let complaint = refused(&["experiment", "domains-designs", "--records", "0"]);
+    assert!(complaint.contains("at least 1"), "{complaint}");
 }
 
 #[test]

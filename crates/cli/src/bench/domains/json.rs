@@ -13,7 +13,7 @@ use crate::json::COMMIT;
 
 /// Returns the settings, as far as they are common to all sides.
 pub(super) fn config(args: &DomainsBenchArgs, settings: &Settings) -> Value {
-    let Load { kind, mix, records, theta, length, seed, .. } = &settings.load;
+    let Load { kind, mix, records, theta, length, grouped, seed, .. } = &settings.load;
     let (seconds, operations) = match length {
         Length::Time(time) => (Some(time.as_secs_f64()), None),
         Length::Operations(operations) => (None, Some(*operations)),
@@ -28,6 +28,7 @@ pub(super) fn config(args: &DomainsBenchArgs, settings: &Settings) -> Value {
         "seconds": seconds,
         "operations": operations,
         "rounds": settings.rounds,
+        "grouped": grouped,
         "seed": seed,
         "clients": args.clients,
         "workers": args.workers,
@@ -56,6 +57,7 @@ pub(super) fn report(report: &Report) -> Value {
         "design": main.run.arrangement.design().name(),
         "seconds": main.run.middle().elapsed.as_secs_f64(),
         "throughput_tps": main.run.throughput_per_second(),
+        "ns_per_operation": main.run.nanoseconds_per_operation(),
         "variation": main.run.variation(),
         "runs": main.run.throughputs_per_second(),
         "interrupted": main.run.interrupted,

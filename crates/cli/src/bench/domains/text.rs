@@ -47,7 +47,10 @@ fn one(out: &mut String, report: &Report) -> std::fmt::Result {
     let Run { arrangement, loading, .. } = run;
     write!(out, "threads     {arrangement}{}", places(arrangement))?;
     match arrangement.access() {
-        Access::Delegated => writeln!(out, "; bursts of {}", run.load.burst)?,
+        Access::Delegated => {
+            let together = if run.load.grouped { "" } else { ", one after the other" };
+            writeln!(out, "; bursts of {}{together}", run.load.burst)?;
+        }
         Access::Direct => writeln!(out)?,
     }
     let seconds = loading.as_secs_f64();

@@ -1,7 +1,9 @@
-//! The command line of the experiments of islands: one command for each family of figures.
+//! The command line of the experiments of islands and of virtual domains: one command for each family of figures.
 //!
 //! Owns: names, defaults and help texts. Never: judges values beyond their syntax.
 
+use atrapos_domain_loads::Mix;
+use atrapos_structures::Kind as Structure;
 use atrapos_workloads::micro::Kind;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -42,9 +44,15 @@ pub(crate) enum IslandsCommand {
     /// Counts the instructions of the processes by callgrind, which takes minutes; they are no times.
     #[command(name = "islands-breakdown")]
     Breakdown(BreakdownArgs),
+    /// Throughput of structures under loads of YCSB by design: the baselines of *Virtual domains*, and configured.
+    #[command(name = "domains-designs")]
+    DomainsDesigns(DomainsDesignsArgs),
+    /// Time of a client per delegated operation by the size of its bursts, beside direct use.
+    #[command(name = "domains-burst")]
+    DomainsBurst(DomainsBurstArgs),
 }
 
-/// Options of every experiment of islands.
+/// Options of every experiment of islands or of virtual domains.
 #[derive(Debug, Args)]
 pub(crate) struct IslandsArgs {
     /// Length of the measurement of a point in a round, in seconds.
@@ -262,6 +270,51 @@ pub(crate) struct BreakdownArgs {
     pub(crate) micro: MicroArgs,
 }
 
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
+pub(crate) struct DomainsDesignsArgs {
+    /// Structures, by the names that `bench domains --structure` takes.
+    #[arg(
+        long,
+        value_name = "NAME,NAME",
+        value_delimiter = ',',
+        default_value = "b-tree,fp-tree,bw-tree,hash-map"
+    )]
+    pub(crate) structures: Vec<Structure>,
+    /// Operation mixes, by the names that `bench domains --workload` takes.
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', default_value = "ycsb-a,ycsb-c,ycsb-d")]
+    pub(crate) workloads: Vec<Mix>,
+    /// Records that are loaded into each structure.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub(crate) records: u64,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
+pub(crate) struct DomainsBurstArgs {
+    /// Structures, by the names that `bench domains --structure` takes.
+    #[arg(
+        long,
+        value_name = "NAME,NAME",
+        value_delimiter = ',',
+        default_value = "b-tree,fp-tree,bw-tree,hash-map,owned-tree,owned-hash-map"
+    )]
+    pub(crate) structures: Vec<Structure>,
+    /// Operation mix, by the names that `bench domains --workload` takes.
+    #[arg(long, value_name = "NAME", default_value = "ycsb-c")]
+    pub(crate) workload: Mix,
+    /// Sizes of bursts to measure at, from 1 to 64.
+    #[arg(long, value_name = "N,N", value_delimiter = ',', default_value = "1,2,4,8,16,32,64")]
+    pub(crate) at: Vec<usize>,
+    /// Records that are loaded into each structure.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    pub(crate) records: u64,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
 impl IslandsCommand {
     /// The options that all have.
     pub(crate) fn common(&self) -> &IslandsArgs {
@@ -276,6 +329,8 @@ impl IslandsCommand {
             IslandsCommand::Placement(args) => return &args.runs.common,
             IslandsCommand::Channels(args) => return &args.common,
             IslandsCommand::Counters(common) => return common,
+            IslandsCommand::DomainsDesigns(args) => return &args.common,
+            IslandsCommand::DomainsBurst(args) => return &args.common,
         };
         &designs.runs.common
     }

@@ -1,6 +1,8 @@
-//! The table of the experiments of islands: which figures each one is of, its axes, its series and its points.
+//! The table of the experiments of islands and of virtual domains: which figures each one is of, its axes, its series and its points.
 //!
 //! Owns: the designs that are compared, and the command that measures each point. Never: measures.
+
+mod domains;
 
 use atrapos_instances::ChannelKind;
 use atrapos_instances::plan::Placement;
@@ -78,17 +80,22 @@ pub(super) enum Quantity {
     Messages,
     Increments,
     Instructions,
+    /// Operations on a structure, which are no transactions.
+    Operations,
+    /// Time of an operation for the client that delegates it.
+    Delegation,
 }
 
 impl Quantity {
     /// The key in results, which ends with the unit.
     pub(super) fn key(self) -> &'static str {
         match self {
-            Quantity::Throughput => "throughput_tps",
+            Quantity::Throughput | Quantity::Operations => "throughput_tps",
             Quantity::Time => "time_us",
             Quantity::Messages => "messages_per_s",
             Quantity::Increments => "increments_per_s",
             Quantity::Instructions => "instructions",
+            Quantity::Delegation => "ns_per_operation",
         }
     }
 
@@ -100,6 +107,16 @@ impl Quantity {
             Quantity::Messages => "messages/s",
             Quantity::Increments => "increments/s",
             Quantity::Instructions => "instructions per transaction",
+            Quantity::Operations => "operations/s",
+            Quantity::Delegation => "ns of a client per operation",
+        }
+    }
+
+    /// What readings are counted by.
+    pub(super) fn unit(self) -> &'static str {
+        match self {
+            Quantity::Operations | Quantity::Delegation => "operation",
+            _ => "transaction",
         }
     }
 }
@@ -262,6 +279,15 @@ fn head(command: &IslandsCommand) -> Head {
             "% multisite transactions",
             Quantity::Instructions,
         ),
+        IslandsCommand::DomainsDesigns(_) => (
+            "domains-designs",
+            "Virtual domains, evaluation: all designs by structure and workload",
+            "structure and workload",
+            Quantity::Operations,
+        ),
+        IslandsCommand::DomainsBurst(_) => {
+            ("domains-burst", "Virtual domains, bursts", "tasks of a burst", Quantity::Delegation)
+        }
     };
     Head { name, after, x, y }
 }
@@ -338,6 +364,8 @@ pub(super) fn figure(command: &IslandsCommand, workers: usize) -> Figure {
         IslandsCommand::Placement(args) => placement(head, args, workers),
         IslandsCommand::Channels(args) => channels(head, args),
         IslandsCommand::Counters(_) => counters(head, workers),
+        IslandsCommand::DomainsDesigns(args) => domains::designs(head, args, workers),
+        IslandsCommand::DomainsBurst(args) => domains::bursts(head, args, workers),
     }
 }
 

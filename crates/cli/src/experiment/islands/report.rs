@@ -143,7 +143,7 @@ fn table(study: &Study<'_>, kind: &str, keys: &[&str]) -> String {
         lines.push(head.chain(keys.iter().map(of)).collect());
     }
     let kind = if kind.is_empty() { String::new() } else { format!("{kind} ") };
-    format!("\n{kind}per transaction\n{}", columns(&lines))
+    format!("\n{kind}per {}\n{}", figure.y.unit(), columns(&lines))
 }
 
 fn json(study: &Study<'_>) -> Value {
