@@ -31,16 +31,15 @@ pub(crate) struct Turn {
     control: Arc<Control>,
     /// Operations of this driver at most.
     limit: u64,
+    /// Set if the limit ends the round for all, which otherwise do as many operations each.
+    is_common: bool,
     arrived: bool,
 }
 
 impl Turn {
-    pub(crate) fn new(control: &Arc<Control>, length: Length) -> Turn {
-        let limit = match length {
-            Length::Time(_) => u64::MAX,
-            Length::Operations(operations) => operations,
-        };
-        Turn { control: Arc::clone(control), limit, arrived: false }
+    pub(crate) fn new(control: &Arc<Control>, length: Length, limit: u64) -> Turn {
+        let is_common = matches!(length, Length::Time(_));
+        Turn { control: Arc::clone(control), limit, is_common, arrived: false }
     }
 
     /// Waits until all drivers are there, and returns the moment.
@@ -61,7 +60,13 @@ impl Turn {
     /// The number of operations to do until the next call; 0 at the end.
     #[inline]
     pub(crate) fn next(&self, done: u64) -> u64 {
-        if self.control.stop.load(Ordering::Relaxed) { 0 } else { CHUNK.min(self.limit - done) }
+        if self.control.stop.load(Ordering::Relaxed) {
+            return 0;
+        }
+        if done == self.limit && self.is_common {
+            self.control.stop();
+        }
+        CHUNK.min(self.limit - done)
     }
 }
 
@@ -99,5 +104,28 @@ impl Control {
             std::thread::sleep(left.clamp(LOOK_SHORT, LOOK));
         }
         interrupted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_ends_a_round_by_time_for_all_and_one_by_operations_for_each() {
+        for (length, other) in [(Length::Time(LOOK), 0), (Length::Operations(40), CHUNK)] {
+            let control = Arc::default();
+            let turns = [Turn::new(&control, length, 40), Turn::new(&control, length, 40)];
+            assert_eq!((turns[0].next(0), turns[0].next(32), turns[0].next(40)), (CHUNK, 8, 0));
+            assert_eq!(turns[1].next(0), other);
+        }
+    }
+
+    #[test]
+    fn a_turn_that_is_dropped_holds_nobody_up() {
+        let control = Arc::default();
+        drop(Turn::new(&control, Length::Operations(1), 1));
+        let interrupted = control.conduct(1, Length::Operations(1), &AtomicBool::new(false));
+        assert!(!interrupted && control.open.load(Ordering::Relaxed));
     }
 }

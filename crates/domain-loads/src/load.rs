@@ -9,7 +9,7 @@ use atrapos_structures::Kind;
 use atrapos_workloads::{Zipf, room};
 
 use crate::error::LoadError;
-use crate::mix::Mix;
+use crate::mix::{Class, Mix};
 
 /// Records at most: numbers of inserted ones follow, and all are below 2^63.
 pub(crate) const RECORDS_MAX: u64 = 1 << 40;
@@ -17,10 +17,13 @@ pub(crate) const RECORDS_MAX: u64 = 1 << 40;
 /// Memory of a record in the structure that takes most for it, with what is free in nodes or taken twice while a table grows.
 const RECORD_BYTES: u64 = 160;
 
+/// Records that a round may insert however few were loaded.
+const INSERTED_MIN: u64 = 1 << 18;
+
 /// The length of a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Length {
-    /// For so long.
+    /// For so long; with insertions, until about as many records have been inserted as were loaded.
     Time(Duration),
     /// As many operations by each thread that drives.
     Operations(u64),
@@ -69,8 +72,23 @@ impl Load {
     /// # Errors
     /// [`LoadError::Memory`], with the number of records that fit.
     pub fn check_memory(&self, structures: usize, available_bytes: u64) -> Result<(), LoadError> {
-        let record_bytes = RECORD_BYTES * structures as u64;
+        // A round inserts at most as many records as were loaded.
+        let growth = if self.mix.inserts() { 2 } else { 1 };
+        let record_bytes = RECORD_BYTES * growth * structures as u64;
         Ok(room::check("records", self.records, record_bytes, available_bytes)?)
+    }
+
+    /// Operations of one of so many threads in a round of this length, at most: a round that ends by time ends earlier when about as
+    /// many records have been inserted as were loaded, or [`INSERTED_MIN`].
+    pub(crate) fn operations_max(&self, length: Length, threads: usize) -> u64 {
+        let percent = self.mix.percent()[Class::Insert as usize];
+        match length {
+            Length::Operations(operations) => operations,
+            Length::Time(_) if percent == 0 => u64::MAX,
+            Length::Time(_) => {
+                (self.records.max(INSERTED_MIN) / threads as u64).max(1) * 100 / u64::from(percent)
+            }
+        }
     }
 
     /// Checks the settings.
@@ -98,5 +116,32 @@ impl Load {
         }
         let zipf = Zipf::new(self.records, self.theta).ok_or(LoadError::Theta(self.theta))?;
         Ok((self.theta > 0.0).then_some(zipf))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounds_by_time_at_most_double_the_records() {
+        let most = |mix, records, threads| {
+            let load = Load { records, ..Load::new(Kind::BTree, mix) };
+            load.operations_max(load.length, threads)
+        };
+        assert_eq!(most(Mix::YcsbA, 1_000_000, 2), u64::MAX);
+        assert_eq!(most(Mix::InsertOnly, 1_000_000, 2), 500_000);
+        assert_eq!(most(Mix::YcsbD, 1_000_000, 4), 5_000_000);
+        assert_eq!(most(Mix::InsertOnly, 1, 1), INSERTED_MIN);
+        let load = Load::new(Kind::BTree, Mix::InsertOnly);
+        assert_eq!(load.operations_max(Length::Operations(7), 2), 7);
+    }
+
+    #[test]
+    fn records_that_do_not_fit_are_refused_with_those_that_do() {
+        let load = Load { records: 1 << 30, ..Load::new(Kind::BTree, Mix::YcsbC) };
+        let refused = load.check_memory(2, 1 << 30).expect_err("they do not fit");
+        assert!(refused.is_bad_input() && refused.to_string().contains("fit"), "{refused}");
+        assert!(Load { records: 1 << 20, ..load }.check_memory(2, 1 << 30).is_ok());
     }
 }

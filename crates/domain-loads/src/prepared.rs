@@ -290,8 +290,9 @@ impl<H: Handle> Loaded<H> {
         let control = Arc::new(Control::default());
         let mut streams = std::mem::take(&mut self.streams).into_iter();
         let drivers = self.arrangement.drivers();
+        let limit = self.load.operations_max(length, drivers);
         let make = |_: Spot| Drive {
-            turn: Turn::new(&control, length),
+            turn: Turn::new(&control, length, limit),
             stream: streams.next().unwrap_or_else(|| unreachable!("each worker has a stream")),
         };
         let conduct = |all_are_there: bool| {
@@ -312,13 +313,14 @@ impl<H: Handle> Loaded<H> {
         let control = Arc::new(Control::default());
         let streams = std::mem::take(&mut self.streams);
         let (drivers, pin) = (self.arrangement.drivers(), self.arrangement.is_pinned());
+        let limit = self.load.operations_max(length, drivers);
         let clients = streams.into_iter().zip(self.arrangement.clients()).map(|(stream, cpu)| Delegate {
             client: self.domains.client(),
             handles: &self.handles,
             burst: self.load.burst,
             grouped: self.load.grouped,
             stream,
-            turn: Turn::new(&control, length),
+            turn: Turn::new(&control, length, limit),
             cpu: pin.then_some(*cpu),
         });
         let clients: Vec<_> = clients.collect();
