@@ -213,8 +213,11 @@ impl Arrangement {
     /// The configuration of the domains, with slots for bursts of all clients at any one worker.
     pub(crate) fn configuration(&self, burst: usize) -> Result<Configuration, LoadError> {
         let clients = self.clients.len();
-        // A lease is of whole slots next to each other; what bursts leave free between them is less than a burst each.
-        let slots = (2 * burst * clients).max(SLOTS_DEFAULT);
+        // Those of a burst lie in one group of slots if that has room for them; a few more are for loading and auditing.
+        let of_group = GROUP_SLOTS / burst;
+        let groups =
+            if of_group > 0 { clients.div_ceil(of_group) } else { (clients * burst).div_ceil(GROUP_SLOTS) };
+        let slots = ((groups + 1) * GROUP_SLOTS).max(SLOTS_DEFAULT);
         if slots > SLOTS_MAX {
             return Err(LoadError::Slots { clients, burst, max: SLOTS_MAX });
         }
@@ -230,6 +233,9 @@ impl Arrangement {
         Ok(Configuration { oversubscribe: true, domains, ..Configuration::default() })
     }
 }
+
+/// Slots of one group of a worker's inbox.
+const GROUP_SLOTS: usize = 15;
 
 /// The name of a domain.
 pub(crate) fn domain_name(number: usize) -> String {
@@ -424,6 +430,22 @@ mod tests {
         {
             let threads = Threads { domain_size: given, ..Threads::default() };
             assert!(Arrangement::new(&machine("core:8 pu:1"), design, &threads).is_err(), "{design}");
+        }
+    }
+
+    #[test]
+    fn bursts_of_all_clients_have_slots_at_one_worker() {
+        let slots = |clients, burst| {
+            let threads = Threads { clients: Some(clients), workers: Some(1), ..Threads::default() };
+            let arrangement = arranged("core:8 pu:1", Design::SnThread, threads);
+            arrangement.configuration(burst).map(|configuration| configuration.domains[0].slots)
+        };
+        assert!(matches!(slots(1, 14), Ok(SLOTS_DEFAULT)));
+        assert!(matches!(slots(60, 14), Ok(slots) if slots >= 60 * GROUP_SLOTS));
+        assert!(matches!(slots(60, 5), Ok(SLOTS_DEFAULT)), "three bursts share a group");
+        assert!(matches!(slots(14, 64), Ok(slots) if slots >= 14 * 64));
+        for (clients, burst) in [(64, 14), (15, 64)] {
+            assert!(matches!(slots(clients, burst), Err(LoadError::Slots { .. })), "{clients} of {burst}");
         }
     }
 

@@ -79,6 +79,17 @@ fn one_task_at_a_time_and_many_are_the_same_load() {
 }
 
 #[test]
+fn as_many_clients_as_have_slots_delegate_to_one_worker() {
+    for (clients, burst) in [(20, 14), (14, 64)] {
+        let threads = Threads { clients: Some(clients), workers: Some(1), ..THREADS };
+        let arrangement = Arrangement::new(&machine(), Design::SnThread, &threads).expect("an arrangement");
+        let load = Load { burst, length: Length::Operations(80), ..load(Kind::OwnedHashMap, Mix::YcsbA) };
+        let run = measured(&load, &arrangement, 2).expect("it runs");
+        assert_eq!((run.audit.is_ok(), run.rounds[1].operations()), (true, 80 * clients as u64));
+    }
+}
+
+#[test]
 fn a_round_ends_when_its_time_is_over() {
     let time = Length::Time(std::time::Duration::from_millis(2));
     for design in [Design::Se, Design::SnThread] {
