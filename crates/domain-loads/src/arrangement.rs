@@ -7,7 +7,7 @@
 //! proportion, so that clients have workers near them.
 
 use atrapos_domains::{
-    Configuration, DomainConfiguration, MemoryPolicy, Placement, SLOTS_DEFAULT, SLOTS_MAX,
+    BURST_SLOTS, Configuration, DomainConfiguration, MemoryPolicy, Placement, SLOTS_DEFAULT, SLOTS_MAX,
 };
 use atrapos_structures::{Access as StructureAccess, Kind};
 use atrapos_topology::{CpuId, Machine, NodeId};
@@ -210,16 +210,15 @@ impl Arrangement {
         Ok(())
     }
 
-    /// The configuration of the domains, with slots for bursts of all clients at any one worker.
-    pub(crate) fn configuration(&self, burst: usize) -> Result<Configuration, LoadError> {
+    /// The configuration of the domains, with slots for a burst of every client at any one worker.
+    pub(crate) fn configuration(&self) -> Result<Configuration, LoadError> {
         let clients = self.clients.len();
-        // Those of a burst lie in one group of slots if that has room for them; a few more are for loading and auditing.
-        let of_group = GROUP_SLOTS / burst;
-        let groups =
-            if of_group > 0 { clients.div_ceil(of_group) } else { (clients * burst).div_ceil(GROUP_SLOTS) };
-        let slots = ((groups + 1) * GROUP_SLOTS).max(SLOTS_DEFAULT);
+        // The slots of a burst lie in one group; there is room for one more than clients, which loads and audits.
+        let of_group = GROUP_SLOTS / BURST_SLOTS;
+        let slots = ((clients + 1).div_ceil(of_group) * GROUP_SLOTS).max(SLOTS_DEFAULT);
         if slots > SLOTS_MAX {
-            return Err(LoadError::Slots { clients, burst, max: SLOTS_MAX });
+            let max = SLOTS_MAX / GROUP_SLOTS * of_group - 1;
+            return Err(LoadError::Clients { clients, max });
         }
         let placement = if self.pin { Placement::Pinned } else { Placement::Anywhere };
         let domain = |(number, cpus): (usize, &Vec<CpuId>)| DomainConfiguration {
@@ -435,18 +434,15 @@ mod tests {
 
     #[test]
     fn bursts_of_all_clients_have_slots_at_one_worker() {
-        let slots = |clients, burst| {
+        let slots = |clients| {
             let threads = Threads { clients: Some(clients), workers: Some(1), ..Threads::default() };
-            let arrangement = arranged("core:8 pu:1", Design::SnThread, threads);
-            arrangement.configuration(burst).map(|configuration| configuration.domains[0].slots)
+            let configuration = arranged("core:8 pu:1", Design::SnThread, threads).configuration();
+            configuration.map(|configuration| configuration.domains[0].slots)
         };
-        assert!(matches!(slots(1, 14), Ok(SLOTS_DEFAULT)));
-        assert!(matches!(slots(60, 14), Ok(slots) if slots >= 60 * GROUP_SLOTS));
-        assert!(matches!(slots(60, 5), Ok(SLOTS_DEFAULT)), "three bursts share a group");
-        assert!(matches!(slots(14, 64), Ok(slots) if slots >= 14 * 64));
-        for (clients, burst) in [(64, 14), (15, 64)] {
-            assert!(matches!(slots(clients, burst), Err(LoadError::Slots { .. })), "{clients} of {burst}");
-        }
+        assert!(matches!(slots(1), Ok(SLOTS_DEFAULT)));
+        assert!(matches!(slots(150), Ok(slots) if slots > 150 * BURST_SLOTS));
+        let Err(LoadError::Clients { max, .. }) = slots(1000) else { panic!("there are not so many slots") };
+        assert!(slots(max).is_ok() && slots(max + 1).is_err(), "{max}");
     }
 
     #[test]

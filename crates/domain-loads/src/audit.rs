@@ -1,10 +1,10 @@
 //! The audit of a run: every reply was right, and the structure has every record it should have, and no other.
 //!
-//! Owns: what was found, and the sentences. Never: reads a structure (`jobs` does).
+//! Owns: the findings, and their sentences. Never: reads a structure (`jobs` does).
 
 use crate::handle::{MISSING, PRESENT, REFUSED};
 
-/// What an audit that found nothing wrong has looked at.
+/// Extent of an audit that found nothing wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Audit {
     /// Records that were loaded or inserted, each found with a value of its own.
@@ -23,7 +23,7 @@ pub(crate) enum WrongReply {
 }
 
 impl WrongReply {
-    /// What a reply that is not right says.
+    /// The meaning of a reply that is not right.
     pub(crate) fn of(reply: u64) -> WrongReply {
         match reply {
             MISSING => WrongReply::Missing,
@@ -79,7 +79,7 @@ pub enum Wrong {
     },
 }
 
-/// What one worker, or all of them, found.
+/// Findings of one worker, or of all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Findings {
     pub(crate) found: u64,

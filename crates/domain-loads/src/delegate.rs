@@ -10,37 +10,60 @@ use atrapos_topology::CpuId;
 
 use crate::control::Turn;
 use crate::error::LoadError;
-use crate::handle::{Handle, insert, read, update};
+use crate::handle::{Handle, Lookup, insert, read, update};
 use crate::jobs::Driven;
+use crate::load::Load;
 use crate::mix::Class;
 use crate::records;
 use crate::stream::{Operation, Stream, Tally};
 
-/// What a client thread needs for a round.
+/// The form in which operations travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Manner {
+    /// Each by itself.
+    Closures,
+    /// To run in groups.
+    Operations,
+    /// To run in groups, of a mix that has nothing but look-ups, which are shorter.
+    Lookups,
+}
+
+impl Manner {
+    pub(crate) fn of(load: &Load) -> Manner {
+        match load.mix.percent() {
+            _ if !load.grouped => Manner::Closures,
+            [100, ..] => Manner::Lookups,
+            _ => Manner::Operations,
+        }
+    }
+}
+
+/// A client thread before a round.
 pub(crate) struct Delegate<'a, H> {
     pub(crate) client: Client,
     /// The structures, by part.
     pub(crate) handles: &'a [H],
     pub(crate) burst: usize,
-    /// Set if operations of a burst run in groups.
-    pub(crate) grouped: bool,
+    pub(crate) manner: Manner,
     pub(crate) stream: Stream,
     pub(crate) turn: Turn,
     /// The processing unit to run on, if threads are pinned.
     pub(crate) cpu: Option<CpuId>,
 }
 
-/// Submits an operation to a burst, to be run in a group or by itself; returns the reply to its oldest one, if it was full.
+/// Submits an operation to a burst; returns the reply to its oldest one, if it was full.
 #[inline]
 fn submit<H: Handle>(
     burst: &mut Burst<H, u64>,
     operation: Operation,
-    grouped: bool,
+    manner: Manner,
 ) -> Result<Option<Result<u64, TaskError>>, Why> {
-    if grouped {
-        return burst.push_operation(operation);
-    }
     let Operation { class, key, value } = operation;
+    match manner {
+        Manner::Closures => {}
+        Manner::Operations => return burst.push_operation(operation),
+        Manner::Lookups => return burst.push_operation(Lookup(key)),
+    }
     match class {
         Class::Read => burst.push(move |mut access: H::Access<'_>| read::<H>(&mut access, key)),
         Class::Update => burst.push(move |mut access: H::Access<'_>| update::<H>(&mut access, key, value)),
@@ -67,7 +90,7 @@ impl<H: Handle> Delegate<'_, H> {
                 let operation = self.stream.next();
                 tally.submitted(operation.class);
                 let burst = &mut bursts[records::part(operation.key, self.handles.len())];
-                if let Some(reply) = submit(burst, operation, self.grouped)? {
+                if let Some(reply) = submit(burst, operation, self.manner)? {
                     tally.reply(reply?);
                 }
             }

@@ -68,16 +68,12 @@ pub enum LoadError {
     /// The size of configured domains is not known.
     #[error("the size of configured domains is missing: give one, or let it be found by measuring")]
     SizeIsMissing,
-    /// More tasks under way than a worker has slots.
-    #[error(
-        "{clients} clients with bursts of {burst} need more than the {max} slots of a worker; use fewer clients or smaller bursts"
-    )]
-    Slots {
+    /// More clients than a worker has slots for.
+    #[error("{clients} clients are more than a worker has slots for; use at most {max}")]
+    Clients {
         /// Clients.
         clients: usize,
-        /// Size of their bursts.
-        burst: usize,
-        /// Slots of a worker at most.
+        /// Clients for which there are slots.
         max: usize,
     },
     /// An owned structure where several workers would share it.

@@ -188,6 +188,22 @@ impl<H: Handle> atrapos_domains::Operation<H> for Operation {
     }
 }
 
+/// Read of the record with this key.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lookup(pub(crate) u64);
+
+impl<H: Handle> atrapos_domains::Operation<H> for Lookup {
+    type Reply = u64;
+
+    #[inline]
+    fn run_group(lookups: Group<Lookup>, mut access: H::Access<'_>) -> Group<u64> {
+        let mut points = lookups.iter().map(|Lookup(key)| PointAccess::Read(key)).collect();
+        let mut replies = Group::new();
+        access_points::<H>(&mut access, &mut points, &mut replies);
+        replies
+    }
+}
+
 /// Makes accesses together, and adds their replies.
 #[inline]
 fn access_points<H: Handle>(

@@ -5,7 +5,7 @@
 //! how, by a [`Design`]. [`run`] measures one, [`run_alternating`] several in rounds that alternate, [`choose`] finds the best arrangement,
 //! and [`measure_curve`] measures the throughput over growing domains, for `atrapos-composition` to calibrate.
 //!
-//! Whatever uses a structure directly is a worker of one domain, too: a task of it lasts for a round. So placement and memory policy are
+//! Threads that use a structure directly are workers of one domain, too: each has a task that lasts for a round. So placement and memory policy are
 //! those of domains in all designs, and the operations are the same code.
 //!
 //! Owns: loads, the threads that drive them, their measurements and their audit. Never: prints, reads the command line, or judges a

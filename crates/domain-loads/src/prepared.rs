@@ -17,14 +17,14 @@ use atrapos_workloads::Zipf;
 use crate::arrangement::{Access, Arrangement, domain_name};
 use crate::audit::{Audit, Findings, Wrong, replies};
 use crate::control::{Control, Turn};
-use crate::delegate::Delegate;
+use crate::delegate::{Delegate, Manner};
 use crate::error::LoadError;
 use crate::handle::{Handle, Placed};
 use crate::jobs::{Drive, Driven, Fill, Inspect, Job, Spot, TellContention};
 use crate::load::{Length, Load};
 use crate::stream::{Stream, Tally};
 
-/// What one round has measured.
+/// Measurements of one round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Round {
     /// Time from the first operation to the last reply.
@@ -215,7 +215,7 @@ impl<H: Handle> Loaded<H> {
         place: Place<H>,
     ) -> Result<Loaded<H>, LoadError> {
         let zipf = load.popularity()?.map(Arc::new);
-        let domains = Domains::start(machine, &arrangement.configuration(load.burst)?)?;
+        let domains = Domains::start(machine, &arrangement.configuration()?)?;
         let mut seats = Vec::new();
         for (part, cpus) in arrangement.domains().iter().enumerate() {
             let site = domains.at(&domain_name(part))?;
@@ -318,7 +318,7 @@ impl<H: Handle> Loaded<H> {
             client: self.domains.client(),
             handles: &self.handles,
             burst: self.load.burst,
-            grouped: self.load.grouped,
+            manner: Manner::of(&self.load),
             stream,
             turn: Turn::new(&control, length, limit),
             cpu: pin.then_some(*cpu),

@@ -30,8 +30,8 @@ pub const BURST_MAX: usize = 64;
 
 /// Chunks that are under way unless the burst is flushed or dropped.
 const SENT_MAX: usize = 2;
-/// Seats of a burst's ring: one more for a flush, and one for the end.
-const SEATS: usize = SENT_MAX + 2;
+/// Slots of a worker that a burst has, whatever its size: one for each chunk under way, one more for a flush, and one for the end.
+pub const BURST_SLOTS: usize = SENT_MAX + 2;
 
 /// A chunk that was sent.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,7 @@ impl Client {
         let routes = routes_of(target);
         let worker = self.worker_of(target)?;
         let inner = Arc::clone(self.inner());
-        let ring = lease(&inner, worker, SEATS, None)?;
+        let ring = lease(&inner, worker, BURST_SLOTS, None)?;
         let size = size.clamp(1, BURST_MAX);
         let spare = (0..=SENT_MAX).map(|_| Chunk::new(size)).collect();
         Ok(Burst {
@@ -90,9 +90,9 @@ impl Client {
             size,
             len: 0,
             filling: Chunk::new(size),
-            answered: VecDeque::with_capacity(SEATS),
+            answered: VecDeque::with_capacity(BURST_SLOTS),
             spare,
-            sent: VecDeque::with_capacity(SEATS),
+            sent: VecDeque::with_capacity(BURST_SLOTS),
             next_seat: 0,
         })
     }
@@ -333,7 +333,8 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     fn follow(&mut self) {
         let mut client = Client::new(Arc::clone(&self.inner), 1, false);
         let routes = routes_of(&self.target);
-        let ring = client.worker_of(&self.target).and_then(|worker| lease(&self.inner, worker, SEATS, None));
+        let ring =
+            client.worker_of(&self.target).and_then(|worker| lease(&self.inner, worker, BURST_SLOTS, None));
         if let Ok(ring) = ring {
             (self.ring, self.routes, self.next_seat) = (ring, routes, 0);
         }

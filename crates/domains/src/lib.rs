@@ -68,7 +68,7 @@ mod task;
 mod waits;
 mod worker;
 
-pub use burst::{BURST_DEFAULT, BURST_MAX, Burst};
+pub use burst::{BURST_DEFAULT, BURST_MAX, BURST_SLOTS, Burst};
 pub use change::Change;
 pub use chunk::Results;
 pub use client::{CallError, Cancelled, Client, Pending, Refused, WINDOW_DEFAULT, Why};

@@ -178,7 +178,7 @@ fn loads_that_make_no_sense_are_refused() {
         (&["--burst", "0"], &["0", "1 to 64"]),
         (&["--clients", "0"], &["clients", "at least 1"]),
         (&["--workers", "0"], &["workers", "at least 1"]),
-        (&["--clients", "2000"], &["2000", "slots"]),
+        (&["--clients", "2000"], &["2000", "slots", "at most"]),
         (&["--domain-size", "2"], &["sn-thread", "configured"]),
         (&["--design", "configured", "--domain-size", "2"], &["domains of 2", "at most 1"]),
         (&["--design", "se", "--burst-ladder"], &["--burst-ladder", "sn-thread"]),

@@ -112,7 +112,7 @@ impl Quantity {
         }
     }
 
-    /// What readings are counted by.
+    /// The thing of which readings are counted.
     pub(super) fn unit(self) -> &'static str {
         match self {
             Quantity::Operations | Quantity::Delegation => "operation",
