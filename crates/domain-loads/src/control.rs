@@ -57,10 +57,11 @@ impl Turn {
         }
     }
 
-    /// The number of operations to do until the next call; 0 at the end.
+    /// The number of operations to do until the next call; 0 at the end. There are some at first, even if the system let this thread
+    /// wait until the time was over: so every round has a throughput.
     #[inline]
     pub(crate) fn next(&self, done: u64) -> u64 {
-        if self.control.stop.load(Ordering::Relaxed) {
+        if done > 0 && self.control.stop.load(Ordering::Relaxed) {
             return 0;
         }
         if done == self.limit && self.is_common {
@@ -117,7 +118,7 @@ mod tests {
             let control = Arc::default();
             let turns = [Turn::new(&control, length, 40), Turn::new(&control, length, 40)];
             assert_eq!((turns[0].next(0), turns[0].next(32), turns[0].next(40)), (CHUNK, 8, 0));
-            assert_eq!(turns[1].next(0), other);
+            assert_eq!((turns[1].next(0), turns[1].next(8)), (CHUNK, other));
         }
     }
 
