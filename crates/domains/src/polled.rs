@@ -160,13 +160,14 @@ impl Polled {
         stray: &mut dyn FnMut(&Arc<Buffer>, Stray) -> Passed,
     ) -> usize {
         let Served { first, count, mut next, .. } = self.rings[at];
-        let mut tasks = 0;
+        let (mut tasks, mut published) = (0, true);
         while tasks < count {
             let slot = first + next;
             let header = self.buffer.header(slot);
             if !self.is_new(slot, header) {
                 break;
             }
+            let counted = reach.counted_tasks();
             match self.run(slot, header, reach, stray) {
                 Ok(failed) => self.note(slot, failed),
                 Err(Passed::On) if planted(Bug::PassPast) => {}
@@ -176,9 +177,12 @@ impl Polled {
                 }
             }
             tasks += 1;
+            // A chunk is long enough for its client to go on meanwhile.
+            let was_chunk = reach.counted_tasks() != counted;
             next = if next + 1 == count { 0 } else { next + 1 };
             let group = group_of(slot).0;
-            if each || group != group_of(first + next).0 {
+            published = each || was_chunk || group != group_of(first + next).0;
+            if published {
                 self.publish(group);
             }
             if told.load(Ordering::Relaxed) {
@@ -186,12 +190,11 @@ impl Polled {
             }
         }
         self.rings[at].next = next;
-        if tasks == 0 {
-            return 0;
+        if !published {
+            // The last task was in the group of the seat before `next`.
+            let last = first + if next == 0 { count - 1 } else { next - 1 };
+            self.publish(group_of(last).0);
         }
-        // The last task was in the group of the seat before `next`.
-        let last = first + if next == 0 { count - 1 } else { next - 1 };
-        self.publish(group_of(last).0);
         tasks
     }
 

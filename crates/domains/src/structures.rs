@@ -366,6 +366,12 @@ impl Reach {
         self.more_tasks.set(self.more_tasks.get() + more);
     }
 
+    /// The tasks that were counted since they were taken.
+    #[inline(always)]
+    pub(crate) fn counted_tasks(&self) -> usize {
+        self.more_tasks.get()
+    }
+
     /// The tasks that were counted since the last time.
     #[inline(always)]
     pub(crate) fn take_tasks(&self) -> usize {

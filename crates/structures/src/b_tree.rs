@@ -10,7 +10,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::optimistic::{Attempt, Contention, GROUP, Independent, Page, Replace, Spin, Tree};
-use crate::structure::{PointAccess, Refused, Shared, Unordered, access_each};
+use crate::structure::{PointAccess, Refused, Shared, Unordered, access_one};
 
 /// See the module's introduction. Keys are `u64`.
 pub struct BTree {
@@ -99,8 +99,20 @@ impl Shared<u64> for BTree {
         found: &mut [Option<u64>],
     ) {
         for (accesses, found) in accesses.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
-            self.tree.warm(accesses.iter().map(|access| *access.key()));
-            access_each(self, session, accesses, found);
+            let places = self.tree.places(accesses);
+            for ((access, place), found) in accesses.iter().zip(places).zip(found) {
+                let attempt = |place| self.tree.try_access_at(place, *access, Replace::InPlace, &Independent);
+                *found = match place.and_then(attempt) {
+                    Ok(value) => {
+                        session.operations += 1;
+                        value
+                    }
+                    Err(restart) => {
+                        session.note(restart);
+                        access_one(self, session, *access)
+                    }
+                };
+            }
         }
     }
 

@@ -14,9 +14,9 @@ use std::sync::atomic::{AtomicU64, fence};
 use crossbeam_utils::CachePadded;
 
 use crate::optimistic::{
-    Attempt, Contention, GROUP, Independent, Page, Replace, Restart, Spin, Subscription, Tree,
+    Attempt, Contention, GROUP, Independent, Interruption, Page, Replace, Restart, Spin, Subscription, Tree,
 };
-use crate::structure::{PointAccess, Refused, Shared, Unordered, access_each};
+use crate::structure::{PointAccess, Refused, Shared, Unordered, access_one};
 
 /// Attempts that may fail before an operation falls back to the lock, unless [`FallbackTree::with_attempts`] says otherwise.
 pub const DEFAULT_ATTEMPTS: u32 = 8;
@@ -207,8 +207,23 @@ impl Shared<u64> for FallbackTree {
         found: &mut [Option<u64>],
     ) {
         for (accesses, found) in accesses.chunks(GROUP).zip(found.chunks_mut(GROUP)) {
-            self.tree.warm(accesses.iter().map(|access| *access.key()));
-            access_each(self, session, accesses, found);
+            let was = self.lock.load(Acquire);
+            let free = Free { lock: &self.lock, was };
+            let places = self.tree.places(accesses);
+            for ((access, place), found) in accesses.iter().zip(places).zip(found) {
+                // Somebody who has the lock is waited for, as by any operation.
+                let attempt = |place| match was.is_multiple_of(2) {
+                    true => self.tree.try_access_at(place, *access, Replace::UnderLatch, &free),
+                    false => Err(Interruption::Latched.into()),
+                };
+                *found = match place.and_then(attempt) {
+                    Ok(value) => {
+                        session.operations += 1;
+                        value
+                    }
+                    Err(_) => access_one(self, session, *access),
+                };
+            }
         }
     }
 

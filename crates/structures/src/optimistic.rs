@@ -29,7 +29,7 @@ mod sync;
 #[cfg(all(test, debug_assertions, not(loom)))]
 mod tests;
 #[cfg(not(loom))]
-mod warm;
+mod together;
 
 use crossbeam_utils::CachePadded;
 
@@ -42,7 +42,7 @@ pub(crate) use scan::scan_pages;
 pub(crate) use sync::Spin;
 use sync::{Acquire, AtomicU64, Release};
 #[cfg(not(loom))]
-pub(crate) use warm::GROUP;
+pub(crate) use together::GROUP;
 
 /// Levels of inner nodes that a tree may have; every level but the root's multiplies the leaves by 31 at least when it grows.
 const MAX_HEIGHT: usize = 24;
@@ -235,21 +235,37 @@ impl Tree {
         replace: Replace,
         subscription: &impl Subscription,
     ) -> Attempt<bool> {
-        let Visited { node, word, .. } = self.leaf(key)?;
+        let leaf = self.leaf(key)?;
+        let Visited { node, word, .. } = leaf;
         let at = node.place_in_leaf(key);
         if !node.has(at, key) {
             node.check(word)?;
             subscription.check()?;
             return Ok(false);
         }
+        leaf.replace(at, value, replace, subscription)?;
+        Ok(true)
+    }
+}
+
+impl Visited<'_> {
+    /// Attempts to replace the value at a place of a leaf.
+    #[inline]
+    fn replace(
+        self,
+        at: usize,
+        value: u64,
+        replace: Replace,
+        subscription: &impl Subscription,
+    ) -> Attempt<()> {
         match replace {
-            Replace::InPlace => node.overwrite(word, at, value, || subscription.holds())?,
+            Replace::InPlace => self.node.overwrite(self.word, at, value, || subscription.holds()),
             Replace::UnderLatch => {
-                let mut latch = node.latch(word)?;
+                let mut latch = self.node.latch(self.word)?;
                 subscription.check()?;
                 latch.replace(at, value);
+                Ok(())
             }
         }
-        Ok(true)
     }
 }

@@ -113,7 +113,9 @@ pub trait Shared<K: Key + ?Sized>: Send + Sync {
         accesses: &[PointAccess<'_, K>],
         found: &mut [Option<u64>],
     ) {
-        access_each(self, session, accesses, found);
+        for (access, found) in accesses.iter().zip(found) {
+            *found = access_one(self, session, *access);
+        }
     }
 
     /// Returns the contention that a session has met, if the structure can tell.
@@ -123,19 +125,16 @@ pub trait Shared<K: Key + ?Sized>: Send + Sync {
     }
 }
 
-/// Makes accesses one after the other.
+/// Makes one access; returns the value that its key has after it.
 #[inline]
-pub(crate) fn access_each<K: Key + ?Sized, S: Shared<K> + ?Sized>(
+pub(crate) fn access_one<K: Key + ?Sized, S: Shared<K> + ?Sized>(
     structure: &S,
     session: &mut S::Session,
-    accesses: &[PointAccess<'_, K>],
-    found: &mut [Option<u64>],
-) {
-    for (access, found) in accesses.iter().zip(found) {
-        *found = match *access {
-            PointAccess::Read(key) => structure.read(session, key),
-            PointAccess::Update(key, value) => structure.update(session, key, value).then_some(value),
-        };
+    access: PointAccess<'_, K>,
+) -> Option<u64> {
+    match access {
+        PointAccess::Read(key) => structure.read(session, key),
+        PointAccess::Update(key, value) => structure.update(session, key, value).then_some(value),
     }
 }
 

@@ -92,6 +92,17 @@ impl Visit<u64> for Histories {
             for step in 0..20_000_u64 {
                 let (key, value) = (next(&mut random) % 200, thread << 32 | step);
                 let called = clock.fetch_add(1, SeqCst);
+                if step % 5 == 4 {
+                    let (read, mut found) = ((key + 1) % 200, [None; 2]);
+                    let both = [PointAccess::Update(&key, value), PointAccess::Read(&read)];
+                    opened.access_many(&both, &mut found);
+                    let returned = clock.fetch_add(1, SeqCst);
+                    let update = KeyOperation::Update(value, found[0].is_some());
+                    events.push((key, KeyEvent { operation: update, called, returned }));
+                    let operation = KeyOperation::Read(found[1]);
+                    events.push((read, KeyEvent { operation, called, returned }));
+                    continue;
+                }
                 let operation = match next(&mut random) % 4 {
                     0 => KeyOperation::Insert(value, opened.insert(&key, value).expect("keys are short")),
                     1 => KeyOperation::Update(value, opened.update(&key, value)),
