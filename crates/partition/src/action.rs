@@ -166,10 +166,7 @@ impl Request {
     /// The first key it touches.
     #[inline]
     pub fn key(&self) -> &KeyBuf {
-        match &self.target {
-            LockTarget::Key(key) => key,
-            LockTarget::Range { lower, .. } => lower,
-        }
+        self.target.first_key()
     }
 }
 

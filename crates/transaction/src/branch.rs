@@ -44,6 +44,12 @@ impl Access {
         !self.unlocked && tables.partition_mut(self.partition).locks.enter(owner, &self.target, self.mode)
     }
 
+    /// The first key that it touches.
+    #[inline]
+    pub(crate) fn key(&self) -> &KeyBuf {
+        self.target.first_key()
+    }
+
     /// Returns the newest epoch on which it may depend.
     fn observed(&self, recent: &UndurableWrites) -> Epoch {
         if self.unlocked { Epoch(0) } else { recent.of(self.partition, &self.target) }
@@ -208,6 +214,16 @@ impl Branch {
             LockTarget::Key(earlier) => earlier.take_from(key),
             target => replace_range(target, key),
         }
+    }
+
+    /// Removes and returns the accesses from number `first` on, none of which is entered.
+    #[cold]
+    pub(crate) fn take_accesses(&mut self, first: usize) -> std::vec::IntoIter<Access> {
+        debug_assert!(self.entered <= first, "accesses that are entered stay");
+        let mut accesses = self.accesses.take();
+        let taken = accesses.split_off(first);
+        self.accesses.extend(accesses);
+        taken.into_iter()
     }
 
     /// Removes an access whose lock was not granted, or whose table is missing.

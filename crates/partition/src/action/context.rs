@@ -56,10 +56,7 @@ impl RowContext<'_> {
     /// The key that is locked, or the first of the range.
     #[inline]
     pub(crate) fn key(&self) -> &KeyBuf {
-        match &*self.target {
-            LockTarget::Key(key) => key,
-            LockTarget::Range { lower, .. } => lower,
-        }
+        self.target.first_key()
     }
 
     /// The row of the key, with its version.

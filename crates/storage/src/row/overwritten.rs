@@ -3,8 +3,8 @@
 //! Owns: their encoding. Never: changes a row but to restore it.
 //!
 //! A wide row of which a few columns are set needs no copy of all of it: each column's old bytes are appended to a log before
-//! they are overwritten, `[old bytes][offset: u32][length: u32]`. They are read backwards, so a column that was set twice is
-//! restored to its first value.
+//! they are overwritten, `[old bytes][offset: u32][length: u32]`, with zeros behind old bytes that are fewer than eight. They are
+//! read backwards, so a column that was set twice is restored to its first value.
 //!
 //! Invariant: restoring the row after the edit, from all that was appended, gives the row before it, also when the edit was
 //! broken off half-way. What is appended for one edit is no longer than a few times its row, however often columns are set.
@@ -13,6 +13,8 @@ use std::ops::Range;
 
 /// Bytes of the offset and the length.
 const PLACE_BYTES: usize = 8;
+/// Bytes that old bytes take at least: most columns have no more, and are appended with their place as one piece.
+const OLD_BYTES_MIN: usize = 8;
 
 /// The log that receives what one edit overwrites.
 #[derive(Debug)]
@@ -57,10 +59,18 @@ impl<'a> Overwritten<'a> {
 
 #[inline(always)]
 fn push(log: &mut Vec<u8>, row: &[u8], offset: usize, len: usize) {
+    let old = &row[offset..offset + len];
+    let place = (offset as u64 | (len as u64) << 32).to_le_bytes();
+    if len <= OLD_BYTES_MIN {
+        let mut piece = [0; OLD_BYTES_MIN + PLACE_BYTES];
+        piece[..len].copy_from_slice(old);
+        piece[OLD_BYTES_MIN..].copy_from_slice(&place);
+        log.extend_from_slice(&piece);
+        return;
+    }
     log.reserve(len + PLACE_BYTES);
-    log.extend_from_slice(&row[offset..offset + len]);
-    let place = offset as u64 | (len as u64) << 32;
-    log.extend_from_slice(&place.to_le_bytes());
+    log.extend_from_slice(old);
+    log.extend_from_slice(&place);
 }
 
 /// The places of a row that an edit has overwritten, with the old bytes, the last one first.
@@ -92,9 +102,9 @@ impl<'a> Iterator for OverwrittenBytes<'a> {
         let (rest, place) = self.0.split_last_chunk::<PLACE_BYTES>()?;
         let place = u64::from_le_bytes(*place);
         let (offset, len) = ((place as u32) as usize, (place >> 32) as usize);
-        let (rest, old) = rest.split_at(rest.len() - len);
+        let (rest, old) = rest.split_at(rest.len() - len.max(OLD_BYTES_MIN));
         self.0 = rest;
-        Some((offset..offset + len, old))
+        Some((offset..offset + len, &old[..len]))
     }
 }
 
@@ -121,7 +131,7 @@ mod tests {
                 overwritten.add(&changed, offset, len);
                 changed[offset..offset + len].fill(value);
             }
-            prop_assert!(log.len() <= 3 + 2 * row.len() + 9 + 3 * PLACE_BYTES);
+            prop_assert!(log.len() <= 3 + 2 * row.len() + 9 + 4 * PLACE_BYTES);
             prop_assert_eq!(&log[..3], &[1, 2, 3]);
             let places: Vec<_> = OverwrittenBytes::of(&log[3..]).collect();
             for (at, (old, new)) in row.iter().zip(&changed).enumerate() {

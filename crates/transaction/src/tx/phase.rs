@@ -14,13 +14,11 @@
 use std::ops::Range;
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{
-    AccessKind, Action, ActionBatch, DependentAction, ErasedOperation, Operation, Request,
-};
-use atrapos_partition::panic_guard::PanicGuard;
+use atrapos_partition::action::{Action, ActionBatch, DependentAction, ErasedOperation, Operation, Request};
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::range::KeyRange;
-use atrapos_partition::routing::InstanceId;
+use atrapos_partition::routing::{FamilyScheme, InstanceId};
+use atrapos_partition::schema::TableId;
 use atrapos_partition::undo::Mark;
 use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::{LockTarget, TxnId};
@@ -28,8 +26,8 @@ use smallvec::SmallVec;
 
 use super::access::{Accessor, execute_free, is_free};
 use super::{ActionReply, Tx};
-use crate::branch::Branch;
-use crate::lookups::{BATCH, Positions, locate_keys};
+use crate::branch::{Access, Branch};
+use crate::lookups::BATCH;
 use crate::messages::call_actions;
 use crate::shard::EngineWorker;
 use crate::trace::Stage;
@@ -88,14 +86,15 @@ impl PlannedPhase {
     }
 }
 
-/// Makes a batch of actions of which none has run.
-#[cold]
-#[inline(never)]
-fn batch_of<O: Operation>(together: &mut SmallVec<[(Request, Option<O>); BATCH]>) -> ActionBatch {
-    ActionBatch::new(together.drain(..).map(|(request, operation)| {
-        let Some(operation) = operation else { unreachable!("none has run") };
-        Action { request, operation }
-    }))
+/// The partition in which the latest action of a phase was free to run: most often that of the next one, too.
+struct LatestFree<'a> {
+    table: TableId,
+    scheme: &'a FamilyScheme,
+    /// The index of the partition in the scheme.
+    index: usize,
+    place: PartitionId,
+    /// True if the partition has no locks.
+    is_unlocked: bool,
 }
 
 impl Tx<'_> {
@@ -115,63 +114,92 @@ impl Tx<'_> {
     /// Runs the actions of a phase at once if all may run now; otherwise returns them, and none has run.
     fn run_at_once<O: Operation>(
         &self,
-        actions: impl Iterator<Item = Action<O>>,
+        mut actions: impl Iterator<Item = Action<O>>,
         take: &mut impl FnMut(O::Output),
     ) -> Result<Option<ActionBatch>, Abort> {
-        // Filled and emptied where they are: a list that is handed on would be copied.
-        let mut together: SmallVec<[(Request, Option<O>); BATCH]> = SmallVec::new();
-        together.extend(actions.map(|action| (action.request, Some(action.operation))));
         let shard = self.worker.shard();
-        let tables = &mut *shard.tables.borrow_mut();
-        let mut places: SmallVec<[PartitionId; BATCH]> = SmallVec::new();
-        for (request, _) in &together {
-            match self.free_at(tables, request) {
-                Some(place) => places.push(place),
-                None => return Ok(Some(batch_of(&mut together))),
-            }
+        let branch = &mut *self.state.home.borrow_mut();
+        let first = branch.accesses.len();
+        let mut operations: SmallVec<[O; BATCH]> = SmallVec::new();
+        if let Some(refused) = self.note_free(branch, &mut actions, &mut operations) {
+            let noted = branch.take_accesses(first).zip(operations.drain(..));
+            let noted = noted.map(|(access, operation)| {
+                let Access { partition, mode, target, .. } = access;
+                let request =
+                    Request { table: partition.table, tag: shard.tag, mode, from_end: false, target };
+                Action { request, operation }
+            });
+            return Ok(Some(ActionBatch::new(noted.chain([refused]).chain(actions))));
         }
-        shard.stats.local_actions.add(places.len() as u64);
-        let mut accessor = Accessor {
+        shard.stats.local_actions.add(operations.len() as u64);
+        let accessor = Accessor {
             shard,
-            tables,
+            tables: &mut shard.tables.borrow_mut(),
             txn: self.state.txn(),
-            branch: &mut self.state.home.borrow_mut(),
+            branch,
             dependents: &mut self.state.dependents.borrow_mut(),
         };
-        let mut positions = Positions::new();
-        // An insertion looks for the place of its row itself, which is often right behind the latest one.
-        let inserts = |operation: &O| operation.kind().kind == AccessKind::Insert;
-        let first = together.first().and_then(|(_, operation)| operation.as_ref());
-        if together.len() > 1 && !first.is_some_and(inserts) {
-            let keys = places.iter().copied().zip(together.iter().map(|(request, _)| request.key()));
-            locate_keys(accessor.tables, keys, &mut positions);
+        let done = accessor.execute_noted(first, &mut operations, take);
+        if let Err(abort) = &done {
+            self.state.doom(abort);
         }
-        for (at, (request, operation)) in together.iter_mut().enumerate() {
-            let Some(operation) = operation.take() else { unreachable!("an action is executed once") };
-            let position = positions.get(at).copied().flatten();
-            let panic_guard = PanicGuard::enter();
-            let done = accessor.execute(places[at], request, operation, position);
-            panic_guard.leave();
-            match done {
-                Ok(result) => take(result),
-                Err(abort) => {
-                    self.state.doom(&abort);
-                    return Err(abort);
-                }
+        done.map(|()| None)
+    }
+
+    /// Notes the accesses of actions, and takes their operations, up to the first action that may not run now, which is returned.
+    #[inline(always)]
+    fn note_free<O: Operation>(
+        &self,
+        branch: &mut Branch,
+        actions: &mut impl Iterator<Item = Action<O>>,
+        operations: &mut SmallVec<[O; BATCH]>,
+    ) -> Option<Action<O>> {
+        if branch.suspended {
+            return actions.next();
+        }
+        let tables = &*self.worker.shard().tables.borrow();
+        let (mut latest, mut refused) = (None, None);
+        let note = |action: Action<O>| {
+            let Action { mut request, operation } = action;
+            let place = self.free_behind(tables, &request, &mut latest);
+            if let (Some(place), LockTarget::Key(key)) = (place, &mut request.target) {
+                branch.note_key(place, request.mode, key, operation.is_unlocked());
+                return Some(operation);
             }
+            refused = Some(Action { request, operation });
+            None
+        };
+        operations.extend(actions.map_while(note));
+        refused
+    }
+
+    /// Returns the partition like [`free_here`](Tx::free_here), for an action that follows another one of its phase.
+    #[inline(always)]
+    fn free_behind<'t>(
+        &self,
+        tables: &'t Tables,
+        request: &Request,
+        latest: &mut Option<LatestFree<'t>>,
+    ) -> Option<PartitionId> {
+        if let LockTarget::Key(key) = &request.target
+            && let Some(LatestFree { table, scheme, index, place, is_unlocked: true }) = latest
+            && *table == request.table
+            && request.tag == self.worker.shard().tag
+            && scheme.partition_of(key) == *index
+        {
+            return Some(*place);
         }
-        Ok(None)
+        let place = self.free_here(tables, request)?;
+        let scheme = &*tables.shards[place.table.at()].scheme;
+        let is_unlocked = tables.partition(place).locks.is_empty();
+        let index = scheme.partition_of(request.key());
+        *latest = Some(LatestFree { table: place.table, scheme, index, place, is_unlocked });
+        Some(place)
     }
 
     /// Returns the partition of the key of an action if the action may run now, without an order among those of its phase.
     #[inline(never)]
     fn free_here(&self, tables: &Tables, request: &Request) -> Option<PartitionId> {
-        self.free_at(tables, request)
-    }
-
-    /// Returns the partition like [`free_here`](Tx::free_here), inlined: for the loop over the actions of a phase.
-    #[inline(always)]
-    fn free_at(&self, tables: &Tables, request: &Request) -> Option<PartitionId> {
         let LockTarget::Key(key) = &request.target else { return None };
         if !self.admits(request) || self.state.trace.is_on() {
             return None;
