@@ -170,12 +170,14 @@ impl UndoLog {
     }
 
     /// What the last change, an edit, has overwritten.
+    #[inline]
     pub(crate) fn last_overwritten(&self) -> &[u8] {
         debug_assert!(self.changes.last().is_some_and(|undo| undo.is_edit), "the last change is an edit");
         self.last_row()
     }
 
     /// The row of the last before-image, which is not of an edit.
+    #[inline]
     pub(crate) fn last_row(&self) -> &[u8] {
         match self.changes.last() {
             Some(Undo { row: Some((_, row)), .. }) => &self.rows[row.clone()],

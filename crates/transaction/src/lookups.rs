@@ -46,16 +46,20 @@ pub(crate) fn locate_keys<'a>(
     positions.extend(probes.iter().map(|probe| probe.position));
 }
 
-/// Looks up the keys of accesses as [`locate_keys`] does. Most often all are in one partition.
+/// Looks up the keys of accesses as [`locate_keys`] does. Most often all are in `one_place`.
 #[inline(always)]
-pub(crate) fn locate_accesses(tables: &Tables, accesses: &[Access], positions: &mut Positions) {
-    let mut places = accesses.iter().map(|access| access.partition);
-    if let Some(first) = places.next()
-        && let Some(partition) = tables.owned_at(first)
-        && places.all(|place| place == first)
+pub(crate) fn locate_accesses(
+    tables: &Tables,
+    accesses: &[Access],
+    one_place: bool,
+    positions: &mut Positions,
+) {
+    if one_place
+        && let Some(first) = accesses.first()
+        && let Some(partition) = tables.owned_at(first.partition)
     {
         let keys = accesses.iter().map(|access| access.key().as_slice());
-        return partition.tree().locate_all(keys, |position| positions.push(position));
+        return partition.tree().locate_all(keys, positions);
     }
     locate_keys(tables, accesses.iter().map(|access| (access.partition, access.key())), positions);
 }

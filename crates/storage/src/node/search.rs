@@ -89,6 +89,23 @@ pub(crate) enum Prefix {
     Behind,
 }
 
+/// What follows the prefix and the head of a key that is looked for in a node.
+struct KeyRest<'a> {
+    bytes: &'a [u8],
+    /// The first eight of the bytes.
+    first: u64,
+    /// Bytes of the key behind the prefix.
+    suffix_len: usize,
+}
+
+impl<'a> KeyRest<'a> {
+    #[inline(always)]
+    fn of(key: &SearchKey<'a>, prefix_len: usize) -> KeyRest<'a> {
+        let bytes = key.bytes.get(prefix_len + HEAD_BYTES..).unwrap_or_default();
+        KeyRest { bytes, first: first_eight(bytes), suffix_len: key.bytes.len() - prefix_len }
+    }
+}
+
 /// The number of heads smaller than `head` among the sixteen at `heads`, which ascend.
 ///
 /// # Safety
@@ -130,6 +147,19 @@ impl NodePtr {
         let differing = (key.first ^ header.prefix[0]) & mask[0] | (key.second ^ header.prefix[1]) & mask[1];
         let is_decided = len <= HEADER_PREFIX_BYTES && len <= key.bytes.len();
         if differing == 0 && is_decided { Prefix::Same } else { self.compare_prefix_slowly(key) }
+    }
+
+    /// Returns whether `key` begins with the prefix of the node.
+    #[inline(always)]
+    pub(crate) fn is_prefix_of(self, key: &SearchKey<'_>) -> bool {
+        let header = self.header();
+        let len = usize::from(header.prefix_len);
+        if len > HEADER_PREFIX_BYTES {
+            return self.compare_prefix_slowly(key) == Prefix::Same;
+        }
+        let mask = PREFIX_MASKS[len];
+        let differing = (key.first ^ header.prefix[0]) & mask[0] | (key.second ^ header.prefix[1]) & mask[1];
+        differing == 0 && len <= key.bytes.len()
     }
 
     #[inline(never)]
@@ -189,9 +219,10 @@ impl NodePtr {
     #[inline(never)]
     fn find_among_equal_heads(self, from: usize, key: &SearchKey<'_>) -> Slot {
         let (mut low, mut high) = (from, self.end_of_head(from, key));
+        let rest = KeyRest::of(key, self.prefix_len());
         while low < high {
             let middle = usize::midpoint(low, high);
-            match self.compare_suffix::<true>(middle, key) {
+            match self.compare_rest::<true>(middle, &rest) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Equal => return Slot { index: middle, found: true },
                 Ordering::Greater => high = middle,
@@ -222,19 +253,25 @@ impl NodePtr {
     /// Compares the suffix of entry `index`, whose head equals that of `key`, with the suffix of `key`.
     #[inline(always)]
     fn compare_suffix<const LEAF: bool>(self, index: usize, key: &SearchKey<'_>) -> Ordering {
-        let (len, rest_at) = self.suffix_location::<LEAF>(index);
+        let (len, _) = self.suffix_location::<LEAF>(index);
         let key_len = key.bytes.len() - self.prefix_len();
         if len <= HEAD_BYTES && key_len <= HEAD_BYTES {
             // Equal heads: the shorter one ends where the other has zeros.
             return len.cmp(&key_len);
         }
+        self.compare_rest::<LEAF>(index, &KeyRest::of(key, self.prefix_len()))
+    }
+
+    /// Compares the suffix of entry `index` with that of a key, of which the heads are equal.
+    #[inline(always)]
+    fn compare_rest<const LEAF: bool>(self, index: usize, key: &KeyRest<'_>) -> Ordering {
+        let (len, rest_at) = self.suffix_location::<LEAF>(index);
         let rest = self.bytes(rest_at, len.saturating_sub(HEAD_BYTES));
-        let key_rest = key.bytes.get(self.prefix_len() + HEAD_BYTES..).unwrap_or_default();
-        if rest.len() <= 8 && key_rest.len() <= 8 {
+        if rest.len() <= 8 && key.bytes.len() <= 8 {
             // Where both have the same bytes, the shorter one ends where the other has zeros.
-            return (first_eight(rest), len).cmp(&(first_eight(key_rest), key_len));
+            return (first_eight(rest), len).cmp(&(key.first, key.suffix_len));
         }
-        rest.cmp(key_rest).then(len.cmp(&key_len))
+        rest.cmp(key.bytes).then(len.cmp(&key.suffix_len))
     }
 
     /// The child of an inner node where `key` belongs: the number of separators not greater than it.
@@ -257,9 +294,10 @@ impl NodePtr {
     #[inline(never)]
     fn child_index_among_equal_heads(self, from: usize, key: &SearchKey<'_>) -> usize {
         let (mut low, mut high) = (from, self.end_of_head(from, key));
+        let rest = KeyRest::of(key, self.prefix_len());
         while low < high {
             let middle = usize::midpoint(low, high);
-            if self.compare_suffix::<false>(middle, key) == Ordering::Greater {
+            if self.compare_rest::<false>(middle, &rest) == Ordering::Greater {
                 high = middle;
             } else {
                 low = middle + 1;

@@ -86,7 +86,7 @@ fn descend<'t>(descents: &mut [Descent<'_>], deepest: usize, tree_of: impl Fn(us
             let tree = tree_of(at);
             if step < tree.inner_levels {
                 descent.node = descent.node.child(descent.node.child_index(&descent.key));
-                tree.prefetch_node(descent.node);
+                tree.config.prefetch_node(descent.node);
             }
         }
     }
@@ -100,19 +100,28 @@ fn descend<'t>(descents: &mut [Descent<'_>], deepest: usize, tree_of: impl Fn(us
 }
 
 impl Tree {
-    /// Locates every key, as [`locate`](Tree::locate) does one by one but overlapping their cache misses, and hands each position
-    /// to `each`, in the order of the keys.
+    /// Locates every key, as [`locate`](Tree::locate) does one by one but overlapping their cache misses, and adds the positions
+    /// in the order of the keys.
     #[inline]
-    pub fn locate_all<'a>(&self, keys: impl IntoIterator<Item = &'a [u8]>, mut each: impl FnMut(Position)) {
+    pub fn locate_all<'a>(
+        &self,
+        keys: impl IntoIterator<Item = &'a [u8]>,
+        positions: &mut impl Extend<Position>,
+    ) {
         let mut keys = keys.into_iter();
-        let mut descents: ArrayVec<Descent<'_>, IN_FLIGHT> = ArrayVec::new();
         loop {
-            descents.extend(keys.by_ref().take(IN_FLIGHT).map(|key| Descent::new(self, key)));
+            let mut descents: ArrayVec<Descent<'_>, IN_FLIGHT> = ArrayVec::new();
+            for key in keys.by_ref() {
+                descents.push(Descent::new(self, key));
+                if descents.is_full() {
+                    break;
+                }
+            }
             if descents.is_empty() {
                 return;
             }
             self.descend_together(&mut descents);
-            descents.drain(..).for_each(|descent| each(descent.position(self)));
+            positions.extend(descents.iter().map(|descent| descent.position(self)));
         }
     }
 
@@ -124,10 +133,13 @@ impl Tree {
     /// Looks up every key, as [`get`](Tree::get) does one by one but overlapping their cache misses, and hands each row
     /// to `each` with the index of its key, in the order of the keys.
     pub fn get_batch<'t>(&'t self, keys: &[&[u8]], mut each: impl FnMut(usize, Option<RowRef<'t>>)) {
-        let mut at = 0;
-        self.locate_all(keys.iter().copied(), |position| {
-            each(at, self.row_at(position, keys[at]));
-            at += 1;
-        });
+        let mut positions: ArrayVec<Position, IN_FLIGHT> = ArrayVec::new();
+        for (group, keys) in keys.chunks(IN_FLIGHT).enumerate() {
+            positions.clear();
+            self.locate_all(keys.iter().copied(), &mut positions);
+            for (at, (key, position)) in keys.iter().zip(&positions).enumerate() {
+                each(group * IN_FLIGHT + at, self.row_at(*position, key));
+            }
+        }
     }
 }

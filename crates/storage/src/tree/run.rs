@@ -41,7 +41,7 @@ impl Tree {
         let LatestInsert { stamp, leaf, index, path } = &self.latest;
         let next = index + 1;
         if *stamp != self.stamp.get()
-            || leaf.compare_prefix(key) != Prefix::Same
+            || !leaf.is_prefix_of(key)
             || leaf.order_of::<true>(*index, key) != Ordering::Less
         {
             return None;

@@ -104,32 +104,40 @@ impl Accessor<'_> {
         self.apply(noted, &mut left_out, operation)
     }
 
-    /// Runs the operations of accesses that were noted, from number `first` on, when all of them were free to run, and hands each
-    /// result to `take`. Nothing has run on this worker since.
+    /// Runs the operations of accesses that were noted together, when all of them were free to run, and hands each result to
+    /// `take`. Nothing has run on this worker since.
     #[inline(always)]
     pub(super) fn execute_noted<O: Operation>(
         self,
-        first: usize,
+        noted: NotedTogether,
         operations: &mut SmallVec<[O; BATCH]>,
         take: &mut impl FnMut(O::Output),
     ) -> Result<(), Abort> {
         let Accessor { shard, tables, branch, dependents, .. } = self;
         let Branch { accesses, undo, scratch, redo, suspended, .. } = branch;
-        let accesses = &mut accesses[first..];
+        let mut accesses = &mut accesses[noted.first..];
+        debug_assert!(
+            !noted.one_place || accesses.iter().all(|other| other.partition == accesses[0].partition)
+        );
         let mut positions = Positions::new();
         // An insertion looks for the place of its row itself, which is often right behind the latest one.
         let is_insert = |operation: &O| operation.kind().kind == AccessKind::Insert;
         if accesses.len() > 1 && !operations.first().is_some_and(is_insert) {
-            locate_accesses(tables, accesses, &mut positions);
+            locate_accesses(tables, accesses, noted.one_place, &mut positions);
         }
         let (mut operations, mut positions) = (operations.drain(..), positions.iter());
-        for run in accesses.chunk_by_mut(|a, b| a.partition == b.partition) {
-            let id = run[0].partition;
+        while let Some(Access { partition: id, .. }) = accesses.first() {
+            let id = *id;
+            let is_in = |access: &Access| access.partition == id;
+            let len = accesses.len();
+            let len = if noted.one_place { len } else { accesses.iter().take_while(|a| is_in(a)).count() };
+            let (run, rest) = accesses.split_at_mut(len);
+            accesses = rest;
             let Some((catalog, partition)) = tables.open_mut(id, false) else {
                 unreachable!("a partition that was free to be accessed is here")
             };
             let mut run = run.iter_mut();
-            let Some(access) = run.next() else { continue };
+            let Some(access) = run.next() else { break };
             // One for all of them: most of it stays the same.
             let mut at = RowContext {
                 catalog,
@@ -145,7 +153,7 @@ impl Accessor<'_> {
                 may_narrow: !*suspended,
             };
             while let Some(operation) = operations.next() {
-                at.position = positions.next().copied();
+                at.position = positions.next();
                 let panic_guard = PanicGuard::enter();
                 let done = operation.apply(&mut at);
                 panic_guard.leave();
@@ -222,7 +230,7 @@ impl Accessor<'_> {
             partition,
             target: &mut access.target,
             left_out,
-            position: noted.position,
+            position: noted.position.as_ref(),
             undo: &mut branch.undo,
             scratch: &mut branch.scratch,
             redo: self.shard.commit_waiters.is_some().then_some(&mut branch.redo),
@@ -383,6 +391,14 @@ impl Applied for BatchedOperation<'_> {
     fn without_table(self, missing: MissingTable) -> Result<(), Abort> {
         BatchedOperation::without_table(self, missing)
     }
+}
+
+/// Accesses that are noted in a branch, from number `first` on, and about to be made.
+#[derive(Clone, Copy)]
+pub(super) struct NotedTogether {
+    pub(super) first: usize,
+    /// True if they are known to be in one partition.
+    pub(super) one_place: bool,
 }
 
 /// An access that is noted in its branch and about to be made.

@@ -24,7 +24,7 @@ use atrapos_runtime::{Call, WorkerId};
 use atrapos_storage::lock::{LockTarget, TxnId};
 use smallvec::SmallVec;
 
-use super::access::{Accessor, execute_free, is_free};
+use super::access::{Accessor, NotedTogether, execute_free, is_free};
 use super::{ActionReply, Tx};
 use crate::branch::{Access, Branch};
 use crate::lookups::BATCH;
@@ -88,13 +88,19 @@ impl PlannedPhase {
 
 /// The partition in which the latest action of a phase was free to run: most often that of the next one, too.
 struct LatestFree<'a> {
+    /// `None` if there was no action, or the partition has locks.
+    free: Option<FreePartition<'a>>,
+    /// The number of times that it was looked for.
+    changes: usize,
+}
+
+/// A partition without locks, which is here.
+struct FreePartition<'a> {
     table: TableId,
     scheme: &'a FamilyScheme,
     /// The index of the partition in the scheme.
     index: usize,
     place: PartitionId,
-    /// True if the partition has no locks.
-    is_unlocked: bool,
 }
 
 impl Tx<'_> {
@@ -121,16 +127,20 @@ impl Tx<'_> {
         let branch = &mut *self.state.home.borrow_mut();
         let first = branch.accesses.len();
         let mut operations: SmallVec<[O; BATCH]> = SmallVec::new();
-        if let Some(refused) = self.note_free(branch, &mut actions, &mut operations) {
-            let noted = branch.take_accesses(first).zip(operations.drain(..));
-            let noted = noted.map(|(access, operation)| {
-                let Access { partition, mode, target, .. } = access;
-                let request =
-                    Request { table: partition.table, tag: shard.tag, mode, from_end: false, target };
-                Action { request, operation }
-            });
-            return Ok(Some(ActionBatch::new(noted.chain([refused]).chain(actions))));
-        }
+        let one_place = match self.note_free(branch, &mut actions, &mut operations) {
+            Ok(one_place) => one_place,
+            Err(refused) => {
+                let noted = branch.take_accesses(first).zip(operations.drain(..));
+                let noted = noted.map(|(access, operation)| {
+                    let Access { partition: PartitionId { table, .. }, mode, target, .. } = access;
+                    Action {
+                        request: Request { table, tag: shard.tag, mode, from_end: false, target },
+                        operation,
+                    }
+                });
+                return Ok(Some(ActionBatch::new(noted.chain(refused).chain(actions))));
+            }
+        };
         shard.stats.local_actions.add(operations.len() as u64);
         let accessor = Accessor {
             shard,
@@ -139,38 +149,37 @@ impl Tx<'_> {
             branch,
             dependents: &mut self.state.dependents.borrow_mut(),
         };
-        let done = accessor.execute_noted(first, &mut operations, take);
+        let done = accessor.execute_noted(NotedTogether { first, one_place }, &mut operations, take);
         if let Err(abort) = &done {
             self.state.doom(abort);
         }
         done.map(|()| None)
     }
 
-    /// Notes the accesses of actions, and takes their operations, up to the first action that may not run now, which is returned.
+    /// Notes the accesses of actions, and takes their operations, and returns whether all are in one partition. Fails with the
+    /// first action that may not run now; those before it are noted.
     #[inline(always)]
     fn note_free<O: Operation>(
         &self,
         branch: &mut Branch,
         actions: &mut impl Iterator<Item = Action<O>>,
         operations: &mut SmallVec<[O; BATCH]>,
-    ) -> Option<Action<O>> {
+    ) -> Result<bool, Option<Action<O>>> {
         if branch.suspended {
-            return actions.next();
+            return Err(None);
         }
         let tables = &*self.worker.shard().tables.borrow();
-        let (mut latest, mut refused) = (None, None);
-        let note = |action: Action<O>| {
+        let mut latest = LatestFree { free: None, changes: 0 };
+        for action in actions {
             let Action { mut request, operation } = action;
             let place = self.free_behind(tables, &request, &mut latest);
-            if let (Some(place), LockTarget::Key(key)) = (place, &mut request.target) {
-                branch.note_key(place, request.mode, key, operation.is_unlocked());
-                return Some(operation);
-            }
-            refused = Some(Action { request, operation });
-            None
-        };
-        operations.extend(actions.map_while(note));
-        refused
+            let (Some(place), LockTarget::Key(key)) = (place, &mut request.target) else {
+                return Err(Some(Action { request, operation }));
+            };
+            branch.note_key(place, request.mode, key, operation.is_unlocked());
+            operations.push(operation);
+        }
+        Ok(latest.changes <= 1)
     }
 
     /// Returns the partition like [`free_here`](Tx::free_here), for an action that follows another one of its phase.
@@ -179,10 +188,10 @@ impl Tx<'_> {
         &self,
         tables: &'t Tables,
         request: &Request,
-        latest: &mut Option<LatestFree<'t>>,
+        latest: &mut LatestFree<'t>,
     ) -> Option<PartitionId> {
         if let LockTarget::Key(key) = &request.target
-            && let Some(LatestFree { table, scheme, index, place, is_unlocked: true }) = latest
+            && let Some(FreePartition { table, scheme, index, place }) = &latest.free
             && *table == request.table
             && request.tag == self.worker.shard().tag
             && scheme.partition_of(key) == *index
@@ -191,9 +200,10 @@ impl Tx<'_> {
         }
         let place = self.free_here(tables, request)?;
         let scheme = &*tables.shards[place.table.at()].scheme;
-        let is_unlocked = tables.partition(place).locks.is_empty();
         let index = scheme.partition_of(request.key());
-        *latest = Some(LatestFree { table: place.table, scheme, index, place, is_unlocked });
+        let is_unlocked = tables.partition(place).locks.is_empty();
+        latest.free = is_unlocked.then_some(FreePartition { table: place.table, scheme, index, place });
+        latest.changes += 1;
         Some(place)
     }
 
