@@ -205,7 +205,7 @@ impl Path {
         let mut node = root;
         self.len = levels;
         for step in self.steps[..levels].iter_mut().rev() {
-            let index = node.child_index(key);
+            let index = node.child_index_for::<true>(key);
             step.write((node, index));
             node = node.child(index);
             config.prefetch_node(node);

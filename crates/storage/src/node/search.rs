@@ -22,6 +22,17 @@ static PREFIX_MASKS: [[u64; 2]; HEADER_PREFIX_BYTES + 1] = {
     masks
 };
 
+/// The first of these integers alone, for prefixes of less than eight bytes.
+static SHORT_PREFIX_MASKS: [u64; 8] = {
+    let mut masks = [0; 8];
+    let mut len = 0;
+    while len < masks.len() {
+        masks[len] = PREFIX_MASKS[len][0];
+        len += 1;
+    }
+    masks
+};
+
 /// A key being looked for, with its first sixteen bytes as two integers (zeros behind a shorter one), so that nodes are
 /// compared in registers.
 #[derive(Clone, Copy)]
@@ -29,6 +40,9 @@ pub(crate) struct SearchKey<'a> {
     pub(crate) bytes: &'a [u8],
     first: u64,
     second: u64,
+    /// The longest prefix with which the key is compared in one register: the key has as many bytes, and the first eight, with
+    /// zeros behind, have the head behind the prefix.
+    short_prefix_max: usize,
 }
 
 impl<'a> SearchKey<'a> {
@@ -47,18 +61,28 @@ impl<'a> SearchKey<'a> {
             }
             _ => (first_eight(bytes), 0),
         };
-        SearchKey { bytes, first, second }
+        let short_prefix_max = if len > 8 { 8 - HEAD_BYTES } else { len.min(7) };
+        SearchKey { bytes, first, second, short_prefix_max }
     }
 
     /// The head of what follows the first `prefix_len` bytes, which the key has.
     #[inline(always)]
     fn head_after(&self, prefix_len: usize) -> i32 {
+        if prefix_len <= self.short_prefix_max {
+            return head_in(self.first, prefix_len);
+        }
         if prefix_len > HEADER_PREFIX_BYTES - HEAD_BYTES {
             return head_of(&self.bytes[prefix_len..]);
         }
         let both = (u128::from(self.first) << 64) | u128::from(self.second);
         ((both << (8 * prefix_len)) >> 96) as i32 ^ i32::MIN
     }
+}
+
+/// The head among the first eight bytes of a key, behind the first `prefix_len`.
+#[inline(always)]
+fn head_in(first: u64, prefix_len: usize) -> i32 {
+    ((first << (8 * prefix_len)) >> 32) as i32 ^ i32::MIN
 }
 
 /// The result of looking for a key in a leaf.
@@ -139,6 +163,29 @@ unsafe fn below_in_vector(heads: *const i32, head: i32) -> usize {
 }
 
 impl NodePtr {
+    /// The head of what `key` has behind the prefix of the node, if it is [short](SearchKey::short_prefix_max) and the key begins
+    /// with it: the case of most nodes.
+    #[inline(always)]
+    fn head_behind_short_prefix(self, key: &SearchKey<'_>) -> Option<i32> {
+        let header = self.header();
+        let len = usize::from(header.prefix_len);
+        if len > key.short_prefix_max {
+            return None;
+        }
+        // The header has zeros behind the prefix, which leave the bytes of the key there as they are.
+        let differing = key.first ^ header.prefix[0];
+        (differing & SHORT_PREFIX_MASKS[len % 8] == 0).then(|| head_in(differing, len))
+    }
+
+    /// The head of what `key` has behind the prefix of the node; otherwise the order of `key` relative to the prefix.
+    #[inline(always)]
+    fn head_behind_any_prefix(self, key: &SearchKey<'_>) -> Result<i32, Prefix> {
+        match self.compare_prefix(key) {
+            Prefix::Same => Ok(key.head_after(self.prefix_len())),
+            other => Err(other),
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn compare_prefix(self, key: &SearchKey<'_>) -> Prefix {
         let header = self.header();
@@ -187,17 +234,18 @@ impl NodePtr {
     /// record.
     #[inline(always)]
     pub(crate) fn candidate(self, key: &SearchKey<'_>) -> Candidate {
-        match self.compare_prefix(key) {
-            Prefix::Same => {
-                let head = key.head_after(self.prefix_len());
-                let index = self.leaf_heads_below(head);
-                // SAFETY: a search ends at a slot.
-                let possible = unsafe { *self.leaf_heads().add(index) } == head && index < self.count();
-                Candidate { index, possible }
-            }
-            Prefix::Before => Candidate { index: 0, possible: false },
-            Prefix::Behind => Candidate { index: self.count(), possible: false },
-        }
+        let head = match self.head_behind_short_prefix(key) {
+            Some(head) => head,
+            None => match self.head_behind_any_prefix(key) {
+                Ok(head) => head,
+                Err(Prefix::Behind) => return Candidate { index: self.count(), possible: false },
+                Err(_) => return Candidate { index: 0, possible: false },
+            },
+        };
+        let index = self.leaf_heads_below(head);
+        // SAFETY: a search ends at a slot.
+        let possible = unsafe { *self.leaf_heads().add(index) } == head && index < self.count();
+        Candidate { index, possible }
     }
 
     /// Finds the slot of `key` in a leaf, from the `candidate` that its head gave.
@@ -277,24 +325,36 @@ impl NodePtr {
     /// The child of an inner node where `key` belongs: the number of separators not greater than it.
     #[inline(always)]
     pub(crate) fn child_index(self, key: &SearchKey<'_>) -> usize {
-        match self.compare_prefix(key) {
-            Prefix::Same => {}
-            Prefix::Before => return 0,
-            Prefix::Behind => return self.count(),
-        }
-        let head = key.head_after(self.prefix_len());
+        self.child_index_for::<false>(key)
+    }
+
+    /// The child of an inner node where `key` belongs, as [`child_index`](Self::child_index) finds it, for a row that comes if
+    /// `COMES`: most rows that come belong behind those that are alike.
+    #[inline(always)]
+    pub(crate) fn child_index_for<const COMES: bool>(self, key: &SearchKey<'_>) -> usize {
+        let head = match self.head_behind_short_prefix(key) {
+            Some(head) => head,
+            None => match self.head_behind_any_prefix(key) {
+                Ok(head) => head,
+                Err(Prefix::Behind) => return self.count(),
+                Err(_) => return 0,
+            },
+        };
         let index = self.inner_heads_below(head);
         // SAFETY: a search ends at a slot.
         if unsafe { *self.inner_heads().add(index) } != head {
             return index;
         }
-        self.child_index_among_equal_heads(index, key)
+        self.child_index_among_equal_heads::<COMES>(index, key)
     }
 
     #[inline(never)]
-    fn child_index_among_equal_heads(self, from: usize, key: &SearchKey<'_>) -> usize {
+    fn child_index_among_equal_heads<const COMES: bool>(self, from: usize, key: &SearchKey<'_>) -> usize {
         let (mut low, mut high) = (from, self.end_of_head(from, key));
         let rest = KeyRest::of(key, self.prefix_len());
+        if COMES && low < high && self.compare_rest::<false>(high - 1, &rest) != Ordering::Greater {
+            return high;
+        }
         while low < high {
             let middle = usize::midpoint(low, high);
             if self.compare_rest::<false>(middle, &rest) == Ordering::Greater {

@@ -78,6 +78,20 @@ pub(super) struct Accessor<'a> {
 }
 
 impl Accessor<'_> {
+    /// Runs an operation on a partition of this worker. No lock may conflict with its request, whose target is taken.
+    #[inline(always)]
+    pub(super) fn execute<O: Operation>(
+        &mut self,
+        partition: PartitionId,
+        request: &mut Request,
+        operation: O,
+    ) -> Result<O::Output, Abort> {
+        let panic_guard = PanicGuard::enter();
+        let done = self.execute_any(partition, request, Single(operation), None);
+        panic_guard.leave();
+        done
+    }
+
     /// Runs an operation on a partition of this worker, alone or in its batch. No lock may conflict with its request
     /// ([`conflicts`]), whose target is taken. The caller holds a [`PanicGuard`].
     #[inline(always)]

@@ -114,7 +114,7 @@ impl Tx<'_> {
         if let Some(actions) = self.run_at_once(actions, &mut take)? {
             self.run_phase(actions).await?.into_outputs::<O>().for_each(take);
         }
-        self.finish_phase().await
+        if self.has_dependents() { self.finish_phase().await } else { Ok(()) }
     }
 
     /// Runs the actions of a phase at once if all may run now; otherwise returns them, and none has run.
@@ -154,6 +154,29 @@ impl Tx<'_> {
             self.state.doom(abort);
         }
         done.map(|()| None)
+    }
+
+    /// Runs some actions of the home, of any kinds, all of which may run now.
+    #[inline(always)]
+    fn run_together_here<R>(
+        &self,
+        actions: usize,
+        run: impl FnOnce(Accessor<'_>) -> Result<R, Abort>,
+    ) -> Result<R, Abort> {
+        let shard = self.worker.shard();
+        shard.stats.local_actions.add(actions as u64);
+        let done = run(Accessor {
+            shard,
+            tables: &mut shard.tables.borrow_mut(),
+            txn: self.state.txn(),
+            branch: &mut self.state.home.borrow_mut(),
+            dependents: &mut self.state.dependents.borrow_mut(),
+        });
+        // Looked at where it is: handed to a closure and back, it would be copied.
+        if let Err(abort) = &done {
+            self.state.doom(abort);
+        }
+        done
     }
 
     /// Notes the accesses of actions, and takes their operations, and returns whether all are in one partition. Fails with the
@@ -358,7 +381,7 @@ pub trait Phase {
 }
 
 macro_rules! phases {
-    ($(($($operation:ident $action:ident $place:ident),+))+) => {$(
+    ($(($($operation:ident $action:ident $place:ident $request:ident),+))+) => {$(
         impl<$($operation: Operation),+> Phase for ($(Action<$operation>,)+) {
             type Output = ($($operation::Output,)+);
 
@@ -370,9 +393,14 @@ macro_rules! phases {
                     places()
                 };
                 if let Some(($($place,)+)) = places {
-                    $(let $action = tx.execute_outlined($place, $action, None)?;)+
-                    tx.finish_phase().await?;
-                    return Ok(($($action,)+));
+                    $(let Action { request: mut $request, operation: $action } = $action;)+
+                    let done = tx.run_together_here([$($place),+].len(), |mut accessor| {
+                        Ok(($(accessor.execute($place, &mut $request, $action)?,)+))
+                    })?;
+                    if tx.has_dependents() {
+                        tx.finish_phase().await?;
+                    }
+                    return Ok(done);
                 }
                 let actions = ActionBatch::new([$($action.erase()),+].into_iter());
                 let mut done = tx.run_phase(actions).await?.into_outputs::<ErasedOperation>();
@@ -385,12 +413,12 @@ macro_rules! phases {
 }
 
 phases! {
-    (A a pa)
-    (A a pa, B b pb)
-    (A a pa, B b pb, C c pc)
-    (A a pa, B b pb, C c pc, D d pd)
-    (A a pa, B b pb, C c pc, D d pd, E e pe)
-    (A a pa, B b pb, C c pc, D d pd, E e pe, F f pf)
-    (A a pa, B b pb, C c pc, D d pd, E e pe, F f pf, G g pg)
-    (A a pa, B b pb, C c pc, D d pd, E e pe, F f pf, G g pg, H h ph)
+    (A a pa ra)
+    (A a pa ra, B b pb rb)
+    (A a pa ra, B b pb rb, C c pc rc)
+    (A a pa ra, B b pb rb, C c pc rc, D d pd rd)
+    (A a pa ra, B b pb rb, C c pc rc, D d pd rd, E e pe re)
+    (A a pa ra, B b pb rb, C c pc rc, D d pd rd, E e pe re, F f pf rf)
+    (A a pa ra, B b pb rb, C c pc rc, D d pd rd, E e pe re, F f pf rf, G g pg rg)
+    (A a pa ra, B b pb rb, C c pc rc, D d pd rd, E e pe re, F f pf rf, G g pg rg, H h ph rh)
 }
