@@ -130,7 +130,7 @@ impl RowContext<'_> {
 
     /// Inserts a row under the target key, and adds its dependents. If the key is taken, fails when `strict`, and
     /// returns `false` otherwise.
-    #[inline(never)]
+    #[inline(always)]
     pub(crate) fn insert(&mut self, row: &[u8], strict: bool) -> Result<bool, Abort> {
         if !self.put(row)? {
             return if strict { Err(self.refuse_duplicate()) } else { Ok(false) };

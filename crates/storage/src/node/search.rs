@@ -179,7 +179,10 @@ impl NodePtr {
 
     /// The head of what `key` has behind the prefix of the node; otherwise the order of `key` relative to the prefix.
     #[inline(always)]
-    fn head_behind_any_prefix(self, key: &SearchKey<'_>) -> Result<i32, Prefix> {
+    pub(crate) fn head_behind_prefix(self, key: &SearchKey<'_>) -> Result<i32, Prefix> {
+        if let Some(head) = self.head_behind_short_prefix(key) {
+            return Ok(head);
+        }
         match self.compare_prefix(key) {
             Prefix::Same => Ok(key.head_after(self.prefix_len())),
             other => Err(other),
@@ -194,19 +197,6 @@ impl NodePtr {
         let differing = (key.first ^ header.prefix[0]) & mask[0] | (key.second ^ header.prefix[1]) & mask[1];
         let is_decided = len <= HEADER_PREFIX_BYTES && len <= key.bytes.len();
         if differing == 0 && is_decided { Prefix::Same } else { self.compare_prefix_slowly(key) }
-    }
-
-    /// Returns whether `key` begins with the prefix of the node.
-    #[inline(always)]
-    pub(crate) fn is_prefix_of(self, key: &SearchKey<'_>) -> bool {
-        let header = self.header();
-        let len = usize::from(header.prefix_len);
-        if len > HEADER_PREFIX_BYTES {
-            return self.compare_prefix_slowly(key) == Prefix::Same;
-        }
-        let mask = PREFIX_MASKS[len];
-        let differing = (key.first ^ header.prefix[0]) & mask[0] | (key.second ^ header.prefix[1]) & mask[1];
-        differing == 0 && len <= key.bytes.len()
     }
 
     #[inline(never)]
@@ -234,13 +224,10 @@ impl NodePtr {
     /// record.
     #[inline(always)]
     pub(crate) fn candidate(self, key: &SearchKey<'_>) -> Candidate {
-        let head = match self.head_behind_short_prefix(key) {
-            Some(head) => head,
-            None => match self.head_behind_any_prefix(key) {
-                Ok(head) => head,
-                Err(Prefix::Behind) => return Candidate { index: self.count(), possible: false },
-                Err(_) => return Candidate { index: 0, possible: false },
-            },
+        let head = match self.head_behind_prefix(key) {
+            Ok(head) => head,
+            Err(Prefix::Behind) => return Candidate { index: self.count(), possible: false },
+            Err(_) => return Candidate { index: 0, possible: false },
         };
         let index = self.leaf_heads_below(head);
         // SAFETY: a search ends at a slot.
@@ -289,10 +276,13 @@ impl NodePtr {
         }
     }
 
-    /// The order of entry (or separator) `index` relative to `key`, which has the prefix of the node.
+    /// The order of entry (or separator) `index` relative to `key`, which has the prefix of the node and `head` behind it.
     #[inline(always)]
-    pub(crate) fn order_of<const LEAF: bool>(self, index: usize, key: &SearchKey<'_>) -> Ordering {
-        match self.head(index).cmp(&key.head_after(self.prefix_len())) {
+    pub(crate) fn order_of<const LEAF: bool>(self, index: usize, key: &SearchKey<'_>, head: i32) -> Ordering {
+        debug_assert!(index < self.count() && LEAF == self.is_leaf());
+        let heads = if LEAF { self.leaf_heads() } else { self.inner_heads() };
+        // SAFETY: the index is that of an entry.
+        match unsafe { *heads.add(index) }.cmp(&head) {
             Ordering::Equal => self.compare_suffix::<LEAF>(index, key),
             different => different,
         }
@@ -332,13 +322,10 @@ impl NodePtr {
     /// `COMES`: most rows that come belong behind those that are alike.
     #[inline(always)]
     pub(crate) fn child_index_for<const COMES: bool>(self, key: &SearchKey<'_>) -> usize {
-        let head = match self.head_behind_short_prefix(key) {
-            Some(head) => head,
-            None => match self.head_behind_any_prefix(key) {
-                Ok(head) => head,
-                Err(Prefix::Behind) => return self.count(),
-                Err(_) => return 0,
-            },
+        let head = match self.head_behind_prefix(key) {
+            Ok(head) => head,
+            Err(Prefix::Behind) => return self.count(),
+            Err(_) => return 0,
         };
         let index = self.inner_heads_below(head);
         // SAFETY: a search ends at a slot.

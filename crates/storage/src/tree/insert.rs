@@ -80,7 +80,7 @@ impl Tree {
                 if slot.found {
                     return Err(InsertError::Duplicate(KeyBuf::from_slice(key)));
                 }
-                (slot.index, latest.leaf.is_prefix_of(&search))
+                (slot.index, latest.leaf.compare_prefix(&search) == Prefix::Same)
             }
         };
         let leaf = self.latest.leaf;

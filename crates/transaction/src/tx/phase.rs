@@ -193,14 +193,14 @@ impl Tx<'_> {
         }
         let tables = &*self.worker.shard().tables.borrow();
         let mut latest = LatestFree { free: None, changes: 0 };
-        for action in actions {
-            let Action { mut request, operation } = action;
-            let place = self.free_behind(tables, &request, &mut latest);
-            let (Some(place), LockTarget::Key(key)) = (place, &mut request.target) else {
-                return Err(Some(Action { request, operation }));
+        // Each action stays where it is until its key is noted: taken apart, it would be copied.
+        for mut action in actions {
+            let place = self.free_behind(tables, &action.request, &mut latest);
+            let (Some(place), LockTarget::Key(key)) = (place, &mut action.request.target) else {
+                return Err(Some(action));
             };
-            branch.note_key(place, request.mode, key, operation.is_unlocked());
-            operations.push(operation);
+            branch.note_key(place, action.request.mode, key, action.operation.is_unlocked());
+            operations.push(action.operation);
         }
         Ok(latest.changes <= 1)
     }
