@@ -260,7 +260,8 @@ impl RowAccess for SharedRow<'_> {
         new.clear();
         new.extend_from_slice(row);
         overwritten.clear();
-        let edited = change(new, Overwritten::new(overwritten))?;
+        let row_bytes = new.len();
+        let edited = change(new, Overwritten::new(overwritten, row_bytes))?;
         self.rows.replace(self.table, key, new)?;
         let meta = &self.catalog.tables[self.table.at()];
         if meta.has_dependents && !meta.is_indifferent_to(overwritten) {

@@ -129,17 +129,18 @@ impl UndoLog {
         self.push(partition, key, Some((version, row)), (false, false));
     }
 
-    /// Adds an edit of the row of `key`, which has `version`, by which `edit` appends what it overwrites, before it does so.
+    /// Adds an edit of the row of `key`, which has `version` and `row_bytes`, by which `edit` appends what it overwrites, before it does so.
     #[inline]
     pub(crate) fn remember_edit<R>(
         &mut self,
         partition: PartitionId,
         key: &KeyBuf,
         version: u64,
+        row_bytes: usize,
         edit: impl FnOnce(Overwritten<'_>) -> R,
     ) -> R {
         let start = self.rows.len();
-        let edited = edit(Overwritten::new(&mut self.rows));
+        let edited = edit(Overwritten::new(&mut self.rows, row_bytes));
         self.note(partition, key, Some((version, start..self.rows.len())), (true, false));
         edited
     }

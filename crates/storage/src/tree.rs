@@ -378,7 +378,15 @@ impl Tree {
     #[must_use]
     pub fn row_at_mut(&mut self, position: Position, key: &[u8]) -> Option<RowMut<'_>> {
         let position = self.refreshed(position, key);
-        position.found.then(|| RowMut {
+        self.found_mut(position)
+    }
+
+    /// The row that was found at `position`, to be changed in place; `None` if none was, or the position is not good any more.
+    #[inline]
+    #[must_use]
+    pub fn found_mut(&mut self, position: Position) -> Option<RowMut<'_>> {
+        let is_there = position.found && position.stamp == self.stamp.get();
+        is_there.then(|| RowMut {
             leaf: position.leaf,
             index: usize::from(position.index),
             tree: std::marker::PhantomData,

@@ -224,10 +224,10 @@ impl RowContext<'_> {
             Some(position) => tree.refreshed(*position, key),
             None => tree.locate(key),
         };
-        let Some(mut row) = tree.row_at_mut(position, key) else { return Ok(None) };
-        let before = row.version();
+        let Some(mut row) = tree.found_mut(position) else { return Ok(None) };
+        let (before, row_bytes) = (row.version(), row.bytes().len());
         let edit = |overwritten: Overwritten<'_>| change(row.bytes_mut(), overwritten);
-        let edited = self.undo.remember_edit(self.id, key, before, edit)?;
+        let edited = self.undo.remember_edit(self.id, key, before, row_bytes, edit)?;
         row.set_version(version);
         let meta = &self.catalog.tables[self.id.table.at()];
         if self.redo.is_some() || meta.has_dependents && !meta.is_indifferent_to(self.undo.last_overwritten())

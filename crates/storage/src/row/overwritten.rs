@@ -21,39 +21,41 @@ const OLD_BYTES_MIN: usize = 8;
 pub struct Overwritten<'a> {
     log: &'a mut Vec<u8>,
     start: usize,
+    /// Bytes of the log beyond which it is to have the whole row.
+    limit: usize,
     /// True if the whole row is in the log.
     is_whole: bool,
 }
 
 impl<'a> Overwritten<'a> {
-    /// Appends to `log` from its end on.
+    /// Appends to `log` from its end on what is overwritten of a row of `row_bytes`.
     #[inline]
     #[must_use]
-    pub fn new(log: &'a mut Vec<u8>) -> Overwritten<'a> {
+    pub fn new(log: &'a mut Vec<u8>, row_bytes: usize) -> Overwritten<'a> {
         let start = log.len();
-        Overwritten { log, start, is_whole: false }
+        Overwritten { log, start, limit: start + 2 * row_bytes + PLACE_BYTES, is_whole: false }
     }
 
     /// Appends bytes of `row` that are about to be overwritten.
     #[inline(always)]
     pub fn add(&mut self, row: &[u8], offset: usize, len: usize) {
-        if self.is_whole {
-            return;
-        }
-        if self.log.len() - self.start > 2 * row.len() + PLACE_BYTES {
+        if self.log.len() > self.limit {
             return self.condense(row);
         }
         push(self.log, row, offset, len);
     }
 
-    /// Replaces what was appended by the whole row as it was before the edit.
+    /// Replaces what was appended by the whole row as it was before the edit, unless that was done.
     #[cold]
     fn condense(&mut self, row: &[u8]) {
+        if self.is_whole {
+            return;
+        }
         let mut old = row.to_vec();
         OverwrittenBytes::of(&self.log[self.start..]).restore(&mut old);
         self.log.truncate(self.start);
         push(self.log, &old, 0, old.len());
-        self.is_whole = true;
+        (self.is_whole, self.limit) = (true, 0);
     }
 }
 
@@ -124,7 +126,7 @@ mod tests {
         ) {
             let mut log = vec![1, 2, 3];
             let mut changed = row.clone();
-            let mut overwritten = Overwritten::new(&mut log);
+            let mut overwritten = Overwritten::new(&mut log, row.len());
             for (at, len, value) in writes {
                 let offset = at % row.len();
                 let len = len.min(row.len() - offset);
