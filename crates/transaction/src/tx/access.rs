@@ -166,7 +166,7 @@ impl Accessor<'_> {
                 dependents,
                 may_narrow: !*suspended,
             };
-            while let Some(operation) = operations.next() {
+            for operation in operations.by_ref() {
                 at.position = positions.next();
                 let panic_guard = PanicGuard::enter();
                 let done = operation.apply(&mut at);
