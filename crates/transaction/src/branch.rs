@@ -216,16 +216,6 @@ impl Branch {
         }
     }
 
-    /// Removes and returns the accesses from number `first` on, none of which is entered.
-    #[cold]
-    pub(crate) fn take_accesses(&mut self, first: usize) -> std::vec::IntoIter<Access> {
-        debug_assert!(self.entered <= first, "accesses that are entered stay");
-        let mut accesses = self.accesses.take();
-        let taken = accesses.split_off(first);
-        self.accesses.extend(accesses);
-        taken.into_iter()
-    }
-
     /// Removes an access whose lock was not granted, or whose table is missing.
     pub(crate) fn forget(&mut self, access: usize) {
         self.accesses.remove(access);

@@ -18,15 +18,16 @@ use atrapos_partition::action::{Action, ActionBatch, DependentAction, ErasedOper
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::routing::{FamilyScheme, InstanceId};
-use atrapos_partition::schema::TableId;
+use atrapos_partition::schema::{CatalogTag, TableId};
 use atrapos_partition::undo::Mark;
 use atrapos_runtime::{Call, WorkerId};
+use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockTarget, TxnId};
 use smallvec::SmallVec;
 
 use super::access::{Accessor, NotedTogether, execute_free, is_free};
 use super::{ActionReply, Tx};
-use crate::branch::{Access, Branch};
+use crate::branch::Branch;
 use crate::lookups::BATCH;
 use crate::messages::call_actions;
 use crate::shard::EngineWorker;
@@ -103,6 +104,28 @@ struct FreePartition<'a> {
     place: PartitionId,
 }
 
+/// Takes the actions whose accesses were noted, from number `first` on, back out of a branch, and makes them again of their
+/// operations. None has run.
+#[cold]
+#[inline(never)]
+fn take_back<O: Operation>(
+    tag: CatalogTag,
+    branch: &mut Branch,
+    first: usize,
+    operations: SmallVec<[O; BATCH]>,
+) -> SmallVec<[Action<O>; BATCH]> {
+    debug_assert!(branch.entered <= first, "accesses that are entered stay");
+    let noted = branch.accesses[first..].iter_mut().zip(operations);
+    let actions = noted.map(|(access, operation)| {
+        let target = std::mem::replace(&mut access.target, LockTarget::Key(KeyBuf::new()));
+        let (table, mode) = (access.partition.table, access.mode);
+        Action { request: Request { table, tag, mode, from_end: false, target }, operation }
+    });
+    let actions = actions.collect();
+    branch.accesses.truncate(first);
+    actions
+}
+
 impl Tx<'_> {
     /// Runs actions of one kind as one phase, with their dependents, and hands their results to `take` in the order of the
     /// actions.
@@ -130,15 +153,8 @@ impl Tx<'_> {
         let one_place = match self.note_free(branch, &mut actions, &mut operations) {
             Ok(one_place) => one_place,
             Err(refused) => {
-                let noted = branch.take_accesses(first).zip(operations.drain(..));
-                let noted = noted.map(|(access, operation)| {
-                    let Access { partition: PartitionId { table, .. }, mode, target, .. } = access;
-                    Action {
-                        request: Request { table, tag: shard.tag, mode, from_end: false, target },
-                        operation,
-                    }
-                });
-                return Ok(Some(ActionBatch::new(noted.chain(refused).chain(actions))));
+                let noted = take_back(shard.tag, branch, first, operations);
+                return Ok(Some(ActionBatch::new(noted.into_iter().chain(refused).chain(actions))));
             }
         };
         shard.stats.local_actions.add(operations.len() as u64);
