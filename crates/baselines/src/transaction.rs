@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{
-    Action, ChangeRow, DependentAction, EditRow, Request, RowAccess, RowChange, RowOperation, follow_change,
+    Action, ChangeRow, DependentAction, Request, RowAccess, RowChange, RowOperation, follow_change,
     refuse_duplicate,
 };
 use atrapos_partition::range::KeyRange;
@@ -250,15 +250,18 @@ impl RowAccess for SharedRow<'_> {
         Ok(Some(made))
     }
 
-    #[inline(never)]
-    fn edit(&mut self, change: &mut EditRow<'_>) -> Result<bool, Abort> {
+    fn edit<R>(
+        &mut self,
+        change: impl FnOnce(&mut [u8], Overwritten<'_>) -> Result<R, Abort>,
+    ) -> Result<Option<R>, Abort> {
         let Scratch { new, overwritten, .. } = &mut *self.scratch;
         let LockTarget::Key(key) = self.target else { unreachable!("one row is edited at a time") };
-        let Some(row) = self.rows.read(self.table, key, Intent::Write)? else { return Ok(false) };
+        let Some(row) = self.rows.read(self.table, key, Intent::Write)? else { return Ok(None) };
         new.clear();
         new.extend_from_slice(row);
         overwritten.clear();
-        change(new, Overwritten::new(overwritten))?;
+        let row_bytes = new.len();
+        let edited = change(new, Overwritten::new(overwritten, row_bytes))?;
         self.rows.replace(self.table, key, new)?;
         let meta = &self.catalog.tables[self.table.at()];
         if meta.has_dependents && !meta.is_indifferent_to(overwritten) {
@@ -268,7 +271,7 @@ impl RowAccess for SharedRow<'_> {
             OverwrittenBytes::of(overwritten).restore(old);
             self.follow(true, true)?;
         }
-        Ok(true)
+        Ok(Some(edited))
     }
 
     #[inline(never)]

@@ -35,7 +35,7 @@ use crate::schema::{CatalogTag, TableId, TreeKind, corrupt};
 
 pub use access::{RowAccess, refuse_duplicate};
 pub use batch::{ActionBatch, BatchedOperation};
-pub use context::{ChangeRow, EditRow, RowChange, RowContext};
+pub use context::{ChangeRow, RowChange, RowContext};
 pub use copy::{CopiedRows, CopyRows, PutImage};
 pub use dependent::{Dependent, DependentAction, follow_change};
 pub use erased::ErasedOperation;
@@ -166,10 +166,7 @@ impl Request {
     /// The first key it touches.
     #[inline]
     pub fn key(&self) -> &KeyBuf {
-        match &self.target {
-            LockTarget::Key(key) => key,
-            LockTarget::Range { lower, .. } => lower,
-        }
+        self.target.first_key()
     }
 }
 

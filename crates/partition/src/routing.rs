@@ -101,11 +101,13 @@ impl FamilyScheme {
     #[inline(always)]
     #[must_use]
     pub fn partition_of(&self, key: &[u8]) -> usize {
+        if self.heads.is_empty() { 0 } else { self.partition_among(key) }
+    }
+
+    #[inline(always)]
+    fn partition_among(&self, key: &[u8]) -> usize {
         let head = first_eight(key);
-        let mut at = match self.heads.as_slice() {
-            [] => return 0,
-            heads => heads.partition_point(|cut| *cut < head),
-        };
+        let mut at = self.heads.partition_point(|cut| *cut < head);
         // Cuts with the same head as the key are compared by their other bytes.
         while at < self.cuts.len() && self.heads[at] == head && *self.cuts[at] <= *key {
             at += 1;

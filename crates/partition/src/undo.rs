@@ -129,17 +129,18 @@ impl UndoLog {
         self.push(partition, key, Some((version, row)), (false, false));
     }
 
-    /// Adds an edit of the row of `key`, which has `version`, by which `edit` appends what it overwrites, before it does so.
+    /// Adds an edit of the row of `key`, which has `version` and `row_bytes`, by which `edit` appends what it overwrites, before it does so.
     #[inline]
     pub(crate) fn remember_edit<R>(
         &mut self,
         partition: PartitionId,
         key: &KeyBuf,
         version: u64,
+        row_bytes: usize,
         edit: impl FnOnce(Overwritten<'_>) -> R,
     ) -> R {
         let start = self.rows.len();
-        let edited = edit(Overwritten::new(&mut self.rows));
+        let edited = edit(Overwritten::new(&mut self.rows, row_bytes));
         self.note(partition, key, Some((version, start..self.rows.len())), (true, false));
         edited
     }
@@ -170,12 +171,14 @@ impl UndoLog {
     }
 
     /// What the last change, an edit, has overwritten.
+    #[inline]
     pub(crate) fn last_overwritten(&self) -> &[u8] {
         debug_assert!(self.changes.last().is_some_and(|undo| undo.is_edit), "the last change is an edit");
         self.last_row()
     }
 
     /// The row of the last before-image, which is not of an edit.
+    #[inline]
     pub(crate) fn last_row(&self) -> &[u8] {
         match self.changes.last() {
             Some(Undo { row: Some((_, row)), .. }) => &self.rows[row.clone()],

@@ -95,6 +95,18 @@ pub enum LockTarget {
     },
 }
 
+impl LockTarget {
+    /// The key, or the first one of the range.
+    #[inline(always)]
+    #[must_use]
+    pub fn first_key(&self) -> &KeyBuf {
+        match self {
+            LockTarget::Key(key) => key,
+            LockTarget::Range { lower, .. } => lower,
+        }
+    }
+}
+
 fn contains(lower: &[u8], upper: Option<&[u8]>, key: &[u8]) -> bool {
     lower <= key && upper.is_none_or(|upper| key < upper)
 }

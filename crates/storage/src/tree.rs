@@ -83,6 +83,15 @@ impl TreeConfig {
         TreeConfig { page_bytes, many_heads, record_lines }
     }
 
+    /// Asks for the lines of `node` that a search reads first.
+    #[inline(always)]
+    fn prefetch_node(&self, node: NodePtr) {
+        prefetch_lines::<FEW_LINES, _>(node.address().as_ptr());
+        if self.many_heads {
+            prefetch_lines::<MORE_LINES, _>(node.address().as_ptr().wrapping_add(FEW_LINES * LINE_BYTES));
+        }
+    }
+
     /// Bytes of every page: 4096, 8192 or 16384.
     #[must_use]
     pub fn page_bytes(&self) -> usize {
@@ -189,6 +198,22 @@ impl Path {
         Path { steps: [const { MaybeUninit::uninit() }; MAX_HEIGHT], len: 0 }
     }
 
+    /// Becomes the way from `root` down `levels` inner levels to the leaf where `key` belongs, which it returns. It is written
+    /// where it is, since it is long.
+    #[inline]
+    fn lead(&mut self, root: NodePtr, levels: usize, config: &TreeConfig, key: &SearchKey<'_>) -> NodePtr {
+        let mut node = root;
+        self.len = levels;
+        for step in self.steps[..levels].iter_mut().rev() {
+            let index = node.child_index_for::<true>(key);
+            step.write((node, index));
+            node = node.child(index);
+            config.prefetch_node(node);
+        }
+        node
+    }
+
+    #[inline(always)]
     fn steps(&self) -> &[(NodePtr, usize)] {
         // SAFETY: the descent has set one step per inner level, and there are `len` of them.
         unsafe { self.steps[..self.len].assume_init_ref() }
@@ -260,22 +285,13 @@ impl Tree {
 
     // ---- descent ----
 
-    /// Asks for the lines of `node`, a child of a node at `level`, that a search reads first.
-    #[inline(always)]
-    fn prefetch_node(&self, node: NodePtr) {
-        prefetch_lines::<FEW_LINES, _>(node.address().as_ptr());
-        if self.config.many_heads {
-            prefetch_lines::<MORE_LINES, _>(node.address().as_ptr().wrapping_add(FEW_LINES * LINE_BYTES));
-        }
-    }
-
     /// The leaf where `key` belongs.
     #[inline(always)]
     fn leaf_of(&self, key: &SearchKey<'_>) -> NodePtr {
         let mut node = self.root;
         for _ in 0..self.inner_levels {
             node = node.child(node.child_index(key));
-            self.prefetch_node(node);
+            self.config.prefetch_node(node);
         }
         node
     }
@@ -283,15 +299,8 @@ impl Tree {
     /// The leaf where `key` belongs, and the way there.
     #[inline]
     fn path_of(&self, key: &SearchKey<'_>) -> (NodePtr, Path) {
-        let mut path = Path { len: self.inner_levels, ..Path::new() };
-        let mut node = self.root;
-        for level in (0..self.inner_levels).rev() {
-            let index = node.child_index(key);
-            path.steps[level].write((node, index));
-            node = node.child(index);
-            self.prefetch_node(node);
-        }
-        (node, path)
+        let mut path = Path::new();
+        (path.lead(self.root, self.inner_levels, &self.config, key), path)
     }
 
     fn first_leaf(&self) -> NodePtr {
@@ -348,9 +357,10 @@ impl Tree {
         Position { leaf, stamp: self.stamp.get(), index: slot.index as u16, found: slot.found }
     }
 
-    /// `position` if it is good, otherwise where `key` is now.
+    /// `position`, which was located for `key` in this tree, if it is good; otherwise where `key` is now.
     #[inline(always)]
-    fn fresh(&self, position: Position, key: &[u8]) -> Position {
+    #[must_use]
+    pub fn refreshed(&self, position: Position, key: &[u8]) -> Position {
         if position.stamp == self.stamp.get() { position } else { self.locate(key) }
     }
 
@@ -359,7 +369,7 @@ impl Tree {
     #[inline]
     #[must_use]
     pub fn row_at(&self, position: Position, key: &[u8]) -> Option<RowRef<'_>> {
-        let position = self.fresh(position, key);
+        let position = self.refreshed(position, key);
         position.found.then(|| row_ref(position.leaf, usize::from(position.index)))
     }
 
@@ -367,8 +377,16 @@ impl Tree {
     #[inline]
     #[must_use]
     pub fn row_at_mut(&mut self, position: Position, key: &[u8]) -> Option<RowMut<'_>> {
-        let position = self.fresh(position, key);
-        position.found.then(|| RowMut {
+        let position = self.refreshed(position, key);
+        self.found_mut(position)
+    }
+
+    /// The row that was found at `position`, to be changed in place; `None` if none was, or the position is not good any more.
+    #[inline]
+    #[must_use]
+    pub fn found_mut(&mut self, position: Position) -> Option<RowMut<'_>> {
+        let is_there = position.found && position.stamp == self.stamp.get();
+        is_there.then(|| RowMut {
             leaf: position.leaf,
             index: usize::from(position.index),
             tree: std::marker::PhantomData,

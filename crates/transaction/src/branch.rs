@@ -44,6 +44,12 @@ impl Access {
         !self.unlocked && tables.partition_mut(self.partition).locks.enter(owner, &self.target, self.mode)
     }
 
+    /// The first key that it touches.
+    #[inline]
+    pub(crate) fn key(&self) -> &KeyBuf {
+        self.target.first_key()
+    }
+
     /// Returns the newest epoch on which it may depend.
     fn observed(&self, recent: &UndurableWrites) -> Epoch {
         if self.unlocked { Epoch(0) } else { recent.of(self.partition, &self.target) }

@@ -22,43 +22,46 @@ use atrapos_runtime::TaskId;
 use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
 use smallvec::SmallVec;
 
+use crate::branch::Access;
 use crate::shard::EngineWorker;
 
 /// The number of look-ups made together: enough to cover the latency of memory with the misses a core can have in
 /// flight.
 pub(crate) const BATCH: usize = 16;
 
-/// The positions of keys that were looked up together; `None` where a partition is not here.
-pub(crate) type Positions = SmallVec<[Option<Position>; BATCH]>;
+/// The positions of keys that were looked up together, from the first one on.
+pub(crate) type Positions = SmallVec<[Position; BATCH]>;
 
-/// Looks keys up in their partitions with cache misses overlapping, [`BATCH`] at a time, and adds their positions. The
-/// positions are hints: the trees search again after changes.
-#[inline]
+/// Looks keys up in their partitions with cache misses overlapping, [`BATCH`] at a time, and adds their positions, up to the first
+/// partition that is not here. The positions are hints: the trees search again after changes.
 pub(crate) fn locate_keys<'a>(
     tables: &'a Tables,
     keys: impl Iterator<Item = (PartitionId, &'a KeyBuf)>,
     positions: &mut Positions,
 ) {
-    let mut probes: ArrayVec<Probe<'_>, BATCH> = ArrayVec::new();
-    let mut first = positions.len();
-    for (place, key) in keys {
-        let partition = tables.owned_at(place);
-        positions.push(partition.map(|_| Position::unknown()));
-        probes.extend(partition.map(|partition| Probe::new(partition.tree(), key)));
-        if probes.is_full() {
-            locate_probes(&mut probes, &mut positions[first..]);
-            first = positions.len();
-        }
-    }
-    locate_probes(&mut probes, &mut positions[first..]);
+    let probe =
+        |(place, key): (_, &'a KeyBuf)| Some(Probe::new(tables.owned_at(place)?.tree(), key.as_slice()));
+    let mut probes: SmallVec<[Probe<'_>; BATCH]> = keys.map_while(probe).collect();
+    locate_batch(&mut probes);
+    positions.extend(probes.iter().map(|probe| probe.position));
 }
 
-fn locate_probes(probes: &mut ArrayVec<Probe<'_>, BATCH>, positions: &mut [Option<Position>]) {
-    locate_batch(probes);
-    for (position, probe) in positions.iter_mut().flatten().zip(&*probes) {
-        *position = probe.position;
+/// Looks up the keys of accesses as [`locate_keys`] does. Most often all are in `one_place`.
+#[inline(always)]
+pub(crate) fn locate_accesses(
+    tables: &Tables,
+    accesses: &[Access],
+    one_place: bool,
+    positions: &mut Positions,
+) {
+    if one_place
+        && let Some(first) = accesses.first()
+        && let Some(partition) = tables.owned_at(first.partition)
+    {
+        let keys = accesses.iter().map(|access| access.key().as_slice());
+        return partition.tree().locate_all(keys, positions);
     }
-    probes.clear();
+    locate_keys(tables, accesses.iter().map(|access| (access.partition, access.key())), positions);
 }
 
 /// Fetches what looking up the rows of index entries that were found will need: who looks a key up in a unique index most

@@ -5,9 +5,9 @@
 
 use std::ops::ControlFlow;
 
-use atrapos_storage::{DisplayKey, KeyBuf};
+use atrapos_storage::{DisplayKey, KeyBuf, Overwritten};
 
-use super::context::{ChangeRow, EditRow};
+use super::context::ChangeRow;
 use super::{DependentAction, RowContext};
 use crate::abort::{Abort, AbortReason};
 use crate::range::KeyRange;
@@ -44,8 +44,12 @@ pub trait RowAccess {
         make: impl FnOnce(&[u8], &mut Vec<u8>) -> Result<R, Abort>,
     ) -> Result<Option<R>, Abort>;
 
-    /// Changes bytes of the row of the key, but not its length; returns false if there is no row.
-    fn edit(&mut self, change: &mut EditRow<'_>) -> Result<bool, Abort>;
+    /// Changes bytes of the row of the key, but not its length; `None` if there is no row. `change` adds what it overwrites to the
+    /// log before it does so.
+    fn edit<R>(
+        &mut self,
+        change: impl FnOnce(&mut [u8], Overwritten<'_>) -> Result<R, Abort>,
+    ) -> Result<Option<R>, Abort>;
 
     /// Deletes the row of the key and returns it; `None` if there is none.
     fn delete(&mut self) -> Result<Option<&[u8]>, Abort>;
@@ -120,7 +124,10 @@ impl RowAccess for RowContext<'_> {
     }
 
     #[inline(always)]
-    fn edit(&mut self, change: &mut EditRow<'_>) -> Result<bool, Abort> {
+    fn edit<R>(
+        &mut self,
+        change: impl FnOnce(&mut [u8], Overwritten<'_>) -> Result<R, Abort>,
+    ) -> Result<Option<R>, Abort> {
         RowContext::edit(self, change)
     }
 

@@ -38,7 +38,7 @@ pub struct RowContext<'a> {
     /// The part of the target range beyond this partition, which the transaction has to access next.
     pub left_out: &'a mut Option<KeyRange>,
     /// The position at which an interleaved look-up found the key, if one was made.
-    pub position: Option<Position>,
+    pub position: Option<&'a Position>,
     /// The log that receives before-images.
     pub undo: &'a mut UndoLog,
     /// Scratch space in which rows are encoded.
@@ -56,17 +56,14 @@ impl RowContext<'_> {
     /// The key that is locked, or the first of the range.
     #[inline]
     pub(crate) fn key(&self) -> &KeyBuf {
-        match &*self.target {
-            LockTarget::Key(key) => key,
-            LockTarget::Range { lower, .. } => lower,
-        }
+        self.target.first_key()
     }
 
     /// The row of the key, with its version.
     #[inline(always)]
     pub fn row(&self) -> Option<(u64, &[u8])> {
         let found = match self.position {
-            Some(position) => self.partition.tree.row_at(position, self.key()),
+            Some(position) => self.partition.tree.row_at(*position, self.key()),
             None => self.partition.tree.get(self.key()),
         };
         found.map(|row| (row.version, row.bytes))
@@ -114,6 +111,7 @@ impl RowContext<'_> {
 
     /// Inserts a row under the target key; returns false if the key is taken. Adds no dependents, unlike
     /// [`insert`](Self::insert).
+    #[inline(always)]
     pub fn put(&mut self, row: &[u8]) -> Result<bool, Abort> {
         let version = self.partition.next_version();
         let LockTarget::Key(key) = &*self.target else { unreachable!("insertions lock a key") };
@@ -132,6 +130,7 @@ impl RowContext<'_> {
 
     /// Inserts a row under the target key, and adds its dependents. If the key is taken, fails when `strict`, and
     /// returns `false` otherwise.
+    #[inline(always)]
     pub(crate) fn insert(&mut self, row: &[u8], strict: bool) -> Result<bool, Abort> {
         if !self.put(row)? {
             return if strict { Err(self.refuse_duplicate()) } else { Ok(false) };
@@ -181,7 +180,7 @@ impl RowContext<'_> {
             (None, LockTarget::Range { .. }) => unreachable!("in a range the key is told"),
         };
         let found = match position {
-            Some(position) => tree.row_at_mut(position, key),
+            Some(position) => tree.row_at_mut(*position, key),
             None => tree.get_mut(key),
         };
         let Some(mut row) = found else { unreachable!("the row was just read") };
@@ -211,35 +210,53 @@ impl RowContext<'_> {
         Ok(())
     }
 
-    /// Changes bytes of the row of the target key, but not its length, and adds the dependents; returns false if there is no
-    /// row. `change` adds what it overwrites to the log before it does so, so a change that fails half-way is undone like any
-    /// other.
-    pub(crate) fn edit(&mut self, change: &mut EditRow<'_>) -> Result<bool, Abort> {
+    /// Changes bytes of the row of the target key, but not its length, and adds the dependents; `None` if there is no row.
+    /// `change` adds what it overwrites to the log before it does so, so a change that fails half-way is undone like any other.
+    #[inline(always)]
+    pub(crate) fn edit<R>(
+        &mut self,
+        change: impl FnOnce(&mut [u8], Overwritten<'_>) -> Result<R, Abort>,
+    ) -> Result<Option<R>, Abort> {
         let version = self.partition.next_version();
         let LockTarget::Key(key) = &*self.target else { unreachable!("edits lock a key") };
         let tree = &mut self.partition.tree;
-        let found = match self.position {
-            Some(position) => tree.row_at_mut(position, key),
-            None => tree.get_mut(key),
+        let position = match self.position {
+            Some(position) => tree.refreshed(*position, key),
+            None => tree.locate(key),
         };
-        let Some(mut row) = found else { return Ok(false) };
-        let before = row.version();
+        let Some(mut row) = tree.found_mut(position) else { return Ok(None) };
+        let (before, row_bytes) = (row.version(), row.bytes().len());
         let edit = |overwritten: Overwritten<'_>| change(row.bytes_mut(), overwritten);
-        self.undo.remember_edit(self.id, key, before, edit)?;
+        let edited = self.undo.remember_edit(self.id, key, before, row_bytes, edit)?;
         row.set_version(version);
+        let meta = &self.catalog.tables[self.id.table.at()];
+        if self.redo.is_some() || meta.has_dependents && !meta.is_indifferent_to(self.undo.last_overwritten())
+        {
+            self.follow_edit(position, version)?;
+        }
+        Ok(Some(edited))
+    }
+
+    /// Adds the redo and the dependents of the last change, an edit of the row at `position`, which has `version` now.
+    #[inline(never)]
+    fn follow_edit(&mut self, position: Position, version: u64) -> Result<(), Abort> {
+        let LockTarget::Key(key) = &*self.target else { unreachable!("edits lock a key") };
+        let Some(row) = self.partition.tree.row_at(position, key) else {
+            unreachable!("the row was just edited")
+        };
         let overwritten = self.undo.last_overwritten();
         if let Some(redo) = &mut self.redo {
             let places = OverwrittenBytes::of(overwritten);
-            redo.push(|redo| wal::push_edit(redo, self.id.table.0, key, version, places, row.bytes()))?;
+            redo.push(|redo| wal::push_edit(redo, self.id.table.0, key, version, places, row.bytes))?;
         }
         let meta = &self.catalog.tables[self.id.table.at()];
         if meta.has_dependents && !meta.is_indifferent_to(overwritten) {
             self.scratch.clear();
-            self.scratch.extend_from_slice(row.bytes());
+            self.scratch.extend_from_slice(row.bytes);
             OverwrittenBytes::of(overwritten).restore(self.scratch);
-            follow_change(meta, key, Some(self.scratch), Some(row.bytes()), self.dependents)?;
+            follow_change(meta, key, Some(self.scratch), Some(row.bytes), self.dependents)?;
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Removes the row of the target key, or, in a range, that of `within`; returns false if there is none. Adds no
@@ -364,9 +381,6 @@ impl RowContext<'_> {
         }
     }
 }
-
-/// Changes bytes of a row, and adds those that it overwrites to the log before it does so.
-pub type EditRow<'a> = dyn FnMut(&mut [u8], Overwritten<'_>) -> Result<(), Abort> + 'a;
 
 /// Decides the change of a row, given its key and its bytes, and writes the new bytes.
 pub type ChangeRow<'a> = dyn FnMut(&[u8], &[u8], &mut Vec<u8>) -> Result<RowChange, Abort> + 'a;

@@ -230,14 +230,10 @@ where
 {
     #[inline]
     fn apply_to(self, at: &mut impl RowAccess) -> Result<Option<R>, Abort> {
-        let (mut change, mut result) = (Some(self.change), None);
-        at.edit(&mut |row, overwritten| {
-            let Some(change) = change.take() else { return Ok(()) };
+        at.edit(|row, overwritten| {
             let mut row = RowEdit::logged(row, overwritten).map_err(|error| corrupt("row", &error))?;
-            result = Some(guarded(|| change(&mut row))?);
-            Ok(())
-        })?;
-        Ok(result)
+            guarded(|| (self.change)(&mut row))
+        })
     }
 }
 

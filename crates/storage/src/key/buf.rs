@@ -91,6 +91,15 @@ impl KeyBuf {
         std::mem::swap(self, source);
     }
 
+    #[cold]
+    #[inline(never)]
+    fn copy_slowly(&mut self, source: &KeyBuf) {
+        match (&mut self.0, &source.0) {
+            (Repr::Heap(bytes), Repr::Heap(source)) => bytes.clone_from(source),
+            (_, source) => self.0 = source.clone(),
+        }
+    }
+
     /// Makes the key empty; heap space that was acquired is kept for the next use.
     #[inline]
     pub fn clear(&mut self) {
@@ -139,15 +148,14 @@ impl Clone for KeyBuf {
     }
 
     /// Copies the bytes to where this key is.
-    #[inline]
+    #[inline(always)]
     fn clone_from(&mut self, source: &KeyBuf) {
         match (&mut self.0, &source.0) {
             (Repr::Inline { len, bytes }, Repr::Inline { len: source_len, bytes: source }) => {
                 *len = *source_len;
                 copy_words(bytes, source, *source_len);
             }
-            (Repr::Heap(bytes), Repr::Heap(source)) => bytes.clone_from(source),
-            (_, source) => self.0 = source.clone(),
+            _ => self.copy_slowly(source),
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use super::{
     CAP_STEP, HEAD_BYTES, HEADER_PREFIX_BYTES, INNER_SLOT_BYTES, LEAF_SLOT_BYTES, NO_HEAD, NodePtr,
-    RECORD_BYTES, StoredRow, VECTOR, cap_for, head_of,
+    RECORD_BYTES, StoredRow, VECTOR, arrays_end, cap_for, head_of,
 };
 use crate::key::first_eight;
 
@@ -81,7 +81,7 @@ impl NodePtr {
         debug_assert!(index <= count);
         let record = RECORD_BYTES + suffix.len().saturating_sub(HEAD_BYTES) + row.len();
         let growth = if count + 1 == cap { CAP_STEP * LEAF_SLOT_BYTES } else { 0 };
-        if self.free_bytes() < record + growth {
+        if self.heap_at() - arrays_end(true, cap) < record + growth {
             return false;
         }
         if growth > 0 {
@@ -94,7 +94,7 @@ impl NodePtr {
         let offset = self.write_record(suffix, row, version);
         // SAFETY: there is room for one entry more in both arrays, and `index` is at most the count.
         unsafe {
-            let (head, slot) = (self.heads().add(index), self.leaf_offsets().add(index));
+            let (head, slot) = (self.leaf_heads().add(index), self.leaf_offsets().add(index));
             // At the end, where most rows of a run come, there is nothing to move.
             if index < count {
                 std::ptr::copy(head, head.add(1), count - index);

@@ -22,6 +22,17 @@ static PREFIX_MASKS: [[u64; 2]; HEADER_PREFIX_BYTES + 1] = {
     masks
 };
 
+/// The first of these integers alone, for prefixes of less than eight bytes.
+static SHORT_PREFIX_MASKS: [u64; 8] = {
+    let mut masks = [0; 8];
+    let mut len = 0;
+    while len < masks.len() {
+        masks[len] = PREFIX_MASKS[len][0];
+        len += 1;
+    }
+    masks
+};
+
 /// A key being looked for, with its first sixteen bytes as two integers (zeros behind a shorter one), so that nodes are
 /// compared in registers.
 #[derive(Clone, Copy)]
@@ -29,6 +40,9 @@ pub(crate) struct SearchKey<'a> {
     pub(crate) bytes: &'a [u8],
     first: u64,
     second: u64,
+    /// The longest prefix with which the key is compared in one register: the key has as many bytes, and the first eight, with
+    /// zeros behind, have the head behind the prefix.
+    short_prefix_max: usize,
 }
 
 impl<'a> SearchKey<'a> {
@@ -47,18 +61,28 @@ impl<'a> SearchKey<'a> {
             }
             _ => (first_eight(bytes), 0),
         };
-        SearchKey { bytes, first, second }
+        let short_prefix_max = if len > 8 { 8 - HEAD_BYTES } else { len.min(7) };
+        SearchKey { bytes, first, second, short_prefix_max }
     }
 
     /// The head of what follows the first `prefix_len` bytes, which the key has.
     #[inline(always)]
     fn head_after(&self, prefix_len: usize) -> i32 {
+        if prefix_len <= self.short_prefix_max {
+            return head_in(self.first, prefix_len);
+        }
         if prefix_len > HEADER_PREFIX_BYTES - HEAD_BYTES {
             return head_of(&self.bytes[prefix_len..]);
         }
         let both = (u128::from(self.first) << 64) | u128::from(self.second);
         ((both << (8 * prefix_len)) >> 96) as i32 ^ i32::MIN
     }
+}
+
+/// The head among the first eight bytes of a key, behind the first `prefix_len`.
+#[inline(always)]
+fn head_in(first: u64, prefix_len: usize) -> i32 {
+    ((first << (8 * prefix_len)) >> 32) as i32 ^ i32::MIN
 }
 
 /// The result of looking for a key in a leaf.
@@ -87,6 +111,23 @@ pub(crate) enum Prefix {
     Same,
     /// Sorts behind every key of the node.
     Behind,
+}
+
+/// What follows the prefix and the head of a key that is looked for in a node.
+struct KeyRest<'a> {
+    bytes: &'a [u8],
+    /// The first eight of the bytes.
+    first: u64,
+    /// Bytes of the key behind the prefix.
+    suffix_len: usize,
+}
+
+impl<'a> KeyRest<'a> {
+    #[inline(always)]
+    fn of(key: &SearchKey<'a>, prefix_len: usize) -> KeyRest<'a> {
+        let bytes = key.bytes.get(prefix_len + HEAD_BYTES..).unwrap_or_default();
+        KeyRest { bytes, first: first_eight(bytes), suffix_len: key.bytes.len() - prefix_len }
+    }
 }
 
 /// The number of heads smaller than `head` among the sixteen at `heads`, which ascend.
@@ -122,6 +163,32 @@ unsafe fn below_in_vector(heads: *const i32, head: i32) -> usize {
 }
 
 impl NodePtr {
+    /// The head of what `key` has behind the prefix of the node, if it is [short](SearchKey::short_prefix_max) and the key begins
+    /// with it: the case of most nodes.
+    #[inline(always)]
+    fn head_behind_short_prefix(self, key: &SearchKey<'_>) -> Option<i32> {
+        let header = self.header();
+        let len = usize::from(header.prefix_len);
+        if len > key.short_prefix_max {
+            return None;
+        }
+        // The header has zeros behind the prefix, which leave the bytes of the key there as they are.
+        let differing = key.first ^ header.prefix[0];
+        (differing & SHORT_PREFIX_MASKS[len % 8] == 0).then(|| head_in(differing, len))
+    }
+
+    /// The head of what `key` has behind the prefix of the node; otherwise the order of `key` relative to the prefix.
+    #[inline(always)]
+    pub(crate) fn head_behind_prefix(self, key: &SearchKey<'_>) -> Result<i32, Prefix> {
+        if let Some(head) = self.head_behind_short_prefix(key) {
+            return Ok(head);
+        }
+        match self.compare_prefix(key) {
+            Prefix::Same => Ok(key.head_after(self.prefix_len())),
+            other => Err(other),
+        }
+    }
+
     #[inline(always)]
     pub(crate) fn compare_prefix(self, key: &SearchKey<'_>) -> Prefix {
         let header = self.header();
@@ -157,17 +224,15 @@ impl NodePtr {
     /// record.
     #[inline(always)]
     pub(crate) fn candidate(self, key: &SearchKey<'_>) -> Candidate {
-        match self.compare_prefix(key) {
-            Prefix::Same => {
-                let head = key.head_after(self.prefix_len());
-                let index = self.leaf_heads_below(head);
-                // SAFETY: a search ends at a slot.
-                let possible = unsafe { *self.leaf_heads().add(index) } == head && index < self.count();
-                Candidate { index, possible }
-            }
-            Prefix::Before => Candidate { index: 0, possible: false },
-            Prefix::Behind => Candidate { index: self.count(), possible: false },
-        }
+        let head = match self.head_behind_prefix(key) {
+            Ok(head) => head,
+            Err(Prefix::Behind) => return Candidate { index: self.count(), possible: false },
+            Err(_) => return Candidate { index: 0, possible: false },
+        };
+        let index = self.leaf_heads_below(head);
+        // SAFETY: a search ends at a slot.
+        let possible = unsafe { *self.leaf_heads().add(index) } == head && index < self.count();
+        Candidate { index, possible }
     }
 
     /// Finds the slot of `key` in a leaf, from the `candidate` that its head gave.
@@ -189,9 +254,10 @@ impl NodePtr {
     #[inline(never)]
     fn find_among_equal_heads(self, from: usize, key: &SearchKey<'_>) -> Slot {
         let (mut low, mut high) = (from, self.end_of_head(from, key));
+        let rest = KeyRest::of(key, self.prefix_len());
         while low < high {
             let middle = usize::midpoint(low, high);
-            match self.compare_suffix::<true>(middle, key) {
+            match self.compare_rest::<true>(middle, &rest) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Equal => return Slot { index: middle, found: true },
                 Ordering::Greater => high = middle,
@@ -210,10 +276,13 @@ impl NodePtr {
         }
     }
 
-    /// The order of entry (or separator) `index` relative to `key`, which has the prefix of the node.
+    /// The order of entry (or separator) `index` relative to `key`, which has the prefix of the node and `head` behind it.
     #[inline(always)]
-    pub(crate) fn order_of<const LEAF: bool>(self, index: usize, key: &SearchKey<'_>) -> Ordering {
-        match self.head(index).cmp(&key.head_after(self.prefix_len())) {
+    pub(crate) fn order_of<const LEAF: bool>(self, index: usize, key: &SearchKey<'_>, head: i32) -> Ordering {
+        debug_assert!(index < self.count() && LEAF == self.is_leaf());
+        let heads = if LEAF { self.leaf_heads() } else { self.inner_heads() };
+        // SAFETY: the index is that of an entry.
+        match unsafe { *heads.add(index) }.cmp(&head) {
             Ordering::Equal => self.compare_suffix::<LEAF>(index, key),
             different => different,
         }
@@ -222,44 +291,60 @@ impl NodePtr {
     /// Compares the suffix of entry `index`, whose head equals that of `key`, with the suffix of `key`.
     #[inline(always)]
     fn compare_suffix<const LEAF: bool>(self, index: usize, key: &SearchKey<'_>) -> Ordering {
-        let (len, rest_at) = self.suffix_location::<LEAF>(index);
+        let (len, _) = self.suffix_location::<LEAF>(index);
         let key_len = key.bytes.len() - self.prefix_len();
         if len <= HEAD_BYTES && key_len <= HEAD_BYTES {
             // Equal heads: the shorter one ends where the other has zeros.
             return len.cmp(&key_len);
         }
+        self.compare_rest::<LEAF>(index, &KeyRest::of(key, self.prefix_len()))
+    }
+
+    /// Compares the suffix of entry `index` with that of a key, of which the heads are equal.
+    #[inline(always)]
+    fn compare_rest<const LEAF: bool>(self, index: usize, key: &KeyRest<'_>) -> Ordering {
+        let (len, rest_at) = self.suffix_location::<LEAF>(index);
         let rest = self.bytes(rest_at, len.saturating_sub(HEAD_BYTES));
-        let key_rest = key.bytes.get(self.prefix_len() + HEAD_BYTES..).unwrap_or_default();
-        if rest.len() <= 8 && key_rest.len() <= 8 {
+        if rest.len() <= 8 && key.bytes.len() <= 8 {
             // Where both have the same bytes, the shorter one ends where the other has zeros.
-            return (first_eight(rest), len).cmp(&(first_eight(key_rest), key_len));
+            return (first_eight(rest), len).cmp(&(key.first, key.suffix_len));
         }
-        rest.cmp(key_rest).then(len.cmp(&key_len))
+        rest.cmp(key.bytes).then(len.cmp(&key.suffix_len))
     }
 
     /// The child of an inner node where `key` belongs: the number of separators not greater than it.
     #[inline(always)]
     pub(crate) fn child_index(self, key: &SearchKey<'_>) -> usize {
-        match self.compare_prefix(key) {
-            Prefix::Same => {}
-            Prefix::Before => return 0,
-            Prefix::Behind => return self.count(),
-        }
-        let head = key.head_after(self.prefix_len());
+        self.child_index_for::<false>(key)
+    }
+
+    /// The child of an inner node where `key` belongs, as [`child_index`](Self::child_index) finds it, for a row that comes if
+    /// `COMES`: most rows that come belong behind those that are alike.
+    #[inline(always)]
+    pub(crate) fn child_index_for<const COMES: bool>(self, key: &SearchKey<'_>) -> usize {
+        let head = match self.head_behind_prefix(key) {
+            Ok(head) => head,
+            Err(Prefix::Behind) => return self.count(),
+            Err(_) => return 0,
+        };
         let index = self.inner_heads_below(head);
         // SAFETY: a search ends at a slot.
         if unsafe { *self.inner_heads().add(index) } != head {
             return index;
         }
-        self.child_index_among_equal_heads(index, key)
+        self.child_index_among_equal_heads::<COMES>(index, key)
     }
 
     #[inline(never)]
-    fn child_index_among_equal_heads(self, from: usize, key: &SearchKey<'_>) -> usize {
+    fn child_index_among_equal_heads<const COMES: bool>(self, from: usize, key: &SearchKey<'_>) -> usize {
         let (mut low, mut high) = (from, self.end_of_head(from, key));
+        let rest = KeyRest::of(key, self.prefix_len());
+        if COMES && low < high && self.compare_rest::<false>(high - 1, &rest) != Ordering::Greater {
+            return high;
+        }
         while low < high {
             let middle = usize::midpoint(low, high);
-            if self.compare_suffix::<false>(middle, key) == Ordering::Greater {
+            if self.compare_rest::<false>(middle, &rest) == Ordering::Greater {
                 high = middle;
             } else {
                 low = middle + 1;

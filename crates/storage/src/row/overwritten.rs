@@ -3,8 +3,8 @@
 //! Owns: their encoding. Never: changes a row but to restore it.
 //!
 //! A wide row of which a few columns are set needs no copy of all of it: each column's old bytes are appended to a log before
-//! they are overwritten, `[old bytes][offset: u32][length: u32]`. They are read backwards, so a column that was set twice is
-//! restored to its first value.
+//! they are overwritten, `[old bytes][offset: u32][length: u32]`, with zeros behind old bytes that are fewer than eight. They are
+//! read backwards, so a column that was set twice is restored to its first value.
 //!
 //! Invariant: restoring the row after the edit, from all that was appended, gives the row before it, also when the edit was
 //! broken off half-way. What is appended for one edit is no longer than a few times its row, however often columns are set.
@@ -13,54 +13,66 @@ use std::ops::Range;
 
 /// Bytes of the offset and the length.
 const PLACE_BYTES: usize = 8;
+/// Bytes that old bytes take at least: most columns have no more, and are appended with their place as one piece.
+const OLD_BYTES_MIN: usize = 8;
 
 /// The log that receives what one edit overwrites.
 #[derive(Debug)]
 pub struct Overwritten<'a> {
     log: &'a mut Vec<u8>,
     start: usize,
+    /// Bytes of the log beyond which it is to have the whole row.
+    limit: usize,
     /// True if the whole row is in the log.
     is_whole: bool,
 }
 
 impl<'a> Overwritten<'a> {
-    /// Appends to `log` from its end on.
+    /// Appends to `log` from its end on what is overwritten of a row of `row_bytes`.
     #[inline]
     #[must_use]
-    pub fn new(log: &'a mut Vec<u8>) -> Overwritten<'a> {
+    pub fn new(log: &'a mut Vec<u8>, row_bytes: usize) -> Overwritten<'a> {
         let start = log.len();
-        Overwritten { log, start, is_whole: false }
+        Overwritten { log, start, limit: start + 2 * row_bytes + PLACE_BYTES, is_whole: false }
     }
 
     /// Appends bytes of `row` that are about to be overwritten.
     #[inline(always)]
     pub fn add(&mut self, row: &[u8], offset: usize, len: usize) {
-        if self.is_whole {
-            return;
-        }
-        if self.log.len() - self.start > 2 * row.len() + PLACE_BYTES {
+        if self.log.len() > self.limit {
             return self.condense(row);
         }
         push(self.log, row, offset, len);
     }
 
-    /// Replaces what was appended by the whole row as it was before the edit.
+    /// Replaces what was appended by the whole row as it was before the edit, unless that was done.
     #[cold]
     fn condense(&mut self, row: &[u8]) {
+        if self.is_whole {
+            return;
+        }
         let mut old = row.to_vec();
         OverwrittenBytes::of(&self.log[self.start..]).restore(&mut old);
         self.log.truncate(self.start);
         push(self.log, &old, 0, old.len());
-        self.is_whole = true;
+        (self.is_whole, self.limit) = (true, 0);
     }
 }
 
 #[inline(always)]
 fn push(log: &mut Vec<u8>, row: &[u8], offset: usize, len: usize) {
+    let old = &row[offset..offset + len];
+    let place = (offset as u64 | (len as u64) << 32).to_le_bytes();
+    if len <= OLD_BYTES_MIN {
+        let mut piece = [0; OLD_BYTES_MIN + PLACE_BYTES];
+        piece[..len].copy_from_slice(old);
+        piece[OLD_BYTES_MIN..].copy_from_slice(&place);
+        log.extend_from_slice(&piece);
+        return;
+    }
     log.reserve(len + PLACE_BYTES);
-    log.extend_from_slice(&row[offset..offset + len]);
-    let place = offset as u64 | (len as u64) << 32;
-    log.extend_from_slice(&place.to_le_bytes());
+    log.extend_from_slice(old);
+    log.extend_from_slice(&place);
 }
 
 /// The places of a row that an edit has overwritten, with the old bytes, the last one first.
@@ -92,9 +104,9 @@ impl<'a> Iterator for OverwrittenBytes<'a> {
         let (rest, place) = self.0.split_last_chunk::<PLACE_BYTES>()?;
         let place = u64::from_le_bytes(*place);
         let (offset, len) = ((place as u32) as usize, (place >> 32) as usize);
-        let (rest, old) = rest.split_at(rest.len() - len);
+        let (rest, old) = rest.split_at(rest.len() - len.max(OLD_BYTES_MIN));
         self.0 = rest;
-        Some((offset..offset + len, old))
+        Some((offset..offset + len, &old[..len]))
     }
 }
 
@@ -114,14 +126,14 @@ mod tests {
         ) {
             let mut log = vec![1, 2, 3];
             let mut changed = row.clone();
-            let mut overwritten = Overwritten::new(&mut log);
+            let mut overwritten = Overwritten::new(&mut log, row.len());
             for (at, len, value) in writes {
                 let offset = at % row.len();
                 let len = len.min(row.len() - offset);
                 overwritten.add(&changed, offset, len);
                 changed[offset..offset + len].fill(value);
             }
-            prop_assert!(log.len() <= 3 + 2 * row.len() + 9 + 3 * PLACE_BYTES);
+            prop_assert!(log.len() <= 3 + 2 * row.len() + 9 + 4 * PLACE_BYTES);
             prop_assert_eq!(&log[..3], &[1, 2, 3]);
             let places: Vec<_> = OverwrittenBytes::of(&log[3..]).collect();
             for (at, (old, new)) in row.iter().zip(&changed).enumerate() {

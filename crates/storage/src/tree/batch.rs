@@ -7,7 +7,6 @@
 use super::{Position, RowRef, Tree};
 use crate::node::{Candidate, NodePtr, SearchKey};
 use arrayvec::ArrayVec;
-use std::array;
 
 /// Keys that are in flight together. More find no free place among the outstanding misses of a core; fewer leave some
 /// unused.
@@ -44,7 +43,17 @@ impl<'a> Probe<'a> {
 /// overlapping. The trees may be different ones. The lines with the beginnings of the rows found are asked for.
 pub fn locate_batch(probes: &mut [Probe<'_>]) {
     for group in probes.chunks_mut(IN_FLIGHT) {
-        locate_group(group);
+        // Only what is looked for is made ready: a phase may have two keys.
+        let mut descents: ArrayVec<Descent<'_>, IN_FLIGHT> = ArrayVec::new();
+        let mut deepest = 0;
+        for probe in &*group {
+            descents.push(Descent::new(probe.tree, probe.key));
+            deepest = deepest.max(probe.tree.inner_levels);
+        }
+        descend(&mut descents, deepest, |at| group[at].tree);
+        for (probe, descent) in group.iter_mut().zip(&descents) {
+            probe.position = descent.position(probe.tree);
+        }
     }
 }
 
@@ -55,56 +64,82 @@ struct Descent<'a> {
     candidate: Candidate,
 }
 
-#[inline]
-fn locate_group(group: &mut [Probe<'_>]) {
-    // Only what is looked for is made ready: a phase may have two keys.
-    let mut descents: ArrayVec<Descent<'_>, IN_FLIGHT> = ArrayVec::new();
-    let mut deepest = 0;
-    for probe in &*group {
-        let (key, node) = (SearchKey::new(probe.key), probe.tree.root);
-        descents.push(Descent { key, node, candidate: Candidate::default() });
-        deepest = deepest.max(probe.tree.inner_levels);
+impl<'a> Descent<'a> {
+    #[inline(always)]
+    fn new(tree: &Tree, key: &'a [u8]) -> Descent<'a> {
+        Descent { key: SearchKey::new(key), node: tree.root, candidate: Candidate::default() }
     }
+
+    /// The position in `tree`, once the candidate is known.
+    #[inline(always)]
+    fn position(&self, tree: &Tree) -> Position {
+        let slot = self.node.find_at(self.candidate, &self.key);
+        Position { leaf: self.node, stamp: tree.stamp.get(), index: slot.index as u16, found: slot.found }
+    }
+}
+
+/// Leads look-ups to their leaves and candidates, level by level. `deepest` is the greatest number of inner levels.
+#[inline(always)]
+fn descend<'t>(descents: &mut [Descent<'_>], deepest: usize, tree_of: impl Fn(usize) -> &'t Tree) {
     for step in 0..deepest {
-        for (probe, descent) in group.iter().zip(&mut descents) {
-            if step < probe.tree.inner_levels {
+        for (at, descent) in descents.iter_mut().enumerate() {
+            let tree = tree_of(at);
+            if step < tree.inner_levels {
                 descent.node = descent.node.child(descent.node.child_index(&descent.key));
-                probe.tree.prefetch_node(descent.node);
+                tree.config.prefetch_node(descent.node);
             }
         }
     }
     // The heads decide where the record would be; its lines are on their way while the others are searched.
-    for (probe, Descent { key, node, candidate }) in group.iter().zip(&mut descents) {
+    for (at, Descent { key, node, candidate }) in descents.iter_mut().enumerate() {
         *candidate = node.candidate(key);
         if candidate.possible {
-            node.prefetch_record(candidate.index, probe.tree.config.record_lines);
+            node.prefetch_record(candidate.index, tree_of(at).config.record_lines);
         }
-    }
-    for (probe, Descent { key, node, candidate }) in group.iter_mut().zip(&descents) {
-        let slot = node.find_at(*candidate, key);
-        probe.position = Position {
-            leaf: *node,
-            stamp: probe.tree.stamp.get(),
-            index: slot.index as u16,
-            found: slot.found,
-        };
     }
 }
 
 impl Tree {
+    /// Locates every key, as [`locate`](Tree::locate) does one by one but overlapping their cache misses, and adds the positions
+    /// in the order of the keys.
+    #[inline]
+    pub fn locate_all<'a>(
+        &self,
+        keys: impl IntoIterator<Item = &'a [u8]>,
+        positions: &mut impl Extend<Position>,
+    ) {
+        let mut keys = keys.into_iter();
+        loop {
+            let mut descents: ArrayVec<Descent<'_>, IN_FLIGHT> = ArrayVec::new();
+            for key in keys.by_ref() {
+                descents.push(Descent::new(self, key));
+                if descents.is_full() {
+                    break;
+                }
+            }
+            if descents.is_empty() {
+                return;
+            }
+            self.descend_together(&mut descents);
+            positions.extend(descents.iter().map(|descent| descent.position(self)));
+        }
+    }
+
+    #[inline(never)]
+    fn descend_together(&self, descents: &mut [Descent<'_>]) {
+        descend(descents, self.inner_levels, |_| self);
+    }
+
     /// Looks up every key, as [`get`](Tree::get) does one by one but overlapping their cache misses, and hands each row
     /// to `each` with the index of its key, in the order of the keys.
     pub fn get_batch<'t>(&'t self, keys: &[&[u8]], mut each: impl FnMut(usize, Option<RowRef<'t>>)) {
-        let mut first = 0;
-        for keys in keys.chunks(IN_FLIGHT) {
-            let mut probes: [Probe<'_>; IN_FLIGHT] =
-                array::from_fn(|i| Probe::new(self, keys.get(i).copied().unwrap_or_default()));
-            let probes = &mut probes[..keys.len()];
-            locate_group(probes);
-            for (index, probe) in probes.iter().enumerate() {
-                each(first + index, self.row_at(probe.position, probe.key));
+        let mut positions: ArrayVec<Position, IN_FLIGHT> = ArrayVec::new();
+        for (group, keys) in keys.chunks(IN_FLIGHT).enumerate() {
+            positions.clear();
+            self.locate_all(keys.iter().copied(), &mut positions);
+            for (at, (key, position)) in keys.iter().zip(&positions).enumerate() {
+                each(group * IN_FLIGHT + at, self.row_at(*position, key));
             }
-            first += keys.len();
         }
     }
 }

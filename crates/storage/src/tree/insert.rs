@@ -4,7 +4,6 @@
 //! reserved before anything is touched.
 
 use super::pack::{Scratch, shortest_separator};
-use super::run::LatestInsert;
 use super::{MAX_HEIGHT, MAX_ROW_BYTES, Path, Tree};
 use crate::key::{DisplayKey, KeyBuf, MAX_KEY_BYTES, prefix_successor};
 use crate::memory::{Extent, OutOfMemory};
@@ -71,21 +70,21 @@ impl Tree {
     #[inline]
     fn insert_stored(&mut self, key: &[u8], row: StoredRow<'_>, version: u64) -> Result<(), InsertError> {
         let search = SearchKey::new(key);
-        let index = match self.slot_behind_latest(&search) {
-            Some(index) => index,
+        let (index, has_prefix) = match self.slot_behind_latest(&search) {
+            Some(index) => (index, true),
             None => {
-                let (leaf, path) = self.path_of(&search);
-                let slot = leaf.find(&search);
+                let latest = &mut self.latest;
+                latest.stamp = 0;
+                latest.leaf = latest.path.lead(self.root, self.inner_levels, &self.config, &search);
+                let slot = latest.leaf.find(&search);
                 if slot.found {
                     return Err(InsertError::Duplicate(KeyBuf::from_slice(key)));
                 }
-                self.latest = LatestInsert { stamp: 0, leaf, index: 0, path };
-                slot.index
+                (slot.index, latest.leaf.compare_prefix(&search) == Prefix::Same)
             }
         };
         let leaf = self.latest.leaf;
-        let in_place = leaf.compare_prefix(&search) == Prefix::Same
-            && leaf.insert_entry(index, &key[leaf.prefix_len()..], row, version);
+        let in_place = has_prefix && leaf.insert_entry(index, &key[leaf.prefix_len()..], row, version);
         if in_place {
             for &(node, index) in self.latest.path.steps() {
                 node.set_rows(index, node.rows(index) + 1);

@@ -40,21 +40,21 @@ impl Tree {
     pub(super) fn slot_behind_latest(&self, key: &SearchKey<'_>) -> Option<usize> {
         let LatestInsert { stamp, leaf, index, path } = &self.latest;
         let next = index + 1;
-        if *stamp != self.stamp.get()
-            || leaf.compare_prefix(key) != Prefix::Same
-            || leaf.order_of::<true>(*index, key) != Ordering::Less
-        {
+        if *stamp != self.stamp.get() {
+            return None;
+        }
+        let head = leaf.head_behind_prefix(key).ok()?;
+        if leaf.order_of::<true>(*index, key, head) != Ordering::Less {
             return None;
         }
         let is_there = if next < leaf.count() {
-            leaf.order_of::<true>(next, key) == Ordering::Greater
+            leaf.order_of::<true>(next, key, head) == Ordering::Greater
         } else {
             // The leaf ends before the first separator on its right, going up.
             let right = path.steps().iter().find(|(node, index)| *index < node.count());
-            right.is_none_or(|&(node, index)| match node.compare_prefix(key) {
-                Prefix::Same => node.order_of::<false>(index, key) == Ordering::Greater,
-                Prefix::Before => true,
-                Prefix::Behind => false,
+            right.is_none_or(|&(node, index)| match node.head_behind_prefix(key) {
+                Ok(head) => node.order_of::<false>(index, key, head) == Ordering::Greater,
+                Err(prefix) => prefix == Prefix::Before,
             })
         };
         debug_assert!(

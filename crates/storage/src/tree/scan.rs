@@ -106,7 +106,7 @@ impl Tree {
         if is_empty_range(Bound::Included(key), upper) {
             return Range::empty();
         }
-        let position = self.fresh(position, key);
+        let position = self.refreshed(position, key);
         let front = Cursor { leaf: position.leaf, index: usize::from(position.index) };
         Range::new(self, front, self.back_of(front, upper))
     }

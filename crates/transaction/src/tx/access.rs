@@ -1,7 +1,7 @@
 //! One access on the worker that owns its data: the check for conflicting locks, and the run of its operation.
 //!
 //! Owns: the only way from an action to its operation's context ([`RowContext`]), for accesses that are made at once
-//! ([`Accessor::execute`]) and for those that have waited for their lock ([`execute_granted`]). Never: waits, or sends a
+//! ([`execute`]), together ([`Accessor::execute_noted`]), and for those that have waited for their lock ([`execute_granted`]). Never: waits, or sends a
 //! message.
 //!
 //! An operation is compiled where a home makes a single access or a phase of its own, and, with its type erased, for all
@@ -11,8 +11,8 @@
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{
-    ActionBatch, BatchedOperation, DependentAction, ErasedOperation, MissingTable, Operation, Request,
-    RowContext,
+    AccessKind, ActionBatch, BatchedOperation, DependentAction, ErasedOperation, MissingTable, Operation,
+    Request, RowContext,
 };
 use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
@@ -25,7 +25,7 @@ use smallvec::SmallVec;
 use super::participant::note_event;
 use super::phase::Planned;
 use crate::branch::{Access, Branch};
-use crate::lookups::{BATCH, Positions, locate_keys};
+use crate::lookups::{BATCH, Positions, locate_accesses, locate_keys};
 use crate::shard::{EngineWorker, Shard};
 
 /// Returns true if a lock of another transaction conflicts with an access to a partition of this worker. `maintains` is that
@@ -78,20 +78,22 @@ pub(super) struct Accessor<'a> {
 }
 
 impl Accessor<'_> {
-    /// Runs an operation on a partition of this worker. No lock may conflict with its request ([`conflicts`]), whose target
-    /// is taken. The caller holds a [`PanicGuard`].
+    /// Runs an operation on a partition of this worker. No lock may conflict with its request, whose target is taken.
     #[inline(always)]
     pub(super) fn execute<O: Operation>(
         &mut self,
         partition: PartitionId,
         request: &mut Request,
         operation: O,
-        position: Option<Position>,
     ) -> Result<O::Output, Abort> {
-        self.execute_any(partition, request, Single(operation), position)
+        let panic_guard = PanicGuard::enter();
+        let done = self.execute_any(partition, request, Single(operation), None);
+        panic_guard.leave();
+        done
     }
 
-    /// Runs an operation, alone or in its batch, as [`execute`](Accessor::execute) does.
+    /// Runs an operation on a partition of this worker, alone or in its batch. No lock may conflict with its request
+    /// ([`conflicts`]), whose target is taken. The caller holds a [`PanicGuard`].
     #[inline(always)]
     fn execute_any<P: Applied>(
         &mut self,
@@ -114,6 +116,67 @@ impl Accessor<'_> {
         };
         let noted = Noted { access, is_new: true, position, may_narrow: !self.branch.suspended };
         self.apply(noted, &mut left_out, operation)
+    }
+
+    /// Runs the operations of accesses that were noted together, when all of them were free to run, and hands each result to
+    /// `take`. Nothing has run on this worker since.
+    #[inline(always)]
+    pub(super) fn execute_noted<O: Operation>(
+        self,
+        noted: NotedTogether,
+        operations: &mut SmallVec<[O; BATCH]>,
+        take: &mut impl FnMut(O::Output),
+    ) -> Result<(), Abort> {
+        let Accessor { shard, tables, branch, dependents, .. } = self;
+        let Branch { accesses, undo, scratch, redo, suspended, .. } = branch;
+        let mut accesses = &mut accesses[noted.first..];
+        debug_assert!(
+            !noted.one_place || accesses.iter().all(|other| other.partition == accesses[0].partition)
+        );
+        let mut positions = Positions::new();
+        // An insertion looks for the place of its row itself, which is often right behind the latest one.
+        let is_insert = |operation: &O| operation.kind().kind == AccessKind::Insert;
+        if accesses.len() > 1 && !operations.first().is_some_and(is_insert) {
+            locate_accesses(tables, accesses, noted.one_place, &mut positions);
+        }
+        let (mut operations, mut positions) = (operations.drain(..), positions.iter());
+        while let Some(Access { partition: id, .. }) = accesses.first() {
+            let id = *id;
+            let is_in = |access: &Access| access.partition == id;
+            let len = accesses.len();
+            let len = if noted.one_place { len } else { accesses.iter().take_while(|a| is_in(a)).count() };
+            let (run, rest) = accesses.split_at_mut(len);
+            accesses = rest;
+            let Some((catalog, partition)) = tables.open_mut(id, false) else {
+                unreachable!("a partition that was free to be accessed is here")
+            };
+            let mut run = run.iter_mut();
+            let Some(access) = run.next() else { break };
+            // One for all of them: most of it stays the same.
+            let mut at = RowContext {
+                catalog,
+                id,
+                partition,
+                target: &mut access.target,
+                left_out: &mut None,
+                position: None,
+                undo,
+                scratch,
+                redo: shard.commit_waiters.is_some().then_some(&mut *redo),
+                dependents,
+                may_narrow: !*suspended,
+            };
+            for operation in operations.by_ref() {
+                at.position = positions.next();
+                let panic_guard = PanicGuard::enter();
+                let done = operation.apply(&mut at);
+                panic_guard.leave();
+                take(done?);
+                let Some(access) = run.next() else { break };
+                at.target = &mut access.target;
+            }
+        }
+        Ok(())
     }
 
     /// Notes an access to a range. The part of the range beyond the partition is put in
@@ -181,7 +244,7 @@ impl Accessor<'_> {
             partition,
             target: &mut access.target,
             left_out,
-            position: noted.position,
+            position: noted.position.as_ref(),
             undo: &mut branch.undo,
             scratch: &mut branch.scratch,
             redo: self.shard.commit_waiters.is_some().then_some(&mut branch.redo),
@@ -192,7 +255,7 @@ impl Accessor<'_> {
     }
 }
 
-/// Runs an operation as [`Accessor::execute`] does.
+/// Runs an operation on a partition of this worker. No lock may conflict with its request ([`conflicts`]), whose target is taken.
 #[inline(always)]
 pub(super) fn execute<O: Operation>(
     shard: &Shard,
@@ -255,11 +318,12 @@ pub(super) fn execute_free(
         let keys = chosen.iter().map(|planned| actions.requests()[planned.at].key());
         locate_keys(&tables, places.iter().copied().zip(keys), &mut positions);
     }
-    for ((planned, place), position) in chosen.iter().zip(places).zip(positions) {
+    for (at, (planned, place)) in chosen.iter().zip(places).enumerate() {
         if counts {
             shard.monitor.begins(worker);
         }
         let (request, operation) = actions.action(planned.at);
+        let position = positions.get(at).copied();
         execute_any(shard, txn, (branch, dependents), place, request, operation, position)?;
         if counts {
             note_event(worker, branch);
@@ -341,6 +405,14 @@ impl Applied for BatchedOperation<'_> {
     fn without_table(self, missing: MissingTable) -> Result<(), Abort> {
         BatchedOperation::without_table(self, missing)
     }
+}
+
+/// Accesses that are noted in a branch, from number `first` on, and about to be made.
+#[derive(Clone, Copy)]
+pub(super) struct NotedTogether {
+    pub(super) first: usize,
+    /// True if they are known to be in one partition.
+    pub(super) one_place: bool,
 }
 
 /// An access that is noted in its branch and about to be made.

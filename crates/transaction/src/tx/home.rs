@@ -12,6 +12,7 @@ use atrapos_partition::partition::PartitionId;
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Call, Lost, WorkerId};
+use atrapos_storage::lock::LockTarget;
 use atrapos_storage::{KeyBuf, Position, first_eight};
 
 use super::access::{conflicts, execute};
@@ -186,12 +187,32 @@ impl<'w> Tx<'w> {
     }
 
     /// Locates the data of an access, in the first poll of its action, and looks for a lock that conflicts with it. Compiled
-    /// once. `maintains` is that of its operation.
+    /// once, with what is most common apart: data of the home without locks. `maintains` is that of its operation.
     #[inline(never)]
     pub(crate) fn begin(&self, request: &Request, maintains: bool) -> AccessStart {
         if !self.admits(request) {
             return AccessStart::Refused;
         }
+        if self.routed.is_none()
+            && let LockTarget::Key(key) = &request.target
+        {
+            let shard = self.worker.shard();
+            let tables = shard.tables.borrow();
+            let (place, owner) = tables.locate(request.table, key);
+            if owner == self.worker.id()
+                && tables.owned_at(place).is_some_and(|partition| partition.locks.is_empty())
+                && !(self.state.home.borrow().is_untouched() && shard.lookups.pays(self.worker))
+            {
+                return AccessStart::Here(place, None);
+            }
+        }
+        self.begin_slowly(request, maintains)
+    }
+
+    /// Begins an access in any case: the key may be that of the route, or its look-up may be deferred, or its data be elsewhere or
+    /// locked.
+    #[inline(never)]
+    fn begin_slowly(&self, request: &Request, maintains: bool) -> AccessStart {
         if !request.from_end
             && let Some((place, position)) = self.routed_to(request.table, request.key())
         {

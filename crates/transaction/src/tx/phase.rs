@@ -14,22 +14,21 @@
 use std::ops::Range;
 
 use atrapos_partition::abort::Abort;
-use atrapos_partition::action::{
-    AccessKind, Action, ActionBatch, DependentAction, ErasedOperation, Operation, Request,
-};
-use atrapos_partition::panic_guard::PanicGuard;
+use atrapos_partition::action::{Action, ActionBatch, DependentAction, ErasedOperation, Operation, Request};
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::range::KeyRange;
-use atrapos_partition::routing::InstanceId;
+use atrapos_partition::routing::{FamilyScheme, InstanceId};
+use atrapos_partition::schema::{CatalogTag, TableId};
 use atrapos_partition::undo::Mark;
 use atrapos_runtime::{Call, WorkerId};
+use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::{LockTarget, TxnId};
 use smallvec::SmallVec;
 
-use super::access::{Accessor, execute_free, is_free};
+use super::access::{Accessor, NotedTogether, execute_free, is_free};
 use super::{ActionReply, Tx};
 use crate::branch::Branch;
-use crate::lookups::{BATCH, Positions, locate_keys};
+use crate::lookups::BATCH;
 use crate::messages::call_actions;
 use crate::shard::EngineWorker;
 use crate::trace::Stage;
@@ -88,14 +87,43 @@ impl PlannedPhase {
     }
 }
 
-/// Makes a batch of actions of which none has run.
+/// The partition in which the latest action of a phase was free to run: most often that of the next one, too.
+struct LatestFree<'a> {
+    /// `None` if there was no action, or the partition has locks.
+    free: Option<FreePartition<'a>>,
+    /// The number of times that it was looked for.
+    changes: usize,
+}
+
+/// A partition without locks, which is here.
+struct FreePartition<'a> {
+    table: TableId,
+    scheme: &'a FamilyScheme,
+    /// The index of the partition in the scheme.
+    index: usize,
+    place: PartitionId,
+}
+
+/// Takes the actions whose accesses were noted, from number `first` on, back out of a branch, and makes them again of their
+/// operations. None has run.
 #[cold]
 #[inline(never)]
-fn batch_of<O: Operation>(together: &mut SmallVec<[(Request, Option<O>); BATCH]>) -> ActionBatch {
-    ActionBatch::new(together.drain(..).map(|(request, operation)| {
-        let Some(operation) = operation else { unreachable!("none has run") };
-        Action { request, operation }
-    }))
+fn take_back<O: Operation>(
+    tag: CatalogTag,
+    branch: &mut Branch,
+    first: usize,
+    operations: SmallVec<[O; BATCH]>,
+) -> SmallVec<[Action<O>; BATCH]> {
+    debug_assert!(branch.entered <= first, "accesses that are entered stay");
+    let noted = branch.accesses[first..].iter_mut().zip(operations);
+    let actions = noted.map(|(access, operation)| {
+        let target = std::mem::replace(&mut access.target, LockTarget::Key(KeyBuf::new()));
+        let (table, mode) = (access.partition.table, access.mode);
+        Action { request: Request { table, tag, mode, from_end: false, target }, operation }
+    });
+    let actions = actions.collect();
+    branch.accesses.truncate(first);
+    actions
 }
 
 impl Tx<'_> {
@@ -109,69 +137,118 @@ impl Tx<'_> {
         if let Some(actions) = self.run_at_once(actions, &mut take)? {
             self.run_phase(actions).await?.into_outputs::<O>().for_each(take);
         }
-        self.finish_phase().await
+        if self.has_dependents() { self.finish_phase().await } else { Ok(()) }
     }
 
     /// Runs the actions of a phase at once if all may run now; otherwise returns them, and none has run.
     fn run_at_once<O: Operation>(
         &self,
-        actions: impl Iterator<Item = Action<O>>,
+        mut actions: impl Iterator<Item = Action<O>>,
         take: &mut impl FnMut(O::Output),
     ) -> Result<Option<ActionBatch>, Abort> {
-        // Filled and emptied where they are: a list that is handed on would be copied.
-        let mut together: SmallVec<[(Request, Option<O>); BATCH]> = SmallVec::new();
-        together.extend(actions.map(|action| (action.request, Some(action.operation))));
         let shard = self.worker.shard();
-        let tables = &mut *shard.tables.borrow_mut();
-        let mut places: SmallVec<[PartitionId; BATCH]> = SmallVec::new();
-        for (request, _) in &together {
-            match self.free_at(tables, request) {
-                Some(place) => places.push(place),
-                None => return Ok(Some(batch_of(&mut together))),
+        let branch = &mut *self.state.home.borrow_mut();
+        let first = branch.accesses.len();
+        let mut operations: SmallVec<[O; BATCH]> = SmallVec::new();
+        let one_place = match self.note_free(branch, &mut actions, &mut operations) {
+            Ok(one_place) => one_place,
+            Err(refused) => {
+                let noted = take_back(shard.tag, branch, first, operations);
+                return Ok(Some(ActionBatch::new(noted.into_iter().chain(refused).chain(actions))));
             }
-        }
-        shard.stats.local_actions.add(places.len() as u64);
-        let mut accessor = Accessor {
+        };
+        shard.stats.local_actions.add(operations.len() as u64);
+        let accessor = Accessor {
             shard,
-            tables,
+            tables: &mut shard.tables.borrow_mut(),
+            txn: self.state.txn(),
+            branch,
+            dependents: &mut self.state.dependents.borrow_mut(),
+        };
+        let done = accessor.execute_noted(NotedTogether { first, one_place }, &mut operations, take);
+        if let Err(abort) = &done {
+            self.state.doom(abort);
+        }
+        done.map(|()| None)
+    }
+
+    /// Runs some actions of the home, of any kinds, all of which may run now.
+    #[inline(always)]
+    fn run_together_here<R>(
+        &self,
+        actions: usize,
+        run: impl FnOnce(Accessor<'_>) -> Result<R, Abort>,
+    ) -> Result<R, Abort> {
+        let shard = self.worker.shard();
+        shard.stats.local_actions.add(actions as u64);
+        let done = run(Accessor {
+            shard,
+            tables: &mut shard.tables.borrow_mut(),
             txn: self.state.txn(),
             branch: &mut self.state.home.borrow_mut(),
             dependents: &mut self.state.dependents.borrow_mut(),
-        };
-        let mut positions = Positions::new();
-        // An insertion looks for the place of its row itself, which is often right behind the latest one.
-        let inserts = |operation: &O| operation.kind().kind == AccessKind::Insert;
-        let first = together.first().and_then(|(_, operation)| operation.as_ref());
-        if together.len() > 1 && !first.is_some_and(inserts) {
-            let keys = places.iter().copied().zip(together.iter().map(|(request, _)| request.key()));
-            locate_keys(accessor.tables, keys, &mut positions);
+        });
+        // Looked at where it is: handed to a closure and back, it would be copied.
+        if let Err(abort) = &done {
+            self.state.doom(abort);
         }
-        for (at, (request, operation)) in together.iter_mut().enumerate() {
-            let Some(operation) = operation.take() else { unreachable!("an action is executed once") };
-            let position = positions.get(at).copied().flatten();
-            let panic_guard = PanicGuard::enter();
-            let done = accessor.execute(places[at], request, operation, position);
-            panic_guard.leave();
-            match done {
-                Ok(result) => take(result),
-                Err(abort) => {
-                    self.state.doom(&abort);
-                    return Err(abort);
-                }
-            }
+        done
+    }
+
+    /// Notes the accesses of actions, and takes their operations, and returns whether all are in one partition. Fails with the
+    /// first action that may not run now; those before it are noted.
+    #[inline(always)]
+    fn note_free<O: Operation>(
+        &self,
+        branch: &mut Branch,
+        actions: &mut impl Iterator<Item = Action<O>>,
+        operations: &mut SmallVec<[O; BATCH]>,
+    ) -> Result<bool, Option<Action<O>>> {
+        if branch.suspended {
+            return Err(None);
         }
-        Ok(None)
+        let tables = &*self.worker.shard().tables.borrow();
+        let mut latest = LatestFree { free: None, changes: 0 };
+        // Each action stays where it is until its key is noted: taken apart, it would be copied.
+        for mut action in actions {
+            let place = self.free_behind(tables, &action.request, &mut latest);
+            let (Some(place), LockTarget::Key(key)) = (place, &mut action.request.target) else {
+                return Err(Some(action));
+            };
+            branch.note_key(place, action.request.mode, key, action.operation.is_unlocked());
+            operations.push(action.operation);
+        }
+        Ok(latest.changes <= 1)
+    }
+
+    /// Returns the partition like [`free_here`](Tx::free_here), for an action that follows another one of its phase.
+    #[inline(always)]
+    fn free_behind<'t>(
+        &self,
+        tables: &'t Tables,
+        request: &Request,
+        latest: &mut LatestFree<'t>,
+    ) -> Option<PartitionId> {
+        if let LockTarget::Key(key) = &request.target
+            && let Some(FreePartition { table, scheme, index, place }) = &latest.free
+            && *table == request.table
+            && request.tag == self.worker.shard().tag
+            && scheme.partition_of(key) == *index
+        {
+            return Some(*place);
+        }
+        let place = self.free_here(tables, request)?;
+        let scheme = &*tables.shards[place.table.at()].scheme;
+        let index = scheme.partition_of(request.key());
+        let is_unlocked = tables.partition(place).locks.is_empty();
+        latest.free = is_unlocked.then_some(FreePartition { table: place.table, scheme, index, place });
+        latest.changes += 1;
+        Some(place)
     }
 
     /// Returns the partition of the key of an action if the action may run now, without an order among those of its phase.
     #[inline(never)]
     fn free_here(&self, tables: &Tables, request: &Request) -> Option<PartitionId> {
-        self.free_at(tables, request)
-    }
-
-    /// Returns the partition like [`free_here`](Tx::free_here), inlined: for the loop over the actions of a phase.
-    #[inline(always)]
-    fn free_at(&self, tables: &Tables, request: &Request) -> Option<PartitionId> {
         let LockTarget::Key(key) = &request.target else { return None };
         if !self.admits(request) || self.state.trace.is_on() {
             return None;
@@ -320,7 +397,7 @@ pub trait Phase {
 }
 
 macro_rules! phases {
-    ($(($($operation:ident $action:ident $place:ident),+))+) => {$(
+    ($(($($operation:ident $action:ident $place:ident $request:ident),+))+) => {$(
         impl<$($operation: Operation),+> Phase for ($(Action<$operation>,)+) {
             type Output = ($($operation::Output,)+);
 
@@ -332,9 +409,14 @@ macro_rules! phases {
                     places()
                 };
                 if let Some(($($place,)+)) = places {
-                    $(let $action = tx.execute_outlined($place, $action, None)?;)+
-                    tx.finish_phase().await?;
-                    return Ok(($($action,)+));
+                    $(let Action { request: mut $request, operation: $action } = $action;)+
+                    let done = tx.run_together_here([$($place),+].len(), |mut accessor| {
+                        Ok(($(accessor.execute($place, &mut $request, $action)?,)+))
+                    })?;
+                    if tx.has_dependents() {
+                        tx.finish_phase().await?;
+                    }
+                    return Ok(done);
                 }
                 let actions = ActionBatch::new([$($action.erase()),+].into_iter());
                 let mut done = tx.run_phase(actions).await?.into_outputs::<ErasedOperation>();
@@ -347,12 +429,12 @@ macro_rules! phases {
 }
 
 phases! {
-    (A a pa)
-    (A a pa, B b pb)
-    (A a pa, B b pb, C c pc)
-    (A a pa, B b pb, C c pc, D d pd)
-    (A a pa, B b pb, C c pc, D d pd, E e pe)
-    (A a pa, B b pb, C c pc, D d pd, E e pe, F f pf)
-    (A a pa, B b pb, C c pc, D d pd, E e pe, F f pf, G g pg)
-    (A a pa, B b pb, C c pc, D d pd, E e pe, F f pf, G g pg, H h ph)
+    (A a pa ra)
+    (A a pa ra, B b pb rb)
+    (A a pa ra, B b pb rb, C c pc rc)
+    (A a pa ra, B b pb rb, C c pc rc, D d pd rd)
+    (A a pa ra, B b pb rb, C c pc rc, D d pd rd, E e pe re)
+    (A a pa ra, B b pb rb, C c pc rc, D d pd rd, E e pe re, F f pf rf)
+    (A a pa ra, B b pb rb, C c pc rc, D d pd rd, E e pe re, F f pf rf, G g pg rg)
+    (A a pa ra, B b pb rb, C c pc rc, D d pd rd, E e pe re, F f pf rf, G g pg rg, H h ph rh)
 }
