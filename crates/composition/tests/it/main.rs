@@ -1,5 +1,8 @@
 //! Calibration and composition, by the figures of the paper and by trying all assignments.
 
+mod cores;
+mod file;
+
 use atrapos_composition::{
     CalibrationSettings, CompositionError, Curve, Curves, Demand, Effort, Kind, LoadBounds, Point, Settings,
     Structure, StructureIndex, calibrate, compose, possible_sizes,
