@@ -294,6 +294,9 @@ impl<H: Handle> Side for Delegating<H> {
     }
 }
 
+/// A structure that was placed, or why not.
+pub(crate) type Placing = Result<Box<dyn Structure>, LoadError>;
+
 /// Places a structure, whichever it is.
 pub(crate) struct Place<'a> {
     site: Site<'a>,
@@ -303,7 +306,7 @@ pub(crate) struct Place<'a> {
 }
 
 impl Place<'_> {
-    fn used<H: Handle + 'static>(&self, handle: H) -> Result<Box<dyn Structure>, LoadError> {
+    fn used<H: Handle + 'static>(&self, handle: H) -> Placing {
         let load = self.planned.load.clone();
         let zipf = load.popularity()?.map(Arc::new);
         Ok(Box::new(Used { handle, seats: self.seats.to_vec(), load, zipf, clients: self.clients }))
@@ -311,7 +314,7 @@ impl Place<'_> {
 }
 
 impl Visit<u64> for Place<'_> {
-    type Output = Result<Box<dyn Structure>, LoadError>;
+    type Output = Placing;
 
     fn shared<S: atrapos_structures::Shared<u64> + 'static>(self, make: fn() -> S) -> Self::Output {
         let handle: Sessioned<Placed<S>> =
@@ -380,7 +383,7 @@ impl Driver<'_> {
             left_in_burst -= operations;
             done += operations;
         }
-        let structures = sides.into_iter().map(|side| side.end()).collect::<Result<Vec<_>, _>>()?;
+        let structures = sides.into_iter().map(Side::end).collect::<Result<Vec<_>, _>>()?;
         Ok(ClientRun { structures, began, ended: Instant::now() })
     }
 }
@@ -408,7 +411,7 @@ pub(crate) fn run_with(
     settings: &ConfiguredSettings,
     interrupt: &AtomicBool,
     loading: &mut dyn FnMut(usize),
-    place: &dyn Fn(Place<'_>) -> Result<Box<dyn Structure>, LoadError>,
+    place: &dyn Fn(Place<'_>) -> Placing,
 ) -> Result<ConfiguredRun, LoadError> {
     if settings.clients == 0 {
         return Err(LoadError::NoThreads("clients"));
