@@ -107,10 +107,10 @@ fn text(settings: &ConfiguredSettings, summary: &Value, run: &ConfiguredRun) -> 
     // Writing to a string cannot fail.
     let _ = writeln!(
         out,
-        "{} structures in {} domains, {} clients with bursts of {}{}\n  {} records of 8-byte keys and values in each, Zipf {}, seed {}\n{}\n",
-        run.structures.len(),
-        run.domains.len(),
-        settings.clients,
+        "{}, {}, {}, bursts of {}{}\n  {} records of 8-byte keys and values in each, Zipf {}, seed {}\n{}\n",
+        number(run.structures.len(), "structure"),
+        number(run.domains.len(), "domain"),
+        number(settings.clients, "client"),
         settings.burst,
         if settings.pin { "" } else { ", not pinned" },
         count(settings.records),
@@ -137,6 +137,10 @@ fn text(settings: &ConfiguredSettings, summary: &Value, run: &ConfiguredRun) -> 
         wrong => writeln!(out, "\naudit       FAILED: {wrong} structures"),
     };
     out
+}
+
+fn number(count: usize, one: &str) -> String {
+    if count == 1 { format!("1 {one}") } else { format!("{count} {one}s") }
 }
 
 fn percent(share: f64) -> String {
