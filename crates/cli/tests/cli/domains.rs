@@ -1,5 +1,6 @@
 //! `atrapos domains`: from curves or sizes to a configuration that runs.
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -16,6 +17,11 @@ fn table_2() -> PathBuf {
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
+}
+
+fn write(path: &Path, text: &str) {
+    let mut file = std::fs::File::create(path).expect("a file");
+    file.write_all(text.as_bytes()).expect("written");
 }
 
 fn done(arguments: &[&str]) -> String {
@@ -68,7 +74,7 @@ fn two_hundred_structures_are_composed_for_384_cores() {
             "[[structure]]\nname = \"s{at}\"\nkind = \"b-tree\"\nmix = \"ycsb-a\"\nload = {load}\nsize = {size}\n"
         )
     };
-    std::fs::write(&file, (0..200).map(table).collect::<String>()).expect("written");
+    write(&file, &(0..200).map(table).collect::<String>());
     let found = json(&["domains", "compose", "--structures", text(&file), "--topology", PAPER, "--json"]);
     let domains = found["domains"].as_array().expect("domains");
     let structures = domains.iter().map(|domain| domain["structures"].as_array().expect("names").len());
@@ -243,7 +249,7 @@ fn calibrations_and_runs_that_make_no_sense_are_refused() {
         (format!("{domain}{load}"), &["--no-pin", "--burst", "65"], "burst of 65"),
         (format!("{domain}{load}"), &["--no-pin", "--mix", "e"], "'e'"),
     ] {
-        std::fs::write(&config, written).expect("written");
+        write(&config, &written);
         let complaint = refused(&[&["domains", "run", text(&config)], more].concat());
         assert!(complaint.contains(words), "{more:?}: {complaint}");
     }
