@@ -150,13 +150,13 @@ impl Composed {
             self.machine.usable_cpus().len(),
             self.machine.origin(),
         );
-        let _ = writeln!(
-            out,
-            "  domains of {}; load per worker {:.4} if all were alike, at most {:.4} in a domain that is not isolated",
-            counted(&best.sizes()),
-            even(&self.demand, best.workers),
-            best.load_per_worker_max(),
-        );
+        let peak = match best.load_per_worker_max() {
+            0.0 => String::new(),
+            peak => format!(", at most {peak:.4} in a domain that is not isolated"),
+        };
+        let even = even(&self.demand, best.workers);
+        let sizes = counted(&best.sizes());
+        let _ = writeln!(out, "  domains of {sizes}; load per worker {even:.4} if all were alike{peak}");
         let _ = writeln!(out, "  {}\n", self.found.sentence());
         out.push_str(&self.table());
         out.push('\n');
