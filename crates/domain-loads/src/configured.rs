@@ -19,10 +19,11 @@ use atrapos_structures::{Kind, Visit};
 use atrapos_topology::{CpuId, CpuSet, Machine};
 use atrapos_workloads::{Random, Zipf};
 
+use crate::arrangement::slots_of;
 use crate::audit::{Audit, Findings, Wrong, replies};
 use crate::composed::check_owned;
 use crate::control::{Control, Turn};
-use crate::delegate::submit;
+use crate::delegate::{Manner, submit};
 use crate::error::LoadError;
 use crate::handle::{Handle, Placed};
 use crate::jobs::{Fill, Inspect, Job, Spot, on_workers};
@@ -198,14 +199,16 @@ fn with_slots(
     let mut configuration = configuration.clone();
     for (at, domain) in configuration.domains.iter_mut().enumerate() {
         let structures = planned.iter().filter(|one| one.domain == at).count();
-        // A lease is of whole slots next to each other; what bursts leave free between them is less than a burst each.
-        let needed = 2 * settings.burst * settings.clients * structures;
-        let each = needed.div_ceil(domain.worker_count().max(1));
-        if each > SLOTS_MAX {
-            let (clients, burst) = (settings.clients * structures, settings.burst);
-            return Err(LoadError::Slots { clients, burst, max: SLOTS_MAX });
-        }
-        domain.slots = domain.slots.max(needed.min(SLOTS_MAX));
+        let needed = match slots_of(structures * settings.clients) {
+            Ok(slots) => slots,
+            // Bursts that one worker has no slots for are leased at others.
+            Err(max) if structures * settings.clients <= max * domain.worker_count() => SLOTS_MAX,
+            Err(_) => {
+                let (domain, clients) = (domain.name.clone(), settings.clients);
+                return Err(LoadError::Bursts { domain, structures, clients });
+            }
+        };
+        domain.slots = domain.slots.max(needed);
     }
     Ok(configuration)
 }
@@ -255,7 +258,7 @@ impl<H: Handle + 'static> Structure for Used<H> {
     fn side(&self, client: &mut Client, thread: usize) -> Result<Box<dyn Side>, LoadError> {
         let burst = client.burst::<H, u64>(&self.handle, self.load.burst)?;
         let stream = Stream::new(&self.load, self.zipf.as_ref(), thread, self.clients);
-        Ok(Box::new(Delegating { burst, stream, tally: Tally::default(), grouped: self.load.grouped }))
+        Ok(Box::new(Delegating { burst, stream, tally: Tally::default(), manner: Manner::of(&self.load) }))
     }
 
     fn audit(&self, client: &mut Client, inserted: Vec<u64>) -> Result<Result<Audit, Wrong>, LoadError> {
@@ -272,7 +275,7 @@ struct Delegating<H: Handle> {
     burst: Burst<H, u64>,
     stream: Stream,
     tally: Tally,
-    grouped: bool,
+    manner: Manner,
 }
 
 impl<H: Handle> Side for Delegating<H> {
@@ -280,7 +283,7 @@ impl<H: Handle> Side for Delegating<H> {
         for _ in 0..operations {
             let operation = self.stream.next();
             self.tally.submitted(operation.class);
-            if let Some(reply) = submit(&mut self.burst, operation, self.grouped)? {
+            if let Some(reply) = submit(&mut self.burst, operation, self.manner)? {
                 self.tally.reply(reply?);
             }
         }
@@ -450,6 +453,19 @@ pub(crate) fn run_with(
     })
 }
 
+/// Operations of each client at most: as many as keep each structure within what its own load allows.
+fn operations_max(planned: &[Planned], settings: &ConfiguredSettings) -> u64 {
+    let of_structure = |one: &Planned| match settings.length {
+        Length::Operations(operations) => operations,
+        Length::Time(_) => {
+            let own = one.load.operations_max(settings.length, settings.clients);
+            // A cast of what is too large gives the largest number.
+            (own as f64 / one.share) as u64
+        }
+    };
+    planned.iter().map(of_structure).min().unwrap_or(0)
+}
+
 /// Runs the clients; returns what each has done, and whether they were interrupted.
 fn drive(
     domains: &Domains,
@@ -466,13 +482,14 @@ fn drive(
         })
         .collect();
     let control = Arc::new(Control::default());
+    let limit = operations_max(planned, settings);
     let driver = |number: usize| Driver {
         client: domains.client(),
         structures,
         ends: &ends,
         burst: settings.burst as u64,
         random: Random::of_stream(settings.seed, number as u64),
-        turn: Turn::new(&control, settings.length),
+        turn: Turn::new(&control, settings.length, limit),
         cpu: cpus.get(number).copied(),
         number,
     };

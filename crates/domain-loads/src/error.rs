@@ -135,6 +135,18 @@ pub enum LoadError {
         /// Workers of the domain.
         workers: usize,
     },
+    /// More bursts than the workers of a domain have slots for.
+    #[error(
+        "domain '{domain}' has {structures} structures for {clients} clients, more than its workers have slots for; use fewer clients, or give the structures more workers"
+    )]
+    Bursts {
+        /// The domain.
+        domain: String,
+        /// Its structures.
+        structures: usize,
+        /// Clients, each with a burst for each structure.
+        clients: usize,
+    },
     /// Domains did not start.
     #[error(transparent)]
     Domains(#[from] DomainError),
