@@ -6,6 +6,7 @@
 mod advise;
 mod bench;
 mod deploy;
+mod domains;
 mod explain;
 mod run;
 mod system;
@@ -20,6 +21,7 @@ pub(crate) use self::bench::{
     BenchCommand, DomainsBenchArgs, OtherBench, RawArgs, RecoveryArgs, WorkloadBench,
 };
 pub(crate) use self::deploy::{CallArgs, DeployArgs, DeployCommand};
+pub(crate) use self::domains::{CalibrateArgs, ComposeArgs, DomainsCommand, KindArg, RunConfigurationArgs};
 pub(crate) use self::explain::ExplainArgs;
 pub(crate) use self::run::{
     AdaptationArgs, CommonArgs, DurabilityArg, DurabilityArgs, EngineArg, InstanceArgs, LocksArg, RoutingArg,
@@ -62,6 +64,8 @@ Examples:
   atrapos bench raw                          what this machine can do without any engine
   atrapos bench domains --structure hash-map --all-designs
                                              a structure used directly, or by virtual domains, by every design
+  atrapos domains compose --structures FILE --topology 8x24.toml
+                                             virtual domains for structures whose sizes are known, on another machine
   atrapos experiment adapt-skew --svg skew.svg
                                              what a database makes of sudden skew, beside one that keeps its scheme
   atrapos topology --measure                 the islands of this machine, timed rather than believed
@@ -99,6 +103,11 @@ pub(crate) enum Command {
     Deploy {
         #[command(subcommand)]
         workload: DeployCommand,
+    },
+    /// Configure virtual domains: measure how many workers structures gain from, compose domains of such sizes, and run them.
+    Domains {
+        #[command(subcommand)]
+        command: DomainsCommand,
     },
     /// Call a stored procedure of a deployment by its name, and print its encoded result in hexadecimal digits.
     ///

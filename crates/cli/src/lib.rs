@@ -17,6 +17,7 @@ mod checkpoints;
 mod config;
 mod decisions;
 mod deploy;
+mod domains;
 mod error;
 mod experiment;
 mod explain;
@@ -61,6 +62,7 @@ pub fn run() -> ExitCode {
         }
         Command::Advise { workload } => advise::advise(&workload.0),
         Command::Deploy { workload } => deploy::deploy(workload),
+        Command::Domains { command } => domains::domains(command),
         Command::Call(args) => call::call(args),
         Command::Experiment(args) => experiment::experiment(args),
         Command::Topology(args) => topology::topology(args),

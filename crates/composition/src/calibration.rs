@@ -87,7 +87,9 @@ pub fn calibrate(curve: &Curve, settings: &CalibrationSettings) -> Result<Calibr
 }
 
 impl CalibrationSettings {
-    fn check(&self) -> Result<(), CompositionError> {
+    /// # Errors
+    /// [`CompositionError::Setting`] for what is out of its range.
+    pub fn check(&self) -> Result<(), CompositionError> {
         let refuse = |name, value: String, cure| Err(CompositionError::Setting { name, value, cure });
         if !(self.confidence > 0.5 && self.confidence < 1.0) {
             return refuse("confidence", self.confidence.to_string(), "it must be between 0.5 and 1");

@@ -50,6 +50,44 @@ pub enum CompositionError {
         /// The curves that there are, as text.
         known: String,
     },
+    /// The text is not a file of structures.
+    #[error(
+        "this is not a file of structures: {detail}; give [[structure]] tables with name, kind, mix and load"
+    )]
+    NotStructures {
+        /// The parser's message, with line and column.
+        detail: String,
+    },
+    /// A structure without a size, where there are no curves.
+    #[error(
+        "structure '{structure}' has no size: give curves in which '{kind}' is calibrated under '{mix}', or `size` with it, or a [[size]] for this kind and mix"
+    )]
+    NoSize {
+        /// The structure.
+        structure: String,
+        /// Its kind.
+        kind: String,
+        /// Its operation mix.
+        mix: String,
+    },
+    /// Two sizes of one kind under one mix.
+    #[error("there are two sizes of '{kind}' under '{mix}'; keep one of them")]
+    SizeTwice {
+        /// The kind.
+        kind: String,
+        /// The operation mix.
+        mix: String,
+    },
+    /// A co-location with a structure that is not there.
+    #[error(
+        "structure '{structure}' is to be in one domain with '{with}', which is not there; add it, or correct the name"
+    )]
+    NoSuchStructure {
+        /// The structure.
+        structure: String,
+        /// The name that no structure has.
+        with: String,
+    },
     /// A setting that is out of its range.
     #[error("the setting '{name}' is {value}; {cure}")]
     Setting {

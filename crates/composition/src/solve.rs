@@ -21,6 +21,9 @@ pub struct Effort {
     pub steps_max: u64,
     /// Steps of the branch and bound for one choice of sizes, as far as it looks for any assignment within the bounds.
     pub steps_per_sizes_max: u64,
+    /// Of the steps that are left, one choice of sizes gets at most one in so many (at least 1), so that choices which can
+    /// neither be filled nor excluded leave some for those after them.
+    pub sizes_part: u64,
     /// Relative difference in the greatest load per worker that is not worth searching for; at least 1e-9.
     pub tolerance: f64,
 }
@@ -29,13 +32,13 @@ impl Effort {
     /// The fast heuristic: construction, local search, and a branch and bound that ends soon.
     #[must_use]
     pub const fn fast() -> Self {
-        Self { steps_max: 10_000_000, steps_per_sizes_max: 500_000, tolerance: 1e-6 }
+        Self { steps_max: 10_000_000, steps_per_sizes_max: 500_000, sizes_part: 16, tolerance: 1e-6 }
     }
 
     /// The same, with a branch and bound that goes on until the optimum is proven or `steps_max` steps are made.
     #[must_use]
     pub const fn exact(steps_max: u64) -> Self {
-        Self { steps_max, steps_per_sizes_max: steps_max, tolerance: 1e-6 }
+        Self { steps_max, steps_per_sizes_max: steps_max, sizes_part: 1, tolerance: 1e-6 }
     }
 }
 
@@ -126,7 +129,8 @@ enum First {
 impl Search<'_> {
     /// An assignment within the bounds.
     fn first_assignment(&mut self, bins: &[Bin]) -> First {
-        let given = self.steps.min(self.effort.steps_per_sizes_max);
+        let part = self.steps.div_ceil(self.effort.sizes_part.max(1));
+        let given = part.min(self.effort.steps_per_sizes_max);
         let mut steps = given;
         let (assignment, meets) = assign::quickly(bins, self.items, &mut steps);
         if meets {

@@ -213,13 +213,7 @@ impl Arrangement {
     /// The configuration of the domains, with slots for a burst of every client at any one worker.
     pub(crate) fn configuration(&self) -> Result<Configuration, LoadError> {
         let clients = self.clients.len();
-        // The slots of a burst lie in one group; there is room for one more than clients, which loads and audits.
-        let of_group = GROUP_SLOTS / BURST_SLOTS;
-        let slots = ((clients + 1).div_ceil(of_group) * GROUP_SLOTS).max(SLOTS_DEFAULT);
-        if slots > SLOTS_MAX {
-            let max = SLOTS_MAX / GROUP_SLOTS * of_group - 1;
-            return Err(LoadError::Clients { clients, max });
-        }
+        let slots = slots_of(clients).map_err(|max| LoadError::Clients { clients, max })?;
         let placement = if self.pin { Placement::Pinned } else { Placement::Anywhere };
         let domain = |(number, cpus): (usize, &Vec<CpuId>)| DomainConfiguration {
             cpus: cpus.iter().map(|cpu| cpu.0).collect(),
@@ -231,6 +225,14 @@ impl Arrangement {
         let domains = self.domains.iter().enumerate().map(domain).collect();
         Ok(Configuration { oversubscribe: true, domains, ..Configuration::default() })
     }
+}
+
+/// Slots that a worker needs for so many bursts; `Err` has the greatest number of bursts for which a worker has slots.
+pub(crate) fn slots_of(bursts: usize) -> Result<usize, usize> {
+    // The slots of a burst lie in one group; there is room for one more, which loads and audits.
+    let of_group = GROUP_SLOTS / BURST_SLOTS;
+    let slots = ((bursts + 1).div_ceil(of_group) * GROUP_SLOTS).max(SLOTS_DEFAULT);
+    if slots > SLOTS_MAX { Err(SLOTS_MAX / GROUP_SLOTS * of_group - 1) } else { Ok(slots) }
 }
 
 /// Slots of one group of a worker's inbox.

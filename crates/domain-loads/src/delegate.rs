@@ -53,7 +53,7 @@ pub(crate) struct Delegate<'a, H> {
 
 /// Submits an operation to a burst; returns the reply to its oldest one, if it was full.
 #[inline]
-fn submit<H: Handle>(
+pub(crate) fn submit<H: Handle>(
     burst: &mut Burst<H, u64>,
     operation: Operation,
     manner: Manner,

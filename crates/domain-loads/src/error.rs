@@ -3,11 +3,12 @@
 //! Owns: the sentences. Never: reports what an audit finds in a run that came to its end; see [`Wrong`].
 
 use atrapos_domains::{BURST_MAX, DomainError, TaskError, Why};
-use atrapos_structures::{Kind, Refused};
+use atrapos_structures::{Kind, Refused, UnknownKind};
 use atrapos_workloads::NotEnoughMemory;
 
 use crate::audit::Wrong;
 use crate::design::Design;
+use crate::mix::UnknownMix;
 
 /// Reasons for which a load is not run to its end.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +88,64 @@ pub enum LoadError {
         design: Design,
         /// Workers that would share it.
         workers: usize,
+    },
+    /// A configuration without a structure.
+    #[error("the configuration has no structure to use; name the domain of each in [structures]")]
+    NoStructures,
+    /// A structure whose kind nobody knows.
+    #[error(
+        "structure '{0}' has no load; add [loads.{0}] with its kind and mix, or write the configuration with `domains compose`"
+    )]
+    NoLoad(String),
+    /// A load with which a structure has no share of the operations.
+    #[error("structure '{structure}' has a load of {load}; a load is a finite positive number")]
+    Share {
+        /// The structure.
+        structure: String,
+        /// Its load.
+        load: f64,
+    },
+    /// A kind that is none.
+    #[error("structure '{structure}': {unknown}")]
+    Kind {
+        /// The structure.
+        structure: String,
+        /// The kind, and those that there are.
+        unknown: UnknownKind,
+    },
+    /// A mix that is none.
+    #[error("structure '{structure}': {unknown}")]
+    Mix {
+        /// The structure.
+        structure: String,
+        /// The mix, and those that there are.
+        unknown: UnknownMix,
+    },
+    /// An owned structure in a domain of several workers.
+    #[error(
+        "structure '{structure}' is of the kind {kind}, which belongs to one worker, but domain '{domain}' has {workers}; give it a domain of one"
+    )]
+    OwnedInDomain {
+        /// The structure.
+        structure: String,
+        /// Its kind.
+        kind: Kind,
+        /// Its domain.
+        domain: String,
+        /// Workers of the domain.
+        workers: usize,
+    },
+    /// More bursts than the workers of a domain have slots for.
+    #[error(
+        "domain '{domain}' has {structures} structures for {clients} clients, more than its workers have slots for; use fewer clients, or give the structures more workers"
+    )]
+    Bursts {
+        /// The domain.
+        domain: String,
+        /// Its structures.
+        structures: usize,
+        /// Clients, each with a burst for each structure.
+        clients: usize,
     },
     /// Domains did not start.
     #[error(transparent)]

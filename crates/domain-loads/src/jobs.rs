@@ -7,10 +7,12 @@
 
 use std::time::Instant;
 
+use atrapos_domains::{Client, Owned, Pending};
 use atrapos_structures::{Contention, Refused};
 
 use crate::audit::Findings;
 use crate::control::Turn;
+use crate::error::LoadError;
 use crate::handle::{Handle, MISSING, perform, read};
 use crate::records::{self, PAYLOAD_END};
 use crate::stream::{Stream, Tally};
@@ -38,6 +40,32 @@ pub(crate) trait Job<H: Handle>: Send + 'static {
     type Output: Send + 'static;
 
     fn run(self, access: &mut H::Access<'_>) -> Self::Output;
+}
+
+/// Begins a job on the worker of every seat and waits for all; meanwhile, calls `meanwhile` with whether all were begun. Handles and seats
+/// are by part.
+pub(crate) fn on_workers<H: Handle, J: Job<H>, M>(
+    client: &mut Client,
+    handles: &[H],
+    seats: &[Vec<Owned<()>>],
+    mut make: impl FnMut(Spot) -> J,
+    meanwhile: impl FnOnce(bool) -> M,
+) -> Result<(Vec<J::Output>, M), LoadError> {
+    let (mut pending, mut refused) = (Vec::new(), None);
+    for (part, (handle, seats)) in handles.iter().zip(seats).enumerate() {
+        for (number, seat) in seats.iter().enumerate() {
+            let job = make(Spot { part, parts: handles.len(), seat: number, seats: seats.len() });
+            let task = move |((), mut access): (&mut (), H::Access<'_>)| job.run(&mut access);
+            match client.try_call(&(seat.clone(), handle.clone()), task) {
+                Ok(job) => pending.push(job),
+                Err(why) => refused = Some(why.why),
+            }
+        }
+    }
+    let meanwhile = meanwhile(refused.is_none());
+    let done = pending.into_iter().map(Pending::wait).collect::<Result<Vec<_>, _>>();
+    refused.map_or(Ok(()), Err)?;
+    Ok((done?, meanwhile))
 }
 
 /// Loads the records of a spot.

@@ -3,7 +3,8 @@
 //!
 //! A [`Load`] names a structure, a [`Mix`] of operations, and the records; an [`Arrangement`] says which threads use the structure and
 //! how, by a [`Design`]. [`run`] measures one, [`run_alternating`] several in rounds that alternate, [`choose`] finds the best arrangement,
-//! and [`measure_curve`] measures the throughput over growing domains, for `atrapos-composition` to calibrate.
+//! and [`measure_curve`] measures the throughput over growing domains, for `atrapos-composition` to calibrate. What that crate composes becomes
+//! the configuration of domains ([`configuration`]), and [`run_configuration`] uses all structures of such a one at once.
 //!
 //! Threads that use a structure directly are workers of one domain, too: each has a task that lasts for a round. So placement and memory policy are
 //! those of domains in all designs, and the operations are the same code.
@@ -17,6 +18,8 @@
 
 mod arrangement;
 mod audit;
+mod composed;
+mod configured;
 mod control;
 mod curve;
 mod delegate;
@@ -35,6 +38,10 @@ mod tests;
 
 pub use arrangement::{Access, Arrangement, Threads};
 pub use audit::{Audit, Wrong};
+pub use composed::{check_owned, configuration};
+pub use configured::{
+    ConfiguredRun, ConfiguredSettings, DomainRun, StructureRun, clients_beside, run_configuration,
+};
 pub use curve::{default_sizes, is_oversubscribed, measure_curve};
 pub use design::{Design, UnknownDesign};
 pub use error::LoadError;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use atrapos_domains::{DomainError, Domains, Owned, Pending, Sessioned, Site};
+use atrapos_domains::{DomainError, Domains, Owned, Sessioned, Site};
 use atrapos_structures::{Contention, Visit};
 use atrapos_topology::Machine;
 use atrapos_workloads::Zipf;
@@ -20,7 +20,7 @@ use crate::control::{Control, Turn};
 use crate::delegate::{Delegate, Manner};
 use crate::error::LoadError;
 use crate::handle::{Handle, Placed};
-use crate::jobs::{Drive, Driven, Fill, Inspect, Job, Spot, TellContention};
+use crate::jobs::{Drive, Driven, Fill, Inspect, Job, Spot, TellContention, on_workers};
 use crate::load::{Length, Load};
 use crate::stream::{Stream, Tally};
 
@@ -239,25 +239,10 @@ impl<H: Handle> Loaded<H> {
     /// Begins a job on every worker and waits for all; meanwhile, calls `meanwhile`.
     fn on_workers<J: Job<H>, M>(
         &self,
-        mut make: impl FnMut(Spot) -> J,
+        make: impl FnMut(Spot) -> J,
         meanwhile: impl FnOnce(bool) -> M,
     ) -> Result<(Vec<J::Output>, M), LoadError> {
-        let mut client = self.domains.client();
-        let (mut pending, mut refused) = (Vec::new(), None);
-        for (part, (handle, seats)) in self.handles.iter().zip(&self.seats).enumerate() {
-            for (number, seat) in seats.iter().enumerate() {
-                let job = make(Spot { part, parts: self.handles.len(), seat: number, seats: seats.len() });
-                let task = move |((), mut access): (&mut (), H::Access<'_>)| job.run(&mut access);
-                match client.try_call(&(seat.clone(), handle.clone()), task) {
-                    Ok(job) => pending.push(job),
-                    Err(why) => refused = Some(why.why),
-                }
-            }
-        }
-        let meanwhile = meanwhile(refused.is_none());
-        let done = pending.into_iter().map(Pending::wait).collect::<Result<Vec<_>, _>>();
-        refused.map_or(Ok(()), Err)?;
-        Ok((done?, meanwhile))
+        on_workers(&mut self.domains.client(), &self.handles, &self.seats, make, meanwhile)
     }
 
     /// Does a job on every worker.

@@ -4,13 +4,18 @@ use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
 
-use atrapos_structures::{Kind, Owned, Refused, Shared};
+use atrapos_structures::{Kind, Owned, Refused, Shared, Visit};
 use atrapos_topology::{LiveOptions, Machine};
 
+use atrapos_composition::{CalibrationSettings, Settings, Structures, compose, map_onto};
+use atrapos_domains::{Configuration, DomainConfiguration, Placement, StructureLoad};
+
+use crate::configured::run_with;
 use crate::prepared::Prepared;
 use crate::{
-    Access, Arrangement, Design, Length, Load, LoadError, Measurement, Mix, Run, Step, Threads, Wrong,
-    choose, default_sizes, is_oversubscribed, measure_curve, run, run_alternating,
+    Access, Arrangement, ConfiguredRun, ConfiguredSettings, Design, Length, Load, LoadError, Measurement,
+    Mix, Run, Step, Threads, Wrong, choose, clients_beside, default_sizes, is_oversubscribed, measure_curve,
+    run, run_alternating, run_configuration,
 };
 
 fn machine() -> Machine {
@@ -301,4 +306,127 @@ fn loads_that_make_no_sense_are_refused() {
     assert!(matches!(measured(&sense, &arrangement(Design::Se), 0), Err(LoadError::NoRounds)));
     assert!("ycsb-b".parse::<Mix>().is_err_and(|error| error.to_string().contains("ycsb-d")));
     assert!("numa".parse::<Design>().is_err_and(|error| error.to_string().contains("sn-thread")));
+}
+
+/// Two domains of one worker and one of two, with a structure of each kind: the owned ones where one worker is.
+fn configuration() -> Configuration {
+    let domains = [("one", 1), ("another", 1), ("two", 2)];
+    let domains = domains.map(|(name, workers)| DomainConfiguration {
+        placement: Placement::Anywhere,
+        ..DomainConfiguration::new(name, workers)
+    });
+    let mut configuration =
+        Configuration { oversubscribe: true, domains: domains.to_vec(), ..Configuration::default() };
+    for (at, kind) in Kind::ALL.into_iter().enumerate() {
+        let owned = kind.support().access == atrapos_structures::Access::Owned;
+        let domain = if owned { "one" } else { ["another", "two"][at % 2] };
+        let mix = Mix::ALL[at % Mix::ALL.len()].name().to_owned();
+        let load = if at == 0 { 30.0 } else { 1.0 };
+        let load = StructureLoad { kind: kind.name().to_owned(), mix, load };
+        configuration.structures.insert(format!("a-{kind}"), domain.to_owned());
+        configuration.loads.insert(format!("a-{kind}"), load);
+    }
+    configuration
+}
+
+fn settings() -> ConfiguredSettings {
+    let length = Length::Operations(4_000);
+    ConfiguredSettings { records: 300, length, burst: 5, clients: 2, pin: false, ..Default::default() }
+}
+
+fn run_configured(
+    configuration: &Configuration,
+    settings: &ConfiguredSettings,
+) -> Result<ConfiguredRun, LoadError> {
+    run_configuration(&machine(), configuration, settings, &AtomicBool::new(false), &mut |_| ())
+}
+
+#[test]
+fn a_configuration_runs_with_the_shares_that_it_expects() {
+    let configuration = configuration();
+    let run = run_configured(&configuration, &settings()).expect("it runs");
+    assert_eq!((run.operations(), run.structures.len(), run.interrupted), (8_000, 11, false));
+    for structure in &run.structures {
+        let audit = structure.audit.as_ref().unwrap_or_else(|wrong| panic!("{}: {wrong}", structure.name));
+        assert_eq!(audit.records, 300 + structure.classes[2], "{}", structure.name);
+        assert_eq!(structure.mix.name(), configuration.loads[&structure.name].mix);
+        assert_eq!(structure.domain, configuration.structures[&structure.name]);
+    }
+    let hot = run.structures.iter().find(|structure| structure.kind == Kind::BTree).expect("it is there");
+    assert!((hot.share - 0.75).abs() < 1e-12 && hot.operations() > 4_000, "{hot:?}");
+    for domain in &run.domains {
+        assert_eq!(domain.tasks.len(), domain.workers);
+        assert!(domain.operations > 0 && domain.tasks.iter().sum::<u64>() > 0, "{domain:?}");
+    }
+    assert_eq!(run.domains.iter().map(|domain| domain.operations).sum::<u64>(), 8_000);
+    let updates = ConfiguredSettings { mix: Some(Mix::UpdateOnly), ..settings() };
+    let run = run_configured(&configuration, &updates).expect("it runs");
+    assert!(run.structures.iter().all(|structure| structure.classes[1] == structure.operations()));
+}
+
+#[test]
+fn a_wrong_structure_of_a_configuration_is_found_out() {
+    let interrupt = AtomicBool::new(false);
+    let mut configuration = configuration();
+    configuration.structures.retain(|name, _| name == "a-hash-map" || name == "a-fp-tree");
+    configuration.loads.retain(|name, _| name == "a-hash-map" || name == "a-fp-tree");
+    let run = run_with(&machine(), &configuration, &settings(), &interrupt, &mut |_| (), &|place| {
+        place.shared(WrongMap::<INVENTS>::new)
+    });
+    let run = run.expect("it runs");
+    assert!(run.structures.iter().all(|structure| structure.audit.is_err()), "{run:?}");
+}
+
+#[test]
+fn configurations_that_make_no_sense_are_refused() {
+    let refused = |words: &str, change: &dyn Fn(&mut Configuration, &mut ConfiguredSettings)| {
+        let (mut configuration, mut settings) = (configuration(), settings());
+        change(&mut configuration, &mut settings);
+        let error = run_configured(&configuration, &settings).expect_err("refused");
+        assert!(error.is_bad_input() && error.to_string().contains(words), "{error}");
+    };
+    refused("no structure", &|configuration, _| {
+        configuration.structures.clear();
+        configuration.loads.clear();
+    });
+    refused("[loads.a-b-tree]", &|configuration, _| drop(configuration.loads.remove("a-b-tree")));
+    refused("there is no structure 'tree'", &|configuration, _| {
+        configuration.loads.get_mut("a-b-tree").expect("there").kind = "tree".to_owned();
+    });
+    refused("there is no operation mix 'e'", &|configuration, _| {
+        configuration.loads.get_mut("a-b-tree").expect("there").mix = "e".to_owned();
+    });
+    refused("a load of 0", &|configuration, _| {
+        configuration.loads.get_mut("a-b-tree").expect("there").load = 0.0;
+    });
+    refused("belongs to one worker", &|configuration, _| {
+        configuration.structures.insert("a-owned-tree".to_owned(), "two".to_owned());
+    });
+    refused("`nowhere`", &|configuration, _| {
+        configuration.structures.insert("a-b-tree".to_owned(), "nowhere".to_owned());
+    });
+    refused("slots", &|_, settings| settings.clients = 1_000);
+    refused("zero clients", &|_, settings| settings.clients = 0);
+    refused("without records", &|_, settings| settings.records = 0);
+}
+
+#[test]
+fn a_composition_becomes_a_configuration_on_its_processing_units() {
+    let text = "[[structure]]\nname = 'a'\nkind = 'b-tree'\nmix = 'ycsb-a'\nload = 3.5\nsize = 2\n\
+                [[structure]]\nname = 'b'\nkind = 'hash-map'\nmix = 'ycsb-c'\nsize = 1\nisolated = true\n";
+    let structures = Structures::from_toml(text).expect("structures");
+    let demand = structures.demand(None, &CalibrationSettings::default()).expect("a demand");
+    let machine = Machine::synthetic("pack:1 core:4 pu:1").expect("a machine");
+    let kind = atrapos_composition::Kind::Shared;
+    let composed = compose(&demand, 4, kind, &Settings::default()).expect("there is room");
+    let sizes: Vec<u32> = composed.domains.iter().map(|domain| domain.workers).collect();
+    let cpus = map_onto(&machine, &sizes).expect("there is room");
+    let configuration = crate::configuration(&composed, &structures.structures, &cpus);
+    let assigned = configuration.assign(&machine).expect("it is possible there");
+    assert_eq!(assigned, cpus);
+    assert_eq!(configuration.structures["a"], "A");
+    assert_eq!(configuration.structures["b"], "B");
+    assert_eq!(configuration.loads["a"].load, 3.5);
+    assert_eq!(clients_beside(&machine, &configuration).expect("it is possible there"), 1);
+    assert_eq!(Configuration::from_toml(&configuration.to_toml()).expect("it is TOML"), configuration);
 }

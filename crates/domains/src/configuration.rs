@@ -14,6 +14,11 @@
 //!
 //! [structures]
 //! orders = "trees"
+//!
+//! [loads.orders]                 # for whoever creates structures from the file; domains do not look at it
+//! kind = "b-tree"
+//! mix = "ycsb-a"
+//! load = 1.0
 //! ```
 
 use std::collections::{BTreeMap, HashSet};
@@ -29,7 +34,7 @@ pub const SLOTS_DEFAULT: usize = 32 * GROUP_SLOTS;
 pub const SLOTS_MAX: usize = GROUPS_MAX * GROUP_SLOTS;
 
 /// Domains and the structures that live in them.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Configuration {
     /// Permission to have more workers than usable processing units.
@@ -41,6 +46,27 @@ pub struct Configuration {
     /// The domain of each structure, by their names.
     #[serde(default)]
     pub structures: BTreeMap<String, String>,
+    /// The load that each structure is expected to have, by their names: for those who create the structures and use them. Domains do
+    /// not depend on it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub loads: BTreeMap<String, StructureLoad>,
+}
+
+/// A structure's kind and the load that it is expected to have.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StructureLoad {
+    /// The kind of structure, such as `b-tree`.
+    pub kind: String,
+    /// The operation mix, such as `ycsb-a`.
+    pub mix: String,
+    /// The load, in any unit that all structures share.
+    #[serde(default = "load_default")]
+    pub load: f64,
+}
+
+fn load_default() -> f64 {
+    1.0
 }
 
 /// One domain.
@@ -170,6 +196,9 @@ pub enum ConfigurationError {
         /// The missing domain.
         domain: String,
     },
+    /// A load is of a structure that is in no domain.
+    #[error("there is a load of structure `{0}`, which is in no domain: name its domain in [structures]")]
+    LoadOfNothing(String),
     /// A number of slots that cannot be.
     #[error("domain `{domain}` has {slots} slots per worker: choose 1 to {SLOTS_MAX}")]
     Slots {
@@ -234,6 +263,9 @@ impl Configuration {
                 return Err(ConfigurationError::NameTwice(domain.name.clone()));
             }
             domain.check_counts()?;
+        }
+        if let Some(name) = self.loads.keys().find(|name| !self.structures.contains_key(*name)) {
+            return Err(ConfigurationError::LoadOfNothing(name.clone()));
         }
         match self.structures.iter().find(|(_, domain)| !names.contains(domain.as_str())) {
             Some((structure, domain)) => {

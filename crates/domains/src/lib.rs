@@ -73,7 +73,8 @@ pub use change::Change;
 pub use chunk::Results;
 pub use client::{CallError, Cancelled, Client, Pending, Refused, WINDOW_DEFAULT, Why};
 pub use configuration::{
-    Configuration, ConfigurationError, DomainConfiguration, MemoryPolicy, Placement, SLOTS_DEFAULT, SLOTS_MAX,
+    Configuration, ConfigurationError, DomainConfiguration, MemoryPolicy, Placement, SLOTS_DEFAULT,
+    SLOTS_MAX, StructureLoad,
 };
 pub use domains::{DomainError, DomainReport, Domains, ShutdownReport, Site, WorkerReport};
 pub use operation::{GROUP_MAX, Group, Operation};

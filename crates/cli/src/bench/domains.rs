@@ -4,7 +4,7 @@
 //!
 //! Every comparison is of *sides*, whose rounds alternate. One of them is the *main* one, whose throughput is the result.
 
-mod json;
+pub(crate) mod json;
 mod text;
 
 use atrapos_domain_loads::{
@@ -101,7 +101,8 @@ impl Report {
     }
 }
 
-fn refused(error: LoadError) -> CliError {
+/// Returns the failure of a load.
+pub(crate) fn refused(error: LoadError) -> CliError {
     if error.is_bad_input() { CliError::bad_input(error) } else { CliError::failed(error) }
 }
 
@@ -238,7 +239,7 @@ impl Settings {
 }
 
 /// Measures so many sides in so many rounds, and shows the progress.
-fn watched<R>(
+pub(crate) fn watched<R>(
     what: &str,
     sides: usize,
     rounds: usize,

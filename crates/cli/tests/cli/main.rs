@@ -5,6 +5,7 @@ mod bad_input;
 mod deploy;
 mod directories;
 mod documents;
+mod domains;
 mod experiment;
 mod explain;
 mod islands;

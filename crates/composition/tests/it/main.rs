@@ -1,9 +1,14 @@
 //! Calibration and composition, by the figures of the paper and by trying all assignments.
 
+mod cores;
+mod file;
+
 use atrapos_composition::{
     CalibrationSettings, CompositionError, Curve, Curves, Demand, Effort, Kind, LoadBounds, Point, Settings,
     Structure, StructureIndex, calibrate, compose, possible_sizes,
 };
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use std::collections::BTreeMap;
 
 fn demand(structures: &[(u32, f64)]) -> Demand {
@@ -123,4 +128,27 @@ fn curves_are_read_as_they_were_written() {
     let curve = Curve { kind: "b-tree".into(), mix: "read-only".into(), points };
     let curves = Curves::new(Some("two sockets".into()), vec![curve]).expect("curves");
     assert_eq!(Curves::from_json(&curves.to_json()), Ok(curves));
+}
+
+/// Case 154 of the example `large`: many choices of sizes before the best one can be neither filled nor excluded in few steps.
+#[test]
+fn choices_that_cannot_be_decided_leave_steps_for_those_after_them() {
+    let mut random = StdRng::seed_from_u64(1_154);
+    let count = random.random_range(4..=40);
+    let workers = random.random_range(24..=192);
+    assert_eq!((count, workers, random.random_range(0..4)), (34, 167, 2));
+    let in_proportion = random.random_bool(0.7);
+    let sizes = [4, 6, 9, 16, 24];
+    let structures: Vec<(u32, f64)> = (0..count)
+        .map(|_| {
+            let size = sizes[random.random_range(0..sizes.len())];
+            let factor = if in_proportion { f64::from(size) } else { 1.0 };
+            (size, factor * 10_f64.powf(random.random_range(0.0..2.0)))
+        })
+        .collect();
+    let even = structures.iter().map(|(_, load)| load).sum::<f64>() / f64::from(workers);
+    let bounds = LoadBounds::PerWorker { min: 0.3 * even, max: 4.0 * even };
+    let settings = Settings { bounds, effort: Effort::fast() };
+    let found = compose(&demand(&structures), workers, Kind::Shared, &settings).expect("it is found");
+    assert_eq!(found.sizes(), BTreeMap::from([(24, 3), (16, 4), (9, 2), (6, 1), (4, 1)]));
 }

@@ -187,7 +187,7 @@ fn structures_are_dropped_once_by_removal_or_at_the_end() {
 
 #[test]
 fn configurations_are_read_written_and_refused() {
-    let text = "[[domain]]\nname = \"a\"\ncpus = [0, 1]\nmemory = \"interleaved\"\n[[domain]]\nname = \"b\"\nworkers = 1\n[structures]\nx = \"b\"\n";
+    let text = "[[domain]]\nname = \"a\"\ncpus = [0, 1]\nmemory = \"interleaved\"\n[[domain]]\nname = \"b\"\nworkers = 1\n[structures]\nx = \"b\"\n[loads.x]\nkind = \"b-tree\"\nmix = \"ycsb-c\"\n";
     let configuration = Configuration::from_toml(text).expect("it is right");
     assert_eq!(Configuration::from_toml(&configuration.to_toml()).expect("it is right"), configuration);
     let machine = Machine::synthetic("pack:1 core:4 pu:1").expect("a machine");
@@ -219,6 +219,11 @@ fn configurations_are_read_written_and_refused() {
         refused("[[domain]]\nname = \"a\"\nworkers = 1\n[structures]\nx = \"q\""),
         ConfigurationError::Nowhere { .. }
     ));
+    assert_eq!(configuration.loads["x"].load, 1.0);
+    assert_eq!(
+        refused("[[domain]]\nname = \"a\"\nworkers = 1\n[loads.z]\nkind = \"b-tree\"\nmix = \"ycsb-c\""),
+        ConfigurationError::LoadOfNothing("z".to_owned())
+    );
     assert!(matches!(
         refused("[[domain]]\nname = \"a\"\nworkers = 1\nslots = 0"),
         ConfigurationError::Slots { slots: 0, .. }

@@ -15,6 +15,8 @@ use std::fmt::Write;
 const FOLD_COUNT_MIN: usize = 3;
 /// Lists of cpus longer than this are cut.
 const CPU_LIST_CHARS_MAX: usize = 44;
+/// Marks of an island that are longer than this are counted.
+const MARKS_CHARS_MAX: usize = 96;
 /// A table of node distances with more columns than this does not fit a screen and is summed up.
 const NODE_COLUMNS_MAX: usize = 16;
 
@@ -30,7 +32,7 @@ pub fn render_tree(machine: &Machine) -> String {
         .into_iter()
         .chain((!offline.is_empty()).then(|| format!("offline: cpus {}", cut_list(offline))))
         .collect();
-    branches(machine, root, "", extra.is_empty(), &mut out);
+    branches(machine, root, ("", extra.is_empty()), &|_| None, &mut out);
     for (index, line) in extra.iter().enumerate() {
         let branch = if index + 1 == extra.len() { "└─ " } else { "├─ " };
         push_line(&mut out, &format!("{branch}{line}"));
@@ -110,9 +112,47 @@ fn node_memory(memory_bytes: Option<u64>) -> String {
     }
 }
 
-/// Prints the islands below one, identical neighbours folded.
-fn branches(machine: &Machine, parent: &Island, indent: &str, closes: bool, out: &mut String) {
-    let shapes: Vec<String> = parent.children.iter().map(|&child| shape(machine, child)).collect();
+/// The nested islands of the machine as text, with the marks that processing units have, below the islands that have no
+/// islands in them; one without a mark is shown as `.`. SMT siblings are next to each other, without a space if the marks are
+/// single characters. Ends with a newline.
+#[must_use]
+pub fn render_marks(machine: &Machine, mark: &dyn Fn(CpuId) -> Option<String>) -> String {
+    let mut out = String::new();
+    let root = &machine.all_islands()[0];
+    branches(machine, root, ("", true), &|island| Some(marks(machine, island, mark)), &mut out);
+    out
+}
+
+/// The marks of an L3 island, one by one if they fit a line, else with their numbers of processing units.
+fn marks(machine: &Machine, island: &Island, mark: &dyn Fn(CpuId) -> Option<String>) -> String {
+    let of = |cpu: &CpuId| mark(*cpu).unwrap_or_else(|| ".".to_owned());
+    let cores: Vec<Vec<String>> = machine
+        .cores()
+        .iter()
+        .filter(|core| core.island == island.id)
+        .map(|core| core.cpus.iter().map(of).collect())
+        .collect();
+    let short = cores.iter().flatten().all(|mark| mark.chars().count() == 1);
+    let each: Vec<String> = cores.iter().map(|core| core.join(if short { "" } else { "+" })).collect();
+    let line = each.join(" ");
+    if line.chars().count() <= MARKS_CHARS_MAX {
+        return line;
+    }
+    let all: Vec<&String> = cores.iter().flatten().collect();
+    let runs = all.chunk_by(|a, b| a == b);
+    runs.map(|run| format!("{} x {}", run.len(), run[0])).collect::<Vec<_>>().join(", ")
+}
+
+/// Prints the islands below one, identical neighbours folded. The pair has the indentation, and
+/// whether nothing follows the last of them; `marks` gives a second line for an island without islands in it.
+fn branches(
+    machine: &Machine,
+    parent: &Island,
+    (indent, closes): (&str, bool),
+    marks: &dyn Fn(&Island) -> Option<String>,
+    out: &mut String,
+) {
+    let shapes: Vec<String> = parent.children.iter().map(|&child| shape(machine, child, marks)).collect();
     let mut start = 0;
     while start < shapes.len() {
         let alike = shapes[start..].iter().take_while(|other| **other == shapes[start]).count();
@@ -121,13 +161,17 @@ fn branches(machine: &Machine, parent: &Island, indent: &str, closes: bool, out:
         let (branch, below) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
         let run = &parent.children[start..start + shown];
         let innermost = line(machine, run, indent, branch, out);
-        branches(machine, innermost, &format!("{indent}{below}"), true, out);
+        let indent = format!("{indent}{below}");
+        if let Some(marks) = marks(innermost).filter(|_| innermost.children.is_empty()) {
+            push_line(out, &format!("{indent}   {marks}"));
+        }
+        branches(machine, innermost, (&indent, true), marks, out);
         start += shown;
     }
 }
 
 /// Shape of an island, apart from its numbers; islands of equal shapes can be folded.
-fn shape(machine: &Machine, island: IslandId) -> String {
+fn shape(machine: &Machine, island: IslandId, marks: &dyn Fn(&Island) -> Option<String>) -> String {
     let island = &machine.all_islands()[island.index()];
     let mut shape = format!("{:?}", island.level);
     if island.level == Level::Node {
@@ -140,9 +184,10 @@ fn shape(machine: &Machine, island: IslandId) -> String {
             let usable = core.cpus.iter().filter(|&&cpu| machine.usable_cpus().contains(cpu)).count();
             let _ = write!(shape, " {}/{usable}", core.cpus.len());
         }
+        shape.push_str(&marks(island).unwrap_or_default());
     }
     for &child in &island.children {
-        let _ = write!(shape, "[{}]", self::shape(machine, child));
+        let _ = write!(shape, "[{}]", self::shape(machine, child, marks));
     }
     shape
 }

@@ -1,7 +1,7 @@
 //! Machines for people and for programs, as snapshots.
 
 use crate::fixture::{check_invariants, chiplets, eight_by_ten, one_node};
-use atrapos_topology::report::{render_tree, to_json};
+use atrapos_topology::report::{render_marks, render_tree, to_json};
 use atrapos_topology::{CpuId, LatencyMatrix, Machine};
 
 fn synthetic(text: &str) -> Machine {
@@ -78,4 +78,31 @@ fn json_has_the_keys_it_promises() {
     assert_eq!(value["origin"]["kind"], "live");
     assert_eq!(value["latency"], serde_json::Value::Null);
     assert_eq!(value["refused"], serde_json::json!([]));
+}
+
+#[test]
+fn marks_are_shown_one_by_one_where_they_fit_and_islands_alike_are_one() {
+    let machine = synthetic("pack:2 l3:3 core:4 pu:2");
+    let mark = |cpu: CpuId| match cpu.0 {
+        0..8 => Some("A"),
+        8..11 => Some("B"),
+        11..24 => None,
+        _ => Some("C"),
+    };
+    let text = render_marks(&machine, &|cpu| mark(cpu).map(str::to_owned));
+    insta::assert_snapshot!(text, @r"
+    ├─ socket 0 = node 0: 12 cores of 2 threads, cpus 0-23
+    │  ├─ L3 island: 4 cores of 2 threads, cpus 0-7
+    │  │     AA AA AA AA
+    │  ├─ L3 island: 4 cores of 2 threads, cpus 8-15
+    │  │     BB B. .. ..
+    │  └─ L3 island: 4 cores of 2 threads, cpus 16-23
+    │        .. .. .. ..
+    └─ socket 1 = node 1: 12 cores of 2 threads, cpus 24-47
+       └─ 3 x L3 island: 4 cores of 2 threads each, cpus 24-31 | 32-39 | .. | 40-47
+             CC CC CC CC
+    ");
+    let wide = synthetic("pack:1 core:40 pu:2");
+    let text = render_marks(&wide, &|cpu| Some(if cpu.0 < 30 { "AA" } else { "B" }.to_owned()));
+    assert!(text.contains("30 x AA, 50 x B"), "{text}");
 }

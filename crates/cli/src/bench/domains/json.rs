@@ -2,7 +2,7 @@
 //!
 //! Owns: the keys. Never: rounds, or leaves a key out: an unknown value is `null`.
 
-use atrapos_domain_loads::{Access, Arrangement, Audit, Class, Length, Load, Round, Run, Wrong};
+use atrapos_domain_loads::{Access, Arrangement, Audit, Class, Length, Load, Run, Wrong};
 use atrapos_structures::Contention;
 use atrapos_topology::CpuId;
 use serde_json::{Map, Value, json};
@@ -98,7 +98,7 @@ fn side(Measured { name, run }: &Measured, best: f64) -> Value {
         "runs": run.throughputs_per_second(),
         "ns_per_operation": run.nanoseconds_per_operation(),
         "seconds": middle.elapsed.as_secs_f64(),
-        "classes": classes(middle),
+        "classes": classes(middle.classes),
         "tasks": middle.tasks,
         "busy_steps": middle.busy_steps,
         "contention": middle.contention.map(contention),
@@ -108,9 +108,9 @@ fn side(Measured { name, run }: &Measured, best: f64) -> Value {
     })
 }
 
-/// Returns the operations of each class.
-fn classes(round: &Round) -> Map<String, Value> {
-    let classes = Class::ALL.iter().zip(round.classes);
+/// Returns the operations of each class, which are in the order of [`Class::ALL`].
+pub(crate) fn classes(operations: [u64; 3]) -> Map<String, Value> {
+    let classes = Class::ALL.iter().zip(operations);
     classes.map(|(class, count)| (class.name().to_owned(), json!(count))).collect()
 }
 
@@ -152,7 +152,8 @@ fn arrangement(arrangement: &Arrangement) -> Value {
     })
 }
 
-fn audit(audit: &Result<Audit, Wrong>) -> Value {
+/// Returns the result of an audit.
+pub(crate) fn audit(audit: &Result<Audit, Wrong>) -> Value {
     match audit {
         Ok(audit) => json!({ "passed": true, "rows": audit.records, "scanned": audit.scanned }),
         Err(wrong) => json!({ "passed": false, "error": wrong.to_string() }),

@@ -1,0 +1,554 @@
+//! Runs of whole configurations: every structure in its domain, used by clients in proportion to the expected loads.
+//!
+//! Owns: the loop of a client over several structures, and what is counted of each. Never: places a worker; the configuration does.
+//!
+//! A client draws the structure of its next operations, as many as a burst has, by the loads of the configuration. Bursts of all
+//! structures are under way at once; a structure whose domain is behind holds the client up. So the loads of domains are those that the
+//! configuration was composed for, and the slowest domain limits all.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use atrapos_domains::{
+    BURST_DEFAULT, Burst, Client, Configuration, DomainError, DomainReport, Domains, Owned, SLOTS_MAX,
+    Sessioned, Site,
+};
+use atrapos_runtime::affinity::pin_current_thread;
+use atrapos_structures::{Kind, Visit};
+use atrapos_topology::{CpuId, CpuSet, Machine};
+use atrapos_workloads::{Random, Zipf};
+
+use crate::arrangement::slots_of;
+use crate::audit::{Audit, Findings, Wrong, replies};
+use crate::composed::check_owned;
+use crate::control::{Control, Turn};
+use crate::delegate::{Manner, submit};
+use crate::error::LoadError;
+use crate::handle::{Handle, Placed};
+use crate::jobs::{Fill, Inspect, Job, Spot, on_workers};
+use crate::load::{Length, Load};
+use crate::mix::Mix;
+use crate::stream::{Stream, Tally};
+
+/// Settings of a run of a configuration.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ConfiguredSettings {
+    /// Records that are loaded into each structure.
+    pub records: u64,
+    /// The exponent of Zipf's distribution by which records are chosen; 0 chooses all alike.
+    pub theta: f64,
+    /// The length of the run.
+    pub length: Length,
+    /// Tasks of a client that are under way on each structure: 1 to [`BURST_MAX`](atrapos_domains::BURST_MAX).
+    pub burst: usize,
+    /// Client threads, at least one.
+    pub clients: usize,
+    /// The mix of all structures, instead of those of the configuration.
+    pub mix: Option<Mix>,
+    /// Set if clients are pinned to the processing units that no domain has, if there are enough.
+    pub pin: bool,
+    /// The seed of all random choices.
+    pub seed: u64,
+}
+
+impl Default for ConfiguredSettings {
+    fn default() -> ConfiguredSettings {
+        ConfiguredSettings {
+            records: 100_000,
+            theta: 0.99,
+            length: Length::Time(Duration::from_secs(2)),
+            burst: BURST_DEFAULT,
+            clients: 1,
+            mix: None,
+            pin: true,
+            seed: 1,
+        }
+    }
+}
+
+/// What a run has measured of one structure.
+#[derive(Clone, Debug)]
+pub struct StructureRun {
+    /// Its name.
+    pub name: String,
+    /// Its domain.
+    pub domain: String,
+    /// Its kind.
+    pub kind: Kind,
+    /// The mix that it had.
+    pub mix: Mix,
+    /// Its share of all operations as the configuration expects it.
+    pub share: f64,
+    /// Operations by class, in the order of [`Class::ALL`](crate::Class::ALL).
+    pub classes: [u64; 3],
+    /// The result of the audit.
+    pub audit: Result<Audit, Wrong>,
+}
+
+impl StructureRun {
+    /// Operations of all classes.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.classes.iter().sum()
+    }
+}
+
+/// What a run has measured of one domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainRun {
+    /// Its name.
+    pub name: String,
+    /// Number of its workers.
+    pub workers: usize,
+    /// Operations on its structures.
+    pub operations: u64,
+    /// Tasks that each worker has run.
+    pub tasks: Vec<u64>,
+    /// Steps of workers in which they ran any.
+    pub busy_steps: u64,
+}
+
+/// A run of a configuration.
+#[derive(Clone, Debug)]
+pub struct ConfiguredRun {
+    /// Time from the first operation to the last reply.
+    pub elapsed: Duration,
+    /// The structures, by name.
+    pub structures: Vec<StructureRun>,
+    /// The domains, in the order of the configuration.
+    pub domains: Vec<DomainRun>,
+    /// Processing units of the clients; none if they are not pinned.
+    pub client_cpus: Vec<CpuId>,
+    /// Set if somebody wanted the end before the length was over.
+    pub interrupted: bool,
+}
+
+impl ConfiguredRun {
+    /// So many operations of the run, per second.
+    #[must_use]
+    pub fn per_second(&self, operations: u64) -> f64 {
+        operations as f64 / self.elapsed.as_secs_f64().max(1e-9)
+    }
+
+    /// Operations of all structures.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.structures.iter().map(StructureRun::operations).sum()
+    }
+}
+
+/// Clients that a configuration leaves processing units for: one for each that no domain has, at least one.
+///
+/// # Errors
+/// [`LoadError::Domains`] for what the configuration or the machine refuses.
+pub fn clients_beside(machine: &Machine, configuration: &Configuration) -> Result<usize, LoadError> {
+    Ok(left_over(machine, configuration)?.len().max(1))
+}
+
+/// Usable processing units that no domain has.
+fn left_over(machine: &Machine, configuration: &Configuration) -> Result<Vec<CpuId>, LoadError> {
+    let assigned = configuration.assign(machine).map_err(DomainError::Configuration)?;
+    let taken: CpuSet = assigned.into_iter().flatten().collect();
+    Ok(machine.usable_cpus().difference(&taken).iter().collect())
+}
+
+/// A structure of the configuration, before it is placed.
+pub(crate) struct Planned {
+    name: String,
+    domain: usize,
+    load: Load,
+    share: f64,
+}
+
+fn plan(configuration: &Configuration, settings: &ConfiguredSettings) -> Result<Vec<Planned>, LoadError> {
+    let mut planned = Vec::new();
+    for (name, domain) in &configuration.structures {
+        let load = configuration.loads.get(name).ok_or_else(|| LoadError::NoLoad(name.clone()))?;
+        let structure = || name.clone();
+        let kind: Kind =
+            load.kind.parse().map_err(|unknown| LoadError::Kind { structure: structure(), unknown })?;
+        let mix = match settings.mix {
+            Some(mix) => mix,
+            None => load.mix.parse().map_err(|unknown| LoadError::Mix { structure: structure(), unknown })?,
+        };
+        if !(load.load.is_finite() && load.load > 0.0) {
+            return Err(LoadError::Share { structure: structure(), load: load.load });
+        }
+        let found = configuration.domains.iter().position(|one| one.name == *domain);
+        // What is missing is refused when the domains start.
+        let Some(at) = found else { continue };
+        check_owned(name, kind, domain, configuration.domains[at].worker_count())?;
+        let ConfiguredSettings { records, theta, length, burst, seed, .. } = *settings;
+        let seed = seed.wrapping_add(planned.len() as u64);
+        let share = load.load;
+        let load = Load { records, theta, length, burst, seed, ..Load::new(kind, mix) };
+        planned.push(Planned { name: structure(), domain: at, load, share });
+    }
+    let all: f64 = planned.iter().map(|one| one.share).sum();
+    planned.iter_mut().for_each(|one| one.share /= all);
+    if configuration.structures.is_empty() { Err(LoadError::NoStructures) } else { Ok(planned) }
+}
+
+/// The configuration with slots for the bursts of all clients on all structures of a domain.
+fn with_slots(
+    configuration: &Configuration,
+    planned: &[Planned],
+    settings: &ConfiguredSettings,
+) -> Result<Configuration, LoadError> {
+    let mut configuration = configuration.clone();
+    for (at, domain) in configuration.domains.iter_mut().enumerate() {
+        let structures = planned.iter().filter(|one| one.domain == at).count();
+        let needed = match slots_of(structures * settings.clients) {
+            Ok(slots) => slots,
+            // Bursts that one worker has no slots for are leased at others.
+            Err(max) if structures * settings.clients <= max * domain.worker_count() => SLOTS_MAX,
+            Err(_) => {
+                let (domain, clients) = (domain.name.clone(), settings.clients);
+                return Err(LoadError::Bursts { domain, structures, clients });
+            }
+        };
+        domain.slots = domain.slots.max(needed);
+    }
+    Ok(configuration)
+}
+
+/// The parts of a placed structure whose type does not depend on it.
+pub(crate) trait Structure: Sync {
+    fn fill(&self, client: &mut Client) -> Result<(), LoadError>;
+    fn side(&self, client: &mut Client, thread: usize) -> Result<Box<dyn Side>, LoadError>;
+    fn audit(&self, client: &mut Client, inserted: Vec<u64>) -> Result<Result<Audit, Wrong>, LoadError>;
+}
+
+/// A client's side of one structure.
+pub(crate) trait Side {
+    /// Submits as many operations.
+    fn submit(&mut self, operations: u64) -> Result<(), LoadError>;
+    /// Waits for all replies; returns what was done, and the number of insertions.
+    fn end(self: Box<Self>) -> Result<(Tally, u64), LoadError>;
+}
+
+/// A placed structure with its type.
+struct Used<H> {
+    handle: H,
+    seats: Vec<Owned<()>>,
+    load: Load,
+    zipf: Option<Arc<Zipf>>,
+    clients: usize,
+}
+
+impl<H: Handle> Used<H> {
+    fn on_each<J: Job<H>>(
+        &self,
+        client: &mut Client,
+        make: impl FnMut(Spot) -> J,
+    ) -> Result<Vec<J::Output>, LoadError> {
+        let (handle, seats) = (std::slice::from_ref(&self.handle), std::slice::from_ref(&self.seats));
+        on_workers(client, handle, seats, make, drop).map(|(done, ())| done)
+    }
+}
+
+impl<H: Handle + 'static> Structure for Used<H> {
+    fn fill(&self, client: &mut Client) -> Result<(), LoadError> {
+        let records = self.load.records;
+        let filled = self.on_each(client, |spot| Fill { spot, records })?;
+        Ok(filled.into_iter().collect::<Result<(), _>>()?)
+    }
+
+    fn side(&self, client: &mut Client, thread: usize) -> Result<Box<dyn Side>, LoadError> {
+        let burst = client.burst::<H, u64>(&self.handle, self.load.burst)?;
+        let stream = Stream::new(&self.load, self.zipf.as_ref(), thread, self.clients);
+        Ok(Box::new(Delegating { burst, stream, tally: Tally::default(), manner: Manner::of(&self.load) }))
+    }
+
+    fn audit(&self, client: &mut Client, inserted: Vec<u64>) -> Result<Result<Audit, Wrong>, LoadError> {
+        let records = self.load.records;
+        let each = self.on_each(client, |spot| Inspect { spot, records, inserted: inserted.clone() })?;
+        let mut findings = Findings::default();
+        each.iter().for_each(|found| findings.add(found));
+        Ok(findings.conclude(records + inserted.iter().sum::<u64>(), H::ORDERED))
+    }
+}
+
+/// A client's operations on one structure.
+struct Delegating<H: Handle> {
+    burst: Burst<H, u64>,
+    stream: Stream,
+    tally: Tally,
+    manner: Manner,
+}
+
+impl<H: Handle> Side for Delegating<H> {
+    fn submit(&mut self, operations: u64) -> Result<(), LoadError> {
+        for _ in 0..operations {
+            let operation = self.stream.next();
+            self.tally.submitted(operation.class);
+            if let Some(reply) = submit(&mut self.burst, operation, self.manner)? {
+                self.tally.reply(reply?);
+            }
+        }
+        Ok(())
+    }
+
+    fn end(mut self: Box<Self>) -> Result<(Tally, u64), LoadError> {
+        let Delegating { burst, stream, tally, .. } = &mut *self;
+        burst.drain().try_for_each(|reply| reply.map(|reply| tally.reply(reply)))?;
+        Ok((*tally, stream.inserted))
+    }
+}
+
+/// A structure that was placed, or why not.
+pub(crate) type Placing = Result<Box<dyn Structure>, LoadError>;
+
+/// Places a structure, whichever it is.
+pub(crate) struct Place<'a> {
+    site: Site<'a>,
+    planned: &'a Planned,
+    seats: &'a [Owned<()>],
+    clients: usize,
+}
+
+impl Place<'_> {
+    fn used<H: Handle + 'static>(&self, handle: H) -> Placing {
+        let load = self.planned.load.clone();
+        let zipf = load.popularity()?.map(Arc::new);
+        Ok(Box::new(Used { handle, seats: self.seats.to_vec(), load, zipf, clients: self.clients }))
+    }
+}
+
+impl Visit<u64> for Place<'_> {
+    type Output = Placing;
+
+    fn shared<S: atrapos_structures::Shared<u64> + 'static>(self, make: fn() -> S) -> Self::Output {
+        let handle: Sessioned<Placed<S>> =
+            self.site.place_with_sessions(&self.planned.name, Placed(make()))?;
+        self.used(handle)
+    }
+
+    fn owned<S: atrapos_structures::Owned<u64> + 'static>(self, make: fn() -> S) -> Self::Output {
+        let handle: Owned<S> = self.site.place_owned(&self.planned.name, make())?;
+        self.used(handle)
+    }
+}
+
+/// The seats of the workers of each domain: see `prepared`.
+fn seats(domains: &Domains, configuration: &Configuration) -> Result<Vec<Vec<Owned<()>>>, LoadError> {
+    let of_domain = |domain: &atrapos_domains::DomainConfiguration| {
+        let site = domains.at(&domain.name)?;
+        let named = (0..domain.worker_count()).map(|seat| format!("seat-{}-{seat}", domain.name));
+        named.map(|name| Ok(site.place_owned(&name, ())?)).collect::<Result<Vec<_>, LoadError>>()
+    };
+    configuration.domains.iter().map(of_domain).collect()
+}
+
+/// What one client has done on each structure.
+struct ClientRun {
+    structures: Vec<(Tally, u64)>,
+    began: Instant,
+    ended: Instant,
+}
+
+/// A client thread before its run.
+struct Driver<'a> {
+    client: Client,
+    structures: &'a [Box<dyn Structure>],
+    /// Ends of the shares of the structures, ascending to 1.
+    ends: &'a [f64],
+    burst: u64,
+    random: Random,
+    turn: Turn,
+    cpu: Option<CpuId>,
+    number: usize,
+}
+
+impl Driver<'_> {
+    fn run(mut self) -> Result<ClientRun, LoadError> {
+        if let Some(cpu) = self.cpu {
+            // Refused: it runs unpinned.
+            let _ = pin_current_thread(cpu.index());
+        }
+        let sides = self.structures.iter().map(|one| one.side(&mut self.client, self.number));
+        let mut sides = sides.collect::<Result<Vec<_>, _>>()?;
+        let (mut done, mut left_in_burst, mut at) = (0, 0, 0);
+        let began = self.turn.begin();
+        loop {
+            let chunk = self.turn.next(done);
+            if chunk == 0 {
+                break;
+            }
+            if left_in_burst == 0 {
+                let drawn = self.random.unit();
+                at = self.ends.partition_point(|end| *end <= drawn).min(sides.len() - 1);
+                left_in_burst = self.burst;
+            }
+            let operations = chunk.min(left_in_burst);
+            sides[at].submit(operations)?;
+            left_in_burst -= operations;
+            done += operations;
+        }
+        let structures = sides.into_iter().map(Side::end).collect::<Result<Vec<_>, _>>()?;
+        Ok(ClientRun { structures, began, ended: Instant::now() })
+    }
+}
+
+/// Starts the domains of a configuration, creates and loads their structures, uses all of them for a time, and audits them. `loading` is
+/// called with the number of structures loaded so far, before each.
+///
+/// # Errors
+/// [`LoadError`]; what an audit finds is no error but part of the run.
+pub fn run_configuration(
+    machine: &Machine,
+    configuration: &Configuration,
+    settings: &ConfiguredSettings,
+    interrupt: &AtomicBool,
+    loading: &mut dyn FnMut(usize),
+) -> Result<ConfiguredRun, LoadError> {
+    let by_kind = |place: Place<'_>| place.planned.load.kind.visit(place);
+    run_with(machine, configuration, settings, interrupt, loading, &by_kind)
+}
+
+/// The same with structures that `place` makes.
+pub(crate) fn run_with(
+    machine: &Machine,
+    configuration: &Configuration,
+    settings: &ConfiguredSettings,
+    interrupt: &AtomicBool,
+    loading: &mut dyn FnMut(usize),
+    place: &dyn Fn(Place<'_>) -> Placing,
+) -> Result<ConfiguredRun, LoadError> {
+    if settings.clients == 0 {
+        return Err(LoadError::NoThreads("clients"));
+    }
+    let planned = plan(configuration, settings)?;
+    planned.iter().try_for_each(|one| one.load.check())?;
+    let configuration = with_slots(configuration, &planned, settings)?;
+    let mut cpus = left_over(machine, &configuration)?;
+    if !settings.pin || cpus.len() < settings.clients {
+        cpus.clear();
+    }
+    cpus.truncate(settings.clients);
+    let domains = Domains::start(machine, &configuration)?;
+    let seats = seats(&domains, &configuration)?;
+    let mut structures = Vec::new();
+    for (at, one) in planned.iter().enumerate() {
+        loading(at);
+        let site = domains.at(&configuration.domains[one.domain].name)?;
+        let structure =
+            place(Place { site, planned: one, seats: &seats[one.domain], clients: settings.clients })?;
+        structure.fill(&mut domains.client())?;
+        structures.push(structure);
+    }
+    let before = domains.report();
+    let (clients, interrupted) = drive(&domains, &structures, &planned, settings, (&cpus, interrupt))?;
+    let work = (before, domains.report());
+    let structures = audited(&domains, &structures, &planned, &configuration, &clients)?;
+    let began = clients.iter().map(|client| client.began).min();
+    let ended = clients.iter().map(|client| client.ended).max();
+    Ok(ConfiguredRun {
+        elapsed: ended.zip(began).map_or(Duration::ZERO, |(ended, began)| ended - began),
+        domains: domain_runs(&work, &structures),
+        structures,
+        client_cpus: cpus,
+        interrupted,
+    })
+}
+
+/// Operations of each client at most: as many as keep each structure within what its own load allows.
+fn operations_max(planned: &[Planned], settings: &ConfiguredSettings) -> u64 {
+    let of_structure = |one: &Planned| match settings.length {
+        Length::Operations(operations) => operations,
+        Length::Time(_) => {
+            let own = one.load.operations_max(settings.length, settings.clients);
+            // A cast of what is too large gives the largest number.
+            (own as f64 / one.share) as u64
+        }
+    };
+    planned.iter().map(of_structure).min().unwrap_or(0)
+}
+
+/// Runs the clients; returns what each has done, and whether they were interrupted.
+fn drive(
+    domains: &Domains,
+    structures: &[Box<dyn Structure>],
+    planned: &[Planned],
+    settings: &ConfiguredSettings,
+    (cpus, interrupt): (&[CpuId], &AtomicBool),
+) -> Result<(Vec<ClientRun>, bool), LoadError> {
+    let ends: Vec<f64> = planned
+        .iter()
+        .scan(0.0, |sum, one| {
+            *sum += one.share;
+            Some(*sum)
+        })
+        .collect();
+    let control = Arc::new(Control::default());
+    let limit = operations_max(planned, settings);
+    let driver = |number: usize| Driver {
+        client: domains.client(),
+        structures,
+        ends: &ends,
+        burst: settings.burst as u64,
+        random: Random::of_stream(settings.seed, number as u64),
+        turn: Turn::new(&control, settings.length, limit),
+        cpu: cpus.get(number).copied(),
+        number,
+    };
+    let drivers: Vec<Driver<'_>> = (0..settings.clients).map(driver).collect();
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = drivers.into_iter().map(|driver| scope.spawn(move || driver.run())).collect();
+        let interrupted = control.conduct(settings.clients, settings.length, interrupt);
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<ClientRun, LoadError>>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        Ok((threads.into_iter().map(join).collect::<Result<Vec<_>, _>>()?, interrupted))
+    })
+}
+
+fn audited(
+    domains: &Domains,
+    structures: &[Box<dyn Structure>],
+    planned: &[Planned],
+    configuration: &Configuration,
+    clients: &[ClientRun],
+) -> Result<Vec<StructureRun>, LoadError> {
+    let mut runs = Vec::new();
+    for (at, (structure, planned)) in structures.iter().zip(planned).enumerate() {
+        let (mut tally, mut inserted) = (Tally::default(), Vec::new());
+        for client in clients {
+            tally.add(&client.structures[at].0);
+            inserted.push(client.structures[at].1);
+        }
+        let audit = match replies(tally.wrong, tally.last_wrong) {
+            Err(wrong) => Err(wrong),
+            Ok(()) => structure.audit(&mut domains.client(), inserted)?,
+        };
+        runs.push(StructureRun {
+            name: planned.name.clone(),
+            domain: configuration.domains[planned.domain].name.clone(),
+            kind: planned.load.kind,
+            mix: planned.load.mix,
+            share: planned.share,
+            classes: tally.classes,
+            audit,
+        });
+    }
+    Ok(runs)
+}
+
+fn domain_runs(
+    (before, after): &(Vec<DomainReport>, Vec<DomainReport>),
+    structures: &[StructureRun],
+) -> Vec<DomainRun> {
+    let run = |(before, after): (&DomainReport, &DomainReport)| {
+        let workers = || before.workers.iter().zip(&after.workers);
+        let own = structures.iter().filter(|structure| structure.domain == after.name);
+        DomainRun {
+            name: after.name.clone(),
+            workers: after.workers.len(),
+            operations: own.map(StructureRun::operations).sum(),
+            tasks: workers().map(|(before, after)| after.tasks - before.tasks).collect(),
+            busy_steps: workers().map(|(before, after)| after.busy_steps - before.busy_steps).sum(),
+        }
+    };
+    before.iter().zip(after).map(run).collect()
+}
