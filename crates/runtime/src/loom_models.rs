@@ -224,7 +224,7 @@ fn park_lane() {
 /// Two workers of one thread: what is published for either of them is not slept through, whoever wakes the thread.
 #[test]
 fn park_in_all() {
-    loom::model(|| {
+    bounded(3).check(|| {
         let parkers: Arc<[Parker; 2]> = Arc::new([Parker::new(), Parker::new()]);
         let work: Arc<[AtomicUsize; 2]> = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
         let sleeper = {
