@@ -8,8 +8,9 @@
 //! storage crate is here, and each file says in its heading why its unsafe code is sound.
 //!
 //! # The shape
-//! A [`Worker`] is a state machine, and whatever calls its step function is only its pump: a pinned thread per worker
-//! ([`RuntimeBuilder`]), or one thread that steps all workers in a pseudo-random order from a seed ([`Pump`]). A step
+//! A [`Worker`] is a state machine, and whatever calls its step function is only its pump: a pinned thread per worker, or one
+//! that steps several in turn where workers outnumber processing units ([`RuntimeBuilder`]), or one thread that steps all
+//! workers in a pseudo-random order from a seed ([`Pump`]). A step
 //! drains a bounded batch from the rings, the control lane and the inbox, polls ready tasks, does a slice of the shard's
 //! background work and publishes what it sent; it never blocks. Between each ordered pair of workers lies one single-producer
 //! single-consumer [`ring`] that carries closures inline. Threads outside the runtime hand closures over through a

@@ -221,9 +221,42 @@ fn park_lane() {
     });
 }
 
+/// Two workers of one thread: what is published for either of them is not slept through, whoever wakes the thread.
+#[test]
+fn park_in_all() {
+    bounded(3).check(|| {
+        let parkers: Arc<[Parker; 2]> = Arc::new([Parker::new(), Parker::new()]);
+        let work: Arc<[AtomicUsize; 2]> = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        let sleeper = {
+            let (parkers, work) = (Arc::clone(&parkers), Arc::clone(&work));
+            thread::spawn(move || {
+                parkers.iter().for_each(Parker::adopt_current_thread);
+                let published = || work.iter().map(|work| work.load(Ordering::Acquire)).sum::<usize>();
+                let mut seen = 0;
+                while seen < 2 {
+                    Parker::park_in_all(parkers.iter(), || published() != seen, None);
+                    seen = published();
+                }
+            })
+        };
+        let other = {
+            let (parkers, work) = (Arc::clone(&parkers), Arc::clone(&work));
+            thread::spawn(move || {
+                work[1].store(1, Ordering::Release);
+                parkers[1].wake();
+            })
+        };
+        work[0].store(1, Ordering::Release);
+        parkers[0].wake();
+        other.join().expect("the publisher does not fail");
+        sleeper.join().expect("the sleeper does not fail");
+    });
+}
+
 #[test]
 fn park_planted_bugs_are_caught() {
-    for model in ["park_handshake", "park_ring", "park_lane"] {
+    must_fail("park_in_all", Bug::ParkOneFlag);
+    for model in ["park_handshake", "park_ring", "park_lane", "park_in_all"] {
         must_fail(model, Bug::ParkRecheck);
         must_fail(model, Bug::ParkSleeperFence);
         must_fail(model, Bug::ParkWakerFence);

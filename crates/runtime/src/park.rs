@@ -1,12 +1,17 @@
 //! Sleep of idle workers, without a lost wake-up, and the time that they spin before.
 //!
-//! Owns: the sleep flag of each worker and the adaptive spin budget. Never: polls periodically; a parked worker is
-//! woken by whoever publishes something for it, or by its own earliest deadline. No unsafe code.
+//! Owns: the sleep flag of each worker and the adaptive spin budget. Never: polls periodically; a parked thread is
+//! woken by whoever publishes something for one of its workers, or by their earliest deadline. No unsafe code.
 //!
 //! # Protocol
 //! The sleeper sets its flag, fences, looks for work once more, and only then parks. A publisher publishes, fences, and
 //! reads the flag. Both fences are sequentially consistent, so of the two, at least one sees what the other wrote: the
 //! sleeper finds the work, or the publisher finds the flag. (loom: `park_*`.)
+//!
+//! A thread of several workers has a flag for each of them and sleeps in all at once: it raises all flags before its fence, and
+//! looks for work of all workers after it. So a publisher does the same whether or not its receiver has a thread of its own,
+//! and reads no state that several workers have in common. Two publishers that find two flags both wake the thread, the second
+//! one for nothing. (loom: `park_in_all`.)
 
 use std::sync::OnceLock;
 use std::thread::yield_now;
@@ -18,7 +23,7 @@ use crate::clock::Ticks;
 use crate::planted::{Bug, planted};
 use crate::sync::{AtomicBool, Ordering, fence, thread};
 
-/// The place where one thread sleeps.
+/// A place where one thread sleeps; a thread may have several.
 pub struct Parker {
     /// Set by the sleeper, reset by the sleeper or by whoever wakes it. Alone on its cache line: publishers read it.
     sleeping: CachePadded<AtomicBool>,
@@ -52,7 +57,20 @@ impl Parker {
     /// Sleeps until woken or until the timeout, unless `has_work` finds something once the flag is up. Returns whether
     /// it slept. May return early without a reason.
     pub fn park(&self, has_work: impl FnOnce() -> bool, timeout: Option<Duration>) -> bool {
-        self.sleeping.store(true, Ordering::Relaxed);
+        Self::park_in_all(std::iter::once(self), has_work, timeout)
+    }
+
+    /// Sleeps like [`park`](Self::park) in several places at once, each of which the calling thread has adopted: a wake in any of
+    /// them ends it.
+    pub fn park_in_all<'a>(
+        places: impl Iterator<Item = &'a Self> + Clone,
+        has_work: impl FnOnce() -> bool,
+        timeout: Option<Duration>,
+    ) -> bool {
+        let raised = if planted(Bug::ParkOneFlag) { 1 } else { usize::MAX };
+        for place in places.clone().take(raised) {
+            place.sleeping.store(true, Ordering::Relaxed);
+        }
         if !planted(Bug::ParkSleeperFence) {
             fence(Ordering::SeqCst);
         }
@@ -60,7 +78,9 @@ impl Parker {
         if sleep {
             park_thread(timeout);
         }
-        self.sleeping.store(false, Ordering::Relaxed);
+        for place in places {
+            place.sleeping.store(false, Ordering::Relaxed);
+        }
         sleep
     }
 

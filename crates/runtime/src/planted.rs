@@ -21,6 +21,8 @@ pub(crate) enum Bug {
     ParkSleeperFence,
     /// The waker leaves out the fence between publishing and reading the flag.
     ParkWakerFence,
+    /// A sleeper in several places raises the flag of the first one only.
+    ParkOneFlag,
     /// The inbox's sender fills its slot's turn with a relaxed store.
     InboxFill,
     /// A closed inbox takes closures still.

@@ -9,11 +9,12 @@
 //! tasks that are left, and whoever waits for them outside gets [`Lost`](crate::Lost).
 //!
 //! # Invariants
-//! - A shard is made, used and dropped on its own thread.
+//! - A worker is pumped by one thread for its whole life, which may pump others in turn (`division.rs`, `turns.rs`); a shard is
+//!   made, used and dropped on that thread.
 //! - A ring's memory is touched first by its receiver's thread, after pinning.
 //! - A panic that reaches a worker's thread stops the process: half of a transaction's effects may be in the shard.
 
-use std::collections::HashSet;
+use std::num::NonZero;
 use std::sync::{Arc, Mutex};
 use std::thread::{Builder, JoinHandle, available_parallelism, park_timeout};
 use std::time::{Duration, Instant};
@@ -22,15 +23,18 @@ use crate::clock::Clock;
 use crate::handle::Handle;
 use crate::ring::ring_bytes_valid;
 use crate::rng::Seed;
-use crate::shared::{Phase, Shared, lock, worker_id};
+use crate::shared::{Lanes, Phase, Shared, lock};
 use crate::stats::WorkerSnapshot;
 use crate::worker::{Limits, Shard};
 use crate::{WorkerId, current};
 
+mod division;
 mod error;
 mod start;
+mod turns;
 mod worker_thread;
 
+use division::Division;
 pub use error::StartError;
 use start::Start;
 use worker_thread::{Seat, ThreadEnd, stop_process_on_panic};
@@ -48,8 +52,11 @@ pub struct RuntimeBuilder {
     /// The processing unit of each worker, by the operating system's number; `None` for a worker that may run anywhere,
     /// and `None` for the list if all may.
     pub cpus: Option<Vec<Option<usize>>>,
-    /// Set if workers are to be pinned to the processing units in `cpus`.
+    /// Set if workers are to be pinned to the processing units in `cpus`. Those pinned to the same one share a thread.
     pub pin: bool,
+    /// Threads among which the workers that are not pinned are divided, at least one; `None` for one per worker, but no more than
+    /// the processing units that the calling thread may use.
+    pub threads: Option<usize>,
     /// Bytes of each ring between two workers, a power of two.
     pub ring_bytes: usize,
     /// Closures that each worker's inbox holds, a power of two.
@@ -59,7 +66,7 @@ pub struct RuntimeBuilder {
     /// Time that an idle worker spins at most before it sleeps.
     pub spin_max: Duration,
     /// Set if idle workers let other threads run instead of spinning: for a process that has busy threads beside its
-    /// workers. With more workers than processing units they do so anyway.
+    /// workers. With more threads of workers than processing units they do so anyway.
     pub yield_when_idle: bool,
     /// Time that [`Runtime::drop`] waits for requests in flight.
     pub shutdown_deadline: Duration,
@@ -89,6 +96,7 @@ impl RuntimeBuilder {
             workers,
             cpus: None,
             pin: true,
+            threads: None,
             ring_bytes: ring_bytes_of(workers),
             inbox_slots: 256,
             limits: Limits::default(),
@@ -99,7 +107,7 @@ impl RuntimeBuilder {
         }
     }
 
-    /// Starts the workers. `factory` is run once on each worker's own thread (pinned already) and makes its shard.
+    /// Starts the workers. `factory` is run once for each worker on its thread (pinned already) and makes its shard.
     ///
     /// A worker that cannot be pinned runs unpinned; [`Runtime::warnings`] says so.
     ///
@@ -115,23 +123,26 @@ impl RuntimeBuilder {
         let start = Arc::new(Start::new(self.workers));
         let factory = Arc::new(factory);
         // Asked here, before any thread is pinned: a pinned thread is told of one processing unit only.
-        let oversubscribed = self.yield_when_idle || self.is_oversubscribed();
+        let division = Division::new(&self, available_parallelism().map_or(usize::MAX, NonZero::get));
+        let yields = self.yield_when_idle || division.oversubscribed;
         let configuration = Arc::new(self);
-        let mut threads = Vec::with_capacity(configuration.workers);
-        for (index, lanes) in lanes.into_iter().enumerate() {
-            let id = worker_id(index);
+        let mut lanes: Vec<Option<Lanes<S>>> = lanes.into_iter().map(Some).collect();
+        let mut threads = Vec::with_capacity(division.threads.len());
+        for workers in division.threads {
+            let first = workers[0];
+            let with_lanes =
+                |id: WorkerId| (id, lanes[id.index()].take().expect("every worker has one thread"));
             let seat = Seat {
-                id,
-                lanes,
+                workers: workers.into_iter().map(with_lanes).collect(),
                 shared: Arc::clone(&shared),
                 start: Arc::clone(&start),
                 configuration: Arc::clone(&configuration),
-                oversubscribed,
+                yields,
             };
             let factory = Arc::clone(&factory);
             let spawned = Builder::new()
-                .name(format!("atrapos-{id}"))
-                .spawn(move || stop_process_on_panic(id, move || seat.run(&*factory)));
+                .name(format!("atrapos-{first}"))
+                .spawn(move || stop_process_on_panic(first, move |current| seat.run(current, &*factory)));
             match spawned {
                 Ok(thread) => threads.push(thread),
                 Err(error) => {
@@ -140,7 +151,7 @@ impl RuntimeBuilder {
                         // A thread that saw the abort has nothing to report.
                         let _ = thread.join();
                     }
-                    return Err(StartError::Thread { worker: id, error });
+                    return Err(StartError::Thread { worker: first, error });
                 }
             }
         }
@@ -164,6 +175,9 @@ impl RuntimeBuilder {
         {
             return Err(StartError::Cpus { cpus: cpus.len(), workers: self.workers });
         }
+        if self.threads == Some(0) {
+            return Err(StartError::Threads);
+        }
         if !ring_bytes_valid(self.ring_bytes) {
             return Err(StartError::RingBytes { bytes: self.ring_bytes });
         }
@@ -171,16 +185,6 @@ impl RuntimeBuilder {
             return Err(StartError::InboxSlots { slots: self.inbox_slots });
         }
         Ok(())
-    }
-
-    /// Returns whether workers must share processing units, as seen from the calling thread. (A pinned worker would
-    /// count one.)
-    fn is_oversubscribed(&self) -> bool {
-        let pinned: Option<HashSet<usize>> = self.cpus.iter().flatten().copied().collect();
-        match pinned {
-            Some(cpus) if self.pin && !cpus.is_empty() => self.workers > cpus.len(),
-            _ => available_parallelism().is_ok_and(|cpus| self.workers > cpus.get()),
-        }
     }
 }
 
@@ -252,7 +256,7 @@ impl<S: Shard> Runtime<S> {
         for thread in lock(&self.threads).drain(..) {
             let end = thread.join().expect("a panic on a worker's thread has stopped the process");
             done.tasks_dropped += end.tasks_dropped;
-            done.shards_leaked += usize::from(end.shard_leaked);
+            done.shards_leaked += end.shards_leaked;
         }
         *report = Some(done);
         done

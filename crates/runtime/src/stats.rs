@@ -69,9 +69,9 @@ pub struct WorkerStats {
     pub steps: Counter,
     /// Ticks of steps that found work, with the time until the next step.
     pub busy_ticks: Counter,
-    /// Ticks of steps that found none, spinning and parking included.
+    /// Ticks of steps that found none, spinning and parking included; on a thread of several workers, also those of the others' steps.
     pub idle_ticks: Counter,
-    /// Times that the worker went to sleep.
+    /// Times that the worker went to sleep, with all others of its thread.
     pub parks: Counter,
     /// Polls of tasks.
     pub tasks_polled: Counter,

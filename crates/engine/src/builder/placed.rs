@@ -20,7 +20,7 @@ pub(super) struct Placed {
 impl Placed {
     pub(super) fn new(machine: &Machine, workers: usize, pin: bool, place_memory: bool) -> Placed {
         let placement = machine.placement(workers);
-        // A described machine's cores are not this one's; and several workers on one core are better moved about.
+        // A described machine's cores are not this one's; and threads of several workers are better moved about.
         let pin = pin && machine.is_live() && workers <= machine.usable_cpus().len();
         let node = |cpu: &CpuId| machine.cpu(*cpu).map(|cpu| cpu.node.0 as usize);
         let several = pin && place_memory && machine.nodes().len() > 1;

@@ -24,6 +24,9 @@ pub enum StartError {
         /// Workers asked for.
         workers: usize,
     },
+    /// No thread to run workers.
+    #[error("cannot run workers on 0 threads: choose at least 1, or leave the number to the machine")]
+    Threads,
     /// An impossible size of the rings.
     #[error(
         "rings cannot have {bytes} bytes: choose a power of two from {RING_BYTES_MIN} to {RING_BYTES_MAX}"

@@ -18,12 +18,20 @@ pub(super) struct Start<S: Shard> {
 struct StartState<S: Shard> {
     /// By origin and destination; put there by the destination's thread, taken by the origin's.
     producers: Vec<Vec<Option<Producer<Host<S>>>>>,
-    /// Threads that have put in all their producers.
+    /// Workers whose threads have put in all their producers.
     ready: usize,
-    /// Threads that have made their shard.
+    /// Workers whose shards are made.
     running: usize,
     aborted: bool,
     warnings: Vec<(WorkerId, String)>,
+}
+
+/// One worker's ends of its rings.
+pub(super) struct RingEnds<S: Shard> {
+    /// By destination.
+    pub(super) outgoing: Vec<Producer<Host<S>>>,
+    /// By origin.
+    pub(super) incoming: Vec<Consumer<Host<S>>>,
 }
 
 impl<S: Shard> Start<S> {
@@ -38,25 +46,13 @@ impl<S: Shard> Start<S> {
         self.changed.notify_all();
     }
 
-    /// Makes the rings to worker `to` on the calling thread and exchanges their producers for those from it. Returns
+    /// Makes the rings to the workers `to` of the calling thread, and exchanges their producers for those from them. Returns
     /// nothing if the start was aborted.
-    #[expect(
-        clippy::type_complexity,
-        reason = "the two lists of ring ends of one worker, taken apart at once"
-    )]
-    pub(super) fn exchange_rings(
-        &self,
-        to: WorkerId,
-        ring_bytes: usize,
-    ) -> Option<(Vec<Producer<Host<S>>>, Vec<Consumer<Host<S>>>)> {
+    pub(super) fn exchange_rings(&self, to: &[WorkerId], ring_bytes: usize) -> Option<Vec<RingEnds<S>>> {
         let workers = lock(&self.state).producers.len();
-        // Outside the lock: this touches memory.
-        let (producers, consumers): (Vec<_>, Vec<_>) = (0..workers).map(|_| ring(ring_bytes)).unzip();
+        let incoming: Vec<Vec<_>> = to.iter().map(|to| self.make_rings(*to, workers, ring_bytes)).collect();
         let mut state = lock(&self.state);
-        for (from, producer) in producers.into_iter().enumerate() {
-            state.producers[from][to.index()] = Some(producer);
-        }
-        state.ready += 1;
+        state.ready += to.len();
         self.changed.notify_all();
         while state.ready < workers && !state.aborted {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -64,13 +60,28 @@ impl<S: Shard> Start<S> {
         if state.aborted {
             return None;
         }
-        let outgoing = std::mem::take(&mut state.producers[to.index()]);
-        let outgoing = outgoing.into_iter().map(|ring| ring.expect("every worker has put in its rings"));
-        Some((outgoing.collect(), consumers))
+        let ends = to.iter().zip(incoming).map(|(to, incoming)| {
+            let outgoing = std::mem::take(&mut state.producers[to.index()]);
+            let outgoing = outgoing.into_iter().map(|ring| ring.expect("every worker has put in its rings"));
+            RingEnds { outgoing: outgoing.collect(), incoming }
+        });
+        Some(ends.collect())
     }
 
-    pub(super) fn report_running(&self) {
-        lock(&self.state).running += 1;
+    /// Makes the rings from all workers to one of the calling thread, and puts in their producers.
+    fn make_rings(&self, to: WorkerId, workers: usize, ring_bytes: usize) -> Vec<Consumer<Host<S>>> {
+        // Outside the lock: this touches memory.
+        let (producers, consumers): (Vec<_>, Vec<_>) = (0..workers).map(|_| ring(ring_bytes)).unzip();
+        let mut state = lock(&self.state);
+        for (from, producer) in producers.into_iter().enumerate() {
+            state.producers[from][to.index()] = Some(producer);
+        }
+        consumers
+    }
+
+    /// Reports that so many more workers have their shards.
+    pub(super) fn report_running(&self, workers: usize) {
+        lock(&self.state).running += workers;
         self.changed.notify_all();
     }
 

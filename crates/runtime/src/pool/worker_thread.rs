@@ -1,7 +1,10 @@
-//! The life of a worker's thread: it is pinned, makes its shard, steps its worker, sleeps while there is nothing to do, and
-//! stops the process when a panic reaches it.
+//! The life of a thread of workers: it is pinned, makes their shards, steps them, sleeps while there is nothing to do, and stops
+//! the process when a panic reaches it.
+//!
+//! Owns: the loop of a thread with one worker; that of a thread with several is in `turns.rs`.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -10,7 +13,8 @@ use std::thread;
 use std::time::Duration;
 
 use super::RuntimeBuilder;
-use super::start::Start;
+use super::start::{RingEnds, Start};
+use super::turns::pump_in_turn;
 use crate::WorkerId;
 use crate::affinity;
 use crate::clock::{Clock, Ticks};
@@ -18,62 +22,90 @@ use crate::park::SpinBudget;
 use crate::shared::{Lanes, Phase, Shared};
 use crate::worker::{Parts, Shard, Worker};
 
-/// The end of a worker's thread, as it leaves it behind.
+/// The end of a thread of workers, as it leaves it behind.
 #[derive(Debug, Default)]
 pub(super) struct ThreadEnd {
     pub(super) tasks_dropped: usize,
-    pub(super) shard_leaked: bool,
+    pub(super) shards_leaked: usize,
 }
 
-/// Everything that one worker's thread starts with.
+/// Everything that a thread of workers starts with.
 pub(super) struct Seat<S: Shard> {
-    pub(super) id: WorkerId,
-    pub(super) lanes: Lanes<S>,
+    /// The workers, at least one, in the order of their turns.
+    pub(super) workers: Vec<(WorkerId, Lanes<S>)>,
     pub(super) shared: Arc<Shared<S>>,
     pub(super) start: Arc<Start<S>>,
     pub(super) configuration: Arc<RuntimeBuilder>,
-    /// Set with more workers than processing units that this process may use.
-    pub(super) oversubscribed: bool,
+    /// Set if idle workers let other threads run.
+    pub(super) yields: bool,
 }
 
 impl<S: Shard> Seat<S> {
-    /// The life of a worker's thread.
-    pub(super) fn run(self, factory: &impl Fn(WorkerId) -> S) -> ThreadEnd {
-        let Self { id, lanes, shared, start, configuration, oversubscribed } = self;
-        if let Some(cpu) = configuration.cpus.as_ref().and_then(|cpus| cpus[id.index()])
-            && configuration.pin
-            && let Err(error) = affinity::pin_current_thread(cpu)
-        {
-            start.warn(id, error.to_string());
-        }
-        shared.port(id).parker.adopt_current_thread();
-        let Some((outgoing, incoming)) = start.exchange_rings(id, configuration.ring_bytes) else {
+    /// The life of a thread of workers. A panic that leaves it is about the worker that `current` names then.
+    pub(super) fn run(self, current: &Cell<WorkerId>, factory: &impl Fn(WorkerId) -> S) -> ThreadEnd {
+        let (configuration, yields) = (Arc::clone(&self.configuration), self.yields);
+        self.pin();
+        let Some(workers) = self.make_workers(current, factory) else {
             return ThreadEnd::default();
         };
-        let parts = Parts {
-            id,
-            shared,
-            outgoing,
-            incoming,
-            lanes,
-            limits: configuration.limits,
-            seed: configuration.seed,
+        match &*workers {
+            [worker] => pump(worker, &configuration, yields),
+            several => pump_in_turn(several, current, &configuration, yields),
+        }
+        let end_one = |worker: &Rc<Worker<S>>| {
+            current.set(worker.id());
+            worker.end()
         };
-        let worker = Worker::new(parts, factory(id));
-        start.report_running();
-        drop(start);
-        pump(&worker, &configuration, oversubscribed);
-        let tasks_dropped = worker.end();
-        // The shard is dropped here, on its own thread.
-        let shard_leaked = Rc::try_unwrap(worker).is_err();
-        ThreadEnd { tasks_dropped, shard_leaked }
+        let tasks_dropped = workers.iter().map(end_one).sum();
+        // The shards are dropped here, on their own thread.
+        let drop_one = |worker: Rc<Worker<S>>| {
+            current.set(worker.id());
+            usize::from(Rc::try_unwrap(worker).is_err())
+        };
+        ThreadEnd { tasks_dropped, shards_leaked: workers.into_iter().map(drop_one).sum() }
+    }
+
+    /// Pins the thread to the processing unit of its workers, if they have one: they all have the same.
+    fn pin(&self) {
+        let (first, _) = self.workers[0];
+        if let Some(cpu) = self.configuration.cpus.as_ref().and_then(|cpus| cpus[first.index()])
+            && self.configuration.pin
+            && let Err(error) = affinity::pin_current_thread(cpu)
+        {
+            for (id, _) in &self.workers {
+                self.start.warn(*id, error.to_string());
+            }
+        }
+    }
+
+    /// Makes the workers of the thread, unless the start was aborted.
+    fn make_workers(
+        self,
+        current: &Cell<WorkerId>,
+        factory: &impl Fn(WorkerId) -> S,
+    ) -> Option<Vec<Rc<Worker<S>>>> {
+        let Self { workers, shared, start, configuration, .. } = self;
+        let ids: Vec<WorkerId> = workers.iter().map(|(id, _)| *id).collect();
+        for id in &ids {
+            shared.port(*id).parker.adopt_current_thread();
+        }
+        let rings = start.exchange_rings(&ids, configuration.ring_bytes)?;
+        let made = workers.into_iter().zip(rings).map(|((id, lanes), RingEnds { outgoing, incoming })| {
+            current.set(id);
+            let shared = Arc::clone(&shared);
+            let (limits, seed) = (configuration.limits, configuration.seed);
+            Worker::new(Parts { id, shared, outgoing, incoming, lanes, limits, seed }, factory(id))
+        });
+        let made: Vec<_> = made.collect();
+        start.report_running(made.len());
+        Some(made)
     }
 }
 
 /// Steps a worker until the runtime has stopped, and lets it sleep when there is nothing to do.
-fn pump<S: Shard>(worker: &Rc<Worker<S>>, configuration: &RuntimeBuilder, oversubscribed: bool) {
+fn pump<S: Shard>(worker: &Rc<Worker<S>>, configuration: &RuntimeBuilder, yields: bool) {
     let clock = worker.clock().clone();
-    let mut spin = SpinBudget::new(clock.ticks(configuration.spin_max), oversubscribed);
+    let mut spin = SpinBudget::new(clock.ticks(configuration.spin_max), yields);
     let mut idle_since: Option<Ticks> = None;
     let mut now = clock.now();
     while worker.shared().phase() != Phase::Stopped {
@@ -118,12 +150,15 @@ fn sleep<S: Shard>(worker: &Rc<Worker<S>>, clock: &Clock, now: Ticks) -> Option<
     parker.park(|| worker.has_arrivals(), timeout).then(|| clock.now().since(now))
 }
 
-/// Runs a worker's thread; a panic that reaches it stops the process after one sentence.
-pub(super) fn stop_process_on_panic<T>(worker: WorkerId, run: impl FnOnce() -> T) -> T {
-    // Asserted: nothing of the thread's state is looked at after a panic.
-    match catch_unwind(AssertUnwindSafe(run)) {
+/// Runs a thread of workers, beginning with `first`; a panic that reaches it stops the process after one sentence about the worker
+/// that was current.
+pub(super) fn stop_process_on_panic<T>(first: WorkerId, run: impl FnOnce(&Cell<WorkerId>) -> T) -> T {
+    let current = Cell::new(first);
+    // Asserted: nothing of the thread's state is looked at after a panic but the number of the worker.
+    match catch_unwind(AssertUnwindSafe(|| run(&current))) {
         Ok(end) => end,
         Err(panic) => {
+            let worker = current.get();
             let message = panic_message(&*panic);
             let mut stderr = std::io::stderr().lock();
             // Nobody is left to tell if standard error is gone.

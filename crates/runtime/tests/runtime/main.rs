@@ -9,4 +9,6 @@ mod pump;
 #[cfg(not(loom))]
 mod shutdown;
 #[cfg(not(loom))]
+mod turns;
+#[cfg(not(loom))]
 mod wakers;

@@ -86,3 +86,21 @@ fn a_factory_that_panics() {
     }
     assert_stopped(&child("a_factory_that_panics"), "w1", "planted in a factory");
 }
+
+/// The sentence names the worker that panicked, and not another one of its thread.
+#[test]
+fn a_worker_of_several_on_a_thread_that_panics() {
+    if is_child() {
+        let builder = RuntimeBuilder { threads: Some(1), ..RuntimeBuilder::new(3) };
+        let runtime = builder.start(|_| Count::default()).expect("a small runtime starts");
+        let receiver = runtime.handle().request::<(), _>(WorkerId(0), |here, sender| {
+            here.send(WorkerId(2), move |_| {
+                let sender = Some(sender);
+                assert!(sender.is_none(), "planted in a turn");
+            });
+        });
+        let _ = receiver.expect("the runtime runs").wait();
+        return;
+    }
+    assert_stopped(&child("a_worker_of_several_on_a_thread_that_panics"), "w2", "planted in a turn");
+}

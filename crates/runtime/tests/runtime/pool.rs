@@ -45,7 +45,7 @@ async fn call_everybody(worker: Rc<Worker<Count>>, rounds: u64) -> u64 {
     sum
 }
 
-fn all_to_all(runtime: &Runtime<Count>, tasks_per_worker: usize, rounds: u64) {
+pub(crate) fn all_to_all(runtime: &Runtime<Count>, tasks_per_worker: usize, rounds: u64) {
     let workers = runtime.workers() as u64;
     let handle = runtime.handle();
     let receivers: Vec<_> = ids(runtime.workers())
@@ -195,6 +195,7 @@ fn senseless_configurations_are_sentences() {
     assert!(message(|builder| builder.workers = 0).contains("choose from 1 to 1024"));
     assert!(message(|builder| builder.workers = 5000).contains("choose from 1 to 1024"));
     assert!(message(|builder| builder.cpus = Some(vec![None])).contains("one entry per worker"));
+    assert!(message(|builder| builder.threads = Some(0)).contains("choose at least 1"));
     assert!(message(|builder| builder.ring_bytes = 3000).contains("choose a power of two"));
     assert!(message(|builder| builder.ring_bytes = 16).contains("choose a power of two"));
     assert!(message(|builder| builder.inbox_slots = 0).contains("choose a power of two"));
@@ -232,8 +233,8 @@ fn threads_have_names_and_shards_stay_on_them() {
             assert_eq!(self.0, std::thread::current().id(), "a shard is dropped on its own thread");
         }
     }
-    let runtime =
-        RuntimeBuilder::new(2).start(|_| Home(std::thread::current().id())).expect("a small runtime starts");
+    let builder = RuntimeBuilder { threads: Some(2), ..RuntimeBuilder::new(2) };
+    let runtime = builder.start(|_| Home(std::thread::current().id())).expect("a small runtime starts");
     let name = runtime.handle().request(WorkerId(1), |here, sender| {
         assert_eq!(here.shard().0, std::thread::current().id());
         sender.send(std::thread::current().name().map(str::to_owned));

@@ -1,0 +1,104 @@
+//! The loop of a thread that pumps several workers: each has its turn, and the thread sleeps when none of them has anything to do.
+//!
+//! Owns: the order and the length of the turns, and the time that counts as busy or idle for each worker. Never: knows which
+//! workers share a thread (`division.rs`), or does anything that one of them waits for.
+//!
+//! # Invariants
+//! - Between two turns of a worker every other worker of its thread has one, busy or not: what a worker waits for comes about, however
+//!   much another one has to do. Nothing blocks inside a step, so nothing can wait there for a worker whose turn it is not.
+//! - A worker is current (`current.rs`) during its own turns alone.
+//! - The thread sleeps only if no worker found anything in a whole round, with the sleep flags of all of them up (`park.rs`), and at most
+//!   until the earliest of their deadlines.
+//! - The time of a worker is busy in turns that found work. All other time is idle, turns of others included, so that the busy times of
+//!   a thread's workers add up to no more than its time.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::thread;
+use std::time::Duration;
+
+use super::RuntimeBuilder;
+use crate::WorkerId;
+use crate::clock::{Clock, Ticks};
+use crate::park::{Parker, SpinBudget};
+use crate::shared::Phase;
+use crate::worker::{Shard, Worker};
+
+/// The workers of a thread, with the time up to which that of each is counted.
+struct Turns<'a, S: Shard> {
+    workers: Vec<(&'a Rc<Worker<S>>, Ticks)>,
+    clock: Clock,
+    now: Ticks,
+    /// The worker whose turn it is, for the sentence about a panic.
+    current: &'a Cell<WorkerId>,
+}
+
+/// Steps workers in turn until the runtime has stopped, and lets the thread sleep when there is nothing to do.
+pub(super) fn pump_in_turn<S: Shard>(
+    workers: &[Rc<Worker<S>>],
+    current: &Cell<WorkerId>,
+    configuration: &RuntimeBuilder,
+    oversubscribed: bool,
+) {
+    let shared = workers[0].shared();
+    let clock = shared.clock.clone();
+    let now = clock.now();
+    let mut spin = SpinBudget::new(clock.ticks(configuration.spin_max), oversubscribed);
+    let mut idle_since: Option<Ticks> = None;
+    let workers = workers.iter().map(|worker| (worker, now)).collect();
+    let mut turns = Turns { workers, clock, now, current };
+    while shared.phase() != Phase::Stopped {
+        if turns.round() {
+            idle_since = None;
+            if oversubscribed && turns.workers.iter().any(|(worker, _)| worker.outgoing_backlog() > 0) {
+                // A full ring empties only if its receiver runs, perhaps on this very core.
+                thread::yield_now();
+            }
+            continue;
+        }
+        let since = *idle_since.get_or_insert(turns.now);
+        if spin.allows(turns.now.since(since)) {
+            spin.pause();
+            continue;
+        }
+        if let Some(slept) = turns.sleep() {
+            spin.learn(slept);
+        }
+        idle_since = None;
+    }
+}
+
+impl<S: Shard> Turns<'_, S> {
+    /// Gives each worker its turn. Returns whether any of them found work.
+    fn round(&mut self) -> bool {
+        let mut found = false;
+        for (worker, counted) in &mut self.workers {
+            self.current.set(worker.id());
+            let began = self.now;
+            let step = worker.step(began);
+            self.now = self.clock.now();
+            let idle_until = if step.found { began } else { self.now };
+            worker.stats().idle_ticks.add(idle_until.since(*counted).0);
+            worker.stats().busy_ticks.add(self.now.since(idle_until).0);
+            *counted = self.now;
+            found |= step.found;
+        }
+        found
+    }
+
+    /// Parks until something arrives for any worker or the next deadline has come. Returns how long, if the thread slept.
+    fn sleep(&mut self) -> Option<Ticks> {
+        let workers = || self.workers.iter().map(|(worker, _)| *worker);
+        let deadline = workers().map(Worker::next_deadline).min().unwrap_or(Ticks::MAX);
+        if deadline <= self.now {
+            return None;
+        }
+        let timeout =
+            (deadline != Ticks::MAX).then(|| Duration::from_nanos(self.clock.ns(deadline.since(self.now))));
+        workers().for_each(|worker| worker.stats().parks.add(1));
+        let parkers = workers().map(|worker| &worker.shared().port(worker.id()).parker);
+        let slept = Parker::park_in_all(parkers, || workers().any(Worker::has_arrivals), timeout);
+        let before = std::mem::replace(&mut self.now, self.clock.now());
+        slept.then(|| self.now.since(before))
+    }
+}
