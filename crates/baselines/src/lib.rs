@@ -12,6 +12,8 @@
 #[cfg(not(loom))]
 mod database;
 #[cfg(not(loom))]
+pub mod domains;
+#[cfg(not(loom))]
 pub mod durable;
 #[cfg(not(loom))]
 pub mod instance;
