@@ -15,11 +15,12 @@ const SEGMENTS: usize = 1 << 15;
 const RUN: usize = 64;
 
 type Row = Box<[u8]>;
+type Segment = Box<[Mutex<Row>]>;
 
 /// Rows that workers share.
 #[derive(Debug)]
 pub(super) struct Segments {
-    segments: Box<[OnceLock<Box<[Mutex<Row>]>>]>,
+    segments: Box<[OnceLock<Segment>]>,
     /// The first number that no worker has taken.
     next: AtomicUsize,
 }
