@@ -89,6 +89,8 @@ pub enum Bug {
     // Tables in domains, which have the three before as well.
     /// Locks are given up when their operation ends.
     LocksNotKept,
+    /// Replaced rows of which a worker does not know yet do not travel with the commit.
+    ReplacedLeftBehind,
 
     // The log.
     /// The daemon writes what is reserved, whether it is filled or not.

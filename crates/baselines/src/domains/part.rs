@@ -55,6 +55,14 @@ pub(super) enum Request {
     },
 }
 
+/// A row that a transaction has read to replace it, and its new bytes.
+#[derive(Debug)]
+pub(super) struct Replaced {
+    pub(super) table: TableId,
+    pub(super) key: KeyBuf,
+    pub(super) row: Box<[u8]>,
+}
+
 /// The answer to a task.
 #[derive(Debug)]
 pub(super) enum Answer {
@@ -118,6 +126,25 @@ impl Part {
         };
         let locks = std::mem::take(&mut branch.locks);
         self.release(owner, locks, Vec::new());
+    }
+
+    /// Replaces rows of a transaction, which has locked them, and does a task of it.
+    pub(super) fn replace_and_run(
+        &mut self,
+        owner: TxnId,
+        replaced: Vec<Replaced>,
+        request: Request,
+    ) -> Answer {
+        for Replaced { table, key, row } in replaced {
+            if !matches!(self.change(owner, table, &key, Some(row)), Ok(true)) {
+                if matches!(request, Request::End { .. }) {
+                    self.end(owner, false, true);
+                }
+                let why = "a row that was read to be replaced is not there any more";
+                return Answer::Failed(Abort::because(AbortReason::Corruption, why));
+            }
+        }
+        self.run(owner, request)
     }
 
     /// Does a task of the transaction `owner`, whose number is its age: the older of two has the smaller one.

@@ -1,10 +1,14 @@
 //! [`DelegatedTransaction`]: the operations of a running transaction as tasks, its commit and its abort.
 //!
 //! Owns: which workers know of the transaction. Never: looks at a row before its worker has locked it.
+//!
+//! A row that was just read to be replaced is locked for that, so its new bytes cannot be refused: they travel with the next task for its worker, before
+//! which they take effect, or with the end.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
 
+use atrapos_domains::CallError;
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::schema::TableId;
 use atrapos_storage::KeyBuf;
@@ -12,7 +16,7 @@ use atrapos_storage::lock::{LockMode, TxnId};
 
 use super::client::DomainsClient;
 use super::engine::refusal;
-use super::part::{Answer, Part, Request};
+use super::part::{Answer, Part, Replaced, Request};
 use super::table::{Rows, after};
 use crate::occ::check_lengths;
 use crate::planted::{Bug, planted};
@@ -38,6 +42,10 @@ pub(super) struct DelegatedTransaction<'c, 'e> {
     has_ended: bool,
     /// The copy of the row that was read last.
     row: Box<[u8]>,
+    /// The row that was read last, if it is there and was read to be replaced.
+    to_replace: Option<(TableId, KeyBuf)>,
+    /// Replaced rows of which their parts do not know.
+    replaced: Vec<(usize, Replaced)>,
 }
 
 impl<'c, 'e> DelegatedTransaction<'c, 'e> {
@@ -49,6 +57,8 @@ impl<'c, 'e> DelegatedTransaction<'c, 'e> {
             failed: None,
             has_ended: false,
             row: Box::default(),
+            to_replace: None,
+            replaced: Vec::new(),
         }
     }
 
@@ -63,24 +73,32 @@ impl<'c, 'e> DelegatedTransaction<'c, 'e> {
     fn end(&mut self, commits: bool) -> Result<(), Abort> {
         self.has_ended = true;
         let (age, undoes) = (self.age, !planted(Bug::UndoLeftOut));
-        let mut pending = Vec::new();
-        for &part in &self.known {
-            let target = &self.client.engine.parts[part];
-            let task = move |part: &mut Part| part.run(age, Request::End { commits, undoes });
+        if !commits || planted(Bug::ReplacedLeftBehind) {
+            self.replaced.clear();
+        }
+        let (mut pending, mut ended) = (Vec::new(), Vec::new());
+        for part in std::mem::take(&mut self.known) {
+            let (target, replaced) = (&self.client.engine.parts[part], self.take_replaced(part));
+            let end = Request::End { commits, undoes };
+            let task = move |part: &mut Part| part.replace_and_run(age, replaced, end);
             match self.client.client.try_call(target, task) {
                 Ok(ending) => pending.push(ending),
-                Err(refused) => {
-                    self.client
-                        .client
-                        .call_blocking(target, refused.task)
-                        .map_err(|error| refusal(&error))?;
-                }
+                Err(refused) => ended.push(self.client.client.call_blocking(target, refused.task)),
             }
         }
-        for ending in pending {
-            ending.wait().map_err(|error| refusal(&error.into()))?;
-        }
-        Ok(())
+        // Every part ends it, whatever another one says.
+        ended.extend(pending.into_iter().map(|ending| ending.wait().map_err(CallError::from)));
+        ended.into_iter().try_for_each(|answer| match answer {
+            Ok(Answer::Failed(abort)) => Err(abort),
+            Ok(_) => Ok(()),
+            Err(error) => Err(refusal(&error)),
+        })
+    }
+
+    /// Takes the replaced rows of a part, which are to travel to it.
+    fn take_replaced(&mut self, part: usize) -> Vec<Replaced> {
+        let mine = self.replaced.extract_if(.., |(of, _)| *of == part);
+        mine.map(|(_, replaced)| replaced).collect()
     }
 
     /// Asks a worker for something, and again until the lock is granted.
@@ -91,11 +109,15 @@ impl<'c, 'e> DelegatedTransaction<'c, 'e> {
         if !self.known.contains(&part) {
             self.known.push(part);
         }
+        // What is replaced next may not be the row that was read before.
+        self.to_replace = None;
+        let mut replaced = self.take_replaced(part);
         for times in 0.. {
             let (age, target) = (self.age, &self.client.engine.parts[part]);
+            let before = std::mem::take(&mut replaced);
             let keeps_locks = !planted(Bug::LocksNotKept);
             let task = move |part: &mut Part| {
-                let answer = part.run(age, request);
+                let answer = part.replace_and_run(age, before, request);
                 if !keeps_locks {
                     part.give_up_locks(age);
                 }
@@ -184,6 +206,9 @@ impl RowTransaction for DelegatedTransaction<'_, '_> {
         let request = Request::Read { table, key: KeyBuf::from(key), mode, locks_absent };
         let Answer::Row(row) = self.ask(part, request)? else { return Err(unexpected()) };
         let Some(row) = row else { return Ok(None) };
+        if mode == LockMode::Exclusive {
+            self.to_replace = Some((table, KeyBuf::from(key)));
+        }
         self.row = row;
         Ok(Some(&self.row))
     }
@@ -195,6 +220,12 @@ impl RowTransaction for DelegatedTransaction<'_, '_> {
 
     fn replace(&mut self, table: TableId, key: &[u8], row: &[u8]) -> Result<(), Abort> {
         self.check(key, row)?;
+        let is_locked = |(of, locked): &mut (TableId, KeyBuf)| *of == table && **locked == *key;
+        if let Some((table, key)) = self.to_replace.take_if(is_locked) {
+            let part = self.part(table, &key)?;
+            self.replaced.push((part, Replaced { table, key, row: row.into() }));
+            return Ok(());
+        }
         let request = Request::Replace { table, key: KeyBuf::from(key), row: row.into() };
         if self.ask_whether(table, key, request)? {
             return Ok(());

@@ -55,6 +55,11 @@ mod planted {
     }
 
     #[test]
+    fn histories_show_replaced_rows_that_stay_behind() {
+        caught_by_histories(Bug::ReplacedLeftBehind);
+    }
+
+    #[test]
     fn histories_show_locks_that_are_given_up_after_each_operation() {
         caught_by_histories(Bug::LocksNotKept);
     }

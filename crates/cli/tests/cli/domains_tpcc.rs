@@ -73,7 +73,7 @@ fn transactions_run_on_structures_in_domains() {
     let domains =
         ["--engine", "domains", "--durability", "none", "--seconds", "0.05", "--warmup", "0", "--no-pin"];
     let tpcc = ["bench", "tpcc", "--warehouses", "2", "--items", "100", "--customers", "30"];
-    let ycsb = ["bench", "ycsb", "--records", "500", "--structure", "owned-hash-map"];
+    let ycsb = ["bench", "ycsb", "--rows", "500", "--structure", "owned-hash-map"];
     for (bench, structure) in [(&tpcc[..], "owned-tree"), (&ycsb, "owned-hash-map")] {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("result.json");
