@@ -40,7 +40,6 @@ pub struct DomainsEngine {
     pub(super) ownership: Ownership<WorkerId>,
     /// The age that the next client's transactions get.
     ages: AtomicU64,
-    tables: usize,
 }
 
 impl std::fmt::Debug for DomainsEngine {
@@ -89,7 +88,7 @@ impl DomainsEngine {
             domains.at(&name(worker))?.place_owned(&format!("part-{worker}"), part)
         };
         let parts = (0..options.cpus.len()).map(place).collect::<Result<_, _>>()?;
-        Ok(DomainsEngine { domains, parts, ownership, ages: AtomicU64::new(1), tables })
+        Ok(DomainsEngine { domains, parts, ownership, ages: AtomicU64::new(1) })
     }
 
     /// The first of [`AGES`] ages that no other client gets.
@@ -114,7 +113,7 @@ impl DomainsEngine {
         self.domains.client().call_blocking(&self.parts[part], run).map_err(|error| refusal(&error))
     }
 
-    /// The rows of a table in the order of their keys, part by part: parts are ranges, but their order is that of the keys only within a worker.
+    /// Copies the rows of a table that one worker has, in the order of their keys.
     fn walk_part(
         &self,
         part: usize,
@@ -180,7 +179,7 @@ impl Engine for DomainsEngine {
         (0..self.parts.len()).try_for_each(|part| {
             self.with_part(part, Part::check)
                 .map_err(|abort| abort.to_string())?
-                .map_err(|wrong| format!("part {part} of {} tables: {wrong}", self.tables))
+                .map_err(|wrong| format!("part {part}: {wrong}"))
         })
     }
 }

@@ -91,7 +91,7 @@ const TATP: [&str; 7] = [
 #[test]
 fn every_workload_runs_on_engines_with_shared_data() {
     let workloads = ["tatp", "tpcc", "tpcb", "ycsb", "smallbank", "micro"];
-    let engines = ["shared-occ", "shared-2pl", "domains"];
+    let engines = ["shared-occ", "shared-2pl"];
     for (workload, engine) in
         workloads.into_iter().flat_map(|workload| engines.map(|engine| (workload, engine)))
     {
