@@ -1,7 +1,8 @@
 //! Engines in which threads share the data: the designs that partitioned ones are compared with (Islands §3, ATraPos §III).
 //!
-//! A client's thread runs its own transactions, on any row, and blocks when it has to wait. Both engines run the procedures
-//! that partitioned engines run, on the same tables and rows.
+//! A client's thread runs its own transactions, on any row, and blocks when it has to wait. All engines run the procedures
+//! that partitioned engines run, on the same tables and rows. In one of them ([`domains`]) threads reach the rows by tasks for
+//! the workers of virtual domains.
 //!
 //! The models of `loom` are of the parts below transactions; what stands on the partitioned engine is not compiled for them.
 //!
@@ -11,6 +12,8 @@
 
 #[cfg(not(loom))]
 mod database;
+#[cfg(not(loom))]
+pub mod domains;
 #[cfg(not(loom))]
 pub mod durable;
 #[cfg(not(loom))]

@@ -86,6 +86,12 @@ pub enum Bug {
     /// An abort leaves rows as they are.
     UndoLeftOut,
 
+    // Tables in domains, which have the three before as well.
+    /// Locks are given up when their operation ends.
+    LocksNotKept,
+    /// Replaced rows of which a worker does not know yet do not travel with the commit.
+    ReplacedLeftBehind,
+
     // The log.
     /// The daemon writes what is reserved, whether it is filled or not.
     HolesWritten,

@@ -7,6 +7,7 @@
 //! audit fails.
 
 pub(crate) mod domains;
+pub(crate) mod domains_tpcc;
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -307,6 +308,12 @@ fn run_shared(
     settings["pipeline"] = json!(pipeline);
     if config.engine == EngineArg::Shared2pl {
         config.protection(workload, config.workers, false).describe(&mut settings);
+    }
+    if config.engine == EngineArg::Domains {
+        settings["structure"] = json!(config.structure.name());
+        if let Clients::Threads { threads } = config.clients {
+            settings["clients"] = json!(threads);
+        }
     }
     let report = BenchReport {
         benchmark,

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use atrapos::{Adaptation, CentralState, Durability};
+use atrapos_baselines::domains::TableStructure;
 use atrapos_harness::driver::{Clients, Routing};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_topology::Machine;
@@ -85,6 +86,8 @@ pub(crate) struct RunConfig {
     pub(crate) shared_pipeline: Option<NonZeroUsize>,
     /// Whether the engine with locks takes them.
     pub(crate) locks: LocksArg,
+    /// The structure of tables in domains.
+    pub(crate) structure: TableStructure,
     pub(crate) durability: Durability,
     /// The directory of the database, if it was given.
     pub(crate) dir: Option<PathBuf>,
@@ -121,7 +124,12 @@ impl RunConfig {
         check_engine(args, durability)?;
         let clients = clients(args, durability)?;
         let machine = machine::read(&args.common.topology)?;
-        let workers = workers(args.workers, &machine)?;
+        let (clients, workers) = match args.engine {
+            EngineArg::Domains => on_domains(args, clients, &machine)?,
+            _ => (clients, workers(args.workers, &machine)?),
+        };
+        let structure = args.structure.as_deref().unwrap_or(TableStructure::default().name());
+        let structure = structure.parse().map_err(CliError::bad_input)?;
         let json = json_file(&args.common)?;
         let record = args.record.as_deref().map(JsonFile::prepare).transpose()?;
         // A recording is to be of one scheme; and clients that use only keys of their worker need its keys to stay the
@@ -143,6 +151,7 @@ impl RunConfig {
             clients,
             shared_pipeline: args.pipeline.map(|_| pipeline(args, durability)).transpose()?,
             locks: args.locks,
+            structure,
             clients_given: args.clients.is_some() || args.sessions.is_some() || args.pipeline.is_some(),
             durability,
             dir: args.durability.dir.clone(),
@@ -199,8 +208,41 @@ impl RunConfig {
     }
 }
 
+/// Returns the client threads and the workers of domains: those that were not given are as many as there are processing units left, and
+/// of these one half each.
+fn on_domains(args: &RunArgs, clients: Clients, machine: &Machine) -> Result<(Clients, usize), CliError> {
+    let cpus = machine.default_workers();
+    let given = match clients {
+        Clients::Threads { threads } => Some(threads.get()),
+        Clients::Sessions { .. } => None,
+    };
+    let left = |taken: usize| cpus.saturating_sub(taken).max(1);
+    let workers = workers(Some(args.workers.unwrap_or_else(|| left(given.unwrap_or(cpus / 2)))), machine)?;
+    let threads = NonZeroUsize::new(given.unwrap_or_else(|| left(workers))).unwrap_or(NonZeroUsize::MIN);
+    Ok((Clients::Threads { threads }, workers))
+}
+
+/// Refuses what tables in domains do not have, and their options for other engines.
+fn check_domains(args: &RunArgs, durability: Durability) -> Result<(), CliError> {
+    let why = match args.engine {
+        EngineArg::Domains if durability != Durability::None => {
+            "--engine domains has no log: its tables are in memory; add --durability none"
+        }
+        EngineArg::Domains if args.instances.instances.is_some() => {
+            "--engine domains is one process; leave out --instances, or choose another engine"
+        }
+        EngineArg::Domains => return Ok(()),
+        _ if args.structure.is_some() => {
+            "--structure is of tables in domains; leave it out, or choose --engine domains"
+        }
+        _ => return Ok(()),
+    };
+    Err(CliError::bad_input(why))
+}
+
 /// Refuses options that the engine does not have.
 fn check_engine(args: &RunArgs, durability: Durability) -> Result<(), CliError> {
+    check_domains(args, durability)?;
     if args.locks == LocksArg::Off && args.engine != EngineArg::Shared2pl {
         return Err(CliError::bad_input(
             "--locks off is for the engine that has a lock manager; leave it out, or choose --engine shared-2pl",

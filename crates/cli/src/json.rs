@@ -40,6 +40,7 @@ pub(crate) fn engine_name(engine: EngineArg) -> &'static str {
         EngineArg::Plp => "plp",
         EngineArg::SharedOcc => "shared-occ",
         EngineArg::Shared2pl => "shared-2pl",
+        EngineArg::Domains => "domains",
     }
 }
 

@@ -60,6 +60,9 @@ pub fn run() -> ExitCode {
         Command::Bench { benchmark: BenchCommand::Other(OtherBench::Domains(args)) } => {
             bench::domains::domains(args)
         }
+        Command::Bench { benchmark: BenchCommand::Other(OtherBench::DomainsTpcc(args)) } => {
+            bench::domains_tpcc::domains_tpcc(args)
+        }
         Command::Advise { workload } => advise::advise(&workload.0),
         Command::Deploy { workload } => deploy::deploy(workload),
         Command::Domains { command } => domains::domains(command),

@@ -9,7 +9,9 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use atrapos::{Database, Durability};
+use atrapos_baselines::domains::{DomainsEngine, DomainsEngineOptions};
 use atrapos_baselines::durable::{Acknowledge, DurableOptions, ROOM_BYTES};
+use atrapos_baselines::instance::Ownership;
 use atrapos_baselines::lock::{Deadlocks, LockOptions};
 use atrapos_baselines::occ::OccEngine;
 use atrapos_baselines::two_phase::{LockingEngine, OneThreadEngine};
@@ -55,7 +57,7 @@ pub(crate) fn engine(
         },
         EngineArg::SharedOcc => |trees| Box::new(OccEngine::new(trees)),
         EngineArg::Shared2pl => |trees| Box::new(LockingEngine::new(trees)),
-        EngineArg::Atrapos | EngineArg::Plp => unreachable!("it does not share its data"),
+        EngineArg::Atrapos | EngineArg::Plp | EngineArg::Domains => unreachable!("it is made elsewhere"),
     }
 }
 
@@ -96,6 +98,15 @@ pub(crate) fn run(
 pub(crate) fn cpus(config: &RunConfig) -> Vec<usize> {
     if !config.pin {
         return Vec::new();
+    }
+    if config.engine == EngineArg::Domains {
+        // The first ones are those of the workers.
+        let threads = match config.clients {
+            Clients::Threads { threads } => threads.get(),
+            Clients::Sessions { .. } => 1,
+        };
+        let all = config.machine.placement(config.workers + threads);
+        return all[config.workers..].iter().map(|cpu| cpu.0 as usize).collect();
     }
     config.machine.usable_cpus().iter().map(|cpu| cpu.0 as usize).collect()
 }
@@ -140,6 +151,16 @@ fn empty(workload: &dyn AnyWorkload, config: &RunConfig) -> Result<Database, Cli
     open(workload, config, None, &store::files())
 }
 
+/// Starts the domains, which have the keys that the workers of a partitioned database would have.
+fn on_domains(config: &RunConfig, handles: &Database) -> Result<Box<dyn Engine>, CliError> {
+    let cpus = config.machine.placement(config.workers);
+    let options = DomainsEngineOptions { cpus, pin: config.pin, structure: config.structure };
+    let tables = handles.catalog().tables.len();
+    let ownership = Ownership::of_workers(&handles.scheme(), tables);
+    let engine = DomainsEngine::new(&config.machine, &options, ownership, tables);
+    Ok(Box::new(engine.map_err(CliError::failed)?))
+}
+
 /// Loads a partitioned database, copies its rows to the engine, and makes its directory.
 fn fill(
     workload: &dyn AnyWorkload,
@@ -150,8 +171,17 @@ fn fill(
     let began = Instant::now();
     let full = empty(workload, config)?;
     let loaded = load(workload, &full, None)?;
-    let make = engine(config.engine, config.protection(workload, config.workers, false), false);
-    let shared = SharedDatabase::fill(make, &full, handles).map_err(CliError::failed)?;
+    let shared = match config.engine {
+        EngineArg::Domains => {
+            let engine = on_domains(config, handles)?;
+            SharedDatabase::fill(|_| engine, &full, handles)
+        }
+        _ => {
+            let make = engine(config.engine, config.protection(workload, config.workers, false), false);
+            SharedDatabase::fill(make, &full, handles)
+        }
+    };
+    let shared = shared.map_err(CliError::failed)?;
     full.close(CLOSE_DEADLINE);
     let shared = match store {
         Some(store) => shared.into_durable(&durable(config, store)).map_err(CliError::failed)?,

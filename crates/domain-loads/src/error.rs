@@ -5,6 +5,7 @@
 use atrapos_domains::{BURST_MAX, DomainError, TaskError, Why};
 use atrapos_structures::{Kind, Refused, UnknownKind};
 use atrapos_workloads::NotEnoughMemory;
+use atrapos_workloads::tpcc::BadTpcc;
 
 use crate::audit::Wrong;
 use crate::design::Design;
@@ -147,6 +148,25 @@ pub enum LoadError {
         /// Clients, each with a burst for each structure.
         clients: usize,
     },
+    /// A configuration of TPC-C that is not possible.
+    #[error(transparent)]
+    Tpcc(#[from] BadTpcc),
+    /// A share of remote transactions that is none.
+    #[error("the share {0} of remote transactions is not possible; use 0 to 1")]
+    RemoteShare(f64),
+    /// Domains without a warehouse.
+    #[error(
+        "{parts} domains would share {warehouses} warehouses, so that some have nothing to do; use fewer domains, or at least {parts} warehouses"
+    )]
+    Parts {
+        /// Domains.
+        parts: usize,
+        /// Warehouses.
+        warehouses: u64,
+    },
+    /// A number of transactions that cannot be run together.
+    #[error("a group of {0} transactions is not possible; use 1 to {max}", max = crate::tpcc::GROUP_MAX)]
+    Group(usize),
     /// Domains did not start.
     #[error(transparent)]
     Domains(#[from] DomainError),

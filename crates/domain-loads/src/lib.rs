@@ -4,7 +4,8 @@
 //! A [`Load`] names a structure, a [`Mix`] of operations, and the records; an [`Arrangement`] says which threads use the structure and
 //! how, by a [`Design`]. [`run`] measures one, [`run_alternating`] several in rounds that alternate, [`choose`] finds the best arrangement,
 //! and [`measure_curve`] measures the throughput over growing domains, for `atrapos-composition` to calibrate. What that crate composes becomes
-//! the configuration of domains ([`configuration`]), and [`run_configuration`] uses all structures of such a one at once.
+//! the configuration of domains ([`configuration`]), and [`run_configuration`] uses all structures of such a one at once. [`run_tpcc`] runs
+//! New-Order and Payment of TPC-C on tables that are structures.
 //!
 //! Threads that use a structure directly are workers of one domain, too: each has a task that lasts for a round. So placement and memory policy are
 //! those of domains in all designs, and the operations are the same code.
@@ -12,7 +13,7 @@
 //! Owns: loads, the threads that drive them, their measurements and their audit. Never: prints, reads the command line, or judges a
 //! design beyond its throughput.
 //!
-//! Invariants: an operation allocates nothing and is dispatched statically; every reply is checked, and after a run every record is.
+//! Invariants: an operation of YCSB allocates nothing and is dispatched statically; every reply is checked, and after a run every record is.
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ mod records;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod tpcc;
 
 pub use arrangement::{Access, Arrangement, Threads};
 pub use audit::{Audit, Wrong};
@@ -49,3 +51,4 @@ pub use load::{Length, Load};
 pub use measure::{Choice, Measurement, Run, Step, choose, run, run_alternating};
 pub use mix::{Class, Mix, UnknownMix};
 pub use prepared::Round;
+pub use tpcc::{Finding, GROUP_MAX, TpccLoad, TpccRound, TpccRun, run_tpcc};

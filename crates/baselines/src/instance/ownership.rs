@@ -1,54 +1,69 @@
-//! [`Ownership`]: which instance has a key.
+//! [`Ownership`]: which instance, or which worker of a domain, has a key.
 //!
-//! Owns: the cuts between the parts of the instances, table by table. Never: changes.
+//! Owns: the cuts between the parts of the owners, table by table. Never: changes.
 
 use std::sync::Arc;
 
+use atrapos::WorkerId;
 use atrapos_partition::routing::{InstanceId, Scheme};
 use atrapos_partition::schema::TableId;
 use atrapos_storage::KeyBuf;
 
-/// The division of the keys of all tables among the instances, as all of them see it.
+/// The division of the keys of all tables among the instances, as all of them see it, or among other owners.
 #[derive(Clone, Debug)]
-pub struct Ownership {
-    tables: Vec<Arc<Parts>>,
+pub struct Ownership<O = InstanceId> {
+    tables: Vec<Arc<Parts<O>>>,
 }
 
 /// The parts of a table, in key order.
 #[derive(Debug)]
-struct Parts {
+struct Parts<O> {
     cuts: Vec<KeyBuf>,
     /// One more than cuts.
-    owners: Vec<InstanceId>,
+    owners: Vec<O>,
 }
 
-/// One part of a table: a range of keys of one instance.
+/// One part of a table: a range of keys of one owner.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Part<'a> {
-    pub(super) owner: InstanceId,
+pub(crate) struct Part<'a, O> {
+    pub(crate) owner: O,
     /// First key; `None` for the first part.
-    pub(super) lower: Option<&'a [u8]>,
+    pub(crate) lower: Option<&'a [u8]>,
     /// First key behind it; `None` for the last part.
-    pub(super) upper: Option<&'a [u8]>,
+    pub(crate) upper: Option<&'a [u8]>,
 }
 
 impl Ownership {
+    /// Returns the division that an instance's scheme has for so many tables.
+    #[must_use]
+    pub fn of_scheme(scheme: &Scheme, own: InstanceId, tables: usize) -> Ownership {
+        Ownership::divided(scheme, tables, |worker| InstanceId::of_owner(worker).unwrap_or(own))
+    }
+}
+
+impl Ownership<WorkerId> {
+    /// Returns the division among the workers that a scheme has for so many tables.
+    #[must_use]
+    pub fn of_workers(scheme: &Scheme, tables: usize) -> Ownership<WorkerId> {
+        Ownership::divided(scheme, tables, |worker| worker)
+    }
+}
+
+impl<O: Copy + PartialEq> Ownership<O> {
     /// Creates the division of tables that are cut in the same way: one more owner than cuts, which ascend.
     #[must_use]
-    pub fn uniform(tables: usize, cuts: Vec<KeyBuf>, owners: Vec<InstanceId>) -> Ownership {
+    pub fn uniform(tables: usize, cuts: Vec<KeyBuf>, owners: Vec<O>) -> Ownership<O> {
         assert_eq!(cuts.len() + 1, owners.len(), "every part has one owner");
         let parts = Arc::new(Parts { cuts, owners });
         Ownership { tables: vec![parts; tables] }
     }
 
-    /// Returns the division that an instance's scheme has for so many tables.
-    #[must_use]
-    pub fn of_scheme(scheme: &Scheme, own: InstanceId, tables: usize) -> Ownership {
+    fn divided(scheme: &Scheme, tables: usize, owner_of: impl Fn(WorkerId) -> O) -> Ownership<O> {
         let parts = |table: usize| {
             let family = scheme.family(TableId(table as u16));
             let (mut cuts, mut owners) = (Vec::new(), Vec::new());
             for at in 0..family.partitions() {
-                let owner = InstanceId::of_owner(family.owner(at)).unwrap_or(own);
+                let owner = owner_of(family.owner(at));
                 if owners.last() == Some(&owner) {
                     continue;
                 }
@@ -63,13 +78,13 @@ impl Ownership {
     /// Returns the owner of a key; `None` if there is no such table.
     #[inline]
     #[must_use]
-    pub fn owner(&self, table: TableId, key: &[u8]) -> Option<InstanceId> {
+    pub fn owner(&self, table: TableId, key: &[u8]) -> Option<O> {
         let parts = self.tables.get(table.at())?;
         Some(parts.owners[parts.cuts.partition_point(|cut| **cut <= *key)])
     }
 
     /// Returns the part that has a key or, `below` it, the keys just before (`None`: the last keys of all).
-    pub(super) fn part(&self, table: TableId, key: Option<&[u8]>, below: bool) -> Option<Part<'_>> {
+    pub(crate) fn part(&self, table: TableId, key: Option<&[u8]>, below: bool) -> Option<Part<'_, O>> {
         let parts = self.tables.get(table.at())?;
         let at = match key {
             None => parts.cuts.len(),

@@ -6,6 +6,7 @@ mod threads;
 
 use std::ops::ControlFlow;
 
+use atrapos_baselines::domains::TableStructure;
 use atrapos_baselines::occ::OccEngine;
 use atrapos_baselines::two_phase::{LockingEngine, OneThreadEngine};
 use atrapos_baselines::{Engine, EngineClient, Intent, RowTransaction};
@@ -24,11 +25,15 @@ pub(crate) type MakeEngine = fn() -> Box<dyn Engine>;
 pub(crate) const ENGINES: [MakeEngine; 2] =
     [|| Box::new(OccEngine::new(3)), || Box::new(LockingEngine::new(3))];
 
+/// The engine whose tables are structures in domains, of two workers: the keys of tests are on both.
+#[cfg(not(miri))]
+pub(crate) const ON_DOMAINS: MakeEngine = || Box::new(crate::domains::engine(TableStructure::OwnedTree));
+
 /// All engines, and inside instances, too, where the system lets processes have links.
 pub(crate) fn everywhere() -> impl Iterator<Item = MakeEngine> {
     let engines = ENGINES.into_iter();
     #[cfg(not(miri))]
-    let engines = engines.chain(crate::instance::IN_INSTANCES);
+    let engines = engines.chain(crate::instance::IN_INSTANCES).chain([ON_DOMAINS]);
     engines
 }
 

@@ -1,5 +1,7 @@
 //! Tests of the engines with shared data, through their public interfaces.
 
+#[cfg(not(miri))]
+mod domains;
 mod durable;
 mod engines;
 #[cfg(not(miri))]

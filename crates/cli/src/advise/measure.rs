@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use atrapos::{Adaptation, CentralState, Durability};
+use atrapos_baselines::domains::TableStructure;
 use atrapos_harness::driver::{Progress, Routing, RunOptions, RunResult};
 use atrapos_harness::registry::AnyWorkload;
 use atrapos_instances::plan::Placement;
@@ -40,6 +41,7 @@ pub(super) fn config(args: &AdviseArgs) -> Result<RunConfig, CliError> {
         partitioning: None,
         shared_pipeline: None,
         locks: LocksArg::On,
+        structure: TableStructure::default(),
         clients: config::clients_in_memory(),
         clients_given: false,
         durability: Durability::None,

@@ -40,6 +40,13 @@ pub(crate) enum OtherBench {
     /// several sizes. The medians count. In every design each reply is checked, and after the rounds every record.
     #[command(mut_arg("seconds", |seconds| seconds.default_value("0.5").help("Length of a round, in seconds")))]
     Domains(Box<DomainsBenchArgs>),
+    /// New-Order and Payment of TPC-C on tables that are structures, used directly by all threads, or delegated to virtual domains.
+    ///
+    /// Statements are tasks, and nothing isolates transactions from each other, as in *Virtual domains*: the same with full isolation is `bench
+    /// tpcc --mix new-order-payment`. What holds because statements are atomic is audited: orders are numbered without gaps and
+    /// complete, and all payments and stock add up.
+    #[command(name = "domains-tpcc", mut_arg("seconds", |seconds| seconds.default_value("1").help("Length of a round, in seconds")))]
+    DomainsTpcc(Box<DomainsTpccBenchArgs>),
 }
 
 /// The command of a workload: its own help and options first, then what every run takes.
@@ -121,6 +128,51 @@ pub(crate) struct RecoveryArgs {
     /// Also write the result as one JSON object to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DomainsTpccBenchArgs {
+    /// The structure of every table: b-tree, fp-tree, fp-tree-fallback, bw-tree, hash-map, dashmap, papaya, congee, skiplist, owned-tree or
+    /// owned-hash-map.
+    #[arg(long, value_name = "NAME", default_value = "fp-tree", help_heading = "Workload")]
+    pub(crate) structure: String,
+    /// Number of warehouses; about 200 MB each.
+    #[arg(long, value_name = "N", default_value_t = 8, help_heading = "Workload")]
+    pub(crate) warehouses: u64,
+    /// Share of the transactions that access a second warehouse, from 0 to 1.
+    #[arg(long, value_name = "P", default_value_t = 0.01, help_heading = "Workload")]
+    pub(crate) remote: f64,
+    /// Number of items. Other numbers than the default are not those of the specification.
+    #[arg(long, value_name = "N", default_value_t = 100_000, help_heading = "Workload")]
+    pub(crate) items: u64,
+    /// Customers per district, and orders at first. Other numbers than the default are not those of the specification.
+    #[arg(long, value_name = "N", default_value_t = 3_000, help_heading = "Workload")]
+    pub(crate) customers: u64,
+    /// Rounds, one after the other on the same tables; their median counts.
+    #[arg(long, value_name = "N", default_value_t = 3, help_heading = "Measurement")]
+    pub(crate) rounds: u32,
+    /// The design: se (threads wherever the system runs them), se-numa (pinned, memory of all nodes), sn-numa (a domain per memory node),
+    /// sn-thread (domains of one worker), or configured (domains of --domain-size).
+    #[arg(long, value_name = "NAME", default_value = "sn-thread", help_heading = "Design")]
+    pub(crate) design: String,
+    /// Tasks of a client under way in each domain, 1 to 64.
+    #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Design")]
+    pub(crate) burst: usize,
+    /// Transactions that a client runs together, their statements phase by phase.
+    #[arg(long, value_name = "N", default_value_t = 8, help_heading = "Design")]
+    pub(crate) group: usize,
+    /// Client threads that delegate [default: half of the processing units, at least one]. Designs without delegation have as many
+    /// threads as clients and workers together.
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) clients: Option<usize>,
+    /// Workers of all domains [default: one for each processing unit that clients leave, at least one].
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) workers: Option<usize>,
+    /// Workers of each domain of the design configured.
+    #[arg(long, value_name = "N", help_heading = "Design")]
+    pub(crate) domain_size: Option<usize>,
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
 }
 
 #[derive(Debug, Args)]

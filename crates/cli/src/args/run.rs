@@ -55,9 +55,13 @@ pub(crate) struct RunArgs {
     /// length may write, at most 1024 and a quarter of what is free].
     #[arg(long, value_name = "MIB", help_heading = "Machine")]
     pub(crate) wal_reserve: Option<u64>,
-    /// The engine that runs the transactions. Those with shared data have threads as clients: --clients, or one per worker.
+    /// The engine that runs the transactions. Those with shared data have threads as clients: --clients, or one per worker (of `domains`: as
+    /// many as there are processing units that workers leave).
     #[arg(long, value_enum, default_value_t = EngineArg::Atrapos, help_heading = "Machine")]
     pub(crate) engine: EngineArg,
+    /// The structure of all tables of --engine domains: owned-tree, or owned-hash-map, which has no ranges [default: owned-tree].
+    #[arg(long, value_name = "NAME", help_heading = "Machine")]
+    pub(crate) structure: Option<String>,
     /// Whether transactions of --engine shared-2pl take locks. Without, the load may only read.
     #[arg(long, value_enum, default_value_t = LocksArg::Auto, help_heading = "Machine")]
     pub(crate) locks: LocksArg,
@@ -180,12 +184,15 @@ pub(crate) enum EngineArg {
     /// Threads that share the data; transactions lock what they access in one central lock manager.
     #[value(name = "shared-2pl")]
     Shared2pl,
+    /// Threads that delegate each operation to the workers of virtual domains, whose structures are the tables; transactions lock what they
+    /// access there. In memory only.
+    Domains,
 }
 
 impl EngineArg {
-    /// Returns true if its threads share the data.
+    /// Returns true if its clients are threads, each of which reaches all data.
     pub(crate) fn shares_data(self) -> bool {
-        matches!(self, EngineArg::SharedOcc | EngineArg::Shared2pl)
+        matches!(self, EngineArg::SharedOcc | EngineArg::Shared2pl | EngineArg::Domains)
     }
 }
 

@@ -6,6 +6,7 @@ mod deploy;
 mod directories;
 mod documents;
 mod domains;
+mod domains_tpcc;
 mod experiment;
 mod explain;
 mod islands;

@@ -304,7 +304,9 @@ impl Workload for Tpcc {
             // Terminals that think make few rows.
             _ if self.config.think => 0,
             Mix::Standard => GROWTH_BYTES_PER_SECOND,
-            Mix::Only(Class::NewOrder | Class::Payment) => GROWTH_BYTES_PER_SECOND_ALONE,
+            Mix::NewOrderPayment | Mix::Only(Class::NewOrder | Class::Payment) => {
+                GROWTH_BYTES_PER_SECOND_ALONE
+            }
             Mix::Only(_) => 0,
         }
     }
@@ -497,7 +499,7 @@ mod tests {
         let only_reads = |mix| {
             Tpcc::new(TpccConfig { mix, ..TpccConfig::default() }).is_ok_and(|workload| workload.only_reads())
         };
-        assert!(!only_reads(Mix::Standard));
+        assert!(!only_reads(Mix::Standard) && !only_reads(Mix::NewOrderPayment));
         for class in Class::ALL {
             assert_eq!(only_reads(Mix::Only(class)), !class.updates(), "{class:?}");
         }

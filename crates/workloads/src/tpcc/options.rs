@@ -23,7 +23,7 @@ pub struct TpccOptions {
     /// Number of warehouses; about 100 MB each.
     #[arg(long, value_name = "N", default_value_t = WAREHOUSES_DEFAULT, help_heading = "Workload")]
     warehouses: u64,
-    /// Transactions to run: `standard`, or one class alone (see below).
+    /// Transactions to run: `standard`, `new-order-payment` (these two, 45 to 43), or one class alone (see below).
     #[arg(long, value_name = "M", default_value = "standard", help_heading = "Workload")]
     mix: String,
     /// Share of remote work, of payments and of order lines alike, from 0 (all of a transaction is at one warehouse) to 1.

@@ -64,21 +64,28 @@ pub enum Mix {
     /// All five, 45/43/4/4/4 in a hundred.
     #[default]
     Standard,
+    /// New-Order and Payment, in the proportion that the standard mix has them: 45 to 43.
+    NewOrderPayment,
     /// One class alone.
     Only(Class),
 }
 
+/// The name of [`Mix::NewOrderPayment`].
+const NEW_ORDER_PAYMENT: &str = "new-order-payment";
+
 /// Error for a mix that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no mix '{0}'; choose 'standard' or one of {names}", names = Class::NAMES.join(", "))]
+#[error("there is no mix '{0}'; choose 'standard' or one of {NEW_ORDER_PAYMENT}, {names}", names = Class::NAMES.join(", "))]
 pub struct UnknownMix(pub String);
 
 impl FromStr for Mix {
     type Err = UnknownMix;
 
     fn from_str(name: &str) -> Result<Mix, UnknownMix> {
-        if name == "standard" {
-            return Ok(Mix::Standard);
+        match name {
+            "standard" => return Ok(Mix::Standard),
+            NEW_ORDER_PAYMENT => return Ok(Mix::NewOrderPayment),
+            _ => {}
         }
         let class = Class::ALL.into_iter().find(|class| class.name() == name);
         class.map(Mix::Only).ok_or_else(|| UnknownMix(name.to_owned()))
@@ -89,12 +96,29 @@ impl std::fmt::Display for Mix {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Mix::Standard => "standard",
+            Mix::NewOrderPayment => NEW_ORDER_PAYMENT,
             Mix::Only(class) => class.name(),
         })
     }
 }
 
-/// The classes of a hundred transactions of the standard mix.
+impl Mix {
+    /// Returns the share of a class, from 0 to 1.
+    #[must_use]
+    pub fn share_of(self, class: Class) -> f64 {
+        let percent = |class: Class| f64::from(Class::STANDARD_PERCENT[class as usize]);
+        match self {
+            Mix::Standard => percent(class) / 100.0,
+            Mix::NewOrderPayment if matches!(class, Class::NewOrder | Class::Payment) => {
+                percent(class) / (percent(Class::NewOrder) + percent(Class::Payment))
+            }
+            Mix::NewOrderPayment => 0.0,
+            Mix::Only(only) => f64::from(u8::from(only == class)),
+        }
+    }
+}
+
+/// The classes of a hundred transactions of the standard mix; those of [`Mix::NewOrderPayment`] come first.
 const STANDARD: [Class; 100] = {
     let mut classes = [Class::NewOrder; 100];
     let (mut class, mut left, mut at) = (0, Class::STANDARD_PERCENT[0], 0);
@@ -252,6 +276,10 @@ impl Parameters {
     pub fn class(&mut self) -> Class {
         match self.mix {
             Mix::Standard => STANDARD[self.random.small(100) as usize],
+            Mix::NewOrderPayment => {
+                let of_both = Class::STANDARD_PERCENT[0] + Class::STANDARD_PERCENT[1];
+                STANDARD[self.random.small(of_both.into()) as usize]
+            }
             Mix::Only(class) => class,
         }
     }
@@ -377,12 +405,24 @@ mod tests {
     }
 
     #[test]
+    fn new_order_and_payment_keep_their_proportion() {
+        let mut parameters = parameters(Mix::NewOrderPayment, Remote::STANDARD, 2);
+        let mut counts = [0; 5];
+        (0..200_000).for_each(|_| counts[parameters.class() as usize] += 1);
+        assert_eq!(counts[2..], [0; 3]);
+        let shares = [Class::NewOrder, Class::Payment].map(|class| Mix::NewOrderPayment.share_of(class));
+        assert_fits("both", &counts[..2], &shares);
+    }
+
+    #[test]
     fn names_lead_to_mixes_and_back() {
         for (name, class) in Class::NAMES.iter().zip(Class::ALL) {
             assert_eq!(name.parse(), Ok(Mix::Only(class)));
             assert_eq!(Mix::Only(class).to_string(), *name);
         }
-        assert_eq!("standard".parse(), Ok(Mix::Standard));
+        for mix in [Mix::Standard, Mix::NewOrderPayment] {
+            assert_eq!(mix.to_string().parse(), Ok(mix));
+        }
         let unknown = "fast".parse::<Mix>().unwrap_err().to_string();
         assert!(unknown.contains("'fast'") && unknown.contains("stock-level"), "{unknown}");
     }

@@ -14,7 +14,7 @@
 
 use super::Tpcc;
 use super::generator::{LINES_MAX, LINES_MIN};
-use super::parameters::{Class, Mix, ROLLED_BACK_PERCENT, Remote};
+use super::parameters::{Class, ROLLED_BACK_PERCENT, Remote};
 use crate::shares::{NoShare, elsewhere, mean_of_parts};
 
 /// Returns the share of transactions that leave their part, of `parts` parts.
@@ -27,12 +27,9 @@ pub(super) fn distributed(tpcc: &Tpcc, parts: usize) -> Result<f64, NoShare> {
                 .to_owned(),
         ));
     }
-    let share_of = |class: Class| match config.mix {
-        Mix::Standard => f64::from(Class::STANDARD_PERCENT[class as usize]) / 100.0,
-        Mix::Only(only) => f64::from(u8::from(only == class)),
-    };
     let completed = 1.0 - f64::from(ROLLED_BACK_PERCENT) / 100.0;
-    let (orders, payments) = (share_of(Class::NewOrder) * completed, share_of(Class::Payment));
+    let mix = config.mix;
+    let (orders, payments) = (mix.share_of(Class::NewOrder) * completed, mix.share_of(Class::Payment));
     mean_of_parts(("warehouses", config.warehouses), parts, |own| {
         let elsewhere = elsewhere(own, config.warehouses);
         orders * order_leaves(config.remote.lines * elsewhere) + payments * config.remote.payments * elsewhere
@@ -46,6 +43,19 @@ fn order_leaves(line: f64) -> f64 {
 }
 
 impl Remote {
+    /// Returns shares with which about `share` of the payments, and of the orders, have a part at another warehouse: as *Virtual domains*
+    /// (Figure 13) counts remote transactions.
+    #[must_use]
+    pub fn of_transactions(share: f64) -> Remote {
+        // The share of orders grows with that of lines, so bisection finds it.
+        let (mut low, mut high) = (0.0, 1.0);
+        for _ in 0..64 {
+            let middle = f64::midpoint(low, high);
+            if order_leaves(middle) < share { low = middle } else { high = middle }
+        }
+        Remote { payments: share, lines: if share > 0.0 { high } else { 0.0 } }
+    }
+
     /// Returns the greater of the two shares.
     pub(super) fn greater(self) -> f64 {
         self.payments.max(self.lines)
@@ -63,7 +73,7 @@ impl Remote {
 #[cfg(test)]
 mod tests {
     use super::super::TpccConfig;
-    use super::super::parameters::Parameters;
+    use super::super::parameters::{Mix, Parameters};
     use super::*;
     use crate::keys::KeySet;
     use crate::random::Random;
@@ -94,6 +104,7 @@ mod tests {
             (4, Mix::Only(Class::NewOrder), many, 2),
             (4, Mix::Only(Class::Payment), many, 4),
             (4, Mix::Only(Class::Delivery), many, 4),
+            (8, Mix::NewOrderPayment, Remote::of_transactions(0.5), 4),
             (1, Mix::Standard, many, 1),
         ] {
             let config =
@@ -107,6 +118,16 @@ mod tests {
             };
             let parts = parts(1, warehouses, count as u64);
             assert_share(share, &parts, of_part, |client, part| leaves(client, part, 100));
+        }
+    }
+
+    #[test]
+    fn lines_are_as_remote_as_their_orders_have_to_be() {
+        assert_eq!(Remote::of_transactions(0.0), Remote::NONE);
+        for share in [0.01, 0.25, 0.75, 1.0] {
+            let remote = Remote::of_transactions(share);
+            assert!((order_leaves(remote.lines) - share).abs() < 1e-9 && remote.payments == share);
+            assert!(remote.lines < share || share == 1.0, "an order has several lines: {remote:?}");
         }
     }
 

@@ -133,7 +133,8 @@ fn load(run: &Run) -> Value {
     })
 }
 
-fn arrangement(arrangement: &Arrangement) -> Value {
+/// Returns the threads of an arrangement and their places.
+pub(crate) fn arrangement(arrangement: &Arrangement) -> Value {
     let pinned = arrangement.is_pinned();
     let cpus = |cpus: &[CpuId]| pinned.then(|| cpus.iter().map(|cpu| cpu.0).collect::<Vec<_>>());
     json!({

@@ -50,6 +50,13 @@ pub(crate) enum IslandsCommand {
     /// Time of a client per delegated operation by the size of its bursts, beside direct use.
     #[command(name = "domains-burst")]
     DomainsBurst(DomainsBurstArgs),
+    /// Throughput of New-Order and Payment by the share of remote transactions, on structures without isolation by design, and on the
+    /// engine with isolation: Figure 13 of *Virtual domains*, right.
+    #[command(name = "domains-tpcc")]
+    DomainsTpcc(DomainsTpccArgs),
+    /// The same by the number of threads: Figure 13 of *Virtual domains*, left.
+    #[command(name = "domains-tpcc-threads")]
+    DomainsTpccThreads(DomainsTpccThreadsArgs),
 }
 
 /// Options of every experiment of islands or of virtual domains.
@@ -315,6 +322,54 @@ pub(crate) struct DomainsBurstArgs {
     pub(crate) common: IslandsArgs,
 }
 
+/// The tables of New-Order and Payment.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
+pub(crate) struct DomainsTablesArgs {
+    /// Structures of the tables, by the names that `bench domains-tpcc --structure` takes.
+    #[arg(
+        long,
+        value_name = "NAME,NAME",
+        value_delimiter = ',',
+        default_value = "fp-tree,bw-tree,owned-hash-map"
+    )]
+    pub(crate) structures: Vec<Structure>,
+    /// Number of warehouses.
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    pub(crate) warehouses: u64,
+    /// Number of items.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    pub(crate) items: u64,
+    /// Customers per district.
+    #[arg(long, value_name = "N", default_value_t = 3_000)]
+    pub(crate) customers: u64,
+    #[command(flatten)]
+    pub(crate) common: IslandsArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
+pub(crate) struct DomainsTpccArgs {
+    /// Shares of remote transactions to measure at.
+    #[arg(long, value_name = "P,P", value_delimiter = ',', default_value = "0,0.01,0.25,0.5,0.75")]
+    pub(crate) at: Vec<f64>,
+    #[command(flatten)]
+    pub(crate) tables: DomainsTablesArgs,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Workload")]
+pub(crate) struct DomainsTpccThreadsArgs {
+    /// Share of remote transactions.
+    #[arg(long, value_name = "P", default_value_t = 0.01)]
+    pub(crate) remote: f64,
+    /// Numbers of threads to measure at, clients and workers together [default: 2, 4, 8, .. up to --workers].
+    #[arg(long, value_name = "N,N", value_delimiter = ',')]
+    pub(crate) at: Vec<usize>,
+    #[command(flatten)]
+    pub(crate) tables: DomainsTablesArgs,
+}
+
 impl IslandsCommand {
     /// The options that all have.
     pub(crate) fn common(&self) -> &IslandsArgs {
@@ -331,6 +386,8 @@ impl IslandsCommand {
             IslandsCommand::Counters(common) => return common,
             IslandsCommand::DomainsDesigns(args) => return &args.common,
             IslandsCommand::DomainsBurst(args) => return &args.common,
+            IslandsCommand::DomainsTpcc(args) => return &args.tables.common,
+            IslandsCommand::DomainsTpccThreads(args) => return &args.tables.common,
         };
         &designs.runs.common
     }

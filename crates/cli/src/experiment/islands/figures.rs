@@ -288,6 +288,15 @@ fn head(command: &IslandsCommand) -> Head {
         IslandsCommand::DomainsBurst(_) => {
             ("domains-burst", "Virtual domains, bursts", "tasks of a burst", Quantity::Delegation)
         }
+        IslandsCommand::DomainsTpcc(_) => (
+            "domains-tpcc",
+            "Virtual domains, Figure 13, right",
+            "% remote transactions",
+            Quantity::Throughput,
+        ),
+        IslandsCommand::DomainsTpccThreads(_) => {
+            ("domains-tpcc-threads", "Virtual domains, Figure 13, left", "threads", Quantity::Throughput)
+        }
     };
     Head { name, after, x, y }
 }
@@ -366,6 +375,8 @@ pub(super) fn figure(command: &IslandsCommand, workers: usize) -> Figure {
         IslandsCommand::Counters(_) => counters(head, workers),
         IslandsCommand::DomainsDesigns(args) => domains::designs(head, args, workers),
         IslandsCommand::DomainsBurst(args) => domains::bursts(head, args, workers),
+        IslandsCommand::DomainsTpcc(args) => domains::tpcc(head, args, workers),
+        IslandsCommand::DomainsTpccThreads(args) => domains::tpcc_by_threads(head, args, workers),
     }
 }
 

@@ -19,6 +19,12 @@ mod order_status;
 mod payment;
 mod stock_level;
 
+/// The statements of New-Order and Payment, each on one row: what the procedures above are made of, for engines of other kinds.
+pub mod statements {
+    pub use super::new_order::{ItemSeen, StockTaken, number_order, place_line, take_stock, total};
+    pub use super::payment::{history_data, pay, pay_district, pay_warehouse};
+}
+
 pub use delivery::{DeliverFrom, Delivered, deliver, next_orders};
 pub use new_order::{LinePlaced, OrderPlaced, UNUSED_ITEM, new_order};
 pub use order_status::{CustomerStatus, LineStatus, OrderStatus, StatusOf, order_status};

@@ -58,14 +58,16 @@ type Lines<T> = ArrayVec<T, { LINES_MAX as usize }>;
 
 /// The columns of an item that an order needs.
 #[derive(Clone, Copy, Debug)]
-struct ItemSeen {
+pub struct ItemSeen {
     name: FixedStr<24>,
     price: u32,
     is_original: bool,
 }
 
 impl ItemSeen {
-    fn of(item: RowView<'_, Item>) -> ItemSeen {
+    /// Reads them.
+    #[must_use]
+    pub fn of(item: RowView<'_, Item>) -> ItemSeen {
         ItemSeen {
             name: item.get(|column| column.name),
             price: item.get(|column| column.price),
@@ -76,7 +78,7 @@ impl ItemSeen {
 
 /// The columns of a stock that an order needs.
 #[derive(Clone, Copy, Debug)]
-struct StockTaken {
+pub struct StockTaken {
     quantity: i16,
     is_original: bool,
     dist_info: [u8; DIST_BYTES],
@@ -84,7 +86,7 @@ struct StockTaken {
 
 /// Takes `quantity` from a stock; 91 is added to one that would fall below ten.
 #[inline]
-fn take(stock: &mut RowEdit<'_, Stock>, quantity: u8, d_id: u8, is_remote: bool) -> StockTaken {
+pub fn take_stock(stock: &mut RowEdit<'_, Stock>, quantity: u8, d_id: u8, is_remote: bool) -> StockTaken {
     let take = |before| {
         let left = before - i16::from(quantity);
         if left >= 10 { left } else { left + 91 }
@@ -101,7 +103,8 @@ fn take(stock: &mut RowEdit<'_, Stock>, quantity: u8, d_id: u8, is_remote: bool)
 }
 
 /// Returns what the customer sees of a line, and its row.
-fn place_line(line: &LineInput, item: &ItemSeen, stock: &StockTaken) -> (LinePlaced, OrderLine) {
+#[must_use]
+pub fn place_line(line: &LineInput, item: &ItemSeen, stock: &StockTaken) -> (LinePlaced, OrderLine) {
     let amount = u32::from(line.quantity) * item.price;
     let placed = LinePlaced {
         name: item.name,
@@ -121,8 +124,16 @@ fn place_line(line: &LineInput, item: &ItemSeen, stock: &StockTaken) -> (LinePla
     (placed, row)
 }
 
+/// Takes the number of a district's next order; returns the district's tax and that number.
+#[inline]
+pub fn number_order(district: &mut RowEdit<'_, District>) -> (u16, u32) {
+    let next = district.change(|column| column.next_o_id, |next| next + 1);
+    (district.get(|column| column.tax), next - 1)
+}
+
 /// Returns the total of lines with discount and taxes, rounded to cents.
-fn total(sum: Cents, discount: u16, w_tax: u16, d_tax: u16) -> Cents {
+#[must_use]
+pub fn total(sum: Cents, discount: u16, w_tax: u16, d_tax: u16) -> Cents {
     const ONE: i128 = 10_000;
     let taxed = ONE + i128::from(w_tax) + i128::from(d_tax);
     let exact = i128::from(sum) * (ONE - i128::from(discount)) * taxed;
@@ -153,7 +164,7 @@ pub fn new_order(
         let take_stock = |line: &LineInput| {
             let LineInput { i_id, supply_w_id, quantity } = *line;
             let is_remote = supply_w_id != w_id;
-            tables.stock.edit((supply_w_id, i_id), move |stock| take(stock, quantity, d_id, is_remote))
+            tables.stock.edit((supply_w_id, i_id), move |stock| take_stock(stock, quantity, d_id, is_remote))
         };
         let mut stocks: Lines<StockTaken> = ArrayVec::new();
         tx.join_each(lines.iter().map(take_stock), |stock| stocks.extend(stock)).await?;
@@ -164,17 +175,13 @@ pub fn new_order(
             let credit = customer.get(|column| column.credit);
             (customer.get(|column| column.discount), customer.get(|column| column.last), credit)
         };
-        let number = |district: &mut RowEdit<'_, District>| {
-            let next = district.change(|column| column.next_o_id, |next| next + 1);
-            (district.get(|column| column.tax), next - 1)
-        };
         // The customer comes before the rows that many transactions need, since a payment from elsewhere may have it
         // locked.
         let customer = tx.view(tables.customer, (w_id, d_id, c_id), see).await?;
         let (w_tax, numbered) = tx
             .join((
                 tables.warehouse.view(w_id, |warehouse| warehouse.get(|column| column.tax)),
-                tables.district.edit((w_id, d_id), number),
+                tables.district.edit((w_id, d_id), number_order),
             ))
             .await?;
         let (w_tax, (d_tax, o_id), (discount, last, credit)) =
@@ -221,7 +228,7 @@ mod tests {
             let mut bytes = Vec::new();
             stock(before).encode(&mut bytes);
             let mut edit = RowEdit::new(&mut bytes).expect("it was just encoded");
-            let taken = take(&mut edit, quantity, 3, true);
+            let taken = take_stock(&mut edit, quantity, 3, true);
             let row = edit.row();
             assert_eq!((row.quantity, taken.quantity), (after, after));
             assert_eq!((row.ytd, row.order_cnt, row.remote_cnt), (5 + u32::from(quantity), 2, 1));

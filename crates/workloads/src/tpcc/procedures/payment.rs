@@ -57,7 +57,7 @@ pub struct Paid {
 }
 
 /// Records a payment in a customer's row.
-fn pay(customer: &mut RowEdit<'_, Customer>, c_id: u32, input: &PaymentInput) -> PayingCustomer {
+pub fn pay(customer: &mut RowEdit<'_, Customer>, c_id: u32, input: &PaymentInput) -> PayingCustomer {
     let balance = customer.change(|column| column.balance, |balance| balance - input.amount);
     customer.change(|column| column.ytd_payment, |paid| paid + input.amount);
     customer.change(|column| column.payment_cnt, |count| count + 1);
@@ -149,8 +149,22 @@ impl Text {
     }
 }
 
+/// Adds an amount to what a warehouse has been paid.
+#[inline]
+pub fn pay_warehouse(warehouse: &mut RowEdit<'_, Warehouse>, amount: Cents) -> Payee {
+    pay_to!(warehouse, amount)
+}
+
+/// Adds an amount to what a district has been paid, and takes the number of its next row of history; returns both.
+#[inline]
+pub fn pay_district(district: &mut RowEdit<'_, District>, amount: Cents) -> (Payee, u32) {
+    let next = district.change(|column| column.next_h_id, |next| next + 1);
+    (pay_to!(district, amount), next - 1)
+}
+
 /// Returns the data of the row of history: both names with four spaces between them.
-fn history_data(warehouse: &FixedStr<10>, district: &FixedStr<10>) -> FixedStr<24> {
+#[must_use]
+pub fn history_data(warehouse: &FixedStr<10>, district: &FixedStr<10>) -> FixedStr<24> {
     let mut bytes = [0; 24];
     let (first, second) = (warehouse.len(), district.len());
     bytes[..first].copy_from_slice(&warehouse.padded()[..first]);
@@ -173,15 +187,10 @@ pub fn payment(
         let c_id = find_customer(tx, tables, c_w_id, c_d_id, input.customer).await?;
         let note = move |customer: &mut RowEdit<'_, Customer>| pay(customer, c_id, &input);
         let customer = there(tx.edit(tables.customer, (c_w_id, c_d_id, c_id), note).await?)?;
-        let pay_warehouse = move |warehouse: &mut RowEdit<'_, Warehouse>| pay_to!(warehouse, amount);
-        let pay_district = move |district: &mut RowEdit<'_, District>| {
-            let next = district.change(|column| column.next_h_id, |next| next + 1);
-            (pay_to!(district, amount), next - 1)
-        };
         let (warehouse, district) = tx
             .join((
-                tables.warehouse.edit(w_id, pay_warehouse),
-                tables.district.edit((w_id, d_id), pay_district),
+                tables.warehouse.edit(w_id, move |warehouse| pay_warehouse(warehouse, amount)),
+                tables.district.edit((w_id, d_id), move |district| pay_district(district, amount)),
             ))
             .await?;
         let (warehouse, (district, h_id)) = (there(warehouse)?, there(district)?);

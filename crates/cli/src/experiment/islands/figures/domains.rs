@@ -4,8 +4,12 @@
 
 use atrapos_domain_loads::{Design, Mix};
 use atrapos_structures::{Access, Kind as Structure};
+use atrapos_workloads::tpcc::parameters::Remote;
 
-use super::super::args::{DomainsBurstArgs, DomainsDesignsArgs, IslandsArgs};
+use super::super::args::{
+    DomainsBurstArgs, DomainsDesignsArgs, DomainsTablesArgs, DomainsTpccArgs, DomainsTpccThreadsArgs,
+    IslandsArgs,
+};
 use super::{Figure, Head, Measure, Position, grid, named, option, words};
 
 /// Returns the clients, and the workers of all domains, when there are to be so many threads: half and half, at least one of each.
@@ -69,4 +73,98 @@ pub(super) fn bursts(head: Head, args: &DomainsBurstArgs, threads: usize) -> Fig
         let options = words(&["--records", &records, "--design", "sn-thread", "--burst", &size]);
         point(common, threads, (*structure, *workload), &options)
     })
+}
+
+/// A series of New-Order and Payment.
+#[derive(Clone, Copy, Debug)]
+enum Tables {
+    /// Structures, without isolation, in domains of a size if the design has several.
+    Structures(Structure, Design, Option<usize>),
+    /// The engine, with isolation.
+    Engine,
+}
+
+/// Returns all series that are possible with so many workers of domains.
+fn tables(structures: &[Structure], workers: usize) -> Vec<(String, Tables)> {
+    let mut all = Vec::new();
+    for structure in structures {
+        let mut add = |name: &str, design, size| {
+            all.push((format!("{structure}, {name}"), Tables::Structures(*structure, design, size)));
+        };
+        let is_shared = structure.support().access == Access::Shared;
+        let designs = [Design::Se, Design::SeNuma, Design::SnNuma, Design::SnThread];
+        for design in designs.into_iter().filter(|design| is_shared || *design == Design::SnThread) {
+            add(design.name(), design, None);
+        }
+        // Domains of one worker are sn-thread.
+        let sizes = std::iter::successors(Some(2), |size: &usize| size.checked_mul(2));
+        for size in sizes.take_while(|size| is_shared && *size <= workers) {
+            add(&format!("domains of {size}"), Design::Configured, Some(size));
+        }
+    }
+    all.push(("engine, isolated".to_owned(), Tables::Engine));
+    all
+}
+
+/// Returns the threads of a point of New-Order and Payment, and its benchmark.
+fn tpcc_point(args: &DomainsTablesArgs, series: Tables, threads: usize, remote: f64) -> (usize, Measure) {
+    let DomainsTablesArgs { warehouses, items, customers, common, .. } = args;
+    let (clients, workers) = divided(threads);
+    let threads = clients + workers;
+    let mut all = match series {
+        Tables::Structures(structure, design, size) => {
+            let mut all = words(&["bench", "domains-tpcc", "--structure", structure.name()]);
+            all.extend(words(&["--design", design.name(), "--rounds", "1"]));
+            all.extend(words(&["--clients", &clients.to_string(), "--workers", &workers.to_string()]));
+            all.extend(size.into_iter().flat_map(|size| words(&["--domain-size", &size.to_string()])));
+            all.push(option("--remote", remote));
+            all
+        }
+        Tables::Engine => {
+            let Remote { payments, lines } = Remote::of_transactions(remote);
+            let mut all = words(&["bench", "tpcc", "--mix", "new-order-payment", "--durability", "none"]);
+            all.extend(words(&["--routing", "owner", "--static", "--workers", &threads.to_string()]));
+            all.extend([option("--remote-payment", payments), option("--remote-lines", lines)]);
+            all.push(option("--warmup", 0.3));
+            all
+        }
+    };
+    for (name, number) in [("--warehouses", warehouses), ("--items", items), ("--customers", customers)] {
+        all.extend(words(&[name, &number.to_string()]));
+    }
+    all.push(option("--seconds", common.seconds));
+    all.extend(words(&["--seed", &common.result.seed.to_string()]));
+    all.extend(common.no_pin.then(|| "--no-pin".to_owned()));
+    (threads, Measure::Bench(all))
+}
+
+/// Returns the figure of New-Order and Payment by the share of remote transactions.
+pub(super) fn tpcc(head: Head, args: &DomainsTpccArgs, threads: usize) -> Figure {
+    let DomainsTpccArgs { at, tables: of } = args;
+    let series = tables(&of.structures, divided(threads).1);
+    let positions: Vec<_> = at.iter().map(|share| (Position::percent(*share), *share)).collect();
+    let title = format!("New-Order and Payment, {} warehouses", of.warehouses);
+    grid(head, title, &series, &positions, |series, remote| tpcc_point(of, *series, threads, *remote))
+}
+
+/// Returns the figure of New-Order and Payment by the number of threads.
+pub(super) fn tpcc_by_threads(head: Head, args: &DomainsTpccThreadsArgs, most: usize) -> Figure {
+    let DomainsTpccThreadsArgs { remote, at, tables: of } = args;
+    let doubled = std::iter::successors(Some(2), |threads: &usize| threads.checked_mul(2));
+    let numbers: Vec<usize> = match at.as_slice() {
+        [] => doubled.take_while(|threads| *threads < most).chain([most.max(2)]).collect(),
+        given => given.to_vec(),
+    };
+    let workers = |threads: usize| divided(threads).1;
+    let series = tables(&of.structures, numbers.iter().map(|threads| workers(*threads)).max().unwrap_or(1));
+    let positions: Vec<_> =
+        numbers.iter().map(|threads| (Position::number(*threads as f64), *threads)).collect();
+    let title = format!("New-Order and Payment, {} warehouses, {}% remote", of.warehouses, 100.0 * remote);
+    let mut figure =
+        grid(head, title, &series, &positions, |series, threads| tpcc_point(of, *series, *threads, *remote));
+    figure.points.retain(|point| match series[point.series].1 {
+        Tables::Structures(_, _, Some(size)) => size <= workers(positions[point.position].1),
+        _ => true,
+    });
+    figure
 }
