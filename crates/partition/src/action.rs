@@ -36,7 +36,7 @@ use crate::schema::{CatalogTag, TableId, TreeKind, corrupt};
 pub use access::{RowAccess, refuse_duplicate};
 pub use batch::{ActionBatch, BatchedOperation};
 pub use context::{ChangeRow, RowChange, RowContext};
-pub use copy::{CopiedRows, CopyRows, PutImage};
+pub use copy::{CopiedRows, CopyRows, LockKey, PutImage, ReplaceImage};
 pub use dependent::{Dependent, DependentAction, follow_change};
 pub use erased::ErasedOperation;
 pub use kind::{AccessKind, OperationKind, ResultShape};

@@ -101,6 +101,10 @@ pub enum Bug {
     NumberDrawnTwice,
     /// A transaction over several instances commits without waiting for their votes.
     VotesNotAwaited,
+    /// The home of a transaction decides without votes though a subordinate may be unable to make its changes.
+    UncertainNotVoted,
+    /// A subordinate that is told to commit at once releases its locks before it has made the changes.
+    ReleasedBeforeChanged,
     /// The subordinates of a transaction that aborts are not told.
     AbortNotSent,
     /// Rows are copied for another instance without their locks.

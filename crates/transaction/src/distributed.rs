@@ -23,8 +23,17 @@
 //! # Commit
 //!
 //! Two-phase commit with presumed abort (Mohan, Lindsay and Obermarck 1986). When the procedure has succeeded, all locks are held, so
-//! subordinates that have changed nothing are released at once; they vote only if what they have read is not durable yet. Each of the
-//! others is sent the final images of its changed rows, makes the changes, and votes. If all vote to commit the coordinator decides to, which
+//! subordinates that have changed nothing are released at once; they vote only if what they have read is not durable yet.
+//!
+//! The home commits without votes ([`coordinator::needs_votes`]) if no subordinate has anything to say: what each has read is durable, and
+//! either nothing was changed in other instances, or the data is in memory and every change there replaces a row by one of
+//! the same length. The subordinate has the exclusive lock on such a row, so that the row stays as it was copied, and needs no memory:
+//! it cannot refuse. It is told to *commit*, with the changes, on the link on which it has answered, and releases its locks when it has
+//! made them. So whoever reads what was changed waits for the message, and finds the changes even if the client of the
+//! transaction has its answer already: histories stay strictly serializable. A message is lost only with its link,
+//! as the one that tells a decision after votes is (see "Loss of an instance").
+//!
+//! In any other case there are votes. Each of the subordinates with changes is sent the final images of its changed rows, makes the changes, and votes. If all vote to commit the coordinator decides to, which
 //! its own commit is, and tells them; it tells them to abort in any other case. A single subordinate with changes,
 //! when the home has none, commits in one phase.
 //!
@@ -200,9 +209,14 @@ impl Peers {
 
     /// Sends a message on a link.
     fn send_on(&self, link: &Link, message: &Message<'_>) -> Result<(), Abort> {
+        self.send_written(link, |draft| message.encode(draft))
+    }
+
+    /// Sends a message on a link, which `write` writes.
+    fn send_written(&self, link: &Link, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), Abort> {
         let mut draft = self.draft.take();
         draft.clear();
-        message.encode(&mut draft);
+        write(&mut draft);
         let sent = link.channel.borrow_mut().send(&[&draft]);
         link.is_dirty.set(true);
         self.draft.replace(draft);
@@ -325,6 +339,7 @@ fn on_message(worker: &Rc<EngineWorker>, peers: &Peers, link: &Rc<Link>, bytes: 
             let of = GlobalId { instance: from.0, incarnation, txn: txn.0 };
             subordinate::on_prepare(worker, peers, link, (of, in_one_phase), writes)?;
         }
+        Message::Commit { txn, writes } => subordinate::on_commit(worker, peers, link, txn, writes)?,
         Message::End { txn, commit } => subordinate::on_end(worker, peers, (from, txn), commit),
         Message::Outcome { of, commit } => {
             if of.instance != from.0 || home_of(TxnId(of.txn)).index() != link.number {

@@ -25,6 +25,7 @@
 //! Queues are fair, and cycles of waiting transactions are found and broken by [`crate::deadlock`].
 
 mod access;
+mod at_once;
 mod commit;
 mod dependents;
 mod home;
@@ -56,6 +57,7 @@ pub use commit::{Ending, TxnGuard};
 pub(crate) use commit::{
     UNDECIDED, commit_subordinate, commit_subordinate_alone, end_subordinate, has_read_durable, observed,
 };
+pub(crate) use at_once::run_at_once;
 pub(crate) use home::AccessStart;
 pub use participant::{ActionReply, BranchRef, on_action, on_actions};
 pub use phase::Phase;

@@ -65,6 +65,16 @@ fn votes_that_are_not_awaited_are_caught() {
 }
 
 #[test]
+fn changes_that_may_fail_and_are_not_voted_on_are_caught() {
+    caught_deployed(Bug::UncertainNotVoted, lists::lists, lists::serializable);
+}
+
+#[test]
+fn locks_released_before_the_changes_of_a_commit_are_caught() {
+    caught_deployed(Bug::ReleasedBeforeChanged, bank::few_accounts, bank::few);
+}
+
+#[test]
 fn instances_that_are_not_told_of_an_abort_are_caught() {
     caught_deployed(Bug::AbortNotSent, lists::lists, lists::serializable);
 }

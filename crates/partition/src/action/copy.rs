@@ -1,6 +1,6 @@
 //! Operations on encoded rows, for whoever keeps copies of them: another instance of a deployment, an export.
 //!
-//! Owns: copies of a row and of the rows of a range, and the replacement of a row by an image. Never: decodes a row, or makes
+//! Owns: copies of a row and of the rows of a range, the lock of a key alone, and the replacement of a row by an image. Never: decodes a row, or makes
 //! dependents; whoever changed the copy has made them.
 
 use std::ops::ControlFlow;
@@ -9,7 +9,7 @@ use atrapos_storage::KeyBuf;
 use atrapos_storage::lock::LockTarget;
 
 use super::{AccessKind as Kind, Operation, OperationKind, ResultShape, RowContext};
-use crate::abort::Abort;
+use crate::abort::{Abort, AbortReason};
 use crate::planted::{Bug, planted};
 use crate::range::KeyRange;
 
@@ -77,6 +77,48 @@ impl Operation for CopyRows {
 
     fn kind(&self) -> OperationKind {
         OperationKind::new(Kind::Scan, 0, ResultShape::KeysAndRows)
+    }
+}
+
+/// Locks a key, whose row the caller copies where it is.
+#[derive(Clone, Copy, Debug)]
+pub struct LockKey;
+
+impl Operation for LockKey {
+    type Output = ();
+
+    fn is_unlocked(&self) -> bool {
+        planted(Bug::CopyNotLocked)
+    }
+
+    fn apply(self, _: &mut RowContext<'_>) -> Result<(), Abort> {
+        Ok(())
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Read, 0, ResultShape::Nothing)
+    }
+}
+
+/// Replaces the row of a key by an image of the same length, which nothing can prevent: it needs no memory.
+#[derive(Debug)]
+pub struct ReplaceImage(pub Vec<u8>);
+
+impl Operation for ReplaceImage {
+    type Output = ();
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<(), Abort> {
+        match at.row() {
+            Some((version, row)) if row.len() == self.0.len() => at.patch_image(version, &self.0),
+            _ => Err(Abort::because(
+                AbortReason::Corruption,
+                "an image that was to replace a row of the same length has found another one",
+            )),
+        }
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Update, self.0.len(), ResultShape::Nothing)
     }
 }
 

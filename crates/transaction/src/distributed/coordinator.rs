@@ -42,6 +42,8 @@ pub(crate) struct Remote {
     failed: Option<Abort>,
     /// True if it commits in one phase: the only subordinate that votes ends with its vote.
     in_one_phase: bool,
+    /// True if it commits without votes though subordinates have changes to make.
+    at_once: bool,
     /// True if it waits for votes.
     awaits_votes: bool,
     /// The message with the rows that were asked for last.
@@ -105,6 +107,7 @@ impl Remote {
                 awaited: 0,
                 failed: None,
                 in_one_phase: false,
+                at_once: false,
                 awaits_votes: false,
                 reply: Vec::new(),
                 task: TaskId::NONE,
@@ -191,7 +194,7 @@ struct Asked {
     /// True if the row of a key is copied.
     copies: bool,
     /// The range, as far as the instance owns it.
-    range: Option<KeyRange>,
+    range: Option<Box<KeyRange>>,
 }
 
 impl Tx<'_> {
@@ -305,7 +308,7 @@ fn requests_of(
                 let (lower, upper) = (&*part.lower, part.upper.as_deref());
                 FetchRequest { table, mode, target: FetchTarget::Range { lower, upper, from_end, rows_max } }
                     .encode(&mut out);
-                asked.push(Asked { at: *at, copies: false, range: Some(part) });
+                asked.push(Asked { at: *at, copies: false, range: Some(Box::new(part)) });
                 continue;
             }
         };
@@ -345,7 +348,7 @@ fn stage(
             if let Err(abort) = stage_range(remote, request, &mut part, &mut rows)? {
                 return Ok(Err(abort));
             }
-            covered.push((at, part));
+            covered.push((at, *part));
             continue;
         }
         let row = if copies && rows.bool()? { Some(rows.row()?) } else { None };
@@ -473,6 +476,21 @@ pub(crate) async fn decide(worker: &Rc<EngineWorker>, failed: Option<Abort>) -> 
     }
     let epoch = guard.finish(&mut outcome);
     (epoch, outcome)
+}
+
+/// Returns true if a transaction whose procedure has succeeded may not commit before its subordinates have voted. In any other case its
+/// home decides, and what it tells them needs no answer: see "Commit" in [`super`].
+pub(crate) fn needs_votes(worker: &EngineWorker, state: &TxnState) -> bool {
+    with_remote(state, |remote| {
+        let is_sure = |known: &Subordinate| known.state == SubordinateState::Active && known.has_read_durable;
+        if !remote.subordinates.iter().all(is_sure) {
+            return true;
+        }
+        let is_in_memory = worker.shard().commit_waiters.is_none();
+        let fits = || remote.staged.changes_fit() || planted(Bug::UncertainNotVoted);
+        remote.at_once = !remote.staged.is_unchanged() && is_in_memory && fits();
+        !remote.at_once && !remote.staged.is_unchanged()
+    })
 }
 
 /// Has a transaction hold its locks while other tasks of its home run.
@@ -608,9 +626,14 @@ pub(crate) fn end_subordinates(
     let Some(peers) = worker.shard().peers.get() else { return };
     let prepared =
         if commit && worker.shard().commit_waiters.is_some() { remote.prepared() } else { SmallVec::new() };
+    let writes = if commit && remote.at_once { writes_of(worker, &remote) } else { SmallVec::new() };
     for instance in remote.instances().filter(|instance| !prepared.contains(instance)) {
         if !commit && planted(Bug::AbortNotSent) {
             break;
+        }
+        if let Some((_, writes)) = writes.iter().find(|(of, _)| *of == instance) {
+            let _ = peers.send(instance, &Message::Commit { txn, writes: Writes(writes) });
+            continue;
         }
         // One that cannot be reached has been lost: it has nothing to end, or asks.
         let _ = peers.send(instance, &Message::End { txn, commit });
@@ -620,7 +643,8 @@ pub(crate) fn end_subordinates(
     }
     remote.subordinates.clear();
     remote.staged.clear();
-    (remote.awaited, remote.failed, remote.in_one_phase, remote.walk.rows) = (0, None, false, 0);
+    (remote.awaited, remote.failed, remote.walk.rows) = (0, None, 0);
+    (remote.in_one_phase, remote.at_once) = (false, false);
     let mut spare = peers.spare.borrow_mut();
     if spare.len() < SPARE_MAX {
         spare.push(remote);

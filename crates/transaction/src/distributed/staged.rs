@@ -26,9 +26,22 @@ pub(super) struct Staged {
     tables: Tables,
     memory: Arc<dyn Memory>,
     undo: UndoLog,
-    known: FastMap<(TableId, KeyBuf), LockMode>,
+    known: FastMap<(TableId, KeyBuf), Known>,
     scratch: Vec<u8>,
 }
+
+/// A key of which the transaction has what its subordinate has.
+#[derive(Clone, Copy)]
+struct Known {
+    /// The lock that the subordinate holds on it.
+    mode: LockMode,
+    /// Bytes of its row there; `None` if it has none.
+    row_bytes: Option<usize>,
+}
+
+/// Bytes of changed keys and rows, once for each change, that are told together without a question: a message takes many times as
+/// many, whatever its channel.
+const BYTES_AT_ONCE: usize = 16 << 10;
 
 /// The partition of a table's staged rows.
 fn place(table: TableId) -> PartitionId {
@@ -71,7 +84,7 @@ impl Staged {
             return None;
         }
         // Looked up by parts, the key would have to be an array of bytes.
-        self.known.get(&(table, key.clone())).copied()
+        self.known.get(&(table, key.clone())).map(|known| known.mode)
     }
 
     /// Makes the tree of a table's staged rows, unless there is one.
@@ -95,11 +108,11 @@ impl Staged {
         let known = self.known.entry((table, KeyBuf::from(key)));
         if let std::collections::hash_map::Entry::Occupied(mut known) = known {
             if mode == LockMode::Exclusive {
-                known.insert(mode);
+                known.get_mut().mode = mode;
             }
             return Ok(());
         }
-        known.insert_entry(mode);
+        known.insert_entry(Known { mode, row_bytes: row.map(<[u8]>::len) });
         let Some(row) = row else { return Ok(()) };
         self.tables.partition_mut(place(table)).load(key, row).map_err(|error| {
             Abort::explained(
@@ -145,6 +158,24 @@ impl Staged {
     /// Undoes the changes in a range of marks.
     pub(super) fn roll_back(&mut self, time: &std::ops::Range<Mark>) {
         self.undo.roll_back(time, &mut self.tables);
+    }
+
+    /// Returns true if nothing was changed.
+    pub(super) fn is_unchanged(&self) -> bool {
+        self.undo.is_empty()
+    }
+
+    /// Returns true if every changed row has as many bytes as in the instance that it is of: that instance can make the changes in
+    /// place, without memory, since it holds their exclusive locks. They fit in a message.
+    pub(super) fn changes_fit(&self) -> bool {
+        let mut bytes = 0;
+        self.undo.keys().all(|(at, key)| {
+            let Some(row) = self.tables.partition(at).tree().get(key) else { return false };
+            bytes += key.len() + row.bytes.len();
+            let fits =
+                |known: &Known| known.mode == LockMode::Exclusive && known.row_bytes == Some(row.bytes.len());
+            bytes <= BYTES_AT_ONCE && self.known.get(&(at.table, key.clone())).is_some_and(fits)
+        })
     }
 
     /// Returns the changed keys, each once, with their rows now.

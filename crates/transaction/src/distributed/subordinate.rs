@@ -8,7 +8,10 @@ use std::rc::Rc;
 
 use atrapos_durability::wal::{Epoch, GlobalId};
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_partition::action::{Action, ActionBatch, CopiedRows, CopyRows, Operation, PutImage};
+use atrapos_partition::action::{
+    Action, ActionBatch, CopiedRows, CopyRows, LockKey, Operation, PutImage, ReplaceImage,
+};
+use atrapos_partition::partition::PartitionId;
 use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::routing::InstanceId;
@@ -20,12 +23,12 @@ use smallvec::SmallVec;
 use super::hardening::{self, Due, InDoubt};
 use super::steps::CommitStep;
 use super::wire::{Bytes, FetchRequest, FetchTarget, Message, Put, Requests, Write, Writes};
-use super::{Link, Peers};
+use super::{Link, Peers, lose_link};
 use crate::age::Age;
 use crate::shard::EngineWorker;
 use crate::tx::{
-    PlannedPhase, Tx, TxnState, commit_subordinate, commit_subordinate_alone, end_subordinate,
-    has_read_durable, observed,
+    Ending, PlannedPhase, Tx, TxnState, commit_subordinate, commit_subordinate_alone, end_subordinate,
+    has_read_durable, observed, run_at_once,
 };
 
 /// Bytes of rows of a range in one reply, more or less.
@@ -66,6 +69,10 @@ pub(super) fn on_fetch(
     (of, age): (GlobalId, Age),
     requests: Requests<'_>,
 ) -> Result<(), String> {
+    let state = begin(worker, peers, link, of, age);
+    if fetch_at_once(worker, peers, link, (&state, TxnId(of.txn)), requests)? {
+        return Ok(());
+    }
     let tag = worker.shard().tag;
     let mut wanted: SmallVec<[Wanted; 8]> = SmallVec::new();
     let mut actions: SmallVec<[Action<CopyRows>; 8]> = SmallVec::new();
@@ -85,9 +92,8 @@ pub(super) fn on_fetch(
             }
         }
     }
-    let state = begin(worker, peers, link, of, age);
     let (link, txn) = (Rc::clone(link), TxnId(of.txn));
-    let reply = move |worker: &EngineWorker, done: Result<ActionBatch, Abort>| {
+    let reply = move |worker: &Rc<EngineWorker>, done: Result<ActionBatch, Abort>| {
         let Some(peers) = worker.shard().peers.get() else { return };
         let rows = done.map(|actions| encode_rows(actions.into_outputs::<CopyRows>(), &wanted));
         let is_durable = worker.shard().commit_waiters.is_none()
@@ -105,6 +111,48 @@ pub(super) fn on_fetch(
     };
     run(worker, &state, actions.into_iter(), reply);
     Ok(())
+}
+
+/// Locks and copies the rows of requests, as [`on_fetch`] does, if all are for keys that are here and free. Returns false if not:
+/// some of the locks are held then.
+fn fetch_at_once(
+    worker: &Rc<EngineWorker>,
+    peers: &Peers,
+    link: &Link,
+    (state, txn): (&Rc<TxnState>, TxnId),
+    requests: Requests<'_>,
+) -> Result<bool, String> {
+    let shard = worker.shard();
+    let mut places: SmallVec<[PartitionId; 8]> = SmallVec::new();
+    for request in requests.iter() {
+        let FetchRequest { table, mode, target } = request.map_err(str::to_owned)?;
+        let FetchTarget::Key { key, .. } = target else { return Ok(false) };
+        let lock = Action::on_key(table, shard.tag, mode, KeyBuf::from(key), LockKey);
+        let Some(Ok((place, ()))) = run_at_once(worker, state, lock) else { return Ok(false) };
+        places.push(place);
+    }
+    let is_durable = has_read_durable(worker, state);
+    let tables = shard.tables.borrow();
+    let sent = peers.send_written(link, |draft| {
+        Message::Fetched { txn, is_durable, result: Ok(Bytes(&[])) }.encode(draft);
+        for (request, place) in requests.iter().zip(&places) {
+            if let Ok(FetchRequest { target: FetchTarget::Key { key, copies: true }, .. }) = request {
+                put_copy(draft, tables.partition(*place).tree().get(key).map(|row| row.bytes));
+            }
+        }
+    });
+    if let Err(abort) = sent {
+        let _ = peers.send_on(link, &Message::Fetched { txn, is_durable, result: Err(abort) });
+    }
+    Ok(true)
+}
+
+/// Appends the copy of the row of a key, if there is one.
+fn put_copy(out: &mut Vec<u8>, row: Option<&[u8]>) {
+    out.put_u8(u8::from(row.is_some()));
+    if let Some(row) = row {
+        out.put_row(row);
+    }
 }
 
 /// Returns the subordinate of a coordinator, which its first request creates.
@@ -130,7 +178,7 @@ fn run<O: Operation>(
     worker: &Rc<EngineWorker>,
     state: &Rc<TxnState>,
     actions: impl Iterator<Item = Action<O>>,
-    reply: impl FnOnce(&EngineWorker, Result<ActionBatch, Abort>) + 'static,
+    reply: impl FnOnce(&Rc<EngineWorker>, Result<ActionBatch, Abort>) + 'static,
 ) {
     let planned = plan(worker, state, ActionBatch::new(actions));
     let mut phase = match planned {
@@ -182,11 +230,7 @@ fn encode_rows(copied: impl Iterator<Item = CopiedRows>, wanted: &[Wanted]) -> V
         match wanted {
             Wanted::Lock => {}
             Wanted::Row => {
-                let row = copied.iter().next().map(|(_, row)| row);
-                out.put_u8(u8::from(row.is_some()));
-                if let Some(row) = row {
-                    out.put_row(row);
-                }
+                put_copy(&mut out, copied.iter().next().map(|(_, row)| row));
             }
             Wanted::Rows { from_end } => {
                 out.put_u32(copied.rows.len() as u32);
@@ -236,10 +280,7 @@ pub(super) fn on_prepare(
         return Ok(());
     };
     if (of.incarnation != 0) != worker.shard().commit_waiters.is_some() {
-        return Err(
-            "one of the two instances logs and the other does not; give all instances a directory, or none"
-                .to_owned(),
-        );
+        return Err(MIXED.to_owned());
     }
     if writes.0.is_empty() {
         peers.subordinates.borrow_mut().remove(&coordinator);
@@ -249,11 +290,10 @@ pub(super) fn on_prepare(
         vote(worker, peers, link, of, Ok(epoch));
         return Ok(());
     }
-    let actions = put_images(worker, writes)?;
     let rows = if worker.shard().commit_waiters.is_some() { writes.0.to_vec() } else { Vec::new() };
-    let voting = move |worker: &EngineWorker, done: Result<ActionBatch, Abort>| {
+    let voting = move |worker: &Rc<EngineWorker>, done: Result<(), Abort>| {
         let Some(peers) = worker.shard().peers.get() else { return };
-        let result = done.and_then(|_| {
+        let result = done.and_then(|()| {
             if in_one_phase {
                 commit_alone(worker, peers, coordinator)
             } else {
@@ -265,18 +305,103 @@ pub(super) fn on_prepare(
         }
         vote(worker, peers, link, of, result);
     };
-    run(worker, &state, actions.into_iter(), voting);
+    match change_at_once(worker, &state, writes, PutImage)? {
+        Some(done) => {
+            drop(state);
+            voting(worker, done);
+        }
+        None => {
+            let actions = changes(worker, writes, PutImage)?;
+            run(worker, &state, actions.into_iter(), move |worker, done| voting(worker, done.map(drop)));
+        }
+    }
     Ok(())
 }
 
-/// Returns the actions that make the changes of a transaction.
-fn put_images(worker: &EngineWorker, writes: Writes<'_>) -> Result<SmallVec<[Action<PutImage>; 8]>, String> {
-    let tag = worker.shard().tag;
-    let action = |write: Result<Write<'_>, _>| {
-        let write = write.map_err(str::to_owned)?;
-        let image = PutImage(write.row.map(<[u8]>::to_vec));
-        Ok(Action::on_key(write.table, tag, LockMode::Exclusive, KeyBuf::from(write.key), image))
+/// Makes the changes of a subordinate, which nothing can prevent, and commits it. Its coordinator has committed: whatever becomes of
+/// the link, it does too.
+pub(super) fn on_commit(
+    worker: &Rc<EngineWorker>,
+    peers: &Peers,
+    link: &Rc<Link>,
+    txn: TxnId,
+    writes: Writes<'_>,
+) -> Result<(), String> {
+    if worker.shard().commit_waiters.is_some() {
+        return Err(MIXED.to_owned());
+    }
+    let known = peers.subordinates.borrow_mut().remove(&(link.instance, txn));
+    let Some(Subordinate { state, .. }) = known else {
+        return Err("it commits a transaction that has no part here".to_owned());
     };
+    if planted(Bug::ReleasedBeforeChanged) {
+        worker.shard().finish_branch(
+            worker,
+            &mut state.home.borrow_mut(),
+            state.txn(),
+            Ending { commit: true, epoch: Epoch(0) },
+        );
+    }
+    let replace = |image: Option<Vec<u8>>| ReplaceImage(image.unwrap_or_default());
+    if let Some(done) = change_at_once(worker, &state, writes, replace)? {
+        end_subordinate(worker, state, done.is_ok());
+        return done.map_err(|abort| disagreement(&abort));
+    }
+    let (link, own) = (Rc::clone(link), Rc::clone(&state));
+    let committed = move |worker: &Rc<EngineWorker>, done: Result<ActionBatch, Abort>| {
+        end_subordinate(worker, own, done.is_ok());
+        if let (Err(abort), Some(peers)) = (done, worker.shard().peers.get()) {
+            lose_link(worker, peers, &link, &disagreement(&abort));
+        }
+    };
+    run(worker, &state, changes(worker, writes, replace)?.into_iter(), committed);
+    Ok(())
+}
+
+/// The sentence about a change that was told to be one that nothing can prevent.
+#[cold]
+fn disagreement(abort: &Abort) -> String {
+    format!("a transaction that has committed there cannot be committed here: {abort}")
+}
+
+const MIXED: &str =
+    "one of the two instances logs and the other does not; give all instances a directory, or none";
+
+/// Makes the changes of a transaction at once, if all their rows are here and free; `None` if not: some may be made then, and are made
+/// again.
+fn change_at_once<O: Operation<Output = ()>>(
+    worker: &EngineWorker,
+    state: &Rc<TxnState>,
+    writes: Writes<'_>,
+    operation: impl Fn(Option<Vec<u8>>) -> O,
+) -> Result<Option<Result<(), Abort>>, String> {
+    for write in writes.iter() {
+        match run_at_once(worker, state, change(worker, write.map_err(str::to_owned)?, &operation)) {
+            None => return Ok(None),
+            Some(Err(abort)) => return Ok(Some(Err(abort))),
+            Some(Ok(_)) => {}
+        }
+    }
+    Ok(Some(Ok(())))
+}
+
+/// Returns the action that makes a change of a transaction.
+fn change<O: Operation>(
+    worker: &EngineWorker,
+    Write { table, key, row }: Write<'_>,
+    operation: impl Fn(Option<Vec<u8>>) -> O,
+) -> Action<O> {
+    let image = operation(row.map(<[u8]>::to_vec));
+    Action::on_key(table, worker.shard().tag, LockMode::Exclusive, KeyBuf::from(key), image)
+}
+
+/// Returns the actions that make the changes of a transaction.
+fn changes<O: Operation>(
+    worker: &EngineWorker,
+    writes: Writes<'_>,
+    operation: impl Fn(Option<Vec<u8>>) -> O,
+) -> Result<Vec<Action<O>>, String> {
+    let action = |write: Result<Write<'_>, _>| Ok(change(worker, write.map_err(str::to_owned)?, &operation));
     writes.iter().map(action).collect()
 }
 
@@ -414,7 +539,7 @@ pub fn rows_of_prepared(rows: &[u8]) -> impl Iterator<Item = Result<(TableId, &[
 pub async fn recover_prepared(worker: &Rc<EngineWorker>, all: Vec<(GlobalId, Vec<u8>)>) -> Result<(), Abort> {
     let Some(peers) = worker.shard().peers.get() else { return Ok(()) };
     for (of, rows) in all {
-        let actions = put_images(worker, Writes(&rows)).map_err(|what| {
+        let actions = changes(worker, Writes(&rows), PutImage).map_err(|what| {
             let sentence = format!(
                 "the WAL has a prepared transaction that cannot be read ({what}); it was written by another version of atrapos, \
                  or by a bug"

@@ -9,6 +9,7 @@
 //! | fetched | subordinate | the rows, or the abort |
 //! | prepare | coordinator | make these changes, and vote; or commit if they are all that changes (one phase); without changes: end, and vote when what was read is durable |
 //! | vote | subordinate | it will commit if the coordinator says so, has committed (one phase), or what it has read is durable (no changes); or the abort |
+//! | commit | coordinator | make these changes, which nothing can prevent, commit, and release; without an answer |
 //! | end | coordinator | commit or abort, and release; the end of a subordinate without changes too |
 //! | outcome | home | a transaction that was prepared has committed, durably; or has aborted, as the answer to a question |
 //! | ended | instance that was told an outcome | the end is durable there |
@@ -34,6 +35,7 @@ pub(super) enum Message<'a> {
     Fetched { txn: TxnId, is_durable: bool, result: Result<Bytes<'a>, Abort> },
     Prepare { txn: TxnId, incarnation: u32, in_one_phase: bool, writes: Writes<'a> },
     Vote { txn: TxnId, result: Result<(), Abort> },
+    Commit { txn: TxnId, writes: Writes<'a> },
     End { txn: TxnId, commit: bool },
     Outcome { of: GlobalId, commit: bool },
     Ended { of: GlobalId },
@@ -315,6 +317,7 @@ const REFUSE_WAITS: u8 = 9;
 const OUTCOME: u8 = 10;
 const ENDED: u8 = 11;
 const ASK: u8 = 12;
+const COMMIT: u8 = 13;
 
 impl<'a> Message<'a> {
     pub(super) fn encode(&self, out: &mut Vec<u8>) {
@@ -343,6 +346,10 @@ impl<'a> Message<'a> {
             Message::Vote { txn, result } => {
                 begin(VOTE, txn.0);
                 put_result(out, result.as_ref().map(|()| &[][..]));
+            }
+            Message::Commit { txn, writes } => {
+                begin(COMMIT, txn.0);
+                out.put(writes.0);
             }
             Message::End { txn, commit } => {
                 begin(END, txn.0);
@@ -401,6 +408,7 @@ impl<'a> Message<'a> {
                 let (incarnation, in_one_phase) = (bytes.u32()?, bytes.bool()?);
                 return Ok(Message::Prepare { txn, incarnation, in_one_phase, writes: Writes(bytes.0) });
             }
+            COMMIT => return Ok(Message::Commit { txn, writes: Writes(bytes.0) }),
             VOTE => Message::Vote { txn, result: if bytes.bool()? { Ok(()) } else { Err(bytes.abort()?) } },
             END => Message::End { txn, commit: bytes.bool()? },
             OUTCOME => Message::Outcome { of: bytes.id(txn)?, commit: bytes.bool()? },

@@ -16,7 +16,7 @@ use atrapos_storage::lock::TxnId;
 use super::state::TxnState;
 use crate::age::Age;
 use crate::branch::Branch;
-use crate::distributed::coordinator::end_subordinates;
+use crate::distributed::coordinator::{end_subordinates, needs_votes};
 use crate::messages::send_end;
 use crate::shard::EngineWorker;
 use crate::trace::Stage;
@@ -73,7 +73,7 @@ impl<'w> TxnGuard<'w> {
         let state = self.state.take().expect("a guard is finished once");
         if failed.is_none() && (state.is_doomed.get() || state.outstanding.get() > 0) {
             *refusal = state.cannot_commit();
-            if refusal.is_none() && state.awaits_votes() {
+            if refusal.is_none() && state.awaits_votes() && needs_votes(self.worker, &state) {
                 return self.hand_over(state);
             }
         } else if state.awaits_votes() && failed.is_some_and(|failed| state.tells_undurable(failed)) {

@@ -113,7 +113,7 @@ fn take_back<O: Operation>(
     branch: &mut Branch,
     first: usize,
     operations: SmallVec<[O; BATCH]>,
-) -> SmallVec<[Action<O>; BATCH]> {
+) -> Vec<Action<O>> {
     debug_assert!(branch.entered <= first, "accesses that are entered stay");
     let noted = branch.accesses[first..].iter_mut().zip(operations);
     let actions = noted.map(|(access, operation)| {
