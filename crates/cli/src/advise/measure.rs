@@ -19,8 +19,8 @@ use crate::instances::{Deployment, Layout};
 use crate::progress::RunBar;
 use crate::{interrupt, machine, store};
 
-/// Runs of each deployment: with no remote work, with all that there can be, and the check.
-const RUNS: u32 = 3;
+/// Runs of each deployment: with no remote work, with a little, half, and all that there can be, and the check.
+const RUNS: u32 = 5;
 
 /// Returns the settings of all deployments: databases in memory that keep their scheme, on this machine.
 pub(super) fn config(args: &AdviseArgs) -> Result<RunConfig, CliError> {
@@ -68,11 +68,14 @@ type RunOnce<'a> =
     dyn FnMut(&RunOptions, Option<f64>, &mut dyn FnMut(Progress)) -> Result<RunResult, CliError> + 'a;
 
 impl Runs<'_> {
-    /// Runs the workload in a deployment. Returns the transactions per second without remote work, with as much as there can be, and
+    /// Runs the workload in a deployment. Returns the transactions per second without remote work, with the shares that are measured, and
     /// with that of the check; or those of the workload as it was given, if its remote work cannot be varied.
     pub(super) fn of(&self, candidate: Candidate) -> Result<Vec<f64>, CliError> {
         let shares = match self.remote {
-            Some(remote) => vec![Some(0.0), Some(1.0), Some(remote.checked)],
+            Some(remote) => {
+                let measured = remote.measured.map(Some);
+                [&[Some(0.0)], &measured[..], &[Some(remote.checked)]].concat()
+            }
             None => vec![None],
         };
         let config = config(self.args)?;
