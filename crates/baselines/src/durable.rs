@@ -29,7 +29,8 @@
 //! # The directory
 //! - `population`: the rows from before the first transaction, as records of the log's format behind the definitions of the tables. It gets
 //!   its name when it is complete and durable; a directory without it is no database.
-//! - `log`: one record for each transaction that has changed something. Opening replays it on the population, cuts off its torn tail
+//! - `log`: one record for each transaction that has changed something, and in an instance those of transactions over several
+//!   ([`distributed`]). Opening replays it on the population, cuts off its torn tail
 //!   and writes on where it ended. It is never shortened: these engines run measurements, not for years.
 //! - `LOCK`: keeps other processes out.
 //!

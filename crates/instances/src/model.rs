@@ -12,7 +12,7 @@
 //! The paper's line holds where transactions rarely meet. Where a few rows are in all of them (the branch of TPC-B), a transaction that stays finds its
 //! row taken by one that leaves, which holds it for messages there and back, and those behind it queue. So a transaction that stays takes
 //! `T_local + W p / (p + h)`: `p / (p + h)` is the probability that its row is taken or queued for, the utilization of a row that is held
-//! for `1 / h` times as long by those that leave, and `W` is what waiting costs in the end. With `W = 0` it is the paper's line.
+//! the longer by those that leave the smaller `h` is, and `W` is what waiting costs in the end. With `W = 0` it is the paper's line.
 //!
 //! Owns: these formulas, as pure functions. Never: measures, or knows a workload.
 
@@ -49,16 +49,11 @@ pub type Run = (f64, f64);
 const HALVES: std::ops::Range<i32> = -80..21;
 
 impl Times {
-    /// Returns the times from runs: one in which no transaction leaves its worker, which takes `local_us`, and others, of which the last one has
-    /// the most that leave. One other run gives the paper's line; three give the waiting, too, by the least squares of relative errors.
+    /// Returns the times from runs: one in which no transaction leaves its worker, which takes `local_us`, and others, by the least squares of
+    /// relative errors. Fewer than three others give the paper's line; three give the waiting, too, if there is any.
     #[must_use]
     pub fn of_runs(local_us: f64, others: &[Run]) -> Times {
-        let Some((most, most_us)) = others.last().copied().filter(|(share, _)| *share > 0.0) else {
-            return Times { local_us, distributed_us: None, waiting: Waiting::default() };
-        };
-        // Noise may have the second run be faster than the local share of it alone; no time is below zero.
-        let distributed_us = ((most_us - (1.0 - most) * local_us) / most).max(0.0);
-        let line = Times { local_us, distributed_us: Some(distributed_us), waiting: Waiting::default() };
+        let line = Times::line(local_us, others);
         if others.len() < 3 {
             return line;
         }
@@ -66,6 +61,19 @@ impl Times {
         let fitted = halves.filter_map(|half_at| Times::fitted(local_us, half_at, others));
         let error = |times: &Times| times.squared_error(others);
         fitted.chain([line]).min_by(|a, b| error(a).total_cmp(&error(b))).unwrap_or(line)
+    }
+
+    /// Returns the times without waiting.
+    fn line(local_us: f64, runs: &[Run]) -> Times {
+        let sum = |of: fn(f64, f64) -> f64| -> f64 {
+            let terms =
+                runs.iter().map(|(leaving, us)| of(leaving / us, 1.0 - (1.0 - leaving) * local_us / us));
+            terms.sum()
+        };
+        let squares = sum(|x, _| x * x);
+        // Noise may have a run be faster than the local share of it alone; no time is below zero.
+        let distributed_us = (squares > 0.0).then(|| (sum(|x, rest| x * rest) / squares).max(0.0));
+        Times { local_us, distributed_us, waiting: Waiting::default() }
     }
 
     /// Returns the times with half of the waiting at a share; none if no times above zero fit.

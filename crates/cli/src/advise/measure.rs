@@ -143,27 +143,33 @@ impl Runs<'_> {
     }
 }
 
-/// Makes a run for each share of remote work. Returns their transactions per second, and what all of them have done.
+/// Rounds in which all shares are run in turn. The medians of a deployment then outlast a disturbance of the machine in one of them.
+const ROUNDS: u32 = 3;
+
+/// Makes runs for each share of remote work, in turn, in the time of one. Returns the medians of their transactions per second, and what all of them
+/// have done.
 fn each(
     config: &RunConfig,
     name: &str,
     shares: &[Option<f64>],
     run: &mut RunOnce<'_>,
 ) -> Result<(Vec<f64>, Ledger), CliError> {
-    let (mut all, mut ledger) = (Vec::new(), Ledger::new());
-    for (number, share) in shares.iter().enumerate() {
-        let label = format!("{name}, run {}/{}: ", number + 1, shares.len());
-        let bar = RunBar::new(label, config.warmup, config.measured);
+    let (mut all, mut ledger) = (vec![Vec::new(); shares.len()], Ledger::new());
+    let (warmup, measured) = (config.warmup / ROUNDS, config.measured / ROUNDS);
+    let rounds = (0..ROUNDS).flat_map(|_| shares.iter().enumerate());
+    for (number, (at, share)) in rounds.enumerate() {
+        let label = format!("{name}, run {}/{}: ", number + 1, shares.len() * ROUNDS as usize);
+        let bar = RunBar::new(label, warmup, measured);
         let options = RunOptions {
             clients: config.clients,
             routing: config.routing,
-            warmup: config.warmup,
-            measured: config.measured,
+            warmup,
+            measured,
             run: number as u64,
         };
         let mut watch = |Progress { measuring, elapsed, tps }| {
             let (phase, before) =
-                if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
+                if measuring { ("measuring", warmup) } else { ("warming up", Duration::ZERO) };
             bar.show(phase, before, elapsed, tps);
         };
         let result = run(&options, *share, &mut watch)?;
@@ -181,9 +187,9 @@ fn each(
                 config.measured.as_secs_f64()
             )));
         }
-        all.push(tps);
+        all[at].push(tps);
     }
-    Ok((all, ledger))
+    Ok((all.iter_mut().map(|tps| atrapos_harness::median(tps)).collect(), ledger))
 }
 
 fn audited(name: &str, audit: Result<AuditReport, String>) -> Result<(), CliError> {
