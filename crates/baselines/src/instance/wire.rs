@@ -3,7 +3,8 @@
 //! A request has the age of the transaction (8 bytes), the number of rows that it has replaced since its last request (4), these
 //! rows, and an operation: a byte with its kind, and its operands. A reply begins with a byte: 1, and what the operation
 //! returns; or 0, the reason of an abort (1), and its sentence. Keys have their length before them in 2 bytes, rows in 4; all numbers are
-//! little-endian. There is no reply to a commit that was prepared, and none to an abort; a client that ends asks once whether they are done.
+//! little-endian. There is no reply to a commit that was prepared, and none to an abort; a client that ends asks once whether they are done. A
+//! part in doubt asks by a link of its own, with the age 0.
 //!
 //! Owns: these bytes. Never: trusts what a peer has written: what is no message is an error with a sentence.
 
