@@ -119,27 +119,49 @@ impl SharedDatabase {
         Ok(SharedDatabase { engine: Box::new(durable), catalog, retried })
     }
 
-    /// Makes the database one of several instances, whose rows its clients may access, too. `handles` knows which keys it has. Returns when
-    /// all others can be reached.
+    /// Makes the database one of several instances, whose rows its clients may access, too; with a directory, as
+    /// [`into_durable`](Self::into_durable) makes it, if one is given. `handles` knows which keys it has. Returns when all others can be
+    /// reached.
     ///
     /// # Errors
-    /// Fails if `handles` is no instance, the socket cannot be made, or an instance cannot be reached before the deadline.
+    /// Fails if `handles` is no instance, the socket or the directory cannot be made, or an instance cannot be reached before the deadline.
     pub fn into_instance(
         self,
         handles: &Database,
         options: InstanceOptions,
+        durable: Option<&DurableOptions>,
         deadline: Instant,
-    ) -> Result<SharedDatabase, ChannelError> {
+    ) -> Result<SharedDatabase, StoreError> {
         let SharedDatabase { engine, catalog, retried } = self;
-        let Some(division) = handles.division().filter(|division| division.instance == options.instance)
-        else {
-            let why = "a database that is no instance has no keys of a deployment; build it as this instance";
-            return Err(ChannelError::Refused(why.to_owned()));
+        let ownership = ownership(handles, &options, &catalog)?;
+        let instance = match durable {
+            None => InstanceEngine::join(engine, ownership, options)?,
+            Some(durable) => {
+                let trees = catalog.tables.len();
+                let engine = DurableEngine::create(engine, trees, &catalog.definitions, durable)?;
+                InstanceEngine::join_durable(engine, ownership, options)?
+            }
         };
-        let ownership = Ownership::of_scheme(&handles.scheme(), division.instance, catalog.tables.len());
-        let instance = InstanceEngine::join(engine, ownership, options)?;
         instance.wait_reachable(deadline)?;
         Ok(SharedDatabase { engine: Box::new(instance), catalog, retried })
+    }
+
+    /// Opens the directory of an instance, like [`open`](Self::open), and joins its deployment again. Returns at once: transactions that were
+    /// prepared have their locks, and end when the other instances can be reached.
+    ///
+    /// # Errors
+    /// Fails as [`open`](Self::open) does, and if the directory is of another instance, or the socket cannot be made.
+    pub fn open_instance(
+        engine: impl FnOnce(usize) -> Box<dyn Engine>,
+        handles: &Database,
+        options: InstanceOptions,
+        durable: &DurableOptions,
+    ) -> Result<SharedDatabase, StoreError> {
+        let catalog = handles.catalog();
+        let ownership = ownership(handles, &options, &catalog)?;
+        let engine = DurableEngine::open(engine(catalog.tables.len()), &catalog.definitions, durable)?;
+        let instance = InstanceEngine::join_durable(engine, ownership, options)?;
+        Ok(SharedDatabase { engine: Box::new(instance), catalog, retried: CachePadded::default() })
     }
 
     /// Opens a directory: gives an empty engine, made for as many trees as the catalog has, everything that has survived. Handles
@@ -155,7 +177,11 @@ impl SharedDatabase {
     ) -> Result<SharedDatabase, StoreError> {
         let catalog = handles.catalog();
         let engine = DurableEngine::open(engine(catalog.tables.len()), &catalog.definitions, options)?;
-        Ok(SharedDatabase { engine: Box::new(engine), catalog, retried: CachePadded::default() })
+        Ok(SharedDatabase {
+            engine: Box::new(engine.check_alone()?),
+            catalog,
+            retried: CachePadded::default(),
+        })
     }
 
     /// Ends it. What its clients were not told to be durable is written first.
@@ -238,6 +264,23 @@ impl SharedDatabase {
             .live()
             .filter(move |(_, meta)| wanted(&meta.kind))
             .map(|(table, meta)| (table, meta.name))
+    }
+}
+
+/// Returns the division of the keys among the instances of a deployment, as the scheme of one has it.
+fn ownership(
+    handles: &Database,
+    options: &InstanceOptions,
+    catalog: &Catalog,
+) -> Result<Ownership, ChannelError> {
+    match handles.division() {
+        Some(division) if division.instance == options.instance => {
+            Ok(Ownership::of_scheme(&handles.scheme(), division.instance, catalog.tables.len()))
+        }
+        _ => {
+            let why = "a database that is no instance has no keys of a deployment; build it as this instance";
+            Err(ChannelError::Refused(why.to_owned()))
+        }
     }
 }
 

@@ -29,7 +29,8 @@
 //! # The directory
 //! - `population`: the rows from before the first transaction, as records of the log's format behind the definitions of the tables. It gets
 //!   its name when it is complete and durable; a directory without it is no database.
-//! - `log`: one record for each transaction that has changed something. Opening replays it on the population, cuts off its torn tail
+//! - `log`: one record for each transaction that has changed something, and in an instance those of transactions over several
+//!   ([`distributed`]). Opening replays it on the population, cuts off its torn tail
 //!   and writes on where it ended. It is never shortened: these engines run measurements, not for years.
 //! - `LOCK`: keeps other processes out.
 //!
@@ -37,6 +38,7 @@
 //! failed nothing is acknowledged; what is replayed was logged whole.
 
 mod directory;
+pub(crate) mod distributed;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,8 +57,10 @@ use crate::rows::Visit;
 use crate::session::{Attempt, BranchBody, Engine, EngineClient, Written};
 
 pub use directory::StoreError;
+pub(crate) use directory::replay;
 
 use directory::Opened;
+use distributed::Resumed;
 
 /// The moment at which a client is told that its transaction has committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,10 +94,53 @@ pub const ROOM_BYTES: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct DurableEngine {
     engine: Box<dyn Engine>,
+    store: Store,
+    /// State of transactions over several instances, if it is the engine of one.
+    resumed: Resumed,
+}
+
+/// The log of an engine, and its directory.
+#[derive(Debug)]
+pub(crate) struct Store {
     // Before the lock of the directory: the log is written until it is dropped.
-    log: Log,
+    pub(crate) log: Log,
     acknowledge: Acknowledge,
+    /// The directory, or nothing if somebody else keeps the sink.
+    pub(crate) path: PathBuf,
     _lock: Option<Box<dyn DirectoryLock>>,
+}
+
+impl Store {
+    fn start(
+        sink: impl LogSink,
+        first: Lsn,
+        acknowledge: Acknowledge,
+        (path, lock): (PathBuf, Option<Box<dyn DirectoryLock>>),
+    ) -> Result<Store, StoreError> {
+        let flush_every = match acknowledge {
+            Acknowledge::Durable => None,
+            Acknowledge::AtOnce { flush_every } => Some(flush_every),
+        };
+        let options = LogOptions { first, flush_every, ..LogOptions::default() };
+        let log = Log::start(sink, options).map_err(StoreError::Thread)?;
+        Ok(Store { log, acknowledge, path, _lock: lock })
+    }
+
+    /// Returns the way of a new client to the log.
+    pub(crate) fn client(&self) -> ClientLog<'_> {
+        ClientLog {
+            log: &self.log,
+            waits: self.acknowledge == Acknowledge::Durable,
+            redo: RedoRecord::default(),
+            written: None,
+            pipelined: false,
+            outcome: Ticket::default(),
+        }
+    }
+
+    pub(crate) fn written(&self) -> Written {
+        Written { bytes: self.log.durable().0, writes: self.log.writes() }
+    }
 }
 
 impl DurableEngine {
@@ -109,13 +156,9 @@ impl DurableEngine {
         options: &DurableOptions,
     ) -> Result<DurableEngine, StoreError> {
         let (file, lock) = directory::create(&*engine, trees, definitions, options)?;
-        DurableEngine::start(
-            engine,
-            file.with_room(options.room_bytes),
-            Lsn(0),
-            options.acknowledge,
-            Some(lock),
-        )
+        let (file, place) = (file.with_room(options.room_bytes), (options.path.clone(), Some(lock)));
+        let store = Store::start(file, Lsn(0), options.acknowledge, place)?;
+        Ok(DurableEngine { engine, store, resumed: Resumed::default() })
     }
 
     /// Opens a directory: gives an empty engine, made for as many trees as `definitions` has, the population and all transactions
@@ -129,14 +172,10 @@ impl DurableEngine {
         definitions: &Definitions,
         options: &DurableOptions,
     ) -> Result<DurableEngine, StoreError> {
-        let Opened { file, first, lock } = directory::open(&*engine, definitions, options)?;
-        DurableEngine::start(
-            engine,
-            file.with_room(options.room_bytes),
-            first,
-            options.acknowledge,
-            Some(lock),
-        )
+        let Opened { file, first, lock, resumed } = directory::open(&*engine, definitions, options)?;
+        let (file, place) = (file.with_room(options.room_bytes), (options.path.clone(), Some(lock)));
+        let store = Store::start(file, first, options.acknowledge, place)?;
+        Ok(DurableEngine { engine, store, resumed })
     }
 
     /// Writes the log of an engine to a sink, for who keeps the sink himself.
@@ -148,23 +187,25 @@ impl DurableEngine {
         sink: impl LogSink,
         acknowledge: Acknowledge,
     ) -> Result<DurableEngine, StoreError> {
-        DurableEngine::start(engine, sink, Lsn(0), acknowledge, None)
+        let store = Store::start(sink, Lsn(0), acknowledge, (PathBuf::new(), None))?;
+        Ok(DurableEngine { engine, store, resumed: Resumed::default() })
     }
 
-    fn start(
-        engine: Box<dyn Engine>,
-        sink: impl LogSink,
-        first: Lsn,
-        acknowledge: Acknowledge,
-        lock: Option<Box<dyn DirectoryLock>>,
-    ) -> Result<DurableEngine, StoreError> {
-        let flush_every = match acknowledge {
-            Acknowledge::Durable => None,
-            Acknowledge::AtOnce { flush_every } => Some(flush_every),
-        };
-        let options = LogOptions { first, flush_every, ..LogOptions::default() };
-        let log = Log::start(sink, options).map_err(StoreError::Thread)?;
-        Ok(DurableEngine { engine, log, acknowledge, _lock: lock })
+    /// Returns the engine, its log, and the transactions over several instances that have not ended, for an instance.
+    pub(crate) fn into_parts(self) -> (Box<dyn Engine>, Store, Resumed) {
+        (self.engine, self.store, self.resumed)
+    }
+
+    /// Refuses the directory of an instance for a database of its own.
+    pub(crate) fn check_alone(self) -> Result<DurableEngine, StoreError> {
+        match self.resumed.place {
+            None => Ok(self),
+            Some(_) => Err(StoreError::OtherPlace {
+                path: self.store.path,
+                is: "is an instance of a deployment",
+                cure: "there",
+            }),
+        }
     }
 }
 
@@ -174,14 +215,7 @@ impl Engine for DurableEngine {
     }
 
     fn client(&self) -> Box<dyn EngineClient + '_> {
-        let waits = self.acknowledge == Acknowledge::Durable;
-        let log = ClientLog { log: &self.log, waits, redo: RedoRecord::default(), ticket: None };
-        Box::new(DurableClient {
-            client: self.engine.client(),
-            log,
-            pipelined: false,
-            ticket: Ticket::default(),
-        })
+        Box::new(DurableClient { client: self.engine.client(), log: self.store.client() })
     }
 
     fn load(&self, _table: TableId, _rows: &[(KeyBuf, Box<[u8]>)]) -> Result<(), Abort> {
@@ -202,27 +236,73 @@ impl Engine for DurableEngine {
     }
 
     fn written(&self) -> Option<Written> {
-        Some(Written { bytes: self.log.durable().0, writes: self.log.writes() })
+        Some(self.store.written())
     }
 
     fn close(self: Box<Self>) -> Result<(), Abort> {
-        self.log.close()
+        self.store.log.close()
     }
 }
-
-/// The refusal of a log for one of several instances.
-pub(crate) const NOT_DURABLE: &str =
-    "an engine with shared data keeps its data in memory inside an instance; create it without a directory";
 
 /// The way of one client to the log.
 #[derive(Debug)]
 pub struct ClientLog<'l> {
-    log: &'l Log,
+    pub(crate) log: &'l Log,
     /// Set if outcomes are told when they are durable.
     waits: bool,
-    redo: RedoRecord,
-    /// The ticket of the last commit that has changed something.
-    ticket: Option<Ticket>,
+    pub(crate) redo: RedoRecord,
+    /// The part of the log that has the running transaction, if it has changed something.
+    written: Option<Ticket>,
+    /// Set if transactions return before they are durable.
+    pub(crate) pipelined: bool,
+    /// The ticket of the last outcome.
+    pub(crate) outcome: Ticket,
+}
+
+impl ClientLog<'_> {
+    /// Takes the ticket of a transaction that has ended.
+    fn take_ticket(&mut self) -> Ticket {
+        match self.written.take() {
+            Some(_) if planted(Bug::CommitToldEarly) => Ticket::default(),
+            Some(written) => written,
+            None if planted(Bug::ReaderToldEarly) => Ticket::default(),
+            None => self.log.ticket_of_everything(),
+        }
+    }
+
+    /// Notes that the running transaction has been made durable up to a position, or has nothing in this log.
+    pub(crate) fn note_written(&mut self, ticket: Ticket) {
+        self.written = Some(ticket);
+    }
+
+    /// Waits until the last transaction, and everything it has read, is durable, whoever waits for outcomes otherwise.
+    ///
+    /// # Errors
+    /// Fails if the log could not be written.
+    pub(crate) fn harden(&mut self) -> Result<(), Abort> {
+        let ticket = self.written.take().unwrap_or_else(|| self.log.ticket_of_everything());
+        self.log.wait(ticket)
+    }
+
+    /// Returns the outcome of a transaction when it may be told.
+    ///
+    /// # Errors
+    /// Fails as the transaction has, or if the log could not be written.
+    pub(crate) fn ended(&mut self, ended: Result<(), Abort>) -> Result<(), Abort> {
+        if ended.as_ref().is_err_and(|abort| abort.reason().advice() == Advice::Retry) {
+            return ended;
+        }
+        let ticket = self.take_ticket();
+        if !self.waits {
+            // Nobody waits, but after a failure nothing is acknowledged.
+            self.log.is_durable(self.log.ticket_of_everything())?;
+        } else if self.pipelined {
+            self.outcome = ticket;
+        } else {
+            self.log.wait(ticket)?;
+        }
+        ended
+    }
 }
 
 impl CommitLog for ClientLog<'_> {
@@ -230,7 +310,7 @@ impl CommitLog for ClientLog<'_> {
         at(Place::BeforeLog);
         self.redo.begin(RecordKind::Commit);
         write(&mut self.redo);
-        self.ticket = Some(if self.waits {
+        self.written = Some(if self.waits {
             self.log.commit(self.redo.bytes())?
         } else {
             self.log.append(self.redo.bytes())?;
@@ -244,39 +324,12 @@ impl CommitLog for ClientLog<'_> {
 struct DurableClient<'e> {
     client: Box<dyn EngineClient + 'e>,
     log: ClientLog<'e>,
-    pipelined: bool,
-    /// The ticket of the last outcome.
-    ticket: Ticket,
-}
-
-impl DurableClient<'_> {
-    /// The ticket of a transaction that has ended.
-    fn ticket_of(&mut self) -> Ticket {
-        match self.log.ticket.take() {
-            Some(_) if planted(Bug::CommitToldEarly) => Ticket::default(),
-            Some(written) => written,
-            None if planted(Bug::ReaderToldEarly) => Ticket::default(),
-            None => self.log.log.ticket_of_everything(),
-        }
-    }
 }
 
 impl EngineClient for DurableClient<'_> {
     fn attempt(&mut self, body: &mut Attempt<'_>) -> Result<(), Abort> {
         let ended = self.client.attempt_logged(body, &mut self.log);
-        if ended.as_ref().is_err_and(|abort| abort.reason().advice() == Advice::Retry) {
-            return ended;
-        }
-        let ticket = self.ticket_of();
-        if !self.log.waits {
-            // Nobody waits, but after a failure nothing is acknowledged.
-            self.log.log.is_durable(self.log.log.ticket_of_everything())?;
-        } else if self.pipelined {
-            self.ticket = ticket;
-        } else {
-            self.log.log.wait(ticket)?;
-        }
-        ended
+        self.log.ended(ended)
     }
 
     fn attempt_logged(&mut self, body: &mut Attempt<'_>, log: &mut ClientLog<'_>) -> Result<(), Abort> {
@@ -284,7 +337,9 @@ impl EngineClient for DurableClient<'_> {
     }
 
     fn run_branch(&mut self, _age: u64, _body: &mut BranchBody<'_>) -> Result<(), Abort> {
-        Err(Abort::because(AbortReason::Misuse, NOT_DURABLE))
+        let why =
+            "a database of its own has no parts of transactions over several instances; make it one of them";
+        Err(Abort::because(AbortReason::Misuse, why))
     }
 
     fn back_off(&mut self, attempt: u32) {
@@ -292,11 +347,11 @@ impl EngineClient for DurableClient<'_> {
     }
 
     fn set_pipelined(&mut self, pipelined: bool) {
-        self.pipelined = pipelined;
+        self.log.pipelined = pipelined;
     }
 
     fn take_ticket(&mut self) -> Ticket {
-        std::mem::take(&mut self.ticket)
+        std::mem::take(&mut self.log.outcome)
     }
 
     fn is_acknowledged(&self, ticket: Ticket) -> bool {

@@ -2,16 +2,17 @@
 //! threads share theirs (the shared-nothing islands of Porobic et al., "OLTP on Hardware Islands", PVLDB 2012).
 //!
 //! Owns: the parts of transactions in several instances, and the commit that makes them one. Never: protects a row; the engine of
-//! the instance that has it does. Never: writes a log; the data of instances are in memory.
+//! the instance that has it does.
 //!
 //! # How it works
 //! - *A client is a thread* with a transaction in the engine of its own instance. Operations on keys of others go over a link of
 //!   its own to a thread there, which has a transaction for it: its *part*. Only encoded keys and rows travel ([`wire`]), closures run at home.
 //! - *A replaced row travels with the next request*: mostly with the one to prepare, so that an update costs a request for the row, which
 //!   locks it exclusively, and nothing until the commit.
-//! - *Two phases* ([`client`]): every part locks, validates and votes; the commit at home is the decision. Nothing is logged and nobody
-//!   is asked again, so nothing is acknowledged: messages of a link arrive in order, and the rows that a part has changed are locked
-//!   until it is told. A link that ends aborts its part (presumed abort).
+//! - *Two phases* ([`client`]): every part locks, validates and votes; the commit at home is the decision. Messages of a link arrive in
+//!   order, and the rows that a part has changed are locked until it is told. A link that ends aborts its part (presumed abort).
+//! - *A log* ([`hardening`]), if the instance has a directory: votes and decisions are durable before anybody is told, and a part that is
+//!   prepared asks its home when a link or a process has ended ([`in_doubt`]).
 //! - *Deadlocks* that cross instances are prevented: each lock manager lets a transaction wait for younger ones only
 //!   ([`Deadlocks::Prevented`](crate::lock::Deadlocks::Prevented)), and a transaction has one age everywhere. An age is a number that
 //!   an instance draws above all that it has seen in requests (Lamport's clocks), so that a transaction that tries again is soon the oldest
@@ -24,14 +25,18 @@
 //!
 //! # Invariants
 //! - A client has one part in each instance at most, and a link runs one part at a time.
-//! - A part that has voted for the commit, and has changes, holds its locks until it is told.
+//! - A part that has voted for the commit, and has changes, holds its locks until it is told, over crashes if there is a log.
+//! - An instance that ends logs nothing and votes for nothing from before the moment at which it lets go of rows of parts in doubt.
 
 mod client;
+mod hardening;
+mod in_doubt;
 mod line;
 mod ownership;
 mod peers;
 mod routed;
 mod server;
+mod steps;
 mod wire;
 
 use std::net::SocketAddr;
@@ -45,18 +50,23 @@ use atrapos_channel::{
     ChannelError, ChannelKind, ConnectOptions, DeploymentId, EndId, Hello, ListenOptions, Listener, Watcher,
     connect,
 };
-use atrapos_partition::abort::Abort;
+use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
 use atrapos_storage::KeyBuf;
 use crossbeam_utils::CachePadded;
 
 use self::client::InstanceClient;
+use self::hardening::Hardening;
 use self::line::Line;
 pub use self::ownership::Ownership;
+pub use self::steps::CommitStep;
+use self::steps::Stops;
+use crate::durable::distributed::{PlaceOf, Resumed};
+use crate::durable::{DurableEngine, StoreError};
 use crate::planted::inherited;
 use crate::rows::Visit;
-use crate::session::{Engine, EngineClient};
+use crate::session::{Engine, EngineClient, Written};
 
 /// The place of an instance in its deployment.
 #[derive(Clone, Debug)]
@@ -98,6 +108,9 @@ struct Shared {
     stopping: AtomicBool,
     serving: Mutex<Vec<JoinHandle<()>>>,
     failures: Mutex<Vec<String>>,
+    /// None if its data are in memory.
+    hardening: Option<Hardening>,
+    stops: Stops,
 }
 
 /// Ages that a client takes at once.
@@ -123,29 +136,74 @@ impl InstanceEngine {
         ownership: Ownership,
         options: InstanceOptions,
     ) -> Result<InstanceEngine, ChannelError> {
-        let watcher = Watcher::start()?;
-        let own = atrapos_channel::InstanceId(options.instance.0);
-        let mut listen = ListenOptions::new(&options.directory, options.deployment, own, 1, watcher.clone());
-        listen.tcp = options.tcp.get(usize::from(own.0)).copied();
+        let shared = Shared::new(engine, ownership, options, None)?;
+        let mut joined = InstanceEngine { shared, listening: None };
+        joined.listen()?;
+        Ok(joined)
+    }
+
+    /// Joins a deployment with an engine that has a directory. Transactions that were prepared there before it was closed, or a crash, have
+    /// their locks again when this returns, and ask for their outcomes. `engine` prevents deadlocks, as for [`join`](Self::join).
+    ///
+    /// # Errors
+    /// Fails if the directory is of another instance or no instance, the log cannot be written, or the socket cannot be made.
+    pub fn join_durable(
+        engine: DurableEngine,
+        ownership: Ownership,
+        options: InstanceOptions,
+    ) -> Result<InstanceEngine, StoreError> {
+        let (engine, store, resumed) = engine.into_parts();
+        let path = store.path.clone();
+        let (deployment, instance) = (options.deployment.0, options.instance);
+        let place = PlaceOf { deployment, instance, division: ownership.checksum() };
+        check_place(place, &resumed).map_err(|(is, cure)| StoreError::OtherPlace {
+            path: path.clone(),
+            is,
+            cure,
+        })?;
+        let hardening = Hardening::begin(store, place, &resumed)?;
+        let shared = Shared::new(engine, ownership, options, Some(hardening))?;
+        let locked = in_doubt::bring_back(&shared, resumed.in_doubt);
+        // Dropped without another word, it ends the transactions in doubt.
+        let mut joined = InstanceEngine { shared, listening: None };
+        locked.map_err(|abort| StoreError::InDoubt { path, abort })?;
+        joined.listen()?;
+        Ok(joined)
+    }
+
+    /// Accepts links of others.
+    fn listen(&mut self) -> Result<(), ChannelError> {
+        let shared = &self.shared;
+        let InstanceOptions { directory, deployment, instance, tcp, .. } = &shared.options;
+        let own = atrapos_channel::InstanceId(instance.0);
+        let mut listen = ListenOptions::new(directory, *deployment, own, 1, shared.watcher.clone());
+        listen.tcp = tcp.get(usize::from(own.0)).copied();
         let listener = Listener::bind(listen)?;
-        let shared = Arc::new(Shared {
-            engine,
-            ownership,
-            options,
-            watcher,
-            ages: CachePadded::new(AtomicU64::new(1)),
-            stopping: AtomicBool::new(false),
-            serving: Mutex::default(),
-            failures: Mutex::default(),
-        });
-        let accepting = Arc::clone(&shared);
+        let accepting = Arc::clone(shared);
         let accept = inherited(move || server::accept(&accepting, listener));
         let listening = thread::Builder::new().name("atrapos-accept".to_owned()).spawn(accept);
         let listening = listening.map_err(|error| ChannelError::Io {
             attempt: "start the thread that accepts links".to_owned(),
             reason: error.to_string(),
         })?;
-        Ok(InstanceEngine { shared, listening: Some(listening) })
+        self.listening = Some(listening);
+        Ok(())
+    }
+
+    /// Has the instance stop when it first gets to a step of a commit: from then on it tells nobody anything, and `leave` keeps what its files
+    /// are. For tests.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    pub fn stop_at(&self, step: CommitStep, leave: impl FnOnce() + Send + 'static) {
+        self.shared.stops.at(step, Box::new(leave));
+    }
+
+    /// Returns true if the instance has stopped at a step.
+    #[cfg(debug_assertions)]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.shared.stops.have_stopped()
     }
 
     /// Waits until all other instances can be reached.
@@ -165,7 +223,62 @@ impl InstanceEngine {
     }
 }
 
+/// Refuses a directory that belongs elsewhere, with what it is and how it can be opened.
+fn check_place(place: PlaceOf, resumed: &Resumed) -> Result<(), (&'static str, &'static str)> {
+    match resumed.place {
+        Some(found) if found == place => Ok(()),
+        Some(_) => Err((
+            "is of another deployment, is another instance of this one, or had other keys",
+            "at its own place",
+        )),
+        None if resumed.has_commits => Err(("is no instance of a deployment", "as a database of its own")),
+        None => Ok(()),
+    }
+}
+
 impl Shared {
+    fn new(
+        engine: Box<dyn Engine>,
+        ownership: Ownership,
+        options: InstanceOptions,
+        hardening: Option<Hardening>,
+    ) -> Result<Arc<Shared>, ChannelError> {
+        Ok(Arc::new(Shared {
+            engine,
+            ownership,
+            options,
+            watcher: Watcher::start()?,
+            ages: CachePadded::new(AtomicU64::new(1)),
+            stopping: AtomicBool::new(false),
+            serving: Mutex::default(),
+            failures: Mutex::default(),
+            hardening,
+            stops: Stops::default(),
+        }))
+    }
+
+    /// The log of the instance, if its data are not in memory alone.
+    fn hardening(&self) -> Option<&Hardening> {
+        self.hardening.as_ref()
+    }
+
+    /// Returns true if the instance ends, or has stopped.
+    fn is_ending(&self) -> bool {
+        #[cfg(debug_assertions)]
+        if self.stops.have_stopped() {
+            return true;
+        }
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Fails if the instance ends: what it has read since may be of parts in doubt that it has let go of.
+    fn check_alive(&self) -> Result<(), Abort> {
+        if !self.is_ending() {
+            return Ok(());
+        }
+        Err(Abort::because(AbortReason::ShuttingDown, "the instance ends; start it again"))
+    }
+
     fn serving(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
         self.serving.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -240,6 +353,11 @@ impl Engine for InstanceEngine {
     }
 
     fn load(&self, table: TableId, rows: &[(KeyBuf, Box<[u8]>)]) -> Result<(), Abort> {
+        if self.shared.hardening.is_some() {
+            let why =
+                "rows are loaded before the directory of an instance is made; insert these by a transaction";
+            return Err(Abort::because(AbortReason::Misuse, why));
+        }
         self.shared.engine.load(table, rows)
     }
 
@@ -253,5 +371,16 @@ impl Engine for InstanceEngine {
 
     fn check(&self) -> Result<(), String> {
         self.shared.engine.check()
+    }
+
+    fn written(&self) -> Option<Written> {
+        self.shared.hardening().map(|hardening| hardening.store.written())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), Abort> {
+        let shared = Arc::clone(&self.shared);
+        // The threads of the instance have ended then.
+        drop(self);
+        Arc::into_inner(shared).and_then(|shared| shared.hardening).map_or(Ok(()), Hardening::close)
     }
 }

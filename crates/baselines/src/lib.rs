@@ -35,7 +35,9 @@ pub mod two_phase;
 
 #[cfg(not(loom))]
 pub use database::{CopyError, SharedDatabase, compare_all_entries};
-pub use rows::{Branch, Intent, RowTransaction, Visit};
+#[cfg(not(loom))]
+pub use rows::Branch;
+pub use rows::{Intent, RowTransaction, Visit, VisitChange};
 #[cfg(not(loom))]
 pub use session::{
     Attempt, Body, BranchBody, Engine, EngineClient, SharedClient, SharedSession, Written, run_stored,

@@ -127,6 +127,18 @@ pub enum Bug {
     PartNotValidated,
     /// The parts in other instances are not told of an abort.
     AbortNotSent,
+    /// A part votes before it is durable that it is prepared.
+    VoteBeforeSync,
+    /// The parts are told of a commit before the decision is durable.
+    OutcomeToldEarly,
+    /// Recovery forgets transactions in doubt.
+    InDoubtForgotten,
+    /// A part that has only read votes before what it has read is durable.
+    PartToldEarly,
+    /// A transaction that aborts for its own reasons is told before what it has read in another instance is durable.
+    AbortToldEarly,
+    /// A home forgets a decision when it has told it, and not when the parts have it durably.
+    ForgottenWhenTold,
     /// A transaction waits for older ones, too, where deadlocks are prevented.
     YoungerWaits,
     /// A transaction that gets a stronger lock lets younger ones wait for it.

@@ -13,7 +13,8 @@ use atrapos_durability::wal::{push_put, push_remove};
 use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::TableId;
 
-/// The kinds of records. Numbers are for ever. The records of a distributed commit (prepare, decision, end) will be kinds, too.
+/// The kinds of records. Numbers are for ever. Those from [`RecordKind::Opened`] on are of instances
+/// ([`durable::distributed`](crate::durable)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
@@ -25,6 +26,16 @@ pub(crate) enum RecordKind {
     Definitions = 3,
     /// The end of a population.
     End = 4,
+    /// An instance was opened: its place in its deployment.
+    Opened = 5,
+    /// The part of a transaction in this instance is prepared: its identity, and its changes.
+    Prepared = 6,
+    /// A transaction over several instances, whose home this is, commits: its identity, and its changes here.
+    Decided = 7,
+    /// The part of a transaction in this instance has ended: its identity, and whether it has committed.
+    Ended = 8,
+    /// Everybody who has prepared these transactions has ended them: their identities.
+    Forgotten = 9,
 }
 
 impl RecordKind {
@@ -36,6 +47,11 @@ impl RecordKind {
             2 => RecordKind::Rows,
             3 => RecordKind::Definitions,
             4 => RecordKind::End,
+            5 => RecordKind::Opened,
+            6 => RecordKind::Prepared,
+            7 => RecordKind::Decided,
+            8 => RecordKind::Ended,
+            9 => RecordKind::Forgotten,
             other => return Err(Some(*other)),
         };
         Ok((kind, rest))
@@ -54,6 +70,15 @@ impl RedoRecord {
     pub(crate) fn begin(&mut self, kind: RecordKind) {
         self.bytes.clear();
         self.bytes.push(kind as u8);
+    }
+
+    /// Adds that a key has this row from now on, or none.
+    #[inline]
+    pub(crate) fn change(&mut self, table: TableId, key: &[u8], row: Option<&[u8]>) {
+        match row {
+            Some(row) => self.put(table, key, row),
+            None => self.remove(table, key),
+        }
     }
 
     /// Adds that a key has this row from now on.

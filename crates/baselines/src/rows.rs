@@ -7,6 +7,9 @@ use std::ops::ControlFlow;
 use atrapos_partition::abort::Abort;
 use atrapos_partition::schema::TableId;
 
+#[cfg(not(loom))]
+use crate::durable::ClientLog;
+
 /// The use that a transaction is going to make of a row that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Intent {
@@ -65,8 +68,12 @@ pub trait RowTransaction {
     ) -> Result<bool, Abort>;
 }
 
+/// Looks at a change of a transaction: the key, and its row from now on, if there is one.
+pub type VisitChange<'a> = dyn FnMut(TableId, &[u8], Option<&[u8]>) + 'a;
+
 /// A running transaction whose end is made in steps, so that it can be the part of a transaction over several instances. Dropped
 /// before its end, it aborts.
+#[cfg(not(loom))]
 pub trait Branch: RowTransaction {
     /// Returns true if it has changed rows.
     fn has_changes(&self) -> bool;
@@ -92,14 +99,17 @@ pub trait Branch: RowTransaction {
     /// Fails if the transaction has to abort.
     fn validate(&mut self) -> Result<(), Abort>;
 
-    /// Commits what was locked and validated.
+    /// Visits what it has changed, whose rows are locked.
+    fn for_each_change(&mut self, visit: &mut VisitChange<'_>);
+
+    /// Commits what was locked and validated, and logged if there is a log.
     fn commit(&mut self);
 
-    /// Locks, validates and commits at once, where it has no other parts.
+    /// Locks, validates, logs and commits at once, where it has no other parts.
     ///
     /// # Errors
     /// Fails if the transaction has to abort, which it has then.
-    fn commit_alone(&mut self) -> Result<(), Abort>;
+    fn commit_alone(&mut self, log: Option<&mut ClientLog<'_>>) -> Result<(), Abort>;
 
     /// Aborts: nothing of it remains.
     fn abort(&mut self, why: &Abort);

@@ -1,8 +1,8 @@
 //! `atrapos advise`: which deployment is best for a workload: one database, or several instances that divide the data.
 //!
-//! Every deployment of this machine's workers is loaded once and runs the workload with all work local, with as much of it remote as
-//! there can be, and with a share in between. The first two give the times of the model ([`model`]), the
-//! third one checks it. Clients are at their data, so that a transaction begins in the instance of its first key.
+//! Every deployment of this machine's workers is loaded once and runs the workload with all work local, with little of it remote, with half
+//! of it, with as much as there can be, and with another share in between. The first four give the times of the model ([`model`]), the
+//! last one checks it. Clients are at their data, so that a transaction begins in the instance of its first key.
 //!
 //! Owns: the order of the steps, and the result ([`Study`]). Never: measures itself ([`measure`] does), or formats ([`text`] and
 //! [`json`] do).
@@ -108,7 +108,9 @@ struct Advised {
 struct Remote {
     /// The share that was given.
     asked: f64,
-    /// The share at which predictions are checked.
+    /// The shares that are measured for the model, besides none: little, half, and all.
+    measured: [f64; 3],
+    /// The share at which predictions are checked, which is none of these.
     checked: f64,
     /// Shares from 0 to 1, and those of the transactions that then leave their worker.
     steps: Vec<(f64, f64)>,
@@ -142,7 +144,27 @@ struct Study {
 const STEPS: usize = 10;
 
 /// The share of remote work at which predictions are checked, unless the one that was given is between none and all.
-const CHECKED_DEFAULT: f64 = 0.5;
+const CHECKED_DEFAULT: f64 = 0.2;
+
+/// Shares of remote work that are measured for the model: little, where waiting begins, half, and all.
+const MEASURED: [f64; 3] = [0.05, 0.5, 1.0];
+
+/// Shares that are measured instead of the first two of these if predictions are to be checked there or nearby.
+const MEASURED_INSTEAD: [f64; 2] = [0.1, 0.4];
+
+/// The least distance of a share that is checked from one that is measured, as a part of it.
+const APART: f64 = 0.2;
+
+/// Returns the shares that are measured for the model, so that `checked` is none of them.
+fn measured_beside(checked: f64) -> [f64; 3] {
+    let mut measured = MEASURED;
+    for (share, instead) in measured.iter_mut().zip(MEASURED_INSTEAD) {
+        if (*share - checked).abs() < APART * *share {
+            *share = instead;
+        }
+    }
+    measured
+}
 
 /// Runs `atrapos advise`.
 pub(crate) fn advise(chosen: &WorkloadAdvise) -> Result<(), CliError> {
@@ -197,7 +219,7 @@ fn remote_of(subject: &Subject<'_>) -> Result<Option<Remote>, CliError> {
     let steps: Vec<(f64, f64)> = (0..=STEPS).map(step).collect::<Result<_, CliError>>()?;
     let checked = if asked > 0.0 && asked < 1.0 { asked } else { CHECKED_DEFAULT };
     let varies = steps[STEPS].1 > 0.0;
-    Ok(varies.then_some(Remote { asked, checked, steps }))
+    Ok(varies.then_some(Remote { asked, measured: measured_beside(checked), checked, steps }))
 }
 
 /// Measures a deployment, and returns what follows.
@@ -207,13 +229,15 @@ fn one(subject: &Subject<'_>, runs: &Runs<'_>, candidate: Candidate) -> Result<A
     let time = |tps: f64| model::time_us(subject.workers, tps);
     let predict = |times: &Times, leaving| model::throughput_tps(subject.workers, times.at(leaving));
     let Some(remote) = runs.remote else {
-        let times = Times { local_us: time(tps[0]), distributed_us: None };
+        let times = Times::of_runs(time(tps[0]), &[]);
         return Ok(Advised { candidate, times, shares, tps: tps[0], check: None });
     };
-    let most = subject.shares(1, Some(1.0))?.leaving;
-    let times = Times::of_runs(time(tps[0]), most, time(tps[1]));
+    let run = |(share, tps): (&f64, &f64)| Ok((subject.shares(1, Some(*share))?.leaving, time(*tps)));
+    let others: Vec<model::Run> =
+        remote.measured.iter().zip(&tps[1..]).map(run).collect::<Result<_, CliError>>()?;
+    let times = Times::of_runs(time(tps[0]), &others);
     let checked = subject.shares(1, Some(remote.checked))?.leaving;
-    let check = Some((predict(&times, checked), tps[2]));
+    let check = Some((predict(&times, checked), tps[1 + others.len()]));
     Ok(Advised { candidate, times, shares, tps: predict(&times, shares.leaving), check })
 }
 

@@ -216,6 +216,7 @@ impl Deployment {
                 plan,
                 tcp,
                 data: data.clone(),
+                pipeline: None,
             };
             serde_json::to_string(&place).map_err(CliError::failed)
         };

@@ -11,6 +11,7 @@ pub(crate) mod member;
 mod shared;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -33,7 +34,6 @@ use crate::args::{EngineArg, InstanceArgs, RunArgs};
 use crate::bench::{BenchReport, CLOSE_DEADLINE, Growth, Load, complete, measure, open};
 use crate::config::{Protection, RunConfig};
 use crate::error::CliError;
-use crate::json::engine_name;
 use crate::{machine, store};
 
 /// The place of a process in its deployment.
@@ -49,6 +49,8 @@ pub(crate) struct Place {
     pub(crate) tcp: Vec<SocketAddr>,
     /// The directory of the databases' directories, if the instances log.
     pub(crate) data: Option<PathBuf>,
+    /// Transactions that a thread of an engine with shared data may have outstanding; none if nothing is waited for.
+    pub(crate) pipeline: Option<NonZeroUsize>,
 }
 
 /// A line to an instance.
@@ -88,11 +90,16 @@ struct MemberRun {
 }
 
 /// Adds what an engine with shared data has in place of sessions to the settings in a result.
-fn describe_engine(settings: &mut serde_json::Value, config: &RunConfig, protection: Protection) {
+fn describe_engine(
+    settings: &mut serde_json::Value,
+    config: &RunConfig,
+    protection: Protection,
+    pipeline: Option<NonZeroUsize>,
+) {
     if !config.engine.shares_data() {
         return;
     }
-    settings["pipeline"] = serde_json::Value::Null;
+    settings["pipeline"] = pipeline.map(NonZeroUsize::get).into();
     if config.engine == EngineArg::Shared2pl {
         protection.describe(settings);
     }
@@ -139,7 +146,7 @@ pub(crate) fn run(
     };
     let mut settings = complete(choice.settings, benchmark, args, &config);
     let protection = config.protection(workload, config.workers.div_ceil(layout.instances), true);
-    describe_engine(&mut settings, &config, protection);
+    describe_engine(&mut settings, &config, protection, deployment.pipeline);
     let report = BenchReport {
         benchmark,
         per_minute: choice.per_minute,
@@ -160,12 +167,6 @@ pub(crate) fn run(
 
 /// Refuses what instances do not have, and sets what follows from them.
 pub(crate) fn check(args: &RunArgs, config: &mut RunConfig) -> Result<(), CliError> {
-    if config.engine.shares_data() && config.durability != Durability::None {
-        return Err(CliError::bad_input(format!(
-            "instances of {} keep their data in memory; use --durability none, or instances of the engine atrapos",
-            engine_name(config.engine)
-        )));
-    }
     if config.engine == EngineArg::Plp {
         return Err(CliError::bad_input(
             "an instance has no central system state; choose --engine atrapos, shared-2pl or shared-occ, or leave --instances out",
@@ -217,6 +218,8 @@ pub(crate) struct Deployment {
     /// The directory of the databases, if it is to be removed.
     _data: Option<TempDir>,
     dumps: u64,
+    /// Transactions that a thread of an engine with shared data may have outstanding.
+    pipeline: Option<NonZeroUsize>,
 }
 
 impl Deployment {
@@ -228,6 +231,8 @@ impl Deployment {
         let plan = Plan::divide(instances, config.workers, &cpus, placement).map_err(CliError::bad_input)?;
         let directory = store::temporary_in_memory("atrapos-instances-")?;
         let (data, temporary) = data_directory(config)?;
+        let shared_data = data.as_deref().filter(|_| config.engine.shares_data());
+        let pipeline = shared_data.map(|data| store::pipeline(config, data)).transpose()?.flatten();
         let tcp = match channel {
             ChannelKind::Tcp => free_addresses(instances).map_err(CliError::failed)?,
             _ => Vec::new(),
@@ -244,6 +249,7 @@ impl Deployment {
                 plan: plan.clone(),
                 tcp: tcp.clone(),
                 data: data.clone(),
+                pipeline,
             };
             let place = serde_json::to_string(&place).map_err(CliError::failed)?;
             let mut command = Command::new(&program);
@@ -251,7 +257,7 @@ impl Deployment {
             Process::start(format!("instance {instance}"), &mut command).map_err(CliError::failed)
         };
         let processes = (0..instances).map(start).collect::<Result<_, _>>()?;
-        Ok(Deployment { processes, directory, _data: temporary, dumps: 0 })
+        Ok(Deployment { processes, directory, _data: temporary, dumps: 0, pipeline })
     }
 
     /// Waits until all instances are loaded and linked. Returns the load, and the memory that was prepared.

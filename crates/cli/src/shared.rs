@@ -6,6 +6,7 @@
 //! Owns: these databases, and the runs between the copies. Never: reports.
 
 use std::num::NonZeroUsize;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use atrapos::{Database, Durability};
@@ -22,7 +23,7 @@ use atrapos_workloads::{AuditReport, Ledger};
 
 use crate::args::EngineArg;
 use crate::bench::{Audited, CLOSE_DEADLINE, Growth, Load, Run, load, measure, open};
-use crate::config::{Protection, RunConfig, sessions_durable};
+use crate::config::{Protection, RunConfig};
 use crate::error::CliError;
 use crate::resident::resident_bytes;
 use crate::store::Store;
@@ -71,7 +72,7 @@ pub(crate) fn run(
     let files = store::files();
     let store = Store::prepare(config.durability, config.dir.as_deref(), &*files)?;
     let (shared, load) = fill(workload, config, (&handles, store.as_ref()), resident_before)?;
-    let pipeline = pipeline(config, store.as_ref());
+    let pipeline = store.as_ref().and_then(|store| store::pipeline_of(config, store.device_sync_us));
     let bytes_before = shared.engine().memory_bytes();
     let cpus = cpus(config);
     let threads = threads(config, &cpus, pipeline);
@@ -124,27 +125,16 @@ pub(crate) fn threads<'a>(
     SharedThreads { threads, cpus, pipeline: pipeline.unwrap_or(NonZeroUsize::MIN) }
 }
 
-/// Returns the transactions that a thread may have outstanding: as many as were requested, or as a worker would have sessions.
-fn pipeline(config: &RunConfig, store: Option<&Store>) -> Option<NonZeroUsize> {
-    let store = store.filter(|_| config.durability == Durability::Synchronous)?;
-    Some(config.shared_pipeline.unwrap_or_else(|| sessions_durable(store.device_sync_us)))
-}
-
-/// Returns the directory of the engine, and what its clients wait for.
-fn durable(config: &RunConfig, store: &Store) -> DurableOptions {
-    let acknowledge = match config.durability {
+/// Returns what the clients of an engine with a directory wait for.
+pub(crate) fn durable(durability: Durability, path: &Path) -> DurableOptions {
+    let acknowledge = match durability {
         Durability::Relaxed { max_loss_ms } => {
             // The other half is left to the write.
             Acknowledge::AtOnce { flush_every: Duration::from_micros(max_loss_ms.saturating_mul(500)) }
         }
         Durability::Synchronous | Durability::None => Acknowledge::Durable,
     };
-    DurableOptions {
-        files: store::files(),
-        path: store.path().to_owned(),
-        acknowledge,
-        room_bytes: ROOM_BYTES,
-    }
+    DurableOptions { files: store::files(), path: path.to_owned(), acknowledge, room_bytes: ROOM_BYTES }
 }
 
 fn empty(workload: &dyn AnyWorkload, config: &RunConfig) -> Result<Database, CliError> {
@@ -184,7 +174,9 @@ fn fill(
     let shared = shared.map_err(CliError::failed)?;
     full.close(CLOSE_DEADLINE);
     let shared = match store {
-        Some(store) => shared.into_durable(&durable(config, store)).map_err(CliError::failed)?,
+        Some(store) => {
+            shared.into_durable(&durable(config.durability, store.path())).map_err(CliError::failed)?
+        }
         None => shared,
     };
     let resident_bytes =

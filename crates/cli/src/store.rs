@@ -7,6 +7,7 @@
 //! is); then in the current directory. It is removed on Ctrl-C as well.
 
 use std::fs::Permissions;
+use std::num::NonZeroUsize;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -16,6 +17,7 @@ use atrapos_durability::directory::Directory;
 use atrapos_durability::file::{FileSystem, RealFiles};
 use tempfile::TempDir;
 
+use crate::config::{RunConfig, sessions_durable};
 use crate::error::CliError;
 use crate::{interrupt, output};
 
@@ -74,6 +76,19 @@ pub(crate) fn temporary(prefix: &str) -> Result<TempDir, CliError> {
     }
     interrupt::remove_at_exit(directory.path());
     Ok(directory)
+}
+
+/// Returns the transactions that a thread of an engine with shared data may have outstanding in a directory whose syncs take so long: as many as were
+/// requested, or as a worker would have sessions; none if nothing is waited for.
+pub(crate) fn pipeline_of(config: &RunConfig, device_sync_us: f64) -> Option<NonZeroUsize> {
+    let asked = || config.shared_pipeline.unwrap_or_else(|| sessions_durable(device_sync_us));
+    (config.durability == Durability::Synchronous).then(asked)
+}
+
+/// Measures the device under a directory, and returns what [`pipeline_of`] does.
+pub(crate) fn pipeline(config: &RunConfig, path: &Path) -> Result<Option<NonZeroUsize>, CliError> {
+    let device_sync_us = device_sync_us(path, &*files()).map_err(|error| refuse(path, error))?;
+    Ok(pipeline_of(config, device_sync_us))
 }
 
 impl Store {

@@ -1,4 +1,4 @@
-//! The model of a deployment: from two measured times per transaction, the throughput for any share of transactions that leave their
+//! The model of a deployment: from four measured times per transaction, the throughput for any share of transactions that leave their
 //! worker, and from several such models the best deployment.
 //!
 //! `T = (1 - p) T_local + p T_distr` (Islands, section 5): `T` is the time of a worker per transaction, so that `w` workers run `w / T`
@@ -6,38 +6,108 @@
 //! instances. Workers here own their data also within an instance; so `p` counts the transactions over several workers, and
 //! `T_distr` is their mean time. With an instance for each worker it is the paper's `p`, and with one database no transaction is
 //! distributed, but those over several workers still cost more than others. For a workload and a number of workers, `p` is the same
-//! in every deployment, which makes two of them comparable: both are straight lines over `p`.
+//! in every deployment, which makes two of them comparable: both are curves over `p`.
+//!
+//! # Waiting
+//! The paper's line holds where transactions rarely meet. Where a few rows are in all of them (the branch of TPC-B), a transaction that stays finds its
+//! row taken by one that leaves, which holds it for messages there and back, and those behind it queue. So a transaction that stays takes
+//! `T_local + W p / (p + h)`: `p / (p + h)` is the probability that its row is taken or queued for, the utilization of a row that is held
+//! the longer by those that leave the smaller `h` is, and `W` is what waiting costs in the end. With `W = 0` it is the paper's line.
 //!
 //! Owns: these formulas, as pure functions. Never: measures, or knows a workload.
 
 /// The times per transaction of one deployment, in microseconds of a worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Times {
-    /// The time of transactions that stay on their worker.
+    /// The time of transactions that stay on their worker, when none leaves it.
     pub local_us: f64,
     /// The mean time of the others; `None` if there are none.
     pub distributed_us: Option<f64>,
+    /// The time that those that stay wait for rows of those that leave.
+    pub waiting: Waiting,
 }
 
+/// The time that transactions which stay on their worker wait for those that leave theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Waiting {
+    /// The most that it can be, in microseconds of a worker.
+    pub most_us: f64,
+    /// The share of transactions that leave their worker at which it is half of that.
+    pub half_at: f64,
+}
+
+impl Waiting {
+    fn at(self, leaving: f64) -> f64 {
+        if self.most_us > 0.0 { self.most_us * leaving / (leaving + self.half_at) } else { 0.0 }
+    }
+}
+
+/// A run in which a share of the transactions leaves its worker, and the time per transaction in microseconds.
+pub type Run = (f64, f64);
+
+/// Steps of the search for the share at which half of the time is waited: from 0.0001 to 10, by a twentieth of a factor of ten.
+const HALVES: std::ops::Range<i32> = -80..21;
+
 impl Times {
-    /// Returns the times from two runs: one in which no transaction leaves its worker, which takes `local_us`, and one in which the
-    /// share `leaving` does, and which takes `mixed_us`.
+    /// Returns the times from runs: one in which no transaction leaves its worker, which takes `local_us`, and others, by the least squares of
+    /// relative errors. Fewer than three others give the paper's line; three give the waiting, too, if there is any.
     #[must_use]
-    pub fn of_runs(local_us: f64, leaving: f64, mixed_us: f64) -> Times {
-        // Noise may have the second run be faster than the local share of it alone; no time is below zero.
-        let distributed = || ((mixed_us - (1.0 - leaving) * local_us) / leaving).max(0.0);
-        Times { local_us, distributed_us: (leaving > 0.0).then(distributed) }
+    pub fn of_runs(local_us: f64, others: &[Run]) -> Times {
+        let line = Times::line(local_us, others);
+        if others.len() < 3 {
+            return line;
+        }
+        let halves = HALVES.map(|step| 10_f64.powf(f64::from(step) / 20.0));
+        let fitted = halves.filter_map(|half_at| Times::fitted(local_us, half_at, others));
+        let error = |times: &Times| times.squared_error(others);
+        fitted.chain([line]).min_by(|a, b| error(a).total_cmp(&error(b))).unwrap_or(line)
+    }
+
+    /// Returns the times without waiting.
+    fn line(local_us: f64, runs: &[Run]) -> Times {
+        let sum = |of: fn(f64, f64) -> f64| -> f64 {
+            let terms =
+                runs.iter().map(|(leaving, us)| of(leaving / us, 1.0 - (1.0 - leaving) * local_us / us));
+            terms.sum()
+        };
+        let squares = sum(|x, _| x * x);
+        // Noise may have a run be faster than the local share of it alone; no time is below zero.
+        let distributed_us = (squares > 0.0).then(|| (sum(|x, rest| x * rest) / squares).max(0.0));
+        Times { local_us, distributed_us, waiting: Waiting::default() }
+    }
+
+    /// Returns the times with half of the waiting at a share; none if no times above zero fit.
+    fn fitted(local_us: f64, half_at: f64, runs: &[Run]) -> Option<Times> {
+        // The normal equations of `x distributed + y most = rest`, each divided by the time of its run.
+        let [mut xx, mut xy, mut yy, mut xr, mut yr] = [0.0; 5];
+        for (leaving, us) in runs {
+            let x = leaving / us;
+            let y = (1.0 - leaving) * leaving / (leaving + half_at) / us;
+            let rest = 1.0 - (1.0 - leaving) * local_us / us;
+            xx += x * x;
+            xy += x * y;
+            yy += y * y;
+            xr += x * rest;
+            yr += y * rest;
+        }
+        let determinant = xx * yy - xy * xy;
+        let (distributed_us, most_us) =
+            ((xr * yy - yr * xy) / determinant, (xx * yr - xy * xr) / determinant);
+        let is_possible = distributed_us.is_finite() && most_us.is_finite();
+        let is_possible = is_possible && distributed_us >= 0.0 && most_us > 0.0;
+        let waiting = Waiting { most_us, half_at };
+        is_possible.then_some(Times { local_us, distributed_us: Some(distributed_us), waiting })
+    }
+
+    fn squared_error(&self, runs: &[Run]) -> f64 {
+        runs.iter().map(|(leaving, us)| (self.at(*leaving) / us - 1.0).powi(2)).sum()
     }
 
     /// Returns the time per transaction if the share `leaving` leaves its worker.
     #[must_use]
     pub fn at(&self, leaving: f64) -> f64 {
-        (1.0 - leaving) * self.local_us + leaving * self.distributed_us.unwrap_or(self.local_us)
-    }
-
-    /// Returns how much more time a transaction takes that leaves its worker.
-    fn slope(&self) -> f64 {
-        self.distributed_us.map_or(0.0, |distributed| distributed - self.local_us)
+        let local_us = self.local_us + self.waiting.at(leaving);
+        (1.0 - leaving) * local_us + leaving * self.distributed_us.unwrap_or(self.local_us)
     }
 }
 
@@ -53,12 +123,25 @@ pub fn throughput_tps(workers: usize, time_us: f64) -> f64 {
     1e6 * workers as f64 / time_us
 }
 
-/// Returns the share of transactions that leave their worker, above 0 and below 1, at which two deployments are equally fast; `None`
-/// if one of them is the faster one at every share.
+/// Steps between which one crossover at most is looked for.
+const STEPS: u32 = 1000;
+
+/// Returns the shares of transactions that leave their worker, above 0 and below `most`, at which one deployment begins to be faster than
+/// another, ascending.
 #[must_use]
-pub fn crossover(a: &Times, b: &Times) -> Option<f64> {
-    let share = (b.local_us - a.local_us) / (a.slope() - b.slope());
-    (share > 0.0 && share < 1.0).then_some(share)
+pub fn crossovers(a: &Times, b: &Times, most: f64) -> Vec<f64> {
+    let ahead = |share: f64| a.at(share) - b.at(share);
+    let at = |step: u32| most * f64::from(step) / f64::from(STEPS);
+    let crossed = (0..STEPS).filter(|step| ahead(at(*step)) * ahead(at(step + 1)) < 0.0);
+    let halved = crossed.map(|step| {
+        let (mut low, mut high) = (at(step), at(step + 1));
+        for _ in 0..40 {
+            let middle = f64::midpoint(low, high);
+            if ahead(low) * ahead(middle) > 0.0 { low = middle } else { high = middle }
+        }
+        f64::midpoint(low, high)
+    });
+    halved.collect()
 }
 
 /// Returns the index of the fastest deployment at a share; the first one of several.
@@ -91,8 +174,7 @@ pub struct Reign {
 pub fn reigns(deployments: &[Times], most: f64) -> Vec<Reign> {
     let pairs =
         deployments.iter().enumerate().flat_map(|(at, a)| deployments[at + 1..].iter().map(move |b| (a, b)));
-    let mut cuts: Vec<f64> =
-        pairs.filter_map(|(a, b)| crossover(a, b)).filter(|share| *share < most).collect();
+    let mut cuts: Vec<f64> = pairs.flat_map(|(a, b)| crossovers(a, b, most)).collect();
     cuts.extend([0.0, most]);
     cuts.sort_by(f64::total_cmp);
     let mut reigns: Vec<Reign> = Vec::new();
@@ -111,16 +193,37 @@ mod tests {
     use super::*;
 
     fn times(local_us: f64, distributed_us: f64) -> Times {
-        Times { local_us, distributed_us: Some(distributed_us) }
+        Times { local_us, distributed_us: Some(distributed_us), waiting: Waiting::default() }
     }
 
     #[test]
     fn times_come_from_two_runs_and_lead_back_to_them() {
-        let found = Times::of_runs(2.0, 0.6, 8.0);
+        let found = Times::of_runs(2.0, &[(0.6, 8.0)]);
         assert!(found.distributed_us.is_some_and(|us| (us - 12.0).abs() < 1e-9), "{found:?}");
         assert!((found.at(0.0) - 2.0).abs() < 1e-9 && (found.at(0.6) - 8.0).abs() < 1e-9);
-        assert_eq!(Times::of_runs(2.0, 0.0, 3.0), Times { local_us: 2.0, distributed_us: None });
-        assert_eq!(Times::of_runs(2.0, 0.1, 1.0).distributed_us, Some(0.0), "noise makes no time negative");
+        assert_eq!(Times::of_runs(2.0, &[(0.0, 3.0)]).distributed_us, None);
+        assert_eq!(Times::of_runs(2.0, &[]).at(0.3), 2.0);
+        let noisy = Times::of_runs(2.0, &[(0.1, 1.0)]).distributed_us;
+        assert_eq!(noisy, Some(0.0), "noise makes no time negative");
+    }
+
+    #[test]
+    fn waiting_is_found_where_it_is_and_nowhere_else() {
+        let waiting = Waiting { most_us: 2.0, half_at: 0.025 };
+        let real = Times { waiting, ..times(1.0, 6.0) };
+        let runs = |real: &Times| [0.03, 0.25, 0.5].map(|share| (share, real.at(share)));
+        let found = Times::of_runs(1.0, &runs(&real));
+        for share in [0.0, 0.01, 0.05, 0.1, 0.4, 0.5] {
+            let error = found.at(share) / real.at(share) - 1.0;
+            assert!(error.abs() < 0.01, "{share}: {error}, {found:?}");
+        }
+        let line = Times::of_runs(1.0, &[(0.5, real.at(0.5))]).at(0.05) / real.at(0.05);
+        assert!(line < 0.6, "the line sees nothing of it: {line}");
+        let straight = Times::of_runs(1.0, &runs(&times(1.0, 6.0)));
+        assert!((straight.at(0.1) - 1.5).abs() < 0.01, "{straight:?}");
+        // A run that is faster than the line, by noise, brings no waiting below zero.
+        let fast = Times::of_runs(1.0, &[(0.03, 1.0), (0.25, 1.8), (0.5, 3.5)]);
+        assert!(fast.waiting.most_us >= 0.0 && fast.distributed_us.is_some_and(|us| us >= 0.0), "{fast:?}");
     }
 
     /// The shares that the microbenchmark of the paper leads to, of 2 rows at 20% multisite: 24 instances of one core and 4 of six.
@@ -141,15 +244,18 @@ mod tests {
     }
 
     #[test]
-    fn lines_cross_where_both_are_equal() {
+    fn curves_cross_where_both_are_equal() {
         let (fine, coarse) = (times(1.0, 9.0), times(2.0, 4.0));
-        let share = crossover(&fine, &coarse).expect("they cross");
-        assert!((fine.at(share) - coarse.at(share)).abs() < 1e-9);
-        assert!((share - 1.0 / 6.0).abs() < 1e-9, "{share}");
-        assert_eq!(crossover(&coarse, &fine), Some(share));
-        assert_eq!(crossover(&fine, &times(2.0, 10.0)), None, "parallel");
-        assert_eq!(crossover(&fine, &times(2.0, 12.0)), None, "always slower");
-        assert_eq!(crossover(&fine, &fine), None, "the same");
+        let found = crossovers(&fine, &coarse, 1.0);
+        assert!(found.len() == 1 && (found[0] - 1.0 / 6.0).abs() < 1e-9, "{found:?}");
+        assert!((fine.at(found[0]) - coarse.at(found[0])).abs() < 1e-9);
+        assert_eq!(crossovers(&coarse, &fine, 1.0), found);
+        assert!(crossovers(&fine, &coarse, 0.1).is_empty());
+        assert!(crossovers(&fine, &times(2.0, 10.0), 1.0).is_empty(), "parallel");
+        assert!(crossovers(&fine, &times(2.0, 12.0), 1.0).is_empty(), "always slower");
+        assert!(crossovers(&fine, &fine, 1.0).is_empty(), "the same");
+        let waits = Times { waiting: Waiting { most_us: 3.0, half_at: 0.01 }, ..times(0.5, 4.0) };
+        assert_eq!(crossovers(&waits, &times(1.0, 6.0), 1.0).len(), 2, "slower in the middle alone");
     }
 
     #[test]

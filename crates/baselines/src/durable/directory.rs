@@ -18,6 +18,7 @@ use atrapos_partition::schema::TableId;
 use atrapos_storage::KeyBuf;
 
 use super::DurableOptions;
+use super::distributed::Resumed;
 use crate::log::Lsn;
 use crate::log::file::{Identity, LogFile, LogFileReader, damaged, io_error};
 use crate::redo::{RecordKind, RedoRecord};
@@ -54,6 +55,27 @@ pub enum StoreError {
         /// The first difference.
         difference: String,
     },
+    /// The directory is of an instance, and was to be opened as a database of its own, or the other way round, or of another instance.
+    #[error("the database in {} {is}; open it {cure}", path.display())]
+    OtherPlace {
+        /// The directory.
+        path: PathBuf,
+        /// What it is.
+        is: &'static str,
+        /// How it can be opened.
+        cure: &'static str,
+    },
+    /// A transaction in doubt could not lock its rows again.
+    #[error("a transaction that was prepared in {} cannot lock its rows again: {abort}; the log is damaged", path.display())]
+    InDoubt {
+        /// The directory.
+        path: PathBuf,
+        /// The reason.
+        abort: Abort,
+    },
+    /// The other instances cannot be reached.
+    #[error(transparent)]
+    Channel(#[from] atrapos_channel::ChannelError),
     /// Rows could not be read from the engine, or given to it.
     #[error("the rows could not be copied: {0}")]
     Aborted(#[from] Abort),
@@ -68,6 +90,8 @@ pub(super) struct Opened {
     /// The position at which the log goes on.
     pub(super) first: Lsn,
     pub(super) lock: Box<dyn DirectoryLock>,
+    /// Transactions over several instances that have not ended.
+    pub(super) resumed: Resumed,
 }
 
 /// A random number for a database. The hasher of the standard library is keyed by the operating system's randomness.
@@ -198,19 +222,21 @@ pub(super) fn open(
     let identity = load_population(files, path, engine, definitions)?;
     let log = path.join(LOG);
     let mut reader = LogFileReader::open(files, &log, Some(identity))?;
-    let mut client = engine.client();
+    let (mut client, mut resumed) = (engine.client(), Resumed::default());
     while let Some(records) = reader.next_frame()? {
         for record in records {
             let malformed = |what| damaged(&log, reader.offset_of(record.lsn), what);
-            let changes = body(&record.bytes, RecordKind::Commit).map_err(malformed)?;
-            let changes = Changes::new(changes).collect::<Result<Vec<_>, _>>();
+            let changes = resumed.take(&record.bytes).map_err(malformed)?;
+            let changes = Changes::new(&changes).collect::<Result<Vec<_>, _>>();
             let changes = changes.map_err(|error| malformed(error.to_string()))?;
-            client.attempt(&mut |tx| changes.iter().try_for_each(|change| replay(tx, change)))?;
+            if !changes.is_empty() {
+                client.attempt(&mut |tx| changes.iter().try_for_each(|change| replay(tx, change)))?;
+            }
         }
     }
     drop(client);
     let end = reader.end();
-    Ok(Opened { file: LogFile::resume(files, &log, identity, end)?, first: end.position, lock })
+    Ok(Opened { file: LogFile::resume(files, &log, identity, end)?, first: end.position, lock, resumed })
 }
 
 /// The contents of a record of a kind.
@@ -224,7 +250,7 @@ fn body(record: &[u8], wanted: RecordKind) -> Result<&[u8], String> {
 }
 
 /// Makes a change again.
-fn replay(tx: &mut dyn RowTransaction, change: &Change<'_>) -> Result<(), Abort> {
+pub(crate) fn replay(tx: &mut dyn RowTransaction, change: &Change<'_>) -> Result<(), Abort> {
     let table = TableId(change.table);
     match change.op {
         Op::Put(row) if tx.read(table, change.key, Intent::Write)?.is_some() => {
@@ -303,7 +329,7 @@ mod tests {
         assert_eq!(body(record.bytes(), RecordKind::Rows), Ok(&b"rows"[..]));
         let other = body(record.bytes(), RecordKind::Commit).expect_err("it is of another kind");
         assert!(other.contains("Rows") && other.contains("Commit"), "{other}");
-        assert!(body(&[99, 1], RecordKind::Commit).expect_err("there is no such kind").contains("kind 99"));
-        assert!(body(&[], RecordKind::Commit).is_err());
+        assert!(body(&[99, 1], RecordKind::Rows).expect_err("there is no such kind").contains("kind 99"));
+        assert!(body(&[], RecordKind::Rows).is_err());
     }
 }

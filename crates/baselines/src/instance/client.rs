@@ -1,7 +1,8 @@
 //! [`InstanceClient`]: a thread's access to all instances, and the end of its transactions.
 //!
 //! Owns: the two phases of a commit, in the order in which locks, validation and decision make it serializable. Never: waits for a
-//! part while it decides: when all votes are in, the commit of the home is the decision.
+//! part while it decides: when all votes are in, the commit of the home is the decision, and with a log its record
+//! ([`hardening`](super::hardening)).
 //!
 //! # Order
 //! - *With locks* all locks are held when the procedure has ended. So all parts are asked to prepare at once; one without changes
@@ -12,14 +13,19 @@
 //!   message; several ones lock first and validate by another message, with those that have only read.
 //! - *One phase* is enough for a transaction that has a single part elsewhere and none at home.
 
+use super::hardening::Hardening;
 use super::peers::Peers;
 use super::routed::Routed;
+use super::steps::CommitStep;
 use super::wire::Operation;
 use super::{AGES, Shared};
-use crate::durable::{ClientLog, NOT_DURABLE};
+use crate::durable::ClientLog;
+use crate::log::Ticket;
 use crate::planted::{Place, at};
+use crate::redo::CommitLog;
 use crate::rows::Branch;
 use crate::session::{Attempt, BranchBody, EngineClient};
+use atrapos_durability::wal::GlobalId;
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
 
 /// A client of the engine of an instance, whose transactions may access rows of all instances.
@@ -33,12 +39,15 @@ pub(super) struct InstanceClient<'e> {
     /// The age of the transaction.
     age: u64,
     tries_again: bool,
+    /// None if the data of the instance are in memory.
+    log: Option<ClientLog<'e>>,
 }
 
 impl<'e> InstanceClient<'e> {
     pub(super) fn new(shared: &'e Shared) -> InstanceClient<'e> {
         let (client, peers) = (shared.engine.client(), Peers::new(shared));
-        InstanceClient { shared, client, peers, next_age: 0, ages: 0, age: 0, tries_again: false }
+        let log = shared.hardening().map(Hardening::client);
+        InstanceClient { shared, client, peers, next_age: 0, ages: 0, age: 0, tries_again: false, log }
     }
 
     /// Returns the age of the next transaction: that of the last one, if it is another attempt of it.
@@ -58,17 +67,23 @@ impl<'e> InstanceClient<'e> {
 impl EngineClient for InstanceClient<'_> {
     fn attempt(&mut self, body: &mut Attempt<'_>) -> Result<(), Abort> {
         let age = self.draw_age();
-        let InstanceClient { shared, client, peers, .. } = self;
+        let InstanceClient { shared, client, peers, log, .. } = self;
         peers.begin(age);
-        client.run_branch(age, &mut |branch: &mut dyn Branch| {
+        let ended = client.run_branch(age, &mut |branch: &mut dyn Branch| {
             let mut routed = Routed::new(shared, branch, peers);
-            let ran = body(&mut routed).and_then(|()| commit(&mut routed));
-            ran.map_err(|abort| end_aborted(&mut routed, abort))
-        })
+            match body(&mut routed).and_then(|()| commit(&mut routed, log.as_mut())) {
+                Ok(ended) => ended,
+                Err(abort) => Err(end_aborted(&mut routed, abort)),
+            }
+        });
+        let Some(log) = log else { return ended };
+        let ended = log.ended(ended);
+        shared.check_alive().and(ended)
     }
 
-    fn attempt_logged(&mut self, _body: &mut Attempt<'_>, _log: &mut ClientLog<'_>) -> Result<(), Abort> {
-        Err(Abort::because(AbortReason::Misuse, NOT_DURABLE))
+    fn attempt_logged(&mut self, body: &mut Attempt<'_>, _log: &mut ClientLog<'_>) -> Result<(), Abort> {
+        // An instance has its own log.
+        self.attempt(body)
     }
 
     fn run_branch(&mut self, _age: u64, _body: &mut BranchBody<'_>) -> Result<(), Abort> {
@@ -85,60 +100,157 @@ impl EngineClient for InstanceClient<'_> {
             _ => std::thread::sleep(BACK_OFF * (1 << (attempt - 5).min(6))),
         }
     }
+
+    fn set_pipelined(&mut self, pipelined: bool) {
+        if let Some(log) = &mut self.log {
+            log.pipelined = pipelined;
+        }
+    }
+
+    fn take_ticket(&mut self) -> Ticket {
+        self.log.as_mut().map_or(Ticket::default(), |log| std::mem::take(&mut log.outcome))
+    }
+
+    fn is_acknowledged(&self, ticket: Ticket) -> bool {
+        self.log.as_ref().is_none_or(|log| log.log.durable() >= ticket.lsn())
+    }
+
+    fn acknowledged(&self, ticket: Ticket) -> Result<(), Abort> {
+        self.log.as_ref().map_or(Ok(()), |log| log.log.wait(ticket))?;
+        self.shared.check_alive()
+    }
 }
 
 /// The first sleep between two attempts.
 const BACK_OFF: std::time::Duration = std::time::Duration::from_micros(20);
 
-/// Commits a transaction in all its parts.
-fn commit(routed: &mut Routed<'_, '_>) -> Result<(), Abort> {
-    let Routed { branch, peers, is_local, .. } = routed;
+/// Commits a transaction in all its parts. Returns its outcome when it has ended everywhere, or ends without this client.
+///
+/// # Errors
+/// Fails if it has to abort in all its parts.
+fn commit(
+    routed: &mut Routed<'_, '_>,
+    mut log: Option<&mut ClientLog<'_>>,
+) -> Result<Result<(), Abort>, Abort> {
+    let Routed { shared, branch, peers, is_local, .. } = routed;
     if !peers.is_open() {
-        return branch.commit_alone();
+        return branch.commit_alone(log).map(Ok);
     }
     let parts = [peers.parts(true), peers.parts(false)].concat();
     if let ([only], false) = (&parts[..], *is_local) {
-        peers.call_all(&[*only], &Operation::CommitAlone)?;
+        let committed = peers.call_all(&[*only], &Operation::CommitAlone);
+        let committed = committed.map_err(|abort| lost_alone(abort, log.is_some()));
+        if committed.as_ref().is_err_and(|abort| abort.reason() != AbortReason::OutcomeUnknown) {
+            return committed.map(Ok);
+        }
         peers.close(*only);
         branch.commit();
-        return Ok(());
+        if let Some(log) = &mut log {
+            // It has read and written nothing here.
+            log.note_written(Ticket::default());
+        }
+        return Ok(committed);
     }
-    if branch.is_optimistic() {
-        lock_and_validate(*branch, peers)?;
+    let id = shared.hardening().map_or(NO_COMMIT, Hardening::begin_commit);
+    let voted = if branch.is_optimistic() {
+        lock_and_validate(*branch, peers, id)
     } else {
-        branch.lock()?;
-        peers.call_all(&parts, &Operation::Prepare)?;
-    }
+        branch.lock().and_then(|()| peers.call_all(&parts, &Operation::Prepare(id)))
+    };
+    let Some((hardening, log)) = shared.hardening().zip(log) else {
+        voted?;
+        at(Place::BeforeDecision);
+        branch.commit();
+        // Those without changes have ended with their votes.
+        peers.parts(true).into_iter().for_each(|writer| peers.end(writer, &Operation::Commit));
+        return Ok(Ok(()));
+    };
+    voted.inspect_err(|_| hardening.give_up(id))?;
     at(Place::BeforeDecision);
+    if shared.stops.reached(CommitStep::VotesIn) {
+        peers.cut_all();
+        return Ok(shared.check_alive());
+    }
+    decide(routed, id, (hardening, log))
+}
+
+/// Decides to commit, when all votes are there, and tells the parts when that is durable.
+fn decide(
+    routed: &mut Routed<'_, '_>,
+    id: GlobalId,
+    (hardening, log): (&Hardening, &mut ClientLog<'_>),
+) -> Result<Result<(), Abort>, Abort> {
+    let Routed { shared, branch, peers, .. } = routed;
+    let writers = peers.parts(true);
+    if writers.is_empty() {
+        // A commit of its own: nobody asks.
+        hardening.give_up(id);
+        if branch.has_changes() {
+            log.commit(|redo| branch.for_each_change(&mut |table, key, row| redo.change(table, key, row)))?;
+        }
+        branch.commit();
+        return Ok(Ok(()));
+    }
+    let ticket = hardening.decide(id, &writers, *branch, log).inspect_err(|_| hardening.give_up(id))?;
     branch.commit();
-    // Those without changes have ended with their votes.
-    peers.parts(true).into_iter().for_each(|writer| peers.end(writer, &Operation::Commit));
-    Ok(())
+    log.note_written(ticket);
+    let mut decided = Ok(());
+    if !shared.stops.reached(CommitStep::DecisionLogged) {
+        decided = log.log.wait(ticket);
+    }
+    if decided.is_err() || shared.stops.reached(CommitStep::DecisionDurable) {
+        // The parts are in doubt, and ask.
+        peers.cut_all();
+        return Ok(decided.and_then(|()| shared.check_alive()));
+    }
+    for writer in writers {
+        peers.end_committed(writer, id);
+    }
+    if shared.stops.reached(CommitStep::Told) {
+        peers.cut_all();
+    }
+    Ok(Ok(()))
+}
+
+/// The identity of commits that nobody asks about, as nothing is logged.
+const NO_COMMIT: GlobalId = GlobalId { instance: 0, incarnation: 0, txn: 0 };
+
+/// Returns the abort of a transaction that commits in one instance alone: if that cannot be reached any more, and has a log, it may have
+/// committed.
+fn lost_alone(abort: Abort, is_durable: bool) -> Abort {
+    if abort.reason() != AbortReason::Unreachable || !is_durable {
+        return abort;
+    }
+    let sentence = format!("{abort}; whether the transaction has committed there is known when it is back");
+    Abort::explained(AbortReason::OutcomeUnknown, sentence)
 }
 
 /// Locks what the optimistic parts write, and validates what they have read after that.
-fn lock_and_validate(branch: &mut dyn Branch, peers: &mut Peers<'_>) -> Result<(), Abort> {
+fn lock_and_validate(branch: &mut dyn Branch, peers: &mut Peers<'_>, id: GlobalId) -> Result<(), Abort> {
     let (writers, readers) = (peers.parts(true), peers.parts(false));
     branch.lock()?;
     if let [writer] = &writers[..] {
-        peers.call_all(&[*writer], &Operation::Prepare)?;
-        peers.call_all(&readers, &Operation::Validate)?;
+        peers.call_all(&[*writer], &Operation::Prepare(id))?;
+        peers.call_all(&readers, &Operation::Validate(id))?;
     } else {
         peers.call_all(&writers, &Operation::Lock)?;
-        peers.call_all(&[writers, readers].concat(), &Operation::Validate)?;
+        peers.call_all(&[writers, readers].concat(), &Operation::Validate(id))?;
     }
     branch.validate()
 }
 
-/// Aborts a transaction in all its parts. Returns the reason: an optimistic one believes what it has concluded only if everything that it
-/// has read was there at one moment.
+/// Aborts a transaction in all its parts. Returns the reason: one that the transaction has concluded is believed only if everything that it
+/// has read was there at one moment, and told when that is durable.
 fn end_aborted(routed: &mut Routed<'_, '_>, abort: Abort) -> Abort {
-    let Routed { branch, peers, .. } = routed;
+    let Routed { shared, branch, peers, .. } = routed;
     let mut cause = abort;
-    if branch.is_optimistic() && cause.reason().advice() != Advice::Retry {
+    let confirms = branch.is_optimistic() || shared.hardening().is_some();
+    if confirms && cause.reason().advice() != Advice::Retry {
         let open = [peers.parts(true), peers.parts(false)].concat();
-        let validated = peers.call_all(&open, &Operation::Validate).and_then(|()| branch.validate());
-        cause = validated.err().unwrap_or(cause);
+        let confirmed = peers.call_all(&open, &Operation::Confirm);
+        let confirmed =
+            if branch.is_optimistic() { confirmed.and_then(|()| branch.validate()) } else { confirmed };
+        cause = confirmed.err().unwrap_or(cause);
     }
     peers.abort();
     branch.abort(&cause);

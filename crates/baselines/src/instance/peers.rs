@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 
 use atrapos_channel::ChannelError;
+use atrapos_durability::wal::GlobalId;
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::routing::InstanceId;
 use atrapos_partition::schema::TableId;
@@ -35,6 +36,8 @@ struct Peer {
     is_open: bool,
     /// Set if the other instance was told of an end since it has answered last.
     is_unsettled: bool,
+    /// Commits that it was told of on this link and has not acknowledged, if it logs.
+    unacknowledged: Vec<GlobalId>,
     /// Set if that part has changed something.
     has_changes: bool,
     /// Rows that were replaced since the last request.
@@ -159,15 +162,19 @@ impl<'e> Peers<'e> {
 
     /// Notes that a part has ended with its vote, if it has no changes.
     fn note_vote(&mut self, instance: InstanceId, operation: &Operation<'_>) -> Result<(), Abort> {
-        if !matches!(operation, Operation::Validate | Operation::Prepare) {
+        if !matches!(operation, Operation::Validate(_) | Operation::Prepare(_)) {
             return Ok(());
         }
+        self.acknowledge(instance);
         let read = |returned: Result<Reader<'_>, Abort>| {
             let mut returned = returned.map_err(|_| "it has a vote that is none")?;
             returned.bool()
         };
         match reply(&self.all[usize::from(instance.0)].reply).and_then(read) {
-            Ok(true) => Ok(()),
+            Ok(true) => {
+                self.note_change(instance);
+                Ok(())
+            }
             Ok(false) => {
                 self.close(instance);
                 Ok(())
@@ -176,7 +183,35 @@ impl<'e> Peers<'e> {
         }
     }
 
-    /// Tells an instance how its part ends, which closes it. There is no answer, and who cannot be reached has lost its data.
+    /// Notes that everything is durable that an instance was told before it has answered last.
+    fn acknowledge(&mut self, instance: InstanceId) {
+        if let Some(hardening) = self.shared.hardening() {
+            hardening.acknowledge(instance, &mut self.all[usize::from(instance.0)].unacknowledged);
+        }
+    }
+
+    /// Tells an instance that a prepared part commits, and keeps in mind that it has to acknowledge it.
+    pub(super) fn end_committed(&mut self, instance: InstanceId, id: GlobalId) {
+        self.end(instance, &Operation::Commit);
+        let peer = &mut self.all[usize::from(instance.0)];
+        // Without a link it will ask.
+        if peer.line.is_some() {
+            peer.unacknowledged.push(id);
+        }
+        if planted(Bug::ForgottenWhenTold) {
+            self.acknowledge(instance);
+        }
+    }
+
+    /// Cuts the links to all instances off without a word.
+    pub(super) fn cut_all(&mut self) {
+        for peer in &mut self.all {
+            peer.line = None;
+            peer.close();
+        }
+    }
+
+    /// Tells an instance how its part ends, which closes it. There is no answer, and who cannot be reached has lost its data, or asks.
     pub(super) fn end(&mut self, instance: InstanceId, operation: &Operation<'_>) {
         if *operation != Operation::Abort || !planted(Bug::AbortNotSent) {
             let _ = self.send(instance, operation);
@@ -248,6 +283,8 @@ impl<'e> Peers<'e> {
             return Abort::explained(AbortReason::TransactionTooLarge, error.to_string());
         }
         peer.line = None;
+        // What was told last may be lost: it stays known to who asks.
+        peer.unacknowledged.clear();
         peer.close();
         unreachable(instance, &error.to_string())
     }
@@ -264,8 +301,11 @@ impl Drop for Peers<'_> {
         self.abort();
         for at in 0..self.all.len() {
             if self.all[at].is_unsettled && self.all[at].line.is_some() {
-                // Who cannot be reached has lost its data.
-                let _ = self.call(InstanceId(at as u16), &Operation::Settle);
+                // Who cannot be reached has lost its data, or asks.
+                let instance = InstanceId(at as u16);
+                if self.call(instance, &Operation::Settle).is_ok() {
+                    self.acknowledge(instance);
+                }
             }
         }
     }

@@ -2,7 +2,8 @@
 //! client at its other end.
 //!
 //! Owns: the life of a part, from its first request to its end. Never: believes a request: one that makes no sense cuts its link, with a
-//! sentence, and aborts the part. A link that ends aborts its part, too: what was not decided is aborted (*presumed abort*).
+//! sentence, and aborts the part. A link that ends aborts its part, too: what was not decided is aborted (*presumed abort*). A part that is
+//! prepared in a log aborts for nothing of that: it is in doubt, and asks.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -11,11 +12,15 @@ use std::thread;
 use std::time::Duration;
 
 use atrapos_channel::{Channel, ChannelError, Listener};
+use atrapos_durability::wal::GlobalId;
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
 
-use super::Shared;
+use super::hardening::{Hardening, log_prepared};
 use super::line::Line;
-use super::wire::{Operation, Replaced, Request, put_abort, put_row};
+use super::steps::CommitStep;
+use super::wire::{Operation, Replaced, Request, put_abort, put_answer, put_row};
+use super::{Shared, in_doubt};
+use crate::durable::ClientLog;
 use crate::planted::{Bug, inherited, planted};
 use crate::rows::Branch;
 
@@ -64,8 +69,9 @@ fn start(shared: &Arc<Shared>, channel: Box<dyn Channel>) {
 
 /// Runs the parts of one client, one after the other, until its link or the instance ends.
 fn serve(shared: &Shared, channel: Box<dyn Channel>) -> Result<(), String> {
-    let mut client = shared.engine.client();
-    let mut link = Serving { shared, line: Line::new(channel), request: Vec::new(), reply: Vec::new() };
+    let (mut client, log) = (shared.engine.client(), shared.hardening().map(Hardening::client));
+    let (line, request, reply) = (Line::new(channel), Vec::new(), Vec::new());
+    let mut link = Serving { shared, line, request, reply, log, prepared: None };
     loop {
         match link.next() {
             Ok(true) => {}
@@ -74,18 +80,28 @@ fn serve(shared: &Shared, channel: Box<dyn Channel>) -> Result<(), String> {
             Err(error) => return Err(error.to_string()),
         }
         let first = Request::decode(&link.request)?;
-        if first.operation == Operation::Settle {
-            link.line.send(&[1]).map_err(|error| error.to_string())?;
-            continue;
+        let (age, is_first) = (first.age, first.operation.begins() && first.replaced.is_empty());
+        match first.operation {
+            Operation::Settle => {
+                link.settle()?;
+                continue;
+            }
+            Operation::Ask(id) => {
+                link.answer(id)?;
+                continue;
+            }
+            _ => {}
         }
-        if !first.operation.begins() || !first.replaced.is_empty() {
+        if !is_first {
             return Err("it goes on with a transaction that has not begun".to_owned());
         }
-        let age = first.age;
         shared.see_age(age);
         let mut served = Ok(());
         let ran = client.run_branch(age, &mut |branch: &mut dyn Branch| {
             served = link.serve_part(branch, age);
+            if let (Some(id), Some(log)) = (link.prepared.take(), &mut link.log) {
+                in_doubt::resolve(shared, branch, id, log);
+            }
             Ok(())
         });
         served?;
@@ -99,6 +115,10 @@ struct Serving<'s> {
     line: Line,
     request: Vec<u8>,
     reply: Vec<u8>,
+    /// None if the data of the instance are in memory.
+    log: Option<ClientLog<'s>>,
+    /// Set if the part is prepared, durably, and was not told the outcome.
+    prepared: Option<GlobalId>,
 }
 
 /// The effect of a request on its part.
@@ -109,6 +129,8 @@ enum Done {
     Ends,
     /// It has ended, and the client waits for nothing.
     EndsSilently,
+    /// The instance has stopped.
+    Stops,
 }
 
 impl Serving<'_> {
@@ -117,33 +139,70 @@ impl Serving<'_> {
         self.line.receive(&mut self.request, Some(&self.shared.stopping))
     }
 
+    /// Answers when everything that was asked for before is done, and durable.
+    fn settle(&mut self) -> Result<(), String> {
+        if let Err(abort) = self.harden() {
+            put_abort(&mut self.reply, &abort);
+        } else {
+            self.reply.clear();
+            self.reply.push(1);
+        }
+        self.line.send(&self.reply).map_err(|error| error.to_string())
+    }
+
+    /// Answers a part in doubt.
+    fn answer(&mut self, id: GlobalId) -> Result<(), String> {
+        let hardening =
+            self.shared.hardening().ok_or("it asks for an outcome, and nothing is logged here")?;
+        let answer = hardening.answer(id);
+        // Whoever has stopped says nothing.
+        self.shared.check_alive().map_err(|abort| abort.to_string())?;
+        put_answer(&mut self.reply, answer);
+        self.line.send(&self.reply).map_err(|error| error.to_string())
+    }
+
+    /// Waits until everything that has been read here is durable.
+    fn harden(&mut self) -> Result<(), Abort> {
+        self.log.as_mut().map_or(Ok(()), ClientLog::harden)?;
+        self.shared.check_alive()
+    }
+
     /// Aborts a part, for a reason that the client is told.
     fn abort(&mut self, branch: &mut dyn Branch, abort: Abort) -> Result<(), String> {
-        // What it has concluded from rows that were never there together is worthless.
-        let is_believed = !branch.is_optimistic() || abort.reason().advice() == Advice::Retry;
-        let invalid = if is_believed { None } else { branch.validate().err() };
-        let abort = invalid.unwrap_or(abort);
-        put_abort(&mut self.reply, &abort);
+        let mut cause = abort;
+        if cause.reason().advice() != Advice::Retry {
+            // What it has concluded from rows that were never there together is worthless, and what may vanish is not told.
+            let invalid = if branch.is_optimistic() { branch.validate().err() } else { None };
+            cause = invalid.or_else(|| self.harden().err()).unwrap_or(cause);
+        }
+        put_abort(&mut self.reply, &cause);
         // Told first: to take back an insertion may take a wait for somebody who waits for what the client has locked elsewhere.
         let sent = self.line.send(&self.reply).map_err(|error| error.to_string());
-        branch.abort(&abort);
+        branch.abort(&cause);
         sent
     }
 
-    /// Runs one part, whose first request has come.
+    /// Runs one part, whose first request has come. If it is left prepared, it is in doubt.
     fn serve_part(&mut self, branch: &mut dyn Branch, age: u64) -> Result<(), String> {
         loop {
-            let request = Request::decode(&self.request)?;
+            let received = std::mem::take(&mut self.request);
+            let request = Request::decode(&received)?;
             if request.age != age {
                 return Err("it begins a transaction, and the one before has not ended".to_owned());
             }
-            let done = perform(branch, &request, &mut self.reply);
+            let done = self.perform(branch, &request);
+            self.request = received;
             let done = match done {
                 Ok(done) => done,
                 Err(abort) => return self.abort(branch, abort),
             };
-            if !matches!(done, Done::EndsSilently) {
-                self.line.send(&self.reply).map_err(|error| error.to_string())?;
+            match done {
+                Done::Stops => return Err("the instance has stopped".to_owned()),
+                Done::EndsSilently => return Ok(()),
+                Done::Goes | Done::Ends => self.line.send(&self.reply).map_err(|error| error.to_string())?,
+            }
+            if self.prepared.is_some() && self.shared.stops.reached(CommitStep::Voted) {
+                return Err("the instance has stopped".to_owned());
             }
             if !matches!(done, Done::Goes) {
                 return Ok(());
@@ -151,66 +210,116 @@ impl Serving<'_> {
             match self.next() {
                 Ok(true) => {}
                 Ok(false) => return Ok(()),
+                Err(error) if self.prepared.is_some() => {
+                    return Err(format!("{error}; its transaction is in doubt"));
+                }
                 Err(error) => return Err(format!("{error}; its transaction was aborted")),
             }
         }
     }
-}
 
-/// Performs a request, and writes the answer to the buffer.
-fn perform(branch: &mut dyn Branch, request: &Request<'_>, reply: &mut Vec<u8>) -> Result<Done, Abort> {
-    for Replaced { table, key, row } in &request.replaced {
-        branch.replace_read(*table, key, row)?;
+    /// Performs a request, and writes the answer to the buffer.
+    fn perform(&mut self, branch: &mut dyn Branch, request: &Request<'_>) -> Result<Done, Abort> {
+        for Replaced { table, key, row } in &request.replaced {
+            branch.replace_read(*table, key, row)?;
+        }
+        let reply = &mut self.reply;
+        reply.clear();
+        reply.push(1);
+        match request.operation {
+            Operation::Read { table, key, intent } => {
+                let row = branch.read(table, key, intent)?;
+                reply.push(u8::from(row.is_some()));
+                row.into_iter().for_each(|row| put_row(reply, row));
+            }
+            Operation::Insert { table, key, row } => reply.push(branch.insert(table, key, row)?.into()),
+            Operation::Remove { table, key } => reply.push(branch.remove(table, key)?.into()),
+            Operation::Scan { .. } => scan(branch, &request.operation, reply)?,
+            Operation::Lock => branch.lock()?,
+            Operation::Confirm => {
+                branch.validate()?;
+                if !planted(Bug::AbortToldEarly) {
+                    self.harden()?;
+                }
+            }
+            Operation::Validate(id) => return self.vote(branch, id),
+            Operation::Prepare(id) => {
+                branch.lock()?;
+                return self.vote(branch, id);
+            }
+            Operation::CommitAlone => return self.commit_alone(branch),
+            Operation::Commit | Operation::Abort => {
+                self.end(branch, request.operation == Operation::Commit);
+                return Ok(Done::EndsSilently);
+            }
+            Operation::Settle | Operation::Ask(_) => {
+                let why = "a client has asked about transactions that have ended while one had not";
+                return Err(Abort::because(AbortReason::Misuse, why));
+            }
+        }
+        Ok(Done::Goes)
     }
-    reply.clear();
-    reply.push(1);
-    match request.operation {
-        Operation::Read { table, key, intent } => {
-            let row = branch.read(table, key, intent)?;
-            reply.push(u8::from(row.is_some()));
-            row.into_iter().for_each(|row| put_row(reply, row));
+
+    /// Validates a part, prepares it, and votes for the commit; one without changes ends, and the answer says so.
+    fn vote(&mut self, branch: &mut dyn Branch, id: GlobalId) -> Result<Done, Abort> {
+        if !planted(Bug::PartNotValidated) {
+            branch.validate()?;
         }
-        Operation::Insert { table, key, row } => reply.push(branch.insert(table, key, row)?.into()),
-        Operation::Remove { table, key } => reply.push(branch.remove(table, key)?.into()),
-        Operation::Scan { .. } => scan(branch, &request.operation, reply)?,
-        Operation::Lock => branch.lock()?,
-        Operation::Validate => return vote(branch, reply),
-        Operation::Prepare => {
-            branch.lock()?;
-            return vote(branch, reply);
+        let goes_on = branch.has_changes() && !planted(Bug::LocksReleasedWithVote);
+        self.reply.push(u8::from(goes_on));
+        if goes_on {
+            return self.prepare(branch, id);
         }
-        Operation::CommitAlone => {
-            branch.commit_alone()?;
-            return Ok(Done::Ends);
+        branch.commit();
+        if !planted(Bug::PartToldEarly) {
+            self.harden()?;
         }
-        Operation::Commit => {
+        Ok(Done::Ends)
+    }
+
+    /// Logs that a part is prepared, if there is a log, and waits until that is durable.
+    fn prepare(&mut self, branch: &mut dyn Branch, id: GlobalId) -> Result<Done, Abort> {
+        let (shared, Some(log)) = (self.shared, &mut self.log) else { return Ok(Done::Goes) };
+        shared.check_alive()?;
+        let ticket = log_prepared(id, branch, log)?;
+        if shared.stops.reached(CommitStep::PreparedLogged) {
+            return Ok(Done::Stops);
+        }
+        log.log.wait(ticket)?;
+        if shared.stops.reached(CommitStep::PreparedDurable) {
+            return Ok(Done::Stops);
+        }
+        shared.check_alive()?;
+        self.prepared = Some(id);
+        Ok(Done::Goes)
+    }
+
+    /// Commits a transaction that has nothing elsewhere.
+    fn commit_alone(&mut self, branch: &mut dyn Branch) -> Result<Done, Abort> {
+        self.shared.check_alive()?;
+        branch.commit_alone(self.log.as_mut())?;
+        if self.shared.stops.reached(CommitStep::CommittedAlone) {
+            return Ok(Done::Stops);
+        }
+        self.harden()?;
+        Ok(Done::Ends)
+    }
+
+    /// Ends a part as its home says.
+    fn end(&mut self, branch: &mut dyn Branch, commits: bool) {
+        if let (Some(id), Some(log)) = (self.prepared.take(), &mut self.log) {
+            in_doubt::end(self.shared, branch, id, commits, log);
+        } else if commits {
             branch.commit();
-            return Ok(Done::EndsSilently);
-        }
-        Operation::Abort => {
+        } else {
             branch.abort(&Abort::because(AbortReason::User, "the transaction was aborted at its home"));
-            return Ok(Done::EndsSilently);
-        }
-        Operation::Settle => {
-            let why = "a client has asked whether its transactions have ended while one had not";
-            return Err(Abort::because(AbortReason::Misuse, why));
         }
     }
-    Ok(Done::Goes)
 }
 
-/// Validates a part and votes for the commit; one without changes ends, and the answer says so.
-fn vote(branch: &mut dyn Branch, reply: &mut Vec<u8>) -> Result<Done, Abort> {
-    if !planted(Bug::PartNotValidated) {
-        branch.validate()?;
-    }
-    let goes_on = branch.has_changes() && !planted(Bug::LocksReleasedWithVote);
-    reply.push(u8::from(goes_on));
-    if goes_on {
-        return Ok(Done::Goes);
-    }
-    branch.commit();
-    Ok(Done::Ends)
+/// Notes why a transaction of another instance could not be ended.
+pub(super) fn note(shared: &Shared, abort: &Abort) {
+    shared.note_failure(format!("a transaction in doubt could not be ended: {abort}"));
 }
 
 /// Visits as many rows of a range as were asked for, or fit in an answer.

@@ -3,13 +3,17 @@
 //! A request has the age of the transaction (8 bytes), the number of rows that it has replaced since its last request (4), these
 //! rows, and an operation: a byte with its kind, and its operands. A reply begins with a byte: 1, and what the operation
 //! returns; or 0, the reason of an abort (1), and its sentence. Keys have their length before them in 2 bytes, rows in 4; all numbers are
-//! little-endian. There is no reply to a commit that was prepared, and none to an abort; a client that ends asks once whether they are done.
+//! little-endian. There is no reply to a commit that was prepared, and none to an abort; a client that ends asks once whether they are done. A
+//! part in doubt asks by a link of its own, with the age 0.
 //!
 //! Owns: these bytes. Never: trusts what a peer has written: what is no message is an error with a sentence.
 
+use atrapos_durability::wal::GlobalId;
 use atrapos_partition::abort::{Abort, AbortReason};
 use atrapos_partition::schema::TableId;
 
+use super::hardening::Answer;
+use crate::durable::distributed::{decode_id, encode_id};
 use crate::rows::Intent;
 
 /// A sentence about bytes that are no message.
@@ -28,6 +32,11 @@ const COMMIT_ALONE: u8 = 8;
 const COMMIT: u8 = 9;
 const ABORT: u8 = 10;
 const SETTLE: u8 = 11;
+const CONFIRM: u8 = 12;
+const ASK: u8 = 13;
+
+/// Answers to a part in doubt.
+const ANSWERS: [Answer; 3] = [Answer::Aborted, Answer::Committed, Answer::Undecided];
 
 /// One operation of a part of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +64,10 @@ pub(super) enum Operation<'a> {
     },
     /// Locks what it has written.
     Lock,
-    /// Validates what it has read; a part without changes ends with this.
-    Validate,
-    /// Locks and validates; a part without changes ends with this.
-    Prepare,
+    /// Validates what it has read, and is prepared for this commit; a part without changes ends with this.
+    Validate(GlobalId),
+    /// Locks, validates, and is prepared for this commit; a part without changes ends with this.
+    Prepare(GlobalId),
     /// Locks, validates and commits.
     CommitAlone,
     /// Commits what was prepared.
@@ -66,6 +75,10 @@ pub(super) enum Operation<'a> {
     Abort,
     /// Asks, between transactions, whether everything before is done.
     Settle,
+    /// Validates what it has read, and waits until that is durable: the transaction aborts for reasons of its own.
+    Confirm,
+    /// Asks, between transactions, for the outcome of one whose home the other instance is.
+    Ask(GlobalId),
 }
 
 impl Operation<'_> {
@@ -98,12 +111,14 @@ impl Operation<'_> {
                 put_row(out, upper.unwrap_or(&[]));
             }
             Operation::Lock => out.push(LOCK),
-            Operation::Validate => out.push(VALIDATE),
-            Operation::Prepare => out.push(PREPARE),
+            Operation::Validate(id) => put_id(out, VALIDATE, id),
+            Operation::Prepare(id) => put_id(out, PREPARE, id),
             Operation::CommitAlone => out.push(COMMIT_ALONE),
             Operation::Commit => out.push(COMMIT),
             Operation::Abort => out.push(ABORT),
             Operation::Settle => out.push(SETTLE),
+            Operation::Confirm => out.push(CONFIRM),
+            Operation::Ask(id) => put_id(out, ASK, id),
         }
     }
 
@@ -123,12 +138,14 @@ impl Operation<'_> {
                 Operation::Scan { table, lower, upper, backward, rows_max }
             }
             LOCK => Operation::Lock,
-            VALIDATE => Operation::Validate,
-            PREPARE => Operation::Prepare,
+            VALIDATE => Operation::Validate(bytes.id()?),
+            PREPARE => Operation::Prepare(bytes.id()?),
             COMMIT_ALONE => Operation::CommitAlone,
             COMMIT => Operation::Commit,
             ABORT => Operation::Abort,
             SETTLE => Operation::Settle,
+            CONFIRM => Operation::Confirm,
+            ASK => Operation::Ask(bytes.id()?),
             _ => return Err("it has an operation that there is not"),
         })
     }
@@ -183,6 +200,11 @@ impl<'a> Request<'a> {
     }
 }
 
+fn put_id(out: &mut Vec<u8>, kind: u8, id: GlobalId) {
+    out.push(kind);
+    out.extend(encode_id(id));
+}
+
 fn put_key(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) {
     out.push(kind);
     out.extend(table.0.to_le_bytes());
@@ -195,6 +217,12 @@ fn put_key(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) {
 pub(super) fn put_row(out: &mut Vec<u8>, row: &[u8]) {
     out.extend((row.len() as u32).to_le_bytes());
     out.extend(row);
+}
+
+/// Writes the reply to a part in doubt.
+pub(super) fn put_answer(out: &mut Vec<u8>, answer: Answer) {
+    out.clear();
+    out.extend([1, answer as u8]);
 }
 
 /// Writes the reply of an operation that has aborted.
@@ -229,6 +257,18 @@ impl<'a> Reader<'a> {
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Nonsense> {
         let bytes = self.take(N)?;
         bytes.try_into().map_err(|_| "it has a message that ends too early")
+    }
+
+    fn id(&mut self) -> Result<GlobalId, Nonsense> {
+        let (id, rest) = decode_id(self.0).ok_or("it has a message that ends too early")?;
+        self.0 = rest;
+        Ok(id)
+    }
+
+    /// Reads the answer to a part in doubt.
+    pub(super) fn answer(&mut self) -> Result<Answer, Nonsense> {
+        let answer = ANSWERS.get(usize::from(self.u8()?)).ok_or("it has an answer that is none")?;
+        self.end().map(|()| *answer)
     }
 
     fn u8(&mut self) -> Result<u8, Nonsense> {
@@ -278,6 +318,19 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
+    const ID: GlobalId = GlobalId { instance: 3, incarnation: 2, txn: u64::MAX - 1 };
+
+    #[test]
+    fn answers_come_back() {
+        let mut bytes = Vec::new();
+        for answer in ANSWERS {
+            put_answer(&mut bytes, answer);
+            let read = reply(&bytes).expect("a reply").expect("no abort").answer();
+            assert_eq!(read, Ok(answer));
+        }
+        assert!(reply(&[1, 3]).expect("a reply").expect("no abort").answer().is_err());
+    }
+
     #[test]
     fn requests_come_back_and_cut_off_ones_are_refused() {
         let (table, key) = (TableId(3), &b"key"[..]);
@@ -289,12 +342,14 @@ mod tests {
             Operation::Scan { table, lower: key, upper: None, backward: false, rows_max: 7 },
             Operation::Scan { table, lower: b"", upper: Some(key), backward: true, rows_max: 1 },
             Operation::Lock,
-            Operation::Validate,
-            Operation::Prepare,
+            Operation::Validate(ID),
+            Operation::Prepare(ID),
             Operation::CommitAlone,
             Operation::Commit,
             Operation::Abort,
             Operation::Settle,
+            Operation::Confirm,
+            Operation::Ask(ID),
         ];
         for operation in all {
             let replaced = vec![Replaced { table, key, row: b"new" }, Replaced { table, key: b"", row: b"" }];

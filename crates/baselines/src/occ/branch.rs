@@ -9,9 +9,10 @@ use super::client::OccClient;
 use super::engine::check_lengths;
 use super::sets::Write;
 use super::transaction::OccTransaction;
+use crate::durable::ClientLog;
 use crate::planted::pause;
 use crate::redo::InMemory;
-use crate::rows::Branch;
+use crate::rows::{Branch, VisitChange};
 use crate::tree::Found;
 use crate::tree::record::ABSENT;
 use crate::tree::sync::{SeqCst, fence};
@@ -65,6 +66,10 @@ impl Branch for OccTransaction<'_> {
         self.validate_reads(|read| is_locked && writes.has_sorted(read.record))
     }
 
+    fn for_each_change(&mut self, visit: &mut VisitChange<'_>) {
+        self.visit_changes(visit);
+    }
+
     fn commit(&mut self) {
         if let Some(epoch) = self.locked_in.take() {
             self.install(epoch);
@@ -73,8 +78,11 @@ impl Branch for OccTransaction<'_> {
         self.end();
     }
 
-    fn commit_alone(&mut self) -> Result<(), Abort> {
-        self.finish(&mut InMemory)
+    fn commit_alone(&mut self, log: Option<&mut ClientLog<'_>>) -> Result<(), Abort> {
+        match log {
+            None => self.finish(&mut InMemory),
+            Some(log) => self.finish(log),
+        }
     }
 
     fn abort(&mut self, why: &Abort) {

@@ -6,6 +6,7 @@
 //! are locked, never the other way round.
 
 use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::schema::TableId;
 
 use super::sets::Write;
 use super::transaction::OccTransaction;
@@ -58,16 +59,16 @@ impl OccTransaction<'_> {
     /// Logs the changes, whose records are locked.
     #[inline(always)]
     fn log(&self, log: &mut impl CommitLog) -> Result<(), Abort> {
-        log.commit(|redo| {
-            let writes = &self.client.buffers.writes;
-            for (at, write) in writes.entries().iter().enumerate() {
-                let key = self.record(write.record).key();
-                match writes.row(at) {
-                    Some(row) => redo.put(write.table, key, row),
-                    None => redo.remove(write.table, key),
-                }
-            }
-        })
+        log.commit(|redo| self.visit_changes(|table, key, row| redo.change(table, key, row)))
+    }
+
+    /// Visits the changes, whose records are locked.
+    #[inline(always)]
+    pub(super) fn visit_changes(&self, mut visit: impl FnMut(TableId, &[u8], Option<&[u8]>)) {
+        let writes = &self.client.buffers.writes;
+        for (at, write) in writes.entries().iter().enumerate() {
+            visit(write.table, self.record(write.record).key(), writes.row(at));
+        }
     }
 
     /// Aborts: nothing of it remains.

@@ -14,7 +14,7 @@ use super::engine::Shared;
 use super::scan::{first_from, last_below};
 use super::transaction::find;
 use crate::durable::ClientLog;
-use crate::rows::{Branch, Intent, RowTransaction, Visit};
+use crate::rows::{Branch, Intent, RowTransaction, Visit, VisitChange};
 use crate::session::{Attempt, BranchBody, EngineClient};
 
 /// A client that only reads. It stays on the thread that has created it.
@@ -151,9 +151,11 @@ impl Branch for Reading<'_> {
         Ok(())
     }
 
+    fn for_each_change(&mut self, _visit: &mut VisitChange<'_>) {}
+
     fn commit(&mut self) {}
 
-    fn commit_alone(&mut self) -> Result<(), Abort> {
+    fn commit_alone(&mut self, _log: Option<&mut ClientLog<'_>>) -> Result<(), Abort> {
         Ok(())
     }
 

@@ -11,11 +11,12 @@ use crossbeam_epoch::Guard;
 
 use super::client::{Buffers, LockingClient};
 use super::undo::Before;
+use crate::durable::ClientLog;
 use crate::lock::{KeyMode, KeyOrEnd};
 use crate::occ::check_lengths;
 use crate::planted::{Bug, Place, at, pause, planted};
 use crate::redo::{CommitLog, InMemory};
-use crate::rows::{Branch, Intent, RowTransaction, Visit};
+use crate::rows::{Branch, Intent, RowTransaction, Visit, VisitChange};
 use crate::tree::record::{ABSENT, OBSOLETE, Record, SEQUENCE};
 use crate::tree::sync::Spin;
 use crate::tree::{Found, Insertion, Tree, retire_record};
@@ -123,25 +124,27 @@ impl<'c> LockingTransaction<'c> {
         Ok(())
     }
 
-    /// Logs the changes, if there are any: the rows as they are now, under locks. One that was changed twice is logged twice.
+    /// Logs the changes, if there are any.
     #[inline(always)]
     fn log(&mut self, log: &mut impl CommitLog) -> Result<(), Abort> {
-        let LockingClient { shared, buffers, .. } = &mut *self.client;
-        if buffers.undo.len() == 0 {
+        if self.client.buffers.undo.len() == 0 {
             return Ok(());
         }
+        log.commit(|redo| self.visit_changes(|table, key, row| redo.change(table, key, row)))
+    }
+
+    /// Visits the changes: the rows as they are now, under locks. One that was changed twice is visited twice.
+    #[inline(always)]
+    fn visit_changes(&mut self, mut visit: impl FnMut(TableId, &[u8], Option<&[u8]>)) {
+        let LockingClient { shared, buffers, .. } = &mut *self.client;
         let Buffers { undo, row, .. } = buffers;
-        log.commit(|redo| {
-            for at in 0..undo.len() {
-                let (table, key, _) = undo.get(at);
-                // The tables of changes were found when they were made.
-                let Ok(tree) = shared.tree(table) else { continue };
-                match find(tree, key, &self.guard).filter(|record| record.read(row) & ABSENT == 0) {
-                    Some(_) => redo.put(table, key, row.bytes()),
-                    None => redo.remove(table, key),
-                }
-            }
-        })
+        for at in 0..undo.len() {
+            let (table, key, _) = undo.get(at);
+            // The tables of changes were found when they were made.
+            let Ok(tree) = shared.tree(table) else { continue };
+            let found = find(tree, key, &self.guard).filter(|record| record.read(row) & ABSENT == 0);
+            visit(table, key, found.map(|_| row.bytes()));
+        }
     }
 
     /// Remembers an error: the transaction cannot commit any more.
@@ -358,13 +361,21 @@ impl Branch for LockingTransaction<'_> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
+    fn for_each_change(&mut self, visit: &mut VisitChange<'_>) {
+        self.visit_changes(visit);
+    }
+
     fn commit(&mut self) {
         let committed = self.finish(&mut InMemory);
         debug_assert!(committed.is_ok(), "it was validated, and memory takes every change");
     }
 
-    fn commit_alone(&mut self) -> Result<(), Abort> {
-        self.finish(&mut InMemory).inspect_err(|_| self.undo())
+    fn commit_alone(&mut self, log: Option<&mut ClientLog<'_>>) -> Result<(), Abort> {
+        let committed = match log {
+            None => self.finish(&mut InMemory),
+            Some(log) => self.finish(log),
+        };
+        committed.inspect_err(|_| self.undo())
     }
 
     fn abort(&mut self, _why: &Abort) {

@@ -2,6 +2,7 @@
 //! which is noticed; and what happens when an instance or a link does not do what it should.
 
 mod cluster;
+mod durable;
 #[cfg(debug_assertions)]
 mod planted;
 mod scenarios;

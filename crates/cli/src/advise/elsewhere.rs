@@ -133,23 +133,27 @@ fn times(
     // No transaction leaves its worker, so nothing but local times is known, or needed.
     let Some(distributed_us) = several.times.distributed_us.filter(|_| shares.leaving > 0.0) else {
         let known = shares.leaving <= 0.0;
-        return known.then_some((Times { local_us: local.times.local_us, distributed_us: None }, of));
+        return known.then_some((Times::of_runs(local.times.local_us, &[]), of));
     };
     let inside_us = one.times.distributed_us.unwrap_or(one.times.local_us);
     let over = (shares.distributed / shares.leaving).clamp(0.0, 1.0);
     let mean_us = over * distributed_us + (1.0 - over) * inside_us;
-    Some((Times { local_us: local.times.local_us, distributed_us: Some(mean_us) }, of))
+    // Those that stay wait for those that leave, mostly for as long as these hold their rows between instances.
+    let waiting = if over > 0.0 { several.times.waiting } else { one.times.waiting };
+    Some((Times { local_us: local.times.local_us, distributed_us: Some(mean_us), waiting }, of))
 }
 
 #[cfg(test)]
 mod tests {
+    use atrapos_instances::model::Waiting;
+
     use super::*;
 
     fn advised(instances: usize, local_us: f64, distributed_us: Option<f64>) -> Advised {
         let channel = (instances > 1).then_some(ChannelKind::Shm);
         Advised {
             candidate: Candidate { instances, channel },
-            times: Times { local_us, distributed_us },
+            times: Times { local_us, distributed_us, waiting: Waiting::default() },
             shares: Shares { leaving: 0.2, distributed: 0.2 },
             tps: 1.0,
             check: None,
@@ -170,8 +174,11 @@ mod tests {
         let elsewhere = goal(&shares).extrapolate(&measured, &[ChannelKind::Shm]);
         let found: Vec<Times> =
             elsewhere.deployments.iter().map(|one| one.times.as_ref().expect("known").0).collect();
-        let expected = [(2.0, 4.0), (2.0, 7.0), (1.0, 10.0)]
-            .map(|(local_us, mean)| Times { local_us, distributed_us: Some(mean) });
+        let expected = [(2.0, 4.0), (2.0, 7.0), (1.0, 10.0)].map(|(local_us, mean)| Times {
+            local_us,
+            distributed_us: Some(mean),
+            waiting: Waiting::default(),
+        });
         assert_eq!(found, expected, "one database; half of what leaves is distributed; all of it is");
         let tps = elsewhere.deployments[0].tps.expect("known");
         assert!((tps - 8e6 / (0.8 * 2.0 + 0.2 * 4.0)).abs() < 1.0, "{tps}");

@@ -20,6 +20,7 @@ pub(super) fn study(study: &Study) -> Value {
         "workers": study.workers,
         "seconds": study.seconds,
         "remote_share": study.remote.as_ref().map(|remote| remote.asked),
+        "measured_shares": study.remote.as_ref().map(|remote| remote.measured),
         "checked_share": study.remote.as_ref().map(|remote| remote.checked),
         "deployments": study.deployments.iter().map(|advised| deployment(study, advised)).collect::<Vec<_>>(),
         "best_by_share": best_by_share(study),
@@ -49,7 +50,7 @@ fn with(mut object: Value, more: Value) -> Value {
 }
 
 fn deployment(study: &Study, advised: &Advised) -> Value {
-    let Times { local_us, distributed_us } = advised.times;
+    let Times { local_us, distributed_us, waiting } = advised.times;
     let curve = |(remote, leaving): &(f64, f64)| {
         let tps = model::throughput_tps(study.workers, advised.times.at(*leaving));
         json!({ "remote_share": remote, "leaving_share": leaving, "predicted_tps": tps })
@@ -67,6 +68,8 @@ fn deployment(study: &Study, advised: &Advised) -> Value {
         json!({
             "t_local_us": local_us,
             "t_distr_us": distributed_us,
+            "waiting_most_us": waiting.most_us,
+            "waiting_half_at_leaving_share": waiting.half_at,
             "tps": advised.tps,
             "source": "measured",
             "check": check,

@@ -20,8 +20,8 @@ use crate::instances::{Deployment, Layout};
 use crate::progress::RunBar;
 use crate::{interrupt, machine, store};
 
-/// Runs of each deployment: with no remote work, with all that there can be, and the check.
-const RUNS: u32 = 3;
+/// Runs of each deployment: with no remote work, with a little, half, and all that there can be, and the check.
+const RUNS: u32 = 5;
 
 /// Returns the settings of all deployments: databases in memory that keep their scheme, on this machine.
 pub(super) fn config(args: &AdviseArgs) -> Result<RunConfig, CliError> {
@@ -70,11 +70,14 @@ type RunOnce<'a> =
     dyn FnMut(&RunOptions, Option<f64>, &mut dyn FnMut(Progress)) -> Result<RunResult, CliError> + 'a;
 
 impl Runs<'_> {
-    /// Runs the workload in a deployment. Returns the transactions per second without remote work, with as much as there can be, and
+    /// Runs the workload in a deployment. Returns the transactions per second without remote work, with the shares that are measured, and
     /// with that of the check; or those of the workload as it was given, if its remote work cannot be varied.
     pub(super) fn of(&self, candidate: Candidate) -> Result<Vec<f64>, CliError> {
         let shares = match self.remote {
-            Some(remote) => vec![Some(0.0), Some(1.0), Some(remote.checked)],
+            Some(remote) => {
+                let measured = remote.measured.map(Some);
+                [&[Some(0.0)], &measured[..], &[Some(remote.checked)]].concat()
+            }
             None => vec![None],
         };
         let config = config(self.args)?;
@@ -142,27 +145,33 @@ impl Runs<'_> {
     }
 }
 
-/// Makes a run for each share of remote work. Returns their transactions per second, and what all of them have done.
+/// Rounds in which all shares are run in turn. The medians of a deployment then outlast a disturbance of the machine in one of them.
+const ROUNDS: u32 = 3;
+
+/// Makes runs for each share of remote work, in turn, in the time of one. Returns the medians of their transactions per second, and what all of them
+/// have done.
 fn each(
     config: &RunConfig,
     name: &str,
     shares: &[Option<f64>],
     run: &mut RunOnce<'_>,
 ) -> Result<(Vec<f64>, Ledger), CliError> {
-    let (mut all, mut ledger) = (Vec::new(), Ledger::new());
-    for (number, share) in shares.iter().enumerate() {
-        let label = format!("{name}, run {}/{}: ", number + 1, shares.len());
-        let bar = RunBar::new(label, config.warmup, config.measured);
+    let (mut all, mut ledger) = (vec![Vec::new(); shares.len()], Ledger::new());
+    let (warmup, measured) = (config.warmup / ROUNDS, config.measured / ROUNDS);
+    let rounds = (0..ROUNDS).flat_map(|_| shares.iter().enumerate());
+    for (number, (at, share)) in rounds.enumerate() {
+        let label = format!("{name}, run {}/{}: ", number + 1, shares.len() * ROUNDS as usize);
+        let bar = RunBar::new(label, warmup, measured);
         let options = RunOptions {
             clients: config.clients,
             routing: config.routing,
-            warmup: config.warmup,
-            measured: config.measured,
+            warmup,
+            measured,
             run: number as u64,
         };
         let mut watch = |Progress { measuring, elapsed, tps }| {
             let (phase, before) =
-                if measuring { ("measuring", config.warmup) } else { ("warming up", Duration::ZERO) };
+                if measuring { ("measuring", warmup) } else { ("warming up", Duration::ZERO) };
             bar.show(phase, before, elapsed, tps);
         };
         let result = run(&options, *share, &mut watch)?;
@@ -180,9 +189,9 @@ fn each(
                 config.measured.as_secs_f64()
             )));
         }
-        all.push(tps);
+        all[at].push(tps);
     }
-    Ok((all, ledger))
+    Ok((all.iter_mut().map(|tps| atrapos_harness::median(tps)).collect(), ledger))
 }
 
 fn audited(name: &str, audit: Result<AuditReport, String>) -> Result<(), CliError> {

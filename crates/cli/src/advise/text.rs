@@ -18,6 +18,9 @@ pub(super) const UNKNOWN: &str = "Extrapolated: the times are those of this mach
 /// A difference of throughput that runs on one machine have anyhow.
 const CLOSE_PERCENT: f64 = 5.0;
 
+/// Waiting that is worth a sentence, as a part of the time of a transaction that stays.
+const WAITS_MIN: f64 = 0.1;
+
 /// An error of a prediction that is not to be relied on.
 const ERROR_PERCENT_MAX: f64 = 15.0;
 
@@ -85,8 +88,8 @@ fn head(out: &mut String, study: &Study) -> std::fmt::Result {
     )
 }
 
-const HEADER: [&str; 7] =
-    ["deployment", "T_local us", "T_distr us", "leave worker", "distributed", "tps", "times"];
+const HEADER: [&str; 8] =
+    ["deployment", "T_local us", "T_distr us", "waits us", "leave worker", "distributed", "tps", "times"];
 
 fn line(
     name: String,
@@ -99,6 +102,7 @@ fn line(
         name,
         times.map_or_else(|| "-".to_owned(), |times| us(times.local_us)),
         us_or_none(times.and_then(|times| times.distributed_us)),
+        us_or_none(times.map(|times| times.waiting.most_us)),
         percent(shares.leaving),
         percent(shares.distributed),
         tps,
@@ -131,9 +135,9 @@ fn check(out: &mut String, study: &Study, remote: &Remote) -> std::fmt::Result {
     if study.deployments.iter().filter_map(|advised| advised.check).any(missed) {
         writeln!(
             out,
-            "A prediction misses by more than {ERROR_PERCENT_MAX}%. Between no and all remote work it is a straight line, which the time is \
-             not where many transactions wait for few rows: rely on the measurement, or measure longer (--seconds) on a machine with \
-             nothing else to do."
+            "A prediction misses by more than {ERROR_PERCENT_MAX}%. It supposes that transactions which stay wait the more for rows of those that \
+             leave the more leave, up to a limit: rely on the measurement, or measure longer (--seconds) on a machine with nothing else \
+             to do."
         )?;
     }
     Ok(())
@@ -194,6 +198,7 @@ pub(super) fn why(study: &Study) -> String {
         time(best),
         time(second),
     );
+    let waits = best.times.waiting.most_us.max(second.times.waiting.most_us);
     match (best.times.distributed_us, second.times.distributed_us) {
         (Some(distributed), Some(others)) => {
             let _ = write!(
@@ -215,6 +220,14 @@ pub(super) fn why(study: &Study) -> String {
         _ => {
             why.push_str(" No option decides how many transactions leave their worker, so that their time is not known apart.");
         }
+    }
+    if waits > WAITS_MIN * best.times.local_us && study.leaving > 0.0 {
+        let _ = write!(
+            why,
+            " Those that stay wait for rows of those that leave: at most {} us each in {name}, and {} us in {other}.",
+            us(best.times.waiting.most_us),
+            us(second.times.waiting.most_us),
+        );
     }
     if ahead < CLOSE_PERCENT {
         why.push_str(

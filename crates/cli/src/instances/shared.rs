@@ -6,6 +6,7 @@
 //! Owns: the life of the instance. Never: audits or reports; the process that has started it does.
 
 use std::io::BufRead;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use atrapos::{Database, InstanceId, LoadProgress};
@@ -21,16 +22,19 @@ use crate::config::RunConfig;
 use crate::error::CliError;
 use crate::interrupt;
 use crate::resident::resident_bytes;
-use crate::shared::{cpus, engine, threads};
+use crate::shared::{cpus, durable, engine, threads};
 
 /// Runs the instance at `place`, as its `--member` says.
 pub(super) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str) -> Result<(), CliError> {
-    let place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
+    let mut place: Place = serde_json::from_str(place).map_err(CliError::bad_input)?;
+    // The partitioned databases beside the engine stay in memory.
+    let data = place.data.take();
     config.machine = processors(&place)?;
     config.workers = place.plan.shares[usize::from(place.instance)].workers;
     let before = resident_bytes();
     let handles = open(workload, &place, Opening::of(&config))?;
-    let (shared, rows) = fill(workload, &config, &handles, place)?;
+    let pipeline = place.pipeline;
+    let (shared, rows) = fill(workload, &config, &handles, (place, data))?;
     let resident_bytes = resident_bytes().zip(before).map(|(now, before)| now.saturating_sub(before));
     let tree_bytes = shared.engine().memory_bytes();
     say(&Ready { rows, resident_bytes, tree_bytes, reserved_bytes: 0 })?;
@@ -41,7 +45,7 @@ pub(super) fn run(workload: &dyn AnyWorkload, mut config: RunConfig, place: &str
                 let varied = remote.map(|share| workload.with_remote_share(share));
                 let workload = varied.as_deref().unwrap_or(workload);
                 let (options, cpus) = (options(&handles, &config, number), cpus(&config));
-                let threads = threads(&config, &cpus, None);
+                let threads = threads(&config, &cpus, pipeline);
                 let (databases, interrupt) = ((&shared, &handles), interrupt::flag());
                 let result = workload.run_shared(databases, &options, threads, interrupt, &mut |_| {});
                 let result = result.map_err(CliError::failed)?;
@@ -64,7 +68,7 @@ fn fill(
     workload: &dyn AnyWorkload,
     config: &RunConfig,
     handles: &Database,
-    place: Place,
+    (place, data): (Place, Option<PathBuf>),
 ) -> Result<(SharedDatabase, u64), CliError> {
     let full = open(workload, &place, Opening::of(config))?;
     let rows = workload.load(&full, &LoadProgress::default());
@@ -75,10 +79,11 @@ fn fill(
     let shared = SharedDatabase::fill(make, &full, handles).map_err(CliError::failed)?;
     full.close(CLOSE_DEADLINE);
     let Place { deployment, directory, channel: kind, tcp, plan, instance, .. } = place;
+    let durable = data.map(|data| durable(config.durability, &data.join(format!("instance-{instance}"))));
     let (instance, instances) = (InstanceId(instance), plan.shares.len());
     let options = InstanceOptions { deployment, directory, kind, tcp, instance, instances };
-    let joined = shared.into_instance(handles, options, Instant::now() + LINK_PATIENCE);
-    let failed = |error| CliError::failed(format!("the other instances cannot be reached: {error}"));
+    let joined = shared.into_instance(handles, options, durable.as_ref(), Instant::now() + LINK_PATIENCE);
+    let failed = |error| CliError::failed(format!("the instance cannot join the others: {error}"));
     joined.map(|shared| (shared, rows)).map_err(failed)
 }
 

@@ -29,13 +29,18 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("{value} is no number"))
 }
 
-/// Asserts that everything predicted follows from the two times of each deployment, and the choice from what is predicted.
+/// Asserts that everything predicted follows from the times of each deployment, that it is checked where nothing was measured for them, and the choice from what is predicted.
 fn assert_follows_from_its_times(json: &Value) {
     let deployments = list(&json["deployments"]);
     let workers = number(&json["workers"]);
     for one in deployments {
         let (local, distributed) = (number(&one["t_local_us"]), number(&one["t_distr_us"]));
-        let predicted = |leaving: f64| 1e6 * workers / ((1.0 - leaving) * local + leaving * distributed);
+        let (most, half_at) =
+            (number(&one["waiting_most_us"]), number(&one["waiting_half_at_leaving_share"]));
+        let predicted = |leaving: f64| {
+            let waits = if most > 0.0 { most * leaving / (leaving + half_at) } else { 0.0 };
+            1e6 * workers / ((1.0 - leaving) * (local + waits) + leaving * distributed)
+        };
         let is = |found: &Value, leaving: &Value| {
             let expected = predicted(number(leaving));
             assert!((number(found) / expected - 1.0).abs() < 1e-9, "{found} instead of {expected} in {one}");
@@ -48,6 +53,12 @@ fn assert_follows_from_its_times(json: &Value) {
         assert!((number(&check["error_percent"]) - error).abs() < 1e-6, "{check}");
         assert_eq!(one["source"], "measured");
     }
+    let checked = number(&json["checked_share"]);
+    let measured = list(&json["measured_shares"]);
+    assert!(
+        measured.len() == 3 && measured.iter().all(|share| (number(share) - checked).abs() > 0.009),
+        "{json}"
+    );
     let best = json["best"].as_u64().expect("an index") as usize;
     assert!(deployments.iter().all(|one| number(&one["tps"]) <= number(&deployments[best]["tps"])), "{json}");
     let reigns = list(&json["best_by_share"]);

@@ -71,7 +71,6 @@ fn instances_that_cannot_be_are_refused() {
         (&["0", "--durability", "none"][..], "0 instances"),
         (&["3", "--durability", "none"], "more --workers"),
         (&["2", "--durability", "none", "--engine", "plp"], "--engine atrapos"),
-        (&["2", "--engine", "shared-occ"], "--durability none"),
         (&["2", "--durability", "none", "--topology", "pack:1 core:2 pu:1"], "--topology"),
         (&["2", "--durability", "none", "--static"], "--static"),
         (&["2", "--durability", "none", "--interval", "1"], "--interval"),

@@ -208,7 +208,6 @@ fn work_is_counted_by_what_it_is_for() {
 
 #[test]
 fn points_that_make_no_sense_are_refused_before_anything_runs() {
-    let on_disk = ["islands-multisite", "--workers", "2", "--durability", "synchronous"];
     for (arguments, what) in [
         (&["islands-multisite", "--at", "0,1.5"][..], "the probability 1.5"),
         (&["islands-multisite", "--rounds", "0"], "--rounds 0"),
@@ -216,8 +215,6 @@ fn points_that_make_no_sense_are_refused_before_anything_runs() {
         (&["islands-multisite", "--warmup=-1"], "--warmup -1"),
         (&["islands-multisite", "--workers", "0"], "--workers 0"),
         (&["islands-multisite", "--workers", "1", "--designs", "instances"], "nothing to measure"),
-        (&[&on_disk[..], &["--designs", "instances-shared-2pl"]].concat(), "instances of shared-2pl keep"),
-        (&[&on_disk[..], &["--designs", "database,instances-shared-occ"]].concat(), "--durability none"),
         (&["islands-multisite", "--svg", "/"], "the SVG file / cannot be written"),
         (&["islands-rows", "--at", "2,0"], "0"),
         (&["islands-skew", "--at=-3"], "-3"),

@@ -194,6 +194,33 @@ fn engines_with_shared_data_are_durable() {
 }
 
 #[test]
+fn instances_of_engines_with_shared_data_are_durable() {
+    let parent = tempfile::tempdir().expect("a directory");
+    for (engine, workload) in [("shared-occ", "tpcb"), ("shared-2pl", "micro"), ("shared-2pl", "tpcc")] {
+        for durability in ["synchronous", "relaxed"] {
+            let dir = parent.path().join(format!("{engine}-{workload}-{durability}")).display().to_string();
+            let mut options = vec!["--engine", engine, "--instances", "2", "--workers", "2", "--dir", &dir];
+            options.extend(["--durability", durability]);
+            if workload == "micro" {
+                options.extend(["--kind", "update", "--rows", "2", "--multisite", "0.5"]);
+            }
+            let (text, json) = benchmark(workload, &options);
+            assert!(text.contains("audit       passed"), "{text}");
+            assert_eq!(json["audit"]["passed"], true);
+            assert!(json["throughput_tps"].as_f64().is_some_and(|tps| tps > 0.0), "{json}");
+            let pipeline = json["config"]["pipeline"].as_u64();
+            assert_eq!(pipeline.is_some_and(|many| many >= 256), durability == "synchronous", "{json}");
+            for instance in ["instance-0", "instance-1"] {
+                for file in ["population", "log"] {
+                    let file = std::path::Path::new(&dir).join(instance).join(file);
+                    assert!(file.is_file(), "{} is kept", file.display());
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn locks_are_off_for_loads_that_only_read() {
     let off = ["--engine", "shared-2pl", "--durability", "none", "--locks", "off", "--mix"];
     let (text, json) = benchmark("tatp", &[&off[..], &["get-subscriber-data"]].concat());

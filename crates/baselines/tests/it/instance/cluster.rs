@@ -42,7 +42,7 @@ pub(crate) struct Cluster {
 }
 
 /// The division of the keys to the instances in turn: numbers below 3, below 6, below 9, and larger keys by their first byte.
-fn division(instances: usize) -> Ownership {
+pub(crate) fn division(instances: usize) -> Ownership {
     let numbers = [3_u64, 6, 9].map(|cut| KeyBuf::from(&cut.to_be_bytes()[..]));
     let cuts: Vec<KeyBuf> = numbers.into_iter().chain([&[1][..], &[64], &[128]].map(KeyBuf::from)).collect();
     let owners = (0..=cuts.len()).map(|part| InstanceId((part % instances) as u16));
