@@ -3,19 +3,21 @@
 use std::collections::HashMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use atrapos_structures::{Kind, Owned, Refused, Shared, Visit};
 use atrapos_topology::{LiveOptions, Machine};
 
-use atrapos_composition::{CalibrationSettings, Settings, Structures, compose, map_onto};
-use atrapos_domains::{Configuration, DomainConfiguration, Placement, StructureLoad};
+use atrapos_composition::{CalibrationSettings, ControllerSettings, Settings, Structures, compose, map_onto};
+use atrapos_domains::{Configuration, DomainConfiguration, Domains, Placement, StructureLoad};
 
+use crate::adapt::{Adapter, Known};
 use crate::configured::run_with;
 use crate::prepared::Prepared;
 use crate::{
-    Access, Arrangement, ConfiguredRun, ConfiguredSettings, Design, Length, Load, LoadError, Measurement,
-    Mix, Run, Step, Threads, Wrong, choose, clients_beside, default_sizes, is_oversubscribed, measure_curve,
-    run, run_alternating, run_configuration,
+    Access, AdaptationSettings, Arrangement, ConfiguredRun, ConfiguredSettings, Design, Length, Load,
+    LoadError, Measurement, Mix, Run, Step, Threads, Wrong, choose, clients_beside, default_sizes,
+    is_oversubscribed, measure_curve, run, run_alternating, run_configuration,
 };
 
 fn machine() -> Machine {
@@ -96,7 +98,7 @@ fn many_clients_delegate_to_one_worker() {
 
 #[test]
 fn a_round_ends_when_its_time_is_over() {
-    let time = Length::Time(std::time::Duration::from_millis(2));
+    let time = Length::Time(Duration::from_millis(2));
     for design in [Design::Se, Design::SnThread] {
         let load = Load { length: time, ..load(Kind::HashMap, Mix::YcsbD) };
         let run = measured(&load, &arrangement(design), 3).expect("it runs");
@@ -297,7 +299,7 @@ fn loads_that_make_no_sense_are_refused() {
         Load { theta: -1.0, ..sense.clone() },
         Load { theta: f64::NAN, ..sense.clone() },
         Load { length: Length::Operations(0), ..sense.clone() },
-        Load { length: Length::Time(std::time::Duration::ZERO), ..sense.clone() },
+        Load { length: Length::Time(Duration::ZERO), ..sense.clone() },
         Load { burst: 0, ..sense.clone() },
     ] {
         let refused = measured(&senseless, &arrangement(Design::Se), 1).expect_err("refused");
@@ -362,6 +364,131 @@ fn a_configuration_runs_with_the_shares_that_it_expects() {
     let updates = ConfiguredSettings { mix: Some(Mix::UpdateOnly), ..settings() };
     let run = run_configured(&configuration, &updates).expect("it runs");
     assert!(run.structures.iter().all(|structure| structure.classes[1] == structure.operations()));
+}
+
+/// Changes without end: a gain is never too small, nobody has to wait, and there are no pauses.
+fn restless() -> AdaptationSettings {
+    let controller = ControllerSettings {
+        busy_min: 0.0,
+        waiting_min: 0.0,
+        gain_min: -1.0,
+        agreeing: 1,
+        settling: 0,
+        pause: 0,
+        ..ControllerSettings::default()
+    };
+    AdaptationSettings { controller, interval: Duration::from_millis(1), ..AdaptationSettings::default() }
+}
+
+#[test]
+fn structures_lose_nothing_while_a_restless_controller_changes_their_domains() {
+    let mut changes = 0;
+    for seed in 0..20 {
+        let length = Length::Operations(20_000);
+        let settings = ConfiguredSettings { adapt: Some(restless()), length, seed, ..settings() };
+        let run = run_configured(&configuration(), &settings).expect("it runs");
+        assert_eq!((run.operations(), run.structures.len()), (40_000, 11));
+        for structure in &run.structures {
+            let audit = structure.audit.as_ref();
+            let audit =
+                audit.unwrap_or_else(|wrong| panic!("{}: {wrong}: {:?}", structure.name, run.adaptations));
+            assert_eq!(audit.records, 300 + structure.classes[2], "{}", structure.name);
+            assert!(run.domains.iter().any(|domain| domain.name == structure.domain), "{structure:?}");
+        }
+        assert!(run.adaptations.iter().all(|one| one.refused.is_none()), "{:?}", run.adaptations);
+        changes += run.adaptations.iter().filter(|one| one.decision.change.is_some()).count();
+        if changes >= 20 {
+            return;
+        }
+    }
+    panic!("only {changes} changes in twenty runs");
+}
+
+/// The domains of this machine are long out of work but one, whose tasks take long: a structure moves away from it, and that is all.
+#[test]
+fn a_domain_that_is_behind_gives_a_structure_away() {
+    let machine = machine();
+    let domain =
+        |name| DomainConfiguration { placement: Placement::Anywhere, ..DomainConfiguration::new(name, 1) };
+    let configuration = Configuration {
+        oversubscribe: true,
+        domains: vec![domain("full"), domain("empty")],
+        ..Configuration::default()
+    };
+    let domains = Domains::start(&machine, &configuration).expect("they start");
+    let place =
+        |name: &str| domains.at("full").and_then(|site| site.place_owned(name, Vec::new())).expect("placed");
+    let lists: [atrapos_domains::Owned<Vec<u64>>; 2] = [place("one"), place("other")];
+    let settings = AdaptationSettings {
+        controller: ControllerSettings { reshape: false, ..ControllerSettings::default() },
+        ..AdaptationSettings::default()
+    };
+    let known =
+        |name: &str| Known { name: name.to_owned(), kind: "list".to_owned(), mix: "appends".to_owned() };
+    let mut adapter = Adapter::new(&settings, vec![known("one"), known("other")], Vec::new());
+    let over = AtomicBool::new(false);
+    let pushed = std::thread::scope(|scope| {
+        let client = |list: atrapos_domains::Owned<Vec<u64>>| {
+            let (domains, over, mut client) = (&domains, &over, domains.ordered());
+            scope.spawn(move || {
+                let mut window = std::collections::VecDeque::new();
+                let mut pushed = 0;
+                while !over.load(std::sync::atomic::Ordering::Relaxed) || pushed % 8 != 0 {
+                    let number = pushed;
+                    let slow = move |list: &mut Vec<u64>| {
+                        // So long that requests wait behind it, whatever the machine does.
+                        (0..20_000_u64).for_each(|step| {
+                            std::hint::black_box(step);
+                        });
+                        list.push(number);
+                    };
+                    match client.try_call(&list, slow) {
+                        Ok(pending) => {
+                            window.push_back(pending);
+                            pushed += 1;
+                        }
+                        Err(refused) => {
+                            assert_eq!(refused.why, atrapos_domains::Why::Full);
+                            let oldest = window.pop_front().expect("a full window has an oldest task");
+                            oldest.wait().expect("it runs");
+                        }
+                    }
+                }
+                window.into_iter().for_each(|pending| pending.wait().expect("it runs"));
+                let _ = domains;
+                pushed
+            })
+        };
+        let clients = lists.clone().map(client);
+        // Ends once something has moved, or after so many observations that it should have.
+        let watcher = scope.spawn(|| {
+            for _ in 0..1_000 {
+                std::thread::sleep(Duration::from_millis(20));
+                if domains
+                    .report()
+                    .iter()
+                    .any(|domain| domain.name == "empty" && !domain.structures.is_empty())
+                {
+                    break;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(500));
+            over.store(true, std::sync::atomic::Ordering::Release);
+        });
+        adapter.run(&domains, &over);
+        watcher.join().expect("no panic");
+        clients.map(|client| client.join().expect("no panic"))
+    });
+    let adaptations = adapter.finish();
+    let changes = adaptations.iter().filter(|one| one.decision.change.is_some()).count();
+    let apart = domains.report().iter().all(|domain| domain.structures.len() == 1);
+    assert!(changes >= 1 && apart, "{changes} changes: {adaptations:?}");
+    // What ordered clients have pushed is there, once and in order, wherever it is now.
+    let mut client = domains.client();
+    for (list, pushed) in lists.iter().zip(pushed) {
+        let all = client.call_blocking(list, |list| list.clone()).expect("it runs");
+        assert_eq!(all, (0..pushed).collect::<Vec<u64>>());
+    }
 }
 
 #[test]
