@@ -1,7 +1,7 @@
 //! Loads of a few records: every structure by every design, and structures that are wrong.
 
-use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -9,7 +9,9 @@ use atrapos_structures::{Kind, Owned, Refused, Shared, Visit};
 use atrapos_topology::{LiveOptions, Machine};
 
 use atrapos_composition::{CalibrationSettings, ControllerSettings, Settings, Structures, compose, map_onto};
-use atrapos_domains::{Configuration, DomainConfiguration, Domains, Placement, StructureLoad};
+use atrapos_domains::{
+    Client, Configuration, DomainConfiguration, Domains, Pending, Placement, StructureLoad, Why,
+};
 
 use crate::adapt::{Adapter, Known};
 use crate::configured::run_with;
@@ -125,7 +127,7 @@ fn runs_alternate_and_an_interrupt_ends_them() {
 
     let mut watch = |step| {
         if matches!(step, Step::Round { run: 1, round: 0, .. }) {
-            interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
+            interrupt.store(true, Ordering::Relaxed);
         }
     };
     let measurement = &mut Measurement { rounds: 9, interrupt: &interrupt, watch: &mut watch };
@@ -404,10 +406,38 @@ fn structures_lose_nothing_while_a_restless_controller_changes_their_domains() {
     panic!("only {changes} changes in twenty runs");
 }
 
-/// The domains of this machine are long out of work but one, whose tasks take long: a structure moves away from it, and that is all.
+type List = atrapos_domains::Owned<Vec<u64>>;
+
+/// Appends numbers from 0 to a list, with tasks that take so long that requests wait behind them whatever the machine does; returns how many.
+fn append(mut client: Client, list: &List, over: &AtomicBool) -> u64 {
+    let (mut pushed, mut window) = (0, VecDeque::new());
+    while !over.load(Ordering::Relaxed) {
+        let number = pushed;
+        let slow = move |list: &mut Vec<u64>| {
+            (0..20_000_u64).for_each(|step| {
+                std::hint::black_box(step);
+            });
+            list.push(number);
+        };
+        match client.try_call(list, slow) {
+            Ok(pending) => {
+                window.push_back(pending);
+                pushed += 1;
+            }
+            Err(refused) => {
+                assert_eq!(refused.why, Why::Full);
+                let oldest: Pending<()> = window.pop_front().expect("a full window has an oldest task");
+                oldest.wait().expect("it runs");
+            }
+        }
+    }
+    window.into_iter().for_each(|pending| pending.wait().expect("it runs"));
+    pushed
+}
+
+/// One domain of two has both structures and more to do than it can: a structure moves, and ordered clients lose nothing.
 #[test]
 fn a_domain_that_is_behind_gives_a_structure_away() {
-    let machine = machine();
     let domain =
         |name| DomainConfiguration { placement: Placement::Anywhere, ..DomainConfiguration::new(name, 1) };
     let configuration = Configuration {
@@ -415,78 +445,38 @@ fn a_domain_that_is_behind_gives_a_structure_away() {
         domains: vec![domain("full"), domain("empty")],
         ..Configuration::default()
     };
-    let domains = Domains::start(&machine, &configuration).expect("they start");
+    let domains = Domains::start(&machine(), &configuration).expect("they start");
     let place =
         |name: &str| domains.at("full").and_then(|site| site.place_owned(name, Vec::new())).expect("placed");
-    let lists: [atrapos_domains::Owned<Vec<u64>>; 2] = [place("one"), place("other")];
-    let settings = AdaptationSettings {
-        controller: ControllerSettings { reshape: false, ..ControllerSettings::default() },
-        ..AdaptationSettings::default()
-    };
+    let lists: [List; 2] = [place("one"), place("other")];
+    let controller = ControllerSettings { reshape: false, ..ControllerSettings::default() };
+    let settings = AdaptationSettings { controller, ..AdaptationSettings::default() };
     let known =
         |name: &str| Known { name: name.to_owned(), kind: "list".to_owned(), mix: "appends".to_owned() };
     let mut adapter = Adapter::new(&settings, vec![known("one"), known("other")], Vec::new());
-    let over = AtomicBool::new(false);
+    let (domains, over) = (&domains, &AtomicBool::new(false));
+    let has_moved = || domains.report().iter().all(|domain| domain.structures.len() == 1);
     let pushed = std::thread::scope(|scope| {
-        let client = |list: atrapos_domains::Owned<Vec<u64>>| {
-            let (domains, over, mut client) = (&domains, &over, domains.ordered());
-            scope.spawn(move || {
-                let mut window = std::collections::VecDeque::new();
-                let mut pushed = 0;
-                while !over.load(std::sync::atomic::Ordering::Relaxed) || pushed % 8 != 0 {
-                    let number = pushed;
-                    let slow = move |list: &mut Vec<u64>| {
-                        // So long that requests wait behind it, whatever the machine does.
-                        (0..20_000_u64).for_each(|step| {
-                            std::hint::black_box(step);
-                        });
-                        list.push(number);
-                    };
-                    match client.try_call(&list, slow) {
-                        Ok(pending) => {
-                            window.push_back(pending);
-                            pushed += 1;
-                        }
-                        Err(refused) => {
-                            assert_eq!(refused.why, atrapos_domains::Why::Full);
-                            let oldest = window.pop_front().expect("a full window has an oldest task");
-                            oldest.wait().expect("it runs");
-                        }
-                    }
-                }
-                window.into_iter().for_each(|pending| pending.wait().expect("it runs"));
-                let _ = domains;
-                pushed
-            })
+        let client = |list: &List| {
+            let (list, client) = (list.clone(), domains.ordered());
+            scope.spawn(move || append(client, &list, over))
         };
-        let clients = lists.clone().map(client);
-        // Ends once something has moved, or after so many observations that it should have.
-        let watcher = scope.spawn(|| {
-            for _ in 0..1_000 {
+        let clients = lists.each_ref().map(client);
+        scope.spawn(|| {
+            // So many observations that something should have moved.
+            (0..1_000).find(|_| {
                 std::thread::sleep(Duration::from_millis(20));
-                if domains
-                    .report()
-                    .iter()
-                    .any(|domain| domain.name == "empty" && !domain.structures.is_empty())
-                {
-                    break;
-                }
-            }
-            std::thread::sleep(Duration::from_millis(500));
-            over.store(true, std::sync::atomic::Ordering::Release);
+                has_moved()
+            });
+            over.store(true, Ordering::Release);
         });
-        adapter.run(&domains, &over);
-        watcher.join().expect("no panic");
+        adapter.run(domains, over);
         clients.map(|client| client.join().expect("no panic"))
     });
     let adaptations = adapter.finish();
-    let changes = adaptations.iter().filter(|one| one.decision.change.is_some()).count();
-    let apart = domains.report().iter().all(|domain| domain.structures.len() == 1);
-    assert!(changes >= 1 && apart, "{changes} changes: {adaptations:?}");
-    // What ordered clients have pushed is there, once and in order, wherever it is now.
-    let mut client = domains.client();
+    assert!(adaptations.iter().any(|one| one.decision.change.is_some()) && has_moved(), "{adaptations:?}");
     for (list, pushed) in lists.iter().zip(pushed) {
-        let all = client.call_blocking(list, |list| list.clone()).expect("it runs");
+        let all = domains.client().call_blocking(list, |list| list.clone()).expect("it runs");
         assert_eq!(all, (0..pushed).collect::<Vec<u64>>());
     }
 }
