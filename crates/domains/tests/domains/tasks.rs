@@ -138,7 +138,13 @@ fn requests_wait_behind_one_that_lasts() {
     let mut client = domains.client();
     let requests = || domains.report()[0].workers[0].requests;
     assert_eq!(requests(), 0);
-    let lasts = client.try_call(&gated, |gate: &Arc<Barrier>| drop(gate.wait())).expect("there is room");
+    let last = |gate: &Arc<Barrier>| {
+        gate.wait();
+        gate.wait();
+    };
+    let lasts = client.try_call(&gated, last).expect("there is room");
+    // Now it has begun.
+    gate.wait();
     let behind = [(); 2].map(|()| client.try_call(&gated, |_| ()).expect("there is room"));
     assert_eq!(requests(), 3);
     assert!(domains.structures(std::time::Duration::from_millis(1)).is_none(), "the worker is inside a task");
