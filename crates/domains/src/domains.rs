@@ -206,6 +206,9 @@ pub struct WorkerReport {
     pub requests: usize,
 }
 
+/// Tasks and retries of structures, over all workers.
+type Sums = HashMap<Key, (u64, Option<Retries>)>;
+
 /// One structure, as a report shows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StructureReport {
@@ -474,7 +477,7 @@ impl Domains {
     #[must_use]
     pub fn structures(&self, patience: Duration) -> Option<Vec<StructureReport>> {
         let change = Change::new();
-        let sink: Arc<Mutex<HashMap<Key, (u64, Option<Retries>)>>> = Arc::default();
+        let sink: Arc<Mutex<Sums>> = Arc::default();
         let live =
             self.inner.domains.iter().map_while(OnceLock::get).flat_map(|domain| domain.workers().clone());
         for worker in live.collect::<Vec<u32>>() {
