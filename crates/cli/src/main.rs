@@ -1,13 +1,12 @@
 //! The `atrapos` program.
 //!
-//! Owns: the allocator of the process.
+//! Owns: the choice of the process's allocator.
 
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+use atrapos_allocator as _;
 
 fn main() -> ExitCode {
     atrapos_cli::run()

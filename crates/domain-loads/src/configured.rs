@@ -7,32 +7,33 @@
 //! configuration was composed for, and the slowest domain limits all.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use atrapos_domains::{
-    BURST_DEFAULT, Burst, Client, Configuration, DomainError, DomainReport, Domains, Owned, SLOTS_MAX,
-    Sessioned, Site,
+    BURST_DEFAULT, Burst, Change, Client, Configuration, DomainError, DomainReport, Domains, Owned,
+    SLOTS_MAX, Sessioned, Site, WorkerReport,
 };
 use atrapos_runtime::affinity::pin_current_thread;
 use atrapos_structures::{Kind, Visit};
 use atrapos_topology::{CpuId, CpuSet, Machine};
 use atrapos_workloads::{Random, Zipf};
 
+use crate::adapt::{Adaptation, AdaptationSettings, Adapter, Known};
 use crate::arrangement::slots_of;
 use crate::audit::{Audit, Findings, Wrong, replies};
 use crate::composed::check_owned;
 use crate::control::{Control, Turn};
 use crate::delegate::{Manner, submit};
 use crate::error::LoadError;
-use crate::handle::{Handle, Placed};
-use crate::jobs::{Fill, Inspect, Job, Spot, on_workers};
+use crate::handle::{Handle, Placed, Use};
+use crate::jobs::{Fill, Inspect, Job, Spot, on_one, on_workers};
 use crate::load::{Length, Load};
 use crate::mix::Mix;
 use crate::stream::{Stream, Tally};
 
 /// Settings of a run of a configuration.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct ConfiguredSettings {
     /// Records that are loaded into each structure.
     pub records: u64,
@@ -50,6 +51,8 @@ pub struct ConfiguredSettings {
     pub pin: bool,
     /// The seed of all random choices.
     pub seed: u64,
+    /// The way in which the domains adapt to their loads, if they do.
+    pub adapt: Option<AdaptationSettings>,
 }
 
 impl Default for ConfiguredSettings {
@@ -63,6 +66,7 @@ impl Default for ConfiguredSettings {
             mix: None,
             pin: true,
             seed: 1,
+            adapt: None,
         }
     }
 }
@@ -72,7 +76,7 @@ impl Default for ConfiguredSettings {
 pub struct StructureRun {
     /// Its name.
     pub name: String,
-    /// Its domain.
+    /// Its domain, at the end.
     pub domain: String,
     /// Its kind.
     pub kind: Kind,
@@ -116,8 +120,10 @@ pub struct ConfiguredRun {
     pub elapsed: Duration,
     /// The structures, by name.
     pub structures: Vec<StructureRun>,
-    /// The domains, in the order of the configuration.
+    /// The domains at the end, in the order of the configuration.
     pub domains: Vec<DomainRun>,
+    /// What the controller has decided, if the domains adapt.
+    pub adaptations: Vec<Adaptation>,
     /// Processing units of the clients; none if they are not pinned.
     pub client_cpus: Vec<CpuId>,
     /// Set if somebody wanted the end before the length was over.
@@ -190,6 +196,16 @@ fn plan(configuration: &Configuration, settings: &ConfiguredSettings) -> Result<
     if configuration.structures.is_empty() { Err(LoadError::NoStructures) } else { Ok(planned) }
 }
 
+/// The structures as the controller has to know them.
+fn known(planned: &[Planned]) -> Vec<Known> {
+    let known = |one: &Planned| Known {
+        name: one.name.clone(),
+        kind: one.load.kind.name().to_owned(),
+        mix: one.load.mix.name().to_owned(),
+    };
+    planned.iter().map(known).collect()
+}
+
 /// The configuration with slots for the bursts of all clients on all structures of a domain.
 fn with_slots(
     configuration: &Configuration,
@@ -198,10 +214,13 @@ fn with_slots(
 ) -> Result<Configuration, LoadError> {
     let mut configuration = configuration.clone();
     for (at, domain) in configuration.domains.iter_mut().enumerate() {
-        let structures = planned.iter().filter(|one| one.domain == at).count();
+        // Where domains adapt, any structure may come to any of them. A burst without slots there stays where it is.
+        let may_come = |one: &&Planned| one.domain == at || settings.adapt.is_some();
+        let structures = planned.iter().filter(may_come).count();
         let needed = match slots_of(structures * settings.clients) {
             Ok(slots) => slots,
             // Bursts that one worker has no slots for are leased at others.
+            Err(_) if settings.adapt.is_some() => SLOTS_MAX,
             Err(max) if structures * settings.clients <= max * domain.worker_count() => SLOTS_MAX,
             Err(_) => {
                 let (domain, clients) = (domain.name.clone(), settings.clients);
@@ -217,7 +236,13 @@ fn with_slots(
 pub(crate) trait Structure: Sync {
     fn fill(&self, client: &mut Client) -> Result<(), LoadError>;
     fn side(&self, client: &mut Client, thread: usize) -> Result<Box<dyn Side>, LoadError>;
-    fn audit(&self, client: &mut Client, inserted: Vec<u64>) -> Result<Result<Audit, Wrong>, LoadError>;
+    /// `has_moved` is set if the structure may be elsewhere than where it was placed.
+    fn audit(
+        &self,
+        client: &mut Client,
+        inserted: Vec<u64>,
+        has_moved: bool,
+    ) -> Result<Result<Audit, Wrong>, LoadError>;
 }
 
 /// A client's side of one structure.
@@ -238,7 +263,7 @@ struct Used<H> {
 }
 
 impl<H: Handle> Used<H> {
-    fn on_each<J: Job<H>>(
+    fn on_each<J: Job>(
         &self,
         client: &mut Client,
         make: impl FnMut(Spot) -> J,
@@ -261,12 +286,21 @@ impl<H: Handle + 'static> Structure for Used<H> {
         Ok(Box::new(Delegating { burst, stream, tally: Tally::default(), manner: Manner::of(&self.load) }))
     }
 
-    fn audit(&self, client: &mut Client, inserted: Vec<u64>) -> Result<Result<Audit, Wrong>, LoadError> {
+    fn audit(
+        &self,
+        client: &mut Client,
+        inserted: Vec<u64>,
+        has_moved: bool,
+    ) -> Result<Result<Audit, Wrong>, LoadError> {
         let records = self.load.records;
-        let each = self.on_each(client, |spot| Inspect { spot, records, inserted: inserted.clone() })?;
+        let job = |spot| Inspect { spot, records, inserted: inserted.clone() };
+        let each = match has_moved {
+            true => vec![on_one(client, &self.handle, job)?],
+            false => self.on_each(client, job)?,
+        };
         let mut findings = Findings::default();
         each.iter().for_each(|found| findings.add(found));
-        Ok(findings.conclude(records + inserted.iter().sum::<u64>(), H::ORDERED))
+        Ok(findings.conclude(records + inserted.iter().sum::<u64>()))
     }
 }
 
@@ -320,13 +354,14 @@ impl Visit<u64> for Place<'_> {
     type Output = Placing;
 
     fn shared<S: atrapos_structures::Shared<u64> + 'static>(self, make: fn() -> S) -> Self::Output {
-        let handle: Sessioned<Placed<S>> =
-            self.site.place_with_sessions(&self.planned.name, Placed(make()))?;
+        let handle: Sessioned<Placed> =
+            self.site.place_with_sessions(&self.planned.name, Placed::new(make()))?;
         self.used(handle)
     }
 
     fn owned<S: atrapos_structures::Owned<u64> + 'static>(self, make: fn() -> S) -> Self::Output {
-        let handle: Owned<S> = self.site.place_owned(&self.planned.name, make())?;
+        let structure: Box<dyn Use> = Box::new(make());
+        let handle: Owned<Box<dyn Use>> = self.site.place_owned(&self.planned.name, structure)?;
         self.used(handle)
     }
 }
@@ -427,6 +462,7 @@ pub(crate) fn run_with(
         cpus.clear();
     }
     cpus.truncate(settings.clients);
+    let beside = left_over(machine, &configuration)?.into_iter().skip(settings.clients).collect();
     let domains = Domains::start(machine, &configuration)?;
     let seats = seats(&domains, &configuration)?;
     let mut structures = Vec::new();
@@ -438,16 +474,26 @@ pub(crate) fn run_with(
         structure.fill(&mut domains.client())?;
         structures.push(structure);
     }
+    let mut adapter = match &settings.adapt {
+        Some(adapt) => {
+            // They are in the way of changes, and no structures of anybody's.
+            seats.iter().flatten().try_for_each(|seat| domains.remove(seat.name()).map(Change::wait))?;
+            Some(Adapter::new(adapt, known(&planned), beside))
+        }
+        None => None,
+    };
     let before = domains.report();
-    let (clients, interrupted) = drive(&domains, &structures, &planned, settings, (&cpus, interrupt))?;
+    let (clients, interrupted) =
+        drive(&domains, &structures, &planned, settings, (&cpus, interrupt), adapter.as_mut())?;
     let work = (before, domains.report());
-    let structures = audited(&domains, &structures, &planned, &configuration, &clients)?;
+    let structures = audited(&domains, &structures, &planned, &work.1, (&clients, adapter.is_some()))?;
     let began = clients.iter().map(|client| client.began).min();
     let ended = clients.iter().map(|client| client.ended).max();
     Ok(ConfiguredRun {
         elapsed: ended.zip(began).map_or(Duration::ZERO, |(ended, began)| ended - began),
         domains: domain_runs(&work, &structures),
         structures,
+        adaptations: adapter.map(Adapter::finish).unwrap_or_default(),
         client_cpus: cpus,
         interrupted,
     })
@@ -473,6 +519,7 @@ fn drive(
     planned: &[Planned],
     settings: &ConfiguredSettings,
     (cpus, interrupt): (&[CpuId], &AtomicBool),
+    adapter: Option<&mut Adapter<'_>>,
 ) -> Result<(Vec<ClientRun>, bool), LoadError> {
     let ends: Vec<f64> = planned
         .iter()
@@ -494,9 +541,14 @@ fn drive(
         number,
     };
     let drivers: Vec<Driver<'_>> = (0..settings.clients).map(driver).collect();
+    let over = &AtomicBool::new(false);
     std::thread::scope(|scope| {
         let threads: Vec<_> = drivers.into_iter().map(|driver| scope.spawn(move || driver.run())).collect();
+        if let Some(adapter) = adapter {
+            scope.spawn(move || adapter.run(domains, over));
+        }
         let interrupted = control.conduct(settings.clients, settings.length, interrupt);
+        over.store(true, Ordering::Release);
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<ClientRun, LoadError>>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
@@ -508,8 +560,8 @@ fn audited(
     domains: &Domains,
     structures: &[Box<dyn Structure>],
     planned: &[Planned],
-    configuration: &Configuration,
-    clients: &[ClientRun],
+    report: &[DomainReport],
+    (clients, has_moved): (&[ClientRun], bool),
 ) -> Result<Vec<StructureRun>, LoadError> {
     let mut runs = Vec::new();
     for (at, (structure, planned)) in structures.iter().zip(planned).enumerate() {
@@ -520,11 +572,14 @@ fn audited(
         }
         let audit = match replies(tally.wrong, tally.last_wrong) {
             Err(wrong) => Err(wrong),
-            Ok(()) => structure.audit(&mut domains.client(), inserted)?,
+            Ok(()) => structure.audit(&mut domains.client(), inserted, has_moved)?,
         };
         runs.push(StructureRun {
             name: planned.name.clone(),
-            domain: configuration.domains[planned.domain].name.clone(),
+            domain: report
+                .iter()
+                .find(|domain| domain.structures.contains(&planned.name))
+                .map_or_else(String::new, |domain| domain.name.clone()),
             kind: planned.load.kind,
             mix: planned.load.mix,
             share: planned.share,
@@ -539,16 +594,23 @@ fn domain_runs(
     (before, after): &(Vec<DomainReport>, Vec<DomainReport>),
     structures: &[StructureRun],
 ) -> Vec<DomainRun> {
-    let run = |(before, after): (&DomainReport, &DomainReport)| {
-        let workers = || before.workers.iter().zip(&after.workers);
+    let workers_before = || before.iter().flat_map(|domain| &domain.workers);
+    let run = |after: &DomainReport| {
+        // A worker that was not there before began with nothing.
+        let since = |now: &WorkerReport| {
+            let before = workers_before().find(|before| before.worker == now.worker);
+            let (tasks, steps) = before.map_or((0, 0), |before| (before.tasks, before.busy_steps));
+            (now.tasks - tasks, now.busy_steps - steps)
+        };
+        let workers = || after.workers.iter().map(since);
         let own = structures.iter().filter(|structure| structure.domain == after.name);
         DomainRun {
             name: after.name.clone(),
             workers: after.workers.len(),
             operations: own.map(StructureRun::operations).sum(),
-            tasks: workers().map(|(before, after)| after.tasks - before.tasks).collect(),
-            busy_steps: workers().map(|(before, after)| after.busy_steps - before.busy_steps).sum(),
+            tasks: workers().map(|(tasks, _)| tasks).collect(),
+            busy_steps: workers().map(|(_, steps)| steps).sum(),
         }
     };
-    before.iter().zip(after).map(run).collect()
+    after.iter().map(run).collect()
 }

@@ -65,9 +65,13 @@ pub(crate) fn submit<H: Handle>(
         Manner::Lookups => return burst.push_operation(Lookup(key)),
     }
     match class {
-        Class::Read => burst.push(move |mut access: H::Access<'_>| read::<H>(&mut access, key)),
-        Class::Update => burst.push(move |mut access: H::Access<'_>| update::<H>(&mut access, key, value)),
-        Class::Insert => burst.push(move |mut access: H::Access<'_>| insert::<H>(&mut access, key, value)),
+        Class::Read => burst.push(move |mut access: H::Access<'_>| read(H::used(&mut access), key)),
+        Class::Update => {
+            burst.push(move |mut access: H::Access<'_>| update(H::used(&mut access), key, value))
+        }
+        Class::Insert => {
+            burst.push(move |mut access: H::Access<'_>| insert(H::used(&mut access), key, value))
+        }
     }
 }
 

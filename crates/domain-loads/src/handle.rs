@@ -1,23 +1,118 @@
 //! [`Handle`]: a structure as the tasks of its domain reach it, whether workers share it or one owns it.
 //!
 //! Owns: the operations on one record, and what they reply. Never: chooses an operation.
+//!
+//! A structure is behind a trait object ([`Use`]), so that clients and jobs are compiled for the two kinds of handles, not for each structure. An operation is
+//! dispatched by its type where it is one of many that come together: the loop of direct use, and the accesses of a group, are compiled for each.
 
-use atrapos_domains::{GROUP_MAX, Group, Key, Owned, Sessioned, Sessions, Target};
-use atrapos_structures::{Contention, PointAccess, Refused, Unordered};
+use std::sync::Arc;
+use std::time::Instant;
 
+use atrapos_domains::{GROUP_MAX, Group, Key, Owned, Retries, Sessioned, Sessions, Target};
+use atrapos_structures::{Contention, Opened, PointAccess, Refused, Unordered};
+
+use crate::control::Turn;
 use crate::mix::Class;
 use crate::records;
-use crate::stream::Operation;
+use crate::stream::{Operation, Stream, Tally};
 
-/// A shared structure with a session for each worker.
-#[derive(Debug)]
-pub(crate) struct Placed<S>(pub(crate) S);
+/// A structure as one worker uses it, whichever it is: see [`atrapos_structures::Owned`].
+pub(crate) trait Use: Send {
+    fn is_ordered(&self) -> bool;
+    fn read(&mut self, key: u64) -> Option<u64>;
+    fn update(&mut self, key: u64, value: u64) -> bool;
+    fn insert(&mut self, key: u64, value: u64) -> Result<bool, Refused>;
+    fn access_many(&mut self, accesses: &[PointAccess<'_, u64>], found: &mut [Option<u64>]);
+    fn scan(&mut self, from: u64, limit: usize, visit: &mut dyn FnMut(&u64, u64))
+    -> Result<usize, Unordered>;
+    fn contention(&self) -> Option<Contention>;
+    /// Does the operations of a stream until the turn ends, and counts them and their replies; returns when it began.
+    fn drive(&mut self, turn: &mut Turn, stream: &mut Stream, tally: &mut Tally) -> Instant;
+}
 
-impl<S: atrapos_structures::Shared<u64> + 'static> Sessions for Placed<S> {
-    type Session = S::Session;
+impl<S: atrapos_structures::Owned<u64>> Use for S {
+    fn is_ordered(&self) -> bool {
+        S::ORDERED
+    }
 
-    fn session(&self) -> S::Session {
-        self.0.session()
+    fn read(&mut self, key: u64) -> Option<u64> {
+        atrapos_structures::Owned::read(self, &key)
+    }
+
+    fn update(&mut self, key: u64, value: u64) -> bool {
+        atrapos_structures::Owned::update(self, &key, value)
+    }
+
+    fn insert(&mut self, key: u64, value: u64) -> Result<bool, Refused> {
+        atrapos_structures::Owned::insert(self, &key, value)
+    }
+
+    fn access_many(&mut self, accesses: &[PointAccess<'_, u64>], found: &mut [Option<u64>]) {
+        atrapos_structures::Owned::access_many(self, accesses, found);
+    }
+
+    fn scan(
+        &mut self,
+        from: u64,
+        limit: usize,
+        visit: &mut dyn FnMut(&u64, u64),
+    ) -> Result<usize, Unordered> {
+        atrapos_structures::Owned::scan(self, &from, limit, visit)
+    }
+
+    fn contention(&self) -> Option<Contention> {
+        atrapos_structures::Owned::contention(self)
+    }
+
+    fn drive(&mut self, turn: &mut Turn, stream: &mut Stream, tally: &mut Tally) -> Instant {
+        let mut done = 0;
+        let began = turn.begin();
+        loop {
+            let chunk = turn.next(done);
+            for _ in 0..chunk {
+                let operation = stream.next();
+                tally.submitted(operation.class);
+                tally.reply(perform(self, operation));
+            }
+            done += chunk;
+            if chunk == 0 {
+                return began;
+            }
+        }
+    }
+}
+
+/// A shared structure, with a session for each worker.
+pub(crate) struct Placed(Box<dyn Open>);
+
+/// A shared structure, whichever it is.
+trait Open: Send + Sync {
+    fn open(&self) -> Box<dyn Use>;
+}
+
+impl<S: atrapos_structures::Shared<u64> + 'static> Open for Arc<S> {
+    fn open(&self) -> Box<dyn Use> {
+        Box::new(Opened::new(Arc::clone(self)))
+    }
+}
+
+impl Placed {
+    pub(crate) fn new<S: atrapos_structures::Shared<u64> + 'static>(structure: S) -> Placed {
+        Placed(Box::new(Arc::new(structure)))
+    }
+}
+
+impl Sessions for Placed {
+    type Session = Box<dyn Use>;
+
+    fn session(&self) -> Box<dyn Use> {
+        self.0.open()
+    }
+
+    fn retries(session: &Box<dyn Use>) -> Option<Retries> {
+        let contention = session.contention()?;
+        let retries = contention.failed_validations + contention.busy;
+        Some(Retries { operations: contention.operations, retries })
     }
 }
 
@@ -30,124 +125,40 @@ pub(crate) const REFUSED: u64 = u64::MAX - 2;
 
 /// The handle of a structure, whose tasks do the operations of a load.
 pub(crate) trait Handle: Target<Keys = Key> + Clone + Send + Sync {
-    /// Set if the structure can be scanned.
-    const ORDERED: bool;
-
-    fn read(access: &mut Self::Access<'_>, key: u64) -> Option<u64>;
-    fn update(access: &mut Self::Access<'_>, key: u64, value: u64) -> bool;
-    fn insert(access: &mut Self::Access<'_>, key: u64, value: u64) -> Result<bool, Refused>;
-    fn access_many(
-        access: &mut Self::Access<'_>,
-        accesses: &[PointAccess<'_, u64>],
-        found: &mut [Option<u64>],
-    );
-    fn scan(
-        access: &mut Self::Access<'_>,
-        from: u64,
-        limit: usize,
-        visit: &mut dyn FnMut(&u64, u64),
-    ) -> Result<usize, Unordered>;
-    fn contention(access: &Self::Access<'_>) -> Option<Contention>;
+    /// The structure, as a task has it.
+    fn used<'a>(access: &'a mut Self::Access<'_>) -> &'a mut dyn Use;
 }
 
-impl<S: atrapos_structures::Shared<u64> + 'static> Handle for Sessioned<Placed<S>> {
-    const ORDERED: bool = S::ORDERED;
-
-    #[inline]
-    fn read((structure, session): &mut Self::Access<'_>, key: u64) -> Option<u64> {
-        structure.0.read(session, &key)
-    }
-
-    #[inline]
-    fn update((structure, session): &mut Self::Access<'_>, key: u64, value: u64) -> bool {
-        structure.0.update(session, &key, value)
-    }
-
-    #[inline]
-    fn insert((structure, session): &mut Self::Access<'_>, key: u64, value: u64) -> Result<bool, Refused> {
-        structure.0.insert(session, &key, value)
-    }
-
-    #[inline]
-    fn access_many(
-        (structure, session): &mut Self::Access<'_>,
-        accesses: &[PointAccess<'_, u64>],
-        found: &mut [Option<u64>],
-    ) {
-        structure.0.access_many(session, accesses, found);
-    }
-
-    fn scan(
-        (structure, session): &mut Self::Access<'_>,
-        from: u64,
-        limit: usize,
-        visit: &mut dyn FnMut(&u64, u64),
-    ) -> Result<usize, Unordered> {
-        structure.0.scan(session, &from, limit, visit)
-    }
-
-    fn contention((_, session): &Self::Access<'_>) -> Option<Contention> {
-        S::contention(session)
+impl Handle for Sessioned<Placed> {
+    #[inline(always)]
+    fn used<'a>((_, session): &'a mut Self::Access<'_>) -> &'a mut dyn Use {
+        &mut ***session
     }
 }
 
-impl<S: atrapos_structures::Owned<u64> + 'static> Handle for Owned<S> {
-    const ORDERED: bool = S::ORDERED;
-
-    #[inline]
-    fn read(structure: &mut Self::Access<'_>, key: u64) -> Option<u64> {
-        structure.read(&key)
-    }
-
-    #[inline]
-    fn update(structure: &mut Self::Access<'_>, key: u64, value: u64) -> bool {
-        structure.update(&key, value)
-    }
-
-    #[inline]
-    fn insert(structure: &mut Self::Access<'_>, key: u64, value: u64) -> Result<bool, Refused> {
-        structure.insert(&key, value)
-    }
-
-    #[inline]
-    fn access_many(
-        structure: &mut Self::Access<'_>,
-        accesses: &[PointAccess<'_, u64>],
-        found: &mut [Option<u64>],
-    ) {
-        structure.access_many(accesses, found);
-    }
-
-    fn scan(
-        structure: &mut Self::Access<'_>,
-        from: u64,
-        limit: usize,
-        visit: &mut dyn FnMut(&u64, u64),
-    ) -> Result<usize, Unordered> {
-        structure.scan(&from, limit, visit)
-    }
-
-    fn contention(structure: &Self::Access<'_>) -> Option<Contention> {
-        structure.contention()
+impl Handle for Owned<Box<dyn Use>> {
+    #[inline(always)]
+    fn used<'a>(structure: &'a mut Self::Access<'_>) -> &'a mut dyn Use {
+        &mut ***structure
     }
 }
 
 /// Reads a record, and replies with the payload of its value.
 #[inline]
-pub(crate) fn read<H: Handle>(access: &mut H::Access<'_>, key: u64) -> u64 {
-    H::read(access, key).map_or(MISSING, |value| records::payload(key, value))
+pub(crate) fn read(structure: &mut (impl Use + ?Sized), key: u64) -> u64 {
+    structure.read(key).map_or(MISSING, |value| records::payload(key, value))
 }
 
 /// Updates a record.
 #[inline]
-pub(crate) fn update<H: Handle>(access: &mut H::Access<'_>, key: u64, value: u64) -> u64 {
-    if H::update(access, key, value) { 0 } else { MISSING }
+pub(crate) fn update(structure: &mut (impl Use + ?Sized), key: u64, value: u64) -> u64 {
+    if structure.update(key, value) { 0 } else { MISSING }
 }
 
 /// Inserts a record.
 #[inline]
-pub(crate) fn insert<H: Handle>(access: &mut H::Access<'_>, key: u64, value: u64) -> u64 {
-    match H::insert(access, key, value) {
+pub(crate) fn insert(structure: &mut (impl Use + ?Sized), key: u64, value: u64) -> u64 {
+    match structure.insert(key, value) {
         Ok(true) => 0,
         Ok(false) => PRESENT,
         Err(_) => REFUSED,
@@ -156,12 +167,12 @@ pub(crate) fn insert<H: Handle>(access: &mut H::Access<'_>, key: u64, value: u64
 
 /// Does an operation.
 #[inline]
-pub(crate) fn perform<H: Handle>(access: &mut H::Access<'_>, operation: Operation) -> u64 {
+fn perform(structure: &mut (impl Use + ?Sized), operation: Operation) -> u64 {
     let Operation { class, key, value } = operation;
     match class {
-        Class::Read => read::<H>(access, key),
-        Class::Update => update::<H>(access, key, value),
-        Class::Insert => insert::<H>(access, key, value),
+        Class::Read => read(structure, key),
+        Class::Update => update(structure, key, value),
+        Class::Insert => insert(structure, key, value),
     }
 }
 
@@ -172,18 +183,19 @@ impl<H: Handle> atrapos_domains::Operation<H> for Operation {
 
     #[inline]
     fn run_group(operations: Group<Operation>, mut access: H::Access<'_>) -> Group<u64> {
+        let structure = H::used(&mut access);
         let (mut points, mut replies) = (Group::new(), Group::new());
         for Operation { class, key, value } in &operations {
             match class {
                 Class::Read => points.push(PointAccess::Read(key)),
                 Class::Update => points.push(PointAccess::Update(key, *value)),
                 Class::Insert => {
-                    access_points::<H>(&mut access, &mut points, &mut replies);
-                    replies.push(insert::<H>(&mut access, *key, *value));
+                    access_points(structure, &mut points, &mut replies);
+                    replies.push(insert(structure, *key, *value));
                 }
             }
         }
-        access_points::<H>(&mut access, &mut points, &mut replies);
+        access_points(structure, &mut points, &mut replies);
         replies
     }
 }
@@ -199,20 +211,20 @@ impl<H: Handle> atrapos_domains::Operation<H> for Lookup {
     fn run_group(lookups: Group<Lookup>, mut access: H::Access<'_>) -> Group<u64> {
         let mut points = lookups.iter().map(|Lookup(key)| PointAccess::Read(key)).collect();
         let mut replies = Group::new();
-        access_points::<H>(&mut access, &mut points, &mut replies);
+        access_points(H::used(&mut access), &mut points, &mut replies);
         replies
     }
 }
 
 /// Makes accesses together, and adds their replies.
 #[inline]
-fn access_points<H: Handle>(
-    access: &mut H::Access<'_>,
+fn access_points(
+    structure: &mut dyn Use,
     points: &mut Group<PointAccess<'_, u64>>,
     replies: &mut Group<u64>,
 ) {
     let mut found = [None; GROUP_MAX];
-    H::access_many(access, points, &mut found[..points.len()]);
+    structure.access_many(points, &mut found[..points.len()]);
     // An update that is done has the value that it wrote, which is the key's own.
     let reply = |(point, found): (PointAccess<'_, u64>, Option<u64>)| {
         found.map_or(MISSING, |value| records::payload(*point.key(), value))

@@ -13,7 +13,7 @@ use atrapos_structures::{Contention, Refused};
 use crate::audit::Findings;
 use crate::control::Turn;
 use crate::error::LoadError;
-use crate::handle::{Handle, MISSING, perform, read};
+use crate::handle::{Handle, MISSING, Use, read};
 use crate::records::{self, PAYLOAD_END};
 use crate::stream::{Stream, Tally};
 
@@ -36,15 +36,15 @@ impl Spot {
 }
 
 /// Work of one worker on the structure of its domain.
-pub(crate) trait Job<H: Handle>: Send + 'static {
+pub(crate) trait Job: Send + 'static {
     type Output: Send + 'static;
 
-    fn run(self, access: &mut H::Access<'_>) -> Self::Output;
+    fn run(self, structure: &mut dyn Use) -> Self::Output;
 }
 
 /// Begins a job on the worker of every seat and waits for all; meanwhile, calls `meanwhile` with whether all were begun. Handles and seats
 /// are by part.
-pub(crate) fn on_workers<H: Handle, J: Job<H>, M>(
+pub(crate) fn on_workers<H: Handle, J: Job, M>(
     client: &mut Client,
     handles: &[H],
     seats: &[Vec<Owned<()>>],
@@ -55,7 +55,7 @@ pub(crate) fn on_workers<H: Handle, J: Job<H>, M>(
     for (part, (handle, seats)) in handles.iter().zip(seats).enumerate() {
         for (number, seat) in seats.iter().enumerate() {
             let job = make(Spot { part, parts: handles.len(), seat: number, seats: seats.len() });
-            let task = move |((), mut access): (&mut (), H::Access<'_>)| job.run(&mut access);
+            let task = move |((), mut access): (&mut (), H::Access<'_>)| job.run(H::used(&mut access));
             match client.try_call(&(seat.clone(), handle.clone()), task) {
                 Ok(job) => pending.push(job),
                 Err(why) => refused = Some(why.why),
@@ -68,20 +68,32 @@ pub(crate) fn on_workers<H: Handle, J: Job<H>, M>(
     Ok((done?, meanwhile))
 }
 
+/// Does a job on a structure wherever it is, as one task for all records.
+pub(crate) fn on_one<H: Handle, J: Job>(
+    client: &mut Client,
+    handle: &H,
+    make: impl FnOnce(Spot) -> J,
+) -> Result<J::Output, LoadError> {
+    let job = make(Spot { part: 0, parts: 1, seat: 0, seats: 1 });
+    let task = move |mut access: H::Access<'_>| job.run(H::used(&mut access));
+    let pending = client.try_call(handle, task).map_err(|refused| refused.why)?;
+    Ok(pending.wait()?)
+}
+
 /// Loads the records of a spot.
 pub(crate) struct Fill {
     pub(crate) spot: Spot,
     pub(crate) records: u64,
 }
 
-impl<H: Handle> Job<H> for Fill {
+impl Job for Fill {
     type Output = Result<(), Refused>;
 
-    fn run(self, access: &mut H::Access<'_>) -> Result<(), Refused> {
+    fn run(self, structure: &mut dyn Use) -> Result<(), Refused> {
         // A record that is there already is found by the audit, as a missing one.
         self.spot
             .keys(0..self.records)
-            .try_for_each(|key| H::insert(access, key, records::value(key, 0)).map(drop))
+            .try_for_each(|key| structure.insert(key, records::value(key, 0)).map(drop))
     }
 }
 
@@ -100,37 +112,25 @@ pub(crate) struct Drive {
     pub(crate) stream: Stream,
 }
 
-impl<H: Handle> Job<H> for Drive {
+impl Job for Drive {
     type Output = Driven;
 
-    fn run(self, access: &mut H::Access<'_>) -> Driven {
+    fn run(self, structure: &mut dyn Use) -> Driven {
         let Drive { mut turn, mut stream } = self;
         let mut tally = Tally::default();
-        let mut done = 0;
-        let began = turn.begin();
-        loop {
-            let chunk = turn.next(done);
-            for _ in 0..chunk {
-                let operation = stream.next();
-                tally.submitted(operation.class);
-                tally.reply(perform::<H>(access, operation));
-            }
-            done += chunk;
-            if chunk == 0 {
-                return Driven { stream, tally, began, ended: Instant::now() };
-            }
-        }
+        let began = structure.drive(&mut turn, &mut stream, &mut tally);
+        Driven { stream, tally, began, ended: Instant::now() }
     }
 }
 
 /// Tells the contention that the worker has met.
 pub(crate) struct TellContention;
 
-impl<H: Handle> Job<H> for TellContention {
+impl Job for TellContention {
     type Output = Option<Contention>;
 
-    fn run(self, access: &mut H::Access<'_>) -> Option<Contention> {
-        H::contention(access)
+    fn run(self, structure: &mut dyn Use) -> Option<Contention> {
+        structure.contention()
     }
 }
 
@@ -155,26 +155,25 @@ impl Inspect {
     }
 }
 
-impl<H: Handle> Job<H> for Inspect {
+impl Job for Inspect {
     type Output = Findings;
 
-    fn run(self, access: &mut H::Access<'_>) -> Findings {
+    fn run(self, structure: &mut dyn Use) -> Findings {
         let mut findings = Findings::default();
         let inserted = self.inserted.iter().enumerate();
         let all = (0..self.records)
             .chain(inserted.clone().flat_map(|(thread, count)| self.numbers(thread, 0, *count)));
         for key in self.spot.keys(all) {
-            match read::<H>(access, key) {
+            match read(structure, key) {
                 0..PAYLOAD_END => findings.found += 1,
                 MISSING => findings.missing += 1,
                 _ => findings.malformed += 1,
             }
         }
         let absent = inserted.flat_map(|(thread, count)| self.numbers(thread, *count, *count + ABSENT));
-        findings.extra =
-            self.spot.keys(absent).filter(|key| read::<H>(access, *key) != MISSING).count() as u64;
-        if H::ORDERED && self.spot.seat == 0 {
-            findings.scanned = scanned::<H>(access, self.spot);
+        findings.extra = self.spot.keys(absent).filter(|key| read(structure, *key) != MISSING).count() as u64;
+        if structure.is_ordered() && self.spot.seat == 0 {
+            findings.scanned = Some(scanned(structure, self.spot));
         }
         findings
     }
@@ -182,11 +181,11 @@ impl<H: Handle> Job<H> for Inspect {
 
 /// The number of records that scans find in ascending order, each of this part and with a value of its own, up to the first that is
 /// not so.
-fn scanned<H: Handle>(access: &mut H::Access<'_>, spot: Spot) -> u64 {
+fn scanned(structure: &mut dyn Use, spot: Spot) -> u64 {
     let (mut found, mut from, mut good) = (0, Some(0), true);
     while let Some(first) = from.filter(|_| good) {
         let (mut last, mut page) = (None, 0);
-        let visited = H::scan(access, first, SCAN_PAGE, &mut |key, value| {
+        let visited = structure.scan(first, SCAN_PAGE, &mut |key, value| {
             good &= *key >= first
                 && last.is_none_or(|last| last < *key)
                 && records::part(*key, spot.parts) == spot.part

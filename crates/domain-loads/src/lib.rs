@@ -4,8 +4,9 @@
 //! A [`Load`] names a structure, a [`Mix`] of operations, and the records; an [`Arrangement`] says which threads use the structure and
 //! how, by a [`Design`]. [`run`] measures one, [`run_alternating`] several in rounds that alternate, [`choose`] finds the best arrangement,
 //! and [`measure_curve`] measures the throughput over growing domains, for `atrapos-composition` to calibrate. What that crate composes becomes
-//! the configuration of domains ([`configuration`]), and [`run_configuration`] uses all structures of such a one at once. [`run_tpcc`] runs
-//! New-Order and Payment of TPC-C on tables that are structures.
+//! the configuration of domains ([`configuration`]), and [`run_configuration`] uses all structures of such a one at once, and may
+//! let the controller of that crate change the domains meanwhile. [`run_tpcc`] runs New-Order and Payment of TPC-C on tables that are
+//! structures.
 //!
 //! Threads that use a structure directly are workers of one domain, too: each has a task that lasts for a round. So placement and memory policy are
 //! those of domains in all designs, and the operations are the same code.
@@ -17,6 +18,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapt;
 mod arrangement;
 mod audit;
 mod composed;
@@ -38,6 +40,7 @@ mod stream;
 mod tests;
 mod tpcc;
 
+pub use adapt::{Adaptation, AdaptationSettings};
 pub use arrangement::{Access, Arrangement, Threads};
 pub use audit::{Audit, Wrong};
 pub use composed::{check_owned, configuration};

@@ -19,7 +19,7 @@ use crate::audit::{Audit, Findings, Wrong, replies};
 use crate::control::{Control, Turn};
 use crate::delegate::{Delegate, Manner};
 use crate::error::LoadError;
-use crate::handle::{Handle, Placed};
+use crate::handle::{Handle, Placed, Use};
 use crate::jobs::{Drive, Driven, Fill, Inspect, Job, Spot, TellContention, on_workers};
 use crate::load::{Length, Load};
 use crate::stream::{Stream, Tally};
@@ -105,8 +105,8 @@ impl Prepared {
         arrangement: &Arrangement,
         make: fn() -> S,
     ) -> Result<Prepared, LoadError> {
-        let place: Place<Sessioned<Placed<S>>> =
-            Box::new(move |site, name| site.place_with_sessions(name, Placed(make())));
+        let place: Place<Sessioned<Placed>> =
+            Box::new(move |site, name| site.place_with_sessions(name, Placed::new(make())));
         Prepared::of(machine, load, arrangement, place)
     }
 
@@ -117,7 +117,8 @@ impl Prepared {
         arrangement: &Arrangement,
         make: fn() -> S,
     ) -> Result<Prepared, LoadError> {
-        let place: Place<Owned<S>> = Box::new(move |site, name| site.place_owned(name, make()));
+        let place: Place<Owned<Box<dyn Use>>> =
+            Box::new(move |site, name| site.place_owned(name, Box::new(make())));
         Prepared::of(machine, load, arrangement, place)
     }
 
@@ -237,7 +238,7 @@ impl<H: Handle> Loaded<H> {
     }
 
     /// Begins a job on every worker and waits for all; meanwhile, calls `meanwhile`.
-    fn on_workers<J: Job<H>, M>(
+    fn on_workers<J: Job, M>(
         &self,
         make: impl FnMut(Spot) -> J,
         meanwhile: impl FnOnce(bool) -> M,
@@ -246,7 +247,7 @@ impl<H: Handle> Loaded<H> {
     }
 
     /// Does a job on every worker.
-    fn on_each<J: Job<H>>(&self, make: impl FnMut(Spot) -> J) -> Result<Vec<J::Output>, LoadError> {
+    fn on_each<J: Job>(&self, make: impl FnMut(Spot) -> J) -> Result<Vec<J::Output>, LoadError> {
         self.on_workers(make, drop).map(|(done, ())| done)
     }
 
@@ -379,7 +380,7 @@ impl<H: Handle> Rounds for Loaded<H> {
         let each = self.on_each(|spot| Inspect { spot, records, inserted: inserted.clone() })?;
         let mut findings = Findings::default();
         each.iter().for_each(|found| findings.add(found));
-        Ok(findings.conclude(records + inserted.iter().sum::<u64>(), H::ORDERED))
+        Ok(findings.conclude(records + inserted.iter().sum::<u64>()))
     }
 }
 

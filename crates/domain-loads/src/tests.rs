@@ -1,21 +1,25 @@
 //! Loads of a few records: every structure by every design, and structures that are wrong.
 
-use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use atrapos_structures::{Kind, Owned, Refused, Shared, Visit};
 use atrapos_topology::{LiveOptions, Machine};
 
-use atrapos_composition::{CalibrationSettings, Settings, Structures, compose, map_onto};
-use atrapos_domains::{Configuration, DomainConfiguration, Placement, StructureLoad};
+use atrapos_composition::{CalibrationSettings, ControllerSettings, Settings, Structures, compose, map_onto};
+use atrapos_domains::{
+    Client, Configuration, DomainConfiguration, Domains, Pending, Placement, StructureLoad, Why,
+};
 
+use crate::adapt::{Adapter, Known};
 use crate::configured::run_with;
 use crate::prepared::Prepared;
 use crate::{
-    Access, Arrangement, ConfiguredRun, ConfiguredSettings, Design, Length, Load, LoadError, Measurement,
-    Mix, Run, Step, Threads, Wrong, choose, clients_beside, default_sizes, is_oversubscribed, measure_curve,
-    run, run_alternating, run_configuration,
+    Access, AdaptationSettings, Arrangement, ConfiguredRun, ConfiguredSettings, Design, Length, Load,
+    LoadError, Measurement, Mix, Run, Step, Threads, Wrong, choose, clients_beside, default_sizes,
+    is_oversubscribed, measure_curve, run, run_alternating, run_configuration,
 };
 
 fn machine() -> Machine {
@@ -96,7 +100,7 @@ fn many_clients_delegate_to_one_worker() {
 
 #[test]
 fn a_round_ends_when_its_time_is_over() {
-    let time = Length::Time(std::time::Duration::from_millis(2));
+    let time = Length::Time(Duration::from_millis(2));
     for design in [Design::Se, Design::SnThread] {
         let load = Load { length: time, ..load(Kind::HashMap, Mix::YcsbD) };
         let run = measured(&load, &arrangement(design), 3).expect("it runs");
@@ -123,7 +127,7 @@ fn runs_alternate_and_an_interrupt_ends_them() {
 
     let mut watch = |step| {
         if matches!(step, Step::Round { run: 1, round: 0, .. }) {
-            interrupt.store(true, std::sync::atomic::Ordering::Relaxed);
+            interrupt.store(true, Ordering::Relaxed);
         }
     };
     let measurement = &mut Measurement { rounds: 9, interrupt: &interrupt, watch: &mut watch };
@@ -297,7 +301,7 @@ fn loads_that_make_no_sense_are_refused() {
         Load { theta: -1.0, ..sense.clone() },
         Load { theta: f64::NAN, ..sense.clone() },
         Load { length: Length::Operations(0), ..sense.clone() },
-        Load { length: Length::Time(std::time::Duration::ZERO), ..sense.clone() },
+        Load { length: Length::Time(Duration::ZERO), ..sense.clone() },
         Load { burst: 0, ..sense.clone() },
     ] {
         let refused = measured(&senseless, &arrangement(Design::Se), 1).expect_err("refused");
@@ -362,6 +366,119 @@ fn a_configuration_runs_with_the_shares_that_it_expects() {
     let updates = ConfiguredSettings { mix: Some(Mix::UpdateOnly), ..settings() };
     let run = run_configured(&configuration, &updates).expect("it runs");
     assert!(run.structures.iter().all(|structure| structure.classes[1] == structure.operations()));
+}
+
+/// Changes without end: a gain is never too small, nobody has to wait, and there are no pauses.
+fn restless() -> AdaptationSettings {
+    let controller = ControllerSettings {
+        busy_min: 0.0,
+        waiting_min: 0.0,
+        gain_min: -1.0,
+        agreeing: 1,
+        settling: 0,
+        pause: 0,
+        ..ControllerSettings::default()
+    };
+    AdaptationSettings { controller, interval: Duration::from_millis(1), ..AdaptationSettings::default() }
+}
+
+#[test]
+fn structures_lose_nothing_while_a_restless_controller_changes_their_domains() {
+    let mut changes = 0;
+    for seed in 0..20 {
+        let length = Length::Operations(20_000);
+        let settings = ConfiguredSettings { adapt: Some(restless()), length, seed, ..settings() };
+        let run = run_configured(&configuration(), &settings).expect("it runs");
+        assert_eq!((run.operations(), run.structures.len()), (40_000, 11));
+        for structure in &run.structures {
+            let audit = structure.audit.as_ref();
+            let audit =
+                audit.unwrap_or_else(|wrong| panic!("{}: {wrong}: {:?}", structure.name, run.adaptations));
+            assert_eq!(audit.records, 300 + structure.classes[2], "{}", structure.name);
+            assert!(run.domains.iter().any(|domain| domain.name == structure.domain), "{structure:?}");
+        }
+        assert!(run.adaptations.iter().all(|one| one.refused.is_none()), "{:?}", run.adaptations);
+        changes += run.adaptations.iter().filter(|one| one.decision.change.is_some()).count();
+        if changes >= 20 {
+            return;
+        }
+    }
+    panic!("only {changes} changes in twenty runs");
+}
+
+type List = atrapos_domains::Owned<Vec<u64>>;
+
+/// Appends numbers from 0 to a list, with tasks that take so long that requests wait behind them whatever the machine does; returns how many.
+fn append(mut client: Client, list: &List, over: &AtomicBool) -> u64 {
+    let (mut pushed, mut window) = (0, VecDeque::new());
+    while !over.load(Ordering::Relaxed) {
+        let number = pushed;
+        let slow = move |list: &mut Vec<u64>| {
+            (0..20_000_u64).for_each(|step| {
+                std::hint::black_box(step);
+            });
+            list.push(number);
+        };
+        match client.try_call(list, slow) {
+            Ok(pending) => {
+                window.push_back(pending);
+                pushed += 1;
+            }
+            Err(refused) => {
+                assert_eq!(refused.why, Why::Full);
+                let oldest: Pending<()> = window.pop_front().expect("a full window has an oldest task");
+                oldest.wait().expect("it runs");
+            }
+        }
+    }
+    window.into_iter().for_each(|pending| pending.wait().expect("it runs"));
+    pushed
+}
+
+/// One domain of two has both structures and more to do than it can: a structure moves, and ordered clients lose nothing.
+#[test]
+fn a_domain_that_is_behind_gives_a_structure_away() {
+    let domain =
+        |name| DomainConfiguration { placement: Placement::Anywhere, ..DomainConfiguration::new(name, 1) };
+    let configuration = Configuration {
+        oversubscribe: true,
+        domains: vec![domain("full"), domain("empty")],
+        ..Configuration::default()
+    };
+    let domains = Domains::start(&machine(), &configuration).expect("they start");
+    let place =
+        |name: &str| domains.at("full").and_then(|site| site.place_owned(name, Vec::new())).expect("placed");
+    let lists: [List; 2] = [place("one"), place("other")];
+    let controller = ControllerSettings { reshape: false, ..ControllerSettings::default() };
+    let settings = AdaptationSettings { controller, ..AdaptationSettings::default() };
+    let known =
+        |name: &str| Known { name: name.to_owned(), kind: "list".to_owned(), mix: "appends".to_owned() };
+    let mut adapter = Adapter::new(&settings, vec![known("one"), known("other")], Vec::new());
+    let (domains, over) = (&domains, &AtomicBool::new(false));
+    let has_moved = || domains.report().iter().all(|domain| domain.structures.len() == 1);
+    let pushed = std::thread::scope(|scope| {
+        let client = |list: &List| {
+            let (list, client) = (list.clone(), domains.ordered());
+            scope.spawn(move || append(client, &list, over))
+        };
+        let clients = lists.each_ref().map(client);
+        scope.spawn(|| {
+            // So many observations that something should have moved.
+            (0..1_000).find(|_| {
+                std::thread::sleep(Duration::from_millis(20));
+                has_moved()
+            });
+            over.store(true, Ordering::Release);
+        });
+        adapter.run(domains, over);
+        clients.map(|client| client.join().expect("no panic"))
+    });
+    let adaptations = adapter.finish();
+    assert!(adaptations.iter().any(|one| one.decision.change.is_some()) && has_moved(), "{adaptations:?}");
+    for (list, pushed) in lists.iter().zip(pushed) {
+        let all = domains.client().call_blocking(list, |list| list.clone()).expect("it runs");
+        assert_eq!(all, (0..pushed).collect::<Vec<u64>>());
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@
 //!
 //! # Invariants
 //! - Chunks use the seats of the ring in order and round, so tasks run, and results come, in the order of the pushes.
-//! - When the target has moved, the burst goes to another ring once nothing of the old one is under way.
+//! - When the target has moved, or its domain has other workers, the burst goes to another ring once nothing of the old one is under way.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub struct Burst<T: Target, R: Send + 'static> {
     inner: Arc<Inner>,
     target: T,
     ring: Ring,
-    /// The ring's worker, or domain, when it was leased.
-    routes: Vec<Route>,
+    /// The target's workers, or domains with the versions of their lists, when the ring was leased.
+    routes: Vec<(Route, u32)>,
     size: usize,
     /// Tasks whose results are not taken.
     len: usize,
@@ -60,9 +60,18 @@ pub struct Burst<T: Target, R: Send + 'static> {
     next_seat: usize,
 }
 
-fn routes_of<T: Target>(target: &T) -> Vec<Route> {
+/// The route with the version of the domain's list of workers.
+#[inline(always)]
+fn versioned(inner: &Inner, route: Route) -> (Route, u32) {
+    match route {
+        Route::Domain(domain) => (route, inner.domain(domain).version()),
+        Route::Worker(_) | Route::Removed => (route, 0),
+    }
+}
+
+fn routes_of<T: Target>(inner: &Inner, target: &T) -> Vec<(Route, u32)> {
     let mut routes = Vec::new();
-    target.each_route(&mut |route| routes.push(route));
+    target.each_route(&mut |route| routes.push(versioned(inner, route)));
     routes
 }
 
@@ -76,9 +85,9 @@ impl Client {
         target: &T,
         size: usize,
     ) -> Result<Burst<T, R>, Why> {
-        let routes = routes_of(target);
-        let worker = self.worker_of(target)?;
         let inner = Arc::clone(self.inner());
+        let routes = routes_of(&inner, target);
+        let worker = self.worker_of(target)?;
         let ring = lease(&inner, worker, BURST_SLOTS, None)?;
         let size = size.clamp(1, BURST_MAX);
         let spare = (0..=SENT_MAX).map(|_| Chunk::new(size)).collect();
@@ -317,12 +326,12 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
         chunk
     }
 
-    /// Returns whether the target has moved since the ring was leased.
+    /// Returns whether the target has moved since the ring was leased, or its domain has other workers.
     #[inline]
     fn has_moved(&self) -> bool {
         let (mut at, mut moved) = (0, false);
         self.target.each_route(&mut |route| {
-            moved |= self.routes[at] != route;
+            moved |= self.routes[at] != versioned(&self.inner, route);
             at += 1;
         });
         moved
@@ -332,7 +341,7 @@ impl<T: Target + Clone, R: Send + 'static> Burst<T, R> {
     #[cold]
     fn follow(&mut self) {
         let mut client = Client::new(Arc::clone(&self.inner), 1, false);
-        let routes = routes_of(&self.target);
+        let routes = routes_of(&self.inner, &self.target);
         let ring =
             client.worker_of(&self.target).and_then(|worker| lease(&self.inner, worker, BURST_SLOTS, None));
         if let Ok(ring) = ring {

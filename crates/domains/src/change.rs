@@ -1,6 +1,7 @@
 //! Changes under way: whoever asked for one can wait for it, or look.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 /// A change of domains that workers are carrying out while clients go on.
 #[derive(Debug)]
@@ -42,6 +43,15 @@ impl Change {
     pub fn wait(self) {
         let steps = self.open.steps.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.open.ended.wait_while(steps, |steps| *steps > 0).unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+impl Change {
+    /// Waits until all its steps are done, but no longer than `patience`; returns whether they are. The change goes on.
+    pub(crate) fn wait_at_most(&self, patience: Duration) -> bool {
+        let steps = self.open.steps.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.open.ended.wait_timeout_while(steps, patience, |steps| *steps > 0);
+        *waited.unwrap_or_else(PoisonError::into_inner).0 == 0
     }
 }
 

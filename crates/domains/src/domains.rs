@@ -22,7 +22,8 @@ use crate::configuration::{Configuration, ConfigurationError, DomainConfiguratio
 use crate::inbox::GROUP_SLOTS;
 use crate::pump;
 use crate::structures::{
-    Key, Kind, Owned, OwnedValue, Place, Registry, Route, Sessioned, Sessions, Shared, SharedValue,
+    Counts, Key, Kind, Owned, OwnedValue, Place, Registry, Retries, Route, Sessioned, Sessions, Shared,
+    SharedValue,
 };
 use crate::task::drop_quietly;
 use crate::waits::Waits;
@@ -200,6 +201,28 @@ pub struct WorkerReport {
     pub busy_steps: u64,
     /// Slots of its buffer that nobody leases.
     pub free_slots: usize,
+    /// Requests in its buffer that are not answered now: the one that runs, if any, and those that wait behind it. The tasks of a burst
+    /// travel several in a request. Over many reports, the share of those with any is the worker's load.
+    pub requests: usize,
+}
+
+/// Tasks and retries of structures, over all workers.
+type Sums = HashMap<Key, (u64, Option<Retries>)>;
+
+/// One structure, as a report shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StructureReport {
+    /// Its name.
+    pub name: String,
+    /// Its domain; `None` while that is changing.
+    pub domain: Option<String>,
+    /// Set if one worker owns it.
+    pub owned: bool,
+    /// Tasks on it that its workers have run since they have had it: of a structure that moved, or a domain that shrank, fewer than
+    /// before.
+    pub tasks: u64,
+    /// The contention that its sessions have met, if they count it ([`Sessions::retries`]).
+    pub retries: Option<Retries>,
 }
 
 /// One domain, as a report shows it.
@@ -447,6 +470,49 @@ impl Domains {
             }
         });
         report.collect()
+    }
+
+    /// Asks all workers for their counts of each structure, which come between two tasks. `None` if some worker does not answer within
+    /// `patience`, because its task lasts.
+    #[must_use]
+    pub fn structures(&self, patience: Duration) -> Option<Vec<StructureReport>> {
+        let change = Change::new();
+        let sink: Arc<Mutex<Sums>> = Arc::default();
+        let live =
+            self.inner.domains.iter().map_while(OnceLock::get).flat_map(|domain| domain.workers().clone());
+        for worker in live.collect::<Vec<u32>>() {
+            let (done, sink) = (change.step(), Arc::clone(&sink));
+            self.inner.worker(worker).tell(Box::new(move |worker| {
+                let mut sums = sink.lock().unwrap_or_else(PoisonError::into_inner);
+                for Counts { key, tasks, retries } in worker.reach.counts() {
+                    let sum = sums.entry(key).or_default();
+                    sum.0 += tasks;
+                    if let Some(more) = retries {
+                        let all = sum.1.get_or_insert_default();
+                        all.operations += more.operations;
+                        all.retries += more.retries;
+                    }
+                }
+                drop(done);
+            }));
+        }
+        if !change.wait_at_most(patience) {
+            return None;
+        }
+        let sums = sink.lock().unwrap_or_else(PoisonError::into_inner);
+        let report = |place: Arc<Place>| {
+            let (tasks, retries) = sums.get(&place.key).copied().unwrap_or_default();
+            let domain = self.domain_of(&place).map(|domain| self.inner.domain(domain));
+            let domain = domain.filter(|domain| !domain.workers().is_empty());
+            StructureReport {
+                name: place.name.clone(),
+                domain: domain.map(|domain| domain.settings.name.clone()),
+                owned: place.kind == Kind::Owned,
+                tasks,
+                retries,
+            }
+        };
+        Some(self.inner.registry.places().into_iter().map(report).collect())
     }
 
     fn domain_of(&self, place: &Place) -> Option<u32> {

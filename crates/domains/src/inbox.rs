@@ -176,6 +176,13 @@ impl Buffer {
         lock(&self.leases).used.iter().filter(|used| !**used).count()
     }
 
+    /// Requests that were submitted and are not answered: the one that runs, if any, and those behind it. A chunk is one.
+    pub(crate) fn requests(&self) -> usize {
+        let leases = lock(&self.leases);
+        let slots = leases.rings.iter().flat_map(|lease| lease.first..lease.first + lease.count);
+        slots.filter(|&slot| !self.is_answered(slot)).count()
+    }
+
     /// Leases `count` consecutive slots (all there are, if there are fewer), within one group if that can be. `None` if they are not
     /// free; then the waker, if any, is woken once some come back.
     pub(crate) fn lease(&self, count: usize, waker: Option<&Waker>) -> Option<Lease> {

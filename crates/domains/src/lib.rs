@@ -76,8 +76,8 @@ pub use configuration::{
     Configuration, ConfigurationError, DomainConfiguration, MemoryPolicy, Placement, SLOTS_DEFAULT,
     SLOTS_MAX, StructureLoad,
 };
-pub use domains::{DomainError, DomainReport, Domains, ShutdownReport, Site, WorkerReport};
+pub use domains::{DomainError, DomainReport, Domains, ShutdownReport, Site, StructureReport, WorkerReport};
 pub use operation::{GROUP_MAX, Group, Operation};
 pub use pump::Pump;
-pub use structures::{Key, Owned, Reach, Route, Sessioned, Sessions, Shared, Target};
+pub use structures::{Key, Owned, Reach, Retries, Route, Sessioned, Sessions, Shared, Target};
 pub use task::{Panic, TaskError};

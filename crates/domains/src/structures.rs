@@ -40,6 +40,29 @@ pub trait Sessions: Send + Sync + 'static {
     type Session: 'static;
     /// Makes the session of the calling worker.
     fn session(&self) -> Self::Session;
+
+    /// Returns the contention that a session has met, if it counts that.
+    fn retries(session: &Self::Session) -> Option<Retries> {
+        let _ = session;
+        None
+    }
+}
+
+/// Contention that a session, or several, have met.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retries {
+    /// Operations that were done.
+    pub operations: u64,
+    /// Attempts that were given up because of other workers: failed validations, and latches that were taken.
+    pub retries: u64,
+}
+
+/// Counts of one worker about one structure.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Counts {
+    pub(crate) key: Key,
+    pub(crate) tasks: u64,
+    pub(crate) retries: Option<Retries>,
 }
 
 /// The place of one structure, shared by its handles.
@@ -340,6 +363,9 @@ struct Local {
     state: State,
     value: *mut (),
     session: *mut (),
+    /// Tasks that have found it here.
+    tasks: u64,
+    retries: Option<ReadRetries>,
     keep: Keep,
 }
 
@@ -348,6 +374,8 @@ const ABSENT: Local = Local {
     state: State::Absent,
     value: std::ptr::null_mut(),
     session: std::ptr::null_mut(),
+    tasks: 0,
+    retries: None,
     keep: Keep::Nothing,
 };
 
@@ -360,10 +388,24 @@ pub struct Reach {
 }
 
 impl Reach {
-    /// Counts tasks that run in one slot, but the first.
+    /// Counts tasks on a structure that is here that run in one slot, but the first.
     #[inline(always)]
-    pub(crate) fn count_tasks(&self, more: usize) {
+    pub(crate) fn count_tasks(&self, key: Key, more: usize) {
         self.more_tasks.set(self.more_tasks.get() + more);
+        self.locals.borrow_mut()[key.index as usize].tasks += more as u64;
+    }
+
+    /// The counts of all structures here.
+    pub(crate) fn counts(&self) -> Vec<Counts> {
+        let locals = self.locals.borrow();
+        let here = locals.iter().enumerate().filter(|(_, local)| local.state != State::Absent);
+        let counts = here.map(|(index, local)| Counts {
+            key: Key { index: index as u32, generation: local.generation },
+            tasks: local.tasks,
+            // SAFETY: the function was chosen for the type of this session, and no task runs now.
+            retries: local.retries.and_then(|read| unsafe { read(local.session) }),
+        });
+        counts.collect()
     }
 
     /// The tasks that were counted since they were taken.
@@ -380,9 +422,12 @@ impl Reach {
 
     #[inline(always)]
     fn find(&self, key: Key) -> Result<(), Missing> {
-        let locals = self.locals.borrow();
-        match locals.get(key.index as usize) {
-            Some(local) if local.generation == key.generation && local.state == State::Present => Ok(()),
+        let mut locals = self.locals.borrow_mut();
+        match locals.get_mut(key.index as usize) {
+            Some(local) if local.generation == key.generation && local.state == State::Present => {
+                local.tasks += 1;
+                Ok(())
+            }
             Some(local) if local.generation == key.generation && local.state == State::Poisoned => {
                 Err(Missing::Failed(Failure::Poisoned))
             }
@@ -432,6 +477,8 @@ impl Reach {
             state: State::Present,
             value: Arc::as_ptr(&shared.value).cast_mut().cast(),
             session: session.as_ref().map_or(std::ptr::null_mut(), |session| session.address.as_ptr()),
+            tasks: 0,
+            retries: shared.retries,
             keep: Keep::Shared(Arc::clone(&shared.value), session),
         };
         self.put(key, local);
@@ -478,16 +525,26 @@ impl Reach {
 }
 
 type MakeSession = Box<dyn Fn(&(dyn Any + Send + Sync)) -> Value + Send + Sync>;
+/// Reads the contention of a session at an address.
+type ReadRetries = unsafe fn(*const ()) -> Option<Retries>;
+
+/// # Safety
+/// The address is that of a session of an `S` that nobody changes meanwhile.
+unsafe fn read_retries<S: Sessions>(session: *const ()) -> Option<Retries> {
+    // SAFETY: by this function's own contract.
+    S::retries(unsafe { &*session.cast::<S::Session>() })
+}
 
 /// A shared structure as the registry keeps it.
 pub(crate) struct SharedValue {
     value: Arc<dyn Any + Send + Sync>,
     session: Option<MakeSession>,
+    retries: Option<ReadRetries>,
 }
 
 impl SharedValue {
     pub(crate) fn new<S: Send + Sync + 'static>(value: S) -> Self {
-        Self { value: Arc::new(value), session: None }
+        Self { value: Arc::new(value), session: None, retries: None }
     }
 
     pub(crate) fn with_sessions<S: Sessions>(value: S) -> Self {
@@ -495,7 +552,7 @@ impl SharedValue {
             let value = value.downcast_ref::<S>().unwrap_or_else(|| unreachable!("made for this type"));
             Value::new(value.session())
         };
-        Self { value: Arc::new(value), session: Some(Box::new(make)) }
+        Self { value: Arc::new(value), session: Some(Box::new(make)), retries: Some(read_retries::<S>) }
     }
 }
 

@@ -118,6 +118,7 @@ impl WorkerShared {
             tasks: self.tasks.load(Ordering::Relaxed),
             busy_steps: self.busy_steps.load(Ordering::Relaxed),
             free_slots: self.buffer.free_slots(),
+            requests: self.buffer.requests(),
         }
     }
 

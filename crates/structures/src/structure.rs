@@ -5,6 +5,8 @@
 //! Every operation but a scan is atomic: it takes effect at one moment between its call and its return. A scan is not a snapshot: the
 //! entries come in the order of their keys, each as it was at some moment of the scan, and one that is there all the time is not left out.
 
+use std::ops::Deref;
+
 use crate::key::Key;
 use crate::optimistic::Contention;
 
@@ -185,21 +187,25 @@ pub trait Owned<K: Key + ?Sized>: Send {
     }
 }
 
-/// A shared structure with one session of it, as a worker has it.
-pub struct Opened<'s, K: Key + ?Sized, S: Shared<K>> {
-    structure: &'s S,
-    session: S::Session,
+/// A shared structure with one session of it, as a worker has it; the structure is borrowed or counted.
+pub struct Opened<K: Key + ?Sized, P: Deref<Target: Shared<K>>> {
+    session: <P::Target as Shared<K>>::Session,
+    structure: P,
 }
 
-impl<'s, K: Key + ?Sized, S: Shared<K>> Opened<'s, K, S> {
+impl<K: Key + ?Sized, P: Deref<Target: Shared<K>>> Opened<K, P> {
     /// Begins a session of `structure`.
-    pub fn new(structure: &'s S) -> Opened<'s, K, S> {
-        Opened { structure, session: structure.session() }
+    pub fn new(structure: P) -> Opened<K, P> {
+        Opened { session: structure.session(), structure }
     }
 }
 
-impl<K: Key + ?Sized, S: Shared<K>> Owned<K> for Opened<'_, K, S> {
-    const ORDERED: bool = S::ORDERED;
+impl<K, P> Owned<K> for Opened<K, P>
+where
+    K: Key + ?Sized,
+    P: Deref<Target: Shared<K>> + Send,
+{
+    const ORDERED: bool = P::Target::ORDERED;
 
     #[inline]
     fn read(&mut self, key: &K) -> Option<u64> {
@@ -232,6 +238,6 @@ impl<K: Key + ?Sized, S: Shared<K>> Owned<K> for Opened<'_, K, S> {
     }
 
     fn contention(&self) -> Option<Contention> {
-        S::contention(&self.session)
+        P::Target::contention(&self.session)
     }
 }

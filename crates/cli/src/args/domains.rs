@@ -27,7 +27,7 @@ pub(crate) enum DomainsCommand {
     /// Run a configuration: start its domains, load its structures, use all of them, and audit them.
     ///
     /// Clients use the structures in proportion to the loads that the configuration expects, so the domain that is slowest for its share
-    /// limits all. Exit status 1 means that an audit found something wrong.
+    /// limits all. With --adapt a controller changes the domains meanwhile. Exit status 1 means that an audit found something wrong.
     #[command(mut_arg("seconds", |seconds| seconds.default_value("2").help("Length of the run, in seconds")))]
     Run(RunConfigurationArgs),
 }
@@ -149,6 +149,16 @@ pub(crate) struct RunConfigurationArgs {
     /// Tasks of a client under way on each structure, 1 to 64.
     #[arg(long, value_name = "N", default_value_t = atrapos_domains::BURST_DEFAULT, help_heading = "Workload")]
     pub(crate) burst: usize,
+    /// Let a controller change the domains while clients go on: workers, structures, splits and merges. Every decision is shown.
+    #[arg(long, help_heading = "Adaptation")]
+    pub(crate) adapt: bool,
+    /// Curves, as `domains calibrate --output` writes them: they say what sizes are worth. Without them structures are expected to gain from
+    /// workers what their retries leave.
+    #[arg(long, value_name = "CURVES", requires = "adapt", help_heading = "Adaptation")]
+    pub(crate) curves: Option<PathBuf>,
+    /// Length of an observation, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 0.1, requires = "adapt", help_heading = "Adaptation")]
+    pub(crate) interval: f64,
     #[command(flatten)]
     pub(crate) common: CommonArgs,
 }

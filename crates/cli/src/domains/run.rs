@@ -4,9 +4,10 @@
 
 use std::fmt::Write;
 
+use atrapos_composition::Curves;
 use atrapos_domain_loads::{
-    ConfiguredRun, ConfiguredSettings, DomainRun, Length, Load, Mix, StructureRun, clients_beside,
-    run_configuration,
+    Adaptation, AdaptationSettings, ConfiguredRun, ConfiguredSettings, DomainRun, Length, Load, Mix,
+    StructureRun, clients_beside, run_configuration,
 };
 use atrapos_domains::{Configuration, Placement};
 use atrapos_structures::Kind;
@@ -99,7 +100,46 @@ fn settings(
         mix,
         pin,
         seed: args.common.seed,
+        adapt: if args.adapt { Some(adaptation(args)?) } else { None },
     })
+}
+
+fn adaptation(args: &RunConfigurationArgs) -> Result<AdaptationSettings, CliError> {
+    let cure = "write them with `atrapos domains calibrate --output`";
+    let curves = args.curves.as_deref().map(|path| read("file of curves", path, cure)).transpose()?;
+    let curves = curves.map(|text| Curves::from_json(&text)).transpose().map_err(CliError::bad_input)?;
+    let interval = config::duration("--interval", args.interval, false)?;
+    Ok(AdaptationSettings { curves, interval, watch: show, ..AdaptationSettings::default() })
+}
+
+/// Shows a decision as it is made, if it changes anything.
+fn show(adaptation: &Adaptation) {
+    if adaptation.decision.change.is_some() {
+        // Whoever has closed the output is told so by the result.
+        let _ = output::print(&decision(adaptation));
+    }
+}
+
+/// A decision as a line.
+fn decision(adaptation: &Adaptation) -> String {
+    let Adaptation { at, tasks_per_second, decision, refused } = adaptation;
+    let refused = refused.as_ref().map_or(String::new(), |why| format!("; it could not be made: {why}"));
+    format!("{:6.2} s  {} tasks/s  {decision}{refused}\n", at.as_secs_f64(), rate(*tasks_per_second))
+}
+
+/// What the controller did, in one line.
+fn adaptations(run: &ConfiguredRun) -> String {
+    let Some(last) = run.adaptations.last() else { return String::new() };
+    let changes = run.adaptations.iter().filter(|one| one.decision.change.is_some()).count();
+    let last = match &last.decision.change {
+        Some(_) => last.decision.to_string(),
+        None => last.decision.reason.clone(),
+    };
+    format!(
+        "controller  {} in {}; at last: {last}\n\n",
+        number(changes, "change"),
+        number(run.adaptations.len(), "observation")
+    )
 }
 
 fn text(settings: &ConfiguredSettings, summary: &Value, run: &ConfiguredRun) -> String {
@@ -125,6 +165,7 @@ fn text(settings: &ConfiguredSettings, summary: &Value, run: &ConfiguredRun) -> 
         run.elapsed.as_secs_f64(),
         if run.interrupted { ", interrupted" } else { "" },
     );
+    out.push_str(&adaptations(run));
     out.push_str(&structures(run));
     out.push('\n');
     out.push_str(&domains(run));
@@ -241,6 +282,8 @@ fn report(
             "mix": settings.mix.map(Mix::name),
             "pin": settings.pin,
             "seed": settings.seed,
+            "adapt": args.adapt,
+            "interval_s": args.adapt.then_some(args.interval),
             "topology": args.common.topology,
         },
         "seconds": run.elapsed.as_secs_f64(),
@@ -249,6 +292,14 @@ fn report(
         "domains": run.domains.iter().map(domain).collect::<Vec<_>>(),
         "client_cpus": run.client_cpus.iter().map(|cpu| cpu.0).collect::<Vec<_>>(),
         "interrupted": run.interrupted,
+        "adaptations": run.adaptations.iter().map(|one| json!({
+            "time_s": one.at.as_secs_f64(),
+            "throughput_tps": one.tasks_per_second,
+            "sentence": one.decision.to_string(),
+            "change": one.decision.change.as_ref().map(ToString::to_string),
+            "gain_expected": one.decision.gain,
+            "refused": one.refused,
+        })).collect::<Vec<_>>(),
         "audit": { "passed": run.structures.iter().all(|one| one.audit.is_ok()) },
     })
 }

@@ -1,5 +1,6 @@
 //! Calibration and composition, by the figures of the paper and by trying all assignments.
 
+mod controller;
 mod cores;
 mod file;
 

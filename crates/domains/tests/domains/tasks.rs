@@ -1,9 +1,9 @@
 //! Tasks that go well.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 
-use atrapos_domains::{Configuration, ConfigurationError, Domains, Sessions, TaskError, Why};
+use atrapos_domains::{Configuration, ConfigurationError, Domains, Retries, Sessions, TaskError, Why};
 use atrapos_topology::Machine;
 
 use crate::{start, start_with_slots};
@@ -93,6 +93,87 @@ impl Sessions for Counted {
         self.sessions.fetch_add(1, Ordering::Relaxed);
         0
     }
+    fn retries(session: &u64) -> Option<Retries> {
+        Some(Retries { operations: *session, retries: 2 * *session })
+    }
+}
+
+#[test]
+fn structures_report_their_tasks_and_retries_wherever_they_are() {
+    let domains = start(&[("d", 2), ("e", 1)]);
+    let counted = Counted { sessions: AtomicU64::new(0) };
+    let counted = domains.at("d").expect("d").place_with_sessions("counted", counted).expect("free");
+    let list = domains.at("d").expect("d").place_owned("list", Vec::new()).expect("free");
+    let mut client = domains.client();
+    for _ in 0..30 {
+        client.call_blocking(&counted, |(_, session)| *session += 1).expect("it runs");
+    }
+    let mut burst = client.burst::<_, ()>(&list, 14).expect("there are slots");
+    for number in 0..100 {
+        burst.push(move |list: &mut Vec<u64>| list.push(number)).expect("it is pushed");
+    }
+    assert_eq!(burst.drain().filter(Result::is_ok).count(), 14);
+    let patience = std::time::Duration::from_secs(60);
+    let report = |name: &str| {
+        let reports = domains.structures(patience).expect("no task lasts");
+        reports.into_iter().find(|report| report.name == name).expect("it is there")
+    };
+    let shared = report("counted");
+    assert_eq!((shared.domain.as_deref(), shared.owned, shared.tasks), (Some("d"), false, 30));
+    assert_eq!(shared.retries, Some(Retries { operations: 30, retries: 60 }));
+    let owned = report("list");
+    assert_eq!(
+        (owned.domain.as_deref(), owned.owned, owned.tasks, owned.retries),
+        (Some("d"), true, 100, None)
+    );
+    domains.move_structure("list", "e").expect("both are there").wait();
+    assert_eq!(report("list").domain.as_deref(), Some("e"));
+}
+
+#[test]
+fn requests_wait_behind_one_that_lasts() {
+    let domains = start(&[("d", 1)]);
+    let gate = Arc::new(Barrier::new(2));
+    let gated = domains.at("d").expect("d").place("gate", Arc::clone(&gate)).expect("free");
+    let mut client = domains.client();
+    let requests = || domains.report()[0].workers[0].requests;
+    assert_eq!(requests(), 0);
+    let last = |gate: &Arc<Barrier>| {
+        gate.wait();
+        gate.wait();
+    };
+    let lasts = client.try_call(&gated, last).expect("there is room");
+    // Now it has begun.
+    gate.wait();
+    let behind = [(); 2].map(|()| client.try_call(&gated, |_| ()).expect("there is room"));
+    assert_eq!(requests(), 3);
+    assert!(domains.structures(std::time::Duration::from_millis(1)).is_none(), "the worker is inside a task");
+    gate.wait();
+    [lasts].into_iter().chain(behind).for_each(|pending| pending.wait().expect("it runs"));
+    assert_eq!(requests(), 0);
+}
+
+#[test]
+fn a_burst_goes_to_a_worker_that_has_come() {
+    let domains = start(&[("d", 1)]);
+    let counted = Counted { sessions: AtomicU64::new(0) };
+    let counted = domains.at("d").expect("d").place_with_sessions("counted", counted).expect("free");
+    let mut client = domains.client();
+    let mut bursts = [(); 2].map(|()| client.burst::<_, ()>(&counted, 4).expect("there are slots"));
+    let push = |bursts: &mut [atrapos_domains::Burst<_, ()>]| {
+        for burst in bursts {
+            (0..8).for_each(|_| {
+                let pushed = burst.push(|(_, session): (&Counted, &mut u64)| *session += 1);
+                drop(pushed.expect("it is pushed"));
+            });
+            burst.drain().for_each(|result| result.expect("it runs"));
+        }
+    };
+    push(&mut bursts);
+    domains.grow("d", atrapos_topology::CpuId(1)).expect("a thread starts");
+    push(&mut bursts);
+    let tasks: Vec<u64> = domains.report()[0].workers.iter().map(|worker| worker.tasks).collect();
+    assert!(tasks.len() == 2 && tasks.iter().all(|tasks| *tasks >= 8), "{tasks:?}");
 }
 
 #[test]
