@@ -26,7 +26,7 @@ use crate::recording::{RecordedRun, Recorder};
 use crate::shard::EngineWorker;
 use crate::stored::StoredProcedure;
 use crate::trace::{Stage, TraceEvent};
-use crate::tx::{Tx, TxnGuard, TxnState, UNDECIDED};
+use crate::tx::{Tx, TxnGuard, TxnState, UNDECIDED, attempt};
 
 /// The number of attempts of a transaction that is the victim of deadlocks, before the abort is returned to its caller.
 /// A retried transaction is older than all that begin after it, so it loses only to those that were under way, though
@@ -575,13 +575,59 @@ impl Session {
     /// # Errors
     /// As [`run`](Session::run).
     #[inline]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
     pub fn run_stored<'a, P: StoredProcedure>(
         &'a self,
         route: &'a Route,
         tables: &'a P::Tables,
         procedure: &'a P,
     ) -> impl Future<Output = Result<P::Result, Abort>> {
-        self.run_runnable(route, Lent { procedure, tables })
+        async move {
+            let worker = &self.worker;
+            let mut start = self.start(route);
+            if let Some(ticket) = start.ticket {
+                let position = worker.shard().lookups.result(worker, ticket).await;
+                self.resume(&mut start, ticket, position);
+            }
+            let lent = Lent { procedure, tables };
+            if start.home != worker.id() {
+                return self.forward(start.home, lent.into_procedure()).await;
+            }
+            let mut outcome = Err(Abort::UNFINISHED);
+            let attempted = if procedure.stays_home(tables) {
+                attempt(worker, procedure, tables, start.routed.as_ref(), &mut outcome)
+            } else {
+                None
+            };
+            match attempted {
+                None => self.run_apart(lent, start.routed.as_ref()).await,
+                Some(wait_epoch) if wait_epoch == Epoch(0) && outcome.is_ok() => outcome,
+                Some(wait_epoch) => {
+                    let early = self.is_pipelined.get().then_some(&self.told);
+                    if wait_epoch > Epoch(0) && needs_more(worker, wait_epoch, early) {
+                        complete(worker, wait_epoch, early, &mut outcome).await;
+                    }
+                    match outcome {
+                        Err(abort) if abort.reason().advice() == Advice::Retry => {
+                            run_again(worker, &Again(&lent, PhantomData), abort).await.map(result_of)
+                        }
+                        outcome => outcome,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs a stored procedure that is no direct transaction on its home, which is here. In a box: it is rare, and its future
+    /// would be copied with that of every transaction.
+    #[cold]
+    #[inline(never)]
+    fn run_apart<'a, P: StoredProcedure>(
+        &'a self,
+        lent: Lent<'a, P>,
+        routed: Option<&'a RouteHint<'a>>,
+    ) -> Pin<Box<dyn Future<Output = Result<P::Result, Abort>> + 'a>> {
+        Box::pin(self.run_at_home(lent, routed))
     }
 
     #[inline(always)]
@@ -598,22 +644,49 @@ impl Session {
                 let position = worker.shard().lookups.result(worker, ticket).await;
                 self.resume(&mut start, ticket, position);
             }
-            let is_early = self.is_pipelined.get();
             if start.home == worker.id() {
-                let early = is_early.then_some(&self.told);
-                let (guard, routed) = (TxnGuard::begin(worker), start.routed.as_ref());
-                let mut outcome = Err(Abort::UNFINISHED);
-                poll_to_end(guard, &procedure, routed, early, &mut outcome).await;
-                if let Err(abort) = &outcome
-                    && abort.reason().advice() == Advice::Retry
-                {
-                    let abort = abort.clone();
-                    outcome = run_again(worker, &Again(&procedure, PhantomData), abort).await.map(result_of);
-                }
-                return outcome;
+                self.run_at_home(procedure, start.routed.as_ref()).await
+            } else {
+                self.forward(start.home, procedure.into_procedure()).await
             }
+        }
+    }
+
+    /// Runs a procedure on its home, which is here.
+    #[inline(always)]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
+    fn run_at_home<'a, R: Send + 'static>(
+        &'a self,
+        procedure: impl Runnable<R> + 'a,
+        routed: Option<&'a RouteHint<'a>>,
+    ) -> impl Future<Output = Result<R, Abort>> {
+        async move {
+            let worker = &self.worker;
+            let early = self.is_pipelined.get().then_some(&self.told);
+            let mut outcome = Err(Abort::UNFINISHED);
+            poll_to_end(TxnGuard::begin(worker), &procedure, routed, early, &mut outcome).await;
+            if let Err(abort) = &outcome
+                && abort.reason().advice() == Advice::Retry
+            {
+                let abort = abort.clone();
+                outcome = run_again(worker, &Again(&procedure, PhantomData), abort).await.map(result_of);
+            }
+            outcome
+        }
+    }
+
+    /// Runs a procedure on its home, another worker.
+    #[inline(always)]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
+    fn forward<R: Send + 'static>(
+        &self,
+        home: WorkerId,
+        procedure: impl Procedure<R>,
+    ) -> impl Future<Output = Result<R, Abort>> {
+        async move {
+            let worker = &self.worker;
             worker.shard().stats.forwarded.add(1);
-            match call_procedure(worker, start.home, procedure.into_procedure(), is_early).await {
+            match call_procedure(worker, home, procedure, self.is_pipelined.get()).await {
                 Ok((outcome, told)) => {
                     self.told.set(self.told.get().max(told));
                     outcome

@@ -27,6 +27,7 @@
 mod access;
 mod commit;
 mod dependents;
+mod direct;
 mod home;
 mod lock_wait;
 mod participant;
@@ -52,6 +53,7 @@ use crate::run::Run;
 use crate::shard::EngineWorker;
 use crate::transaction::{RowPhase, Transaction};
 
+pub(crate) use direct::{DirectMemory, attempt};
 pub use commit::{Ending, TxnGuard};
 pub(crate) use commit::{
     UNDECIDED, commit_subordinate, commit_subordinate_alone, end_subordinate, has_read_durable, observed,
