@@ -411,44 +411,68 @@ impl RunAction for DirectTx<'_> {
     }
 }
 
-/// An operation of a direct transaction: it runs when it is first polled, and is pending for ever if the transaction has given up.
-struct AtOnce<'t, 'w, W> {
+/// An operation of a direct transaction, which has run when this was made: a future that held the action would copy it. It is pending
+/// for ever if the transaction has given up, and dropped before it is polled it makes the transaction give up: an operation that nobody
+/// awaits must not have run.
+struct AtOnce<'t, 'w, R> {
     tx: &'t mut DirectTx<'w>,
-    work: Option<W>,
+    done: Option<Result<R, Abort>>,
 }
 
-impl<W> Unpin for AtOnce<'_, '_, W> {}
+impl<'t, 'w, R> AtOnce<'t, 'w, R> {
+    #[inline(always)]
+    fn new(tx: &'t mut DirectTx<'w>, done: Result<R, Abort>) -> AtOnce<'t, 'w, R> {
+        AtOnce { tx, done: Some(done) }
+    }
+}
 
-impl<'w, R, W: FnOnce(&mut DirectTx<'w>) -> Result<R, Abort>> Future for AtOnce<'_, 'w, W> {
+impl<R> Unpin for AtOnce<'_, '_, R> {}
+
+impl<R> Future for AtOnce<'_, '_, R> {
     type Output = Result<R, Abort>;
 
     #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<R, Abort>> {
-        let Some(work) = self.work.take() else { return Poll::Pending };
-        let done = work(self.tx);
-        if matches!(self.tx.stopped, Some(Stopped::GaveUp)) { Poll::Pending } else { Poll::Ready(done) }
+        if matches!(self.tx.stopped, Some(Stopped::GaveUp)) {
+            return Poll::Pending;
+        }
+        match self.done.take() {
+            Some(done) => Poll::Ready(done),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<R> Drop for AtOnce<'_, '_, R> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.done.is_some() {
+            self.tx.stopped = Some(Stopped::GaveUp);
+        }
     }
 }
 
 impl Transaction for DirectTx<'_> {
     #[inline(always)]
     fn run<O: RowOperation>(&mut self, action: Action<O>) -> impl Future<Output = Result<O::Output, Abort>> {
-        let work = move |tx: &mut DirectTx<'_>| {
-            let done = tx.execute(action)?;
-            tx.finish_phase()?;
-            Ok(done)
-        };
-        AtOnce { tx: self, work: Some(work) }
+        let mut done = self.execute(action);
+        if done.is_ok()
+            && let Err(abort) = self.finish_phase()
+        {
+            done = Err(abort);
+        }
+        AtOnce::new(self, done)
     }
 
     #[inline(always)]
     fn join<P: RowPhase>(&mut self, phase: P) -> impl Future<Output = Result<P::Output, Abort>> {
-        let work = move |tx: &mut DirectTx<'_>| {
-            let done = phase.run_each(tx)?;
-            tx.finish_phase()?;
-            Ok(done)
-        };
-        AtOnce { tx: self, work: Some(work) }
+        let mut done = phase.run_each(self);
+        if done.is_ok()
+            && let Err(abort) = self.finish_phase()
+        {
+            done = Err(abort);
+        }
+        AtOnce::new(self, done)
     }
 
     #[inline(always)]
@@ -457,10 +481,8 @@ impl Transaction for DirectTx<'_> {
         actions: impl IntoIterator<Item = Action<O>>,
         mut take: impl FnMut(O::Output),
     ) -> impl Future<Output = Result<(), Abort>> {
-        let work = move |tx: &mut DirectTx<'_>| {
-            tx.execute_together(actions.into_iter(), &mut take)?;
-            tx.finish_phase()
-        };
-        AtOnce { tx: self, work: Some(work) }
+        let ran = self.execute_together(actions.into_iter(), &mut take);
+        let done = ran.and_then(|()| self.finish_phase());
+        AtOnce::new(self, done)
     }
 }
