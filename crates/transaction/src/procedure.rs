@@ -16,12 +16,12 @@ use atrapos_partition::action::panicked;
 use atrapos_partition::dynamic::{IndexHandle, TableHandle};
 use atrapos_partition::routing::{Destination, InstanceId, Route};
 use atrapos_partition::schema::{Index, IndexRef, SchemaError, Table, TableRef};
-use atrapos_runtime::{Reply, WorkerId};
+use atrapos_runtime::{Lost, Reply, WorkerId};
 use atrapos_storage::{Key, Position};
 
 use crate::distributed::coordinator::decide;
 use crate::lookups::{LookupTicket, RouteHint};
-use crate::messages::call_procedure;
+use crate::messages::{call_procedure, call_stored};
 use crate::recording::{RecordedRun, Recorder};
 use crate::shard::EngineWorker;
 use crate::stored::StoredProcedure;
@@ -405,6 +405,30 @@ pub(crate) fn on_procedure<R: Send + 'static>(
     });
 }
 
+/// Runs a stored procedure here like [`on_procedure`]. Its key is looked up together with those of others.
+pub(crate) fn on_stored<P: StoredProcedure>(
+    worker: &Rc<EngineWorker>,
+    procedure: P,
+    tables: P::Tables,
+    is_early: bool,
+    reply: Reply<ProcedureReply<P::Result>>,
+) {
+    let own = Rc::clone(worker);
+    worker.spawn(async move {
+        let session = Session::new(own);
+        session.set_pipelined(is_early);
+        let route = procedure.home(&tables);
+        let mut start = session.start(&route);
+        if let Some(ticket) = start.ticket {
+            let position = session.worker.shard().lookups.result(&session.worker, ticket).await;
+            session.resume(&mut start, ticket, position);
+        }
+        // A home that no longer owns the key runs it all the same.
+        let outcome = session.run_stored_here(start.routed, &tables, &procedure).await;
+        reply.send(&session.worker, (outcome, session.told.get()));
+    });
+}
+
 /// A long-lived client that lives on a worker: it runs one transaction after the other without leaving the worker's
 /// thread, except for those whose home is another worker. Get one with `Database::spawn_session`.
 ///
@@ -589,18 +613,35 @@ impl Session {
                 let position = worker.shard().lookups.result(worker, ticket).await;
                 self.resume(&mut start, ticket, position);
             }
-            let lent = Lent { procedure, tables };
             if start.home != worker.id() {
-                return self.forward(start.home, lent.into_procedure()).await;
+                worker.shard().stats.forwarded.add(1);
+                let call = call_stored(worker, start.home, procedure.clone(), *tables, self.is_pipelined.get());
+                return self.returned(call.await);
             }
+            self.run_stored_here(start.routed, tables, procedure).await
+        }
+    }
+
+    /// Runs a stored procedure on its home, which is here.
+    #[inline(always)]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
+    fn run_stored_here<'a, P: StoredProcedure>(
+        &'a self,
+        routed: Option<RouteHint<'a>>,
+        tables: &'a P::Tables,
+        procedure: &'a P,
+    ) -> impl Future<Output = Result<P::Result, Abort>> {
+        async move {
+            let worker = &self.worker;
+            let lent = Lent { procedure, tables };
             let mut outcome = Err(Abort::UNFINISHED);
-            let attempted = if procedure.stays_home(tables) {
-                attempt(worker, procedure, tables, start.routed.as_ref(), &mut outcome)
+            let attempted = if procedure.stays_home() {
+                attempt(worker, procedure, tables, routed.as_ref(), &mut outcome)
             } else {
                 None
             };
             match attempted {
-                None => self.run_apart(lent, start.routed.as_ref()).await,
+                None => self.run_apart(lent, routed.as_ref()).await,
                 Some(wait_epoch) if wait_epoch == Epoch(0) && outcome.is_ok() => outcome,
                 Some(wait_epoch) => {
                     let early = self.is_pipelined.get().then_some(&self.told);
@@ -686,15 +727,20 @@ impl Session {
         async move {
             let worker = &self.worker;
             worker.shard().stats.forwarded.add(1);
-            match call_procedure(worker, home, procedure, self.is_pipelined.get()).await {
-                Ok((outcome, told)) => {
-                    self.told.set(self.told.get().max(told));
-                    outcome
-                }
-                Err(_) => Err(Abort::because(
-                    AbortReason::ShuttingDown,
-                    "the worker that ran the transaction is gone",
-                )),
+            self.returned(call_procedure(worker, home, procedure, self.is_pipelined.get()).await)
+        }
+    }
+
+    /// Returns the outcome of a procedure that has run on another worker.
+    #[inline(always)]
+    fn returned<R>(&self, reply: Result<ProcedureReply<R>, Lost>) -> Result<R, Abort> {
+        match reply {
+            Ok((outcome, told)) => {
+                self.told.set(self.told.get().max(told));
+                outcome
+            }
+            Err(Lost) => {
+                Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone"))
             }
         }
     }

@@ -83,7 +83,7 @@ pub trait StoredProcedure: Serialize + DeserializeOwned + Clone + Send + Sync + 
     /// Returns false if it is known to need data that its home may not have. Only a hint: it saves the attempt to run as a transaction
     /// that needs none.
     #[inline(always)]
-    fn stays_home(&self, _tables: &Self::Tables) -> bool {
+    fn stays_home(&self) -> bool {
         true
     }
 

@@ -11,6 +11,9 @@
 //! undone, and [`Tx`](super::Tx) runs the procedure again from the beginning. So a procedure may run twice, as after a deadlock, and
 //! what it awaits other than its own operations is reported by `Tx`.
 //!
+//! When many give up, the next ones are not attempted for a while. A procedure that knows from its arguments that it needs data
+//! elsewhere says so ([`StoredProcedure::stays_home`]).
+//!
 //! Owns: the memory of direct transactions, which a worker has once. Never: waits, enters a lock, or sends a message.
 //!
 //! # Serializability
@@ -61,12 +64,38 @@ pub(crate) struct DirectMemory {
     branch: Branch,
     /// The dependents of the changes of the operation or phase that runs.
     dependents: Vec<DependentAction>,
+    /// The transactions that are not attempted now, since many have given up.
+    skipped: u32,
+    /// Grows with each that gives up and shrinks with each that commits; at [`TOO_MANY`] the next [`SKIPPED`] are not attempted.
+    given_up: u64,
+    /// Number of transactions that had committed when the latest one gave up.
+    committed: u64,
 }
+
+/// The weight of a transaction that gives up, beside that of one that commits, which is 1. What is lost by one, a part of a transaction that runs
+/// for nothing, is about twice what is gained by the other.
+const GIVEN_UP_WEIGHT: u64 = 2;
+
+/// The sum of weights at which too many transactions have given up.
+const TOO_MANY: u64 = 32;
+
+/// The number of transactions that are not attempted when too many have given up.
+const SKIPPED: u32 = 512;
 
 impl DirectMemory {
     /// Creates the memory of transactions whose redo has at most so many bytes.
     pub(crate) fn bounded(redo_bytes_max: usize) -> DirectMemory {
-        DirectMemory { branch: Branch::bounded(redo_bytes_max), dependents: Vec::new() }
+        let branch = Branch::bounded(redo_bytes_max);
+        DirectMemory { branch, dependents: Vec::new(), skipped: 0, given_up: 0, committed: 0 }
+    }
+
+    /// Counts a transaction that gives up, when so many have committed on the worker.
+    fn count_given_up(&mut self, committed: u64) {
+        let since = committed.saturating_sub(std::mem::replace(&mut self.committed, committed));
+        self.given_up = self.given_up.saturating_sub(since) + GIVEN_UP_WEIGHT;
+        if self.given_up >= TOO_MANY {
+            (self.given_up, self.skipped) = (0, SKIPPED);
+        }
     }
 }
 
@@ -105,6 +134,10 @@ pub(crate) fn attempt<P: StoredProcedure>(
         return None;
     }
     let memory = &mut *shard.direct.as_ref()?.try_borrow_mut().ok()?;
+    if memory.skipped > 0 {
+        memory.skipped -= 1;
+        return None;
+    }
     let mut tx = DirectTx { worker, memory, routed, observed: Epoch(0), stopped: None };
     // The future is made in here, so that it is nothing but local variables of this closure.
     let run = || match pin!(procedure.run(&mut tx, tables)).poll(&mut Context::from_waker(Waker::noop())) {
@@ -147,6 +180,7 @@ impl DirectTx<'_> {
         let panic_guard = PanicGuard::enter();
         let shard = self.worker.shard();
         shard.stats.given_up.add(1);
+        self.memory.count_given_up(shard.stats.committed.get());
         self.memory.branch.finish_unseen(planted(Bug::GivenUpNotUndone), shard);
         self.memory.dependents.clear();
         panic_guard.leave();
@@ -232,7 +266,7 @@ impl DirectTx<'_> {
         let Some((catalog, partition)) = tables.open_mut(place, false) else {
             unreachable!("a partition that was found is open")
         };
-        let DirectMemory { branch, dependents } = &mut *self.memory;
+        let DirectMemory { branch, dependents, .. } = &mut *self.memory;
         let mut at = RowContext {
             catalog,
             id: place,
@@ -351,7 +385,7 @@ impl DirectTx<'_> {
         }
         let shard = self.worker.shard();
         let mut operations: SmallVec<[O; BATCH]> = SmallVec::new();
-        let DirectMemory { branch, dependents } = &mut *self.memory;
+        let DirectMemory { branch, dependents, .. } = &mut *self.memory;
         let noted = note_free(self.worker, TxnId(0), branch, &mut actions, &mut operations);
         let Ok(one_place) = noted else {
             branch.accesses.clear();
