@@ -424,7 +424,7 @@ pub(crate) fn on_stored<P: StoredProcedure>(
             session.resume(&mut start, ticket, position);
         }
         // A home that no longer owns the key runs it all the same.
-        let outcome = session.run_stored_here(start.routed, &tables, &procedure).await;
+        let outcome = session.run_stored_here::<P, true>(start.routed, &tables, &procedure).await;
         reply.send(&session.worker, (outcome, session.told.get()));
     });
 }
@@ -618,14 +618,14 @@ impl Session {
                 let call = call_stored(worker, start.home, procedure.clone(), *tables, self.is_pipelined.get());
                 return self.returned(call.await);
             }
-            self.run_stored_here(start.routed, tables, procedure).await
+            self.run_stored_here::<P, false>(start.routed, tables, procedure).await
         }
     }
 
-    /// Runs a stored procedure on its home, which is here.
+    /// Runs a stored procedure on its home, which is here: `APART` in a box if it is no direct transaction, for code that is rare.
     #[inline(always)]
     #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
-    fn run_stored_here<'a, P: StoredProcedure>(
+    fn run_stored_here<'a, P: StoredProcedure, const APART: bool>(
         &'a self,
         routed: Option<RouteHint<'a>>,
         tables: &'a P::Tables,
@@ -641,7 +641,8 @@ impl Session {
                 None
             };
             match attempted {
-                None => self.run_apart(lent, routed.as_ref()).await,
+                None if APART => self.run_apart(lent, routed.as_ref()).await,
+                None => self.run_at_home(lent, routed.as_ref()).await,
                 Some(wait_epoch) if wait_epoch == Epoch(0) && outcome.is_ok() => outcome,
                 Some(wait_epoch) => {
                     let early = self.is_pipelined.get().then_some(&self.told);
@@ -659,8 +660,7 @@ impl Session {
         }
     }
 
-    /// Runs a stored procedure that is no direct transaction on its home, which is here. In a box: it is rare, and its future
-    /// would be copied with that of every transaction.
+    /// Runs a stored procedure that is no direct transaction on its home, which is here, in a box.
     #[cold]
     #[inline(never)]
     fn run_apart<'a, P: StoredProcedure>(
