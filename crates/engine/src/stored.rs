@@ -1,7 +1,8 @@
 //! The declaration of stored procedures with names. What they are is in `atrapos-transaction`.
 
 /// Declares [stored procedures](crate::StoredProcedure): for each its name and class, its arguments and result, the handles that it
-/// uses, the way to its home, and what it does in a transaction of any engine. The crate that declares them depends on `serde`
+/// uses, the way to its home, perhaps whether it [stays there](crate::StoredProcedure::stays_home), and what it does in a transaction of
+/// any engine. The crate that declares them depends on `serde`
 /// (with `derive`).
 ///
 /// ```
@@ -44,6 +45,7 @@ macro_rules! stored_procedures {
         $vis:vis $name:ident($id:literal, $class:literal) { $($field:ident: $type:ty),* } -> $result:ty;
         tables $tables:ty: |$handles:ident| $find:expr;
         home: |$own:ident, $at:ident| $home:expr;
+        $(stays_home: |$arguments:ident| $stays_home:expr;)?
         run: |$this:ident, $tx:ident, $with:ident| $run:expr;
     )+) => {$(
         $(#[$meta])*
@@ -68,6 +70,14 @@ macro_rules! stored_procedures {
                 let $own = self;
                 $home
             }
+
+            $(
+                #[inline(always)]
+                fn stays_home(&self) -> bool {
+                    let $arguments = self;
+                    $stays_home
+                }
+            )?
 
             #[inline]
             fn run<X: $crate::Transaction>(

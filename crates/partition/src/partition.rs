@@ -283,6 +283,15 @@ impl Tables {
         slots[place.partition as usize].as_deref().expect("a worker asks only for partitions it owns")
     }
 
+    /// Returns the partition that has `key`, if this worker owns it, its table is not closed, and nobody has or wants a lock there.
+    #[inline(never)]
+    pub fn unlocked(&self, table: TableId, key: &KeyBuf) -> Option<PartitionId> {
+        let shard = self.shards.get(table.at())?;
+        let number = shard.scheme.number(shard.scheme.partition_of(key));
+        let partition = shard.partitions.get(number as usize)?.as_deref()?;
+        partition.locks.is_empty().then_some(PartitionId { table, partition: number })
+    }
+
     /// Returns the partition `place`, if this worker owns it and its table is not closed.
     #[inline]
     pub fn owned_at(&self, place: PartitionId) -> Option<&Partition> {

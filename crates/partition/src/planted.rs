@@ -81,6 +81,8 @@ pub enum Bug {
     UndoneRedoKept,
     /// A rollback to a savepoint is not forwarded to data that has moved from one participant to another.
     RollbackNotPassedOn,
+    /// A direct transaction that gives up keeps its changes.
+    GivenUpNotUndone,
     /// The state of a transaction that has ended is reused while tasks that run its actions still refer to it.
     SharedStateReused,
     /// A statement that drops or changes a table does not wait for the transactions that have used it.

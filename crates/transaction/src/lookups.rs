@@ -19,11 +19,11 @@ use arrayvec::ArrayVec;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::schema::{TableId, TreeKind};
 use atrapos_runtime::TaskId;
-use atrapos_storage::{KeyBuf, Position, Probe, locate_batch};
+use atrapos_storage::{KeyBuf, Position, Probe, first_eight, locate_batch};
 use smallvec::SmallVec;
 
 use crate::branch::Access;
-use crate::shard::EngineWorker;
+use crate::shard::{EngineWorker, Shard};
 
 /// The number of look-ups made together: enough to cover the latency of memory with the misses a core can have in
 /// flight.
@@ -119,6 +119,23 @@ pub(crate) struct RouteHint<'a> {
     pub(crate) position: Position,
     /// The value of [`Shard::scheme_changes`](crate::shard::Shard) at the time of the look-up.
     pub(crate) scheme_changes: u64,
+}
+
+impl RouteHint<'_> {
+    /// Returns the location of `key`, if it is the one that was looked up by the route, and the scheme has not changed since.
+    #[inline(always)]
+    pub(crate) fn of(&self, table: TableId, key: &KeyBuf, shard: &Shard) -> Option<(PartitionId, Position)> {
+        let is_it = self.partition.table == table
+            && same_bytes(self.key, key)
+            && self.scheme_changes == shard.scheme_changes.get();
+        is_it.then_some((self.partition, self.position))
+    }
+}
+
+/// Returns true if two keys are equal. Most are short, so that the common case needs no call.
+#[inline(always)]
+fn same_bytes(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && first_eight(a) == first_eight(b) && (a.len() <= 8 || a[8..] == b[8..])
 }
 
 /// The look-ups that wait on one worker.

@@ -7,7 +7,7 @@
 //!
 //! | message | sender | receiver | handler | relies on |
 //! |---|---|---|---|---|
-//! | procedure | the worker of a session | the home that its route names | [`on_procedure`] | nothing: a home that no longer owns the key runs it all the same |
+//! | procedure | the worker of a session | the home that its route names | [`on_procedure`], [`on_stored`] | nothing: a home that no longer owns the key runs it all the same |
 //! | action, actions | the home, or a worker that passes them on | the owner of the data, as the sender knows it | [`on_action`], [`on_actions`] | a partition that has moved on arrives before the actions that follow it there |
 //! | reply to them | the owner | the home, or the worker that passed them on | the future that waits for the call | comes before the receiver sends the end |
 //! | rollback | the home, or a worker that sent data or actions on | a participant | [`on_rollback`] | comes after every partition that the sender sent to it; no action of the transaction is under way |
@@ -36,8 +36,9 @@ use atrapos_storage::lock::TxnId;
 
 use crate::deadlock::{self, home_of};
 use crate::distributed::GlobalProbe;
-use crate::procedure::{Procedure, ProcedureReply, on_procedure};
+use crate::procedure::{Procedure, ProcedureReply, on_procedure, on_stored};
 use crate::shard::EngineWorker;
+use crate::stored::StoredProcedure;
 use crate::tx::{ActionReply, Origin, PlannedPhase, on_action, on_actions, on_rollback};
 
 /// Sends a procedure to its home.
@@ -48,6 +49,17 @@ pub(crate) fn call_procedure<R: Send + 'static>(
     is_early: bool,
 ) -> Call<ProcedureReply<R>> {
     worker.call(home, move |worker, reply| on_procedure(worker, procedure, is_early, reply))
+}
+
+/// Sends a stored procedure to its home.
+pub(crate) fn call_stored<P: StoredProcedure>(
+    worker: &EngineWorker,
+    home: WorkerId,
+    procedure: P,
+    tables: P::Tables,
+    is_early: bool,
+) -> Call<ProcedureReply<P::Result>> {
+    worker.call(home, move |worker, reply| on_stored(worker, procedure, tables, is_early, reply))
 }
 
 /// Sends an action to the owner of its data.

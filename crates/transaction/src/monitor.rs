@@ -142,6 +142,18 @@ impl Monitor {
         left <= 1
     }
 
+    /// Returns true if the next event is recorded, or the beginning of the one after it: it has to keep its accesses.
+    #[inline(always)]
+    pub(crate) fn records_soon(&self) -> bool {
+        self.left.get() <= 2
+    }
+
+    /// Counts an event that is not recorded.
+    #[inline(always)]
+    pub(crate) fn pass(&self) {
+        self.left.set(self.left.get() - 1);
+    }
+
     /// Notes that the worker begins, or resumes, a task that may be the next event.
     #[inline(always)]
     pub(crate) fn begins(&self, worker: &EngineWorker) {

@@ -16,17 +16,17 @@ use atrapos_partition::action::panicked;
 use atrapos_partition::dynamic::{IndexHandle, TableHandle};
 use atrapos_partition::routing::{Destination, InstanceId, Route};
 use atrapos_partition::schema::{Index, IndexRef, SchemaError, Table, TableRef};
-use atrapos_runtime::{Reply, WorkerId};
+use atrapos_runtime::{Lost, Reply, WorkerId};
 use atrapos_storage::{Key, Position};
 
 use crate::distributed::coordinator::decide;
 use crate::lookups::{LookupTicket, RouteHint};
-use crate::messages::call_procedure;
+use crate::messages::{call_procedure, call_stored};
 use crate::recording::{RecordedRun, Recorder};
 use crate::shard::EngineWorker;
 use crate::stored::StoredProcedure;
 use crate::trace::{Stage, TraceEvent};
-use crate::tx::{Tx, TxnGuard, TxnState, UNDECIDED};
+use crate::tx::{Tx, TxnGuard, TxnState, UNDECIDED, attempt};
 
 /// The number of attempts of a transaction that is the victim of deadlocks, before the abort is returned to its caller.
 /// A retried transaction is older than all that begin after it, so it loses only to those that were under way, though
@@ -405,6 +405,30 @@ pub(crate) fn on_procedure<R: Send + 'static>(
     });
 }
 
+/// Runs a stored procedure here like [`on_procedure`]. Its key is looked up together with those of others.
+pub(crate) fn on_stored<P: StoredProcedure>(
+    worker: &Rc<EngineWorker>,
+    procedure: P,
+    tables: P::Tables,
+    is_early: bool,
+    reply: Reply<ProcedureReply<P::Result>>,
+) {
+    let own = Rc::clone(worker);
+    worker.spawn(async move {
+        let session = Session::new(own);
+        session.set_pipelined(is_early);
+        let route = procedure.home(&tables);
+        let mut start = session.start(&route);
+        if let Some(ticket) = start.ticket {
+            let position = session.worker.shard().lookups.result(&session.worker, ticket).await;
+            session.resume(&mut start, ticket, position);
+        }
+        // A home that no longer owns the key runs it all the same.
+        let outcome = session.run_stored_here::<P, true>(start.routed, &tables, &procedure).await;
+        reply.send(&session.worker, (outcome, session.told.get()));
+    });
+}
+
 /// A long-lived client that lives on a worker: it runs one transaction after the other without leaving the worker's
 /// thread, except for those whose home is another worker. Get one with `Database::spawn_session`.
 ///
@@ -575,13 +599,76 @@ impl Session {
     /// # Errors
     /// As [`run`](Session::run).
     #[inline]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
     pub fn run_stored<'a, P: StoredProcedure>(
         &'a self,
         route: &'a Route,
         tables: &'a P::Tables,
         procedure: &'a P,
     ) -> impl Future<Output = Result<P::Result, Abort>> {
-        self.run_runnable(route, Lent { procedure, tables })
+        async move {
+            let worker = &self.worker;
+            let mut start = self.start(route);
+            if let Some(ticket) = start.ticket {
+                let position = worker.shard().lookups.result(worker, ticket).await;
+                self.resume(&mut start, ticket, position);
+            }
+            if start.home != worker.id() {
+                worker.shard().stats.forwarded.add(1);
+                let call = call_stored(worker, start.home, procedure.clone(), *tables, self.is_pipelined.get());
+                return self.returned(call.await);
+            }
+            self.run_stored_here::<P, false>(start.routed, tables, procedure).await
+        }
+    }
+
+    /// Runs a stored procedure on its home, which is here: `APART` in a box if it is no direct transaction, for code that is rare.
+    #[inline(always)]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
+    fn run_stored_here<'a, P: StoredProcedure, const APART: bool>(
+        &'a self,
+        routed: Option<RouteHint<'a>>,
+        tables: &'a P::Tables,
+        procedure: &'a P,
+    ) -> impl Future<Output = Result<P::Result, Abort>> {
+        async move {
+            let worker = &self.worker;
+            let lent = Lent { procedure, tables };
+            let mut outcome = Err(Abort::UNFINISHED);
+            let attempted = if procedure.stays_home() {
+                attempt(worker, procedure, tables, routed.as_ref(), &mut outcome)
+            } else {
+                None
+            };
+            match attempted {
+                None if APART => self.run_apart(lent, routed.as_ref()).await,
+                None => self.run_at_home(lent, routed.as_ref()).await,
+                Some(wait_epoch) if wait_epoch == Epoch(0) && outcome.is_ok() => outcome,
+                Some(wait_epoch) => {
+                    let early = self.is_pipelined.get().then_some(&self.told);
+                    if wait_epoch > Epoch(0) && needs_more(worker, wait_epoch, early) {
+                        complete(worker, wait_epoch, early, &mut outcome).await;
+                    }
+                    match outcome {
+                        Err(abort) if abort.reason().advice() == Advice::Retry => {
+                            run_again(worker, &Again(&lent, PhantomData), abort).await.map(result_of)
+                        }
+                        outcome => outcome,
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs a stored procedure that is no direct transaction on its home, which is here, in a box.
+    #[cold]
+    #[inline(never)]
+    fn run_apart<'a, P: StoredProcedure>(
+        &'a self,
+        lent: Lent<'a, P>,
+        routed: Option<&'a RouteHint<'a>>,
+    ) -> Pin<Box<dyn Future<Output = Result<P::Result, Abort>> + 'a>> {
+        Box::pin(self.run_at_home(lent, routed))
     }
 
     #[inline(always)]
@@ -598,30 +685,62 @@ impl Session {
                 let position = worker.shard().lookups.result(worker, ticket).await;
                 self.resume(&mut start, ticket, position);
             }
-            let is_early = self.is_pipelined.get();
             if start.home == worker.id() {
-                let early = is_early.then_some(&self.told);
-                let (guard, routed) = (TxnGuard::begin(worker), start.routed.as_ref());
-                let mut outcome = Err(Abort::UNFINISHED);
-                poll_to_end(guard, &procedure, routed, early, &mut outcome).await;
-                if let Err(abort) = &outcome
-                    && abort.reason().advice() == Advice::Retry
-                {
-                    let abort = abort.clone();
-                    outcome = run_again(worker, &Again(&procedure, PhantomData), abort).await.map(result_of);
-                }
-                return outcome;
+                self.run_at_home(procedure, start.routed.as_ref()).await
+            } else {
+                self.forward(start.home, procedure.into_procedure()).await
             }
+        }
+    }
+
+    /// Runs a procedure on its home, which is here.
+    #[inline(always)]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
+    fn run_at_home<'a, R: Send + 'static>(
+        &'a self,
+        procedure: impl Runnable<R> + 'a,
+        routed: Option<&'a RouteHint<'a>>,
+    ) -> impl Future<Output = Result<R, Abort>> {
+        async move {
+            let worker = &self.worker;
+            let early = self.is_pipelined.get().then_some(&self.told);
+            let mut outcome = Err(Abort::UNFINISHED);
+            poll_to_end(TxnGuard::begin(worker), &procedure, routed, early, &mut outcome).await;
+            if let Err(abort) = &outcome
+                && abort.reason().advice() == Advice::Retry
+            {
+                let abort = abort.clone();
+                outcome = run_again(worker, &Again(&procedure, PhantomData), abort).await.map(result_of);
+            }
+            outcome
+        }
+    }
+
+    /// Runs a procedure on its home, another worker.
+    #[inline(always)]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
+    fn forward<R: Send + 'static>(
+        &self,
+        home: WorkerId,
+        procedure: impl Procedure<R>,
+    ) -> impl Future<Output = Result<R, Abort>> {
+        async move {
+            let worker = &self.worker;
             worker.shard().stats.forwarded.add(1);
-            match call_procedure(worker, start.home, procedure.into_procedure(), is_early).await {
-                Ok((outcome, told)) => {
-                    self.told.set(self.told.get().max(told));
-                    outcome
-                }
-                Err(_) => Err(Abort::because(
-                    AbortReason::ShuttingDown,
-                    "the worker that ran the transaction is gone",
-                )),
+            self.returned(call_procedure(worker, home, procedure, self.is_pipelined.get()).await)
+        }
+    }
+
+    /// Returns the outcome of a procedure that has run on another worker.
+    #[inline(always)]
+    fn returned<R>(&self, reply: Result<ProcedureReply<R>, Lost>) -> Result<R, Abort> {
+        match reply {
+            Ok((outcome, told)) => {
+                self.told.set(self.told.get().max(told));
+                outcome
+            }
+            Err(Lost) => {
+                Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone"))
             }
         }
     }

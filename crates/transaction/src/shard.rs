@@ -32,7 +32,7 @@ use crate::messages::send_end;
 use crate::monitor::Monitor;
 use crate::snapshot::Snapshots;
 use crate::stats::EngineStats;
-use crate::tx::{BranchRef, Ending, TxnState};
+use crate::tx::{BranchRef, DirectMemory, Ending, TxnState};
 use crate::unfinished::{Copies, LoadJournal};
 use crate::wal::CommitWaiters;
 
@@ -57,6 +57,8 @@ pub struct Shard {
     /// Branches of transactions that have their home on another worker.
     pub participants: RefCell<FastMap<TxnId, Rc<RefCell<Branch>>>>,
     branches: RefCell<Vec<Rc<RefCell<Branch>>>>,
+    /// The memory of direct transactions, `None` if there are none, since the worker shares system state.
+    pub(crate) direct: Option<Box<RefCell<DirectMemory>>>,
     /// The lock requests that wait here.
     pub waits: RefCell<LockWaits>,
     granted: RefCell<Vec<LockTicket>>,
@@ -131,6 +133,7 @@ impl Shard {
             active: RefCell::default(),
             participants: RefCell::default(),
             branches: RefCell::default(),
+            direct: Some(Box::new(RefCell::new(DirectMemory::bounded(options.transaction_redo_bytes)))),
             waits: RefCell::default(),
             granted: RefCell::default(),
             aborted_age: Cell::default(),
@@ -158,7 +161,7 @@ impl Shard {
     /// Returns the worker's state with a part in the system state that workers share.
     #[must_use]
     pub fn sharing(self, system_state: StateView) -> Shard {
-        Shard { states: RefCell::default(), system_state: Some(Box::new(system_state)), ..self }
+        Shard { states: RefCell::default(), direct: None, system_state: Some(Box::new(system_state)), ..self }
     }
 
     /// The catalog of this worker.

@@ -29,6 +29,8 @@ pub struct EngineStats {
     pub(crate) passed_on: Counter,
     /// Ends of transactions forwarded.
     pub(crate) ends_passed_on: Counter,
+    /// Direct transactions that gave up, and began again with a footprint.
+    pub(crate) given_up: Counter,
     /// Accesses to shared system state at the beginnings and ends of transactions.
     pub(crate) central_accesses: Counter,
 }
@@ -56,6 +58,8 @@ pub struct Statistics {
     pub forwarded: u64,
     /// Actions that arrived at a worker whose partition had moved to another one, and were forwarded.
     pub passed_on: u64,
+    /// Direct transactions that gave up for a lock or data of another worker, and began again: each counts among the others once.
+    pub given_up: u64,
     /// Accesses to lists of transactions, number sources and state locks that workers share: none by default, five for each
     /// transaction if all are [central](crate::central).
     pub central_accesses: u64,
@@ -75,6 +79,7 @@ impl EngineStats {
             interleaved: self.interleaved.get(),
             forwarded: self.forwarded.get(),
             passed_on: self.passed_on.get(),
+            given_up: self.given_up.get(),
             central_accesses: self.central_accesses.get(),
         }
     }
@@ -106,6 +111,7 @@ impl Statistics {
             interleaved: with(self.interleaved, other.interleaved),
             forwarded: with(self.forwarded, other.forwarded),
             passed_on: with(self.passed_on, other.passed_on),
+            given_up: with(self.given_up, other.given_up),
             central_accesses: with(self.central_accesses, other.central_accesses),
         }
     }

@@ -28,6 +28,7 @@ mod access;
 mod at_once;
 mod commit;
 mod dependents;
+mod direct;
 mod home;
 mod lock_wait;
 mod participant;
@@ -53,6 +54,7 @@ use crate::run::Run;
 use crate::shard::EngineWorker;
 use crate::transaction::{RowPhase, Transaction};
 
+pub(crate) use direct::{DirectMemory, attempt};
 pub use commit::{Ending, TxnGuard};
 pub(crate) use commit::{
     UNDECIDED, commit_subordinate, commit_subordinate_alone, end_subordinate, has_read_durable, observed,

@@ -12,6 +12,7 @@ mod closing;
 mod columns;
 mod crud;
 mod ddl;
+mod direct;
 mod deployed_crashes;
 mod durable;
 mod dynamic;

@@ -53,6 +53,11 @@ fn a_footprint_that_is_not_entered_is_caught() {
 }
 
 #[test]
+fn a_direct_transaction_that_gives_up_and_keeps_its_changes_is_caught() {
+    caught(Bug::GivenUpNotUndone, lists::lists, lists::serializable);
+}
+
+#[test]
 fn a_scan_that_is_not_locked_is_caught() {
     caught(Bug::ScanNotLocked, lists::lists, lists::serializable);
     caught(Bug::ScanNotLocked, anomalies::items, anomalies::phantoms);

@@ -203,18 +203,25 @@ impl CommitWaiters {
 
     #[inline(never)]
     fn log(&self, worker: &EngineWorker, home: &Branch, state: &TxnState) -> Result<(Epoch, Epoch), Abort> {
-        if self.wal.is_failed() {
-            return Err(self.wal.refusal());
-        }
-        let epoch = self.commit(worker, home.redo.bytes())?;
+        let epoch = self.log_changes(worker, home)?;
         state.trace.event(worker, Stage::Log, || {
             format!("{} bytes of redo, in epoch {}", home.redo.bytes().len(), epoch.0)
         });
         state
             .trace
             .event(worker, Stage::Harden, || format!("its caller is told when epoch {} is durable", epoch.0));
-        home.note_changes(&mut self.undurable.borrow_mut(), epoch);
         Ok((epoch, epoch))
+    }
+
+    /// Logs the changes of a branch, and notes them for readers. Returns the epoch of the record.
+    #[inline]
+    pub(super) fn log_changes(&self, worker: &EngineWorker, branch: &Branch) -> Result<Epoch, Abort> {
+        if self.wal.is_failed() {
+            return Err(self.wal.refusal());
+        }
+        let epoch = self.commit(worker, branch.redo.bytes())?;
+        branch.note_changes(&mut self.undurable.borrow_mut(), epoch);
+        Ok(epoch)
     }
 }
 

@@ -13,7 +13,7 @@ use atrapos_partition::planted::{Bug, planted};
 use atrapos_partition::schema::TableId;
 use atrapos_runtime::{Call, Lost, WorkerId};
 use atrapos_storage::lock::LockTarget;
-use atrapos_storage::{KeyBuf, Position, first_eight};
+use atrapos_storage::{KeyBuf, Position};
 
 use super::access::{conflicts, execute};
 use super::lock_wait::{RunOutcome, queue_and_run};
@@ -42,16 +42,7 @@ impl<'w> Tx<'w> {
     /// Returns the location of `key`, if it is the one that was looked up by the route.
     #[inline(always)]
     pub(crate) fn routed_to(&self, table: TableId, key: &KeyBuf) -> Option<(PartitionId, Position)> {
-        match self.routed {
-            Some(routed)
-                if routed.partition.table == table
-                    && same_bytes(routed.key, key)
-                    && routed.scheme_changes == self.worker.shard().scheme_changes.get() =>
-            {
-                Some((routed.partition, routed.position))
-            }
-            _ => None,
-        }
+        self.routed?.of(table, key, self.worker.shard())
     }
 
     /// The home.
@@ -362,10 +353,4 @@ impl<'w> Tx<'w> {
     pub(super) fn name_of(&self, verb: &str, table: TableId) -> String {
         format!("{verb} '{}'", self.worker.shard().tables.borrow().catalog.tables[table.at()].name)
     }
-}
-
-/// Returns true if two keys are equal. Most are short, so that the common case needs no call.
-#[inline(always)]
-fn same_bytes(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && first_eight(a) == first_eight(b) && (a.len() <= 8 || a[8..] == b[8..])
 }

@@ -126,6 +126,70 @@ fn take_back<O: Operation>(
     actions
 }
 
+/// Notes the accesses of actions, and takes their operations, and returns whether all are in one partition. Fails with the
+/// first action that may not run now; those before it are noted.
+#[inline(always)]
+pub(super) fn note_free<O: Operation>(
+    worker: &EngineWorker,
+    txn: TxnId,
+    branch: &mut Branch,
+    actions: &mut impl Iterator<Item = Action<O>>,
+    operations: &mut SmallVec<[O; BATCH]>,
+) -> Result<bool, Option<Action<O>>> {
+    if branch.suspended {
+        return Err(None);
+    }
+    let tables = &*worker.shard().tables.borrow();
+    let mut latest = LatestFree { free: None, changes: 0 };
+    // Each action stays where it is until its key is noted: taken apart, it would be copied.
+    for mut action in actions {
+        let place = free_behind(worker, txn, tables, &action.request, &mut latest);
+        let (Some(place), LockTarget::Key(key)) = (place, &mut action.request.target) else {
+            return Err(Some(action));
+        };
+        branch.note_key(place, action.request.mode, key, action.operation.is_unlocked());
+        operations.push(action.operation);
+    }
+    Ok(latest.changes <= 1)
+}
+
+/// Returns the partition like [`free_here`], for an action that follows another one of its phase.
+#[inline(always)]
+fn free_behind<'t>(
+    worker: &EngineWorker,
+    txn: TxnId,
+    tables: &'t Tables,
+    request: &Request,
+    latest: &mut LatestFree<'t>,
+) -> Option<PartitionId> {
+    if let LockTarget::Key(key) = &request.target
+        && let Some(FreePartition { table, scheme, index, place }) = &latest.free
+        && *table == request.table
+        && request.tag == worker.shard().tag
+        && scheme.partition_of(key) == *index
+    {
+        return Some(*place);
+    }
+    let place = free_here(worker, txn, tables, request)?;
+    let scheme = &*tables.shards[place.table.at()].scheme;
+    let index = scheme.partition_of(request.key());
+    let is_unlocked = tables.partition(place).locks.is_empty();
+    latest.free = is_unlocked.then_some(FreePartition { table: place.table, scheme, index, place });
+    latest.changes += 1;
+    Some(place)
+}
+
+/// Returns the partition of the key of an action if it is here and no lock of another transaction than `txn` conflicts.
+#[inline(never)]
+fn free_here(worker: &EngineWorker, txn: TxnId, tables: &Tables, request: &Request) -> Option<PartitionId> {
+    let LockTarget::Key(key) = &request.target else { return None };
+    if request.tag != worker.shard().tag {
+        return None;
+    }
+    let (place, owner) = tables.locate(request.table, key);
+    (owner == worker.id() && is_free(tables, txn, place, request)).then_some(place)
+}
+
 impl Tx<'_> {
     /// Runs actions of one kind as one phase, with their dependents, and hands their results to `take` in the order of the
     /// actions.
@@ -150,7 +214,13 @@ impl Tx<'_> {
         let branch = &mut *self.state.home.borrow_mut();
         let first = branch.accesses.len();
         let mut operations: SmallVec<[O; BATCH]> = SmallVec::new();
-        let one_place = match self.note_free(branch, &mut actions, &mut operations) {
+        let runs = !self.state.is_doomed.get() && !self.state.trace.is_on();
+        let noted = if runs {
+            note_free(self.worker, self.state.txn(), branch, &mut actions, &mut operations)
+        } else {
+            Err(None)
+        };
+        let one_place = match noted {
             Ok(one_place) => one_place,
             Err(refused) => {
                 let noted = take_back(shard.tag, branch, first, operations);
@@ -195,66 +265,10 @@ impl Tx<'_> {
         done
     }
 
-    /// Notes the accesses of actions, and takes their operations, and returns whether all are in one partition. Fails with the
-    /// first action that may not run now; those before it are noted.
-    #[inline(always)]
-    fn note_free<O: Operation>(
-        &self,
-        branch: &mut Branch,
-        actions: &mut impl Iterator<Item = Action<O>>,
-        operations: &mut SmallVec<[O; BATCH]>,
-    ) -> Result<bool, Option<Action<O>>> {
-        if branch.suspended {
-            return Err(None);
-        }
-        let tables = &*self.worker.shard().tables.borrow();
-        let mut latest = LatestFree { free: None, changes: 0 };
-        // Each action stays where it is until its key is noted: taken apart, it would be copied.
-        for mut action in actions {
-            let place = self.free_behind(tables, &action.request, &mut latest);
-            let (Some(place), LockTarget::Key(key)) = (place, &mut action.request.target) else {
-                return Err(Some(action));
-            };
-            branch.note_key(place, action.request.mode, key, action.operation.is_unlocked());
-            operations.push(action.operation);
-        }
-        Ok(latest.changes <= 1)
-    }
-
-    /// Returns the partition like [`free_here`](Tx::free_here), for an action that follows another one of its phase.
-    #[inline(always)]
-    fn free_behind<'t>(
-        &self,
-        tables: &'t Tables,
-        request: &Request,
-        latest: &mut LatestFree<'t>,
-    ) -> Option<PartitionId> {
-        if let LockTarget::Key(key) = &request.target
-            && let Some(FreePartition { table, scheme, index, place }) = &latest.free
-            && *table == request.table
-            && request.tag == self.worker.shard().tag
-            && scheme.partition_of(key) == *index
-        {
-            return Some(*place);
-        }
-        let place = self.free_here(tables, request)?;
-        let scheme = &*tables.shards[place.table.at()].scheme;
-        let index = scheme.partition_of(request.key());
-        let is_unlocked = tables.partition(place).locks.is_empty();
-        latest.free = is_unlocked.then_some(FreePartition { table: place.table, scheme, index, place });
-        latest.changes += 1;
-        Some(place)
-    }
-
     /// Returns the partition of the key of an action if the action may run now, without an order among those of its phase.
-    #[inline(never)]
     fn free_here(&self, tables: &Tables, request: &Request) -> Option<PartitionId> {
-        let LockTarget::Key(key) = &request.target else { return None };
-        if !self.admits(request) || self.state.trace.is_on() {
-            return None;
-        }
-        let (place, owner) = tables.locate(request.table, key);
-        (owner == self.worker.id() && is_free(tables, self.state.txn(), place, request)).then_some(place)
+        let runs = !self.state.is_doomed.get() && !self.state.trace.is_on();
+        if runs { free_here(self.worker, self.state.txn(), tables, request) } else { None }
     }
 
     /// Runs actions as one phase, without their dependents, and returns them with their results.

@@ -14,5 +14,6 @@ atrapos::stored_procedures! {
     } else {
         tables.account.at(&own.request.account)
     };
+    stays_home: |own| !own.request.is_remote();
     run: |own, tx, tables| procedures::account_update(tx, *tables, own.request, own.time_ns);
 }

@@ -9,12 +9,14 @@ atrapos::stored_procedures! {
     pub NewOrder("tpcc.new-order", "new-order") { input: NewOrderInput } -> OrderPlaced;
     tables Tables: |db| Tables::of(db);
     home: |own, tables| tables.customer.at(&(own.input.w_id, own.input.d_id, own.input.c_id));
+    stays_home: |own| own.input.lines.iter().all(|line| line.supply_w_id == own.input.w_id);
     run: |own, tx, tables| procedures::new_order(tx, *tables, &own.input);
 
     /// Payment. See [`payment`](procedures::payment). Its home is that of the district that is paid.
     pub Payment("tpcc.payment", "payment") { input: PaymentInput } -> Paid;
     tables Tables: |db| Tables::of(db);
     home: |own, tables| tables.district.at(&(own.input.w_id, own.input.d_id));
+    stays_home: |own| own.input.c_w_id == own.input.w_id;
     run: |own, tx, tables| procedures::payment(tx, *tables, own.input);
 
     /// Order-Status. See [`order_status`](procedures::order_status).

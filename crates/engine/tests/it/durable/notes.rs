@@ -10,7 +10,7 @@ use std::sync::Arc;
 use atrapos::sim::Simulation;
 use atrapos::{
     Abort, AbortReason, Builder, CentralState, Database, Index, KeyRange, Route, Schema, SchemeChange,
-    Session, Statistics, Table, TableRef, Tx, WorkerId, row,
+    Session, Statistics, StoredProcedure as _, Table, TableRef, Transaction, WorkerId, row,
 };
 use atrapos_durability::file::{FileSystem, ModelFiles};
 
@@ -109,7 +109,7 @@ pub(crate) fn note(client: usize, number: u64) -> Note {
 
 /// Writes number `number` into all rows of the client; with an odd number the extra row is there, with an even one not.
 pub(crate) async fn change(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     notes: TableRef<Notes>,
     client: usize,
     number: u64,
@@ -127,28 +127,64 @@ pub(crate) async fn change(
     }
 }
 
-async fn write(session: &Session, notes: TableRef<Notes>, client: usize, number: u64) -> Result<(), Abort> {
-    session
-        .run(&notes.at(&keys_of(client)[0]), async move |tx| {
-            change(tx, notes, client, number).await?;
-            // Now and then a transaction changes its mind.
-            if number % 7 == 3 { Err(Abort::user("changed its mind")) } else { Ok(()) }
-        })
-        .await
+/// Changes the rows of a client; now and then the transaction changes its mind.
+async fn change_or_not(
+    tx: &mut impl Transaction,
+    notes: TableRef<Notes>,
+    client: usize,
+    number: u64,
+) -> Result<(), Abort> {
+    change(tx, notes, client, number).await?;
+    if number % 7 == 3 { Err(Abort::user("changed its mind")) } else { Ok(()) }
 }
 
 /// The numbers in a client's rows, as one transaction sees them.
-async fn read(session: &Session, notes: TableRef<Notes>, client: usize) -> Result<[Option<u64>; 3], Abort> {
-    let keys = keys_of(client);
-    session
-        .run(&notes.at(&keys[0]), async move |tx| {
-            let mut numbers = [None; 3];
-            for (number, key) in numbers.iter_mut().zip(keys) {
-                *number = tx.get(notes, key).await?.map(|note| note.number);
-            }
-            Ok(numbers)
-        })
-        .await
+type Seen = [Option<u64>; ROWS as usize];
+
+async fn look(tx: &mut impl Transaction, notes: TableRef<Notes>, client: usize) -> Result<Seen, Abort> {
+    let mut numbers = [None; ROWS as usize];
+    for (number, key) in numbers.iter_mut().zip(keys_of(client)) {
+        *number = tx.get(notes, key).await?.map(|note| note.number);
+    }
+    Ok(numbers)
+}
+
+atrapos::stored_procedures! {
+    /// Changes the rows of a client.
+    Write("notes.write", "write") { client: usize, number: u64 } -> ();
+    tables TableRef<Notes>: |db| db.table();
+    home: |own, notes| notes.at(&keys_of(own.client)[0]);
+    run: |own, tx, notes| change_or_not(tx, *notes, own.client, own.number);
+
+    /// Reads the rows of a client.
+    Read("notes.read", "read") { client: usize } -> Seen;
+    tables TableRef<Notes>: |db| db.table();
+    home: |own, notes| notes.at(&keys_of(own.client)[0]);
+    run: |own, tx, notes| look(tx, *notes, own.client);
+}
+
+/// Returns true if a client runs stored procedures, not closures.
+fn runs_stored(client: usize) -> bool {
+    client % 4 < 2
+}
+
+async fn write(session: &Session, notes: TableRef<Notes>, client: usize, number: u64) -> Result<(), Abort> {
+    let procedure = Write { client, number };
+    let route = procedure.home(&notes);
+    if runs_stored(client) {
+        return session.run_stored(&route, &notes, &procedure).await;
+    }
+    session.run(&route, async move |tx| change_or_not(tx, notes, client, number).await).await
+}
+
+/// Reads the rows of a client for another one, or itself.
+async fn read(session: &Session, notes: TableRef<Notes>, reader: usize, client: usize) -> Result<Seen, Abort> {
+    let procedure = Read { client };
+    let route = procedure.home(&notes);
+    if runs_stored(reader) {
+        return session.run_stored(&route, &notes, &procedure).await;
+    }
+    session.run(&route, async move |tx| look(tx, notes, client).await).await
 }
 
 /// Transactions that a pipelined client has committed at most before it waits for the first of them.
@@ -175,7 +211,7 @@ pub(crate) fn start_clients(
             for number in 1..=transactions {
                 if random.below(3) == 0 {
                     let other = random.below(clients as u64) as usize;
-                    let found = match read(&session, notes, other).await {
+                    let found = match read(&session, notes, client, other).await {
                         Ok(numbers) => session.acknowledged(session.take_ticket()).await.map(|()| numbers),
                         refused => refused,
                     };

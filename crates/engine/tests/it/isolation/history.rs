@@ -11,11 +11,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 
+use serde::{Deserialize, Serialize};
+
 /// A list of unique numbers.
 pub(crate) type List = Vec<u32>;
 
 /// One thing a transaction did, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Event {
     /// It added the number to the key's list.
     Append(u64, u32),

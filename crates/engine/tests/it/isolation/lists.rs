@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use atrapos::{Abort, AbortReason, KeyRange, Route, Schema, Table, TableRef, Tx, row};
+use atrapos::{Abort, AbortReason, Advice, KeyRange, Route, Schema, Table, TableRef, Transaction, row};
+use serde::{Deserialize, Serialize};
 
 use super::history::{Committed, Event, History, List};
 use super::{simulated, threaded};
@@ -57,7 +58,7 @@ fn many_lists() -> Schema {
 }
 
 /// One step of a transaction, decided before it runs: a transaction that is run again does the same.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 enum Step {
     Read(u64),
     Append {
@@ -105,7 +106,7 @@ fn random_step(random: &mut Random, keys: u64, next_number: &mut u32) -> Step {
 }
 
 async fn make(
-    tx: &mut Tx<'_>,
+    tx: &mut impl Transaction,
     lists: TableRef<Lists>,
     step: &Step,
     seen: &mut Vec<Event>,
@@ -179,6 +180,28 @@ async fn make(
     Ok(())
 }
 
+/// Makes all steps, and takes them back if the transaction `aborts`.
+async fn make_all(
+    tx: &mut impl Transaction,
+    lists: TableRef<Lists>,
+    steps: &[Step],
+    aborts: bool,
+) -> Result<Vec<Event>, Abort> {
+    let mut seen = Vec::new();
+    for step in steps {
+        make(tx, lists, step, &mut seen).await?;
+    }
+    if aborts { Err(Abort::user("as planned")) } else { Ok(seen) }
+}
+
+atrapos::stored_procedures! {
+    /// Makes steps, as a stored procedure: a direct transaction where it can be one.
+    MakeAll("lists.make-all", "make-all") { steps: Vec<Step>, aborts: bool } -> Vec<Event>;
+    tables TableRef<Lists>: |db| db.table();
+    home: |_own, lists| lists.at(&0);
+    run: |own, tx, lists| make_all(tx, *lists, &own.steps, own.aborts);
+}
+
 /// How many sessions there are, and what each does.
 #[derive(Clone, Copy)]
 struct Load {
@@ -199,7 +222,6 @@ fn history(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Result
             let steps: Vec<Step> = (0..1 + random.below(5))
                 .map(|_| random_step(&mut random, load.keys, &mut next_number))
                 .collect();
-            let steps = Arc::new(steps);
             let aborts = random.chance(15);
             let route = match random.below(3) {
                 0 => Route::worker(session.worker()),
@@ -209,14 +231,18 @@ fn history(engine: &mut Engine, workers: usize, seed: u64, load: Load) -> Result
                     _ => lists.at(&0),
                 },
             };
-            let ran = until_done(session, &route, async move |tx| {
-                let mut seen = Vec::new();
-                for step in steps.iter() {
-                    make(tx, lists, step, &mut seen).await?;
+            let ran = if random.chance(50) {
+                let procedure = MakeAll { steps, aborts };
+                loop {
+                    match session.run_stored(&route, &lists, &procedure).await {
+                        Err(abort) if abort.reason().advice() == Advice::Retry => session.yield_now().await,
+                        outcome => break outcome,
+                    }
                 }
-                if aborts { Err(Abort::user("as planned")) } else { Ok(seen) }
-            })
-            .await;
+            } else {
+                let steps = Arc::new(steps);
+                until_done(session, &route, async move |tx| make_all(tx, lists, &steps, aborts).await).await
+            };
             match ran {
                 Ok(events) => committed.push(Committed { session: at, events }),
                 Err(abort) if abort.reason() == AbortReason::User => {}

@@ -1,0 +1,522 @@
+//! Direct transactions: stored procedures that need nothing but free data of their home run to their end in one poll
+//! ([`attempt`]).
+//!
+//! While such a transaction runs, no other task of its worker does, and nobody else reaches its data. So it keeps no footprint:
+//! no list of accesses, no number, no locks. What it keeps is the before-images of its changes, and their redo. A procedure is compiled for it once more
+//! ([`DirectTx`] is a [`Transaction`] of its own), with all its operations as plain calls, and its future is made, polled and dropped
+//! in one function, so that nothing of it has to be in memory.
+//!
+//! When it comes to data of another worker, to a lock of another transaction that conflicts, to a table that a statement has closed, or to an
+//! order that matters (a phase with ranges), it *gives up*: its operation stays pending, the future is dropped, its changes are
+//! undone, and [`Tx`](super::Tx) runs the procedure again from the beginning. So a procedure may run twice, as after a deadlock, and
+//! what it awaits other than its own operations is reported by `Tx`.
+//!
+//! When many give up, the next ones are not attempted for a while. A procedure that knows from its arguments that it needs data
+//! elsewhere says so ([`StoredProcedure::stays_home`]).
+//!
+//! Owns: the memory of direct transactions, which a worker has once. Never: waits, enters a lock, or sends a message.
+//!
+//! # Serializability
+//!
+//! Strict two-phase locking asks that the locks of all accesses are held at one moment. Here that moment is the whole transaction, which
+//! nothing interrupts: each access has checked that no lock of another transaction conflicts, and no lock can be entered before the
+//! transaction has ended. This is the argument of [`super`] for transactions that do not suspend, without the list by which they could.
+//!
+//! # Invariants
+//! - A transaction that has given up has changed nothing when `Tx` begins it again.
+//! - After an operation has failed no other runs, and the transaction aborts, whatever its procedure returns.
+//! - Its outcome waits for the newest epoch that it has observed. Of one that has changed something and aborts, that is the
+//!   newest of all: after its first change it does not look for epochs any more, since its own record would be newer.
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use atrapos_durability::wal::Epoch;
+use atrapos_partition::abort::{Abort, AbortReason};
+use atrapos_partition::action::{
+    Action, DependentAction, Request, RowContext, RowOperation, panicked,
+};
+use atrapos_partition::panic_guard::PanicGuard;
+use atrapos_partition::partition::{PartitionId, Tables};
+use atrapos_partition::planted::{Bug, planted};
+use atrapos_partition::range::KeyRange;
+use atrapos_storage::Position;
+use atrapos_storage::lock::{LockTarget, TxnId};
+use smallvec::SmallVec;
+
+use super::access::{Accessor, NotedTogether, is_free};
+use super::phase::note_free;
+use crate::age::Age;
+use crate::branch::Branch;
+use crate::lookups::{BATCH, RouteHint};
+use crate::shard::EngineWorker;
+use crate::stored::StoredProcedure;
+use crate::transaction::{RowPhase, RunAction, Transaction};
+use crate::wal::CommitWaiters;
+
+/// The memory of the direct transactions of a worker, one after another. Empty between them.
+#[derive(Debug)]
+pub(crate) struct DirectMemory {
+    /// The before-images, the redo and the scratch space; accesses are noted only while a phase of several actions runs.
+    branch: Branch,
+    /// The dependents of the changes of the operation or phase that runs.
+    dependents: Vec<DependentAction>,
+    /// The transactions that are not attempted now, since many have given up.
+    skipped: u32,
+    /// Grows with each that gives up and shrinks with each that commits; at [`TOO_MANY`] the next [`SKIPPED`] are not attempted.
+    given_up: u64,
+    /// Number of transactions that had committed when the latest one gave up.
+    committed: u64,
+}
+
+/// The weight of a transaction that gives up, beside that of one that commits, which is 1. What is lost by one, a part of a transaction that runs
+/// for nothing, is about twice what is gained by the other.
+const GIVEN_UP_WEIGHT: u64 = 2;
+
+/// The sum of weights at which too many transactions have given up.
+const TOO_MANY: u64 = 32;
+
+/// The number of transactions that are not attempted when too many have given up.
+const SKIPPED: u32 = 512;
+
+impl DirectMemory {
+    /// Creates the memory of transactions whose redo has at most so many bytes.
+    pub(crate) fn bounded(redo_bytes_max: usize) -> DirectMemory {
+        let branch = Branch::bounded(redo_bytes_max);
+        DirectMemory { branch, dependents: Vec::new(), skipped: 0, given_up: 0, committed: 0 }
+    }
+
+    /// Counts a transaction that gives up, when so many have committed on the worker.
+    fn count_given_up(&mut self, committed: u64) {
+        let since = committed.saturating_sub(std::mem::replace(&mut self.committed, committed));
+        self.given_up = self.given_up.saturating_sub(since) + GIVEN_UP_WEIGHT;
+        if self.given_up >= TOO_MANY {
+            (self.given_up, self.skipped) = (0, SKIPPED);
+        }
+    }
+}
+
+/// A running direct transaction.
+pub(crate) struct DirectTx<'w> {
+    worker: &'w EngineWorker,
+    memory: &'w mut DirectMemory,
+    routed: Option<&'w RouteHint<'w>>,
+    /// The newest epoch that was observed before the first change.
+    observed: Epoch,
+    /// The reason for which it runs no more operations.
+    stopped: Option<Stopped>,
+}
+
+/// The reason for which a direct transaction runs no more operations.
+enum Stopped {
+    /// It has given up.
+    GaveUp,
+    /// It has to abort, for this reason.
+    Failed(Abort),
+}
+
+/// Runs a procedure as a direct transaction. Returns the epoch that has to be durable before the outcome is told, zero if there
+/// is none; `None` if it gave up, and then nothing has changed.
+#[inline(always)]
+pub(crate) fn attempt<P: StoredProcedure>(
+    worker: &Rc<EngineWorker>,
+    procedure: &P,
+    tables: &P::Tables,
+    routed: Option<&RouteHint<'_>>,
+    outcome: &mut Result<P::Result, Abort>,
+) -> Option<Epoch> {
+    let shard = worker.shard();
+    if shard.monitor.records_soon() {
+        // The monitor wants the accesses of this one.
+        return None;
+    }
+    let memory = &mut *shard.direct.as_ref()?.try_borrow_mut().ok()?;
+    if memory.skipped > 0 {
+        memory.skipped -= 1;
+        return None;
+    }
+    let mut tx = DirectTx { worker, memory, routed, observed: Epoch(0), stopped: None };
+    // The future is made in here, so that it is nothing but local variables of this closure.
+    let run = || match pin!(procedure.run(&mut tx, tables)).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(ended) => {
+            *outcome = ended;
+            true
+        }
+        Poll::Pending => false,
+    };
+    let has_ended = match catch_unwind(AssertUnwindSafe(run)) {
+        Ok(has_ended) => has_ended,
+        Err(panic) => {
+            *outcome = Err(panicked(panic.as_ref()));
+            true
+        }
+    };
+    if has_ended && outcome.is_ok() && tx.stopped.is_none() && tx.memory.branch.undo.is_empty() {
+        // It commits, and there is nothing to be logged or forgotten.
+        shard.stats.committed.add(1);
+        shard.monitor.pass();
+        return Some(if planted(Bug::ReaderToldEarly) { Epoch(0) } else { tx.observed });
+    }
+    if !has_ended || matches!(tx.stopped, Some(Stopped::GaveUp)) {
+        tx.undo();
+        return None;
+    }
+    let mut refusal = None;
+    let wait_epoch = tx.finish(outcome.as_ref().err().map(Abort::reason), &mut refusal);
+    if let Some(abort) = refusal {
+        *outcome = Err(abort);
+    }
+    Some(wait_epoch)
+}
+
+impl DirectTx<'_> {
+    /// Undoes what a transaction that has given up has changed.
+    #[cold]
+    #[inline(never)]
+    fn undo(self) {
+        let panic_guard = PanicGuard::enter();
+        let shard = self.worker.shard();
+        shard.stats.given_up.add(1);
+        self.memory.count_given_up(shard.stats.committed.get());
+        self.memory.branch.finish_unseen(planted(Bug::GivenUpNotUndone), shard);
+        self.memory.dependents.clear();
+        panic_guard.leave();
+    }
+
+    /// Commits, unless the procedure has `failed`; if the transaction cannot commit, `refusal` says why. Returns the epoch that has to be
+    /// durable before the outcome is told. Compiled once.
+    #[inline(never)]
+    fn finish(self, failed: Option<AbortReason>, refusal: &mut Option<Abort>) -> Epoch {
+        let panic_guard = PanicGuard::enter();
+        let shard = self.worker.shard();
+        let branch = &mut self.memory.branch;
+        if failed.is_none()
+            && let Some(Stopped::Failed(abort)) = self.stopped
+        {
+            *refusal = Some(abort);
+        }
+        let mut wait_epoch = Epoch(0);
+        if let Some(commit_waiters) = &shard.commit_waiters {
+            let commit = failed.is_none() && refusal.is_none();
+            match harden(commit_waiters, self.worker, branch, self.observed, commit) {
+                Ok(epoch) => wait_epoch = epoch,
+                Err(abort) => *refusal = Some(abort),
+            }
+        }
+        let failed = refusal.as_ref().map(Abort::reason).or(failed);
+        match failed {
+            None => shard.stats.committed.add(1),
+            Some(reason) => {
+                shard.stats.aborted[reason as usize].add(1);
+                shard.aborted_age.set(Age::NONE);
+            }
+        }
+        shard.monitor.pass();
+        branch.finish_unseen(failed.is_none(), shard);
+        self.memory.dependents.clear();
+        panic_guard.leave();
+        wait_epoch
+    }
+
+    /// Returns what an operation returns that does not run: nobody sees it if the transaction has given up.
+    #[cold]
+    #[inline(never)]
+    fn refusal(&self) -> Abort {
+        match &self.stopped {
+            Some(Stopped::Failed(abort)) => abort.clone(),
+            _ => Abort::UNFINISHED,
+        }
+    }
+
+    /// Gives up, unless it has failed.
+    #[cold]
+    #[inline(never)]
+    fn give_up(&mut self) -> Abort {
+        self.stopped.get_or_insert(Stopped::GaveUp);
+        self.refusal()
+    }
+
+    /// Remembers why the transaction has to abort.
+    #[cold]
+    #[inline(never)]
+    fn fail(&mut self, abort: &Abort) {
+        self.stopped.get_or_insert_with(|| Stopped::Failed(abort.clone()));
+    }
+
+    /// Runs an action without its dependents.
+    #[inline(always)]
+    fn execute<O: RowOperation>(&mut self, action: Action<O>) -> Result<O::Output, Abort> {
+        let Action { mut request, operation } = action;
+        let shard = self.worker.shard();
+        if self.stopped.is_some() {
+            return Err(self.refusal());
+        }
+        let panic_guard = PanicGuard::enter();
+        let is_unlocked = operation.is_unlocked();
+        let (mut left_out, mut position) = (None, None);
+        let mut tables = shard.tables.borrow_mut();
+        let Some(place) = self.find(&tables, &mut request, &mut left_out, &mut position) else {
+            panic_guard.leave();
+            drop(tables);
+            return Err(self.give_up());
+        };
+        let Some((catalog, partition)) = tables.open_mut(place, false) else {
+            unreachable!("a partition that was found is open")
+        };
+        let DirectMemory { branch, dependents, .. } = &mut *self.memory;
+        let mut at = RowContext {
+            catalog,
+            id: place,
+            partition,
+            target: &mut request.target,
+            left_out: &mut left_out,
+            position: position.as_ref(),
+            undo: &mut branch.undo,
+            scratch: &mut branch.scratch,
+            redo: shard.commit_waiters.is_some().then_some(&mut branch.redo),
+            dependents,
+            may_narrow: true,
+        };
+        let done = operation.apply_to(&mut at);
+        drop(tables);
+        panic_guard.leave();
+        if shard.commit_waiters.is_some() && !is_unlocked {
+            self.observe(place, &request.target);
+        }
+        // Looked at where it is: handed to a closure and back, it would be copied.
+        if let Err(abort) = &done {
+            self.fail(abort);
+        }
+        done
+    }
+
+    /// Returns the partition of an action if the action may run now; `None` if the transaction has to give up. A range is cut
+    /// to the partition, and its rest left out.
+    #[inline(always)]
+    fn find(
+        &self,
+        tables: &Tables,
+        request: &mut Request,
+        left_out: &mut Option<KeyRange>,
+        position: &mut Option<Position>,
+    ) -> Option<PartitionId> {
+        self.worker.shard().stats.local_actions.add(1);
+        if self.routed.is_none()
+            && let LockTarget::Key(key) = &request.target
+            && request.tag == self.worker.shard().tag
+            && let Some(place) = tables.unlocked(request.table, key)
+        {
+            return Some(place);
+        }
+        self.find_slowly(tables, request, left_out, position)
+    }
+
+    /// Finds a partition in any case: the key may be that of the route, or there may be locks, or it may be a range.
+    #[inline(never)]
+    fn find_slowly(
+        &self,
+        tables: &Tables,
+        request: &mut Request,
+        left_out: &mut Option<KeyRange>,
+        position: &mut Option<Position>,
+    ) -> Option<PartitionId> {
+        let shard = self.worker.shard();
+        if request.tag != shard.tag {
+            return None;
+        }
+        if let (Some(routed), LockTarget::Key(key)) = (self.routed, &request.target)
+            && let Some((place, found)) = routed.of(request.table, key, shard)
+        {
+            *position = Some(found);
+            return is_free(tables, TxnId(0), place, request).then_some(place);
+        }
+        let (place, owner) = request.locate(tables);
+        if owner != self.worker.id() || !is_free(tables, TxnId(0), place, request) {
+            return None;
+        }
+        if matches!(request.target, LockTarget::Range { .. }) {
+            let (part, rest) = tables.cut_to_partition(place, &request.target, request.from_end);
+            *left_out = rest;
+            if let Some(part) = part {
+                request.target = part;
+            }
+        }
+        Some(place)
+    }
+
+    /// Notes the newest epoch on which an access may depend.
+    #[inline(never)]
+    fn observe(&mut self, place: PartitionId, target: &LockTarget) {
+        if let Some(commit_waiters) = &self.worker.shard().commit_waiters
+            && self.memory.branch.redo.is_empty()
+        {
+            self.observed = self.observed.max(commit_waiters.undurable.borrow().of(place, target));
+        }
+    }
+
+    /// Runs the dependents of the changes of an operation or phase, and theirs: all changes before the first check.
+    #[inline(always)]
+    fn finish_phase(&mut self) -> Result<(), Abort> {
+        if self.memory.dependents.is_empty() { Ok(()) } else { self.run_dependents() }
+    }
+
+    #[inline(never)]
+    fn run_dependents(&mut self) -> Result<(), Abort> {
+        while !self.memory.dependents.is_empty() {
+            let change = self.memory.dependents.iter().position(DependentAction::is_change);
+            let dependent = self.memory.dependents.remove(change.unwrap_or(0));
+            self.execute(dependent.into_action(self.worker.shard().tag))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the actions of a phase, and hands their results to `take`. Their keys are looked up together, so they are noted first.
+    #[inline(always)]
+    fn execute_together<O: RowOperation>(
+        &mut self,
+        mut actions: impl Iterator<Item = Action<O>>,
+        take: &mut impl FnMut(O::Output),
+    ) -> Result<(), Abort> {
+        if self.stopped.is_some() {
+            return Err(self.refusal());
+        }
+        let shard = self.worker.shard();
+        let mut operations: SmallVec<[O; BATCH]> = SmallVec::new();
+        let DirectMemory { branch, dependents, .. } = &mut *self.memory;
+        let noted = note_free(self.worker, TxnId(0), branch, &mut actions, &mut operations);
+        let Ok(one_place) = noted else {
+            branch.accesses.clear();
+            return Err(self.give_up());
+        };
+        shard.stats.local_actions.add(operations.len() as u64);
+        let tables = &mut shard.tables.borrow_mut();
+        let accessor = Accessor { shard, tables, txn: TxnId(0), branch, dependents };
+        let done = accessor.execute_noted(NotedTogether { first: 0, one_place }, &mut operations, take);
+        self.forget_noted(&done);
+        done
+    }
+
+    /// Forgets the accesses of a phase that has run, and notes the newest epoch on which they may depend.
+    #[inline(never)]
+    fn forget_noted(&mut self, done: &Result<(), Abort>) {
+        let branch = &mut self.memory.branch;
+        if let Some(commit_waiters) = &self.worker.shard().commit_waiters {
+            // Before the first change: a phase that has changed something has redo.
+            if branch.redo.is_empty() {
+                let noted = branch.observed_since(0, &commit_waiters.undurable.borrow());
+                self.observed = self.observed.max(noted);
+            }
+        }
+        branch.accesses.clear();
+        if let Err(abort) = done {
+            self.fail(abort);
+        }
+    }
+}
+
+/// Logs a transaction that commits. Returns the epoch for which its caller has to wait.
+#[inline(always)]
+fn harden(
+    commit_waiters: &CommitWaiters,
+    worker: &EngineWorker,
+    branch: &Branch,
+    observed: Epoch,
+    commit: bool,
+) -> Result<Epoch, Abort> {
+    if branch.redo.is_empty() {
+        return Ok(if planted(Bug::ReaderToldEarly) { Epoch(0) } else { observed });
+    }
+    if !commit {
+        return Ok(commit_waiters.undurable.borrow().newest());
+    }
+    commit_waiters.log_changes(worker, branch)
+}
+
+impl RunAction for DirectTx<'_> {
+    #[inline(always)]
+    fn run_action<O: RowOperation>(&mut self, action: Action<O>) -> Result<O::Output, Abort> {
+        if matches!(action.request.target, LockTarget::Range { .. }) {
+            return Err(self.give_up());
+        }
+        self.execute(action)
+    }
+}
+
+/// An operation of a direct transaction, which has run when this was made: a future that held the action would copy it. It is pending
+/// for ever if the transaction has given up, and dropped before it is polled it makes the transaction give up: an operation that nobody
+/// awaits must not have run.
+struct AtOnce<'t, 'w, R> {
+    tx: &'t mut DirectTx<'w>,
+    done: Option<Result<R, Abort>>,
+}
+
+impl<'t, 'w, R> AtOnce<'t, 'w, R> {
+    #[inline(always)]
+    fn new(tx: &'t mut DirectTx<'w>, done: Result<R, Abort>) -> AtOnce<'t, 'w, R> {
+        AtOnce { tx, done: Some(done) }
+    }
+}
+
+impl<R> Unpin for AtOnce<'_, '_, R> {}
+
+impl<R> Future for AtOnce<'_, '_, R> {
+    type Output = Result<R, Abort>;
+
+    #[inline(always)]
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<R, Abort>> {
+        if matches!(self.tx.stopped, Some(Stopped::GaveUp)) {
+            return Poll::Pending;
+        }
+        match self.done.take() {
+            Some(done) => Poll::Ready(done),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl<R> Drop for AtOnce<'_, '_, R> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.done.is_some() {
+            self.tx.stopped = Some(Stopped::GaveUp);
+        }
+    }
+}
+
+impl Transaction for DirectTx<'_> {
+    #[inline(always)]
+    fn run<O: RowOperation>(&mut self, action: Action<O>) -> impl Future<Output = Result<O::Output, Abort>> {
+        let mut done = self.execute(action);
+        if done.is_ok()
+            && let Err(abort) = self.finish_phase()
+        {
+            done = Err(abort);
+        }
+        AtOnce::new(self, done)
+    }
+
+    #[inline(always)]
+    fn join<P: RowPhase>(&mut self, phase: P) -> impl Future<Output = Result<P::Output, Abort>> {
+        let mut done = phase.run_each(self);
+        if done.is_ok()
+            && let Err(abort) = self.finish_phase()
+        {
+            done = Err(abort);
+        }
+        AtOnce::new(self, done)
+    }
+
+    #[inline(always)]
+    fn join_each<O: RowOperation>(
+        &mut self,
+        actions: impl IntoIterator<Item = Action<O>>,
+        mut take: impl FnMut(O::Output),
+    ) -> impl Future<Output = Result<(), Abort>> {
+        let ran = self.execute_together(actions.into_iter(), &mut take);
+        let done = ran.and_then(|()| self.finish_phase());
+        AtOnce::new(self, done)
+    }
+}
