@@ -615,7 +615,8 @@ impl Session {
             }
             if start.home != worker.id() {
                 worker.shard().stats.forwarded.add(1);
-                let call = call_stored(worker, start.home, procedure.clone(), *tables, self.is_pipelined.get());
+                let call =
+                    call_stored(worker, start.home, procedure.clone(), *tables, self.is_pipelined.get());
                 return self.returned(call.await);
             }
             self.run_stored_here::<P, false>(start.routed, tables, procedure).await

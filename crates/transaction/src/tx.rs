@@ -54,12 +54,12 @@ use crate::run::Run;
 use crate::shard::EngineWorker;
 use crate::transaction::{RowPhase, Transaction};
 
-pub(crate) use direct::{DirectMemory, attempt};
+pub(crate) use at_once::run_at_once;
 pub use commit::{Ending, TxnGuard};
 pub(crate) use commit::{
     UNDECIDED, commit_subordinate, commit_subordinate_alone, end_subordinate, has_read_durable, observed,
 };
-pub(crate) use at_once::run_at_once;
+pub(crate) use direct::{DirectMemory, attempt};
 pub(crate) use home::AccessStart;
 pub use participant::{ActionReply, BranchRef, on_action, on_actions};
 pub use phase::Phase;

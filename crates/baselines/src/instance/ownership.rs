@@ -39,6 +39,19 @@ impl Ownership {
     pub fn of_scheme(scheme: &Scheme, own: InstanceId, tables: usize) -> Ownership {
         Ownership::divided(scheme, tables, |worker| InstanceId::of_owner(worker).unwrap_or(own))
     }
+
+    /// Returns a checksum of the division.
+    pub(super) fn checksum(&self) -> u32 {
+        let mut checksum = crc32fast::Hasher::new();
+        for Parts { cuts, owners } in self.tables.iter().map(|parts| &**parts) {
+            for cut in cuts {
+                checksum.update(&(cut.len() as u32).to_le_bytes());
+                checksum.update(cut);
+            }
+            owners.iter().for_each(|owner| checksum.update(&owner.0.to_le_bytes()));
+        }
+        checksum.finalize()
+    }
 }
 
 impl Ownership<WorkerId> {
@@ -73,19 +86,6 @@ impl<O: Copy + PartialEq> Ownership<O> {
             Arc::new(Parts { cuts, owners })
         };
         Ownership { tables: (0..tables).map(parts).collect() }
-    }
-
-    /// Returns a checksum of the division.
-    pub(super) fn checksum(&self) -> u32 {
-        let mut checksum = crc32fast::Hasher::new();
-        for Parts { cuts, owners } in self.tables.iter().map(|parts| &**parts) {
-            for cut in cuts {
-                checksum.update(&(cut.len() as u32).to_le_bytes());
-                checksum.update(cut);
-            }
-            owners.iter().for_each(|owner| checksum.update(&owner.0.to_le_bytes()));
-        }
-        checksum.finalize()
     }
 
     /// Returns the owner of a key; `None` if there is no such table.

@@ -1,6 +1,8 @@
 //! Direct transactions: stored procedures that run to their end in one poll, and what they must have in common with the others.
 
-use atrapos::{Abort, AbortReason, Database, KeyRange, Route, StoredProcedure, TableRef, Transaction, WorkerId};
+use atrapos::{
+    Abort, AbortReason, Database, KeyRange, Route, StoredProcedure, TableRef, Transaction, WorkerId,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::indexes::{ByEmail, Users, user, users};

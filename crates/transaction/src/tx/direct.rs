@@ -36,9 +36,7 @@ use std::task::{Context, Poll, Waker};
 
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::{Abort, AbortReason};
-use atrapos_partition::action::{
-    Action, DependentAction, Request, RowContext, RowOperation, panicked,
-};
+use atrapos_partition::action::{Action, DependentAction, Request, RowContext, RowOperation, panicked};
 use atrapos_partition::panic_guard::PanicGuard;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::planted::{Bug, planted};

@@ -178,7 +178,12 @@ async fn write(session: &Session, notes: TableRef<Notes>, client: usize, number:
 }
 
 /// Reads the rows of a client for another one, or itself.
-async fn read(session: &Session, notes: TableRef<Notes>, reader: usize, client: usize) -> Result<Seen, Abort> {
+async fn read(
+    session: &Session,
+    notes: TableRef<Notes>,
+    reader: usize,
+    client: usize,
+) -> Result<Seen, Abort> {
     let procedure = Read { client };
     let route = procedure.home(&notes);
     if runs_stored(reader) {
