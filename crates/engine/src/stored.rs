@@ -1,9 +1,8 @@
 //! The declaration of stored procedures with names. What they are is in `atrapos-transaction`.
 
-/// Declares [stored procedures](crate::StoredProcedure): for each its name and class, its arguments and result, the handles that it
-/// uses, the way to its home, perhaps whether it [stays there](crate::StoredProcedure::stays_home), and what it does in a transaction of
-/// any engine. The crate that declares them depends on `serde`
-/// (with `derive`).
+/// Declares [stored procedures](crate::StoredProcedure): for each its name and class, its arguments and result, the handles that
+/// it uses, the way to its home, perhaps whether it [stays there](crate::StoredProcedure::stays_home), and what it does in a
+/// transaction of any engine. The crate that declares them depends on `serde` (with `derive`).
 ///
 /// ```
 /// use atrapos::{Abort, Database, Registry, Schema, Table, TableRef, Transaction, decode, encode, row};

@@ -80,8 +80,8 @@ pub trait StoredProcedure: Serialize + DeserializeOwned + Clone + Send + Sync + 
     /// Returns the way to the data that decides where it runs.
     fn home(&self, tables: &Self::Tables) -> Route;
 
-    /// Returns false if it is known to need data that its home may not have. Only a hint: it saves the attempt to run as a transaction
-    /// that needs none.
+    /// Returns false if it is known to need data that its home may not have. Only a hint: it saves the attempt to run as a
+    /// transaction that needs none (a direct one, which keeps no footprint and takes no locks).
     #[inline(always)]
     fn stays_home(&self) -> bool {
         true

@@ -2,25 +2,25 @@
 //! ([`attempt`]).
 //!
 //! While such a transaction runs, no other task of its worker does, and nobody else reaches its data. So it keeps no footprint:
-//! no list of accesses, no number, no locks. What it keeps is the before-images of its changes, and their redo. A procedure is compiled for it once more
-//! ([`DirectTx`] is a [`Transaction`] of its own), with all its operations as plain calls, and its future is made, polled and dropped
-//! in one function, so that nothing of it has to be in memory.
+//! no list of accesses, no number, no locks. It keeps the before-images of its changes, and their redo. A procedure is compiled
+//! for it once more ([`DirectTx`] is a [`Transaction`] of its own), with all its operations as plain calls, and its future is made,
+//! polled and dropped in one function, so that nothing of it has to be in memory.
 //!
-//! When it comes to data of another worker, to a lock of another transaction that conflicts, to a table that a statement has closed, or to an
-//! order that matters (a phase with ranges), it *gives up*: its operation stays pending, the future is dropped, its changes are
-//! undone, and [`Tx`](super::Tx) runs the procedure again from the beginning. So a procedure may run twice, as after a deadlock, and
-//! what it awaits other than its own operations is reported by `Tx`.
-//!
-//! When many give up, the next ones are not attempted for a while. A procedure that knows from its arguments that it needs data
-//! elsewhere says so ([`StoredProcedure::stays_home`]).
+//! When it comes to data of another worker, to a lock of another transaction that conflicts, to a table that a statement has
+//! closed, or to an order that matters (a phase with ranges), it *gives up*: its operation stays pending, the future is dropped, its
+//! changes are undone, and [`Tx`](super::Tx) runs the procedure again from the beginning. So a procedure may run twice, as after a
+//! deadlock, and `Tx` reports a procedure that awaits anything but its own operations. When many give up, the next ones are not
+//! attempted for a while. A procedure that knows from its arguments that it needs data elsewhere says so
+//! ([`StoredProcedure::stays_home`]). Nor is a transaction attempted whose accesses the monitor is about to record.
 //!
 //! Owns: the memory of direct transactions, which a worker has once. Never: waits, enters a lock, or sends a message.
 //!
 //! # Serializability
 //!
-//! Strict two-phase locking asks that the locks of all accesses are held at one moment. Here that moment is the whole transaction, which
-//! nothing interrupts: each access has checked that no lock of another transaction conflicts, and no lock can be entered before the
-//! transaction has ended. This is the argument of [`super`] for transactions that do not suspend, without the list by which they could.
+//! Strict two-phase locking asks that the locks of all accesses are held at one moment. Here that moment is the whole
+//! transaction, which nothing interrupts: each access has checked that no lock of another transaction conflicts, and no lock can
+//! be entered before the transaction has ended. This is the argument of [`super`] for transactions that do not suspend, without
+//! the list by which they could.
 //!
 //! # Invariants
 //! - A transaction that has given up has changed nothing when `Tx` begins it again.
@@ -70,8 +70,8 @@ pub(crate) struct DirectMemory {
     committed: u64,
 }
 
-/// The weight of a transaction that gives up, beside that of one that commits, which is 1. What is lost by one, a part of a transaction that runs
-/// for nothing, is about twice what is gained by the other.
+/// The weight of a transaction that gives up, beside that of one that commits, which is 1: a part of a transaction that runs for
+/// nothing is taken for twice as much as one saves that commits.
 const GIVEN_UP_WEIGHT: u64 = 2;
 
 /// The sum of weights at which too many transactions have given up.
@@ -184,8 +184,8 @@ impl DirectTx<'_> {
         panic_guard.leave();
     }
 
-    /// Commits, unless the procedure has `failed`; if the transaction cannot commit, `refusal` says why. Returns the epoch that has to be
-    /// durable before the outcome is told. Compiled once.
+    /// Commits, unless the procedure has `failed`; if the transaction cannot commit, `refusal` says why. Returns the epoch that has
+    /// to be durable before the outcome is told. Compiled once.
     #[inline(never)]
     fn finish(self, failed: Option<AbortReason>, refusal: &mut Option<Abort>) -> Epoch {
         let panic_guard = PanicGuard::enter();
@@ -443,9 +443,9 @@ impl RunAction for DirectTx<'_> {
     }
 }
 
-/// An operation of a direct transaction, which has run when this was made: a future that held the action would copy it. It is pending
-/// for ever if the transaction has given up, and dropped before it is polled it makes the transaction give up: an operation that nobody
-/// awaits must not have run.
+/// An operation of a direct transaction, which has run when this was made: a future that held the action would copy it. It is
+/// pending for ever if the transaction has given up, and dropped before it is polled it makes the transaction give up: an operation
+/// that nobody awaits must not have run.
 struct AtOnce<'t, 'w, R> {
     tx: &'t mut DirectTx<'w>,
     done: Option<Result<R, Abort>>,
