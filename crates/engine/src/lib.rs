@@ -59,9 +59,10 @@ pub use atrapos_storage::{
 };
 pub use atrapos_transaction::central::{ActiveTransaction, CentralState, Scope};
 pub use atrapos_transaction::dynamic::AnyTable;
-pub use atrapos_transaction::procedure::{AnyProcedure, AnyResult, CommitTicket, Procedure, Session};
+pub use atrapos_transaction::procedure::{AnyProcedure, AnyResult, Procedure};
 pub use atrapos_transaction::recording::RecordedRun;
 pub use atrapos_transaction::run::Run;
+pub use atrapos_transaction::session::{CommitTicket, Session};
 pub use atrapos_transaction::stats::Statistics;
 pub use atrapos_transaction::stored::{
     CallError, Handles, PreparedCall, RegisterError, Registry, StoredProcedure, decode, encode,

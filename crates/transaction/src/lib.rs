@@ -24,6 +24,7 @@ pub mod monitor;
 pub mod procedure;
 pub mod recording;
 pub mod run;
+pub mod session;
 pub mod shard;
 pub mod snapshot;
 pub mod stats;

@@ -36,7 +36,8 @@ use atrapos_storage::lock::TxnId;
 
 use crate::deadlock::{self, home_of};
 use crate::distributed::GlobalProbe;
-use crate::procedure::{Procedure, ProcedureReply, on_procedure, on_stored};
+use crate::procedure::{Procedure, ProcedureReply, on_procedure};
+use crate::session::on_stored;
 use crate::shard::EngineWorker;
 use crate::stored::StoredProcedure;
 use crate::tx::{ActionReply, Origin, PlannedPhase, on_action, on_actions, on_rollback};

@@ -1,5 +1,5 @@
 //! Execution of procedures: on the current worker, on the home from another worker, and again after a deadlock or when
-//! the WAL had no room for their records.
+//! the WAL had no room for their records. Sessions, which most of them come from, are in [`crate::session`].
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -13,20 +13,15 @@ use std::task::{Context, Poll};
 use atrapos_durability::wal::Epoch;
 use atrapos_partition::abort::{Abort, AbortReason, Advice};
 use atrapos_partition::action::panicked;
-use atrapos_partition::dynamic::{IndexHandle, TableHandle};
-use atrapos_partition::routing::{Destination, InstanceId, Route};
-use atrapos_partition::schema::{Index, IndexRef, SchemaError, Table, TableRef};
-use atrapos_runtime::{Lost, Reply, WorkerId};
-use atrapos_storage::{Key, Position};
+use atrapos_runtime::Reply;
 
 use crate::distributed::coordinator::decide;
-use crate::lookups::{LookupTicket, RouteHint};
-use crate::messages::{call_procedure, call_stored};
+use crate::lookups::RouteHint;
 use crate::recording::{RecordedRun, Recorder};
 use crate::shard::EngineWorker;
 use crate::stored::StoredProcedure;
 use crate::trace::{Stage, TraceEvent};
-use crate::tx::{Tx, TxnGuard, TxnState, UNDECIDED, attempt};
+use crate::tx::{Tx, TxnGuard, TxnState, UNDECIDED};
 
 /// The number of attempts of a transaction that is the victim of deadlocks, before the abort is returned to its caller.
 /// A retried transaction is older than all that begin after it, so it loses only to those that were under way, though
@@ -62,7 +57,7 @@ impl<R: Send + 'static, P: AsyncFn(&mut Tx<'_>) -> Result<R, Abort>> ErasedProce
 }
 
 /// A procedure as a session runs it: called where it is, as often as that takes, and sent only if its home is elsewhere.
-trait Runnable<R> {
+pub(crate) trait Runnable<R> {
     /// Runs it once.
     fn call<'t>(&'t self, tx: &'t mut Tx<'_>) -> impl Future<Output = Result<R, Abort>>;
 
@@ -71,7 +66,7 @@ trait Runnable<R> {
 }
 
 /// A procedure that the session is given.
-struct Given<P>(P);
+pub(crate) struct Given<P>(pub(crate) P);
 
 impl<R, P: Procedure<R>> Runnable<R> for Given<P> {
     #[inline(always)]
@@ -85,9 +80,9 @@ impl<R, P: Procedure<R>> Runnable<R> for Given<P> {
 }
 
 /// A stored procedure that stays with the caller: its arguments are copied only if it is sent.
-struct Lent<'a, P: StoredProcedure> {
-    procedure: &'a P,
-    tables: &'a P::Tables,
+pub(crate) struct Lent<'a, P: StoredProcedure> {
+    pub(crate) procedure: &'a P,
+    pub(crate) tables: &'a P::Tables,
 }
 
 impl<P: StoredProcedure> Runnable<P::Result> for Lent<'_, P> {
@@ -103,7 +98,7 @@ impl<P: StoredProcedure> Runnable<P::Result> for Lent<'_, P> {
 }
 
 /// A procedure that a session runs again, whose result goes in a box.
-struct Again<'a, X, R>(&'a X, PhantomData<fn() -> R>);
+pub(crate) struct Again<'a, X, R>(pub(crate) &'a X, pub(crate) PhantomData<fn() -> R>);
 
 impl<R: Send + 'static, X: Runnable<R>> ErasedProcedure for Again<'_, X, R> {
     fn call<'a>(&'a self, tx: &'a mut Tx<'_>) -> AnyFuture<'a> {
@@ -160,7 +155,7 @@ async fn call_to_end(guard: TxnGuard<'_>, procedure: &dyn ErasedProcedure) -> Re
 /// Retries a procedure whose first attempt has just ended with `abort`, until it ends otherwise or the attempts are
 /// used up.
 #[cold]
-fn run_again<'a>(
+pub(crate) fn run_again<'a>(
     worker: &'a Rc<EngineWorker>,
     procedure: &'a dyn ErasedProcedure,
     abort: Abort,
@@ -199,7 +194,7 @@ async fn attempt_again(
 }
 
 /// Lets other ready tasks run.
-async fn yield_once(worker: &EngineWorker) {
+pub(crate) async fn yield_once(worker: &EngineWorker) {
     let mut yielded = false;
     poll_fn(|_| {
         if yielded {
@@ -220,7 +215,7 @@ async fn yield_once(worker: &EngineWorker) {
 /// first polled, and a result is copied once more on its way. Each of these copies waits for the stores before it.
 #[inline]
 #[expect(clippy::manual_async_fn, reason = "as said above")]
-fn poll_to_end<'a, R>(
+pub(crate) fn poll_to_end<'a, R>(
     guard: TxnGuard<'a>,
     procedure: &'a impl Runnable<R>,
     routed: Option<&'a RouteHint<'_>>,
@@ -317,12 +312,12 @@ fn may_tell(worker: &EngineWorker, wait_epoch: Epoch) -> bool {
 /// Returns true if a transaction that has to wait for an epoch is not complete for its caller: it may not be told yet, or
 /// is not decided.
 #[inline(always)]
-fn needs_more(worker: &EngineWorker, wait_epoch: Epoch, early: Option<&Cell<Epoch>>) -> bool {
+pub(crate) fn needs_more(worker: &EngineWorker, wait_epoch: Epoch, early: Option<&Cell<Epoch>>) -> bool {
     wait_epoch == UNDECIDED || (!is_told_early(early, wait_epoch) && !may_tell(worker, wait_epoch))
 }
 
 /// Decides a transaction that is not decided, and waits until its outcome may be told.
-async fn complete<R>(
+pub(crate) async fn complete<R>(
     worker: &Rc<EngineWorker>,
     mut wait_epoch: Epoch,
     early: Option<&Cell<Epoch>>,
@@ -403,429 +398,4 @@ pub(crate) fn on_procedure<R: Send + 'static>(
         };
         reply.send(&own, (outcome, told.get()));
     });
-}
-
-/// Runs a stored procedure here like [`on_procedure`]. Its key is looked up together with those of others.
-pub(crate) fn on_stored<P: StoredProcedure>(
-    worker: &Rc<EngineWorker>,
-    procedure: P,
-    tables: P::Tables,
-    is_early: bool,
-    reply: Reply<ProcedureReply<P::Result>>,
-) {
-    let own = Rc::clone(worker);
-    worker.spawn(async move {
-        let session = Session::new(own);
-        session.set_pipelined(is_early);
-        let route = procedure.home(&tables);
-        let mut start = session.start(&route);
-        if let Some(ticket) = start.ticket {
-            let position = session.worker.shard().lookups.result(&session.worker, ticket).await;
-            session.resume(&mut start, ticket, position);
-        }
-        // A home that no longer owns the key runs it all the same.
-        let outcome = session.run_stored_here::<P, true>(start.routed, &tables, &procedure).await;
-        reply.send(&session.worker, (outcome, session.told.get()));
-    });
-}
-
-/// A long-lived client that lives on a worker: it runs one transaction after the other without leaving the worker's
-/// thread, except for those whose home is another worker. Get one with `Database::spawn_session`.
-///
-/// # Futures in a session
-///
-/// Between its transactions, a session may await any future: its own operations, the outcome of a submitted
-/// transaction, a channel or any other future that is completed by another thread and calls its waker. (A transaction
-/// awaits its own operations only.) A future that needs an executor of its own, such as a socket or timer of an
-/// asynchronous runtime, needs that runtime to run on another thread. A session whose future is never completed ends
-/// when the database closes.
-///
-/// The session's own operations wake the session as a whole, not the waker they are polled with: of several futures
-/// at once, poll all (as `join!` and `select!` do), not only those whose own waker was called (as `FuturesUnordered` does).
-///
-/// Dropping an operation that is under way aborts its transaction, unless its outcome was decided already.
-pub struct Session {
-    worker: Rc<EngineWorker>,
-    /// True if outcomes are returned before they are durable.
-    is_pipelined: Cell<bool>,
-    /// The epoch that has to be durable for the outcomes that were returned before they were, since the last ticket.
-    told: Cell<Epoch>,
-}
-
-/// The right to be told when transactions of a [pipelined](Session::set_pipelined) session are durable: those that were returned
-/// between the ticket before it and this one. Eight bytes, and nothing is kept in the database for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[must_use = "a transaction of a pipelined session may be acknowledged only when its ticket is"]
-pub struct CommitTicket(Epoch);
-
-/// The home that a route leads to.
-struct RouteStart<'a> {
-    home: WorkerId,
-    /// The key that the route names, if its look-up is deferred and the home is this worker.
-    routed: Option<RouteHint<'a>>,
-    /// The look-up of that key, if it is deferred.
-    ticket: Option<LookupTicket>,
-}
-
-impl std::fmt::Debug for Session {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("worker", &self.worker.id()).finish_non_exhaustive()
-    }
-}
-
-impl Session {
-    /// Creates a session on this worker.
-    #[doc(hidden)]
-    pub fn new(worker: Rc<EngineWorker>) -> Session {
-        Session { worker, is_pipelined: Cell::new(false), told: Cell::new(Epoch(0)) }
-    }
-
-    /// Sets whether transactions are pipelined: their outcomes are returned when they have committed, before they are durable,
-    /// so that the session runs the next one meanwhile (off at first).
-    ///
-    /// A crash may take back such a transaction, and with it all that have seen it. So nobody outside may be told of an outcome
-    /// before the [ticket](Session::take_ticket) that is taken after it is [acknowledged](Session::acknowledged).
-    pub fn set_pipelined(&self, pipelined: bool) {
-        self.is_pipelined.set(pipelined);
-    }
-
-    /// Returns the ticket of the outcomes that were returned to this session since the last one was taken.
-    #[inline]
-    pub fn take_ticket(&self) -> CommitTicket {
-        CommitTicket(self.told.replace(Epoch(0)))
-    }
-
-    /// Returns true if the outcomes that a ticket stands for may be acknowledged now.
-    #[inline]
-    #[must_use]
-    pub fn is_acknowledged(&self, ticket: CommitTicket) -> bool {
-        let waiters = &self.worker.shard().commit_waiters;
-        waiters.as_ref().is_none_or(|waiters| waiters.may_tell(&self.worker, ticket.0))
-    }
-
-    /// Waits until the outcomes that a ticket stands for may be acknowledged.
-    ///
-    /// # Errors
-    /// [`AbortReason::NotDurable`]: the WAL has failed, and it is not known which of the outcomes survive.
-    pub async fn acknowledged(&self, ticket: CommitTicket) -> Result<(), Abort> {
-        match &self.worker.shard().commit_waiters {
-            Some(waiters) => waiters.wait(&self.worker, ticket.0).await,
-            None => Ok(()),
-        }
-    }
-
-    /// The worker the session lives on.
-    #[must_use]
-    pub fn worker(&self) -> WorkerId {
-        self.worker.id()
-    }
-
-    /// Number of workers of the database.
-    #[must_use]
-    pub fn workers(&self) -> usize {
-        self.worker.workers()
-    }
-
-    /// Returns true if the database is being closed: a session should end then.
-    #[must_use]
-    pub fn is_stopping(&self) -> bool {
-        self.worker.is_stopping()
-    }
-
-    /// The time on the worker's clock, in ticks.
-    #[inline]
-    #[must_use]
-    pub fn now(&self) -> atrapos_runtime::Ticks {
-        self.worker.now()
-    }
-
-    /// The handle of table `T`.
-    ///
-    /// # Errors
-    /// Fails if the database has no such table.
-    pub fn table<T: Table>(&self) -> Result<TableRef<T>, SchemaError> {
-        self.worker.shard().published.visible().table()
-    }
-
-    /// The handle of index `I`.
-    ///
-    /// # Errors
-    /// Fails if the database has no such index.
-    pub fn index<I: Index>(&self) -> Result<IndexRef<I>, SchemaError> {
-        self.worker.shard().published.visible().index()
-    }
-
-    /// The handle of the table with this name in the session's database.
-    ///
-    /// # Errors
-    /// Fails if the database has no such table.
-    pub fn table_named(&self, name: &str) -> Result<TableHandle, SchemaError> {
-        self.worker.shard().published.visible().table_named(name)
-    }
-
-    /// The handle of the index with this name in the session's database.
-    ///
-    /// # Errors
-    /// Fails if the database has no such index.
-    pub fn index_named(&self, name: &str) -> Result<IndexHandle, SchemaError> {
-        self.worker.shard().published.visible().index_named(name)
-    }
-
-    /// Returns true if the session's worker owns this key of a table.
-    #[must_use]
-    pub fn owns<T: Table>(&self, table: TableRef<T>, key: &T::Key) -> bool {
-        let key = key.encode();
-        self.worker.shard().tables.borrow().locate(table.id(), &key).1 == self.worker.id()
-    }
-
-    /// Runs a procedure as a transaction: here if the route leads to this worker, otherwise at its home.
-    ///
-    /// A transaction that was the victim of a deadlock is run again.
-    ///
-    /// # Errors
-    /// The reason for which the transaction aborted.
-    #[inline]
-    pub fn run<'a, R: Send + 'static>(
-        &'a self,
-        route: &'a Route,
-        procedure: impl Procedure<R>,
-    ) -> impl Future<Output = Result<R, Abort>> {
-        self.run_runnable(route, Given(procedure))
-    }
-
-    /// Runs a stored procedure like [`run`](Session::run). `route` is the way to its home, and `tables` are its handles. The
-    /// procedure stays where it is unless its home is elsewhere: the fastest way to run one.
-    ///
-    /// # Errors
-    /// As [`run`](Session::run).
-    #[inline]
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
-    pub fn run_stored<'a, P: StoredProcedure>(
-        &'a self,
-        route: &'a Route,
-        tables: &'a P::Tables,
-        procedure: &'a P,
-    ) -> impl Future<Output = Result<P::Result, Abort>> {
-        async move {
-            let worker = &self.worker;
-            let mut start = self.start(route);
-            if let Some(ticket) = start.ticket {
-                let position = worker.shard().lookups.result(worker, ticket).await;
-                self.resume(&mut start, ticket, position);
-            }
-            if start.home != worker.id() {
-                worker.shard().stats.forwarded.add(1);
-                let call =
-                    call_stored(worker, start.home, procedure.clone(), *tables, self.is_pipelined.get());
-                return self.returned(call.await);
-            }
-            self.run_stored_here::<P, false>(start.routed, tables, procedure).await
-        }
-    }
-
-    /// Runs a stored procedure on its home, which is here: `APART` in a box if it is no direct transaction, for code that is rare.
-    #[inline(always)]
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
-    fn run_stored_here<'a, P: StoredProcedure, const APART: bool>(
-        &'a self,
-        routed: Option<RouteHint<'a>>,
-        tables: &'a P::Tables,
-        procedure: &'a P,
-    ) -> impl Future<Output = Result<P::Result, Abort>> {
-        async move {
-            let worker = &self.worker;
-            let lent = Lent { procedure, tables };
-            let mut outcome = Err(Abort::UNFINISHED);
-            let attempted = if procedure.stays_home() {
-                attempt(worker, procedure, tables, routed.as_ref(), &mut outcome)
-            } else {
-                None
-            };
-            match attempted {
-                None if APART => self.run_apart(lent, routed.as_ref()).await,
-                None => self.run_at_home(lent, routed.as_ref()).await,
-                Some(wait_epoch) if wait_epoch == Epoch(0) && outcome.is_ok() => outcome,
-                Some(wait_epoch) => {
-                    let early = self.is_pipelined.get().then_some(&self.told);
-                    if wait_epoch > Epoch(0) && needs_more(worker, wait_epoch, early) {
-                        complete(worker, wait_epoch, early, &mut outcome).await;
-                    }
-                    match outcome {
-                        Err(abort) if abort.reason().advice() == Advice::Retry => {
-                            run_again(worker, &Again(&lent, PhantomData), abort).await.map(result_of)
-                        }
-                        outcome => outcome,
-                    }
-                }
-            }
-        }
-    }
-
-    /// Runs a stored procedure that is no direct transaction on its home, which is here, in a box.
-    #[cold]
-    #[inline(never)]
-    fn run_apart<'a, P: StoredProcedure>(
-        &'a self,
-        lent: Lent<'a, P>,
-        routed: Option<&'a RouteHint<'a>>,
-    ) -> Pin<Box<dyn Future<Output = Result<P::Result, Abort>> + 'a>> {
-        Box::pin(self.run_at_home(lent, routed))
-    }
-
-    #[inline(always)]
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
-    fn run_runnable<'a, R: Send + 'static>(
-        &'a self,
-        route: &'a Route,
-        procedure: impl Runnable<R>,
-    ) -> impl Future<Output = Result<R, Abort>> {
-        async move {
-            let worker = &self.worker;
-            let mut start = self.start(route);
-            if let Some(ticket) = start.ticket {
-                let position = worker.shard().lookups.result(worker, ticket).await;
-                self.resume(&mut start, ticket, position);
-            }
-            if start.home == worker.id() {
-                self.run_at_home(procedure, start.routed.as_ref()).await
-            } else {
-                self.forward(start.home, procedure.into_procedure()).await
-            }
-        }
-    }
-
-    /// Runs a procedure on its home, which is here.
-    #[inline(always)]
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
-    fn run_at_home<'a, R: Send + 'static>(
-        &'a self,
-        procedure: impl Runnable<R> + 'a,
-        routed: Option<&'a RouteHint<'a>>,
-    ) -> impl Future<Output = Result<R, Abort>> {
-        async move {
-            let worker = &self.worker;
-            let early = self.is_pipelined.get().then_some(&self.told);
-            let mut outcome = Err(Abort::UNFINISHED);
-            poll_to_end(TxnGuard::begin(worker), &procedure, routed, early, &mut outcome).await;
-            if let Err(abort) = &outcome
-                && abort.reason().advice() == Advice::Retry
-            {
-                let abort = abort.clone();
-                outcome = run_again(worker, &Again(&procedure, PhantomData), abort).await.map(result_of);
-            }
-            outcome
-        }
-    }
-
-    /// Runs a procedure on its home, another worker.
-    #[inline(always)]
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given, see `poll_to_end`")]
-    fn forward<R: Send + 'static>(
-        &self,
-        home: WorkerId,
-        procedure: impl Procedure<R>,
-    ) -> impl Future<Output = Result<R, Abort>> {
-        async move {
-            let worker = &self.worker;
-            worker.shard().stats.forwarded.add(1);
-            self.returned(call_procedure(worker, home, procedure, self.is_pipelined.get()).await)
-        }
-    }
-
-    /// Returns the outcome of a procedure that has run on another worker.
-    #[inline(always)]
-    fn returned<R>(&self, reply: Result<ProcedureReply<R>, Lost>) -> Result<R, Abort> {
-        match reply {
-            Ok((outcome, told)) => {
-                self.told.set(self.told.get().max(told));
-                outcome
-            }
-            Err(Lost) => {
-                Err(Abort::because(AbortReason::ShuttingDown, "the worker that ran the transaction is gone"))
-            }
-        }
-    }
-
-    /// Finds the home that a route leads to. If that is this worker, the key that the route names is looked up, now or, with
-    /// those of others, in a moment.
-    #[inline(never)]
-    fn start<'a>(&self, route: &'a Route) -> RouteStart<'a> {
-        let (worker, shard) = (&self.worker, self.worker.shard());
-        let mut start = RouteStart { home: worker.id(), routed: None, ticket: None };
-        match &route.to {
-            Destination::Owner(table, key) => {
-                let located = shard.tables.borrow().locate_checked(*table, key);
-                // The handle may belong to another database, which the procedure's actions report.
-                let Some((partition, home)) = located else { return start };
-                start.home = home;
-                if home == worker.id() {
-                    // Without a look-up there is nothing to hint at: to compare keys would take longer than to locate one.
-                    if shard.lookups.pays(worker) {
-                        let (position, scheme_changes) = (Position::unknown(), shard.scheme_changes.get());
-                        start.routed = Some(RouteHint { partition, key, position, scheme_changes });
-                        start.ticket = Some(shard.lookups.defer(worker, partition, key));
-                    }
-                } else if InstanceId::of_owner(home).is_some() {
-                    // The data of another instance is as far from all workers.
-                    start.home = worker.id();
-                }
-            }
-            Destination::Worker(home) => start.home = WorkerId(home.0 % worker.workers() as u16),
-        }
-        start
-    }
-
-    /// Goes on with a route whose key has been looked up.
-    #[inline(never)]
-    fn resume(&self, start: &mut RouteStart<'_>, ticket: LookupTicket, position: Position) {
-        let shard = self.worker.shard();
-        let Some(routed) = &mut start.routed else { return };
-        // The position is a hint, which the tree checks.
-        (routed.position, routed.scheme_changes) = (position, shard.scheme_changes.get());
-        if shard.lookups.is_stale(ticket) {
-            let tables = shard.tables.borrow();
-            (routed.partition, start.home) = tables.locate(routed.partition.table, routed.key);
-            if start.home != self.worker.id() {
-                start.routed = None;
-            }
-        }
-    }
-
-    /// Runs a procedure like [`run`](Session::run), in boxes: slower by some allocations, but compiled once for all procedures
-    /// that run like this. For transactions that are rare, or long.
-    ///
-    /// # Errors
-    /// As [`run`](Session::run).
-    pub fn run_boxed<R: Send + 'static>(
-        &self,
-        route: &Route,
-        procedure: impl Procedure<R>,
-    ) -> impl Future<Output = Result<R, Abort>> {
-        self.run_any_as(route, AnyProcedure::new(procedure))
-    }
-
-    /// Runs a procedure whose type is erased, and whose results are of type `R`, like [`run_boxed`](Session::run_boxed).
-    ///
-    /// # Errors
-    /// As [`run`](Session::run).
-    ///
-    /// # Panics
-    /// Panics if the results are of another type.
-    pub async fn run_any_as<R: 'static>(&self, route: &Route, procedure: AnyProcedure) -> Result<R, Abort> {
-        self.run_any(route, procedure).await.map(result_of)
-    }
-
-    fn run_any<'a>(&'a self, route: &'a Route, procedure: AnyProcedure) -> AnyFuture<'a> {
-        Box::pin(self.run(route, async move |tx| procedure.erased().call(tx).await))
-    }
-
-    /// Waits until `ticks` on the worker's clock.
-    pub async fn sleep_until(&self, ticks: atrapos_runtime::Ticks) {
-        self.worker.sleep_until(ticks).await;
-    }
-
-    /// Lets other sessions of this worker run.
-    pub async fn yield_now(&self) {
-        yield_once(&self.worker).await;
-    }
 }

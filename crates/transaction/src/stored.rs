@@ -19,7 +19,8 @@ use atrapos_partition::schema::{Catalog, Index, IndexRef, SchemaError, Table, Ta
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::procedure::{AnyProcedure, Procedure, Session};
+use crate::procedure::{AnyProcedure, Procedure};
+use crate::session::Session;
 use crate::transaction::Transaction;
 use crate::tx::Tx;
 

@@ -85,7 +85,7 @@ struct Waiting {
     ticket: LockTicket,
 }
 
-/// What a transaction has done here.
+/// The locks and changes of a transaction here.
 #[derive(Default)]
 struct Branch {
     locks: Vec<(TableId, LockTarget)>,

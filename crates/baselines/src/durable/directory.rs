@@ -60,9 +60,9 @@ pub enum StoreError {
     OtherPlace {
         /// The directory.
         path: PathBuf,
-        /// What it is.
+        /// The kind of directory that it is.
         is: &'static str,
-        /// How it can be opened.
+        /// The way to open it.
         cure: &'static str,
     },
     /// A transaction in doubt could not lock its rows again.

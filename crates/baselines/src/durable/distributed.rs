@@ -79,7 +79,7 @@ pub(crate) fn begin_record(redo: &mut RedoRecord, kind: RecordKind, id: GlobalId
 /// State of an instance as its log has it.
 #[derive(Debug, Default)]
 pub(crate) struct Resumed {
-    /// Where it was opened first; none if it is no instance.
+    /// The place at which it was opened first; none if it is no instance.
     pub(crate) place: Option<PlaceOf>,
     /// The times that it was opened.
     pub(crate) openings: u32,

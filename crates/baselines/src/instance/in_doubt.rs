@@ -7,8 +7,8 @@
 //! They held their locks at the same time before. Changes are made again in the order of their keys, over all of these transactions: an
 //! insertion then finds above its key only what was there when it was first made, and locks the same gap.
 //!
-//! Who meets the rows of one that recovery has brought back does not wait for it: it has the smallest age, so with two-phase locking
-//! all others are aborted, and try again.
+//! A transaction that meets the rows of one that recovery has brought back does not wait for it: that one has the smallest age, so
+//! with two-phase locking all others are aborted, and try again.
 //!
 //! Owns: these threads, and the questions. Never: decides.
 

@@ -13,7 +13,8 @@ use atrapos_partition::abort::Abort;
 use atrapos_partition::action::panicked_in;
 use atrapos_runtime::WorkerId;
 use atrapos_runtime::oneshot::oneshot;
-use atrapos_transaction::procedure::{AnyResult, Session, result_of};
+use atrapos_transaction::procedure::{AnyResult, result_of};
+use atrapos_transaction::session::Session;
 use atrapos_transaction::shard::EngineWorker;
 
 use super::running::{Outcome, wait};

@@ -21,7 +21,8 @@ use atrapos_transaction::distributed;
 use atrapos_transaction::distributed::steps;
 #[cfg(debug_assertions)]
 use atrapos_transaction::distributed::steps::CommitStep;
-use atrapos_transaction::procedure::{Procedure, Session};
+use atrapos_transaction::procedure::Procedure;
+use atrapos_transaction::session::Session;
 use atrapos_transaction::stats::Statistics;
 
 use super::adapting::Adapting;

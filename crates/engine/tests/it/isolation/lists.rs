@@ -105,6 +105,32 @@ fn random_step(random: &mut Random, keys: u64, next_number: &mut u32) -> Step {
     }
 }
 
+/// Scans the lists of the keys `from..to`, at most `limit`, and returns what it has seen.
+async fn scan(
+    tx: &mut impl Transaction,
+    lists: TableRef<Lists>,
+    (from, to): (u64, u64),
+    backward: bool,
+    limit: usize,
+) -> Result<Vec<Event>, Abort> {
+    let range = KeyRange::between(&from, &to);
+    let rows = match backward {
+        false => tx.scan(lists, range, limit).await?,
+        true => tx.scan_backward(lists, range, limit).await?,
+    };
+    // What the scan has covered: all of the range, or as far as it went.
+    let covered = match (rows.last(), rows.len() == limit) {
+        (Some((last, _)), true) if backward => *last..to,
+        (Some((last, _)), true) => from..last + 1,
+        _ => from..to,
+    };
+    let mut found: BTreeMap<u64, Numbers> = rows.into_iter().collect();
+    let read = |key| Event::Read(key, found.remove(&key).map_or_else(List::new, |row| row.list()));
+    let seen = covered.map(read).collect();
+    assert!(found.is_empty(), "a scan returned rows outside its range: {found:?}");
+    Ok(seen)
+}
+
 async fn make(
     tx: &mut impl Transaction,
     lists: TableRef<Lists>,
@@ -132,22 +158,7 @@ async fn make(
             seen.push(Event::Append(*key, *number));
         }
         Step::Scan { from, to, backward, limit } => {
-            let range = KeyRange::between(from, to);
-            let rows = match backward {
-                false => tx.scan(lists, range, *limit).await?,
-                true => tx.scan_backward(lists, range, *limit).await?,
-            };
-            // What the scan has covered: all of the range, or as far as it went.
-            let covered = match (rows.last(), rows.len() == *limit) {
-                (Some((last, _)), true) if *backward => *last..*to,
-                (Some((last, _)), true) => *from..last + 1,
-                _ => *from..*to,
-            };
-            let mut found: BTreeMap<u64, Numbers> = rows.into_iter().collect();
-            for key in covered {
-                seen.push(Event::Read(key, list(found.remove(&key))));
-            }
-            assert!(found.is_empty(), "a scan returned rows outside its range: {found:?}");
+            seen.extend(scan(tx, lists, (*from, *to), *backward, *limit).await?);
         }
         Step::AppendAll(appends) => {
             let there = tx.join_all(appends.iter().map(|(key, number)| append(*key, *number))).await?;
