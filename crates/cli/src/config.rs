@@ -84,7 +84,7 @@ pub(crate) struct RunConfig {
     /// Transactions that a thread of an engine with shared data commits before the first is acknowledged; `None` for as many as
     /// suit the device.
     pub(crate) shared_pipeline: Option<NonZeroUsize>,
-    /// Whether the engine with locks takes them.
+    /// The locks that the engine with locks takes.
     pub(crate) locks: LocksArg,
     /// The structure of tables in domains.
     pub(crate) structure: TableStructure,

@@ -71,7 +71,7 @@ impl Default for ConfiguredSettings {
     }
 }
 
-/// What a run has measured of one structure.
+/// The figures of one structure in a run.
 #[derive(Clone, Debug)]
 pub struct StructureRun {
     /// Its name.

@@ -62,7 +62,7 @@ pub(crate) struct RunArgs {
     /// The structure of all tables of --engine domains: owned-tree, or owned-hash-map, which has no ranges [default: owned-tree].
     #[arg(long, value_name = "NAME", help_heading = "Machine")]
     pub(crate) structure: Option<String>,
-    /// Whether transactions of --engine shared-2pl take locks. Without, the load may only read.
+    /// Locks of transactions of --engine shared-2pl. Without them, the load may only read.
     #[arg(long, value_enum, default_value_t = LocksArg::Auto, help_heading = "Machine")]
     pub(crate) locks: LocksArg,
     #[command(flatten)]

@@ -127,7 +127,7 @@ fn decision(adaptation: &Adaptation) -> String {
     format!("{:6.2} s  {} tasks/s  {decision}{refused}\n", at.as_secs_f64(), rate(*tasks_per_second))
 }
 
-/// What the controller did, in one line.
+/// The work of the controller, in one line.
 fn adaptations(run: &ConfiguredRun) -> String {
     let Some(last) = run.adaptations.last() else { return String::new() };
     let changes = run.adaptations.iter().filter(|one| one.decision.change.is_some()).count();

@@ -452,8 +452,14 @@ struct AtOnce<'t, 'w, R> {
 }
 
 impl<'t, 'w, R> AtOnce<'t, 'w, R> {
+    /// Runs the dependents of an operation that is `done`.
     #[inline(always)]
-    fn new(tx: &'t mut DirectTx<'w>, done: Result<R, Abort>) -> AtOnce<'t, 'w, R> {
+    fn after(tx: &'t mut DirectTx<'w>, mut done: Result<R, Abort>) -> AtOnce<'t, 'w, R> {
+        if done.is_ok()
+            && let Err(abort) = tx.finish_phase()
+        {
+            done = Err(abort);
+        }
         AtOnce { tx, done: Some(done) }
     }
 }
@@ -487,24 +493,14 @@ impl<R> Drop for AtOnce<'_, '_, R> {
 impl Transaction for DirectTx<'_> {
     #[inline(always)]
     fn run<O: RowOperation>(&mut self, action: Action<O>) -> impl Future<Output = Result<O::Output, Abort>> {
-        let mut done = self.execute(action);
-        if done.is_ok()
-            && let Err(abort) = self.finish_phase()
-        {
-            done = Err(abort);
-        }
-        AtOnce::new(self, done)
+        let done = self.execute(action);
+        AtOnce::after(self, done)
     }
 
     #[inline(always)]
     fn join<P: RowPhase>(&mut self, phase: P) -> impl Future<Output = Result<P::Output, Abort>> {
-        let mut done = phase.run_each(self);
-        if done.is_ok()
-            && let Err(abort) = self.finish_phase()
-        {
-            done = Err(abort);
-        }
-        AtOnce::new(self, done)
+        let done = phase.run_each(self);
+        AtOnce::after(self, done)
     }
 
     #[inline(always)]
@@ -513,8 +509,7 @@ impl Transaction for DirectTx<'_> {
         actions: impl IntoIterator<Item = Action<O>>,
         mut take: impl FnMut(O::Output),
     ) -> impl Future<Output = Result<(), Abort>> {
-        let ran = self.execute_together(actions.into_iter(), &mut take);
-        let done = ran.and_then(|()| self.finish_phase());
-        AtOnce::new(self, done)
+        let done = self.execute_together(actions.into_iter(), &mut take);
+        AtOnce::after(self, done)
     }
 }
