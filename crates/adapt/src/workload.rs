@@ -132,6 +132,11 @@ impl Workload {
         u32::try_from(slices.len()).expect("no more than SLICES_MAX")
     }
 
+    /// Number of slices of every table.
+    pub(crate) fn slice_counts(&self) -> Vec<u32> {
+        (0..).take(self.table_count()).map(|table| self.slice_count(TableIndex(table))).collect()
+    }
+
     /// The number of a slice in the numbering over all tables.
     ///
     /// # Panics

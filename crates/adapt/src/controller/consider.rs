@@ -115,10 +115,13 @@ impl Controller {
             Worth::Not(reason @ KeepReason::FailedBefore) => {
                 Ok(self.keep(trigger, Some((&plan, wanted)), reason))
             }
-            worth => match candidate.filter(|candidate| candidate.today == today) {
-                Some(candidate) => self.confirm(trigger, candidate, &workload, platform, deviation),
-                None => Ok(self.propose(trigger, worth, plan, wanted)),
-            },
+            worth => {
+                let slices = workload.slice_counts();
+                match candidate.filter(|candidate| candidate.today == today && candidate.slices == slices) {
+                    Some(candidate) => self.confirm(trigger, candidate, &workload, platform, deviation),
+                    None => Ok(self.propose(trigger, worth, plan, slices, wanted)),
+                }
+            }
         }
     }
 
@@ -147,7 +150,14 @@ impl Controller {
     }
 
     /// A gain that may be noise is remembered together with its scheme, and nothing is moved yet.
-    fn propose(&mut self, trigger: Trigger, worth: Worth, plan: Plan, wanted: f64) -> Considered {
+    fn propose(
+        &mut self,
+        trigger: Trigger,
+        worth: Worth,
+        plan: Plan,
+        slices: Vec<u32>,
+        wanted: f64,
+    ) -> Considered {
         let reason = match worth {
             Worth::Not(reason) => reason,
             _ if self.settings.confirmations == 0 => {
@@ -156,7 +166,7 @@ impl Controller {
             _ => {
                 self.interval = self.settings.interval;
                 let (today, scheme) = (plan.today.clone(), plan.scheme.clone());
-                self.candidate = Some(Candidate { today, scheme, confirmed: 0, gain_sum: 0.0 });
+                self.candidate = Some(Candidate { today, slices, scheme, confirmed: 0, gain_sum: 0.0 });
                 KeepReason::ToBeConfirmed
             }
         };

@@ -112,6 +112,9 @@ impl Situation {
 #[derive(Debug, Clone)]
 pub(super) struct Candidate {
     pub(super) today: PlannedScheme,
+    /// Number of slices of every table. A partition that is observed in other slices may have the same cuts, and a
+    /// position in the old slices means another key then.
+    pub(super) slices: Vec<u32>,
     pub(super) scheme: PlannedScheme,
     pub(super) confirmed: u32,
     /// Sums of the gains under later statistics.

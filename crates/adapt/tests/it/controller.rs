@@ -228,6 +228,28 @@ fn a_small_gain_must_be_confirmed_twice() {
     }
 }
 
+/// Joined partitions are observed in the slices of both at first, and in ten new ones after the statistics were taken.
+#[test]
+fn a_small_gain_in_slices_that_are_no_more_is_proposed_anew() {
+    let platform = platform("core:2 pu:1");
+    let mut controller = controller();
+    let at_s = calm_down(&mut controller);
+    let joined = |slices: usize| {
+        let mut trace = trace(56, 44, None);
+        let (left, right) = (560 / slices as u64, 440);
+        trace.tables[0].partitions[1].cost_cycles = vec![left; slices];
+        trace.tables[0].partitions[0].cost_cycles = vec![right];
+        trace
+    };
+    for (turn, slices) in [30, 10, 10, 10].into_iter().enumerate() {
+        let verdict = controller.observe(&observation(at_s + 8 + turn as u64, 800.0, [5.0, 6.0]));
+        let Verdict::Evaluate(trigger) = verdict else { panic!("{verdict:?}") };
+        let considered = controller.consider(trigger, &joined(slices), &platform).expect("a decision");
+        let moves = considered.decision.is_repartition();
+        assert_eq!(moves, turn == 3, "turn {turn}: {}", considered.decision);
+    }
+}
+
 #[test]
 fn few_samples_say_nothing() {
     let platform = platform("core:2 pu:1");
