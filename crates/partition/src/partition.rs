@@ -365,4 +365,9 @@ impl Tables {
             })
         })
     }
+
+    /// Returns the bytes of the lines of memory that the rows of this worker take, as far as look-ups fetch them.
+    pub fn line_bytes(&self) -> u64 {
+        self.owned().map(|(_, partition)| partition.tree().line_bytes()).sum()
+    }
 }

@@ -221,6 +221,12 @@ impl Path {
 }
 
 impl Tree {
+    /// Bytes of the lines of memory that the rows take, as far as a look-up fetches them: what competes for a cache.
+    #[must_use]
+    pub fn line_bytes(&self) -> u64 {
+        self.rows * (self.config.record_lines * LINE_BYTES) as u64
+    }
+
     /// An empty tree that takes its pages from `memory`. It takes none before the first row.
     #[must_use]
     pub fn new(config: TreeConfig, memory: Arc<dyn Memory>) -> Tree {

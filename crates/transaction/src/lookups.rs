@@ -14,11 +14,12 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::task::Poll;
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use atrapos_partition::partition::{PartitionId, Tables};
 use atrapos_partition::schema::{TableId, TreeKind};
-use atrapos_runtime::TaskId;
+use atrapos_runtime::{TaskId, Ticks};
 use atrapos_storage::{KeyBuf, Position, Probe, first_eight, locate_batch};
 use smallvec::SmallVec;
 
@@ -149,13 +150,109 @@ pub struct Lookups {
     next_ticket: Cell<u64>,
     /// Look-ups with tickets before this one were deferred under another scheme.
     stale_before: Cell<u64>,
+    turns: Turns,
+}
+
+/// The turns that transactions take one after another without a deferred look-up between them.
+///
+/// To defer a look-up costs two turns in the queue of ready tasks, and a procedure that another worker has sent has to become a
+/// task for it: about as much as a short transaction takes. It pays if the worker's data is so large that the misses of look-ups,
+/// which overlap then, cost more.
+#[derive(Debug, Default)]
+struct Turns {
+    /// Number of transactions of sessions since a look-up was deferred last.
+    sessions: Cell<u32>,
+    /// The step in which a procedure was sent last, by the time of its beginning.
+    step: Cell<Ticks>,
+    /// Number of procedures sent by others that ran at once in it.
+    sent: Cell<u32>,
+    /// Set if that step has taken so long that tasks have to have their turn.
+    is_over: Cell<bool>,
+    /// Bytes of the lines that the rows of the worker take.
+    line_bytes: Cell<u64>,
+    /// Number of calls until the size of the data is looked at again.
+    until_look: Cell<u32>,
+}
+
+/// Number of transactions of sessions that follow each other while others are ready.
+const SESSION_TURNS: u32 = 8;
+/// Procedures sent by others between two looks at the clock.
+const UNTIMED: u32 = 4;
+/// The time in a step after which no further procedure that was sent runs at once: as long as polls take in a step.
+const TURNS_TIME: Duration = Duration::from_micros(20);
+/// Number of deferred look-ups, and of steps with procedures that were sent, between two looks at the size of the data.
+const BETWEEN_LOOKS: u32 = 4096;
+/// Bytes of the lines that the rows of a worker take, beyond which the look-ups of sessions are made together: a part of the cache
+/// of a core. Beyond it a look-up that misses costs about what deferring it does (decision 79 has the measurements).
+const SESSIONS_NEAR_BYTES: u64 = 2 << 20;
+/// The same for procedures that are sent, which have to become tasks for it.
+const SENT_NEAR_BYTES: u64 = 128 << 20;
+
+impl Turns {
+    /// Returns true if a transaction of a session runs at once although others are ready.
+    #[inline(always)]
+    fn admits_session(&self) -> bool {
+        let turns = self.sessions.get() + 1;
+        let admits = turns < SESSION_TURNS && self.line_bytes.get() <= SESSIONS_NEAR_BYTES;
+        self.sessions.set(if admits { turns } else { 0 });
+        admits
+    }
+
+    /// Returns true if a procedure that another worker has sent runs at once.
+    #[inline(always)]
+    fn admits_sent(&self, worker: &EngineWorker) -> bool {
+        let step = worker.step_time();
+        let sent = self.sent.get() + 1;
+        if self.step.get() != step {
+            self.begin_step(worker, step);
+        } else {
+            self.sent.set(sent);
+            if sent.is_multiple_of(UNTIMED) && !self.is_over.get() {
+                self.is_over.set(worker.now().since(step) > worker.clock().ticks(TURNS_TIME));
+            }
+        }
+        self.line_bytes.get() <= SENT_NEAR_BYTES && !self.is_over.get()
+    }
+
+    #[inline(never)]
+    fn begin_step(&self, worker: &EngineWorker, step: Ticks) {
+        self.step.set(step);
+        self.sent.set(0);
+        self.is_over.set(false);
+        self.look(worker);
+    }
+
+    /// Looks at the size of the data now and then.
+    #[inline(always)]
+    fn look(&self, worker: &EngineWorker) {
+        let left = self.until_look.get();
+        self.until_look.set(left.wrapping_sub(1));
+        if left == 0 {
+            self.look_now(worker);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_now(&self, worker: &EngineWorker) {
+        self.until_look.set(BETWEEN_LOOKS);
+        self.line_bytes.set(worker.shard().tables.borrow().line_bytes());
+    }
 }
 
 impl Lookups {
-    /// Returns true if deferring a look-up can pay: another task can run meanwhile, or another look-up waits with it.
+    /// Returns true if deferring a look-up can pay: another task can run meanwhile, or another look-up waits with it, and the data
+    /// is large. Now and then it is true without that, so that others have their turn.
     #[inline]
     pub(crate) fn pays(&self, worker: &EngineWorker) -> bool {
-        worker.ready_len() > 0 || !self.waiting.borrow().is_empty()
+        let others = worker.ready_len() > 0 || !self.waiting.borrow().is_empty();
+        others && !self.turns.admits_session()
+    }
+
+    /// Returns true if a procedure that another worker has sent is to run at once, not as a task.
+    #[inline(always)]
+    pub(crate) fn admits_sent(&self, worker: &EngineWorker) -> bool {
+        self.turns.admits_sent(worker)
     }
 
     /// Defers the look-up of `key` for the current task, which goes to the end of the queue.
@@ -174,6 +271,7 @@ impl Lookups {
         lookup.found.set(None);
         self.waiting.borrow_mut().push_back((task, ticket));
         worker.wake(task);
+        self.turns.look(worker);
         ticket
     }
 

@@ -8,12 +8,9 @@
 //! those of other clients are boxed.
 
 use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use atrapos::{Abort, AnyProcedure, AnyResult, Route, Session, StoredProcedure};
 use atrapos_baselines::{SharedClient, run_stored};
-use pin_project_lite::pin_project;
 
 /// A client that runs procedures one after the other and waits for each.
 #[derive(Clone, Copy)]
@@ -41,46 +38,49 @@ impl<'a> Client<'a> {
     /// # Errors
     /// The reason for which the transaction aborted.
     #[inline(always)]
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given when it is first polled")]
     pub fn run<P: StoredProcedure>(
         self,
         route: &'a Route,
         tables: &'a P::Tables,
         procedure: &'a P,
     ) -> impl Future<Output = Result<P::Result, Abort>> {
-        match self {
-            Client::Session(session) => {
-                Running::Session { running: session.run_stored(route, tables, procedure) }
+        async move {
+            let mut outcome = Err(Abort::UNFINISHED);
+            match self {
+                Client::Session(session) => {
+                    if let Some(rest) = session.begin_stored(route, tables, procedure, &mut outcome) {
+                        session.finish_stored(rest, tables, procedure, &mut outcome).await;
+                    }
+                }
+                Client::Blocking(client) => outcome = block(client, route, tables, procedure),
+                Client::Shared(client) => outcome = run_shared(client, tables, procedure),
             }
-            Client::Blocking(client) => {
-                let procedure = AnyProcedure::new(procedure.clone().into_closure(*tables));
-                Running::Ended { outcome: Some(block(client, route, procedure)) }
-            }
-            Client::Shared(client) => Running::Ended { outcome: Some(run_shared(client, tables, procedure)) },
+            outcome
         }
     }
 
-    /// Runs a procedure like [`run`](Client::run), boxed in a session, too: for transactions so long that the boxes
-    /// cost nothing in comparison, and of which there are many to compile.
+    /// Runs a procedure like [`run`](Client::run), in a box unless it is a direct transaction: for procedures of which there are
+    /// many to compile, and which are rare.
     ///
     /// # Errors
     /// The errors of [`run`](Client::run).
-    pub fn run_boxed<P: StoredProcedure>(
+    pub async fn run_apart<P: StoredProcedure>(
         self,
-        route: &'a Route,
+        route: &Route,
         tables: &P::Tables,
-        procedure: P,
-    ) -> impl Future<Output = Result<P::Result, Abort>> {
-        let erase = |procedure: P| AnyProcedure::new(procedure.into_closure(*tables));
+        procedure: &P,
+    ) -> Result<P::Result, Abort> {
+        let mut outcome = Err(Abort::UNFINISHED);
         match self {
             Client::Session(session) => {
-                Running::Session { running: session.run_any_as(route, erase(procedure)) }
+                if let Some(rest) = session.begin_stored(route, tables, procedure, &mut outcome) {
+                    session.finish_stored_apart(rest, tables, procedure, &mut outcome).await;
+                }
+                outcome
             }
-            Client::Blocking(client) => {
-                Running::Ended { outcome: Some(block(client, route, erase(procedure))) }
-            }
-            Client::Shared(client) => {
-                Running::Ended { outcome: Some(run_shared(client, tables, &procedure)) }
-            }
+            Client::Blocking(client) => block(client, route, tables, procedure),
+            Client::Shared(client) => run_shared(client, tables, procedure),
         }
     }
 }
@@ -92,33 +92,6 @@ impl std::fmt::Debug for Client<'_> {
             Client::Blocking(_) => "Blocking",
             Client::Shared(_) => "Shared",
         })
-    }
-}
-
-pin_project! {
-    /// A running transaction of a client. That of a session is polled in place and returns its result directly to the
-    /// caller: an `async fn` around it would copy both.
-    #[project = Projected]
-    enum Running<F, R> {
-        Session {
-            #[pin]
-            running: F,
-        },
-        Ended {
-            outcome: Option<Result<R, Abort>>,
-        },
-    }
-}
-
-impl<R, F: Future<Output = Result<R, Abort>>> Future for Running<F, R> {
-    type Output = Result<R, Abort>;
-
-    #[inline(always)]
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<R, Abort>> {
-        match self.project() {
-            Projected::Session { running } => running.poll(context),
-            Projected::Ended { outcome } => Poll::Ready(outcome.take().expect("a future ends once")),
-        }
     }
 }
 
@@ -135,7 +108,12 @@ fn run_shared<P: StoredProcedure>(
 /// Runs a procedure by a client that blocks.
 #[cold]
 #[inline(never)]
-fn block<R: 'static>(client: &dyn Blocking, route: &Route, procedure: AnyProcedure) -> Result<R, Abort> {
-    let result = client.run(route, procedure)?;
+fn block<P: StoredProcedure>(
+    client: &dyn Blocking,
+    route: &Route,
+    tables: &P::Tables,
+    procedure: &P,
+) -> Result<P::Result, Abort> {
+    let result = client.run(route, AnyProcedure::new(procedure.clone().into_closure(*tables)))?;
     Ok(*result.downcast().expect("a procedure returns what its type says"))
 }

@@ -14,6 +14,7 @@ use std::pin::pin;
 use atrapos::{Database, LoadProgress, Session, WorkerId};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tpcb::{Tpcb, TpcbConfig};
+use atrapos_workloads::tpcc::{Tpcc, TpccConfig};
 use atrapos_workloads::ycsb::{Ycsb, YcsbConfig, schema};
 use atrapos_workloads::{Client, KeyChoice, Reach, Workload};
 
@@ -136,5 +137,13 @@ fn ycsb() {
     for mix in ["a", "b", "c", "f"] {
         let config = YcsbConfig { rows: 2_000, mix: mix.parse().expect("a letter"), ..YcsbConfig::default() };
         allocates_nothing(mix, &Ycsb::<schema::Wide>::new(config).expect("possible"));
+    }
+}
+
+#[test]
+fn tpcc() {
+    for mix in ["new-order", "payment", "order-status", "delivery", "stock-level", "standard"] {
+        let config = TpccConfig { warehouses: 1, items: 1_000, customers: 300, mix: mix.parse().expect("a class"), ..TpccConfig::default() };
+        allocates_nothing(mix, &Tpcc::new(config).expect("possible"));
     }
 }

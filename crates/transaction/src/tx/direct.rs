@@ -117,8 +117,8 @@ enum Stopped {
 }
 
 /// Runs a procedure as a direct transaction. Returns the epoch that has to be durable before the outcome is told, zero if there
-/// is none; `None` if it gave up, and then nothing has changed.
-#[inline(always)]
+/// is none; `None` if it gave up, and then nothing has changed. Compiled once for each procedure.
+#[inline(never)]
 pub(crate) fn attempt<P: StoredProcedure>(
     worker: &Rc<EngineWorker>,
     procedure: &P,

@@ -411,7 +411,7 @@ impl Workload for Tpcc {
             Class::OrderStatus => {
                 let (w_id, d_id) = (terminal.warehouse(parameters), parameters.district());
                 let look = StatusOfOrder { of: StatusOf { w_id, d_id, customer: parameters.customer() } };
-                let status = client.run_boxed(&look.home(&tables), &tables, look).await;
+                let status = client.run_apart(&look.home(&tables), &tables, &look).await;
                 status.and_then(|status| succeeded(black_box(&status)))
             }
             Class::Delivery => {
@@ -423,7 +423,7 @@ impl Workload for Tpcc {
                 let threshold = parameters.threshold();
                 if state.is_recorded {
                     let count = StockLevel { w_id, d_id, threshold };
-                    let low = client.run_boxed(&count.home(&tables), &tables, count).await;
+                    let low = client.run_apart(&count.home(&tables), &tables, &count).await;
                     low.and_then(|low| succeeded(&black_box(low)))
                 } else {
                     count_low_stock(client, tables, w_id, d_id, threshold).await
@@ -458,11 +458,11 @@ async fn count_low_stock(
     threshold: i16,
 ) -> Result<Outcome, Abort> {
     let look = NextOrder { w_id, d_id };
-    let next = client.run_boxed(&look.home(&tables), &tables, look).await?;
+    let next = client.run_apart(&look.home(&tables), &tables, &look).await?;
     let collect = RecentItems { w_id, d_id, next };
-    let items = client.run_boxed(&collect.home(&tables), &tables, collect).await?;
+    let items = client.run_apart(&collect.home(&tables), &tables, &collect).await?;
     let count = CountLow { w_id, items, threshold };
-    let low = client.run_boxed(&count.home(&tables), &tables, count).await;
+    let low = client.run_apart(&count.home(&tables), &tables, &count).await;
     low.and_then(|low| succeeded(&black_box(low)))
 }
 
@@ -475,11 +475,11 @@ async fn deliver_all(
 ) -> Result<Outcome, Abort> {
     let DeliveryRequest { w_id, carrier_id } = request;
     let look = NextOrders { w_id };
-    let next = client.run_boxed(&look.home(&tables), &tables, look).await?;
+    let next = client.run_apart(&look.home(&tables), &tables, &look).await?;
     let mut delivered = 0;
     for (d_id, before) in (1..=DISTRICTS).zip(next) {
         let deliver = Deliver { from: DeliverFrom { w_id, d_id, before, carrier_id, delivery_d: now } };
-        delivered += u32::from(client.run_boxed(&deliver.home(&tables), &tables, deliver).await?.is_some());
+        delivered += u32::from(client.run_apart(&deliver.home(&tables), &tables, &deliver).await?.is_some());
     }
     Ok(if delivered > 0 { Outcome::Succeeded } else { Outcome::ExpectedFailure })
 }

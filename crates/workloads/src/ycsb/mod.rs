@@ -350,7 +350,7 @@ async fn several<R: Record>(
     let writes = ops.iter().filter(|op| op.kind.writes()).count();
     let insertions = ops.iter().filter(|op| op.kind == Kind::Insert).count() as u64;
     let run = Operations::<R> { key: ops[0].key, keys, ops, order, shape: PhantomData };
-    let outcome = client.run_boxed(&run.home(&table), &table, run).await;
+    let outcome = client.run_apart(&run.home(&table), &table, &run).await;
     if outcome.is_ok() {
         state.parameters.committed(insertions);
     }
