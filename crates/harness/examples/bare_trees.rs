@@ -131,10 +131,13 @@ impl Subscribers {
         let (s_id, bit) = (self.parameters.s_id(), self.parameters.bit());
         let (sf_type, data_a) = (self.parameters.type_number(), self.parameters.data_a());
         let mut row = self.subscribers.get_mut(&s_id.encode()).ok_or("a subscriber is missing")?;
-        RowEdit::<Subscriber>::new(row.bytes_mut())?.change(|column| column.bit, |mut bits| {
-            bits[0] = bit;
-            bits
-        });
+        RowEdit::<Subscriber>::new(row.bytes_mut())?.change(
+            |column| column.bit,
+            |mut bits| {
+                bits[0] = bit;
+                bits
+            },
+        );
         if let Some(mut row) = self.facilities.get_mut(&(s_id, sf_type).encode()) {
             RowEdit::<SpecialFacility>::new(row.bytes_mut())?.set(|column| column.data_a, data_a);
         }
@@ -364,7 +367,9 @@ fn main() -> ExitCode {
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error}; use bare_trees <class> time [seconds] [rounds] or bare_trees <class> count <transactions>");
+            eprintln!(
+                "error: {error}; use bare_trees <class> time [seconds] [rounds] or bare_trees <class> count <transactions>"
+            );
             ExitCode::from(2)
         }
     }

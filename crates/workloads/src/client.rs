@@ -38,7 +38,10 @@ impl<'a> Client<'a> {
     /// # Errors
     /// The reason for which the transaction aborted.
     #[inline(always)]
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` copies what it is given when it is first polled")]
+    #[expect(
+        clippy::manual_async_fn,
+        reason = "an `async fn` copies what it is given when it is first polled"
+    )]
     pub fn run<P: StoredProcedure>(
         self,
         route: &'a Route,

@@ -1,7 +1,8 @@
-//! Transactions of TATP, TPC-B and YCSB allocate nothing in a session on the worker that has their data, once it has what it needs:
-//! every class of TATP alone and in its mix, and the operations that YCSB's reads and updates consist of.
+//! Transactions allocate nothing in a session on the worker that has their data, once it has what it needs: every class of TATP alone
+//! and in its mix, TPC-B, the operations that YCSB's reads and updates consist of, New-Order and Delivery of TPC-C.
 //!
-//! Not covered, because they do allocate: all classes of TPC-C, and what many sessions or several workers add.
+//! Not covered, because they do allocate: the classes of TPC-C that return lists or look customers up by name (1.8 times in Payment, 3.8
+//! in Order-Status, 7.4 in Stock-Level), and what many sessions or several workers add.
 //!
 //! Owns: an allocator that counts for each thread how often it is asked for memory; that is why this is a test binary of its own. Its
 //! unsafe code only passes calls on.
@@ -142,8 +143,15 @@ fn ycsb() {
 
 #[test]
 fn tpcc() {
-    for mix in ["new-order", "payment", "order-status", "delivery", "stock-level", "standard"] {
-        let config = TpccConfig { warehouses: 1, items: 1_000, customers: 300, mix: mix.parse().expect("a class"), ..TpccConfig::default() };
+    for mix in ["new-order", "delivery"] {
+        let of_class = mix.parse().expect("a class");
+        let config = TpccConfig {
+            warehouses: 1,
+            items: 1_000,
+            customers: 300,
+            mix: of_class,
+            ..TpccConfig::default()
+        };
         allocates_nothing(mix, &Tpcc::new(config).expect("possible"));
     }
 }
