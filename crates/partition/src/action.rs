@@ -41,7 +41,7 @@ pub use dependent::{Dependent, DependentAction, follow_change};
 pub use erased::ErasedOperation;
 pub use kind::{AccessKind, OperationKind, ResultShape};
 pub use point::{Delete, Edit, Get, Insert, Lookup, Read, Update, View};
-pub use range::{CollectKeys, Collected, DeleteRange, Fold, Folded, RangeChanged, UpdateRange};
+pub use range::{CollectKeys, Collected, DeleteRange, Fold, FoldKeys, Folded, RangeChanged, UpdateRange};
 
 /// An operation on the data. Implemented by the operations of this crate only.
 pub trait Operation: Send + 'static {

@@ -12,8 +12,8 @@ use std::ops::ControlFlow;
 
 use atrapos_partition::abort::Abort;
 use atrapos_partition::action::{
-    Action, CollectKeys, Delete, DeleteRange, Edit, Fold, Get, Operation, RangeChanged, Read, RowOperation,
-    Update, UpdateRange, View,
+    Action, CollectKeys, Delete, DeleteRange, Edit, Fold, FoldKeys, Get, Operation, RangeChanged, Read,
+    RowOperation, Update, UpdateRange, View,
 };
 use atrapos_partition::range::KeyRange;
 use atrapos_partition::schema::{CatalogTag, Index, IndexRef, Table, TableId, TableRef, decode_key};
@@ -184,6 +184,33 @@ pub trait Transaction {
         limit: usize,
     ) -> impl Future<Output = Result<Vec<<I::Table as Table>::Key>, Abort>> {
         look_up_all(self, index, range, limit, true)
+    }
+
+    /// Walks the entries of an index in `range` in their order, feeding the primary key of each to `step` until it breaks, and
+    /// returns the accumulator: like [`lookup_all`](Transaction::lookup_all), without a list.
+    fn lookup_each<I, A, F>(
+        &mut self,
+        index: IndexRef<I>,
+        range: KeyRange,
+        mut accumulator: A,
+        mut step: F,
+    ) -> impl Future<Output = Result<A, Abort>>
+    where
+        I: Index,
+        A: Send + 'static,
+        F: FnMut(&mut A, <I::Table as Table>::Key) -> ControlFlow<()> + Send + 'static,
+    {
+        async move {
+            let mut rest = Some(range);
+            while let Some(range) = rest {
+                let operation = FoldKeys::<I, A, F>::new(accumulator, step);
+                let (id, tag) = (index.id(), index.tag());
+                let action = Action::on_range(id, tag, LockMode::Shared, range, false, operation);
+                let folded = self.run(action).await?;
+                (accumulator, step, rest) = (folded.accumulator, folded.step, folded.rest);
+            }
+            Ok(accumulator)
+        }
     }
 
     /// Walks the rows of a range in order of their keys, feeding each to `step` until it breaks, and returns the

@@ -10,7 +10,7 @@ use super::{Operation, RowAccess, RowContext, RowOperation, guarded};
 use crate::abort::Abort;
 use crate::action::{AccessKind as Kind, OperationKind, ResultShape};
 use crate::range::KeyRange;
-use crate::schema::{Table, TableRef, corrupt, decode_key, decode_row};
+use crate::schema::{Index, Table, TableRef, corrupt, decode_key, decode_row};
 
 /// Walks the part of a range that lies in one partition. See `Tx::fold_views`.
 #[derive(Debug)]
@@ -186,6 +186,59 @@ impl CollectKeys {
     #[doc(hidden)]
     pub fn new(found: Vec<KeyBuf>, limit: usize, backward: bool) -> CollectKeys {
         CollectKeys { found, limit, backward }
+    }
+}
+
+/// Walks the entries of an index in the part of a range that lies in one partition. See `Transaction::lookup_each`.
+#[derive(Debug)]
+pub struct FoldKeys<I: Index, A, F> {
+    /// The result of the entries visited so far.
+    accumulator: A,
+    /// Adds the primary key of one entry to the accumulator.
+    step: F,
+    /// The index whose entries are walked.
+    index: PhantomData<fn() -> I>,
+}
+
+impl<I: Index, A, F> FoldKeys<I, A, F> {
+    /// Creates a walk that feeds primary keys to `step`.
+    #[doc(hidden)]
+    pub fn new(accumulator: A, step: F) -> FoldKeys<I, A, F> {
+        FoldKeys { accumulator, step, index: PhantomData }
+    }
+}
+
+impl<I, A, F> Operation for FoldKeys<I, A, F>
+where
+    I: Index,
+    A: Send + 'static,
+    F: FnMut(&mut A, <I::Table as Table>::Key) -> ControlFlow<()> + Send + 'static,
+{
+    type Output = Folded<A, F>;
+
+    fn apply(self, at: &mut RowContext<'_>) -> Result<Folded<A, F>, Abort> {
+        self.apply_to(at)
+    }
+
+    fn kind(&self) -> OperationKind {
+        OperationKind::new(Kind::Scan, size_of::<F>() + 2 * size_of::<A>(), ResultShape::Nothing)
+    }
+}
+
+impl<I, A, F> RowOperation for FoldKeys<I, A, F>
+where
+    I: Index,
+    A: Send + 'static,
+    F: FnMut(&mut A, <I::Table as Table>::Key) -> ControlFlow<()> + Send + 'static,
+{
+    #[inline]
+    fn apply_to(self, at: &mut impl RowAccess) -> Result<Folded<A, F>, Abort> {
+        let FoldKeys { mut accumulator, mut step, .. } = self;
+        let stopped = at.walk(false, |_, primary_key| {
+            let key = decode_key::<<I::Table as Table>::Key>(primary_key)?;
+            guarded(|| step(&mut accumulator, key))
+        })?;
+        Ok(Folded { accumulator, step, rest: if stopped { None } else { at.take_left_out() } })
     }
 }
 

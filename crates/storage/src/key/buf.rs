@@ -1,9 +1,11 @@
 //! [`KeyBuf`]: the owned byte string every key is encoded into.
 //!
-//! Owns the choice between inline bytes and the heap. It never interprets the bytes.
+//! Owns the choice between inline bytes and the heap, and the heap space that a thread keeps for its next long keys: a transaction
+//! with a long key takes none from the allocator. It never interprets the bytes.
 //! Invariant: two buffers with the same bytes are equal, hash alike and compare alike, wherever the bytes are.
 
 use std::borrow::Borrow;
+use std::cell::RefCell;
 use std::cmp::Ordering;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -18,10 +20,61 @@ pub const INLINE_KEY_BYTES: usize = 30;
 /// Dereferences to `[u8]`. Equality, order and hash are those of the bytes.
 pub struct KeyBuf(Repr);
 
-#[derive(Clone)]
 enum Repr {
     Inline { len: u8, bytes: [u8; INLINE_KEY_BYTES] },
     Heap(Vec<u8>),
+}
+
+thread_local! {
+    /// Heap space of keys that were dropped on this thread.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The number of spaces that a thread keeps.
+const SPARES_MAX: usize = 32;
+/// Bytes of the spaces that are kept: longer keys are rare.
+const SPARE_BYTES: usize = 128;
+
+/// Returns empty space for a key of `len` bytes.
+fn heap_space(len: usize) -> Vec<u8> {
+    let spare = || SPARE.try_with(|spare| spare.try_borrow_mut().ok()?.pop()).ok().flatten();
+    let kept = if len <= SPARE_BYTES { spare() } else { None };
+    kept.unwrap_or_else(|| Vec::with_capacity(len.next_power_of_two().max(SPARE_BYTES)))
+}
+
+#[cold]
+#[inline(never)]
+fn copy_of(bytes: &[u8]) -> Vec<u8> {
+    let mut space = heap_space(bytes.len());
+    space.extend_from_slice(bytes);
+    space
+}
+
+/// Keeps the space of a key for the next one, or frees it.
+#[cold]
+#[inline(never)]
+fn keep_heap_space(mut space: Vec<u8>) {
+    if space.capacity() != SPARE_BYTES {
+        return;
+    }
+    space.clear();
+    // Nothing is kept on a thread that is ending.
+    let _ = SPARE.try_with(|spare| {
+        if let Ok(mut spare) = spare.try_borrow_mut()
+            && spare.len() < SPARES_MAX
+        {
+            spare.push(space);
+        }
+    });
+}
+
+impl Drop for KeyBuf {
+    #[inline]
+    fn drop(&mut self) {
+        if let Repr::Heap(space) = &mut self.0 {
+            keep_heap_space(std::mem::take(space));
+        }
+    }
 }
 
 impl KeyBuf {
@@ -96,7 +149,7 @@ impl KeyBuf {
     fn copy_slowly(&mut self, source: &KeyBuf) {
         match (&mut self.0, &source.0) {
             (Repr::Heap(bytes), Repr::Heap(source)) => bytes.clone_from(source),
-            (_, source) => self.0 = source.clone(),
+            _ => *self = source.clone(),
         }
     }
 
@@ -125,7 +178,7 @@ impl KeyBuf {
             Repr::Heap(bytes) => bytes.extend_from_slice(more),
             Repr::Inline { len, bytes } => {
                 let inline = &bytes[..usize::from(*len)];
-                let mut heap = Vec::with_capacity((inline.len() + more.len()).next_power_of_two());
+                let mut heap = heap_space(inline.len() + more.len());
                 heap.extend_from_slice(inline);
                 heap.extend_from_slice(more);
                 self.0 = Repr::Heap(heap);
@@ -144,7 +197,10 @@ impl From<&KeyBuf> for KeyBuf {
 impl Clone for KeyBuf {
     #[inline]
     fn clone(&self) -> KeyBuf {
-        KeyBuf(self.0.clone())
+        match &self.0 {
+            Repr::Inline { len, bytes } => KeyBuf(Repr::Inline { len: *len, bytes: *bytes }),
+            Repr::Heap(bytes) => KeyBuf(Repr::Heap(copy_of(bytes))),
+        }
     }
 
     /// Copies the bytes to where this key is.

@@ -1,7 +1,9 @@
 //! The transactions of TPC-C by their names.
 
 use super::parameters::{NewOrderInput, PaymentInput};
-use super::procedures::{self, DeliverFrom, Delivered, OrderPlaced, OrderStatus, Paid, StatusOf};
+use super::procedures::{
+    self, DeliverFrom, Delivered, OrderPlaced, OrderStatus, Paid, RecentOrders, StatusOf,
+};
 use super::schema::{DISTRICTS, Tables};
 
 atrapos::stored_procedures! {
@@ -44,13 +46,13 @@ atrapos::stored_procedures! {
     run: |own, tx, tables| procedures::next_order(tx, *tables, own.w_id, own.d_id);
 
     /// The second statement of Stock-Level. See [`recent_items`](procedures::recent_items).
-    pub RecentItems("tpcc.recent-items", "stock-level") { w_id: u16, d_id: u8, next: u32 } -> Vec<u32>;
+    pub RecentItems("tpcc.recent-items", "stock-level") { w_id: u16, d_id: u8, next: u32 } -> RecentOrders;
     tables Tables: |db| Tables::of(db);
     home: |own, tables| tables.district.at(&(own.w_id, own.d_id));
     run: |own, tx, tables| procedures::recent_items(tx, *tables, own.w_id, own.d_id, own.next);
 
     /// The third statement of Stock-Level. See [`count_low`](procedures::count_low).
-    pub CountLow("tpcc.count-low", "stock-level") { w_id: u16, items: Vec<u32>, threshold: i16 } -> u32;
+    pub CountLow("tpcc.count-low", "stock-level") { w_id: u16, items: RecentOrders, threshold: i16 } -> u32;
     tables Tables: |db| Tables::of(db);
     home: |own, tables| tables.stock.at(&(own.w_id, own.items.first().copied().unwrap_or(0)));
     run: |own, tx, tables| procedures::count_low(tx, *tables, own.w_id, &own.items, own.threshold);

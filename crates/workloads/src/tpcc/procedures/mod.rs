@@ -29,9 +29,12 @@ pub use delivery::{DeliverFrom, Delivered, deliver, next_orders};
 pub use new_order::{LinePlaced, OrderPlaced, UNUSED_ITEM, new_order};
 pub use order_status::{CustomerStatus, LineStatus, OrderStatus, StatusOf, order_status};
 pub use payment::{Paid, Payee, PayingCustomer, payment};
-pub use stock_level::{count_low, next_order, recent_items, stock_level};
+pub use stock_level::{RecentOrders, count_low, next_order, recent_items, stock_level};
+
+use std::ops::ControlFlow;
 
 use atrapos::{Abort, KeyRange, Transaction};
+use smallvec::SmallVec;
 
 use super::parameters::CustomerBy;
 use super::schema::Tables;
@@ -44,6 +47,9 @@ pub const MISSING: &str = "a row that the population has is missing";
 fn there<R>(row: Option<R>) -> Result<R, Abort> {
     row.ok_or_else(|| Abort::user(MISSING))
 }
+
+/// The numbers of customers with one last name: a few, seldom more than there is room for.
+type Found = SmallVec<[u32; 32]>;
 
 /// Finds the number of a customer by last name: of the customers with that name, sorted by first name, the one at half
 /// their number, rounded up (clause 2.5.2.2).
@@ -58,9 +64,13 @@ async fn find_customer(
         CustomerBy::Id(c_id) => Ok(c_id),
         CustomerBy::Name(last) => {
             let range = KeyRange::prefix(&(w_id, d_id, last));
-            let found = tx.lookup_all(tables.customer_by_name, range, usize::MAX).await?;
+            let note = |found: &mut Found, (_, _, c_id)| {
+                found.push(c_id);
+                ControlFlow::Continue(())
+            };
+            let found = tx.lookup_each(tables.customer_by_name, range, Found::new(), note).await?;
             let middle = found.len().div_ceil(2).checked_sub(1);
-            there(middle.and_then(|middle| found.get(middle))).map(|(_, _, c_id)| *c_id)
+            there(middle.and_then(|middle| found.get(middle)).copied())
         }
     }
 }

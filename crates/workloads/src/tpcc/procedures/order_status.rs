@@ -78,9 +78,12 @@ pub fn order_status(
             balance: customer.get(|column| column.balance),
         };
         let customer = there(tx.view(tables.customer, (w_id, d_id, c_id), see).await?)?;
-        let latest =
-            tx.lookup_all(tables.order_by_customer, KeyRange::prefix(&(w_id, d_id, c_id)), 1).await?;
-        let (_, _, o_id) = *there(latest.first())?;
+        let orders = KeyRange::prefix(&(w_id, d_id, c_id));
+        let first = |latest: &mut Option<u32>, (_, _, o_id)| {
+            *latest = Some(o_id);
+            ControlFlow::Break(())
+        };
+        let o_id = there(tx.lookup_each(tables.order_by_customer, orders, None, first).await?)?;
         let order = there(tx.get(tables.order, (w_id, d_id, o_id)).await?)?;
         let lines = KeyRange::prefix(&(w_id, d_id, o_id));
         let lines = tx

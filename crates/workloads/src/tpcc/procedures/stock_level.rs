@@ -7,6 +7,7 @@
 use std::future::Future;
 use std::ops::ControlFlow;
 
+use arrayvec::ArrayVec;
 use atrapos::{Abort, KeyRange, RowView, Transaction};
 
 use super::super::generator::LINES_MAX;
@@ -15,6 +16,12 @@ use super::there;
 
 /// Number of orders that are examined.
 const ORDERS: u32 = 20;
+
+/// Items that are looked at in one phase: as many as look-ups are made together.
+const TOGETHER: usize = 16;
+
+/// The items of their lines, with repetitions.
+pub type RecentOrders = ArrayVec<u32, { ORDERS as usize * LINES_MAX as usize }>;
 
 /// Reads the number of a district's next order.
 ///
@@ -42,15 +49,15 @@ pub fn recent_items(
     w_id: u16,
     d_id: u8,
     next: u32,
-) -> impl Future<Output = Result<Vec<u32>, Abort>> {
+) -> impl Future<Output = Result<RecentOrders, Abort>> {
     async move {
         let range = KeyRange::between(&(w_id, d_id, next.saturating_sub(ORDERS)), &(w_id, d_id, next));
-        let room = Vec::with_capacity(ORDERS as usize * usize::from(LINES_MAX));
-        let collect = |items: &mut Vec<u32>, _, line: OrderLine| {
-            items.push(line.i_id);
+        let collect = |items: &mut RecentOrders, _, line: OrderLine| {
+            // No order has more lines than there is room for.
+            let _ = items.try_push(line.i_id);
             ControlFlow::Continue(())
         };
-        tx.fold(tables.order_line, range, room, collect).await
+        tx.fold(tables.order_line, range, RecentOrders::new(), collect).await
     }
 }
 
@@ -62,23 +69,28 @@ pub fn count_low(
     tx: &mut impl Transaction,
     tables: Tables,
     w_id: u16,
-    items: &[u32],
+    items: &RecentOrders,
     threshold: i16,
 ) -> impl Future<Output = Result<u32, Abort>> {
     async move {
-        let quantity =
-            |i_id: &u32| tables.stock.view((w_id, *i_id), |stock| stock.get(|column| column.quantity));
-        let (mut low, mut found, mut seen) = (Vec::<u32>::new(), 0, items.iter());
-        let judge = |quantity: Option<i16>| {
-            found += usize::from(quantity.is_some());
-            low.extend(seen.next().filter(|_| quantity.is_some_and(|quantity| quantity < threshold)));
-        };
-        tx.join_each(items.iter().map(quantity), judge).await?;
-        there((found == items.len()).then_some(()))?;
-        // Few are low, so only they are looked through for repetitions.
-        low.sort_unstable();
-        low.dedup();
-        Ok(low.len() as u32)
+        // In the order of their keys, so that phases lock them in the order of all others.
+        let mut distinct = items.clone();
+        distinct.sort_unstable();
+        let mut last = None;
+        distinct.retain(|item| last.replace(*item) != Some(*item));
+        let mut low = 0;
+        for items in distinct.chunks(TOGETHER) {
+            let quantity =
+                |i_id: &u32| tables.stock.view((w_id, *i_id), |stock| stock.get(|column| column.quantity));
+            let mut found = 0;
+            let judge = |quantity: Option<i16>| {
+                found += usize::from(quantity.is_some());
+                low += u32::from(quantity.is_some_and(|quantity| quantity < threshold));
+            };
+            tx.join_each(items.iter().map(quantity), judge).await?;
+            there((found == items.len()).then_some(()))?;
+        }
+        Ok(low)
     }
 }
 
