@@ -5,7 +5,8 @@
 //! decides.
 
 use atrapos_adapt::{
-    AdaptError, Controller, ControllerSettings, Decision, Observation, Plan, Platform, Verdict, WorkerIndex,
+    AdaptError, Controller, ControllerSettings, Decision, Observation, Plan, Platform, Verdict, WaitReason,
+    WorkerIndex,
 };
 
 use crate::hardware::{GHZ, MachineKind};
@@ -224,6 +225,7 @@ fn observation(world: &World<'_>, before: &Read, now: &Read, loads: Vec<f64>) ->
         loads,
         available: world.available.clone(),
         changed_platform: false,
+        samples: Some(world.monitor.samples_effective()),
     }
 }
 
@@ -309,7 +311,9 @@ fn turn(
     let trigger = match verdict {
         Verdict::Wait(reason) => {
             run.side.decisions.push(Decision::waited(observed, reason));
-            run.world.begin_statistics();
+            if reason != WaitReason::TooFewSamples {
+                run.world.begin_statistics();
+            }
             return Ok(None);
         }
         Verdict::Evaluate(trigger) => trigger,

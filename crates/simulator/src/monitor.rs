@@ -4,7 +4,7 @@
 //! what a worker of a database can time: an event from the poll before it to its end.
 //!
 //! As in a database (decision 10): an *event* is the end of a transaction at its home, its first suspension there, or an action for a
-//! transaction of another worker; one in `sample_every` is recorded and stands for all; sixteen synchronization points of a
+//! transaction of another worker; one in 64 is recorded and stands for all, more where little happens; sixteen synchronization points of a
 //! sub-partition are remembered with their partners.
 
 use atrapos_adapt::{
@@ -27,7 +27,8 @@ struct Meeting {
 
 #[derive(Debug, Clone, Default)]
 struct Meetings {
-    count: u64,
+    /// Synchronization points that the recorded ones stand for.
+    count: f64,
     remembered: Vec<Meeting>,
 }
 
@@ -38,33 +39,64 @@ pub(crate) struct Monitor {
     costs: Vec<f64>,
     meetings: Vec<Meetings>,
     samples: u64,
-    sample_every: f64,
+    /// Sums of the costs of samples and of their squares.
+    sums: (f64, f64),
+    /// By worker: an event that is recorded stands for so many, and when the last one was.
+    distances: Vec<(f64, f64)>,
     dilation: f64,
 }
 
+/// Events of a database of which one is recorded, at most.
+const SAMPLE_EVERY: f64 = 64.0;
+/// Times between two records below which the distance doubles, and above which it halves, in ns.
+const OFTEN_NS: f64 = 250_000.0;
+const SELDOM_NS: f64 = 1_000_000.0;
+
 impl Monitor {
-    /// Begins anew. Each simulated event stands for `dilation` of a database, of which that would record one in `sample_every`.
-    pub(crate) fn new(cut: Cut, dilation: f64, sample_every: f64) -> Self {
+    /// Begins anew. Each simulated event stands for `dilation` of a database.
+    pub(crate) fn new(cut: Cut, workers: usize, dilation: f64) -> Self {
         let count = cut.count;
         Self {
             cut,
             costs: vec![0.0; count],
             meetings: vec![Meetings::default(); count],
             samples: 0,
-            sample_every: (sample_every / dilation).max(1.0),
+            sums: (0.0, 0.0),
+            distances: vec![((SAMPLE_EVERY / dilation).max(1.0), 0.0); workers],
             dilation,
         }
     }
 
-    /// Whether an event is recorded; `draw` is from 0 to 1.
-    pub(crate) fn is_due(&self, draw: f64) -> bool {
-        draw * self.sample_every < 1.0
+    /// Discards what was recorded. Returns the sub-partitions that it was of.
+    pub(crate) fn restart(&mut self, cut: Cut) -> Cut {
+        let fresh = Self::new(cut, 0, self.dilation);
+        let old = std::mem::replace(self, fresh);
+        self.distances = old.distances;
+        old.cut
     }
 
-    /// Charges an event of so many ns to the keys that it touched.
-    pub(crate) fn charge(&mut self, ns: f64, touched: &[(u32, u64)]) {
+    /// Returns for how many events one stands that is recorded, if this one is; `draw` is from 0 to 1.
+    pub(crate) fn is_due(&mut self, worker: usize, now_ns: f64, draw: f64) -> Option<f64> {
+        let most = (SAMPLE_EVERY / self.dilation).max(1.0);
+        let (distance, last_ns) = &mut self.distances[worker];
+        if draw * *distance >= 1.0 {
+            return None;
+        }
+        let (stands_for, gap_ns) = (*distance, now_ns - *last_ns);
+        *last_ns = now_ns;
+        if gap_ns > SELDOM_NS {
+            *distance = (*distance / 2.0).max(1.0);
+        } else if gap_ns < OFTEN_NS {
+            *distance = (*distance * 2.0).min(most);
+        }
+        Some(stands_for)
+    }
+
+    /// Charges an event of so many ns, which stands for several, to the keys that it touched.
+    pub(crate) fn charge(&mut self, ns: f64, stands_for: f64, touched: &[(u32, u64)]) {
         self.samples += 1;
-        let each = ns * GHZ * self.sample_every / touched.len() as f64;
+        self.sums = (self.sums.0 + ns, self.sums.1 + ns * ns);
+        let each = ns * GHZ * stands_for / touched.len() as f64;
         for (table, key) in touched {
             let slice = self.cut.slice(*table, *key);
             self.costs[slice] += each;
@@ -72,7 +104,7 @@ impl Monitor {
     }
 
     /// Records a synchronization point of these keys, the first of which it began with.
-    pub(crate) fn meet(&mut self, keys: &[(u32, u64)], bytes: f64, draw: f64) {
+    pub(crate) fn meet(&mut self, keys: &[(u32, u64)], bytes: f64, stands_for: f64, draw: f64) {
         let mut slices = keys.iter().map(|(table, key)| self.cut.slice(*table, *key));
         let Some(first) = slices.next() else { return };
         let mut partners: Vec<usize> = slices.filter(|slice| *slice != first).collect();
@@ -82,12 +114,12 @@ impl Monitor {
             return;
         }
         let meetings = &mut self.meetings[first];
-        meetings.count += 1;
+        meetings.count += stands_for;
         let meeting = Meeting { partners, bytes };
         if meetings.remembered.len() < REMEMBERED {
             meetings.remembered.push(meeting);
         } else {
-            let at = (draw * meetings.count as f64) as usize;
+            let at = (draw * meetings.count / stands_for) as usize;
             if at < REMEMBERED {
                 meetings.remembered[at] = meeting;
             }
@@ -104,6 +136,17 @@ impl Monitor {
             }
         }
         loads
+    }
+
+    /// How much samples differ: see [`WorkloadTrace::dispersion`].
+    fn dispersion(&self) -> f64 {
+        let (sum, squares) = self.sums;
+        if sum > 0.0 { (squares * self.samples as f64 / (sum * sum)).max(1.0) } else { 1.0 }
+    }
+
+    /// Number of samples of equal cost that would say as much.
+    pub(crate) fn samples_effective(&self) -> f64 {
+        self.samples as f64 / self.dispersion()
     }
 
     fn place(&self, slice: usize) -> SubPartition {
@@ -123,7 +166,7 @@ impl Monitor {
         &self,
         scenario: &Scenario,
         layout: &Layout,
-        workers: usize,
+        busy_ns: &[f64],
         seconds: f64,
     ) -> WorkloadTrace {
         let tables = scenario.tables.iter().enumerate().map(|(table, spec)| {
@@ -143,9 +186,11 @@ impl Monitor {
         WorkloadTrace {
             format: TRACE_FORMAT.to_owned(),
             seconds,
-            workers,
+            workers: busy_ns.len(),
             machine: None,
             samples: Some(self.samples),
+            dispersion: self.dispersion(),
+            busy_cycles: busy_ns.iter().map(|ns| (ns * GHZ).round() as u64).collect(),
             tables: tables.collect(),
             sync_points: self.sync_points(),
             classes: Vec::new(),
@@ -156,7 +201,7 @@ impl Monitor {
         let mut points = Vec::new();
         for (slice, meetings) in self.meetings.iter().enumerate() {
             let known = meetings.remembered.len() as u64;
-            let total = (meetings.count as f64 * self.sample_every * self.dilation).round() as u64;
+            let total = (meetings.count * self.dilation).round() as u64;
             for (at, meeting) in (0..).zip(&meetings.remembered) {
                 let count = total / known + u64::from(at < total % known);
                 let others = meeting.partners.iter().map(|partner| self.place(*partner));

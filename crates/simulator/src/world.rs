@@ -22,8 +22,6 @@ use crate::load::{Load, Transaction};
 use crate::monitor::Monitor;
 use crate::scenario::{PhaseSpec, Scenario};
 
-/// Recorded events of a database: one in so many.
-const SAMPLE_EVERY: f64 = 64.0;
 /// How often the system takes a core away, in times per second, and for how long on average, in ns.
 const PREEMPTIONS_PER_S: f64 = 1.0;
 const PREEMPTION_NS: f64 = 1_000_000.0;
@@ -110,6 +108,7 @@ pub(crate) struct World<'s> {
     pub(crate) layout: Layout,
     pub(crate) monitor: Monitor,
     monitored_since_ns: f64,
+    monitored_busy_ns: Vec<f64>,
     pub(crate) available: Vec<bool>,
 }
 
@@ -125,7 +124,7 @@ impl<'s> World<'s> {
         let dilation = (fastest / scenario.events_per_s).max(1.0);
         let load = Load::new(scenario, dilation.round() as u64, seed);
         let layout = Layout::naive(&load.rows, workers, scenario.shifted_by);
-        let monitor = Monitor::new(layout.cut(&load.rows), dilation, SAMPLE_EVERY);
+        let monitor = Monitor::new(layout.cut(&load.rows), workers, dilation);
         let worker = Worker {
             free_ns: 0.0,
             busy_ns: 0.0,
@@ -153,6 +152,7 @@ impl<'s> World<'s> {
             layout,
             monitor,
             monitored_since_ns: 0.0,
+            monitored_busy_ns: vec![0.0; workers],
             available: vec![true; workers],
         };
         for _ in 0..scenario.sessions * workers {
@@ -225,15 +225,17 @@ impl<'s> World<'s> {
     /// The statistics since they were taken last, which begin anew.
     pub(crate) fn take_statistics(&mut self) -> (WorkloadTrace, crate::layout::Cut) {
         let seconds = ((self.now_ns - self.monitored_since_ns) * 1e-9).max(1e-9);
-        let trace = self.monitor.trace(self.scenario, &self.layout, self.workers.len(), seconds);
+        let busy = self.workers.iter().zip(&self.monitored_busy_ns);
+        let busy: Vec<f64> = busy.map(|(worker, before)| worker.busy_ns - before).collect();
+        let trace = self.monitor.trace(self.scenario, &self.layout, &busy, seconds);
         (trace, self.begin_statistics())
     }
 
     /// Discards the statistics. Returns the sub-partitions that they were of.
     pub(crate) fn begin_statistics(&mut self) -> crate::layout::Cut {
         self.monitored_since_ns = self.now_ns;
-        let fresh = Monitor::new(self.layout.cut(&self.load.rows), self.dilation, SAMPLE_EVERY);
-        std::mem::replace(&mut self.monitor, fresh).cut
+        self.monitored_busy_ns = self.workers.iter().map(|worker| worker.busy_ns).collect();
+        self.monitor.restart(self.layout.cut(&self.load.rows))
     }
 
     /// Occupies a worker that changes a partition.
@@ -428,9 +430,8 @@ impl<'s> World<'s> {
     /// Lets the monitor see an event of `worker`: of the accesses up to a stage, or the end of a transaction.
     fn record(&mut self, at: u32, worker: u32, ns: f64, stage: Option<u32>) {
         let draw = self.noise.even();
-        if !self.monitor.is_due(draw) {
-            return;
-        }
+        let now_ns = self.workers[worker as usize].free_ns;
+        let Some(stands_for) = self.monitor.is_due(worker as usize, now_ns, draw) else { return };
         let running = &self.running[at as usize];
         let transaction = &running.transaction;
         let touched: SmallVec<[(u32, u64); 4]> = transaction
@@ -442,13 +443,13 @@ impl<'s> World<'s> {
         if touched.is_empty() {
             return;
         }
-        self.monitor.charge(ns * self.dilation, &touched);
+        self.monitor.charge(ns * self.dilation, stands_for, &touched);
         if stage.is_none() {
             let keys: SmallVec<[(u32, u64); 4]> =
                 transaction.accesses.iter().map(|access| (access.table, access.key)).collect();
             let bytes = self.scenario.classes[transaction.class].bytes;
             let draw = self.noise.even();
-            self.monitor.meet(&keys, bytes, draw);
+            self.monitor.meet(&keys, bytes, stands_for, draw);
         }
     }
 }

@@ -59,6 +59,8 @@ pub enum WaitReason {
         /// Number of measurements before this one.
         earlier: usize,
     },
+    /// The statistics are of too few samples; they are kept until there are enough.
+    TooFewSamples,
     /// A reason to evaluate exists, but the same situation was evaluated not long ago, and no plan was worth it.
     TurnedDown {
         /// That reason.
@@ -203,6 +205,7 @@ impl fmt::Display for WaitReason {
             Self::Settling { earlier } => {
                 write!(f, "{earlier} earlier measurements are too few to compare with")
             }
+            Self::TooFewSamples => f.write_str("there are too few samples yet, and more are collected"),
             Self::TurnedDown { trigger } => {
                 write!(f, "{trigger}, for which nothing worth doing was found a short time ago")
             }

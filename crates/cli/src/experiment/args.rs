@@ -121,6 +121,8 @@ pub(crate) enum Experiment {
     AdaptFailure,
     /// A long calm, then frequent changes: how often the database looks.
     AdaptFrequency,
+    /// Rows are used together in mirrored pairs (k with N-1-k).
+    AdaptMirrored,
     /// The steps from PLP to ATraPos: shared system state, naive and better schemes.
     AtraposFig6,
     /// Cost of observing.
@@ -137,6 +139,7 @@ impl Experiment {
             Experiment::AdaptSkew => Some(Scenario::Skew),
             Experiment::AdaptFailure => Some(Scenario::Failure),
             Experiment::AdaptFrequency => Some(Scenario::Frequency),
+            Experiment::AdaptMirrored => Some(Scenario::Mirrored),
             Experiment::AtraposFig6 | Experiment::MonitoringCost | Experiment::RepartitionCost => None,
         }
     }
@@ -148,6 +151,7 @@ impl Experiment {
             Experiment::AdaptSkew => "adapt-skew",
             Experiment::AdaptFailure => "adapt-failure",
             Experiment::AdaptFrequency => "adapt-frequency",
+            Experiment::AdaptMirrored => "adapt-mirrored",
             Experiment::AtraposFig6 => "atrapos-fig6",
             Experiment::MonitoringCost => "monitoring-cost",
             Experiment::RepartitionCost => "repartition-cost",
