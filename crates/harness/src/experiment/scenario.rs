@@ -180,7 +180,7 @@ impl Scenario {
         let table = PairTables::of(db).map_err(|error| ExperimentError::Setting(error.to_string()))?.a.id();
         // Two parts on each worker, as far from the end as from the beginning.
         let workers = db.workers() as u64;
-        let begin = |part: u64| atrapos::KeyBuf::from(atrapos::Key::encode(&(part * rows / (2 * workers))));
+        let begin = |part: u64| atrapos::Key::encode(&(part * rows / (2 * workers)));
         let mut changes: Vec<SchemeChange> =
             (0..workers).map(|worker| SchemeChange::Split { table, at: begin(2 * worker + 1) }).collect();
         for part in 0..2 * workers {
