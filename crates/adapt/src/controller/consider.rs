@@ -123,6 +123,9 @@ impl Controller {
             Worth::Not(reason @ KeepReason::FailedBefore) => {
                 Ok(self.keep(trigger, Some((&plan, wanted)), reason))
             }
+            Worth::Not(_) if candidate.is_none() && self.is_one_hot_spot(&workload, platform) => {
+                Ok(self.keep(trigger, Some((&plan, wanted)), KeepReason::OneHotSpot))
+            }
             worth => {
                 let slices = workload.slice_counts();
                 match candidate.filter(|candidate| candidate.today == today && candidate.slices == slices) {
@@ -134,6 +137,13 @@ impl Controller {
                 }
             }
         }
+    }
+
+    /// Returns whether a sub-partition has more than a worker's share although it was cut out and looked at closer.
+    fn is_one_hot_spot(&self, workload: &Workload, platform: &Platform) -> bool {
+        let share = workload.work_cycles() / platform.available_count() as f64;
+        let limit = (1.0 + self.settings.imbalance) * share;
+        self.looks_left() == 0 && workload.all_costs().iter().any(|cost| *cost > limit)
     }
 
     fn worth(&self, trigger: Trigger, plan: &Plan, must: bool, looks: bool, deviation: f64) -> Worth {

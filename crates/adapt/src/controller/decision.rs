@@ -89,6 +89,9 @@ pub enum KeepReason {
     NotConfirmed,
     /// A change in the same situation brought nothing, more than once.
     FailedBefore,
+    /// A single sub-partition has more than a worker's share of the load, and looking closer did not divide it: most likely it is one
+    /// key, or an end of the keys that only grows.
+    OneHotSpot,
 }
 
 /// Actions that are decided on.
@@ -223,6 +226,9 @@ impl fmt::Display for KeepReason {
             Self::ToBeConfirmed => "the gain is to be confirmed first",
             Self::NotConfirmed => "later statistics did not confirm the gain",
             Self::FailedBefore => "the same change brought nothing before",
+            Self::OneHotSpot => {
+                "more than a worker's share of the load is for one key, or for the end of the keys: no scheme divides that, so spread it over several keys"
+            }
         })
     }
 }
