@@ -6,16 +6,19 @@
 //! With `x[i, w] = 1` when slice `i` is on worker `w`, in the words of `cost`:
 //!
 //! ```text
-//! minimise  balance' x sum d[w]  +  sync' x sum Size(s) x sum z[s, g] (D(parent of g) - D(g))  +  partitions' x sum b[i]
+//! minimise  balance' x sum d[w]  +  busiest' x m  +  sync' x sum over s of sum z[s, g] (C(s, parent of g) - C(s, g))
+//!           +  partitions' x sum b[i]
 //! where     sum over w of x[i, w] = 1                                          every slice has one owner
 //!           d[w] >= +-(sum over i of cost(i) x[i, w] - RU_avg)                 RU
+//!           m >= sum over i of cost(i) x[i, w] - RU_avg                        the busiest worker
 //!           z[s, g] >= sum over w in g of x[i, w], for each partner i of s     s takes part in group g
 //!           b[i] >= x[i, w] - x[i - 1, w]                                      a cut before slice i of its table
 //! ```
 //!
-//! Groups are workers, cores, L3 islands, nodes, sockets. `D(g)` is the distance among the children of `g`, 0 for a worker.
-//! A point that takes part in `n` children of `g` pays `D(g)` for each and gets one back as it takes part in `g`: that is
-//! `(n - 1) x D(g)` summed over nested islands. Only `x` is integral; all else follows. Workers that are alone on their
+//! Groups are workers, cores, L3 islands, nodes, sockets. `C(s, g)` is what one byte's way among the children of `g` costs the bytes of `s`,
+//! and what one more worker costs; 0 for a worker.
+//! A point that takes part in `n` children of `g` pays `C(s, g)` for each and gets one back as it takes part in `g`: that is
+//! `(n - 1) x C(s, g)` summed over nested islands. Only `x` is integral; all else follows. Workers that are alone on their
 //! cores in one L3 island are interchangeable, and are used in the order of the first slice that they have.
 //!
 //! Invariants: the distances among the children of an island are equal and grow outwards, or the program is refused; a
@@ -114,23 +117,26 @@ impl<'a> Program<'a> {
         if work == 0.0 {
             return;
         }
-        let (per_cycle, _, _) = settings.weights.per_unit(self.workload, self.platform);
+        let per_unit = settings.weights.per_unit(self.workload, self.platform);
         // In units of the mean, so that all coefficients are of one size.
         let mean = work / self.ranks.len() as f64;
+        let most = self.variables.add(variable().min(0.0));
+        self.objective.add_mul(per_unit.busiest * mean, most);
         for worker in 0..self.ranks.len() {
             let mut load = Expression::from(-1.0);
             for (of_slice, cost) in self.x.iter().zip(self.workload.all_costs()) {
                 load.add_mul(cost / mean, of_slice[worker]);
             }
             let deviation = self.variables.add(variable().min(0.0));
-            self.objective.add_mul(per_cycle * mean, deviation);
+            self.objective.add_mul(per_unit.imbalance * mean, deviation);
+            self.constraints.push(geq(most, load.clone()));
             self.constraints.push(geq(deviation, load.clone()));
             self.constraints.push(geq(deviation, -load));
         }
     }
 
     fn add_cuts(&mut self, settings: &Settings) {
-        let (_, _, per_cut) = settings.weights.per_unit(self.workload, self.platform);
+        let per_cut = settings.weights.per_unit(self.workload, self.platform).cut;
         for table in self.workload.starts().windows(2) {
             for slice in table[0] + 1..table[1] {
                 let cut = self.variables.add(variable().min(0.0).max(1.0));
@@ -143,38 +149,44 @@ impl<'a> Program<'a> {
     }
 
     fn add_synchronization(&mut self, settings: &Settings) -> Result<(), AdaptError> {
-        let (_, per_byte_distance, _) = settings.weights.per_unit(self.workload, self.platform);
         let levels = self.platform.uniform_levels()?;
         // The group of every available worker on the present level, and the distance among the children of each group.
         let mut group_of: Vec<u32> = self.ranks.clone();
         let mut own = vec![0.0; self.platform.worker_count()];
+        let mut is_worker = 1.0;
         for (parent, distance) in levels {
             for (group, of_parent) in parent.iter().enumerate() {
                 let members: Vec<usize> =
                     (0..self.ranks.len()).filter(|at| group_of[*at] as usize == group).collect();
-                let coefficient = distance[*of_parent as usize] - own[group];
-                if !members.is_empty() && coefficient > 0.0 {
-                    self.add_group(&members, coefficient * per_byte_distance, settings);
+                // Each worker that takes part is paid for, whatever it is near.
+                let span = (distance[*of_parent as usize] - own[group], is_worker);
+                if !members.is_empty() && (span.0 > 0.0 || span.1 > 0.0) {
+                    self.add_group(&members, span, settings);
                 }
             }
             for group in &mut group_of {
                 *group = parent[*group as usize];
             }
             own = distance;
+            is_worker = 0.0;
         }
-        // Every point takes part in the machine, and gets that distance back once.
+        // Every point takes part in the machine, and gets that distance and one worker back once.
+        let per_cycle = settings.weights.per_unit(self.workload, self.platform).sync;
         for point in self.workload.sync_points() {
-            let size = point.bytes + point.count * settings.weights.message_bytes;
-            self.objective += -own[0] * per_byte_distance * size;
+            let cycles = settings.weights.sync_cycles(point);
+            self.objective += -per_cycle * (own[0] * cycles.per_distance + cycles.per_worker);
         }
         Ok(())
     }
 
-    fn add_group(&mut self, members: &[usize], weight: f64, settings: &Settings) {
+    /// Lets points pay for taking part in a group: so much distance, and so many workers.
+    fn add_group(&mut self, members: &[usize], (distance, workers): (f64, f64), settings: &Settings) {
+        let per_cycle = settings.weights.per_unit(self.workload, self.platform).sync;
         for point in self.workload.sync_points() {
-            let size = point.bytes + point.count * settings.weights.message_bytes;
+            let cycles = settings.weights.sync_cycles(point);
+            let cost = per_cycle * (distance * cycles.per_distance + workers * cycles.per_worker);
             let takes_part = self.variables.add(variable().min(0.0).max(1.0));
-            self.objective.add_mul(weight * size, takes_part);
+            self.objective.add_mul(cost, takes_part);
             for slice in &point.partners {
                 let here: Expression = members.iter().map(|at| self.x[*slice as usize][*at]).sum();
                 self.constraints.push(geq(takes_part, here));

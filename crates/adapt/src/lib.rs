@@ -36,6 +36,7 @@
 #![forbid(unsafe_code)]
 
 mod anticipate;
+mod attribution;
 mod controller;
 mod cost;
 mod error;
@@ -53,6 +54,7 @@ mod trace;
 mod workload;
 
 pub use anticipate::{AnticipatedTable, anticipate};
+pub use attribution::{Attributed, attribute};
 pub use controller::{
     Cause, Considered, ControlAction, Controller, ControllerSettings, Decision, KeepReason, Observation,
     Predicted, Trigger, Verdict, WaitReason,

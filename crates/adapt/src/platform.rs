@@ -35,6 +35,15 @@ pub struct Platform {
     islands: Vec<(Level, u32, u32)>,
 }
 
+/// Extent of a synchronization point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Span {
+    /// Workers that take part, less one.
+    pub(crate) others: u32,
+    /// Cost per byte: see [`Platform::distance_among`].
+    pub(crate) distance: f64,
+}
+
 /// One level of groups, with the distances between those of one parent.
 #[derive(Debug, Clone, Default)]
 struct Siblings {
@@ -156,13 +165,18 @@ impl Platform {
     #[must_use]
     pub fn distance_among(&self, workers: &[WorkerIndex]) -> f64 {
         let mut ranks: Vec<u32> = workers.iter().map(|worker| self.rank_of_worker[worker.index()]).collect();
-        self.distance_among_ranks(&mut ranks)
+        self.span_of_ranks(&mut ranks).distance
     }
 
-    /// Cost as of [`Platform::distance_among`], for ranks; `ranks` is used up.
-    pub(crate) fn distance_among_ranks(&self, ranks: &mut Vec<u32>) -> f64 {
+    /// Cost as of [`Platform::distance_among`] for ranks, and how many there are; `ranks` is used up.
+    pub(crate) fn span_of_ranks(&self, ranks: &mut Vec<u32>) -> Span {
         ranks.sort_unstable();
         ranks.dedup();
+        let others = (ranks.len() as u32).saturating_sub(1);
+        Span { others, distance: self.distance_among_sorted(ranks) }
+    }
+
+    fn distance_among_sorted(&self, ranks: &mut Vec<u32>) -> f64 {
         let groups = ranks;
         let mut total = 0.0;
         for level in &self.levels {

@@ -2,7 +2,8 @@
 //!
 //! Owns: the format `atrapos-trace 1`: one JSON object with
 //! - `format`, `seconds` (how long was recorded), `workers` (how many there were), optionally `machine` (what
-//!   `atrapos topology` calls the machine; for people) and `samples` (how many actions were timed);
+//!   `atrapos topology` calls the machine; for people), `samples` (how many actions were timed), `dispersion` (how much they differ) and
+//!   `busy_cycles` (how long each worker was busy in all);
 //! - `tables`: `name`, and `partitions` in key order, each with its `worker` and `cost_cycles`, the cost of the actions
 //!   on each of its sub-partitions (`ATraPos §V-D`, the first array);
 //! - `sync_points`: `partners` as `[table, partition, sub-partition]`, `bytes` exchanged in all, and `count` (the second
@@ -36,12 +37,28 @@ pub struct WorkloadTrace {
     /// bounds how far the costs can be trusted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub samples: Option<u64>,
+    /// The mean square of the cost of a sample over the square of its mean: 1 when all cost the same, and so many times more samples are needed for the
+    /// same certainty.
+    #[serde(default = "even", skip_serializing_if = "is_even")]
+    pub dispersion: f64,
+    /// Cycles that each worker was busy, with whatever; empty where only the recorded costs are known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub busy_cycles: Vec<u64>,
     /// The tables, or families of tables with common boundaries.
     pub tables: Vec<TableTrace>,
     /// The synchronization points; equal partners may appear more than once.
     pub sync_points: Vec<SyncPointTrace>,
     /// The transaction classes that ran.
     pub classes: Vec<ClassFlow>,
+}
+
+const fn even() -> f64 {
+    1.0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_even(dispersion: &f64) -> bool {
+    *dispersion == 1.0
 }
 
 /// The partitions of a table and what their actions cost.
@@ -101,6 +118,12 @@ pub struct SyncPointTrace {
 }
 
 impl WorkloadTrace {
+    /// Number of samples of equal cost that would say as much as those of this trace; `None` when its costs are no samples.
+    #[must_use]
+    pub fn samples_effective(&self) -> Option<f64> {
+        self.samples.map(|samples| samples as f64 / self.dispersion.max(1.0))
+    }
+
     /// Reads a trace and checks that it does not contradict itself.
     ///
     /// # Errors

@@ -204,6 +204,13 @@ impl Workload {
         &self.cost_cycles
     }
 
+    /// Multiplies the cost of every slice by a factor of its own.
+    pub(crate) fn scale_costs(&mut self, factors: impl Iterator<Item = f64>) {
+        for (cost, factor) in self.cost_cycles.iter_mut().zip(factors) {
+            *cost *= factor;
+        }
+    }
+
     pub(crate) fn set_classes(&mut self, classes: Vec<ClassFlow>) {
         self.classes = classes;
     }
@@ -223,6 +230,15 @@ impl WorkloadTrace {
                 let detail = format!("partition {at} of table '{}' has no sub-partitions", table.name);
                 return Err(AdaptError::Contradiction { detail });
             }
+        }
+        if !self.busy_cycles.is_empty() && self.busy_cycles.len() != self.workers {
+            let (found, workers) = (self.busy_cycles.len(), self.workers);
+            let detail = format!("it has the busy time of {found} workers, and {workers} workers");
+            return Err(AdaptError::Contradiction { detail });
+        }
+        if !(self.dispersion.is_finite() && self.dispersion >= 1.0) {
+            let detail = format!("the dispersion of its samples is {}, below 1", self.dispersion);
+            return Err(AdaptError::Contradiction { detail });
         }
         for class in &self.classes {
             class.check(self.tables.len())?;

@@ -1,5 +1,5 @@
 //! `atrapos experiment`: a database that adapts itself beside one that does not, the steps from PLP to there, the cost of
-//! adapting, and designs by islands.
+//! adapting, the controller on simulated machines, and designs by islands.
 //!
 //! Owns: the order of the steps: checking, running, showing and writing. Never: measures anything itself (the workloads
 //! crate does), or formats it (the modules below do).
@@ -10,6 +10,7 @@ mod islands;
 mod ladder;
 mod plot;
 mod sides;
+mod world;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +21,7 @@ use atrapos_harness::experiment::{
 };
 use serde_json::{Value, json};
 
-use self::args::{Experiment, ExperimentArgs, ExperimentCommand, ResultArgs};
+use self::args::{Experiment, ExperimentArgs, ExperimentCommand, OtherExperiment, ResultArgs};
 use crate::error::CliError;
 use crate::json::COMMIT;
 use crate::output::JsonFile;
@@ -88,8 +89,9 @@ pub(crate) fn repeated(option: &str, number: u32) -> Result<u32, CliError> {
 
 /// Runs `atrapos experiment`.
 pub(crate) fn experiment(command: &ExperimentCommand) -> Result<(), CliError> {
-    match (&command.islands, command.adapting.experiment) {
-        (Some(islands), _) => islands::run(islands),
+    match (&command.other, command.adapting.experiment) {
+        (Some(OtherExperiment::Islands(islands)), _) => islands::run(islands),
+        (Some(OtherExperiment::World(args)), _) => world::run(args),
         (None, Some(experiment)) => run_adapting(experiment, &command.adapting),
         (None, None) => Err(CliError::bad_input("which experiment? `atrapos experiment --help` lists them")),
     }

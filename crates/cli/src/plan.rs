@@ -6,8 +6,8 @@
 use std::path::Path;
 
 use atrapos_adapt::{
-    AdaptError, Plan, PlannedScheme, Platform, Settings, TableIndex, Workload, WorkloadTrace, evaluate,
-    plan_from, render_plan, search, solve_exactly,
+    AdaptError, Attributed, Plan, PlannedScheme, Platform, Settings, TableIndex, Workload, WorkloadTrace,
+    attribute, evaluate, plan_from, render_plan, search, solve_exactly,
 };
 use serde_json::json;
 
@@ -47,9 +47,11 @@ pub(crate) fn plan(args: &PlanArgs) -> Result<(), CliError> {
     }
     let unfit = |error: AdaptError| refuse(&args.trace, &error);
     let platform = Platform::for_workers(&machine, trace.workers).map_err(unfit)?;
-    let workload = trace.workload().map_err(unfit)?;
+    let Attributed { workload, weights } =
+        attribute(&trace, &platform, &Settings::default().weights).map_err(unfit)?;
     let today = trace.scheme().map_err(unfit)?;
-    let (plan, optimum) = propose(args, &workload, &platform, &today)?;
+    let settings = Settings { weights, ..Settings::default() };
+    let (plan, optimum) = propose(args, &workload, &platform, &today, &settings)?;
     if args.json {
         let tables: Vec<_> = (0..)
             .map(TableIndex)
@@ -109,15 +111,15 @@ fn propose(
     workload: &Workload,
     platform: &Platform,
     today: &PlannedScheme,
+    settings: &Settings,
 ) -> Result<(Plan, Option<Optimum>), CliError> {
-    let settings = Settings::default();
     let unfit = |error: AdaptError| refuse(&args.trace, &error);
     if !args.exact {
-        let plan = atrapos_adapt::plan(workload, platform, today, &settings).map_err(unfit)?;
+        let plan = atrapos_adapt::plan(workload, platform, today, settings).map_err(unfit)?;
         return Ok((plan, None));
     }
     let exact =
-        solve_exactly(workload, platform, &settings, args.exact_seconds).map_err(|error| match error {
+        solve_exactly(workload, platform, settings, args.exact_seconds).map_err(|error| match error {
             AdaptError::ExactUnfinished { .. } if args.exact_seconds > 0.0 => CliError::failed(error),
             AdaptError::TooLarge { .. }
             | AdaptError::UnevenDistances { .. }
@@ -129,7 +131,7 @@ fn propose(
     let cost = |scheme: &PlannedScheme| {
         evaluate(workload, platform, scheme, &settings.weights).map(|cost| cost.objective).map_err(unfit)
     };
-    let searched = cost(&search(workload, platform, Some(today), &settings).map_err(unfit)?)?;
+    let searched = cost(&search(workload, platform, Some(today), settings).map_err(unfit)?)?;
     let optimum = Optimum { best: exact.objective, searched };
     let plan = plan_from(workload, platform, today, exact.scheme, &settings.weights).map_err(unfit)?;
     Ok((plan, Some(optimum)))

@@ -28,7 +28,7 @@ pub struct Meeting {
 /// The synchronization points of a sub-partition.
 #[derive(Clone, Debug, Default)]
 pub struct Meetings {
-    /// The number of recorded synchronization points.
+    /// The number of synchronization points that those which were recorded stand for.
     pub count: u64,
     /// A uniform random sample of them.
     pub remembered: Vec<Meeting>,
@@ -77,14 +77,14 @@ impl PartitionMonitor {
         self.costs[part] += ticks;
     }
 
-    /// Records a synchronization point that began in a sub-partition. `draw` is a random number for sampling those that
-    /// are kept.
-    pub fn note_meeting(&mut self, part: usize, meeting: Meeting, draw: u64) {
+    /// Records a synchronization point that began in a sub-partition and stands for so many. `draw` is a random number for sampling
+    /// those that are kept.
+    pub fn note_meeting(&mut self, part: usize, meeting: Meeting, stands_for: u64, draw: u64) {
         let meetings = &mut self.meetings[part];
-        meetings.count += 1;
+        meetings.count += stands_for;
         if meetings.remembered.len() < REMEMBERED {
             meetings.remembered.push(meeting);
-        } else if draw % meetings.count < REMEMBERED as u64 {
+        } else if draw % meetings.count < REMEMBERED as u64 * stands_for {
             meetings.remembered[(draw % REMEMBERED as u64) as usize] = meeting;
         }
     }

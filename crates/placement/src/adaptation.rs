@@ -35,8 +35,8 @@ use crate::published_scheme::PublishedScheme;
 use crate::repartition::{RepartitionReport, SchemeChange, carry_out};
 
 pub use self::chosen::SchemeSearch;
-pub use self::decision::{Now, decide};
-pub use self::observation::Observed;
+pub use self::decision::decide;
+pub use self::observation::{Observed, rate};
 pub use self::settings::{Adaptation, AdaptationEvent};
 pub use self::workers::without;
 
@@ -64,8 +64,10 @@ struct State {
     /// The core each worker is pinned to.
     cores: Vec<Option<usize>>,
     history: VecDeque<AdaptationEvent>,
-    /// The time at which statistics were taken last, and the number of transactions committed until then.
-    taken: (Ticks, u64),
+    /// The time at which statistics were taken last.
+    taken: Ticks,
+    /// The time of the last turn, and the number of transactions committed until then.
+    observed: (Ticks, u64),
 }
 
 /// The number of decisions in the history; the oldest are removed first.
@@ -102,8 +104,13 @@ impl Adaptive {
         cores: Vec<Option<usize>>,
     ) -> Arc<Adaptive> {
         let now = handle.clock().now();
-        let state =
-            State { absent: vec![None; stats.len()], cores, history: VecDeque::new(), taken: (now, 0) };
+        let state = State {
+            absent: vec![None; stats.len()],
+            cores,
+            history: VecDeque::new(),
+            taken: now,
+            observed: (now, 0),
+        };
         Arc::new(Adaptive {
             handle,
             catalogs,
@@ -219,11 +226,11 @@ impl Adaptive {
     /// Evaluates the statistics once and carries out the decision.
     fn turn(&self, controller: &mut Controller) -> Result<AdaptationEvent, Abort> {
         let _scheme = self.keep_scheme();
-        let observed = self.observe()?;
-        let now =
-            Now { at_ns: self.since_opening_ns(), available: self.available(), platform: self.platform() };
+        let observation = self.since_last_turn(&self.glance()?);
+        let (scheme, catalog) = (self.published.scheme(), self.catalogs.working());
+        let collect = || self.observe();
         let (mut event, changes) =
-            decide(controller, &observed, now, &self.published.scheme(), &self.catalogs.working());
+            decide(controller, &observation, collect, self.platform(), &scheme, &catalog)?;
         if let Some(changes) = changes {
             match self.carry_out(changes) {
                 Ok(report) => event.report = Some(report),

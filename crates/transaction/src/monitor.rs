@@ -15,6 +15,12 @@
 //! task was last polled (or its message taken): the time of procedure, accesses and commit, without that of other tasks
 //! in between. Idle time, which a worker spends looking for work, is no load.
 //!
+//! Where less happens, events are recorded more often, down to each: the distance halves while records are more than a millisecond apart, and doubles
+//! again, so that a worker with a hundred events in a second is known as well as one with a million.
+//!
+//! The sums of the costs of samples and of their squares tell how far samples can be trusted: a few that are very expensive say less
+//! than as many of equal cost.
+//!
 //! Owns: the arrays, and the choice of the events that are recorded. Never: decides on adaptation, or writes a cache
 //! line that another worker reads.
 //!
@@ -62,8 +68,47 @@ pub struct Collected {
 pub struct WorkerCollected {
     /// The statistics of each partition.
     pub partitions: Vec<Collected>,
-    /// Events that were recorded.
-    pub samples: u64,
+    /// The events that were recorded.
+    pub samples: Samples,
+    /// The ticks in which the worker found work.
+    pub busy: Ticks,
+    /// The ticks in which it found none.
+    pub idle: Ticks,
+}
+
+/// The events that a worker has recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Samples {
+    /// Their number.
+    pub count: u64,
+    /// The sum of their costs, in ticks.
+    pub sum: f64,
+    /// The sum of the squares of their costs.
+    pub squares: f64,
+}
+
+impl Samples {
+    /// Returns the samples of both.
+    #[must_use]
+    pub fn and(self, other: Samples) -> Samples {
+        let Samples { count, sum, squares } = other;
+        Samples { count: self.count + count, sum: self.sum + sum, squares: self.squares + squares }
+    }
+
+    /// Returns the mean square of their costs over the square of their mean: 1 if all cost the same.
+    #[must_use]
+    pub fn dispersion(&self) -> f64 {
+        if self.sum > 0.0 { (self.squares * self.count as f64 / (self.sum * self.sum)).max(1.0) } else { 1.0 }
+    }
+}
+
+/// What a worker has recorded since the last collection.
+#[derive(Clone, Copy, Debug)]
+pub struct SoFar {
+    /// The cost on the partitions that it owns now.
+    pub load: u64,
+    /// The events.
+    pub samples: Samples,
 }
 
 /// The sampling state of a worker.
@@ -75,17 +120,42 @@ pub struct Monitor {
     began: Cell<Ticks>,
     /// State of the generator of distances.
     random: Cell<u64>,
-    samples: Cell<u64>,
-    /// A moving estimate of the duration of an event, in ticks.
-    usual: Cell<u64>,
+    samples: Cell<Samples>,
+    usual: Cell<Usual>,
     /// The duration in ticks up to which an event is always plausible.
     grace: u64,
-    /// The mean distance between recorded events; 0 if no events are recorded.
+    /// The present mean distance between recorded events, at most `sample_every`; an event stands for so many.
+    distance: Cell<u32>,
+    /// The time of the latest record, and the times between two below and above which the distance changes.
+    recorded: Cell<Ticks>,
+    often: Ticks,
+    seldom: Ticks,
+    /// The greatest mean distance; 0 if no events are recorded.
     sample_every: u32,
+    /// The busy and idle ticks of the worker at the last collection.
+    spent: Cell<(u64, u64)>,
     /// The number of sub-partitions per partition.
     parts: usize,
     /// The first table of each family: its partitions keep the arrays.
     first_of: RefCell<Vec<TableId>>,
+}
+
+/// The mean duration of the events recorded lately, in ticks, and their number.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usual {
+    mean: f64,
+    of: u32,
+}
+
+impl Usual {
+    /// Returns the cost charged for an event that took `ticks`, and the mean with it. Implausible durations are cut: a sample during
+    /// which the operating system preempted the worker for milliseconds would outweigh thousands. What is usual is a mean of
+    /// what the events took, not of what they were charged, so that events that are rarely but really long are charged in full.
+    fn charge(self, ticks: u64, grace: u64) -> (u64, Usual) {
+        let charged = ticks.min((self.mean * PLAUSIBLE) as u64 + grace);
+        let of = (self.of + 1).min(USUAL_OF);
+        (charged, Usual { mean: self.mean + (ticks as f64 - self.mean) / f64::from(of), of })
+    }
 }
 
 /// Returns the first table of each table's family.
@@ -95,8 +165,16 @@ fn first_of_families(catalog: &Catalog) -> Vec<TableId> {
     (0..catalog.tables.len()).map(|at| TableId(first(at) as u16)).collect()
 }
 
-/// The greatest multiple of the usual duration at which an event is charged in full.
-const PLAUSIBLE: u64 = 64;
+/// The greatest multiple of the usual duration at which an event is charged in full: one event in a hundred may take as long as ten times all
+/// others together.
+const PLAUSIBLE: f64 = 1024.0;
+
+/// The number of events over which the usual duration is a mean.
+const USUAL_OF: u32 = 1024;
+
+/// The time between two records below which the distance between them doubles, and above which it halves.
+const OFTEN: Duration = Duration::from_micros(250);
+const SELDOM: Duration = Duration::from_millis(1);
 
 /// The duration up to which an event is always charged in full.
 const GRACE: Duration = Duration::from_micros(100);
@@ -118,10 +196,15 @@ impl Monitor {
             left: Cell::new(NEVER),
             began: Cell::new(Ticks(0)),
             random: Cell::new(u64::from(worker.0) + 1),
-            samples: Cell::new(0),
-            usual: Cell::new(0),
+            samples: Cell::default(),
+            usual: Cell::default(),
             grace: clock.ticks(GRACE).0,
+            distance: Cell::new(sample_every),
+            recorded: Cell::new(Ticks(0)),
+            often: clock.ticks(OFTEN),
+            seldom: clock.ticks(SELDOM),
             sample_every,
+            spent: Cell::default(),
             parts,
             first_of: RefCell::new(first_of_families(catalog)),
         };
@@ -172,13 +255,13 @@ impl Monitor {
         if self.sample_every == 0 {
             return self.left.set(NEVER);
         }
-        // Any distance from 1 on with a mean of `sample_every`, so that no pattern of transactions keeps step with it.
+        // Any distance from 1 on with this mean, so that no pattern of transactions keeps step with it.
         let mut random = self.random.get();
         random ^= random << 13;
         random ^= random >> 7;
         random ^= random << 17;
         self.random.set(random);
-        let spread = u64::from(self.sample_every) * 2 - 1;
+        let spread = u64::from(self.distance.get()) * 2 - 1;
         self.left.set(1 + (random % spread) as u32);
     }
 
@@ -191,6 +274,8 @@ impl Monitor {
         if self.left.get() == 1 {
             return self.began.set(now);
         }
+        let stands_for = u64::from(self.distance.get());
+        self.adjust(worker, now);
         self.draw();
         let before = self.began.get();
         if self.left.get() == 1 {
@@ -200,11 +285,12 @@ impl Monitor {
         if self.sample_every == 0 || touched.is_empty() {
             return;
         }
-        self.samples.set(self.samples.get() + 1);
         // Time before the present step may have been spent waiting for work.
         let began = before.max(worker.step_time());
         let ticks = if worker.clock().is_virtual() { 1 } else { self.plausible(now.since(began).0) };
-        let each = (ticks * u64::from(self.sample_every)) / touched.len() as u64;
+        let cost = ticks as f64;
+        self.samples.set(self.samples.get().and(Samples { count: 1, sum: cost, squares: cost * cost }));
+        let each = (ticks * stands_for) / touched.len() as u64;
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();
         let mut units: Vec<(PartitionId, usize)> = Vec::new();
@@ -243,17 +329,29 @@ impl Monitor {
         let bytes = partners.iter().map(|(table, _)| row_bytes(&tables, *table)).sum();
         let draw = self.random.get();
         if let Some((_, monitor)) = self.monitor_of(&mut tables, place) {
-            monitor.note_meeting(part, Meeting { partners, bytes }, draw);
+            monitor.note_meeting(part, Meeting { partners, bytes }, stands_for, draw);
         }
     }
 
-    /// Returns the cost charged for an event that took `ticks`. Implausible durations are cut: a sample during which
-    /// the operating system preempted the worker for milliseconds would outweigh thousands.
+    /// Brings records nearer to each other where they are rare.
+    fn adjust(&self, worker: &EngineWorker, now: Ticks) {
+        if worker.clock().is_virtual() {
+            return;
+        }
+        let gap = now.since(self.recorded.replace(now));
+        let distance = self.distance.get();
+        if gap > self.seldom {
+            self.distance.set((distance / 2).max(1));
+        } else if gap < self.often {
+            self.distance.set((distance * 2).min(self.sample_every));
+        }
+    }
+
+    /// Returns the cost charged for an event that took `ticks`.
     fn plausible(&self, ticks: u64) -> u64 {
-        let usual = self.usual.get();
-        let ticks = ticks.min(usual * PLAUSIBLE + self.grace);
-        self.usual.set(usual - usual / 16 + ticks / 16);
-        ticks
+        let (charged, usual) = self.usual.get().charge(ticks, self.grace);
+        self.usual.set(usual);
+        charged
     }
 
     /// Returns the arrays of the partition that `place` belongs to, and the partition that keeps them.
@@ -273,8 +371,8 @@ impl Monitor {
         tables.catalog.live().map(|(table, _)| table.at()).filter(|at| first_of[*at].at() == *at).collect()
     }
 
-    /// Returns the cost recorded since the last collection, on the partitions this worker owns now.
-    pub fn load_so_far(&self, worker: &EngineWorker) -> u64 {
+    /// Returns what was recorded since the last collection, on the partitions this worker owns now.
+    pub fn so_far(&self, worker: &EngineWorker) -> SoFar {
         let shard = worker.shard();
         let mut tables = shard.tables.borrow_mut();
         let mut load = 0;
@@ -286,7 +384,7 @@ impl Monitor {
                 load += monitor.map_or(0, PartitionMonitor::load);
             }
         }
-        load
+        SoFar { load, samples: self.samples.get() }
     }
 
     /// Takes the statistics since the last collection, and resets them. Costs are extrapolated to all events.
@@ -308,9 +406,48 @@ impl Monitor {
                 partitions.push(Collected { family, number, bounds, costs, meetings, rows });
             }
         }
-        for meetings in partitions.iter_mut().flat_map(|partition| &mut partition.meetings) {
-            meetings.count *= u64::from(self.sample_every);
+        let stats = worker.stats();
+        let spent = (stats.busy_ticks.get(), stats.idle_ticks.get());
+        let before = self.spent.replace(spent);
+        let (busy, idle) = (Ticks(spent.0 - before.0), Ticks(spent.1 - before.1));
+        WorkerCollected { partitions, samples: self.samples.take(), busy, idle }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Charges events of these durations, and returns the sums of what they took and of what was charged.
+    fn charge(events: impl Iterator<Item = u64>) -> (f64, f64) {
+        let (mut usual, mut took, mut charged) = (Usual::default(), 0.0, 0.0);
+        for ticks in events {
+            let (cost, next) = usual.charge(ticks, 200_000);
+            (usual, took, charged) = (next, took + ticks as f64, charged + cost as f64);
         }
-        WorkerCollected { partitions, samples: self.samples.take() }
+        (took, charged)
+    }
+
+    #[test]
+    fn rare_heavy_events_are_charged_in_full() {
+        // One of a hundred takes 8 ms, the others 1 us, at 2 ticks per ns.
+        let (took, charged) = charge((0..10_000).map(|at| if at % 100 == 50 { 16_000_000 } else { 2_000 }));
+        assert!(charged > 0.98 * took, "{charged} of {took}");
+    }
+
+    #[test]
+    fn a_preemption_is_cut() {
+        let (took, charged) = charge((0..10_000).map(|at| if at == 5_000 { 100_000_000 } else { 2_000 }));
+        assert!(charged < 0.3 * took, "{charged} of {took}");
+    }
+
+    #[test]
+    fn samples_that_differ_say_less() {
+        let even = Samples { count: 100, sum: 100.0, squares: 100.0 };
+        assert!((even.dispersion() - 1.0).abs() < 1e-9);
+        let one = Samples { count: 1, sum: 100.0, squares: 10_000.0 };
+        // 200 of 101 samples: their mean square is 100, the square of their mean nearly 4.
+        assert!((even.and(one).dispersion() - 10_100.0 * 101.0 / 40_000.0).abs() < 1e-9);
+        assert!((Samples::default().dispersion() - 1.0).abs() < 1e-9);
     }
 }

@@ -1,8 +1,8 @@
 //! The simple transaction of `ATraPos §V-A`, Figure 6 (thesis Figures 4.6 and 4.7): a row of table A, and one of table B that
-//! belongs to it.
+//! belongs to it. Or, *mirrored*, of two rows of A: one, and the one that is as far from the end as that is from the beginning.
 //!
 //! Owns: the two tables, their population, the transaction and the auditor. It is no benchmark of its own but what the experiment
-//! with the steps from PLP to ATraPos runs, so it has no options and is in no list.
+//! with the steps from PLP to ATraPos and the one with mirrored pairs run, so it has no options and is in no list.
 //!
 //! Both tables have equally many rows and are cut apart: A and B are families of their own, so that a scheme may put what belongs
 //! together on different workers. Keys are chosen uniformly. The transactions change nothing; each checks what it has read.
@@ -108,11 +108,39 @@ pub async fn read(tx: &mut impl Transaction, tables: Tables, a: u64, b: u32) -> 
     same.map(|(first, _)| first.number).ok_or_else(|| Abort::user(NO_PAIR))
 }
 
+atrapos::stored_procedures! {
+    /// Reads two rows of A. See [`read_both`]. Its home is that of the first.
+    pub ReadMirrored("pair.mirrored", "read") { a: u64, b: u64 } -> u64;
+    tables Tables: |db| Tables::of(db);
+    home: |own, tables| tables.a.at(&own.a);
+    run: |own, tx, tables| read_both(tx, *tables, own.a, own.b);
+}
+
+/// Reads the rows `a` and `b` of A as one phase, and returns the sum of their numbers.
+///
+/// # Errors
+/// Fails like [`Transaction::run`]; also if a row is missing or was changed.
+pub async fn read_both(tx: &mut impl Transaction, tables: Tables, a: u64, b: u64) -> Result<u64, Abort> {
+    let (first, second) = tx.join((tables.a.get(a), tables.a.get(b))).await?;
+    let same = first.zip(second).filter(|(first, second)| first.number == a && second.number == b);
+    same.map(|(first, second)| first.number + second.number).ok_or_else(|| Abort::user(NO_PAIR))
+}
+
+/// The rows that a transaction reads together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Partner {
+    /// A row of A, and its row of B.
+    OfB,
+    /// Rows `k` and `N-1-k` of A.
+    Mirrored,
+}
+
 /// The workload: so many rows in each table.
 #[derive(Clone, Debug)]
 pub struct Pair {
     rows: u64,
     seed: u64,
+    partner: Partner,
 }
 
 /// A number of rows that is not possible.
@@ -132,7 +160,16 @@ impl Pair {
     /// # Errors
     /// A number of rows that is not possible.
     pub fn new(rows: u64, seed: u64) -> Result<Pair, BadPair> {
-        if (1..=ROWS_MAX).contains(&rows) { Ok(Pair { rows, seed }) } else { Err(BadPair { rows }) }
+        let partner = Partner::OfB;
+        if (1..=ROWS_MAX).contains(&rows) { Ok(Pair { rows, seed, partner }) } else { Err(BadPair { rows }) }
+    }
+
+    /// Creates the workload that reads rows of A in mirrored pairs.
+    ///
+    /// # Errors
+    /// A number of rows that is not possible.
+    pub fn mirrored(rows: u64, seed: u64) -> Result<Pair, BadPair> {
+        Ok(Pair { partner: Partner::Mirrored, ..Pair::new(rows, seed)? })
     }
 }
 
@@ -142,6 +179,8 @@ pub struct PairState {
     tables: Tables,
     own: KeySet,
     random: Random,
+    /// The last row, if pairs are mirrored.
+    mirrored_at: Option<u64>,
 }
 
 /// Bytes of memory per pair of rows, all overhead included: measured and rounded up.
@@ -195,7 +234,8 @@ impl Workload for Pair {
     }
 
     fn register(&self, registry: &mut Registry, handles: &impl Handles) -> Result<(), RegisterError> {
-        registry.register::<ReadPair>(handles)
+        registry.register::<ReadPair>(handles)?;
+        registry.register::<ReadMirrored>(handles)
     }
 
     fn state(&self, db: &Database, reach: Reach, stream: u64) -> Result<PairState, SetupError> {
@@ -206,13 +246,19 @@ impl Workload for Pair {
             Reach::OwnedBy(worker) => KeySet::owned_by(&db.scheme(), tables.a.id(), 0, last, worker)
                 .ok_or(SetupError::NothingOwned { worker })?,
         };
-        Ok(PairState { tables, own, random: Random::of_stream(self.seed, stream) })
+        let mirrored_at = (self.partner == Partner::Mirrored).then_some(last);
+        Ok(PairState { tables, own, random: Random::of_stream(self.seed, stream), mirrored_at })
     }
 
     #[inline]
     async fn transaction(client: Client<'_>, state: &mut PairState) -> (ClassId, Result<Outcome, Abort>) {
         let a = state.own.nth(state.random.below(state.own.len()));
         let route = state.tables.a.at(&a);
+        if let Some(last) = state.mirrored_at {
+            let read = ReadMirrored { a, b: last - a };
+            let outcome = client.run(&route, &state.tables, &read).await;
+            return (READ, outcome.map(|_| Outcome::Succeeded));
+        }
         let read = ReadPair { a, b: second_of(a) };
         let outcome = client.run(&route, &state.tables, &read).await;
         (READ, outcome.map(|_| Outcome::Succeeded))

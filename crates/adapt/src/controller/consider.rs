@@ -6,9 +6,10 @@
 //! for them nearly always differs; what decides here is by how much, whether that could be noise, and what came of the
 //! last attempt in the same situation.
 
-use super::memory::{Candidate, Promise, Trial};
+use super::memory::{Candidate, Promise, Rejected, Trial};
 use super::{Cause, ControlAction, Controller, Decision, KeepReason, Predicted, Trigger, ns_between};
-use crate::cost::Cost;
+use crate::attribution::{Attributed, attribute};
+use crate::cost::{Cost, Weights};
 use crate::error::AdaptError;
 use crate::plan::{Plan, plan, plan_of_necessity, plan_to};
 use crate::platform::Platform;
@@ -18,7 +19,7 @@ use crate::workload::Workload;
 
 /// Sampling noise, in standard deviations of a worker's load times the wanted confidence, beyond which statistics say
 /// nothing.
-const NOISE_MAX: f64 = 0.5;
+pub(super) const NOISE_MAX: f64 = 0.5;
 /// Number of times in a row that a partition may be cut only to see more: each time ten times finer, by default, so
 /// that the thousandth part of a sub-partition is found.
 const LOOKS_MAX: u32 = 3;
@@ -80,12 +81,19 @@ impl Controller {
         trace: &WorkloadTrace,
         platform: &Platform,
     ) -> Result<Considered, AdaptError> {
-        let (workload, today) = (trace.workload()?, trace.scheme()?);
-        today.check(&workload, platform)?;
-        let planning = self.settings.planning;
+        let mut planning = self.settings.planning;
+        planning.weights = planning.weights.with_sync_factor(self.sync_factor);
+        let today = trace.scheme()?;
+        today.check(&trace.workload()?, platform)?;
+        let Attributed { workload, weights } = attribute(trace, platform, &planning.weights)?;
+        planning.weights = weights;
         let owners = today.tables().iter().flat_map(TableScheme::owners);
         let must = owners.into_iter().any(|owner| !platform.is_available(*owner));
-        let deviation = deviation(trace.samples, &workload, platform);
+        let deviation = if workload.work_cycles() > 0.0 {
+            deviation(trace.samples_effective(), platform.available_count())
+        } else {
+            f64::INFINITY
+        };
         let noise = self.settings.confidence * deviation;
         if noise > NOISE_MAX {
             if must {
@@ -115,19 +123,32 @@ impl Controller {
             Worth::Not(reason @ KeepReason::FailedBefore) => {
                 Ok(self.keep(trigger, Some((&plan, wanted)), reason))
             }
+            Worth::Not(_) if candidate.is_none() && self.is_one_hot_spot(&workload, platform) => {
+                Ok(self.keep(trigger, Some((&plan, wanted)), KeepReason::OneHotSpot))
+            }
             worth => {
                 let slices = workload.slice_counts();
                 match candidate.filter(|candidate| candidate.today == today && candidate.slices == slices) {
-                    Some(candidate) => self.confirm(trigger, candidate, &workload, platform, deviation),
+                    Some(candidate) => {
+                        let weights = planning.weights;
+                        self.confirm(trigger, candidate, (&workload, platform, &weights), deviation)
+                    }
                     None => Ok(self.propose(trigger, worth, plan, slices, wanted)),
                 }
             }
         }
     }
 
+    /// Returns whether a sub-partition has more than a worker's share although it was cut out and looked at closer.
+    fn is_one_hot_spot(&self, workload: &Workload, platform: &Platform) -> bool {
+        let share = workload.work_cycles() / platform.available_count() as f64;
+        let limit = (1.0 + self.settings.imbalance) * share;
+        self.looks_left() == 0 && workload.all_costs().iter().any(|cost| *cost > limit)
+    }
+
     fn worth(&self, trigger: Trigger, plan: &Plan, must: bool, looks: bool, deviation: f64) -> Worth {
         let settings = &self.settings;
-        let gain = gain(plan, self);
+        let gain = gain(plan);
         if plan.steps.is_empty() {
             return Worth::Not(KeepReason::NothingBetter);
         }
@@ -178,15 +199,13 @@ impl Controller {
         &mut self,
         trigger: Trigger,
         mut candidate: Candidate,
-        workload: &Workload,
-        platform: &Platform,
+        (workload, platform, weights): (&Workload, &Platform, &Weights),
         deviation: f64,
     ) -> Result<Considered, AdaptError> {
         let wanted = self.settings.gain_sure + self.settings.confidence * deviation;
-        let weights = self.settings.planning.weights;
         let scheme = candidate.scheme.clone();
-        let plan = plan_to(workload, platform, &candidate.today, scheme, &weights)?;
-        let gain = gain(&plan, self);
+        let plan = plan_to(workload, platform, &candidate.today, scheme, weights)?;
+        let gain = gain(&plan);
         candidate.confirmed += 1;
         candidate.gain_sum += gain;
         let mean = candidate.gain_sum / f64::from(candidate.confirmed);
@@ -203,21 +222,21 @@ impl Controller {
 
     fn keep(&mut self, trigger: Trigger, plan: Option<(&Plan, f64)>, reason: KeepReason) -> Considered {
         if !matches!(reason, KeepReason::TooFewSamples | KeepReason::ToBeConfirmed) {
-            self.rejected = Some(self.situation());
+            let situation = self.situation();
+            let before =
+                self.rejected.take().filter(|before| before.situation.is_like(&situation, &self.settings));
+            self.rejected = Some(Rejected { situation, times: before.map_or(1, |before| before.times + 1) });
         }
-        let predicted = plan.map(|(plan, wanted)| self.predicted(plan, wanted));
+        let predicted = plan.map(|(plan, wanted)| Self::predicted(plan, wanted));
         Considered { decision: self.decision(trigger, ControlAction::Keep { reason }, predicted), plan: None }
     }
 
     fn repartition(&mut self, trigger: Trigger, plan: Plan, wanted: f64, kind: Kind) -> Considered {
-        let predicted = self.predicted(&plan, wanted);
+        let predicted = Self::predicted(&plan, wanted);
         let was_must = wanted == 0.0 || matches!(trigger, Trigger::PlatformChanged { .. });
         // What came between two loads is no throughput to compare with.
         let judged = kind == Kind::ForGain && !was_must && !self.mixed;
-        let promise = Promise {
-            gain: predicted.gain,
-            load_max_fall: predicted.load_max_before - predicted.load_max_after,
-        };
+        let promise = Promise { predicted };
         self.trial = Some(Trial { before: self.situation(), promise: judged.then_some(promise) });
         if kind == Kind::Look {
             self.looks = LOOKS_MAX - self.looks_left() + 1;
@@ -250,38 +269,35 @@ impl Controller {
         Decision { at_ns, throughput_tps, cause: Cause::Evaluated(trigger), action, predicted }
     }
 
-    fn predicted(&self, plan: &Plan, gain_wanted: f64) -> Predicted {
+    fn predicted(plan: &Plan, gain_wanted: f64) -> Predicted {
         Predicted {
             load_max_before: plan.before.load_max_ratio(),
             load_max_after: plan.after.load_max_ratio(),
-            sync_before: self.sync_share(&plan.before),
-            sync_after: self.sync_share(&plan.after),
-            gain: gain(plan, self),
+            sync_before: sync_share(&plan.before),
+            sync_after: sync_share(&plan.after),
+            gain: gain(plan),
             gain_wanted,
         }
     }
+}
 
-    /// Cost of synchronization, as a share of the work.
-    fn sync_share(&self, cost: &Cost) -> f64 {
-        let weights = &self.settings.planning.weights;
-        let cycles = weights.synchronization * weights.cycles_per_byte * cost.sync_byte_distance;
-        if cost.work_cycles > 0.0 { cycles / cost.work_cycles } else { 0.0 }
-    }
+/// Cost of synchronization, as a share of the work.
+fn sync_share(cost: &Cost) -> f64 {
+    if cost.work_cycles > 0.0 { cost.sync_cycles / cost.work_cycles } else { 0.0 }
 }
 
 /// See [`Predicted::gain`].
-fn gain(plan: &Plan, controller: &Controller) -> f64 {
-    let strain = |cost: &Cost| cost.load_max_ratio() + controller.sync_share(cost);
+fn gain(plan: &Plan) -> f64 {
+    let strain = |cost: &Cost| cost.load_max_ratio() + sync_share(cost);
     1.0 - strain(&plan.after) / strain(&plan.before)
 }
 
 /// The standard deviation of a worker's load that comes from sampling, as a share of the mean: with `n` samples of similar
-/// cost per worker it is `1 / sqrt(n)`. 0 for statistics that are no samples, unless there are none at all.
-fn deviation(samples: Option<u64>, workload: &Workload, platform: &Platform) -> f64 {
+/// cost per worker it is `1 / sqrt(n)`. 0 for statistics that are no samples.
+pub(super) fn deviation(samples: Option<f64>, workers: usize) -> f64 {
     match samples {
-        Some(0) => f64::INFINITY,
-        _ if workload.work_cycles() == 0.0 => f64::INFINITY,
-        Some(samples) => (platform.available_count() as f64 / samples as f64).sqrt(),
+        Some(samples) if samples > 0.0 => (workers as f64 / samples).sqrt(),
+        Some(_) => f64::INFINITY,
         None => 0.0,
     }
 }

@@ -59,6 +59,8 @@ pub enum WaitReason {
         /// Number of measurements before this one.
         earlier: usize,
     },
+    /// The statistics are of too few samples; they are kept until there are enough.
+    TooFewSamples,
     /// A reason to evaluate exists, but the same situation was evaluated not long ago, and no plan was worth it.
     TurnedDown {
         /// That reason.
@@ -87,6 +89,9 @@ pub enum KeepReason {
     NotConfirmed,
     /// A change in the same situation brought nothing, more than once.
     FailedBefore,
+    /// A single sub-partition has more than a worker's share of the load, and looking closer did not divide it: most likely it is one
+    /// key, or an end of the keys that only grows.
+    OneHotSpot,
 }
 
 /// Actions that are decided on.
@@ -203,6 +208,7 @@ impl fmt::Display for WaitReason {
             Self::Settling { earlier } => {
                 write!(f, "{earlier} earlier measurements are too few to compare with")
             }
+            Self::TooFewSamples => f.write_str("there are too few samples yet, and more are collected"),
             Self::TurnedDown { trigger } => {
                 write!(f, "{trigger}, for which nothing worth doing was found a short time ago")
             }
@@ -220,6 +226,9 @@ impl fmt::Display for KeepReason {
             Self::ToBeConfirmed => "the gain is to be confirmed first",
             Self::NotConfirmed => "later statistics did not confirm the gain",
             Self::FailedBefore => "the same change brought nothing before",
+            Self::OneHotSpot => {
+                "more than a worker's share of the load is for one key, or for the end of the keys: no scheme divides that, so spread it over several keys"
+            }
         })
     }
 }

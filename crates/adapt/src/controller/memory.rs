@@ -5,7 +5,7 @@
 //! Situations are compared by the loads of the workers, not by schemes: sub-partitions are cut anew after each
 //! repartitioning, so that the numbers of a scheme mean something else each time.
 
-use super::{ControllerSettings, Observation, ns_between, sane};
+use super::{ControllerSettings, Observation, Predicted, ns_between, sane};
 use crate::scheme::PlannedScheme;
 use std::collections::VecDeque;
 
@@ -24,6 +24,10 @@ const FULFILMENT_MIN: f64 = 0.25;
 /// Share of the predicted balance that must come about for a repartitioning to count as a success although the
 /// throughput did not rise, as where clients do not ask for more.
 const BALANCE_MIN: f64 = 0.5;
+/// Least change of the share of synchronization from which its cost is learnt.
+const SYNC_SAVED_MIN: f64 = 0.05;
+/// Number of times that the patience with a situation doubles: with the longest interval at 8 s, up to 64 s.
+const PATIENCE_DOUBLINGS_MAX: u32 = 3;
 /// Number of repartitionings in a row that must bring progress together, if the throughput fell after that many of
 /// them. Otherwise there is a pause after the last one, of that many of the longest intervals, and after each further
 /// one.
@@ -132,10 +136,43 @@ pub(super) struct Trial {
 /// Prediction of a plan that is tried.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Promise {
-    /// See [`Predicted::gain`](super::Predicted::gain).
-    pub(super) gain: f64,
+    pub(super) predicted: Predicted,
+}
+
+impl Promise {
     /// By how much the load of the busiest worker falls, in units of the mean.
-    pub(super) load_max_fall: f64,
+    fn load_max_fall(&self) -> f64 {
+        self.predicted.load_max_before - self.predicted.load_max_after
+    }
+
+    /// By which factor synchronization is dearer than was predicted, if the throughput changed by `ratio` because of it.
+    ///
+    /// The time of a transaction shrinks from `load_max_before + sync_before` by what was saved: imbalance, which is known, and
+    /// synchronization, for which this is solved. `None` where it did not make the greater part of the difference.
+    pub(super) fn sync_factor(&self, ratio: f64) -> Option<f64> {
+        let Predicted { load_max_before, sync_before, sync_after, .. } = self.predicted;
+        let saved = sync_before - sync_after;
+        if saved.abs() < SYNC_SAVED_MIN || saved.abs() < self.load_max_fall().abs() || ratio <= 0.0 {
+            return None;
+        }
+        let gained = (1.0 - 1.0 / ratio) * (load_max_before + sync_before);
+        Some(((gained - self.load_max_fall()) / saved).clamp(0.5, 2.0))
+    }
+}
+
+/// A situation in which no plan was worth it.
+#[derive(Debug, Clone)]
+pub(super) struct Rejected {
+    pub(super) situation: Situation,
+    /// Number of evaluations in a row that came to this.
+    pub(super) times: u32,
+}
+
+impl Rejected {
+    /// For how long the same is not evaluated again: the longest interval, and twice as long after each further evaluation.
+    pub(super) fn patience_ns(&self, settings: &ControllerSettings) -> u128 {
+        settings.interval_max.as_nanos() << (self.times - 1).min(PATIENCE_DOUBLINGS_MAX)
+    }
 }
 
 /// Repartitionings that did not keep their promise.
@@ -160,14 +197,15 @@ impl Failures {
         let Some(promise) = trial.promise else { return };
         let before = &trial.before;
         let over = |situation: &Situation| situation.profile.busiest().map_or(0.0, |(_, over)| over);
-        let balanced =
-            promise.load_max_fall > 0.0 && over(before) - over(after) >= BALANCE_MIN * promise.load_max_fall;
+        let balanced = promise.load_max_fall() > 0.0
+            && over(before) - over(after) >= BALANCE_MIN * promise.load_max_fall();
         let ratio =
             if before.throughput_tps > 0.0 { after.throughput_tps / before.throughput_tps } else { 1.0 };
         let fell = ratio < 1.0 - settings.threshold / 2.0;
-        let in_vain =
-            promise.gain >= settings.gain_sure && ratio < 1.0 + FULFILMENT_MIN * promise.gain && !balanced;
-        let progress = if balanced && !fell { ratio.ln().max(promise.gain) } else { ratio.ln() };
+        let in_vain = promise.predicted.gain >= settings.gain_sure
+            && ratio < 1.0 + FULFILMENT_MIN * promise.predicted.gain
+            && !balanced;
+        let progress = if balanced && !fell { ratio.ln().max(promise.predicted.gain) } else { ratio.ln() };
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }

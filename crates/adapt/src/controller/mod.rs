@@ -16,7 +16,7 @@
 //! Beyond the paper, the model is also evaluated
 //! - when the busiest worker stands out, which throughput alone does not show ([`Trigger::Imbalance`]);
 //! - when workers went away or came back ([`Trigger::PlatformChanged`]);
-//! - once, when the first five measurements agree ([`Trigger::First`]): a scheme may be bad without anything changing;
+//! - once, when the first three measurements agree ([`Trigger::First`]): a scheme may be bad without anything changing;
 //! - after each repartitioning ([`Trigger::FollowUp`]): its sub-partitions are cut anew, so more can be seen than before;
 //! - to find out whether a small gain is one ([`Trigger::Confirmation`]).
 //!
@@ -41,12 +41,19 @@ pub use settings::ControllerSettings;
 
 use crate::error::AdaptError;
 use crate::ids::WorkerIndex;
-use memory::{Candidate, Failures, Profile, Situation, Trial};
+use consider::{NOISE_MAX, deviation};
+use memory::{Candidate, Failures, Profile, Rejected, Situation, Trial};
 use std::collections::VecDeque;
 use std::time::Duration;
 
 /// Factor on the threshold for a throughput seen at a glance: it is of a short time, and may be of two loads.
 const GLANCE_THRESHOLDS: f64 = 2.0;
+
+/// Number of measurements that must agree for the first evaluation.
+const FIRST_MIN: usize = 3;
+
+/// Greatest factor by which synchronization may turn out dearer or cheaper than the settings say.
+const SYNC_FACTOR_MAX: f64 = 5.0;
 
 /// Number of differences between throughputs from which their scatter is known.
 const SCATTER_MIN: usize = 3;
@@ -64,6 +71,9 @@ pub struct Observation {
     pub available: Vec<bool>,
     /// Set if the machine changed in a way that `available` does not show; for instance distances.
     pub changed_platform: bool,
+    /// Number of samples of equal cost that would say as much as those that statistics have so far
+    /// ([`WorkloadTrace::samples_effective`](crate::WorkloadTrace::samples_effective)); `None` where they are no samples.
+    pub samples: Option<f64>,
 }
 
 /// Instruction to the driver after an observation.
@@ -71,7 +81,8 @@ pub struct Observation {
 pub enum Verdict {
     /// Take the statistics and let them be [considered](Controller::consider).
     Evaluate(Trigger),
-    /// Do nothing, for this reason; [`Decision::waited`] makes a record of it.
+    /// Do nothing, for this reason; [`Decision::waited`] makes a record of it. Statistics begin anew, unless there were
+    /// [too few](WaitReason::TooFewSamples): then they are kept until there are enough.
     Wait(WaitReason),
 }
 
@@ -97,8 +108,11 @@ pub struct Controller {
     first_due: bool,
     follow_up_due: Option<Trigger>,
     candidate: Option<Candidate>,
-    /// The situation in which no plan was worth it.
-    rejected: Option<Situation>,
+    rejected: Option<Rejected>,
+    /// Factor on the costs of synchronization that the settings have: what was learnt from changes.
+    sync_factor: f64,
+    /// Standard deviation of a worker's observed load, as a share of the mean.
+    deviation: f64,
     /// The repartitioning that the next observation judges.
     trial: Option<Trial>,
     failures: Failures,
@@ -130,6 +144,8 @@ impl Controller {
             follow_up_due: None,
             candidate: None,
             rejected: None,
+            sync_factor: 1.0,
+            deviation: 0.0,
             trial: None,
             failures: Failures::default(),
             looks: 0,
@@ -158,8 +174,9 @@ impl Controller {
         if let Some(trial) = self.trial.take() {
             let (at_ns, throughput_tps, profile) = (observation.at_ns, throughput, profile.clone());
             self.failures.judge(&trial, &Situation { at_ns, throughput_tps, profile }, &self.settings);
-            let predicted_gain = trial.promise.map(|promise| promise.gain);
+            let predicted_gain = trial.promise.map(|promise| promise.predicted.gain);
             let (before_tps, after_tps) = (trial.before.throughput_tps, throughput);
+            self.learn(&trial, after_tps);
             self.follow_up_due = Some(Trigger::FollowUp { before_tps, after_tps, predicted_gain });
         }
         let known = !self.profile.is_empty();
@@ -174,6 +191,7 @@ impl Controller {
             self.platform_due = true;
         }
         (self.at_ns, self.throughput_tps, self.profile) = (observation.at_ns, throughput, profile);
+        self.deviation = deviation(observation.samples, self.profile.available_count());
 
         self.mixed = !std::mem::take(&mut self.began_anew)
             && self
@@ -218,9 +236,16 @@ impl Controller {
         if self.interval <= self.settings.interval {
             return None;
         }
-        let (from_tps, to_tps) = (self.mean()?, sane(seen.throughput_tps));
         let profile = Profile::of(seen);
-        let busiest = profile.busiest().filter(|(_, over)| *over > self.settings.imbalance);
+        // Of few samples any two looks differ, and statistics that begin anew each time never suffice.
+        let noise =
+            self.settings.confidence * self.deviation.max(deviation(seen.samples, profile.available_count()));
+        if noise > NOISE_MAX {
+            return None;
+        }
+        let (from_tps, to_tps) = (self.mean()?, sane(seen.throughput_tps));
+        let stands_out = self.settings.imbalance + noise;
+        let busiest = profile.busiest().filter(|(_, over)| *over > stands_out);
         let trigger = if (to_tps - from_tps).abs() > GLANCE_THRESHOLDS * self.settings.threshold * from_tps {
             Trigger::ThroughputChanged { from_tps, to_tps }
         } else {
@@ -249,6 +274,9 @@ impl Controller {
                 self.unless_rejected(trigger)
             };
         }
+        if self.settings.confidence * self.deviation > NOISE_MAX {
+            return Verdict::Wait(WaitReason::TooFewSamples);
+        }
         if self.candidate.is_some() {
             return Verdict::Evaluate(Trigger::Confirmation);
         }
@@ -259,11 +287,12 @@ impl Controller {
             return self
                 .unless_rejected(Trigger::ThroughputChanged { from_tps, to_tps: self.throughput_tps });
         }
-        if let Some((worker, over_mean)) = busiest.filter(|(_, over)| *over > self.settings.imbalance) {
+        let stands_out = self.settings.imbalance + self.settings.confidence * self.deviation;
+        if let Some((worker, over_mean)) = busiest.filter(|(_, over)| *over > stands_out) {
             let busiest = WorkerIndex(worker);
             return self.unless_rejected(Trigger::Imbalance { busiest, over_mean });
         }
-        if full && self.first_due && self.throughput_tps > 0.0 {
+        if self.first_due && self.window.len() >= FIRST_MIN && self.throughput_tps > 0.0 && !self.mixed {
             return Verdict::Evaluate(Trigger::First);
         }
         let earlier = self.window.len() - 1;
@@ -272,15 +301,26 @@ impl Controller {
 
     /// Waits rather than evaluates while the situation is one in which no plan was worth it.
     fn unless_rejected(&self, trigger: Trigger) -> Verdict {
-        let patience = self.settings.interval_max;
         match &self.rejected {
             Some(rejected)
-                if ns_between(rejected.at_ns, self.at_ns) < patience.as_nanos()
-                    && rejected.is_like(&self.situation(), &self.settings) =>
+                if ns_between(rejected.situation.at_ns, self.at_ns)
+                    < rejected.patience_ns(&self.settings)
+                    && rejected.situation.is_like(&self.situation(), &self.settings) =>
             {
                 Verdict::Wait(WaitReason::TurnedDown { trigger })
             }
             _ => Verdict::Evaluate(trigger),
+        }
+    }
+
+    /// Learns from a change that was made for its synchronization what that really costs.
+    fn learn(&mut self, trial: &Trial, after_tps: f64) {
+        let before_tps = trial.before.throughput_tps;
+        let ratio = if before_tps > 0.0 { after_tps / before_tps } else { 0.0 };
+        if let Some(factor) = trial.promise.and_then(|promise| promise.sync_factor(ratio)) {
+            // Half of the way, as one change may have come with a change of load.
+            self.sync_factor =
+                (self.sync_factor * factor.sqrt()).clamp(1.0 / SYNC_FACTOR_MAX, SYNC_FACTOR_MAX);
         }
     }
 
@@ -315,6 +355,7 @@ impl Controller {
         (self.candidate, self.rejected, self.follow_up_due) = (None, None, None);
         self.failures = Failures::default();
         self.looks = 0;
+        self.sync_factor = 1.0;
         self.began_anew = false;
     }
 }

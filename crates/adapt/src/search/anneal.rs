@@ -38,14 +38,22 @@ pub(crate) fn improve(start: State<'_>, effort: u32) -> State<'_> {
 fn descend(mut state: State<'_>, seed: u64, changes: usize) -> State<'_> {
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed.wrapping_mul(0xd134_2543_de82_ef95));
     let mut best = (state.objective, state.owner.clone());
-    // Hot enough to move an average slice to the wrong worker; every second descent stays near where it began.
+    // Hot enough to move an average slice to the wrong worker, or to part the slices of an average point; every third descent stays
+    // near where it began.
     let average = 2.0 * state.problem.load(0..state.owner.len()) / state.owner.len() as f64;
-    let hottest =
-        if seed.is_multiple_of(2) { state.problem.imbalance_cost(average) } else { best.0 * 0.3 }.max(1e-3);
+    let hottest = match seed % 3 {
+        0 => state.problem.imbalance_cost(average),
+        1 => best.0 * 0.3,
+        _ => state.problem.parting_cost(),
+    }
+    .max(1e-3);
     for change in 0..changes {
         let temperature = hottest * (1e-3_f64).powf(change as f64 / changes as f64);
         let allowed = -temperature * random.unit().max(1e-12).ln();
-        if random.below(3) == 0 {
+        let kind = random.below(4);
+        if kind == 1 {
+            gather(&mut state, &mut random, allowed);
+        } else if kind == 0 {
             let (a, b) = (random_range(&state, &mut random), random_range(&state, &mut random));
             let overlap = a.start < b.end && b.start < a.end;
             if !overlap
@@ -66,6 +74,30 @@ fn descend(mut state: State<'_>, seed: u64, changes: usize) -> State<'_> {
         }
     }
     State::new(state.problem, best.1)
+}
+
+/// Brings the slices of a random synchronization point to one random worker, unless that costs more than is allowed.
+fn gather(state: &mut State<'_>, random: &mut Random, allowed: f64) {
+    let problem = state.problem;
+    let points = problem.incident(random.below(state.owner.len()));
+    if points.is_empty() {
+        return;
+    }
+    let point = points[random.below(points.len())];
+    let to = problem.available[random.below(problem.available.len())];
+    let partners = problem.partners(point);
+    let owners: Vec<u32> = partners.iter().map(|slice| state.owner[*slice as usize]).collect();
+    let mut delta = 0.0;
+    for slice in partners.iter().map(|slice| *slice as usize) {
+        delta += state.try_move(slice..slice + 1, to);
+        state.commit();
+    }
+    if delta > allowed {
+        for (slice, owner) in partners.iter().map(|slice| *slice as usize).zip(owners) {
+            state.try_move(slice..slice + 1, owner);
+            state.commit();
+        }
+    }
 }
 
 /// A partition, or a part of one.

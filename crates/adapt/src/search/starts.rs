@@ -15,6 +15,7 @@ pub(crate) fn all(problem: &Problem<'_>, today: Option<&PlannedScheme>) -> Vec<V
     starts.push(table_by_table(problem));
     starts.push(in_a_row(problem));
     starts.push(together(problem));
+    starts.push(in_groups(problem));
     // Different ways to the same start are one start.
     let mut distinct: Vec<Vec<u32>> = Vec::new();
     for start in starts {
@@ -101,6 +102,42 @@ fn together(problem: &Problem<'_>) -> Vec<u32> {
     let position = positions(problem);
     let mut order: Vec<usize> = (0..problem.slice_count()).collect();
     order.sort_by(|a, b| position[*a].total_cmp(&position[*b]).then(a.cmp(b)));
+    let mut owner = vec![0; problem.slice_count()];
+    deal(problem, &order, &mut owner);
+    owner
+}
+
+/// Greatest load of a group of slices that synchronize, in units of a worker's share.
+const GROUP_MAX: f64 = 0.5;
+
+/// Slices that synchronize most in groups, wherever in their tables they are, and the groups in equal loads: pairs of rows that are
+/// used together in any order are on one worker.
+fn in_groups(problem: &Problem<'_>) -> Vec<u32> {
+    let mut group: Vec<usize> = (0..problem.slice_count()).collect();
+    let mut load: Vec<f64> = problem.workload.all_costs().to_vec();
+    let root = |group: &[usize], mut slice: usize| {
+        while group[slice] != slice {
+            slice = group[slice];
+        }
+        slice
+    };
+    let mut points: Vec<u32> = (0..).take(problem.workload.sync_points().len()).collect();
+    points.sort_by(|a, b| problem.size(*b).total_cmp(&problem.size(*a)).then(a.cmp(b)));
+    for point in points {
+        let mut partners = problem.partners(point).iter().map(|slice| *slice as usize);
+        let Some(first) = partners.next() else { continue };
+        for partner in partners {
+            let (a, b) = (root(&group, first), root(&group, partner));
+            if a != b && load[a] + load[b] <= GROUP_MAX * problem.load_mean {
+                // The root is the first slice, so that groups are in the order of their first slices.
+                let (first, other) = (a.min(b), a.max(b));
+                group[other] = first;
+                load[first] += load[other];
+            }
+        }
+    }
+    let mut order: Vec<usize> = (0..problem.slice_count()).collect();
+    order.sort_by_key(|slice| (root(&group, *slice), *slice));
     let mut owner = vec![0; problem.slice_count()];
     deal(problem, &order, &mut owner);
     owner

@@ -4,9 +4,9 @@
 //!
 //! Invariants: the running totals agree with [`evaluate`](crate::evaluate) up to rounding; owners are available ranks.
 
-use crate::cost::Weights;
+use crate::cost::{PerUnit, SyncCycles, Weights};
 use crate::ids::TableIndex;
-use crate::platform::Platform;
+use crate::platform::{Platform, Span};
 use crate::scheme::PlannedScheme;
 use crate::workload::Workload;
 use std::ops::Range;
@@ -15,16 +15,14 @@ use std::ops::Range;
 pub(crate) struct Problem<'a> {
     pub(crate) workload: &'a Workload,
     pub(crate) platform: &'a Platform,
-    /// Size of each synchronization point, with the weight of what it adds to the objective per unit of distance.
-    size: Vec<f64>,
-    weight: f64,
+    /// Cost of each synchronization point by its extent.
+    sync: Vec<SyncCycles>,
+    per_unit: PerUnit,
     /// Synchronization points of slice `i` are `incident[incident_start[i]..incident_start[i + 1]]`.
     incident_start: Vec<u32>,
     incident: Vec<u32>,
     pub(crate) available: Vec<u32>,
     pub(crate) load_mean: f64,
-    per_cycle: f64,
-    per_cut: f64,
 }
 
 impl<'a> Problem<'a> {
@@ -45,22 +43,18 @@ impl<'a> Problem<'a> {
                 next[*slice as usize] += 1;
             }
         }
-        let (per_cycle, weight, per_cut) = weights.per_unit(workload, platform);
-        let size =
-            workload.sync_points().iter().map(|point| point.bytes + point.count * weights.message_bytes);
+        let sync = workload.sync_points().iter().map(|point| weights.sync_cycles(point));
         let available = platform.available_ranks();
         let load_mean = workload.work_cycles() / available.len() as f64;
         Self {
             workload,
             platform,
-            size: size.collect(),
-            weight,
+            sync: sync.collect(),
+            per_unit: weights.per_unit(workload, platform),
             incident_start,
             incident,
             available,
             load_mean,
-            per_cycle,
-            per_cut,
         }
     }
 
@@ -76,9 +70,9 @@ impl<'a> Problem<'a> {
         &self.workload.sync_points()[point as usize].partners
     }
 
-    /// The size of a synchronization point, in bytes.
+    /// The cost of a synchronization point of two workers at distance 1, in cycles.
     pub(crate) fn size(&self, point: u32) -> f64 {
-        self.size[point as usize]
+        self.sync[point as usize].of(Span { others: 1, distance: 1.0 })
     }
 
     /// The slices of the table that `slice` is in.
@@ -92,15 +86,25 @@ impl<'a> Problem<'a> {
         (0..).take(self.workload.table_count()).map(|table| self.workload.range(TableIndex(table)))
     }
 
-    /// Cost that `cycles` of imbalance add to the objective.
+    /// Cost that `cycles` of imbalance add to the objective, if the busiest worker has them.
     pub(crate) fn imbalance_cost(&self, cycles: f64) -> f64 {
-        cycles * self.per_cycle
+        cycles * (self.per_unit.imbalance + self.per_unit.busiest)
+    }
+
+    /// Cost of an average synchronization point between two workers at distance 1.
+    pub(crate) fn parting_cost(&self) -> f64 {
+        let points = self.sync.len() as u32;
+        let cycles: f64 = (0..points).map(|point| self.size(point)).sum();
+        cycles * self.per_unit.sync / f64::from(points.max(1))
     }
 
     pub(crate) fn load(&self, slices: Range<usize>) -> f64 {
         self.workload.all_costs()[slices].iter().sum()
     }
 }
+
+/// A change concerns two workers, so one of the three most loaded is another one.
+const MOST: usize = 3;
 
 /// Changes smaller than this are rounding.
 pub(crate) const GAIN_MIN: f64 = 1e-12;
@@ -111,8 +115,10 @@ pub(crate) struct State<'a> {
     pub(crate) problem: &'a Problem<'a>,
     pub(crate) owner: Vec<u32>,
     pub(crate) load: Vec<f64>,
-    /// Distance among the partners of each synchronization point.
-    distance: Vec<f64>,
+    /// The most loaded workers with their loads, the most loaded first: more than a change concerns.
+    most: [(u32, f64); MOST],
+    /// Cost of each synchronization point, in cycles.
+    sync: Vec<f64>,
     pub(crate) objective: f64,
     /// Number of synchronization points looked at: the measure of effort.
     pub(crate) effort: u64,
@@ -128,17 +134,18 @@ struct Trial {
     slices: Range<usize>,
     to: u32,
     delta: f64,
-    distances: Vec<(u32, f64)>,
+    sync: Vec<(u32, f64)>,
 }
 
 impl<'a> State<'a> {
     pub(crate) fn new(problem: &'a Problem<'a>, owner: Vec<u32>) -> Self {
-        let points = problem.size.len();
+        let points = problem.sync.len();
         let mut state = Self {
             problem,
             owner,
             load: vec![0.0; problem.platform.worker_count()],
-            distance: vec![0.0; points],
+            most: [(u32::MAX, 0.0); MOST],
+            sync: vec![0.0; points],
             objective: 0.0,
             effort: 0,
             seen: vec![0; points],
@@ -157,31 +164,53 @@ impl<'a> State<'a> {
         for (owner, cost) in self.owner.iter().zip(problem.workload.all_costs()) {
             self.load[*owner as usize] += cost;
         }
+        self.find_most();
         let imbalance: f64 =
             problem.available.iter().map(|rank| (self.load[*rank as usize] - problem.load_mean).abs()).sum();
         let mut sync = 0.0;
-        for point in 0..problem.size.len() {
-            self.distance[point] = self.distance_of(point as u32);
-            sync += self.distance[point] * problem.size[point];
+        for point in 0..problem.sync.len() {
+            self.sync[point] = self.cycles_of(point as u32);
+            sync += self.sync[point];
         }
         let cuts: usize = problem
             .tables()
             .map(|table| self.owner[table].windows(2).filter(|pair| pair[0] != pair[1]).count())
             .sum();
-        self.objective =
-            imbalance * problem.per_cycle + sync * problem.weight + cuts as f64 * problem.per_cut;
+        let PerUnit { imbalance: per_imbalance, busiest, sync: per_sync, cut } = problem.per_unit;
+        self.objective = imbalance * per_imbalance
+            + (self.most[0].1 - problem.load_mean) * busiest
+            + sync * per_sync
+            + cuts as f64 * cut;
     }
 
-    fn distance_of(&mut self, point: u32) -> f64 {
+    fn find_most(&mut self) {
+        self.most = [(u32::MAX, 0.0); MOST];
+        for rank in &self.problem.available {
+            let mut next = (*rank, self.load[*rank as usize]);
+            for held in &mut self.most {
+                if next.1 > held.1 {
+                    std::mem::swap(held, &mut next);
+                }
+            }
+        }
+    }
+
+    /// The load of the most loaded worker if these two had these loads.
+    fn most_with(&self, changed: [(u32, f64); 2]) -> f64 {
+        let other = self.most.iter().find(|(rank, _)| changed.iter().all(|(of, _)| of != rank));
+        changed.iter().map(|(_, load)| *load).chain(other.map(|(_, load)| *load)).fold(0.0, f64::max)
+    }
+
+    fn cycles_of(&mut self, point: u32) -> f64 {
         self.ranks.clear();
         let owner = &self.owner;
         self.ranks.extend(self.problem.partners(point).iter().map(|slice| owner[*slice as usize]));
-        self.problem.platform.distance_among_ranks(&mut self.ranks)
+        self.problem.sync[point as usize].of(self.problem.platform.span_of_ranks(&mut self.ranks))
     }
 
     /// Cost that a synchronization point adds to the objective.
     pub(crate) fn sync_cost(&self, point: u32) -> f64 {
-        self.distance[point as usize] * self.problem.size(point) * self.problem.weight
+        self.sync[point as usize] * self.problem.per_unit.sync
     }
 
     /// The slices around `slice` that are one partition.
@@ -204,7 +233,7 @@ impl<'a> State<'a> {
     pub(crate) fn try_move(&mut self, slices: Range<usize>, to: u32) -> f64 {
         let problem = self.problem;
         let from = self.owner[slices.start];
-        self.trial.distances.clear();
+        self.trial.sync.clear();
         self.trial.slices = slices.clone();
         self.trial.to = to;
         self.trial.delta = 0.0;
@@ -216,6 +245,7 @@ impl<'a> State<'a> {
         let (load_from, load_to) = (self.load[from as usize], self.load[to as usize]);
         let imbalance = deviation(load_from - moved) - deviation(load_from) + deviation(load_to + moved)
             - deviation(load_to);
+        let most = self.most_with([(from, load_from - moved), (to, load_to + moved)]) - self.most[0].1;
         let table = problem.table_of(slices.start);
         let mut cuts = 0_i32;
         let neighbours = [
@@ -232,11 +262,11 @@ impl<'a> State<'a> {
             for &point in problem.incident(slice) {
                 if self.seen[point as usize] != self.stamp {
                     self.seen[point as usize] = self.stamp;
-                    let distance = self.distance_of(point);
-                    let change = distance - self.distance[point as usize];
+                    let cycles = self.cycles_of(point);
+                    let change = cycles - self.sync[point as usize];
                     if change != 0.0 {
-                        sync += change * problem.size(point);
-                        self.trial.distances.push((point, distance));
+                        sync += change;
+                        self.trial.sync.push((point, cycles));
                     }
                     self.effort += 1;
                 }
@@ -244,8 +274,11 @@ impl<'a> State<'a> {
         }
         self.effort += 1 + slices.len() as u64 / 4;
         self.owner[slices].fill(from);
-        self.trial.delta =
-            imbalance * problem.per_cycle + sync * problem.weight + f64::from(cuts) * problem.per_cut;
+        let per_unit = &problem.per_unit;
+        self.trial.delta = imbalance * per_unit.imbalance
+            + most * per_unit.busiest
+            + sync * per_unit.sync
+            + f64::from(cuts) * per_unit.cut;
         self.trial.delta
     }
 
@@ -260,10 +293,15 @@ impl<'a> State<'a> {
         self.load[from as usize] -= moved;
         self.load[*to as usize] += moved;
         self.owner[slices.clone()].fill(*to);
-        for (point, distance) in &self.trial.distances {
-            self.distance[*point as usize] = *distance;
+        for (point, cycles) in &self.trial.sync {
+            self.sync[*point as usize] = *cycles;
         }
         self.objective += delta;
+        let least_of_most = self.most[MOST - 1].1;
+        let is_one = |rank: u32| self.most.iter().any(|(held, _)| *held == rank);
+        if is_one(from) || is_one(*to) || self.load[*to as usize] > least_of_most {
+            self.find_most();
+        }
     }
 
     /// Moves `slices` to `to` if the objective falls; says whether it did.

@@ -62,10 +62,12 @@ fn utilization_and_synchronization_of_a_case_worked_out_by_hand() {
     ]);
     let weights = Weights {
         balance: 2.0,
+        busiest: 0.5,
         synchronization: 3.0,
         partitions: 0.8,
         cycles_per_byte: 0.5,
         message_bytes: 4.0,
+        exchange_cycles: 7.0,
     };
     let cost = evaluate(&workload, &platform, &scheme, &weights).expect("a cost");
     assert_eq!(cost.work_cycles, 100.0);
@@ -73,7 +75,9 @@ fn utilization_and_synchronization_of_a_case_worked_out_by_hand() {
     assert_eq!(cost.load_max_cycles, 40.0);
     assert_eq!(cost.sync_byte_distance, OTHER_SOCKET_NOMINAL * (10.0 + 2.0 * 4.0));
     assert_eq!(cost.partitions, 4);
-    let expected = 2.0 * 0.5 + 3.0 * 0.5 * cost.sync_byte_distance / 100.0 + 0.8 * 2.0 / 8.0;
+    assert_eq!(cost.sync_cycles, 0.5 * cost.sync_byte_distance + 7.0 * 2.0);
+    let busiest = 0.5 * (40.0 / 25.0 - 1.0);
+    let expected = 2.0 * 0.5 + busiest + 3.0 * cost.sync_cycles / 100.0 + 0.8 * 2.0 / 8.0;
     assert!((cost.objective - expected).abs() < 1e-12, "{} for {expected}", cost.objective);
     // Without worker 2 its load is all imbalance, and the mean is over three.
     let three = platform.without(&[WorkerIndex(2)]).expect("three are left");
@@ -130,6 +134,8 @@ fn more_weight_never_lowers_the_objective() {
             Weights { balance: 2.0, ..Weights::default() },
             Weights { message_bytes: 500.0, ..Weights::default() },
             Weights { partitions: 0.5, ..Weights::default() },
+            Weights { busiest: 2.0, ..Weights::default() },
+            Weights { exchange_cycles: 5_000.0, ..Weights::default() },
         ] {
             assert!(objective(weights) >= least, "seed {seed}, {weights:?}");
         }

@@ -1,5 +1,6 @@
 //! The integration tests of `atrapos-adapt`: traces in, schemes and steps out.
 
+mod attribution;
 mod controller;
 mod cost;
 mod exact;

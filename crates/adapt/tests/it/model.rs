@@ -209,6 +209,7 @@ impl Model {
                         .collect(),
                     available: self.available.clone(),
                     changed_platform: false,
+                    samples: None,
                 };
                 if let Some(reason) = self.controller.glance(&seen) {
                     return self.begun_anew(step, &seen, reason, load_at);
@@ -236,6 +237,7 @@ impl Model {
             loads,
             available: self.available.clone(),
             changed_platform: false,
+            samples: None,
         };
         self.observed_available.clone_from(&self.available);
         let load_max_before = self.load_max(&load_at(self.now_s));
@@ -357,6 +359,8 @@ impl Model {
             workers: self.platform.worker_count(),
             machine: None,
             samples: Some(samples as u64),
+            dispersion: 1.0,
+            busy_cycles: Vec::new(),
             tables,
             sync_points: self.sync_points(run),
             classes: Vec::new(),

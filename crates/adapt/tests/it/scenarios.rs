@@ -285,6 +285,12 @@ fn a_single_hot_key_is_not_chased() {
             assert!((1..=6).contains(&repartitionings(&turns)), "{what}");
             assert_eq!(repartitionings(between(&turns, 30.0, 120.0)), 0, "{what}");
             assert_eq!(turns.last().expect("turns").interval_s, 8.0, "{what}");
+            // And it is said what could be done.
+            let told = |turn: &Turn| turn.decision.to_string().contains("spread it over several keys");
+            assert!(turns.iter().any(told), "{what}");
+            let evaluated =
+                between(&turns, 60.0, 120.0).iter().filter(|turn| trigger(&turn.decision).is_some());
+            assert!(evaluated.count() <= 2, "{what}");
         }
     }
 }

@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use atrapos_harness::experiment::scenario::Scenario;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 
 use super::islands::args::IslandsCommand;
 use crate::args::AdaptationArgs;
@@ -15,9 +15,43 @@ use crate::args::AdaptationArgs;
 #[command(subcommand_negates_reqs = true, args_conflicts_with_subcommands = true)]
 pub(crate) struct ExperimentCommand {
     #[command(subcommand)]
-    pub(crate) islands: Option<IslandsCommand>,
+    pub(crate) other: Option<OtherExperiment>,
     #[command(flatten)]
     pub(crate) adapting: ExperimentArgs,
+}
+
+/// An experiment in which no database adapts itself.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OtherExperiment {
+    #[command(flatten)]
+    Islands(IslandsCommand),
+    /// The controller on simulated machines, 2 to 96 cores: beside a fixed scheme and the best one, in many scenarios.
+    ///
+    /// Time is virtual: the result depends on the options alone, not on this machine.
+    #[command(name = "adapt-world")]
+    World(WorldArgs),
+}
+
+/// Options of adapt-world.
+#[derive(Debug, Args)]
+pub(crate) struct WorldArgs {
+    /// Scenarios to run: names of the project's own, or files (docs/experiments.md has both) [default: all of the project's].
+    #[arg(long = "scenario", value_name = "NAME|FILE", value_delimiter = ',')]
+    pub(crate) scenarios: Vec<String>,
+    /// Machines to simulate: two, 2x8, 4x6, 8x10, 12x8 [default: all].
+    #[arg(long = "machine", value_name = "M", value_delimiter = ',')]
+    pub(crate) machines: Vec<String>,
+    /// Also print every decision of the controller.
+    #[arg(long)]
+    pub(crate) decisions: bool,
+    /// Seed of all random choices.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Also write the result as one JSON object to this file.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) adaptation: AdaptationArgs,
 }
 
 #[derive(Debug, Args)]
@@ -87,6 +121,8 @@ pub(crate) enum Experiment {
     AdaptFailure,
     /// A long calm, then frequent changes: how often the database looks.
     AdaptFrequency,
+    /// Rows are used together in mirrored pairs (k with N-1-k).
+    AdaptMirrored,
     /// The steps from PLP to ATraPos: shared system state, naive and better schemes.
     AtraposFig6,
     /// Cost of observing.
@@ -103,6 +139,7 @@ impl Experiment {
             Experiment::AdaptSkew => Some(Scenario::Skew),
             Experiment::AdaptFailure => Some(Scenario::Failure),
             Experiment::AdaptFrequency => Some(Scenario::Frequency),
+            Experiment::AdaptMirrored => Some(Scenario::Mirrored),
             Experiment::AtraposFig6 | Experiment::MonitoringCost | Experiment::RepartitionCost => None,
         }
     }
@@ -114,6 +151,7 @@ impl Experiment {
             Experiment::AdaptSkew => "adapt-skew",
             Experiment::AdaptFailure => "adapt-failure",
             Experiment::AdaptFrequency => "adapt-frequency",
+            Experiment::AdaptMirrored => "adapt-mirrored",
             Experiment::AtraposFig6 => "atrapos-fig6",
             Experiment::MonitoringCost => "monitoring-cost",
             Experiment::RepartitionCost => "repartition-cost",

@@ -56,9 +56,10 @@ fn medians(rounds: &[Round]) -> Vec<Compared> {
 
 fn text(scenario: Scenario, setup: &Setup<'_>, rounds: &[Round], phases: &[Compared]) -> String {
     let mut out = format!(
-        "{}\n  {} subscribers, {} workers, {} sessions on each",
+        "{}\n  {} {}, {} workers, {} sessions on each",
         scenario.title(),
         count(setup.rows),
+        scenario.rows_are(),
         setup.workers,
         setup.sessions
     );

@@ -121,6 +121,16 @@ fn a_change_of_class_is_shown_side_by_side() {
 }
 
 #[test]
+fn mirrored_pairs_are_shown_beside_the_best_fixed_scheme() {
+    let result = experiment("adapt-mirrored", &[]);
+    assert_is_a_result(&result, "adapt-mirrored", &["mirrored pairs"], true);
+    assert_is_a_timeline(&result.csv, &["static", "adaptive"]);
+    assert_eq!(result.json["reference"], "best fixed scheme");
+    assert!(result.json["phases"][0]["reference_tps"].as_f64().is_some_and(|tps| tps > 0.0));
+    assert!(result.text.contains("400 rows"), "{}", result.text);
+}
+
+#[test]
 fn skew_is_shown_side_by_side() {
     let result = experiment("adapt-skew", &["--rounds", "2"]);
     let phases = ["uniform", "50% to 20%", "50% to a hot 1%", "hot 1% elsewhere"];
@@ -230,6 +240,7 @@ fn experiments_that_make_no_sense_are_refused_before_anything_runs() {
         (&["adapt-skew", "--sessions", "0"], "--sessions 0"),
         (&["adapt-skew", "--workers", "0"], "--workers 0"),
         (&["adapt-skew", "--rows", "0"], "0 subscribers"),
+        (&["adapt-mirrored", "--workers", "2", "--rows", "7"], "7 rows are too few"),
         (&["adapt-skew", "--rows", "900000000000"], "subscribers need about"),
         (&["adapt-failure", "--workers", "1"], "the only worker"),
         (&["repartition-cost", "--workers", "2", "--rows", "100"], "use at least"),

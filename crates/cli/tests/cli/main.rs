@@ -16,3 +16,4 @@ mod registry;
 mod results;
 mod support;
 mod torture;
+mod world;

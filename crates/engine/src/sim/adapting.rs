@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use atrapos_adapt::{Controller, Platform};
+use atrapos_adapt::{Controller, Observation, Platform};
 use atrapos_partition::schema::Schema;
-use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, Now, Observed, decide, without};
+use atrapos_placement::adaptation::{Adaptation, AdaptationEvent, Observed, decide, rate, without};
 use atrapos_runtime::WorkerId;
 use atrapos_storage::HeapMemory;
 use atrapos_topology::Machine;
@@ -74,19 +74,31 @@ impl Simulation {
     /// # Panics
     /// Panics if a change does not end within that number of steps.
     pub fn adapt(&mut self, interval: Duration, steps_max: u64) -> Option<AdaptationEvent> {
-        let workers = self.workers.iter().map(|worker| worker.shard().monitor.collect(worker)).collect();
+        let so_far = self.workers.iter().map(|worker| worker.shard().monitor.so_far(worker));
+        let so_far: Vec<_> = so_far.collect();
         let committed = self.statistics().committed;
         let adapting = self.adapting.as_mut()?;
         adapting.elapsed += interval;
         let before = std::mem::replace(&mut adapting.committed, committed);
-        let observed = Observed { workers, elapsed: interval, committed: committed - before };
-        let now = Now {
+        let samples = so_far.iter().map(|worker| worker.samples.count).sum::<u64>();
+        let observation = Observation {
             at_ns: adapting.elapsed.as_nanos() as u64,
+            throughput_tps: rate(committed - before, interval.as_nanos() as u64),
+            loads: so_far.iter().map(|worker| worker.load as f64).collect(),
             available: adapting.available.clone(),
-            platform: without(adapting.platform.clone(), &adapting.available),
+            changed_platform: false,
+            // All events cost the same.
+            samples: Some(samples as f64),
         };
-        let (mut event, changes) =
-            decide(&mut adapting.controller, &observed, now, &self.scheme.scheme(), &self.catalogs.working());
+        let workers = &self.workers;
+        let collect = || {
+            let workers = workers.iter().map(|worker| worker.shard().monitor.collect(worker)).collect();
+            Ok::<_, std::convert::Infallible>(Observed { workers, elapsed: interval })
+        };
+        let platform = without(adapting.platform.clone(), &adapting.available);
+        let (scheme, catalog) = (self.scheme.scheme(), self.catalogs.working());
+        let Ok((mut event, changes)) =
+            decide(&mut adapting.controller, &observation, collect, platform, &scheme, &catalog);
         if let Some(changes) = changes {
             let changed = self.repartition(changes);
             let end = self.steps() + steps_max;

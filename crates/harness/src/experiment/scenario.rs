@@ -2,7 +2,7 @@
 //!
 //! Owns: phases, workloads and schemes of the scenarios. Never: compares the sides ([`super::comparison`] does).
 //!
-//! All run on TATP. Sides differ in one point only:
+//! All but one run on TATP; rows that are used together in mirrored pairs are those of the simple transaction of Figure 6. Sides differ in one point only:
 //! - the *static* side keeps the scheme it starts with (if a worker is lost, what it owned goes to the others once);
 //! - the *adaptive* side starts with the same scheme;
 //! - the *reference*, where a scenario has one, is the level that the adaptive side should reach: for every phase a
@@ -12,6 +12,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use atrapos::{Abort, Database, SchemeChange, WorkerId};
+use atrapos_workloads::pair::{Pair, Tables as PairTables};
 use atrapos_workloads::tatp::Tatp;
 use atrapos_workloads::tatp::parameters::{Class, Mix};
 use atrapos_workloads::tatp::schema::Tables;
@@ -33,6 +34,8 @@ pub enum Scenario {
     Failure,
     /// The class changes after a long calm, and then often (Figure 13).
     Frequency,
+    /// Rows `k` and `N-1-k` are used together: no partition of neighbours has both (beyond the paper).
+    Mirrored,
 }
 
 /// The 50% of requests to 20% of the data of Figure 11.
@@ -52,6 +55,7 @@ impl Scenario {
             Scenario::Skew => "adapting to sudden skew (ATraPos, Figure 11)",
             Scenario::Failure => "adapting to the loss of a worker (ATraPos, Figure 12)",
             Scenario::Frequency => "adapting to frequent changes (ATraPos, Figure 13)",
+            Scenario::Mirrored => "adapting to rows that are used together in mirrored pairs (k with N-1-k)",
         }
     }
 
@@ -59,7 +63,7 @@ impl Scenario {
     #[must_use]
     pub fn reference(self) -> Option<&'static str> {
         match self {
-            Scenario::Workload => Some("best fixed scheme"),
+            Scenario::Workload | Scenario::Mirrored => Some("best fixed scheme"),
             Scenario::Failure => Some("fresh start"),
             Scenario::Skew | Scenario::Frequency => None,
         }
@@ -73,10 +77,17 @@ impl Scenario {
             Scenario::Skew => 10.0,
             Scenario::Failure => 7.0,
             Scenario::Frequency => 5.0,
+            Scenario::Mirrored => 15.0,
         }
     }
 
-    /// Returns the workload by setting: the mix, and the choice of keys.
+    /// Returns what the rows of [`Setup::rows`] are.
+    #[must_use]
+    pub fn rows_are(self) -> &'static str {
+        if self == Scenario::Mirrored { "rows" } else { "subscribers" }
+    }
+
+    /// Returns the workload of TATP by setting: the mix, and the choice of keys.
     fn settings(self) -> Vec<(Mix, KeyChoice)> {
         let uniform = |class| (Mix::Only(class), KeyChoice::Uniform);
         let reads = |choice| (Mix::Only(Class::GetSubscriberData), choice);
@@ -94,6 +105,7 @@ impl Scenario {
             Scenario::Frequency => {
                 vec![uniform(Class::GetNewDestination), (Mix::Standard, KeyChoice::Uniform)]
             }
+            Scenario::Mirrored => Vec::new(),
         }
     }
 
@@ -124,6 +136,7 @@ impl Scenario {
                 calm("A", 0),
                 calm("B", 1),
             ],
+            Scenario::Mirrored => vec![calm("mirrored pairs", 0)],
         }
     }
 
@@ -156,6 +169,25 @@ impl Scenario {
             to: WorkerId(((family.owner(at).index() + 1) % db.workers()) as u16),
         });
         Ok(moved.collect())
+    }
+
+    /// Returns the changes that make the best fixed scheme of the naive one.
+    fn best_scheme(self, db: &Database, rows: u64) -> Result<Vec<SchemeChange>, ExperimentError> {
+        if self != Scenario::Mirrored {
+            // TATP's own scheme: by symmetry there is no better one for requests to all subscribers alike.
+            return Ok(Vec::new());
+        }
+        let table = PairTables::of(db).map_err(|error| ExperimentError::Setting(error.to_string()))?.a.id();
+        // Two parts on each worker, as far from the end as from the beginning.
+        let workers = db.workers() as u64;
+        let begin = |part: u64| atrapos::Key::encode(&(part * rows / (2 * workers)));
+        let mut changes: Vec<SchemeChange> =
+            (0..workers).map(|worker| SchemeChange::Split { table, at: begin(2 * worker + 1) }).collect();
+        for part in 0..2 * workers {
+            let to = WorkerId(part.min(2 * workers - 1 - part) as u16);
+            changes.push(SchemeChange::Move { table, at: begin(part), to });
+        }
+        Ok(changes)
     }
 }
 
@@ -191,8 +223,23 @@ pub fn run(
     interrupt: &AtomicBool,
     watch: &mut dyn FnMut(Watched<'_>),
 ) -> Result<Vec<Round>, ExperimentError> {
+    if scenario == Scenario::Mirrored {
+        let settings = vec![Pair::mirrored(setup.rows, setup.seed)?];
+        return run_on(settings, scenario, setup, rounds, interrupt, watch);
+    }
     let tatp = |(mix, choice)| Tatp::new(setup.rows, mix, choice, setup.seed);
     let settings: Vec<Tatp> = scenario.settings().into_iter().map(tatp).collect::<Result<_, _>>()?;
+    run_on(settings, scenario, setup, rounds, interrupt, watch)
+}
+
+fn run_on<W: Workload>(
+    settings: Vec<W>,
+    scenario: Scenario,
+    setup: &Setup<'_>,
+    rounds: u32,
+    interrupt: &AtomicBool,
+    watch: &mut dyn FnMut(Watched<'_>),
+) -> Result<Vec<Round>, ExperimentError> {
     let workload = Shifting::new(settings).unwrap_or_else(|| unreachable!("every scenario has settings"));
     let mut side = |side: Side| run_side(scenario, setup, &workload, side, interrupt, watch);
     let mut all = Vec::new();
@@ -213,7 +260,7 @@ pub fn run(
     for round in &mut all {
         if scenario.reference().is_some() && !setup.static_only {
             for phase in &phases {
-                round.reference_tps.push(reference(setup, &workload, phase, interrupt, watch)?);
+                round.reference_tps.push(reference(scenario, setup, &workload, phase, interrupt, watch)?);
             }
         }
         let compare = |(at, phase): (usize, &Phase)| {
@@ -226,10 +273,10 @@ pub fn run(
     Ok(all)
 }
 
-fn run_side(
+fn run_side<W: Workload>(
     scenario: Scenario,
     setup: &Setup<'_>,
-    workload: &Shifting<Tatp>,
+    workload: &Shifting<W>,
     side: Side,
     interrupt: &AtomicBool,
     watch: &mut dyn FnMut(Watched<'_>),
@@ -253,11 +300,11 @@ fn run_side(
     Ok(timeline)
 }
 
-/// Measures the throughput of a phase on a fresh database that has only the workers available in it, and TATP's own
-/// scheme: by symmetry there is no better one for requests to all subscribers alike.
-fn reference(
+/// Measures the throughput of a phase on a fresh database that has only the workers available in it, and the best fixed scheme.
+fn reference<W: Workload>(
+    scenario: Scenario,
     setup: &Setup<'_>,
-    workload: &Shifting<Tatp>,
+    workload: &Shifting<W>,
     phase: &Phase,
     interrupt: &AtomicBool,
     watch: &mut dyn FnMut(Watched<'_>),
@@ -266,6 +313,10 @@ fn reference(
     let lost = usize::from(matches!(phase.event, Some(WorkerEvent::Lost(_))));
     let workers = (setup.workers - lost).max(1);
     let (db, opened) = setup.loaded(workload, |builder| builder.workers(workers).fixed_scheme())?;
+    let changes = scenario.best_scheme(&db, setup.rows)?;
+    if !changes.is_empty() {
+        db.repartition(changes)?;
+    }
     let alone = Phase { event: None, ..phase.clone() };
     // The number of clients is that of the other sides.
     let sessions = (setup.sessions * setup.workers).div_ceil(workers);
@@ -288,6 +339,16 @@ pub fn check(
             "the only worker cannot be lost; use at least 2 --workers".to_owned(),
         ));
     }
+    if scenario == Scenario::Mirrored {
+        if setup.rows < 4 * setup.workers as u64 {
+            return Err(ExperimentError::Setting(format!(
+                "{} rows are too few for parts on {} workers; use at least 4 --rows per worker",
+                setup.rows, setup.workers
+            )));
+        }
+        let pair = Pair::mirrored(setup.rows, setup.seed)?;
+        return Ok(available_bytes.map_or(Ok(()), |available| pair.check_memory(available))?);
+    }
     let setting = scenario.settings()[0];
     let tatp = Tatp::new(setup.rows, setting.0, setting.1, setup.seed)?;
     Ok(available_bytes.map_or(Ok(()), |available| tatp.check_memory(available))?)
@@ -297,13 +358,14 @@ pub fn check(
 mod tests {
     use super::*;
 
-    const ALL: [Scenario; 4] = [Scenario::Workload, Scenario::Skew, Scenario::Failure, Scenario::Frequency];
+    const ALL: [Scenario; 5] =
+        [Scenario::Workload, Scenario::Skew, Scenario::Failure, Scenario::Frequency, Scenario::Mirrored];
 
     #[test]
     fn every_phase_has_a_setting_and_every_worker_lost_comes_back() {
         for scenario in ALL {
             let phases = scenario.phases(Duration::from_secs(1), 4, 3);
-            let settings = scenario.settings().len();
+            let settings = scenario.settings().len().max(1);
             assert!(phases.iter().all(|phase| phase.setting < settings), "{scenario:?}");
             assert!((0..settings).all(|setting| phases.iter().any(|phase| phase.setting == setting)));
             let events: Vec<WorkerEvent> = phases.iter().filter_map(|phase| phase.event).collect();

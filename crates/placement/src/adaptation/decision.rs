@@ -10,43 +10,37 @@ use atrapos_partition::routing::Scheme;
 use atrapos_partition::schema::Catalog;
 
 use super::AdaptationEvent;
-use super::observation::{Observed, load_of, rate};
+use super::observation::Observed;
 use super::slices::Slices;
 use crate::repartition::SchemeChange;
 
-/// The circumstances of a decision.
-pub struct Now {
-    /// The time since the database was opened, in ns.
-    pub at_ns: u64,
-    /// True for each worker that may own data.
-    pub available: Vec<bool>,
-    /// The platform without the workers that may not; otherwise the reason for which there is none.
-    pub platform: Result<Platform, String>,
-}
-
-/// Passes statistics to the controller. Returns an entry for the history, and the changes to carry out, if any.
-pub fn decide(
+/// Passes an observation to the controller, and the statistics that `collect` takes, if it asks for them: they begin anew unless there
+/// were too few. Returns an entry for the history, and the changes to carry out, if any.
+///
+/// # Errors
+/// Those of `collect`.
+pub fn decide<E>(
     controller: &mut Controller,
-    observed: &Observed,
-    now: Now,
+    observation: &Observation,
+    collect: impl FnOnce() -> Result<Observed, E>,
+    platform: Result<Platform, String>,
     scheme: &Scheme,
     catalog: &Catalog,
-) -> (AdaptationEvent, Option<Vec<SchemeChange>>) {
-    let observation = Observation {
-        at_ns: now.at_ns,
-        throughput_tps: rate(observed.committed, observed.elapsed.as_nanos() as u64),
-        loads: observed.workers.iter().map(load_of).collect(),
-        available: now.available,
-        changed_platform: false,
-    };
+) -> Result<(AdaptationEvent, Option<Vec<SchemeChange>>), E> {
     let event = |decision, failure| AdaptationEvent { decision, report: None, failure };
-    let trigger = match controller.observe(&observation) {
-        Verdict::Wait(reason) => return (event(Decision::waited(&observation, reason), None), None),
+    let trigger = match controller.observe(observation) {
+        Verdict::Wait(reason) => {
+            if reason != WaitReason::TooFewSamples {
+                collect()?;
+            }
+            return Ok((event(Decision::waited(observation, reason), None), None));
+        }
         Verdict::Evaluate(trigger) => trigger,
     };
+    let observed = &collect()?;
     let slices = Slices::of(scheme, catalog, observed);
     let trace = slices.trace(observed, catalog);
-    let considered = now.platform.and_then(|platform| {
+    let considered = platform.and_then(|platform| {
         let considered = controller.consider(trigger, &trace, &platform);
         let too_few = ControlAction::Keep { reason: KeepReason::TooFewSamples };
         let returned = matches!(trigger, Trigger::PlatformChanged { .. });
@@ -59,13 +53,13 @@ pub fn decide(
         }
         .map_err(|error| error.to_string())
     });
-    match considered {
+    Ok(match considered {
         Ok(considered) => {
             (event(considered.decision, None), considered.plan.map(|plan| slices.changes(&plan.steps)))
         }
         Err(failure) => {
-            let decision = Decision::waited(&observation, WaitReason::TurnedDown { trigger });
+            let decision = Decision::waited(observation, WaitReason::TurnedDown { trigger });
             (event(decision, Some(failure)), None)
         }
-    }
+    })
 }

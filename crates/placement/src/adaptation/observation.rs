@@ -9,7 +9,7 @@ use atrapos_adapt::Observation;
 use atrapos_partition::abort::Abort;
 use atrapos_runtime::Ticks;
 use atrapos_transaction::jobs::on_all_workers;
-use atrapos_transaction::monitor::{Collected, WorkerCollected};
+use atrapos_transaction::monitor::{Collected, Samples, SoFar, WorkerCollected};
 
 use super::Adaptive;
 
@@ -18,8 +18,8 @@ use super::Adaptive;
 pub(super) struct Glance {
     at: Ticks,
     committed: u64,
-    /// The observed cost that was not yet collected, by worker.
-    loads: Vec<u64>,
+    /// What was recorded and not yet collected, by worker.
+    workers: Vec<SoFar>,
 }
 
 /// Statistics of the workers since they were collected before.
@@ -28,46 +28,99 @@ pub struct Observed {
     pub workers: Vec<WorkerCollected>,
     /// The time since they were collected before.
     pub elapsed: Duration,
-    /// Transactions committed in that time.
-    pub committed: u64,
 }
+
+/// The share of its time from which a worker is saturated.
+const SATURATED: f64 = 0.9;
 
 impl Observed {
     pub(super) fn find(&self, family: usize, number: u32) -> Option<&Collected> {
         let of = |collected: &&Collected| collected.family == family && collected.number == number;
         self.workers.iter().flat_map(|worker| &worker.partitions).find(of)
     }
+
+    /// Returns the samples of all workers.
+    pub(super) fn samples(&self) -> Samples {
+        all_samples(self.workers.iter().map(|worker| worker.samples))
+    }
+
+    /// Returns the time that each worker was busy for what it owns, in ticks. Empty if no worker was saturated.
+    ///
+    /// A worker that is not saturated spends a part of its busy time looking for work, which costs as much however little it finds; what it
+    /// has recorded is scaled as that of the saturated ones.
+    pub(super) fn busy(&self) -> Vec<u64> {
+        let recorded: Vec<f64> = self.workers.iter().map(load_of).collect();
+        let is_saturated = |worker: &WorkerCollected| {
+            let (busy, idle) = (worker.busy.0 as f64, worker.idle.0 as f64);
+            busy > 0.0 && busy >= SATURATED * (busy + idle)
+        };
+        let saturated =
+            self.workers.iter().zip(&recorded).filter(|(worker, load)| is_saturated(worker) && **load > 0.0);
+        let (busy, load) = saturated.fold((0.0, 0.0), |(busy, load), (worker, recorded)| {
+            (busy + worker.busy.0 as f64, load + recorded)
+        });
+        if load == 0.0 {
+            return Vec::new();
+        }
+        let scaled = self.workers.iter().zip(&recorded).map(|(worker, recorded)| {
+            if is_saturated(worker) { worker.busy.0 } else { (recorded * busy / load) as u64 }
+        });
+        scaled.collect()
+    }
+}
+
+fn all_samples(samples: impl Iterator<Item = Samples>) -> Samples {
+    samples.fold(Samples::default(), Samples::and)
+}
+
+/// Returns the number of samples of equal cost that say as much.
+fn effective(samples: Samples) -> f64 {
+    samples.count as f64 / samples.dispersion()
 }
 
 impl Adaptive {
     /// Reads the counters.
     pub(super) fn glance(&self) -> Result<Glance, Abort> {
-        let loads = on_all_workers(&self.handle, |worker| worker.shard().monitor.load_so_far(worker))?;
-        Ok(Glance { at: self.handle.clock().now(), committed: self.committed(), loads })
+        let workers = on_all_workers(&self.handle, |worker| worker.shard().monitor.so_far(worker))?;
+        Ok(Glance { at: self.handle.clock().now(), committed: self.committed(), workers })
     }
 
     /// Returns the difference between two glances; no statistics were collected in between.
     pub(super) fn between(&self, before: &Glance, now: &Glance) -> Observation {
         let elapsed_ns = self.handle.clock().ns(now.at.since(before.at));
-        let loads = now.loads.iter().zip(&before.loads);
+        let loads = now.workers.iter().zip(&before.workers);
+        Observation {
+            // A partition that was moved by hand took its load along.
+            loads: loads.map(|(now, before)| now.load.saturating_sub(before.load) as f64).collect(),
+            ..self.observation(now, rate(now.committed - before.committed, elapsed_ns))
+        }
+    }
+
+    /// Returns what a turn observes: the throughput since the turn before, and all that was recorded since the last collection.
+    pub(super) fn since_last_turn(&self, now: &Glance) -> Observation {
+        let (since, before) = std::mem::replace(&mut self.lock().observed, (now.at, now.committed));
+        let elapsed_ns = self.handle.clock().ns(now.at.since(since));
+        self.observation(now, rate(now.committed - before, elapsed_ns))
+    }
+
+    fn observation(&self, now: &Glance, throughput_tps: f64) -> Observation {
         Observation {
             at_ns: self.since_opening_ns(),
-            throughput_tps: rate(now.committed - before.committed, elapsed_ns),
-            // A partition that was moved by hand took its load along.
-            loads: loads.map(|(now, before)| now.saturating_sub(*before) as f64).collect(),
+            throughput_tps,
+            loads: now.workers.iter().map(|worker| worker.load as f64).collect(),
             available: self.available(),
             changed_platform: false,
+            samples: Some(effective(all_samples(now.workers.iter().map(|worker| worker.samples)))),
         }
     }
 
     /// Collects the statistics of the workers, which begin anew.
     pub(super) fn observe(&self) -> Result<Observed, Abort> {
         let workers = on_all_workers(&self.handle, |worker| worker.shard().monitor.collect(worker))?;
-        let committed = self.committed();
         let now = self.handle.clock().now();
-        let (since, before) = std::mem::replace(&mut self.lock().taken, (now, committed));
+        let since = std::mem::replace(&mut self.lock().taken, now);
         let elapsed = Duration::from_nanos(self.handle.clock().ns(now.since(since)));
-        Ok(Observed { workers, elapsed, committed: committed - before })
+        Ok(Observed { workers, elapsed })
     }
 
     /// Returns the number of transactions that have committed since the database was opened.
@@ -82,11 +135,11 @@ impl Adaptive {
 }
 
 /// Returns events per second.
-pub(super) fn rate(events: u64, nanoseconds: u64) -> f64 {
+pub fn rate(events: u64, nanoseconds: u64) -> f64 {
     events as f64 / (nanoseconds as f64 * 1e-9).max(1e-9)
 }
 
 /// Returns the load of a worker: the cost of all actions on its partitions.
-pub(super) fn load_of(collected: &WorkerCollected) -> f64 {
+fn load_of(collected: &WorkerCollected) -> f64 {
     collected.partitions.iter().flat_map(|partition| &partition.costs).map(|cost| *cost as f64).sum()
 }

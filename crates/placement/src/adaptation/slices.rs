@@ -126,7 +126,9 @@ impl Slices {
             seconds: observed.elapsed.as_secs_f64().max(1e-9),
             workers: observed.workers.len(),
             machine: None,
-            samples: Some(observed.workers.iter().map(|worker| worker.samples).sum()),
+            samples: Some(observed.samples().count),
+            dispersion: observed.samples().dispersion(),
+            busy_cycles: observed.busy(),
             tables,
             sync_points,
             classes: Vec::new(),
@@ -137,6 +139,7 @@ impl Slices {
     pub(super) fn trace_of_rows(&self, observed: &Observed, catalog: &Catalog) -> WorkloadTrace {
         let mut trace = self.trace(observed, catalog);
         trace.samples = None;
+        trace.busy_cycles.clear();
         trace.sync_points.clear();
         for (table, run) in trace.tables.iter_mut().zip(&self.runs) {
             for (partition, slices) in table.partitions.iter_mut().zip(&run.partitions) {

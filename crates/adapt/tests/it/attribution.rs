@@ -1,0 +1,73 @@
+//! The division of observed time into work and synchronization, by figures worked out by hand.
+
+use crate::fixture::platform;
+use atrapos_adapt::{
+    PartitionTrace, Platform, SubPartition, SyncPointTrace, TRACE_FORMAT, TableIndex, TableTrace, Weights,
+    WorkerIndex, WorkloadTrace, attribute,
+};
+
+/// Two partitions of one sub-partition each on two workers, with so many synchronization points between them.
+fn trace(costs: [u64; 2], busy_cycles: Vec<u64>, count: u64) -> WorkloadTrace {
+    let partition = |worker: u32| PartitionTrace {
+        worker: WorkerIndex(worker),
+        cost_cycles: vec![costs[worker as usize]],
+    };
+    let place = |partition| SubPartition { table: 0, partition, sub_partition: 0 };
+    WorkloadTrace {
+        format: TRACE_FORMAT.to_owned(),
+        seconds: 1.0,
+        workers: 2,
+        machine: None,
+        samples: Some(1_000),
+        dispersion: 4.0,
+        busy_cycles,
+        tables: vec![TableTrace { name: "rows".into(), partitions: vec![partition(0), partition(1)] }],
+        sync_points: vec![SyncPointTrace { partners: vec![place(0), place(1)], bytes: 0, count }],
+        classes: Vec::new(),
+    }
+}
+
+/// Weights by which a synchronization of two neighbours costs 1,000 cycles.
+fn weights() -> Weights {
+    Weights { message_bytes: 0.0, exchange_cycles: 1_000.0, ..Weights::default() }
+}
+
+fn costs(trace: &WorkloadTrace, platform: &Platform) -> (Vec<f64>, Weights) {
+    let attributed = attribute(trace, platform, &weights()).expect("a trace");
+    (attributed.workload.table_costs(TableIndex(0)).to_vec(), attributed.weights)
+}
+
+#[test]
+fn recorded_costs_are_scaled_to_the_busy_time_without_synchronization() {
+    let platform = platform("core:2 pu:1");
+    // 100 points cost each worker half of 100,000 cycles.
+    let (of, same) = costs(&trace([100_000, 50_000], vec![200_000, 100_000], 100), &platform);
+    assert_eq!(of, [150_000.0, 50_000.0]);
+    assert_eq!(same, weights());
+    // Without the busy time, of what was recorded.
+    let (of, _) = costs(&trace([100_000, 80_000], Vec::new(), 100), &platform);
+    assert_eq!(of, [50_000.0, 30_000.0]);
+}
+
+#[test]
+fn synchronization_that_the_time_has_no_room_for_is_cheaper_than_the_weights_say() {
+    let platform = platform("core:2 pu:1");
+    let (of, cheaper) = costs(&trace([1_000, 1_000], Vec::new(), 100), &platform);
+    for cost in of {
+        assert!((cost - 200.0).abs() < 1e-6, "a fifth is left: {cost}");
+    }
+    // Of 100,000 cycles there is room for 1,600.
+    assert!((cheaper.exchange_cycles - 16.0).abs() < 1e-9, "{cheaper:?}");
+}
+
+#[test]
+fn what_contradicts_itself_is_refused_and_uneven_samples_count_for_less() {
+    let platform = platform("core:2 pu:1");
+    let wrong = trace([1, 1], vec![1], 0);
+    let error = attribute(&wrong, &platform, &weights()).expect_err("three workers").to_string();
+    assert!(error.contains("busy time of 1 workers, and 2 workers"), "{error}");
+    let mut uneven = trace([1, 1], Vec::new(), 0);
+    assert_eq!(uneven.samples_effective(), Some(250.0));
+    uneven.dispersion = 0.5;
+    assert!(uneven.workload().is_err());
+}

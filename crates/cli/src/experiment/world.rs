@@ -1,0 +1,192 @@
+//! `atrapos experiment adapt-world`: the controller in simulated machines, beside a fixed scheme and the best one.
+//!
+//! Owns: which scenarios and machines are run, and the table. Never: simulates (`atrapos_simulator` does).
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use atrapos_adapt::ControllerSettings;
+use atrapos_simulator::{Comparison, MachineKind, Scenario, compare, scenarios};
+use serde_json::{Value, json};
+
+use super::args::WorldArgs;
+use crate::error::CliError;
+use crate::json::COMMIT;
+use crate::output::JsonFile;
+use crate::{config, interrupt, output};
+
+/// Runs `atrapos experiment adapt-world`.
+pub(crate) fn run(args: &WorldArgs) -> Result<(), CliError> {
+    let wanted = wanted_scenarios(args)?;
+    let machines = wanted_machines(args)?;
+    let settings = settings(args)?;
+    let json = args.json.as_deref().map(JsonFile::prepare).transpose()?;
+    interrupt::install();
+    let mut all = Vec::new();
+    for scenario in &wanted {
+        for kind in machines.iter().copied().filter(|kind| scenario.is_for(*kind)) {
+            if interrupt::flag().load(std::sync::atomic::Ordering::Relaxed) {
+                return Err(CliError::failed(
+                    "the experiment was interrupted; run fewer --scenario or --machine",
+                ));
+            }
+            let comparison = compare(scenario, kind, args.seed, settings).map_err(CliError::bad_input)?;
+            if all.is_empty() {
+                output::print(&head())?;
+            }
+            output::print(&lines(&comparison, args.decisions))?;
+            all.push(comparison);
+        }
+    }
+    if all.is_empty() {
+        return Err(CliError::bad_input(
+            "none of the scenarios is for such a machine; choose another --machine",
+        ));
+    }
+    output::print(&summary(&all))?;
+    if let Some(file) = json {
+        file.write(&as_json(args, &settings, &all))?;
+    }
+    Ok(())
+}
+
+fn wanted_scenarios(args: &WorldArgs) -> Result<Vec<Scenario>, CliError> {
+    let known = scenarios();
+    if args.scenarios.is_empty() {
+        return Ok(known);
+    }
+    let one = |name: &String| {
+        if let Some(scenario) = known.iter().find(|scenario| scenario.name == *name) {
+            return Ok(scenario.clone());
+        }
+        let text = std::fs::read_to_string(Path::new(name)).map_err(|error| {
+            let names: Vec<&str> = known.iter().map(|scenario| scenario.name.as_str()).collect();
+            CliError::bad_input(format!(
+                "the scenario {name} cannot be read: {error}; name a file, or one of {}",
+                names.join(", ")
+            ))
+        })?;
+        Scenario::from_toml(&text).map_err(|error| CliError::bad_input(format!("{name}: {error}")))
+    };
+    args.scenarios.iter().map(one).collect()
+}
+
+fn wanted_machines(args: &WorldArgs) -> Result<Vec<MachineKind>, CliError> {
+    if args.machines.is_empty() {
+        return Ok(MachineKind::ALL.to_vec());
+    }
+    let one = |name: &String| {
+        MachineKind::named(name).ok_or_else(|| {
+            let names = MachineKind::ALL.map(MachineKind::name).join(", ");
+            CliError::bad_input(format!("there is no simulated machine '{name}'; use some of {names}"))
+        })
+    };
+    args.machines.iter().map(one).collect()
+}
+
+fn settings(args: &WorldArgs) -> Result<ControllerSettings, CliError> {
+    if args.adaptation.sub_partitions.is_some() || args.adaptation.sample_every.is_some() {
+        return Err(CliError::bad_input(
+            "simulated databases have ten sub-partitions per partition and record one event in 64; leave --sub-partitions and --sample-every out",
+        ));
+    }
+    let controller = config::adaptation(&args.adaptation)?.controller;
+    controller.check().map_err(CliError::bad_input)?;
+    Ok(controller)
+}
+
+fn head() -> String {
+    format!(
+        "{:<15} {:<7} {:<14} {:>12} {:>12} {:>11} {:>12} {:>9} {:>9} {:>7} {:>7}\n",
+        "scenario",
+        "machine",
+        "phase",
+        "static/s",
+        "adaptive/s",
+        "over static",
+        "best fixed/s",
+        "over best",
+        "static's",
+        "changes",
+        "after s"
+    )
+}
+
+fn lines(comparison: &Comparison, with_decisions: bool) -> String {
+    let mut text = String::new();
+    for phase in &comparison.phases {
+        let after = phase.first_change_s.map_or_else(|| "-".to_owned(), |seconds| format!("{seconds:.1}"));
+        let _ = writeln!(
+            text,
+            "{:<15} {:<7} {:<14} {:>12.0} {:>12.0} {:>11.2} {:>12.0} {:>9.2} {:>9.2} {:>7} {:>7}",
+            comparison.scenario,
+            comparison.machine,
+            phase.phase,
+            phase.static_tps,
+            phase.adaptive_tps,
+            phase.over_static,
+            phase.best_tps,
+            phase.settled_over_best,
+            phase.static_over_best,
+            phase.repartitionings,
+            after,
+        );
+    }
+    if with_decisions {
+        for decision in &comparison.decisions {
+            let _ = writeln!(text, "  {:.1} s: {decision}", decision.at_ns as f64 * 1e-9);
+        }
+    }
+    text
+}
+
+fn summary(all: &[Comparison]) -> String {
+    let mut text = String::new();
+    let phases = || all.iter().flat_map(|comparison| &comparison.phases);
+    let count = phases().count();
+    let near = phases().filter(|phase| phase.settled_over_best >= 0.90).count();
+    let safe = phases().filter(|phase| phase.over_static >= 0.95).count();
+    let _ = writeln!(
+        text,
+        "\n{near} of {count} phases reach 0.90 of the best fixed scheme after three seconds; {safe} are never below 0.95 of static as a whole."
+    );
+    let promises: Vec<_> = all.iter().flat_map(|comparison| &comparison.promises).collect();
+    if !promises.is_empty() {
+        let differences = promises.iter().map(|promise| promise.predicted_gain - promise.measured_gain);
+        let (sum, error) = differences
+            .fold((0.0, 0.0), |(sum, error), difference| (sum + difference, error + f64::abs(difference)));
+        let count = promises.len() as f64;
+        let _ = writeln!(
+            text,
+            "{} changes: the predicted gain differs from the measured one by {:.1} points on average, and is {:+.1} points too high.",
+            promises.len(),
+            100.0 * error / count,
+            100.0 * sum / count
+        );
+    }
+    text
+}
+
+fn as_json(args: &WorldArgs, settings: &ControllerSettings, all: &[Comparison]) -> Value {
+    let scenarios: Vec<Value> = all
+        .iter()
+        .map(|comparison| {
+            let promises = comparison.promises.iter().map(|promise| {
+                json!({
+                    "at_s": promise.at_s,
+                    "predicted_gain": promise.predicted_gain,
+                    "measured_gain": promise.measured_gain,
+                })
+            });
+            let mut value = json!(comparison);
+            value["gains"] = promises.collect();
+            value
+        })
+        .collect();
+    json!({
+        "experiment": "adapt-world",
+        "commit": COMMIT,
+        "config": { "seed": args.seed, "controller": settings },
+        "scenarios": scenarios,
+    })
+}

@@ -1,0 +1,76 @@
+//! `atrapos experiment adapt-world` on a tiny scenario: what it prints and writes.
+
+use std::io::Write;
+
+use serde_json::Value;
+
+use crate::bad_input::refused;
+use crate::support::{run, stderr, stdout};
+
+const TINY: &str = r#"
+    name = "tiny"
+    about = "half of the requests go to a fifth of the rows"
+    events_per_s = 2000.0
+    table = [{ name = "rows", rows = 100000 }]
+    class = [{ name = "read", base_ns = 300.0, stages = [[{ table = "rows", key = "same", ns = 300.0 }]] }]
+    phase = [{ name = "hot", seconds = 8.0, mix = { read = 1.0 }, hot = [{ from = 0.0, to = 0.2, share = 0.5 }] }]
+"#;
+
+fn write(path: &str, text: &str) {
+    let written = std::fs::File::create(path).and_then(|mut file| file.write_all(text.as_bytes()));
+    written.expect("the scenario");
+}
+
+#[test]
+fn a_scenario_in_a_file_is_compared() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("text").to_owned();
+    let (scenario, json) = (path("tiny.toml"), path("result.json"));
+    write(&scenario, TINY);
+    let arguments = [
+        "experiment",
+        "adapt-world",
+        "--scenario",
+        &scenario,
+        "--machine",
+        "two,2x8",
+        "--decisions",
+        "--json",
+        &json,
+    ];
+    let output = run(&arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = stdout(&output);
+    assert_eq!(text.lines().filter(|line| line.starts_with("tiny ")).count(), 2, "{text}");
+    assert!(text.contains(" of 2 phases reach"), "{text}");
+    assert!(text.contains("the scheme changes in"), "{text}");
+    let json: Value = serde_json::from_str(&std::fs::read_to_string(&json).expect("the file")).expect("JSON");
+    assert_eq!(json["experiment"], "adapt-world");
+    let scenarios = json["scenarios"].as_array().expect("a list");
+    assert_eq!(scenarios.len(), 2);
+    for scenario in scenarios {
+        let phase = &scenario["phases"][0];
+        for key in ["static_tps", "adaptive_tps", "over_static", "best_tps", "settled_over_best"] {
+            assert!(phase[key].as_f64().is_some_and(|number| number > 0.0), "{key}: {phase}");
+        }
+        assert!(scenario["decisions"].as_array().is_some_and(|decisions| !decisions.is_empty()));
+    }
+    // Virtual time: the same options give the same text.
+    assert_eq!(stdout(&run(&arguments)), text);
+}
+
+#[test]
+fn what_is_no_scenario_or_no_machine_is_refused() {
+    let complaint = refused(&["experiment", "adapt-world", "--machine", "3x3"]);
+    assert!(complaint.contains("'3x3'") && complaint.contains("12x8"), "{complaint}");
+    let complaint = refused(&["experiment", "adapt-world", "--scenario", "missing.toml"]);
+    assert!(complaint.contains("missing.toml") && complaint.contains("mirrored"), "{complaint}");
+    let complaint = refused(&["experiment", "adapt-world", "--sample-every", "3"]);
+    assert!(complaint.contains("--sample-every"), "{complaint}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("bad.toml");
+    let path = path.to_str().expect("text");
+    write(path, &TINY.replace("rows = 100000", "rows = many"));
+    let complaint = refused(&["experiment", "adapt-world", "--scenario", path]);
+    assert!(complaint.contains("this is not a scenario: line 5"), "{complaint}");
+}

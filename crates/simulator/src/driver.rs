@@ -1,0 +1,333 @@
+//! Sides of a scenario: the same load on a database that adapts itself, and on one with a fixed scheme.
+//!
+//! Owns: the loop around the controller, as the adapting thread of a database has it: a glance each shortest interval, an observation at the
+//! end of the controller's interval, a trace and a plan when it asks for them, and the plan carried out step by step. Never:
+//! decides.
+
+use atrapos_adapt::{
+    AdaptError, Controller, ControllerSettings, Decision, Observation, Plan, Platform, Verdict, WaitReason,
+    WorkerIndex,
+};
+
+use crate::hardware::{GHZ, MachineKind};
+use crate::layout::{Cut, Layout};
+use crate::scenario::Scenario;
+use crate::world::{Counters, World};
+
+/// Time between two steps of a plan, in seconds: as a database waits after each, so that transactions go on.
+const STEP_PAUSE_S: f64 = 0.001;
+/// Intervals of the controller at the beginning of a phase that do not count as settled.
+const SETTLING_S: f64 = 3.0;
+
+/// Results of a side in one phase.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PhaseResult {
+    /// Transactions per second over the whole phase; where transactions come by themselves, those that the busiest worker could
+    /// serve if it had nothing to wait for.
+    pub tps: f64,
+    /// The same, without the first three seconds.
+    pub settled_tps: f64,
+    /// The least over a second.
+    pub worst_tps: f64,
+    /// The busiest worker over the mean, settled.
+    pub load_max_ratio: f64,
+    /// Number of times that the scheme was changed.
+    pub repartitionings: usize,
+    /// When it was changed for the first time, in seconds since the phase began.
+    pub first_change_s: Option<f64>,
+    /// Evaluations of the model.
+    pub evaluations: usize,
+}
+
+/// A change of the scheme: what was predicted of it, and what came.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Promise {
+    /// When it was decided, in seconds since the beginning.
+    pub at_s: f64,
+    /// The share by which the time of the busiest worker was predicted to shrink.
+    pub predicted_gain: f64,
+    /// The throughput of the interval before and of one second after the last step; as a gain, comparable to the prediction.
+    pub measured_gain: f64,
+}
+
+/// Results of one side.
+#[derive(Debug, Clone, Default)]
+pub struct Side {
+    /// By phase.
+    pub phases: Vec<PhaseResult>,
+    /// Decisions, in order.
+    pub decisions: Vec<Decision>,
+    /// Changes for a gain that were followed by a second of the same load.
+    pub promises: Vec<Promise>,
+}
+
+/// Throughput between two moments. See [`PhaseResult::tps`].
+fn throughput(before: &Counters, after: &Counters, has_arrivals: bool) -> f64 {
+    let seconds = (after.at_s - before.at_s).max(1e-9);
+    let tps = (after.committed - before.committed) / seconds;
+    if !has_arrivals {
+        return tps;
+    }
+    let busy = before.busy_ns.iter().zip(&after.busy_ns).map(|(before, after)| after - before);
+    let busiest = busy.fold(0.0, f64::max) * 1e-9 / seconds;
+    if busiest > 0.0 { tps / busiest } else { 0.0 }
+}
+
+fn load_max_ratio(before: &Counters, after: &Counters) -> f64 {
+    let busy: Vec<f64> =
+        before.busy_ns.iter().zip(&after.busy_ns).map(|(before, after)| after - before).collect();
+    let mean = busy.iter().sum::<f64>() / busy.len() as f64;
+    if mean > 0.0 { busy.iter().copied().fold(0.0, f64::max) / mean } else { 1.0 }
+}
+
+/// The part of a side that knows what time it is.
+struct Run<'s> {
+    world: World<'s>,
+    /// End of each phase in seconds.
+    ends: Vec<f64>,
+    phase: usize,
+    began: Counters,
+    settled: Option<Counters>,
+    second: Counters,
+    worst_tps: f64,
+    side: Side,
+    in_phase: PhaseCount,
+}
+
+#[derive(Default)]
+struct PhaseCount {
+    repartitionings: usize,
+    first_change_s: Option<f64>,
+    evaluations: usize,
+}
+
+impl<'s> Run<'s> {
+    fn new(world: World<'s>) -> Self {
+        let mut end = 0.0;
+        let ends = world.scenario.phases.iter().map(|phase| {
+            end += phase.seconds;
+            end
+        });
+        let ends = ends.collect();
+        let began = world.counters();
+        Self {
+            ends,
+            phase: 0,
+            settled: None,
+            second: began.clone(),
+            began,
+            worst_tps: f64::INFINITY,
+            side: Side::default(),
+            in_phase: PhaseCount::default(),
+            world,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.phase == self.ends.len()
+    }
+
+    fn has_arrivals(&self) -> bool {
+        self.world.scenario.phases[self.phase].arrivals_per_s.is_some()
+    }
+
+    /// Lets time pass, over the ends of phases. Returns false when all are over.
+    fn advance(&mut self, until_s: f64) -> bool {
+        while !self.is_over() {
+            let end_s = self.ends[self.phase];
+            let settled_s = self.began.at_s + SETTLING_S.min(0.5 * (end_s - self.began.at_s));
+            let mut next_s = until_s.min(end_s).min(self.second.at_s + 1.0);
+            if self.settled.is_none() {
+                next_s = next_s.min(settled_s);
+            }
+            self.world.run_until(next_s);
+            if self.settled.is_none() && next_s >= settled_s - 1e-9 {
+                self.settled = Some(self.world.counters());
+            }
+            if next_s >= self.second.at_s + 1.0 - 1e-9 {
+                let now = self.world.counters();
+                self.worst_tps = self.worst_tps.min(throughput(&self.second, &now, self.has_arrivals()));
+                self.second = now;
+            }
+            if next_s >= end_s - 1e-9 {
+                self.end_phase();
+            } else if next_s >= until_s - 1e-9 {
+                break;
+            }
+        }
+        !self.is_over()
+    }
+
+    fn end_phase(&mut self) {
+        let now = self.world.counters();
+        let settled = self.settled.take().unwrap_or_else(|| self.began.clone());
+        let has_arrivals = self.has_arrivals();
+        let PhaseCount { repartitionings, first_change_s, evaluations } = std::mem::take(&mut self.in_phase);
+        let tps = throughput(&self.began, &now, has_arrivals);
+        self.side.phases.push(PhaseResult {
+            tps,
+            settled_tps: throughput(&settled, &now, has_arrivals),
+            worst_tps: if self.worst_tps.is_finite() { self.worst_tps } else { tps },
+            load_max_ratio: load_max_ratio(&settled, &now),
+            repartitionings,
+            first_change_s,
+            evaluations,
+        });
+        self.phase += 1;
+        (self.worst_tps, self.began, self.second) = (f64::INFINITY, now.clone(), now);
+        if !self.is_over() {
+            self.world.begin_phase(self.phase);
+        }
+    }
+
+    /// Carries a plan out, step by step. Returns false when all phases are over.
+    fn carry_out(&mut self, plan: &Plan, cut: &Cut) -> bool {
+        self.in_phase.repartitionings += 1;
+        self.in_phase.first_change_s.get_or_insert(self.world.now_s() - self.began.at_s);
+        for step in &plan.steps {
+            let worker = self.world.layout.apply(step, cut);
+            self.world.pause(worker);
+            if !self.advance(self.world.now_s() + STEP_PAUSE_S) {
+                return false;
+            }
+        }
+        self.world.share_cores();
+        self.world.begin_statistics();
+        true
+    }
+}
+
+/// Runs all phases of a scenario on a database that keeps its layout: the naive one, or `layout`.
+#[must_use]
+pub(crate) fn run_fixed(scenario: &Scenario, kind: MachineKind, seed: u64, layout: Option<Layout>) -> Side {
+    let mut world = World::new(scenario, kind, seed);
+    if let Some(layout) = layout {
+        world.layout = layout;
+        world.share_cores();
+        world.begin_statistics();
+    }
+    let mut run = Run::new(world);
+    run.advance(f64::INFINITY);
+    run.side
+}
+
+/// What a database reads between two moments.
+struct Read {
+    counters: Counters,
+    loads: Vec<f64>,
+}
+
+fn observation(world: &World<'_>, before: &Read, now: &Read, loads: Vec<f64>) -> Observation {
+    let seconds = (now.counters.at_s - before.counters.at_s).max(1e-9);
+    Observation {
+        at_ns: (now.counters.at_s * 1e9) as u64,
+        throughput_tps: (now.counters.committed - before.counters.committed) / seconds,
+        loads,
+        available: world.available.clone(),
+        changed_platform: false,
+        samples: Some(world.monitor.samples_effective()),
+    }
+}
+
+fn read(world: &World<'_>) -> Read {
+    Read { counters: world.counters(), loads: world.monitor.loads(&world.layout, world.kind.workers()) }
+}
+
+/// Runs all phases of a scenario on a database that adapts itself.
+///
+/// # Errors
+/// [`AdaptError`] for settings with which no controller works.
+pub(crate) fn run_adaptive(
+    scenario: &Scenario,
+    kind: MachineKind,
+    seed: u64,
+    settings: ControllerSettings,
+) -> Result<Side, AdaptError> {
+    let platform = Platform::for_workers(&kind.machine(), kind.workers())?;
+    let mut controller = Controller::new(settings)?;
+    let mut run = Run::new(World::new(scenario, kind, seed));
+    let (mut collected, mut seen) = (read(&run.world), read(&run.world));
+    let mut waited_s = 0.0;
+    let mut available = run.world.available.clone();
+    let mut judged: Option<(f64, f64, usize)> = None;
+    loop {
+        let step_s = settings.interval.min(controller.interval()).as_secs_f64();
+        if !run.advance(run.world.now_s() + step_s) {
+            return Ok(run.side);
+        }
+        waited_s += step_s;
+        let now = read(&run.world);
+        judge(&mut run, &mut judged, &seen, &now);
+        let changed = available != run.world.available;
+        available.clone_from(&run.world.available);
+        if waited_s < controller.interval().as_secs_f64() - 1e-9 && !changed {
+            let loads = now.loads.iter().zip(&seen.loads).map(|(now, before)| (now - before).max(0.0));
+            let glanced = observation(&run.world, &seen, &now, loads.collect());
+            if let Some(reason) = controller.glance(&glanced) {
+                run.side.decisions.push(Decision::waited(&glanced, reason));
+                run.world.begin_statistics();
+                (collected, waited_s) = (read(&run.world), 0.0);
+            }
+            seen = read(&run.world);
+            continue;
+        }
+        waited_s = 0.0;
+        let observed = observation(&run.world, &collected, &now, now.loads.clone());
+        let plan = turn(&mut controller, &mut run, &observed, &platform)?;
+        collected = read(&run.world);
+        if let Some((plan, cut, decision)) = plan {
+            if !run.carry_out(&plan, &cut) {
+                return Ok(run.side);
+            }
+            collected = read(&run.world);
+            judged = decision.predicted.map(|predicted| (predicted.gain, observed.throughput_tps, run.phase));
+        }
+        seen = read(&run.world);
+    }
+}
+
+/// Compares the second after a change with what was predicted of it, if the load is the same and clients ask all the time.
+fn judge(run: &mut Run<'_>, judged: &mut Option<(f64, f64, usize)>, before: &Read, now: &Read) {
+    let Some((predicted_gain, before_tps, phase)) = judged.take() else { return };
+    let spec = &run.world.scenario.phases[phase];
+    let is_steady = spec.flip_seconds == 0.0 && spec.wander_per_s == 0.0 && spec.arrivals_per_s.is_none();
+    // A throughput of two phases is no measure of either.
+    if phase != run.phase || !is_steady || run.began.at_s + 1.0 > before.counters.at_s {
+        return;
+    }
+    let after_tps = throughput(&before.counters, &now.counters, false);
+    let measured_gain = 1.0 - before_tps / after_tps.max(1e-9);
+    run.side.promises.push(Promise { at_s: now.counters.at_s, predicted_gain, measured_gain });
+}
+
+/// Lets the controller observe, and make a plan if it wants to.
+fn turn(
+    controller: &mut Controller,
+    run: &mut Run<'_>,
+    observed: &Observation,
+    platform: &Platform,
+) -> Result<Option<(Plan, Cut, Decision)>, AdaptError> {
+    let verdict = controller.observe(observed);
+    let trigger = match verdict {
+        Verdict::Wait(reason) => {
+            run.side.decisions.push(Decision::waited(observed, reason));
+            if reason != WaitReason::TooFewSamples {
+                run.world.begin_statistics();
+            }
+            return Ok(None);
+        }
+        Verdict::Evaluate(trigger) => trigger,
+    };
+    run.in_phase.evaluations += 1;
+    let (trace, cut) = run.world.take_statistics();
+    let lost = (0..).map(WorkerIndex).zip(&run.world.available).filter(|(_, here)| !**here);
+    let lost: Vec<WorkerIndex> = lost.map(|(worker, _)| worker).collect();
+    let considered = controller.consider(trigger, &trace, &platform.clone().without(&lost)?)?;
+    run.side.decisions.push(considered.decision);
+    Ok(considered.plan.map(|plan| (plan, cut, considered.decision)))
+}
+
+/// Cycles of processor time, from ns.
+pub(crate) fn cycles(ns: f64) -> f64 {
+    ns * GHZ
+}

@@ -1,0 +1,142 @@
+//! The partitions of the simulated database by key, and steps of a plan as changes of them.
+//!
+//! Owns: which worker owns a key, and which sub-partition it is in. Never: plans.
+//!
+//! Invariants: partitions of a table are in key order, begin at key 0, and none is empty, so each has at least one
+//! sub-partition; a partition has ten sub-partitions of equally many rows, as in a database, or as many as it has rows.
+
+use atrapos_adapt::{Step, TableIndex};
+
+/// Sub-partitions per partition: the default of a database.
+const SUB_PARTITIONS: u64 = 10;
+
+/// The partitions of one table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TableLayout {
+    /// First keys.
+    pub(crate) begins: Vec<u64>,
+    /// The worker of each.
+    pub(crate) owners: Vec<u32>,
+}
+
+impl TableLayout {
+    pub(crate) fn of(&self, key: u64) -> usize {
+        self.begins.partition_point(|begin| *begin <= key) - 1
+    }
+}
+
+/// A scheme by keys.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Layout {
+    pub(crate) tables: Vec<TableLayout>,
+}
+
+/// The sub-partitions of a layout as they were when statistics began.
+#[derive(Debug, Clone)]
+pub(crate) struct Cut {
+    /// By table: first key of each slice.
+    pub(crate) starts: Vec<Vec<u64>>,
+    /// By table: the first slice of each partition.
+    pub(crate) firsts: Vec<Vec<usize>>,
+    /// First slice of each table in the numbering over all tables.
+    pub(crate) offsets: Vec<usize>,
+    pub(crate) count: usize,
+}
+
+impl Cut {
+    pub(crate) fn slice(&self, table: u32, key: u64) -> usize {
+        let starts = &self.starts[table as usize];
+        self.offsets[table as usize] + starts.partition_point(|start| *start <= key) - 1
+    }
+}
+
+impl Layout {
+    /// Every table in as many equal parts as there are workers, those of the next table so many workers further on.
+    pub(crate) fn naive(rows: &[u64], workers: usize, shifted_by: usize) -> Self {
+        let table = |(at, rows): (usize, &u64)| TableLayout {
+            begins: (0..workers as u64).map(|part| part * rows / workers as u64).collect(),
+            owners: (0..workers).map(|worker| ((worker + at * shifted_by) % workers) as u32).collect(),
+        };
+        Self { tables: rows.iter().enumerate().map(table).collect() }
+    }
+
+    pub(crate) fn owner(&self, table: u32, key: u64) -> u32 {
+        let table = &self.tables[table as usize];
+        table.owners[table.of(key)]
+    }
+
+    /// Cuts the partitions into sub-partitions, as a database does whenever its statistics begin anew.
+    pub(crate) fn cut(&self, rows: &[u64]) -> Cut {
+        let mut cut = Cut { starts: Vec::new(), firsts: Vec::new(), offsets: Vec::new(), count: 0 };
+        for (table, rows) in self.tables.iter().zip(rows) {
+            let (mut starts, mut firsts) = (Vec::new(), Vec::new());
+            let ends = table.begins[1..].iter().copied().chain(std::iter::once(*rows));
+            for (from, to) in table.begins.iter().copied().zip(ends) {
+                firsts.push(starts.len());
+                let parts = SUB_PARTITIONS.min(to - from).max(1);
+                starts.extend((0..parts).map(|part| from + part * (to - from) / parts));
+            }
+            cut.offsets.push(cut.count);
+            cut.count += starts.len();
+            cut.starts.push(starts);
+            cut.firsts.push(firsts);
+        }
+        cut
+    }
+
+    /// Carries one step of a plan out whose slices are those of `cut`. Returns the worker that has to do it.
+    pub(crate) fn apply(&mut self, step: &Step, cut: &Cut) -> u32 {
+        let key = |table: TableIndex, slice: u32| cut.starts[table.index()][slice as usize];
+        match *step {
+            Step::Split { table, at } => {
+                let begin = key(table, at.0);
+                let layout = &mut self.tables[table.index()];
+                let part = layout.of(begin);
+                if layout.begins[part] != begin {
+                    layout.begins.insert(part + 1, begin);
+                    layout.owners.insert(part + 1, layout.owners[part]);
+                }
+                layout.owners[part]
+            }
+            Step::Move { table, from, target, .. } => {
+                let begin = key(table, from.0);
+                let layout = &mut self.tables[table.index()];
+                let part = layout.of(begin);
+                std::mem::replace(&mut layout.owners[part], target.0)
+            }
+            Step::Merge { table, at } => {
+                let begin = key(table, at.0);
+                let layout = &mut self.tables[table.index()];
+                let part = layout.of(begin);
+                if part > 0 && layout.begins[part] == begin && layout.owners[part - 1] == layout.owners[part]
+                {
+                    layout.begins.remove(part);
+                    return layout.owners.remove(part);
+                }
+                layout.owners[part]
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use atrapos_adapt::{SliceIndex, WorkerIndex};
+
+    #[test]
+    fn steps_change_what_they_name() {
+        let mut layout = Layout::naive(&[1_000, 1_000], 2, 1);
+        assert_eq!(layout.tables[1].owners, [1, 0]);
+        let cut = layout.cut(&[1_000, 1_000]);
+        assert_eq!((cut.count, cut.slice(0, 999), cut.slice(1, 0)), (40, 19, 20));
+        let table = TableIndex(0);
+        assert_eq!(layout.apply(&Step::Split { table, at: SliceIndex(4) }, &cut), 0);
+        let (source, target) = (WorkerIndex(0), WorkerIndex(1));
+        let (from, to) = (SliceIndex(4), SliceIndex(10));
+        assert_eq!(layout.apply(&Step::Move { table, from, to, source, target }, &cut), 0);
+        assert_eq!(layout.owner(0, 200), 1);
+        assert_eq!(layout.apply(&Step::Merge { table, at: SliceIndex(10) }, &cut), 1);
+        assert_eq!(layout.tables[0], TableLayout { begins: vec![0, 200], owners: vec![0, 1] });
+    }
+}

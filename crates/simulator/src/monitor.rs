@@ -1,0 +1,215 @@
+//! What the simulated workers record of themselves, in the form that a database hands to the controller.
+//!
+//! Owns: costs and synchronization points by sub-partition. Never: knows what a message or a transaction really cost beyond
+//! what a worker of a database can time: an event from the poll before it to its end.
+//!
+//! As in a database (decision 10): an *event* is the end of a transaction at its home, its first suspension there, or an action for a
+//! transaction of another worker; one in 64 is recorded and stands for all, more where little happens; sixteen synchronization points of a
+//! sub-partition are remembered with their partners.
+
+use atrapos_adapt::{
+    PartitionTrace, SubPartition, SyncPointTrace, TRACE_FORMAT, TableTrace, WorkerIndex, WorkloadTrace,
+};
+
+use crate::hardware::GHZ;
+use crate::layout::{Cut, Layout};
+use crate::scenario::Scenario;
+
+/// Synchronization points of one sub-partition that are remembered.
+const REMEMBERED: usize = 16;
+
+/// A recorded synchronization point: the slices of the others, and the bytes that they exchanged.
+#[derive(Debug, Clone)]
+struct Meeting {
+    partners: Vec<usize>,
+    bytes: f64,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Meetings {
+    /// Synchronization points that the recorded ones stand for.
+    count: f64,
+    remembered: Vec<Meeting>,
+}
+
+/// The statistics of all workers since they were taken last.
+#[derive(Debug)]
+pub(crate) struct Monitor {
+    pub(crate) cut: Cut,
+    costs: Vec<f64>,
+    meetings: Vec<Meetings>,
+    samples: u64,
+    /// Sums of the costs of samples and of their squares.
+    sums: (f64, f64),
+    /// By worker: an event that is recorded stands for so many, and when the last one was.
+    distances: Vec<(f64, f64)>,
+    dilation: f64,
+}
+
+/// Events of a database of which one is recorded, at most.
+const SAMPLE_EVERY: f64 = 64.0;
+/// Times between two records below which the distance doubles, and above which it halves, in ns.
+const OFTEN_NS: f64 = 250_000.0;
+const SELDOM_NS: f64 = 1_000_000.0;
+
+impl Monitor {
+    /// Begins anew. Each simulated event stands for `dilation` of a database.
+    pub(crate) fn new(cut: Cut, workers: usize, dilation: f64) -> Self {
+        let count = cut.count;
+        Self {
+            cut,
+            costs: vec![0.0; count],
+            meetings: vec![Meetings::default(); count],
+            samples: 0,
+            sums: (0.0, 0.0),
+            distances: vec![((SAMPLE_EVERY / dilation).max(1.0), 0.0); workers],
+            dilation,
+        }
+    }
+
+    /// Discards what was recorded. Returns the sub-partitions that it was of.
+    pub(crate) fn restart(&mut self, cut: Cut) -> Cut {
+        let fresh = Self::new(cut, 0, self.dilation);
+        let old = std::mem::replace(self, fresh);
+        self.distances = old.distances;
+        old.cut
+    }
+
+    /// Returns for how many events one stands that is recorded, if this one is; `draw` is from 0 to 1.
+    pub(crate) fn is_due(&mut self, worker: usize, now_ns: f64, draw: f64) -> Option<f64> {
+        let most = (SAMPLE_EVERY / self.dilation).max(1.0);
+        let (distance, last_ns) = &mut self.distances[worker];
+        if draw * *distance >= 1.0 {
+            return None;
+        }
+        let (stands_for, gap_ns) = (*distance, now_ns - *last_ns);
+        *last_ns = now_ns;
+        if gap_ns > SELDOM_NS {
+            *distance = (*distance / 2.0).max(1.0);
+        } else if gap_ns < OFTEN_NS {
+            *distance = (*distance * 2.0).min(most);
+        }
+        Some(stands_for)
+    }
+
+    /// Charges an event of so many ns, which stands for several, to the keys that it touched.
+    pub(crate) fn charge(&mut self, ns: f64, stands_for: f64, touched: &[(u32, u64)]) {
+        self.samples += 1;
+        self.sums = (self.sums.0 + ns, self.sums.1 + ns * ns);
+        let each = ns * GHZ * stands_for / touched.len() as f64;
+        for (table, key) in touched {
+            let slice = self.cut.slice(*table, *key);
+            self.costs[slice] += each;
+        }
+    }
+
+    /// Records a synchronization point of these keys, the first of which it began with.
+    pub(crate) fn meet(&mut self, keys: &[(u32, u64)], bytes: f64, stands_for: f64, draw: f64) {
+        let mut slices = keys.iter().map(|(table, key)| self.cut.slice(*table, *key));
+        let Some(first) = slices.next() else { return };
+        let mut partners: Vec<usize> = slices.filter(|slice| *slice != first).collect();
+        partners.sort_unstable();
+        partners.dedup();
+        if partners.is_empty() {
+            return;
+        }
+        let meetings = &mut self.meetings[first];
+        meetings.count += stands_for;
+        let meeting = Meeting { partners, bytes };
+        if meetings.remembered.len() < REMEMBERED {
+            meetings.remembered.push(meeting);
+        } else {
+            let at = (draw * meetings.count / stands_for) as usize;
+            if at < REMEMBERED {
+                meetings.remembered[at] = meeting;
+            }
+        }
+    }
+
+    /// The observed cost of each worker so far, in cycles.
+    pub(crate) fn loads(&self, layout: &Layout, workers: usize) -> Vec<f64> {
+        let mut loads = vec![0.0; workers];
+        for (table, starts) in self.cut.starts.iter().enumerate() {
+            for (slice, start) in starts.iter().enumerate() {
+                let owner = layout.owner(table as u32, *start) as usize;
+                loads[owner] += self.costs[self.cut.offsets[table] + slice];
+            }
+        }
+        loads
+    }
+
+    /// How much samples differ: see [`WorkloadTrace::dispersion`].
+    fn dispersion(&self) -> f64 {
+        let (sum, squares) = self.sums;
+        if sum > 0.0 { (squares * self.samples as f64 / (sum * sum)).max(1.0) } else { 1.0 }
+    }
+
+    /// Number of samples of equal cost that would say as much.
+    pub(crate) fn samples_effective(&self) -> f64 {
+        self.samples as f64 / self.dispersion()
+    }
+
+    fn place(&self, slice: usize) -> SubPartition {
+        let table = self.cut.offsets.partition_point(|offset| *offset <= slice) - 1;
+        let within = slice - self.cut.offsets[table];
+        let firsts = &self.cut.firsts[table];
+        let partition = firsts.partition_point(|first| *first <= within) - 1;
+        SubPartition {
+            table: table as u32,
+            partition: partition as u32,
+            sub_partition: (within - firsts[partition]) as u32,
+        }
+    }
+
+    /// The statistics as a trace. `layout` is the one that they began with.
+    pub(crate) fn trace(
+        &self,
+        scenario: &Scenario,
+        layout: &Layout,
+        busy_ns: &[f64],
+        seconds: f64,
+    ) -> WorkloadTrace {
+        let tables = scenario.tables.iter().enumerate().map(|(table, spec)| {
+            let firsts = &self.cut.firsts[table];
+            let ends = firsts[1..].iter().copied().chain(std::iter::once(self.cut.starts[table].len()));
+            let partitions = firsts.iter().copied().zip(ends).zip(&layout.tables[table].owners);
+            let partitions = partitions.map(|((first, end), owner)| {
+                let offset = self.cut.offsets[table];
+                let costs = self.costs[offset + first..offset + end].iter();
+                PartitionTrace {
+                    worker: WorkerIndex(*owner),
+                    cost_cycles: costs.map(|cost| cost.round() as u64).collect(),
+                }
+            });
+            TableTrace { name: spec.name.clone(), partitions: partitions.collect() }
+        });
+        WorkloadTrace {
+            format: TRACE_FORMAT.to_owned(),
+            seconds,
+            workers: busy_ns.len(),
+            machine: None,
+            samples: Some(self.samples),
+            dispersion: self.dispersion(),
+            busy_cycles: busy_ns.iter().map(|ns| (ns * GHZ).round() as u64).collect(),
+            tables: tables.collect(),
+            sync_points: self.sync_points(),
+            classes: Vec::new(),
+        }
+    }
+
+    fn sync_points(&self) -> Vec<SyncPointTrace> {
+        let mut points = Vec::new();
+        for (slice, meetings) in self.meetings.iter().enumerate() {
+            let known = meetings.remembered.len() as u64;
+            let total = (meetings.count * self.dilation).round() as u64;
+            for (at, meeting) in (0..).zip(&meetings.remembered) {
+                let count = total / known + u64::from(at < total % known);
+                let others = meeting.partners.iter().map(|partner| self.place(*partner));
+                let bytes = (meeting.bytes * count as f64) as u64;
+                let partners = std::iter::once(self.place(slice)).chain(others).collect();
+                points.push(SyncPointTrace { partners, bytes, count });
+            }
+        }
+        points
+    }
+}

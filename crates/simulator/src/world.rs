@@ -1,0 +1,455 @@
+//! The simulated database: workers that serve what arrives one after the other, and the calendar of what arrives when.
+//!
+//! Owns: virtual time. Never: plans, decides, or uses a formula of `atrapos-adapt`.
+//!
+//! A worker serves messages in the order in which they arrive. As nothing overtakes, the end of a service is known when the
+//! message arrives, so the calendar holds arrivals only; a transaction on one worker is one event. A transaction runs at the
+//! worker that owns its first access: local accesses at once; for each other worker of a stage it sends one message, suspends,
+//! and goes on when all have replied; at its end each of them is sent one to release its locks. Locks themselves are not
+//! simulated: what waits for each other here are messages at a worker.
+//!
+//! Invariants: time never goes back; the same scenario, layout and seed give the same run.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use atrapos_adapt::WorkloadTrace;
+use smallvec::SmallVec;
+
+use crate::hardware::{Hardware, MachineKind, SOFTWARE};
+use crate::layout::Layout;
+use crate::load::{Load, Transaction};
+use crate::monitor::Monitor;
+use crate::scenario::{PhaseSpec, Scenario};
+
+/// How often the system takes a core away, in times per second, and for how long on average, in ns.
+const PREEMPTIONS_PER_S: f64 = 1.0;
+const PREEMPTION_NS: f64 = 1_000_000.0;
+/// The speed of a core differs by this standard deviation from one tenth of a second to the next.
+const SPEED_DEVIATION: f64 = 0.02;
+const SPEED_NS: f64 = 1e8;
+/// A worker pauses for so long while it changes a partition, in ns.
+const STEP_NS: f64 = 100_000.0;
+/// Time in which a client answers and asks again, in ns.
+const CLIENT_NS: f64 = 1_000.0;
+
+/// What arrives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Arrival {
+    /// A client's next transaction.
+    Ask,
+    /// The next transaction of those that come by themselves; of this phase.
+    Come {
+        phase: u32,
+    },
+    Action {
+        transaction: u32,
+        worker: u32,
+    },
+    Reply {
+        transaction: u32,
+    },
+    Release {
+        from: u32,
+        worker: u32,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Running {
+    transaction: Transaction,
+    home: u32,
+    stage: u32,
+    pending: u32,
+    participants: SmallVec<[u32; 4]>,
+    suspended: bool,
+    comes_back: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Worker {
+    free_ns: f64,
+    busy_ns: f64,
+    speed: f64,
+    speed_until_ns: f64,
+    preempted_ns: f64,
+    /// Factor on all times while it shares a core.
+    shared: f64,
+}
+
+/// Counters at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Counters {
+    pub(crate) at_s: f64,
+    pub(crate) committed: f64,
+    pub(crate) busy_ns: Vec<f64>,
+}
+
+/// A simulated database under the load of a scenario.
+#[derive(Debug)]
+pub(crate) struct World<'s> {
+    pub(crate) scenario: &'s Scenario,
+    pub(crate) kind: MachineKind,
+    hardware: Hardware,
+    /// Real transactions for each that is simulated: all times are longer by this factor.
+    pub(crate) dilation: f64,
+    now_ns: f64,
+    order: u64,
+    calendar: BinaryHeap<Reverse<(u64, u64, Arrival)>>,
+    workers: Vec<Worker>,
+    running: Vec<Running>,
+    free: Vec<u32>,
+    load: Load<'s>,
+    /// Draws that have nothing to do with the load, so that the load is the same whatever happens.
+    noise: Load<'s>,
+    phase: usize,
+    phase_began_ns: f64,
+    committed: f64,
+    pub(crate) layout: Layout,
+    pub(crate) monitor: Monitor,
+    monitored_since_ns: f64,
+    monitored_busy_ns: Vec<f64>,
+    pub(crate) available: Vec<bool>,
+}
+
+impl<'s> World<'s> {
+    /// A database that begins with the naive layout, in the first phase.
+    pub(crate) fn new(scenario: &'s Scenario, kind: MachineKind, seed: u64) -> Self {
+        let workers = kind.workers();
+        let rate = |phase: &PhaseSpec| {
+            let most = workers as f64 / (Load::mean_ns(scenario, phase) * 1e-9).max(1e-9);
+            phase.arrivals_per_s.map_or(most, |rate| rate.min(most))
+        };
+        let fastest = scenario.phases.iter().map(rate).fold(0.0, f64::max);
+        let dilation = (fastest / scenario.events_per_s).max(1.0);
+        let load = Load::new(scenario, dilation.round() as u64, seed);
+        let layout = Layout::naive(&load.rows, workers, scenario.shifted_by);
+        let monitor = Monitor::new(layout.cut(&load.rows), workers, dilation);
+        let worker = Worker {
+            free_ns: 0.0,
+            busy_ns: 0.0,
+            speed: 1.0,
+            speed_until_ns: 0.0,
+            preempted_ns: 0.0,
+            shared: 1.0,
+        };
+        let mut world = Self {
+            scenario,
+            kind,
+            hardware: Hardware::new(kind),
+            dilation,
+            now_ns: 0.0,
+            order: 0,
+            calendar: BinaryHeap::new(),
+            workers: vec![worker; workers],
+            running: Vec::new(),
+            free: Vec::new(),
+            load,
+            noise: Load::new(scenario, 1, seed ^ 0x5EED),
+            phase: 0,
+            phase_began_ns: 0.0,
+            committed: 0.0,
+            layout,
+            monitor,
+            monitored_since_ns: 0.0,
+            monitored_busy_ns: vec![0.0; workers],
+            available: vec![true; workers],
+        };
+        for _ in 0..scenario.sessions * workers {
+            let at = world.noise.even() * 1e6;
+            world.schedule(at, Arrival::Ask);
+        }
+        world.begin_phase(0);
+        world
+    }
+
+    pub(crate) fn now_s(&self) -> f64 {
+        self.now_ns * 1e-9
+    }
+
+    fn spec(&self) -> &'s PhaseSpec {
+        &self.scenario.phases[self.phase]
+    }
+
+    fn schedule(&mut self, at_ns: f64, arrival: Arrival) {
+        self.order += 1;
+        self.calendar.push(Reverse((at_ns as u64, self.order, arrival)));
+    }
+
+    /// Begins a phase now.
+    pub(crate) fn begin_phase(&mut self, phase: usize) {
+        let had_arrivals = phase > 0 && self.spec().arrivals_per_s.is_some();
+        self.phase = phase;
+        self.phase_began_ns = self.now_ns;
+        let island = self.kind.island_workers();
+        for worker in 0..self.workers.len() {
+            self.available[worker] = self.spec().lost_island != Some(worker / island);
+        }
+        self.share_cores();
+        if self.spec().arrivals_per_s.is_some() {
+            self.schedule(self.now_ns, Arrival::Come { phase: phase as u32 });
+        } else if had_arrivals {
+            // Clients that did not ask while transactions came by themselves.
+            for _ in 0..self.scenario.sessions * self.workers.len() {
+                self.schedule(self.now_ns, Arrival::Ask);
+            }
+        }
+    }
+
+    /// A worker that has lost its core runs on that of another one, which shares it for as long as the first owns something.
+    pub(crate) fn share_cores(&mut self) {
+        let workers = self.workers.len();
+        self.workers.iter_mut().for_each(|worker| worker.shared = 1.0);
+        let owning =
+            |worker: usize| self.layout.tables.iter().any(|table| table.owners.contains(&(worker as u32)));
+        let owns: Vec<bool> = (0..workers).map(owning).collect();
+        for worker in (0..workers).filter(|worker| !self.available[*worker]) {
+            let heir = (1..workers)
+                .map(|step| (worker + step * self.kind.island_workers()) % workers)
+                .find(|heir| self.available[*heir]);
+            if let (Some(heir), true) = (heir, owns[worker]) {
+                self.workers[worker].shared = 2.0;
+                self.workers[heir].shared = 2.0;
+            }
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        Counters {
+            at_s: self.now_s(),
+            committed: self.committed,
+            busy_ns: self.workers.iter().map(|worker| worker.busy_ns).collect(),
+        }
+    }
+
+    /// The statistics since they were taken last, which begin anew.
+    pub(crate) fn take_statistics(&mut self) -> (WorkloadTrace, crate::layout::Cut) {
+        let seconds = ((self.now_ns - self.monitored_since_ns) * 1e-9).max(1e-9);
+        let busy = self.workers.iter().zip(&self.monitored_busy_ns);
+        let busy: Vec<f64> = busy.map(|(worker, before)| worker.busy_ns - before).collect();
+        let trace = self.monitor.trace(self.scenario, &self.layout, &busy, seconds);
+        (trace, self.begin_statistics())
+    }
+
+    /// Discards the statistics. Returns the sub-partitions that they were of.
+    pub(crate) fn begin_statistics(&mut self) -> crate::layout::Cut {
+        self.monitored_since_ns = self.now_ns;
+        self.monitored_busy_ns = self.workers.iter().map(|worker| worker.busy_ns).collect();
+        self.monitor.restart(self.layout.cut(&self.load.rows))
+    }
+
+    /// Occupies a worker that changes a partition.
+    pub(crate) fn pause(&mut self, worker: u32) {
+        let worker = &mut self.workers[worker as usize];
+        worker.free_ns = worker.free_ns.max(self.now_ns) + STEP_NS;
+        worker.busy_ns += STEP_NS;
+    }
+
+    /// Lets time pass until second `until_s`.
+    pub(crate) fn run_until(&mut self, until_s: f64) {
+        let until_ns = (until_s * 1e9).round();
+        while let Some(Reverse((at, _, _))) = self.calendar.peek() {
+            if *at as f64 > until_ns {
+                break;
+            }
+            let Some(Reverse((at, _, arrival))) = self.calendar.pop() else { break };
+            self.now_ns = self.now_ns.max(at as f64);
+            self.arrive(arrival);
+        }
+        self.now_ns = self.now_ns.max(until_ns);
+    }
+
+    fn arrive(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Ask => {
+                if self.spec().arrivals_per_s.is_none() {
+                    self.begin(true);
+                }
+            }
+            Arrival::Come { phase } => self.come(phase as usize),
+            Arrival::Action { transaction, worker } => self.act(transaction, worker),
+            Arrival::Reply { transaction } => self.reply(transaction),
+            Arrival::Release { from, worker } => {
+                let ns = self.hardware.message_ns(from as usize, worker as usize, 0.0);
+                self.serve(worker, ns);
+            }
+        }
+    }
+
+    fn come(&mut self, phase: usize) {
+        let spec = self.spec();
+        let Some(rate) = spec.arrivals_per_s.filter(|_| phase == self.phase) else { return };
+        let passed = (self.now_ns - self.phase_began_ns) * 1e-9 / spec.seconds;
+        // Down to the middle and up again.
+        let ebb = spec.ebb_to.map_or(1.0, |to| to + (1.0 - to) * (2.0 * passed - 1.0).abs());
+        let next = self.load.between_events(1e9 * self.dilation / (rate * ebb));
+        self.schedule(self.now_ns + next, Arrival::Come { phase: phase as u32 });
+        self.begin(false);
+    }
+
+    /// Occupies a worker for `ns` of real time, from when it is free. Returns when it is done.
+    fn serve(&mut self, worker: u32, ns: f64) -> f64 {
+        let (now_ns, dilation) = (self.now_ns, self.dilation);
+        let state = &mut self.workers[worker as usize];
+        let start = state.free_ns.max(now_ns);
+        if start >= state.speed_until_ns {
+            state.speed = (1.0 + SPEED_DEVIATION * self.noise.normal()).max(0.5);
+            state.speed_until_ns = start + SPEED_NS;
+        }
+        let mut took = ns * dilation * state.speed * state.shared;
+        if start >= state.preempted_ns {
+            if state.preempted_ns > 0.0 {
+                took += self.noise.between_events(PREEMPTION_NS);
+            }
+            state.preempted_ns = start + self.noise.between_events(1e9 / PREEMPTIONS_PER_S);
+        }
+        state.free_ns = start + took;
+        state.busy_ns += took;
+        state.free_ns
+    }
+
+    fn begin(&mut self, comes_back: bool) {
+        let at_s = (self.now_ns - self.phase_began_ns) * 1e-9;
+        let mut transaction = self.load.draw(self.spec(), at_s);
+        for access in &mut transaction.accesses {
+            access.owner = self.layout.owner(access.table, access.key);
+        }
+        let home = transaction.accesses[0].owner;
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.running.push(Running::default());
+            self.running.len() as u32 - 1
+        });
+        let running = &mut self.running[at as usize];
+        running.participants.clear();
+        (running.home, running.stage, running.pending) = (home, 0, 0);
+        (running.suspended, running.comes_back) = (false, comes_back);
+        running.transaction = transaction;
+        let base_ns = self.scenario.classes[running.transaction.class].base_ns * running.transaction.factor;
+        self.go_on(at, base_ns);
+    }
+
+    /// Runs a transaction at its home from its present stage to its next suspension or to its end, after `ns` of work.
+    fn go_on(&mut self, at: u32, mut ns: f64) {
+        let running = &self.running[at as usize];
+        let (home, mut stage) = (running.home, running.stage);
+        let class = &self.scenario.classes[running.transaction.class];
+        let factor = running.transaction.factor;
+        let mut remote: SmallVec<[u32; 4]> = SmallVec::new();
+        while remote.is_empty() && (stage as usize) < class.stages.len() {
+            for access in running.transaction.accesses.iter().filter(|access| access.stage == stage) {
+                if access.owner == home {
+                    ns += access.ns * factor;
+                } else if !remote.contains(&access.owner) {
+                    remote.push(access.owner);
+                }
+            }
+            if remote.is_empty() {
+                stage += 1;
+            }
+        }
+        if remote.is_empty() {
+            return self.end(at, ns);
+        }
+        let keep = 16.0;
+        ns += SOFTWARE.suspension_ns;
+        ns += remote
+            .iter()
+            .map(|worker| self.hardware.message_ns(home as usize, *worker as usize, keep))
+            .sum::<f64>();
+        let running = &mut self.running[at as usize];
+        (running.stage, running.pending) = (stage, remote.len() as u32);
+        for worker in &remote {
+            if !running.participants.contains(worker) {
+                running.participants.push(*worker);
+            }
+        }
+        let is_first = !std::mem::replace(&mut running.suspended, true);
+        let done_ns = self.serve(home, ns);
+        if is_first {
+            self.record(at, home, ns, Some(stage));
+        }
+        for worker in remote {
+            let latency = self.hardware.latency_ns(home as usize, worker as usize) * self.dilation;
+            self.schedule(done_ns + latency, Arrival::Action { transaction: at, worker });
+        }
+    }
+
+    fn act(&mut self, at: u32, worker: u32) {
+        let running = &self.running[at as usize];
+        let (home, stage) = (running.home, running.stage);
+        let transaction = &running.transaction;
+        let bytes = self.scenario.classes[transaction.class].bytes;
+        let mine = transaction.accesses.iter().filter(|a| a.stage == stage && a.owner == worker);
+        let mut ns = mine.map(|access| access.ns * transaction.factor).sum::<f64>();
+        ns += self.hardware.message_ns(home as usize, worker as usize, 16.0);
+        ns += self.hardware.message_ns(worker as usize, home as usize, bytes);
+        let done_ns = self.serve(worker, ns);
+        self.record(at, worker, ns, Some(stage));
+        let latency = self.hardware.latency_ns(worker as usize, home as usize) * self.dilation;
+        self.schedule(done_ns + latency, Arrival::Reply { transaction: at });
+    }
+
+    fn reply(&mut self, at: u32) {
+        let running = &mut self.running[at as usize];
+        let home = running.home;
+        running.pending -= 1;
+        let is_last = running.pending == 0;
+        let bytes = self.scenario.classes[running.transaction.class].bytes;
+        // All workers of a stage are as far as the first, near enough.
+        let from = running.participants[running.pending as usize % running.participants.len()];
+        let ns = self.hardware.message_ns(from as usize, home as usize, bytes);
+        if !is_last {
+            self.serve(home, ns);
+            return;
+        }
+        self.running[at as usize].stage += 1;
+        self.go_on(at, ns);
+    }
+
+    fn end(&mut self, at: u32, mut ns: f64) {
+        let running = &self.running[at as usize];
+        let home = running.home;
+        let participants = running.participants.clone();
+        ns += participants
+            .iter()
+            .map(|worker| self.hardware.message_ns(home as usize, *worker as usize, 0.0))
+            .sum::<f64>();
+        let done_ns = self.serve(home, ns);
+        self.record(at, home, ns, None);
+        for worker in participants {
+            let latency = self.hardware.latency_ns(home as usize, worker as usize) * self.dilation;
+            self.schedule(done_ns + latency, Arrival::Release { from: home, worker });
+        }
+        self.committed += self.dilation;
+        self.free.push(at);
+        if self.running[at as usize].comes_back {
+            self.schedule(done_ns + CLIENT_NS * self.dilation, Arrival::Ask);
+        }
+    }
+
+    /// Lets the monitor see an event of `worker`: of the accesses up to a stage, or the end of a transaction.
+    fn record(&mut self, at: u32, worker: u32, ns: f64, stage: Option<u32>) {
+        let draw = self.noise.even();
+        let now_ns = self.workers[worker as usize].free_ns;
+        let Some(stands_for) = self.monitor.is_due(worker as usize, now_ns, draw) else { return };
+        let running = &self.running[at as usize];
+        let transaction = &running.transaction;
+        let touched: SmallVec<[(u32, u64); 4]> = transaction
+            .accesses
+            .iter()
+            .filter(|access| access.owner == worker && stage.is_none_or(|stage| access.stage <= stage))
+            .map(|access| (access.table, access.key))
+            .collect();
+        if touched.is_empty() {
+            return;
+        }
+        self.monitor.charge(ns * self.dilation, stands_for, &touched);
+        if stage.is_none() {
+            let keys: SmallVec<[(u32, u64); 4]> =
+                transaction.accesses.iter().map(|access| (access.table, access.key)).collect();
+            let bytes = self.scenario.classes[transaction.class].bytes;
+            let draw = self.noise.even();
+            self.monitor.meet(&keys, bytes, stands_for, draw);
+        }
+    }
+}

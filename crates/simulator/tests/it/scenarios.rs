@@ -1,0 +1,98 @@
+//! What the controller achieves in the scenarios of the project.
+
+use crate::{run, scenario, show};
+use atrapos_adapt::ControllerSettings;
+use atrapos_simulator::{MachineKind, compare};
+
+#[test]
+fn where_the_naive_scheme_is_best_it_stays() {
+    for name in ["uniform", "shuffled"] {
+        for kind in [MachineKind::Two, MachineKind::TwoByEight] {
+            let result = run(&scenario(name, 30_000.0), kind);
+            for phase in &result.phases {
+                assert_eq!(phase.repartitionings, 0, "{name} on {}: {}", kind.name(), show(&result));
+                assert!(phase.over_static >= 0.99, "{name}: {}", show(&result));
+            }
+        }
+    }
+}
+
+#[test]
+fn skew_is_followed() {
+    for kind in [MachineKind::Two, MachineKind::TwoByEight] {
+        let result = run(&scenario("figure-11", 50_000.0), kind);
+        for phase in &result.phases {
+            assert!(phase.settled_over_best >= 0.90, "{}", show(&result));
+            assert!(phase.over_static >= 0.95, "{}", show(&result));
+        }
+        assert!(result.phases[1].static_over_best < 0.75, "the scheme of before is bad: {}", show(&result));
+    }
+}
+
+#[test]
+fn a_controller_that_never_acts_is_found_out() {
+    // The assertions above can fail.
+    let settings = ControllerSettings { gain_min: 1e6, gain_sure: 1e6, ..ControllerSettings::default() };
+    let result = compare(&scenario("figure-11", 20_000.0), MachineKind::Two, 1, settings).expect("a result");
+    for phase in &result.phases[1..] {
+        assert!(phase.settled_over_best < 0.75, "{}", show(&result));
+    }
+}
+
+#[test]
+fn a_lost_island_is_left_and_used_again() {
+    let result = run(&scenario("figure-12", 50_000.0), MachineKind::FourBySix);
+    for phase in &result.phases {
+        assert!(phase.settled_over_best >= 0.90, "{}", show(&result));
+    }
+    assert!(result.phases[1].over_static > 1.2, "{}", show(&result));
+}
+
+#[test]
+fn rows_that_are_used_together_are_brought_together() {
+    for name in ["mirrored", "same-order"] {
+        for kind in [MachineKind::Two, MachineKind::TwoByEight] {
+            let result = run(&scenario(name, 50_000.0), kind);
+            let phase = &result.phases[0];
+            assert!(phase.settled_over_best >= 0.90, "{name} on {}: {}", kind.name(), show(&result));
+            assert!(phase.static_over_best < 0.65, "the naive scheme is bad: {}", show(&result));
+            let first = phase.first_change_s.expect("a change");
+            assert!(first <= 3.1, "{name} on {}: {}", kind.name(), show(&result));
+        }
+    }
+}
+
+#[test]
+fn a_controller_whose_synchronization_costs_nothing_leaves_them_apart() {
+    let mut settings = ControllerSettings::default();
+    settings.planning.weights.synchronization = 0.0;
+    let result = compare(&scenario("mirrored", 20_000.0), MachineKind::Two, 1, settings).expect("a result");
+    assert!(result.phases[0].settled_over_best < 0.65, "{}", show(&result));
+}
+
+#[test]
+fn what_is_predicted_comes_within_ten_points() {
+    let mut errors = Vec::new();
+    for name in ["mirrored", "figure-10", "figure-11", "two-hot-ranges", "tenants"] {
+        let result = run(&scenario(name, 50_000.0), MachineKind::Two);
+        errors.extend(result.promises.iter().map(|promise| promise.predicted_gain - promise.measured_gain));
+    }
+    let mean = errors.iter().map(|error| f64::abs(*error)).sum::<f64>() / errors.len() as f64;
+    assert!(errors.len() >= 6 && mean <= 0.10, "{errors:?}");
+}
+
+#[test]
+fn a_clear_imbalance_of_a_hundred_transactions_per_second_is_found() {
+    let result = run(&scenario("low-load", 50_000.0), MachineKind::Two);
+    let phase = &result.phases[0];
+    assert!(phase.first_change_s.is_some_and(|seconds| seconds < 60.0), "{}", show(&result));
+    assert!(phase.over_static > 1.3, "{}", show(&result));
+}
+
+#[test]
+fn rare_heavy_transactions_move_nothing_where_all_rows_are_alike() {
+    for kind in [MachineKind::Two, MachineKind::TwoByEight] {
+        let result = run(&scenario("rare-heavy", 50_000.0), kind);
+        assert_eq!(result.phases[0].repartitionings, 0, "{}", show(&result));
+    }
+}
