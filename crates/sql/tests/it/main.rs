@@ -1,0 +1,1 @@
+//! Statements and their answers, by connections to a database in memory.
